@@ -1,0 +1,62 @@
+# make report   ingest the sample traces (TRACES=folder for yours) and write one CSV a view
+# make test     run the tests
+# make check    lint, types, documentation, import direction
+# make bench    the speed and memory claims, measured here
+# make docs     write the generated pages of docs/ again
+#
+# All that is needed is Python 3.11 or newer; the first run makes an environment in .venv and installs into it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := report
+.PHONY: report test check bench docs clean
+
+TRACES ?= data/traces
+BUILD := build/$(notdir $(abspath $(TRACES)))
+CORPUS ?= $(BUILD)/corpus
+OUTPUT ?= $(BUILD)/report
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# The first Python on the path that is new enough.
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+
+report: $(VENV)/.installed
+	@status=0; \
+	$(BIN)/lumos-df ingest $(TRACES) --corpus $(CORPUS) || status=$$?; \
+	$(BIN)/lumos-df report --corpus $(CORPUS) --output $(OUTPUT) && $(BIN)/lumos-df report --corpus $(CORPUS) && exit $$status
+
+test: $(VENV)/.installed-dev
+	@$(BIN)/python -m pytest --quiet
+
+check: $(VENV)/.installed-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m tools.docs --check
+	@$(BIN)/python -m tools.imports
+
+bench: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.bench
+
+docs: $(VENV)/.installed-dev
+	@$(BIN)/python -m tools.docs
+
+clean:
+	@rm -rf build dist
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "lumos-df needs Python 3.11 or newer, and none is on the PATH; install one, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) || { echo "$(PYTHON) cannot make an environment; on Debian and Ubuntu install the package python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+$(VENV)/.installed: pyproject.toml | $(BIN)/python
+	@echo "installing lumos-df into $(VENV)" >&2
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
+	@echo "installing lumos-df and its development tools into $(VENV)" >&2
+	@$(INSTALL) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,25 @@
+"""The errors a user can meet: one base class, one line each."""
+
+from difflib import get_close_matches
+
+
+class LumosError(Exception):
+    """Bad input. The message is one line: what is wrong, where, and the remedy or the nearest valid choice."""
+
+
+class TraceError(LumosError):
+    """A trace file that cannot be read."""
+
+
+class CorpusError(LumosError):
+    """A corpus that cannot be opened or written."""
+
+
+class QueryError(LumosError):
+    """A query, view or option that the corpus does not have."""
+
+
+def nearest(word: str, choices: list[str]) -> str:
+    """Return `"; did you mean 'x'?"` for the choice most like `word`, or `""` when none is close."""
+    match = get_close_matches(word, choices, n=1)
+    return f"; did you mean '{match[0]}'?" if match else ""

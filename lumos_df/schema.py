@@ -1,0 +1,233 @@
+"""Every stored table: column, Arrow type, and one line that says what it holds and in which unit.
+
+The tables live in a corpus as `trace_id=<id>/<table>.parquet`; `trace_id` is the partition key, read back from the
+folder name, so it is listed here for its documentation but not stored inside the files.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+FORMAT: Final = 1
+"""Version of the corpus layout; a corpus made by another version is refused."""
+
+ID_LENGTH: Final = 16
+"""Hex digits of a file's SHA-256 that make its trace_id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a stored table."""
+
+    name: str
+    type: str
+    """Arrow type by name: `int32`, `int64`, `float32`, `float64`, `bool`, `string`, `list<string>`, `list<int32>`."""
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One stored table."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+
+def _table(name: str, doc: str, *columns: tuple[str, str, str]) -> Table:
+    key = Column("trace_id", "string", "The trace: first 16 hex digits of the file's SHA-256 (and its rank, for merged files).")
+    return Table(name, doc, (key, *(Column(*column) for column in columns)))
+
+
+KINDS: Final = (
+    "cpu_op",
+    "runtime",
+    "kernel",
+    "memcpy",
+    "memset",
+    "sync",
+    "annotation",
+    "gpu_annotation",
+    "python",
+    "other",
+)
+"""What an operator can be; the order is the code the reader uses."""
+
+GPU_KINDS: Final = ("kernel", "memcpy", "memset")
+"""Kinds that occupy a GPU stream."""
+
+PHASES: Final = ("forward", "backward", "recompute", "optimizer", "communication", "other")
+
+FAMILIES: Final = (
+    "communication",
+    "gemm",
+    "attention",
+    "convolution",
+    "normalization",
+    "softmax",
+    "embedding",
+    "loss",
+    "optimizer",
+    "reduction",
+    "elementwise",
+    "copy",
+    "fill",
+    "index",
+    "sort",
+    "random",
+    "fused",
+    "other",
+)
+"""What a GPU operator does, judged by its name; `copy` and `fill` include memcpy and memset."""
+
+COLLECTIVES: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+    "send_recv",
+    "barrier",
+    "unknown",
+)
+"""Normalised collective names; `send_recv` is a point-to-point kernel whose direction the trace does not say."""
+
+TRACES: Final = _table(
+    "traces",
+    "One row a trace: where it came from, what it holds, what was repaired or skipped.",
+    ("path", "string", "File or URL the trace was read from, as given; `<stdin>` for standard input."),
+    ("sha256", "string", "SHA-256 of the file's bytes as stored (compressed, where it is)."),
+    ("size_bytes", "int64", "Size of the file as stored."),
+    ("json_bytes", "int64", "Size of the JSON text after decompression."),
+    ("job", "string", "Job the trace belongs to: `--job`, else the name of its folder."),
+    ("rank", "int32", "Rank in the job; the same for every operator of the trace."),
+    ("rank_source", "string", "Where the rank came from: `distributedInfo`, `args`, `file name`, `option`, `assumed`."),
+    ("ranks_in_file", "int32", "How many ranks the file holds; 1 unless ranks were merged into one file."),
+    ("world_size", "int32", "Ranks in the job as the trace states it; null where it does not."),
+    ("device_name", "string", "Name of the GPU, from deviceProperties."),
+    ("device_count", "int32", "GPUs listed in deviceProperties."),
+    ("backend", "string", "Backend of torch.distributed as stated (`nccl`, `gloo`, ...)."),
+    ("nccl_version", "string", "NCCL or RCCL version as stated."),
+    ("versions", "string", "JSON object of every other stated version (CUDA, CUPTI, HIP, schema)."),
+    ("dialect", "string", "Dialect of the file: `kineto`, `kineto-2021`, `chrome`."),
+    ("clock_origin_ns", "int64", "baseTimeNanoseconds: add it to `ts` to get Unix time; 0 where the file has none."),
+    ("resolution_ns", "int64", "Finest step of the file's clock: 1, or 1000 where every time is a whole microsecond."),
+    ("first_ts", "int64", "Earliest start of an operator, ns."),
+    ("last_ts", "int64", "Latest end of an operator, ns."),
+    ("events", "int64", "Events read from the file for this trace, of any kind."),
+    ("operators", "int64", "Rows in `operators`."),
+    ("cpu_ops", "int64", "Operators of kind `cpu_op`."),
+    ("runtime_calls", "int64", "Operators of kind `runtime`."),
+    ("kernels", "int64", "Operators of kind `kernel`."),
+    ("memcpys", "int64", "Operators of kind `memcpy`."),
+    ("memsets", "int64", "Operators of kind `memset`."),
+    ("syncs", "int64", "Operators of kind `sync`."),
+    ("annotations", "int64", "Operators of kind `annotation` or `gpu_annotation`."),
+    ("python_functions", "int64", "Operators of kind `python`."),
+    ("others", "int64", "Operators of kind `other`: a category this version does not know, or the profiler's own span."),
+    ("flows", "int64", "Flow events (launch and forward-backward arrows)."),
+    ("instants", "int64", "Instant events other than memory events."),
+    ("memory_events", "int64", "Rows in `memory_events`."),
+    ("counters", "int64", "Rows in `counters`."),
+    ("metadata_events", "int64", "Metadata events (process and thread names)."),
+    ("repaired_numbers", "int64", "NaN and Infinity values read as null."),
+    ("repaired_controls", "int64", "Raw control characters inside strings, escaped."),
+    ("repaired_utf8", "int64", "Broken UTF-8 sequences inside strings, replaced by U+FFFD."),
+    ("skipped", "int64", "Events that could not become a row (no start time, unknown phase); the warnings say why."),
+    ("truncated", "bool", "The file ended in the middle; every complete event before that point was read."),
+    ("warnings", "list<string>", "What a reader should know about this trace, one sentence each."),
+    ("metadata", "string", "JSON object of the file's top-level values other than the events."),
+)
+
+OPERATORS: Final = _table(
+    "operators",
+    "One row an operator: every timed thing of the trace, ordered by ts, then -dur.",
+    ("rank", "int32", "Rank in the job."),
+    ("op_id", "int32", "Dense number of the row in its trace, from 0, ordered by ts, then -dur."),
+    ("parent_id", "int32", "Host rows: op_id of the innermost enclosing row of the same thread. GPU rows: the call that launched them, else the CPU operator of their external id. Sync rows: the call that waited."),
+    ("kind", "string", "cpu_op, runtime, kernel, memcpy, memset, sync, annotation, gpu_annotation, python, other."),
+    ("family", "string", "GPU rows: gemm, attention, communication, elementwise, ...; null on host rows."),
+    ("name", "string", "Name as recorded."),
+    ("ts", "int64", "Start, ns on the trace's clock."),
+    ("dur", "int64", "Duration, ns."),
+    ("thread", "int64", "Host rows: thread id as recorded; null on GPU rows."),
+    ("device", "int32", "GPU rows: device index."),
+    ("stream", "int64", "GPU and sync rows: stream."),
+    ("correlation", "int64", "Ties a runtime call to the GPU rows that it launched."),
+    ("external_id", "int64", "Ties runtime calls and GPU rows to the CPU operator that issued them."),
+    ("step", "int32", "n of the ProfilerStep#n it belongs to (GPU rows: that of their launch); null outside every step."),
+    ("phase", "string", "forward, backward, recompute, optimizer, communication, other."),
+    ("layer", "int32", "Index of the repeated model layer, where module names say so."),
+    ("micro_batch", "int32", "Index of the micro-batch in its step, where known."),
+    ("module", "string", "Path of the enclosing nn.Module calls, outermost first, joined by '/'."),
+    ("input_dims", "string", "JSON list of the input shapes."),
+    ("input_types", "string", "JSON list of the input types."),
+    ("grid", "string", "JSON list: kernel grid."),
+    ("block", "string", "JSON list: kernel block."),
+    ("occupancy", "float32", "Estimated achieved occupancy of the kernel, percent."),
+    ("collective", "string", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, send, recv, send_recv, barrier, unknown."),
+    ("group", "string", "Process group of the collective as named in the trace."),
+    ("group_size", "int32", "Ranks in the process group."),
+    ("seq", "int64", "Number of the collective in its group: recorded, else counted from the start of the trace."),
+    ("seq_evidence", "string", "`recorded` or `inferred`: where `seq` came from."),
+    ("dtype", "string", "Element type of the collective, lower case, as torch names it (float32, bfloat16, ...)."),
+    ("in_bytes", "int64", "Bytes this rank gives to the collective; bytes moved by a memcpy or memset."),
+    ("out_bytes", "int64", "Bytes this rank gets from the collective; bytes moved by a memcpy or memset."),
+    ("flops", "int64", "Floating-point operations of a matrix product or attention operator, from its shapes."),
+    ("forward_id", "int32", "Backward operators: op_id of the forward operator whose gradient this is."),
+    ("sequence_number", "int64", "Autograd sequence number that ties forward and backward operators."),
+    ("wait_stream", "int64", "Sync rows: the stream that was waited for."),
+    ("wait_correlation", "int64", "Sync rows: correlation of the event record that was waited for."),
+    ("event", "int32", "Number of the event in its file, from 0; the key into `args`."),
+)
+
+ARGS: Final = _table(
+    "args",
+    "The raw `args` of every event that has any.",
+    ("event", "int32", "Number of the event in its file, from 0; `operators.event` and `memory_events.event` refer to it."),
+    ("args", "string", "JSON object as in the file (repaired where it was broken)."),
+)
+
+MEMORY_EVENTS: Final = _table(
+    "memory_events",
+    "One row an allocation or release seen by the framework's allocator.",
+    ("rank", "int32", "Rank in the job."),
+    ("ts", "int64", "When, ns on the trace's clock."),
+    ("thread", "int64", "Thread id as recorded."),
+    ("device_type", "string", "`cpu`, `gpu`, or the recorded number."),
+    ("device", "int32", "Device index; -1 for the host."),
+    ("address", "int64", "Address of the block; null where not recorded."),
+    ("change_bytes", "int64", "Bytes allocated (positive) or released (negative)."),
+    ("allocated_bytes", "int64", "Total allocated after the event; null where not recorded."),
+    ("reserved_bytes", "int64", "Total reserved by the allocator after the event; null where not recorded."),
+    ("event", "int32", "Number of the event in its file; the key into `args`."),
+)
+
+COUNTERS: Final = _table(
+    "counters",
+    "One row a value of a counter event.",
+    ("rank", "int32", "Rank in the job."),
+    ("ts", "int64", "When, ns on the trace's clock."),
+    ("name", "string", "Name of the counter."),
+    ("series", "string", "Which of the counter's values."),
+    ("value", "float64", "The value, in the trace's own unit."),
+    ("event", "int32", "Number of the event in its file; the key into `args`."),
+)
+
+PROCESS_GROUPS: Final = _table(
+    "process_groups",
+    "One row a process group that the trace names, in its metadata or on a collective.",
+    ("rank", "int32", "Rank whose trace names the group."),
+    ("group", "string", "Name of the group."),
+    ("description", "string", "Description given when it was made."),
+    ("backend", "string", "Backend configuration."),
+    ("size", "int32", "Ranks in the group."),
+    ("ranks", "list<int32>", "Global ranks of the group, in order; null where the trace does not list them."),
+)
+
+TABLES: Final = (TRACES, OPERATORS, ARGS, MEMORY_EVENTS, COUNTERS, PROCESS_GROUPS)
+"""Every stored table, in the order a reader would want them."""

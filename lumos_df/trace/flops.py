@@ -1,0 +1,67 @@
+"""Floating-point operations of host operators, from their input shapes.
+
+A multiply and an add are two. Only leaves are counted (`aten::mm`, not the `aten::linear` around it), so that a sum over
+operators counts nothing twice; attention is counted in full, as if not causal, forward 4 b h s t d [Korthikanti 2022, app. A].
+"""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.trace import scan
+from lumos_df.trace.kineto import CPU_OP, Operators
+
+Shapes = list[Any]
+
+
+def _product(a: list[int], b: list[int]) -> int:
+    """[..., m, k] by [..., k, n]."""
+    return 2 * math.prod(a) * b[-1]
+
+
+def _attention(query: list[int], key: list[int]) -> int:
+    """[b, heads, s, d] by [b, heads, t, d]: two products of s t d."""
+    return 4 * math.prod(query[:-1]) * key[-2] * query[-1]
+
+
+_OPERATORS: Final[dict[str, Callable[[Shapes], int]]] = {
+    "aten::mm": lambda x: _product(x[0], x[1]),
+    "aten::addmm": lambda x: _product(x[1], x[2]),
+    "aten::bmm": lambda x: _product(x[0], x[1]),
+    "aten::baddbmm": lambda x: _product(x[1], x[2]),
+    "aten::_scaled_mm": lambda x: _product(x[0], x[1]),
+    "aten::_scaled_dot_product_flash_attention": lambda x: _attention(x[0], x[1]),
+    "aten::_scaled_dot_product_efficient_attention": lambda x: _attention(x[0], x[1]),
+    "aten::_scaled_dot_product_cudnn_attention": lambda x: _attention(x[0], x[1]),
+    # Backward recomputes the scores and makes four more products: 2.5 times the forward.
+    "aten::_scaled_dot_product_flash_attention_backward": lambda x: 5 * _attention(x[1], x[2]) // 2,
+    "aten::_scaled_dot_product_efficient_attention_backward": lambda x: 5 * _attention(x[1], x[2]) // 2,
+    "aten::_scaled_dot_product_cudnn_attention_backward": lambda x: 5 * _attention(x[1], x[2]) // 2,
+}
+
+
+def flops(ops: Operators) -> NDArray[np.int64]:
+    """Return the operations of each row, `scan.NULL` where they are not known; int64 [n]."""
+    column = np.full(len(ops), scan.NULL, np.int64)
+    strings = ops.raw.strings
+    known = np.array([text in _OPERATORS for text in strings] + [False])
+    dims = ops.narrow(scan.OP_DIMS)
+    rows = np.flatnonzero((ops.kind == CPU_OP) & known[ops.name] & (dims != scan.NULL32))
+    if not len(rows):
+        return column
+    distinct, inverse = np.unique(np.stack((ops.name[rows], dims[rows])), axis=1, return_inverse=True)
+    values = [_count(strings[name], strings[shapes]) for name, shapes in distinct.T.tolist()]
+    column[rows] = np.array(values, np.int64)[inverse.reshape(-1)]
+    return column
+
+
+def _count(name: str, shapes: str) -> int:
+    """Return the operations of one operator; shapes that do not fit its signature count as unknown."""
+    try:
+        return _OPERATORS[name](json.loads(shapes))
+    except (ValueError, IndexError, TypeError):
+        return scan.NULL

@@ -1,0 +1,338 @@
+"""Reads one trace as a stream: a chunk at a time through the scanner, into whole columns.
+
+Memory holds one chunk of text, the columns read so far and the distinct strings; raw args leave through `ArgsSink`
+as they come.
+"""
+
+import hashlib
+import io
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.errors import TraceError
+from lumos_df.trace import keys, scan, strings
+from lumos_df.trace.header import Header
+from lumos_df.trace.lanes import PADDING
+
+_CHUNK: Final = 8 << 20
+_ROWS: Final = 1 << 16
+"""Rows of scratch: what a chunk of ordinary events needs, and few enough to stay in the processor's cache."""
+_GZIP: Final = b"\x1f\x8b"
+
+Number = TypeVar("Number", np.int32, np.int64)
+
+ArgsSink = Callable[[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]], None]
+"""Takes (events, offsets, text): the args of events[k] are text[offsets[k]:offsets[k + 1]]. The arrays are reused."""
+
+
+class Readable(Protocol):
+    """A binary stream."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes, none at the end."""
+        ...
+
+
+@dataclass(slots=True)
+class RawTrace:
+    """A trace as read: columns in the file's order, texts as numbers into `strings`."""
+
+    wide: list[NDArray[np.int64]]
+    """Columns scan.OP_TS .. scan.OP_EXTERNAL."""
+    narrow: list[NDArray[np.int32]]
+    """Columns scan.OP_EVENT .. scan.OP_OCCUPANCY."""
+    marks: NDArray[np.int64]
+    flows: NDArray[np.int64]
+    sparse_event: NDArray[np.int32]
+    sparse_key: NDArray[np.int32]
+    sparse_value: NDArray[np.int64]
+    tracks: NDArray[np.int64]
+    strings: list[str]
+    counts: NDArray[np.int64]
+    """`Columns.state` summed over the whole file."""
+    metadata: dict[str, Any]
+    sha256: str
+    size_bytes: int
+    json_bytes: int
+    truncated: bool
+    warnings: list[str] = field(default_factory=list)
+
+    def sparse(self, key: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return (events, values) of a sparse key, in the file's order, events without a number left out."""
+        mask = (self.sparse_key == keys.CODE[key]) & (self.sparse_value != scan.NULL)
+        return self.sparse_event[mask], self.sparse_value[mask]
+
+
+def read_trace(stream: Readable, path: str, sink: ArgsSink) -> RawTrace:
+    """Read the whole of `stream`, JSON or gzipped JSON; `path` names it in errors.
+
+    Raises:
+        TraceError: not JSON, no event list, no event, or the stream cannot be read.
+    """
+    return _Reader(_Bytes(stream, path), path, sink).run()
+
+
+class _Bytes:
+    """The JSON bytes of a stream, unpacked where they are gzipped, with the digest of what was stored."""
+
+    def __init__(self, stream: Readable, path: str) -> None:
+        self._stream = stream
+        self._path = path
+        self._digest = hashlib.sha256()
+        self._unpack: Any = None
+        self._left = memoryview(b"")
+        self._first = True
+        self.stored = 0
+        self.unpacked = 0
+        self.damage = ""
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def _stored(self, size: int) -> bytes:
+        try:
+            data = self._stream.read(size)
+        except (EOFError, zlib.error, OSError) as error:
+            raise TraceError(f"{self._path}: cannot be read at byte {self.stored} ({error}); check the file and its disk") from None
+        self._digest.update(data)
+        self.stored += len(data)
+        return data
+
+    def fill(self, target: memoryview) -> int:
+        """Fill `target` from its start; return the bytes written, fewer than asked only at the end."""
+        done = 0
+        while done < len(target):
+            if not self._left:
+                self._left = memoryview(self._next(len(target) - done))
+                if not self._left:
+                    break
+            size = min(len(self._left), len(target) - done)
+            target[done : done + size] = self._left[:size]
+            self._left = self._left[size:]
+            done += size
+        self.unpacked += done
+        return done
+
+    def _next(self, size: int) -> bytes:
+        if self.damage:
+            return b""
+        data = self._stored(size if self._unpack is None else 1 << 20)
+        if self._first:
+            self._first = False
+            if data[:2] == _GZIP:
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        return data if self._unpack is None else self._inflate(data)
+
+    def _inflate(self, data: bytes) -> bytes:
+        out = io.BytesIO()
+        while not out.tell():
+            if not data:
+                if not self._unpack.eof:
+                    self.damage = "the gzip stream ends in the middle"
+                    return bytes(self._unpack.flush())
+                return b""
+            try:
+                out.write(self._unpack.decompress(data))
+            except zlib.error as error:
+                self.damage = f"the gzip stream is broken near byte {self.stored} ({error})"
+                return b""
+            data = self._unpack.unused_data
+            if self._unpack.eof and data.strip(b"\0"):  # gzip files may be joined; zeros may pad them
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            else:
+                data = b"" if out.tell() else self._stored(1 << 20)
+        return out.getvalue()
+
+    def drain(self) -> None:
+        """Read what is left, so that the digest covers the whole file."""
+        self._left = memoryview(b"")
+        while self._stored(1 << 20):
+            pass
+
+
+def new_columns(rows: int = _ROWS, text_bytes: int = 2 * _CHUNK) -> scan.Columns:
+    """Return empty columns with room for `rows` rows of each kind and `text_bytes` of args."""
+    texts = strings.new_strings()
+    known = strings.new_strings(256, 4096)
+    for text in ("record_param_comms", "fwdbwd"):  # numbers scan.COMM_NAME and scan.FORWARD_BACKWARD
+        _intern(text, texts)
+    for key in keys.KEYS:
+        _intern(key, known)
+    return scan.Columns(
+        np.zeros(scan.STATES, np.int64),
+        np.empty((scan.OP_EXTERNAL + 1, rows), np.int64),
+        np.empty((scan.OP_OCCUPANCY + 1, rows), np.int32),
+        np.empty((scan.MARK_TS + 1, rows), np.int64),
+        np.empty((scan.FLOW_TRACK + 1, rows), np.int64),
+        np.empty(len(keys.INTEGERS), np.int64),
+        np.empty(len(keys.TEXTS) + 1, np.int32),
+        np.zeros(3, np.int64),
+        np.zeros(1, np.int64),
+        np.empty(2 * rows, np.int32),
+        np.empty(2 * rows, np.int32),
+        np.empty(2 * rows, np.int64),
+        np.empty(rows, np.int32),
+        np.zeros(rows + 1, np.int64),
+        np.empty(text_bytes, np.uint8),
+        np.zeros((256, 2), np.int64),
+        np.zeros(1, np.int64),
+        texts,
+        known,
+        keys.key_codes(),
+        *keys.actions(),
+    )
+
+
+def _intern(text: str, table: strings.Strings) -> int:
+    raw = text.encode()
+    return int(strings.intern(np.frombuffer(raw + bytes(PADDING), np.uint8), 0, len(raw), table))
+
+
+class _Reader:
+    """Moves chunks through the scanner and collects what it gives."""
+
+    def __init__(self, source: _Bytes, path: str, sink: ArgsSink) -> None:
+        self._source = source
+        self._path = path
+        self._sink = sink
+        self._columns = new_columns()
+        self._buffer = np.zeros(_CHUNK + PADDING, np.uint8)
+        self._end = 0
+        self._before = 0
+        """Bytes of JSON before the buffer."""
+        self._ended = False
+        self._wide: list[list[NDArray[np.int64]]] = [[] for _ in self._columns.wide]
+        self._narrow: list[list[NDArray[np.int32]]] = [[] for _ in self._columns.narrow]
+        self._marks: list[NDArray[np.int64]] = []
+        self._flows: list[NDArray[np.int64]] = []
+        self._sparse: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]], list[NDArray[np.int64]]] = ([], [], [])
+        self._warnings: list[str] = []
+
+    def run(self) -> RawTrace:
+        header = Header(self._path)
+        truncated = inside = False
+        position = self._refill(0)
+        while True:
+            if inside:
+                answer, position = self._events(position)
+                inside = answer != scan.DONE
+                if not inside:
+                    continue
+            else:
+                answer, position = header.advance(self._buffer, position, self._end)
+                inside = answer == scan.DONE
+                if inside:
+                    continue
+            if header.closed:
+                break
+            if answer == scan.MORE and not self._ended:
+                position = self._refill(position)
+                continue
+            if answer == scan.BROKEN or not self._source.damage:
+                what = "is not JSON" if answer == scan.BROKEN else "ends"
+                where = self._before + position
+                self._warnings.append(f"the file {what} at byte {where} of its JSON; every complete event before that was read")
+            truncated = True
+            break
+        if self._source.damage:
+            self._warnings.append(f"{self._source.damage}; every complete event before that was read")
+            truncated = True
+        self._source.drain()
+        header.require_events(self._source.unpacked)
+        if truncated and self._columns.state[scan.EVENTS] == 0:
+            raise TraceError(f"{self._path}: ends before its first event is complete; record it again")
+        return self._finish(header, truncated)
+
+    def _refill(self, position: int) -> int:
+        """Keep `buffer[position:end]`, read more behind it, and return its new position."""
+        kept = self._end - position
+        if kept > len(self._buffer) // 2:  # one event or value fills the buffer
+            larger = np.zeros(2 * len(self._buffer), np.uint8)
+            larger[:kept] = self._buffer[position : self._end]
+            self._buffer = larger
+        else:
+            self._buffer[:kept] = self._buffer[position : self._end].copy()
+        self._before += position
+        room = len(self._buffer) - PADDING - kept
+        size = self._source.fill(memoryview(self._buffer)[kept : kept + room])
+        self._end = kept + size
+        self._ended = size < room
+        self._buffer[self._end : self._end + PADDING] = 0
+        return 0
+
+    def _events(self, position: int) -> tuple[int, int]:
+        columns = self._columns
+        columns.state[scan.POSITION] = position
+        while True:
+            answer = int(scan.scan_events(self._buffer, self._end, columns))
+            if answer == scan.GROW:
+                columns = self._columns = self._grown(columns)
+            elif answer == scan.DRAIN:
+                self._drain()
+            else:
+                self._drain()
+                return answer, int(columns.state[scan.POSITION])
+
+    def _grown(self, columns: scan.Columns) -> scan.Columns:
+        """Make room where it lacks: an event may bring up to the rest of the buffer in new strings or args."""
+        ahead = self._end - int(columns.state[scan.POSITION])
+        texts = columns.strings
+        if texts.size[0] + 64 > len(texts.hashes) or texts.offsets[texts.size[0]] + ahead > len(texts.pool):
+            columns = columns._replace(strings=strings.grow(texts, ahead))
+        if columns.track_size[0] == len(columns.tracks):
+            columns = columns._replace(tracks=np.concatenate((columns.tracks, np.zeros_like(columns.tracks))))
+        if 6 * ahead > len(columns.args_text) and columns.state[scan.ARGS_ROWS] == 0:
+            columns = columns._replace(args_text=np.empty(6 * ahead, np.uint8))
+        return columns
+
+    def _drain(self) -> None:
+        """Take the rows out of the scratch arrays, which the scanner then fills again."""
+        columns, state = self._columns, self._columns.state
+        for chunks, block in ((self._wide, columns.wide), (self._narrow, columns.narrow)):
+            for chunk, row in zip(chunks, block[:, : state[scan.OPERATORS]], strict=True):
+                chunk.append(row.copy())  # type: ignore[arg-type]  # int64 blocks go to int64 lists, int32 to int32
+        self._marks.append(columns.marks[:, : state[scan.MARKS]].copy())
+        self._flows.append(columns.flows[:, : state[scan.FLOWS]].copy())
+        for chunk, values in zip(
+            self._sparse, (columns.sparse_event, columns.sparse_key, columns.sparse_value), strict=True
+        ):
+            chunk.append(values[: state[scan.SPARSE]].copy())  # type: ignore[arg-type]  # as above
+        rows = int(state[scan.ARGS_ROWS])
+        if rows:
+            self._sink(columns.args_event[:rows], columns.args_offset[: rows + 1], columns.args_text[: state[scan.ARGS_BYTES]])
+        state[[scan.OPERATORS, scan.MARKS, scan.FLOWS, scan.SPARSE, scan.ARGS_ROWS, scan.ARGS_BYTES]] = 0
+
+    def _finish(self, header: Header, truncated: bool) -> RawTrace:
+        columns = self._columns
+        self._buffer = np.zeros(0, np.uint8)
+        return RawTrace(
+            wide=[_joined(chunks) for chunks in self._wide],
+            narrow=[_joined(chunks) for chunks in self._narrow],
+            marks=np.concatenate(self._marks, axis=1),
+            flows=np.concatenate(self._flows, axis=1),
+            sparse_event=_joined(self._sparse[0]),
+            sparse_key=_joined(self._sparse[1]),
+            sparse_value=_joined(self._sparse[2]),
+            tracks=columns.tracks[: columns.track_size[0]].copy(),
+            strings=strings.decode(columns.strings),
+            counts=columns.state.copy(),
+            metadata=header.metadata,
+            sha256=self._source.sha256,
+            size_bytes=self._source.stored,
+            json_bytes=self._source.unpacked,
+            truncated=truncated,
+            warnings=[*header.warnings, *self._warnings],
+        )
+
+
+def _joined(chunks: list[NDArray[Number]]) -> NDArray[Number]:
+    """Join and forget the chunks, so that no more than one column is held twice."""
+    whole = np.concatenate(chunks)
+    chunks.clear()
+    return whole

@@ -1,0 +1,114 @@
+"""What a user names on the command line, as trace files: folders, globs, URLs and standard input."""
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from lumos_df.errors import TraceError
+
+STDIN: Final = "-"
+STDIN_NAME: Final = "<stdin>"
+_ENDINGS: Final = (".json", ".json.gz")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
+_MAGIC: Final = re.compile(r"[*?\[]")
+_EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "https", "https": "https"}
+
+
+def is_url(path: str) -> bool:
+    """Return whether `path` names something outside the local file system."""
+    return bool(_URL.match(path))
+
+
+def expand(paths: Iterable[str]) -> list[str]:
+    """Return the trace files that `paths` name, each once, in an order that does not change between runs.
+
+    A folder gives every .json and .json.gz below it; a pattern what it matches; anything else is taken as a file, so that
+    a name that does not exist is reported by whoever opens it.
+
+    Raises:
+        TraceError: a folder or a pattern that gives no file.
+    """
+    files: dict[str, None] = {}
+    for path in paths:
+        found = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path)
+        if not found:
+            raise TraceError(f"{path}: no trace files here; traces end in .json or .json.gz")
+        files.update(dict.fromkeys(found))
+    return list(files)
+
+
+def _expand_local(path: str) -> list[str]:
+    if os.path.isdir(path):
+        return _ordered(str(file) for file in Path(path).rglob("*.json*") if file.name.endswith(_ENDINGS))
+    if _MAGIC.search(path) and not os.path.exists(path):
+        found = glob.glob(path, recursive=True)
+        folders = [file for one in found if os.path.isdir(one) for file in _expand_local(one)]
+        return _ordered([file for file in found if not os.path.isdir(file)] + folders)
+    return [path]
+
+
+def _expand_url(path: str) -> list[str]:
+    files, inner = _file_system(path)
+    if _MAGIC.search(path):
+        found = files.glob(inner)
+    elif files.protocol not in ("http", "https", ("http", "https")) and files.isdir(inner):
+        found = [file for file in files.find(inner) if file.endswith(_ENDINGS)]
+    else:
+        return [path]
+    return _ordered(files.unstrip_protocol(file) for file in found)
+
+
+def _ordered(files: Iterable[str]) -> list[str]:
+    """Sort names as a person would: rank2 before rank10."""
+    return sorted(files, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+
+
+def _file_system(path: str) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path inside it."""
+    import fsspec  # noqa: PLC0415  # only URLs need it, and it is slow to import
+
+    protocol = path.split("://", 1)[0]
+    try:
+        files, inner = fsspec.core.url_to_fs(path)
+    except (ImportError, ValueError) as error:
+        extra = _EXTRAS.get(protocol)
+        remedy = f"pip install 'lumos-df[{extra}]'" if extra else "use a local file, s3://, gs:// or https://"
+        raise TraceError(f"{path}: cannot open {protocol}:// ({error}); {remedy}") from None
+    return files, inner
+
+
+def open_source(path: str) -> AbstractContextManager[BinaryIO]:
+    """Open a trace file for reading bytes.
+
+    Raises:
+        TraceError: it does not exist or may not be read.
+    """
+    try:
+        if path == STDIN:
+            return nullcontext(sys.stdin.buffer)
+        if is_url(path):
+            files, inner = _file_system(path)
+            opened: AbstractContextManager[BinaryIO] = files.open(inner, "rb")
+            return opened
+        return open(path, "rb", buffering=0)  # type: ignore[return-value]  # raw reads of whole chunks, as BinaryIO does
+    except FileNotFoundError:
+        raise TraceError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise TraceError(f"{path}: a folder, not a file") from None
+    except TraceError:
+        raise
+    except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
+        raise TraceError(f"{path}: cannot be opened ({error}); check the path and your permissions") from None
+
+
+def job_of(path: str) -> str:
+    """Return the job a file belongs to when none is given: the name of its folder."""
+    if path == STDIN:
+        return "stdin"
+    parent = path.rsplit("/", 2)[-2] if is_url(path) else Path(path).absolute().parent.name
+    return parent or "root"

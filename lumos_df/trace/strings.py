@@ -1,0 +1,137 @@
+"""Interning: every distinct string of a trace is kept once, and columns hold its number."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.jit import lean_kernel
+from lumos_df.trace.lanes import PADDING, load8
+
+FULL: Final = -2
+"""Answer of `intern` when the table must grow first."""
+
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Strings(NamedTuple):
+    """An open-addressing hash table over a pool of bytes; string k is `pool[offsets[k]:offsets[k + 1]]`."""
+
+    slots: NDArray[np.int32]
+    """Number of the string in each slot, -1 where free; a power of two of them."""
+    hashes: NDArray[np.uint64]
+    """Hash of each string by its number."""
+    offsets: NDArray[np.int64]
+    pool: NDArray[np.uint8]
+    size: NDArray[np.int64]
+    """One element: how many strings there are."""
+
+
+def new_strings(slots: int = 1 << 14, pool_bytes: int = 1 << 20) -> Strings:
+    """Return an empty table with room for `slots / 2` strings and `pool_bytes` bytes."""
+    return Strings(
+        np.full(slots, -1, np.int32),
+        np.zeros(slots // 2, np.uint64),
+        np.zeros(slots // 2 + 1, np.int64),
+        np.zeros(pool_bytes + PADDING, np.uint8),
+        np.zeros(1, np.int64),
+    )
+
+
+def grow(old: Strings, extra_bytes: int) -> Strings:
+    """Return a table with the same strings under the same numbers, twice the slots and at least `extra_bytes` more room."""
+    used, count = int(old.offsets[old.size[0]]), int(old.size[0])
+    new = new_strings(2 * len(old.slots), 2 * len(old.pool) + extra_bytes)
+    new.pool[:used] = old.pool[:used]
+    new.hashes[:count] = old.hashes[:count]
+    new.offsets[: count + 1] = old.offsets[: count + 1]
+    new.size[0] = count
+    _rehash(new.slots, new.hashes, count)
+    return new
+
+
+def decode(strings: Strings) -> list[str]:
+    """Return every string, in the order of its number."""
+    pool, offsets = strings.pool.tobytes(), strings.offsets[: strings.size[0] + 1].tolist()
+    return [pool[a:b].decode() for a, b in zip(offsets, offsets[1:], strict=False)]
+
+
+@lean_kernel
+def _rehash(slots, hashes, count):  # type: ignore[no-untyped-def]  # compiled: numba infers the types
+    for k in range(count):
+        _place(slots, hashes[k], k)
+
+
+@lean_kernel
+def _hash(buffer, start, end):  # type: ignore[no-untyped-def]  # compiled: numba infers the types
+    state = np.uint64(end - start) * _MIX
+    i = start
+    while i + 8 <= end:
+        state = (state ^ load8(buffer, i)) * _MIX
+        state ^= state >> np.uint64(29)
+        i += 8
+    if i < end:
+        tail = load8(buffer, i) & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * (end - i)))
+        state = (state ^ tail) * _MIX
+        state ^= state >> np.uint64(29)
+    return state * _MIX
+
+
+@lean_kernel
+def find(buffer, start, end, strings):  # type: ignore[no-untyped-def]  # compiled: numba infers the types
+    """Return the number of `buffer[start:end]`, or -1 when the table does not have it."""
+    state = _hash(buffer, start, end)
+    mask = len(strings.slots) - 1
+    slot = np.int64(state >> np.uint64(20)) & mask
+    while strings.slots[slot] >= 0:
+        k = np.int64(strings.slots[slot])
+        if strings.hashes[k] == state and _same(buffer, start, end, strings, k):
+            return k
+        slot = (slot + 1) & mask
+    return np.int64(-1)
+
+
+@lean_kernel
+def intern(buffer, start, end, strings):  # type: ignore[no-untyped-def]  # compiled: numba infers the types
+    """Return the number of `buffer[start:end]`, adding it if new, or `FULL`."""
+    k = find(buffer, start, end, strings)
+    if k >= 0:
+        return k
+    count = strings.size[0]
+    position = strings.offsets[count]
+    length = end - start
+    if count + 1 >= len(strings.offsets) or position + length > len(strings.pool) - PADDING:
+        return np.int64(FULL)
+    for j in range(length):
+        strings.pool[position + j] = buffer[start + j]
+    state = _hash(buffer, start, end)
+    strings.hashes[count] = state
+    strings.offsets[count + 1] = position + length
+    strings.size[0] = count + 1
+    _place(strings.slots, state, count)
+    return np.int64(count)
+
+
+@lean_kernel
+def _place(slots, state, k):  # type: ignore[no-untyped-def]  # compiled: numba infers the types
+    mask = len(slots) - 1
+    slot = np.int64(state >> np.uint64(20)) & mask
+    while slots[slot] >= 0:
+        slot = (slot + 1) & mask
+    slots[slot] = k
+
+
+@lean_kernel
+def _same(buffer, start, end, strings, k):  # type: ignore[no-untyped-def]  # compiled: numba infers the types
+    i, j, length = start, strings.offsets[k], end - start
+    if strings.offsets[k + 1] - j != length:
+        return False
+    while i + 8 <= end:
+        if load8(buffer, i) != load8(strings.pool, j):
+            return False
+        i += 8
+        j += 8
+    if i < end:
+        shift = np.uint64(64 - 8 * (end - i))
+        return (load8(buffer, i) << shift) == (load8(strings.pool, j) << shift)
+    return True

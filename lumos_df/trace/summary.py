@@ -1,0 +1,129 @@
+"""The row of a trace in `traces`: where it came from, what it holds, what was mended."""
+
+import json
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lumos_df import schema
+from lumos_df.trace import kineto, scan
+from lumos_df.trace.kineto import Operators
+from lumos_df.trace.tables import arrow_schema
+
+_COUNT_OF_KIND: Final = {
+    "cpu_ops": ("cpu_op",),
+    "runtime_calls": ("runtime",),
+    "kernels": ("kernel",),
+    "memcpys": ("memcpy",),
+    "memsets": ("memset",),
+    "syncs": ("sync",),
+    "annotations": ("annotation", "gpu_annotation"),
+    "python_functions": ("python",),
+    "others": ("other",),
+}
+_INSTANTS: Final = (ord("i"), ord("I"), ord("R"))
+
+
+def resolution(ops: Operators) -> int:
+    """Return the clock's finest step, ns: 1000 where every start and duration is a whole microsecond, else 1."""
+    whole = not (ops.ts % 1000).any() and not (ops.dur % 1000).any()
+    return 1000 if whole and len(ops) else 1
+
+
+def trace_row(
+    ops: Operators,
+    path: str,
+    job: str,
+    ranks_in_file: int,
+    memory_events: int,
+    counters: int,
+) -> pa.Table:
+    """Return the one-row `traces` table of a trace."""
+    raw, metadata = ops.raw, ops.raw.metadata
+    distributed = metadata.get("distributedInfo")
+    info: dict[str, Any] = distributed if isinstance(distributed, dict) else {}
+    devices = metadata.get("deviceProperties")
+    devices = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
+    kinds = dict(zip(schema.KINDS, np.bincount(ops.kind, minlength=len(schema.KINDS)).tolist(), strict=True))
+    phases = ops.marks[scan.MARK_PHASE]
+    counts = raw.counts
+    skipped = int(counts[[scan.NO_START, scan.UNKNOWN_PHASE, scan.NOT_OBJECTS]].sum())
+    # What belongs to no operator cannot be told apart by rank: the first rank of a merged file reports it.
+    row = {
+        "path": path,
+        "sha256": raw.sha256,
+        "size_bytes": raw.size_bytes,
+        "json_bytes": raw.json_bytes,
+        "job": job,
+        "rank": ops.rank,
+        "rank_source": ops.rank_source,
+        "ranks_in_file": ranks_in_file,
+        "world_size": _integer(info.get("world_size")) or (ranks_in_file if ranks_in_file > 1 else None),
+        "device_name": _device_name(ops, devices),
+        "device_count": len(devices) or None,
+        "backend": _text(info.get("backend")),
+        "nccl_version": _text(info.get("nccl_version")),
+        "versions": json.dumps({key: value for key, value in metadata.items() if "ersion" in key}),
+        "dialect": kineto.dialect(raw),
+        "clock_origin_ns": _integer(metadata.get("baseTimeNanoseconds")) or 0,
+        "resolution_ns": resolution(ops),
+        "first_ts": int(ops.ts[0]) if len(ops) else None,
+        "last_ts": int((ops.ts + ops.dur).max()) if len(ops) else None,
+        "events": len(ops) + len(phases) + ops.flows + (skipped if ranks_in_file == 1 else 0),
+        "operators": len(ops),
+        **{column: sum(kinds[kind] for kind in of) for column, of in _COUNT_OF_KIND.items()},
+        "flows": ops.flows,
+        "instants": int(np.isin(phases, _INSTANTS).sum()) - memory_events,
+        "memory_events": memory_events,
+        "counters": counters,
+        "metadata_events": int((phases == ord("M")).sum()),
+        "repaired_numbers": int(counts[scan.NUMBERS]),
+        "repaired_controls": int(counts[scan.CONTROLS]),
+        "repaired_utf8": int(counts[scan.UTF8]),
+        "skipped": skipped,
+        "truncated": raw.truncated,
+        "warnings": [*raw.warnings, *_count_warnings(ops)],
+        "metadata": json.dumps(metadata),
+    }
+    return pa.Table.from_pylist([row], schema=arrow_schema(schema.TRACES))
+
+
+def _count_warnings(ops: Operators) -> list[str]:
+    counts = ops.raw.counts
+    notes = (
+        (scan.NUMBERS, "NaN or Infinity read as null"),
+        (scan.CONTROLS, "raw control characters inside strings escaped"),
+        (scan.UTF8, "broken UTF-8 sequences replaced by U+FFFD"),
+        (scan.NO_START, "events without a start time skipped"),
+        (scan.UNKNOWN_PHASE, "events of a phase (ph) this version does not know skipped"),
+        (scan.NOT_OBJECTS, "list entries that are no event skipped"),
+        (scan.NEGATIVE, "negative durations read as 0"),
+    )
+    found = [f"{counts[place]} {what}" for place, what in notes if counts[place]]
+    unmatched = _unlaunched(ops)
+    return [*found, f"{unmatched} GPU rows without a launch call"] if unmatched else found
+
+
+def _unlaunched(ops: Operators) -> int:
+    """Return how many GPU rows have a correlation that no runtime call of the trace has."""
+    gpu = ops.wide(scan.OP_CORRELATION)[ops.is_kind(kineto.KERNEL, kineto.MEMCPY, kineto.MEMSET)]
+    calls = ops.wide(scan.OP_CORRELATION)[ops.kind == kineto.RUNTIME]
+    return int((~np.isin(gpu, calls)).sum())
+
+
+def _device_name(ops: Operators, devices: list[dict[str, Any]]) -> str | None:
+    """Return the name of the device that the kernels ran on, else of the first one listed."""
+    used = ops.narrow(scan.OP_DEVICE)[ops.kind == kineto.KERNEL]
+    used = used[used != scan.NULL32]
+    names = {device.get("id"): device.get("name") for device in devices}
+    first = next(iter(names.values()), None)
+    return _text(names.get(int(used[0]), first) if len(used) else first)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

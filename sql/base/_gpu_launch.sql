@@ -1,0 +1,65 @@
+-- Every row on a GPU stream with the call that launched it and the end of what ran on its stream before.
+-- A row whose launch the trace does not hold has null in the columns of the call.
+CREATE VIEW _gpu_launch(
+  -- Trace.
+  trace_id,
+  -- Rank in the job.
+  rank,
+  -- Step in which it was launched.
+  step,
+  -- Number of the GPU row in its trace.
+  op_id,
+  -- `kernel`, `memcpy`, `memset`.
+  kind,
+  -- Name of the GPU row.
+  name,
+  -- Device index.
+  device,
+  -- Stream.
+  stream,
+  -- Start on the GPU, ns.
+  ts,
+  -- End on the GPU, ns.
+  end_ts,
+  -- Latest end on the same stream among the rows that started before; null for the first.
+  stream_end_ts,
+  -- Latest end on any stream among the rows that started before; null for the first.
+  gpu_end_ts,
+  -- Number of the launching call in its trace.
+  call_id,
+  -- Name of the launching call.
+  call_name,
+  -- Start of the launching call, ns.
+  call_ts,
+  -- Duration of the launching call, ns.
+  call_dur,
+  -- Innermost host row around the launching call.
+  operator_id
+) AS
+SELECT
+  gpu.trace_id,
+  gpu.rank,
+  gpu.step,
+  gpu.op_id,
+  gpu.kind,
+  gpu.name,
+  gpu.device,
+  gpu.stream,
+  gpu.ts,
+  gpu.end_ts,
+  max(gpu.end_ts) OVER (
+    PARTITION BY gpu.trace_id, gpu.device, gpu.stream
+    ORDER BY gpu.ts, gpu.op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ),
+  max(gpu.end_ts) OVER (
+    PARTITION BY gpu.trace_id
+    ORDER BY gpu.ts, gpu.op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ),
+  call.op_id,
+  call.name,
+  call.ts,
+  call.dur,
+  call.parent_id
+FROM _gpu AS gpu
+LEFT JOIN operators AS call
+  ON call.trace_id = gpu.trace_id AND call.op_id = gpu.parent_id AND call.kind = 'runtime';

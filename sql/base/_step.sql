@@ -1,0 +1,34 @@
+-- The host's window of each step, between the marks of torch.profiler (ProfilerStep#n); windows of a trace do not overlap.
+-- A trace without marks is one step without a number, from its first operator to the end of its last.
+CREATE VIEW _step(
+  -- Trace.
+  trace_id,
+  -- Rank in the job.
+  rank,
+  -- n of ProfilerStep#n; null in a trace without marks.
+  step,
+  -- Start, ns.
+  ts,
+  -- End, ns: at the latest where the next step starts.
+  end_ts
+) AS
+WITH
+mark AS (
+  SELECT
+    trace_id,
+    any_value(rank) AS rank,
+    try_cast(substr(name, length('ProfilerStep#') + 1) AS INTEGER) AS number,
+    min(ts) AS ts,
+    max(ts + dur) AS end_ts
+  FROM operators
+  WHERE kind IN ('annotation', 'cpu_op') AND starts_with(name, 'ProfilerStep#')
+  GROUP BY trace_id, number
+  HAVING number IS NOT NULL
+)
+SELECT trace_id, rank, number, ts, least(end_ts, lead(ts) OVER (PARTITION BY trace_id ORDER BY ts, number))
+FROM mark
+UNION ALL
+SELECT trace_id, any_value(rank), NULL, min(ts), max(ts + dur)
+FROM operators
+WHERE kind <> 'other' AND trace_id NOT IN (SELECT trace_id FROM mark)
+GROUP BY trace_id;

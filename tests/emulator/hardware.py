@@ -1,0 +1,60 @@
+"""The emulated machine: one node of A100-like GPUs, and how long its work takes.
+
+Peak rates are the data sheet's; efficiencies and host costs are round numbers of the usual size, not measurements.
+"""
+
+from random import Random
+from typing import Final
+
+DEVICE_NAME: Final = "NVIDIA A100-SXM4-80GB"
+MULTIPROCESSORS: Final = 108
+DEVICE_MEMORY_BYTES: Final = 85_094_825_984
+
+FLOPS_PER_NS: Final = 312_000 * 0.6
+HBM_BYTES_PER_NS: Final = 2_039 * 0.8
+PCIE_BYTES_PER_NS: Final = 32 * 0.75
+BUS_BYTES_PER_NS: Final = 220
+COLLECTIVE_LATENCY_NS: Final = 20_000
+SHORTEST_KERNEL_NS: Final = 1_800
+
+LAUNCH_LATENCY_NS: Final = 5_500
+"""From the start of the launching call to the earliest start on the GPU."""
+KERNEL_GAP_NS: Final = 1_000
+"""Between two rows of one stream."""
+
+LAUNCH_CALL_NS: Final = 5_000
+EVENT_CALL_NS: Final = 1_200
+SYNC_RETURN_NS: Final = 2_500
+OPERATOR_NS: Final = 3_000
+"""Host time of one operator on each side of what it calls."""
+PYTHON_NS: Final = 1_500
+"""Host time of a Python function, likewise."""
+THREAD_HANDOFF_NS: Final = 25_000
+
+_NOISE: Final = 0.03
+
+
+class Noise:
+    """Reproducible noise of one thread or stream; others never disturb it."""
+
+    def __init__(self, key: str) -> None:
+        self._random = Random(key)  # noqa: S311 - noise, not a secret
+
+    def around(self, ns: float) -> int:
+        """Return `ns`, off by at most 3 %."""
+        return round(ns * (1 + _NOISE * (2 * self._random.random() - 1)))
+
+
+def kernel_ns(flops: int, moved_bytes: int) -> float:
+    """Return the time of a kernel: arithmetic or memory traffic, whichever takes longer."""
+    return max(flops / FLOPS_PER_NS, moved_bytes / HBM_BYTES_PER_NS, SHORTEST_KERNEL_NS)
+
+
+def copy_ns(moved_bytes: int) -> float:
+    """Return the time of a copy between host and GPU."""
+    return max(moved_bytes / PCIE_BYTES_PER_NS, SHORTEST_KERNEL_NS)
+
+
+def all_reduce_ns(payload_bytes: int, ranks: int) -> int:
+    """Return the time of the transfer of a ring all-reduce, once every rank is there."""
+    return round(COLLECTIVE_LATENCY_NS + 2 * (ranks - 1) / ranks * payload_bytes / BUS_BYTES_PER_NS)

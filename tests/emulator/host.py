@@ -1,0 +1,178 @@
+"""The host of one rank: threads that run operators, call the CUDA runtime and take memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Final
+
+from tests.emulator.engine import Engine, Process, Signal
+from tests.emulator.gpu import COMPUTE_STREAM, Gpu, Launch
+from tests.emulator.hardware import EVENT_CALL_NS, LAUNCH_CALL_NS, OPERATOR_NS, SYNC_RETURN_NS, Noise
+from tests.emulator.model import Operator, Shape, Work
+from tests.emulator.records import Collective, HostRow, MemoryRow, Recording
+
+_CALLS: Final = {"kernel": "cudaLaunchKernel", "gpu_memcpy": "cudaMemcpyAsync", "gpu_memset": "cudaMemsetAsync"}
+_BLOCK_BYTES: Final = 512
+_SEGMENT_BYTES: Final = 20 << 20
+
+
+class Memory:
+    """The caching allocator: what it once reserved it keeps."""
+
+    def __init__(self, engine: Engine, recording: Recording, resident_bytes: int) -> None:
+        self._engine = engine
+        self._recording = recording
+        self._allocated = resident_bytes
+        self._reserved = 0
+        self._next_address = 0x7F00_0000_0000
+        self._sizes: dict[int, int] = {}
+
+    def allocate(self, thread: int, size_bytes: int) -> int:
+        """Take a block; return its address."""
+        address, size = self._next_address, -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+        self._next_address += size
+        self._sizes[address] = size
+        self._change(thread, address, size)
+        return address
+
+    def release(self, thread: int, address: int) -> None:
+        """Give a block back."""
+        self._change(thread, address, -self._sizes.pop(address))
+
+    def _change(self, thread: int, address: int, change_bytes: int) -> None:
+        self._allocated += change_bytes
+        self._reserved = max(self._reserved, -(-self._allocated // _SEGMENT_BYTES) * _SEGMENT_BYTES)
+        row = MemoryRow(self._engine.now, thread, address, change_bytes, self._allocated, self._reserved)
+        self._recording.memory.append(row)
+
+
+class Host:
+    """What the threads of one rank share: its GPU, its memory, and the numbers that tie rows together."""
+
+    def __init__(self, engine: Engine, gpu: Gpu, memory: Memory, recording: Recording) -> None:
+        self.engine = engine
+        self.gpu = gpu
+        self.memory = memory
+        self.recording = recording
+        self.external_ids = count(1)
+        self.correlations = count(1)
+        self.sequences = count(1)
+        self.python_ids = count(1)
+
+
+class Thread:
+    """A host thread. What takes time is a process: `yield from` it."""
+
+    def __init__(self, host: Host, number: int, seed: int) -> None:
+        self.number = number
+        self._host = host
+        self._noise = Noise(f"{seed}/{host.recording.rank}/thread {number}")
+        self._open: list[HostRow] = []
+
+    @contextmanager
+    def operator(
+        self,
+        name: str,
+        shapes: tuple[Shape | tuple[Shape, ...], ...] = (),
+        *,
+        indices: tuple[int, ...] = (),
+        sequence: int | None = None,
+        forward_thread: int | None = None,
+        collective: Collective | None = None,
+    ) -> Iterator[None]:
+        """Have a framework operator open."""
+        row = HostRow("cpu_op", name, self.number, self._host.engine.now, external_id=next(self._host.external_ids))
+        row.shapes, row.indices, row.collective = shapes, indices, collective
+        row.sequence, row.forward_thread = sequence, forward_thread
+        with self._opened(row):
+            yield
+
+    @contextmanager
+    def annotation(self, name: str) -> Iterator[None]:
+        """Have a user's or the framework's annotation open."""
+        external_id = next(self._host.external_ids)
+        with self._opened(
+            HostRow("user_annotation", name, self.number, self._host.engine.now, external_id=external_id)
+        ):
+            yield
+
+    @contextmanager
+    def frame(self, name: str) -> Iterator[None]:
+        """Have a Python function open."""
+        row = HostRow("python_function", name, self.number, self._host.engine.now)
+        row.python_id = next(self._host.python_ids)
+        row.python_parent = next((up.python_id for up in reversed(self._open) if up.python_id is not None), None)
+        with self._opened(row):
+            yield
+
+    def busy(self, ns: int = OPERATOR_NS) -> Process:
+        """Work for about `ns`."""
+        yield self._noise.around(ns)
+
+    def run(self, operator: Operator, sequence: int | None = None) -> Process:
+        """Run an operator and what it calls."""
+        with self.operator(operator.name, operator.shapes, indices=operator.indices, sequence=sequence):
+            yield from self.busy()
+            for called in operator.calls:
+                yield from self.launch(called) if isinstance(called, Work) else self.run(called)
+            yield from self.busy()
+
+    def launch(
+        self, work: Work, stream: int = COMPUTE_STREAM, *, call: str = "", collective: Collective | None = None
+    ) -> Process:
+        """Send work to a stream; `call` is the runtime call's name where it is not the usual one."""
+        with self._runtime(call or _CALLS[work.kind]) as (row, correlation):
+            annotations = tuple(up for up in self._open if up.kind == "user_annotation")
+            launch = Launch(work, row, correlation, row.external_id, annotations, collective)
+            self._host.gpu.launch(stream, launch)
+            yield from self.busy(LAUNCH_CALL_NS)
+
+    def order(self, first: int, then: int) -> Process:
+        """Let one stream wait for what another has been sent so far."""
+        with self._runtime("cudaEventRecord"):
+            event = self._host.gpu.record(first)
+            yield from self.busy(EVENT_CALL_NS)
+        yield from self.hold(then, event)
+
+    def hold(self, stream: int, event: Signal) -> Process:
+        """Let a stream wait for an event."""
+        with self._runtime("cudaStreamWaitEvent"):
+            self._host.gpu.wait(stream, event)
+            yield from self.busy(EVENT_CALL_NS)
+
+    def record(self, stream: int, events: list[Signal]) -> Process:
+        """Record an event behind what the stream has been sent so far, and add it to `events`."""
+        with self._runtime("cudaEventRecord"):
+            events.append(self._host.gpu.record(stream))
+            yield from self.busy(EVENT_CALL_NS)
+
+    def synchronize(self, stream: int | None = None) -> Process:
+        """Wait for a stream, or for the whole GPU."""
+        with self._runtime("cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize"):
+            gpu = self._host.gpu
+            yield from gpu.record_all() if stream is None else (gpu.record(stream),)
+            yield from self.busy(SYNC_RETURN_NS)
+
+    def allocate(self, size_bytes: int) -> int:
+        """Take GPU memory; return its address."""
+        return self._host.memory.allocate(self.number, size_bytes)
+
+    def release(self, address: int) -> None:
+        """Give GPU memory back."""
+        self._host.memory.release(self.number, address)
+
+    @contextmanager
+    def _runtime(self, name: str) -> Iterator[tuple[HostRow, int]]:
+        correlation = next(self._host.correlations)
+        row = HostRow("cuda_runtime", name, self.number, self._host.engine.now, correlation=correlation)
+        row.external_id = next((up.external_id for up in reversed(self._open) if up.kind == "cpu_op"), None)
+        with self._opened(row):
+            yield row, correlation
+
+    @contextmanager
+    def _opened(self, row: HostRow) -> Iterator[None]:
+        self._host.recording.host.append(row)
+        self._open.append(row)
+        yield
+        self._open.pop()
+        row.end = self._host.engine.now

@@ -1,0 +1,56 @@
+"""What runs, and what the emulated profiler writes down of it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+DTYPE_BYTES: Final = 2
+"""Parameters, activations and gradients are bfloat16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Data-parallel training of a small transformer, one GPU a rank."""
+
+    ranks: int = 4
+    layers: int = 2
+    steps: int = 3
+    seed: int = 0
+    sleep_rank: int | None = None
+    """The straggler: it sleeps on the host at the start of each step."""
+    sleep_ns: int = 0
+    hidden: int = 1024
+    heads: int = 16
+    vocabulary: int = 8192
+    sequence: int = 512
+    batch: int = 4
+    """Sequences a rank and step."""
+    bucket_bytes: int = 25_000_000
+    """Gradients are all-reduced once this much is ready."""
+
+    def __post_init__(self) -> None:
+        if min(self.ranks, self.layers, self.steps) < 1:
+            raise ValueError("ranks, layers and steps must be at least 1")
+        if self.sleep_rank is not None and not 0 <= self.sleep_rank < self.ranks:
+            raise ValueError(f"sleep_rank {self.sleep_rank} is not a rank: 0 to {self.ranks - 1}")
+        if self.sleep_ns < 0:
+            raise ValueError(f"sleep_ns {self.sleep_ns} is negative")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a rank and step."""
+        return self.batch * self.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Profiler:
+    """What goes into the files; it never changes what runs."""
+
+    memory: bool = True
+    stacks: bool = True
+    collective_args: bool = True
+    clock_offsets_ns: tuple[int, ...] = ()
+    """By rank: how far its clock is ahead of the true time; ranks beyond the end have a true clock."""
+
+    def offset_ns(self, rank: int) -> int:
+        """Return how far the clock of `rank` is ahead."""
+        return self.clock_offsets_ns[rank] if rank < len(self.clock_offsets_ns) else 0

@@ -1,0 +1,310 @@
+"""The observer's rows as files of PyTorch's profiler (Kineto JSON), one a rank."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tests.emulator.hardware import DEVICE_MEMORY_BYTES, DEVICE_NAME, MULTIPROCESSORS
+from tests.emulator.job import Job, Profiler
+from tests.emulator.model import THREADS
+from tests.emulator.records import Collective, GpuRow, HostRow, MemoryRow, Recording
+from tests.emulator.training import Outcome
+
+Event: TypeAlias = dict[str, Any]
+Lane: TypeAlias = tuple[int | str, int | str]
+"""Process and thread, or GPU and stream, as the file numbers them."""
+
+LABEL: Final = "by tests/emulator, not recorded"
+BASE_TIME_NS: Final = 1_790_000_000_000_000_000
+START_NS: Final = 10_000_000_000
+"""Where a true clock stands when the job begins; a clock may be this far behind."""
+
+_GROUP: Final = "0"
+_GROUP_DESCRIPTION: Final = "default_pg"
+_CALLBACKS: Final = {
+    "cudaLaunchKernel": 211,
+    "cudaLaunchKernelExC": 430,
+    "cudaMemcpyAsync": 41,
+    "cudaMemsetAsync": 51,
+    "cudaEventRecord": 135,
+    "cudaStreamWaitEvent": 147,
+    "cudaStreamSynchronize": 131,
+    "cudaDeviceSynchronize": 165,
+}
+
+
+def write(outcome: Outcome, profiler: Profiler, directory: Path) -> tuple[Path, ...]:
+    """Write `directory`/rank<n>.json.gz for every rank; return the paths."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for recording in outcome.recordings:
+        text = json.dumps(document(recording, outcome.job, profiler), separators=(",", ":"))
+        path = directory / f"rank{recording.rank}.json.gz"
+        # Without a time stamp, the same job gives the same file.
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+        paths.append(path)
+    return tuple(paths)
+
+
+def document(recording: Recording, job: Job, profiler: Profiler) -> dict[str, Any]:
+    """Return the file of one rank as the JSON object that it holds."""
+    rank, ranks = recording.rank, list(range(job.ranks))
+    group = {
+        "pg_name": _GROUP,
+        "pg_desc": _GROUP_DESCRIPTION,
+        "backend_config": "cuda:nccl",
+        "pg_size": job.ranks,
+        "ranks": ranks,
+    }
+    return {
+        "generated": LABEL,
+        "schemaVersion": 1,
+        "deviceProperties": [_device(number) for number in ranks],
+        "cupti_version": 24,
+        "cuda_runtime_version": 12040,
+        "cuda_driver_version": 12040,
+        "record_shapes": 1,
+        "profile_memory": int(profiler.memory),
+        "with_stack": int(profiler.stacks),
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": rank,
+            "world_size": job.ranks,
+            "pg_count": 1,
+            "pg_config": [group],
+            "nccl_version": "2.21.5",
+        },
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": BASE_TIME_NS,
+        "traceEvents": list(_Writer(recording, profiler).events()),
+    }
+
+
+def _device(number: int) -> Event:
+    return {
+        "id": number,
+        "name": DEVICE_NAME,
+        "totalGlobalMem": DEVICE_MEMORY_BYTES,
+        "computeMajor": 8,
+        "computeMinor": 0,
+        "maxThreadsPerBlock": 1024,
+        "maxThreadsPerMultiprocessor": 2048,
+        "regsPerBlock": 65536,
+        "warpSize": 32,
+        "sharedMemPerBlock": 49152,
+        "numSms": MULTIPROCESSORS,
+        "regsPerMultiprocessor": 65536,
+        "sharedMemPerBlockOptin": 166912,
+        "sharedMemPerMultiprocessor": 167936,
+    }
+
+
+def _microseconds(ns: int) -> float:
+    return ns / 1000
+
+
+class _Writer:
+    """One file."""
+
+    def __init__(self, recording: Recording, profiler: Profiler) -> None:
+        self._recording = recording
+        self._profiler = profiler
+        self._process = 4000 + recording.rank
+        self._device = recording.rank
+        self._zero = START_NS + profiler.offset_ns(recording.rank)
+        self._index = count()
+
+    def events(self) -> Iterator[Event]:
+        rows = self._recording
+        yield from self._names()
+        for host in rows.host:
+            if host.kind != "python_function" or self._profiler.stacks:
+                yield self._host(host)
+        if self._profiler.memory:
+            yield from map(self._memory, rows.memory)
+        yield from map(self._gpu, rows.gpu)
+        yield from self._gpu_annotations()
+        yield from self._launch_flows()
+        yield from self._backward_flows()
+        yield from self._span()
+
+    def _names(self) -> Iterator[Event]:
+        time = _microseconds(self._zero)
+        for process, label in ((self._process, "CPU"), (self._device, f"GPU {self._device}")):
+            for name, args in (("process_name", {"name": "python"}), ("process_labels", {"labels": label})):
+                yield {"ph": "M", "name": name, "ts": time, "pid": process, "tid": 0, "args": args}
+        threads = {(self._process, row.thread): f"thread {row.thread} (python)" for row in self._recording.host}
+        streams = {(self._device, row.stream): f"stream {row.stream} " for row in self._recording.gpu}
+        for (process, thread), name in sorted((threads | streams).items()):
+            args = {"name": name}
+            yield {"ph": "M", "name": "thread_name", "ts": time, "pid": process, "tid": thread, "args": args}
+
+    def _host(self, row: HostRow) -> Event:
+        args: Event = {"External id": row.external_id} if row.external_id is not None else {}
+        if row.kind == "cuda_runtime":
+            args |= {"cbid": _CALLBACKS[row.name], "correlation": row.correlation}
+        elif row.kind == "python_function":
+            args |= {"Python parent id": row.python_parent, "Python id": row.python_id}
+            if row.name.startswith("nn.Module: "):
+                args["Python module id"] = int(row.name.rpartition("_")[2])
+        if row.sequence is not None:
+            args |= {"Sequence number": row.sequence, "Fwd thread id": row.forward_thread or 0}
+        if row.shapes:
+            args |= {"Input Dims": row.shapes, "Input type": _types(row)}
+        if row.collective and self._profiler.collective_args:
+            args |= _collective(row.collective)
+            if row.collective.ranks:
+                args |= {
+                    "Global rank start": 0,
+                    "Global rank stride": 1,
+                    "Rank": self._recording.rank,
+                    "Seq": row.collective.seq,
+                }
+        if row.kind != "cuda_runtime":
+            args["Ev Idx"] = next(self._index)
+        return self._complete(row.kind, row.name, (self._process, row.thread), (row.start, row.end), args)
+
+    def _memory(self, row: MemoryRow) -> Event:
+        args = {
+            "Total Reserved": row.reserved_bytes,
+            "Total Allocated": row.allocated_bytes,
+            "Bytes": row.change_bytes,
+            "Addr": row.address,
+            "Device Id": self._device,
+            "Device Type": 1,
+            "Ev Idx": next(self._index),
+        }
+        time = _microseconds(self._zero + row.time)
+        return {
+            "ph": "i",
+            "cat": "cpu_instant_event",
+            "s": "t",
+            "name": "[memory]",
+            "pid": self._process,
+            "tid": row.thread,
+            "ts": time,
+            "args": args,
+        }
+
+    def _gpu(self, row: GpuRow) -> Event:
+        args: Event = {
+            "External id": row.external_id,
+            "device": self._device,
+            "context": 1,
+            "stream": row.stream,
+            "correlation": row.correlation,
+        }
+        if row.work.kind == "kernel":
+            blocks = row.work.blocks / MULTIPROCESSORS
+            warps = blocks * THREADS / 32
+            args |= {
+                "queued": 0,
+                "registers per thread": 64,
+                "shared memory": 0,
+                "blocks per SM": round(blocks, 6),
+                "warps per SM": round(warps, 6),
+                "grid": [row.work.blocks, 1, 1],
+                "block": [THREADS, 1, 1],
+                "est. achieved occupancy %": min(100, round(warps / 64 * 100)),
+            }
+        else:
+            moved = row.work.moved_bytes
+            args |= {"bytes": moved, "memory bandwidth (GB/s)": moved / (row.end - row.start)}
+        if row.collective and self._profiler.collective_args:
+            args |= _collective(row.collective)
+        return self._complete(row.work.kind, row.work.name, (self._device, row.stream), (row.start, row.end), args)
+
+    def _gpu_annotations(self) -> Iterator[Event]:
+        covered: dict[tuple[int | None, int], tuple[str, int, int]] = {}
+        for row in self._recording.gpu:
+            for annotation in row.annotations:
+                key = annotation.external_id, row.stream
+                name, start, end = covered.get(key, (annotation.name, row.start, row.end))
+                covered[key] = name, min(start, row.start), max(end, row.end)
+        for (external_id, stream), (name, start, end) in covered.items():
+            args = {"External id": external_id}
+            yield self._complete("gpu_user_annotation", name, (self._device, stream), (start, end), args)
+
+    def _launch_flows(self) -> Iterator[Event]:
+        calls = {row.correlation: row for row in self._recording.host if row.correlation is not None}
+        for row in self._recording.gpu:
+            call = calls[row.correlation]
+            yield self._flow("s", "ac2g", row.correlation, (self._process, call.thread), call.start)
+            yield self._flow("f", "ac2g", row.correlation, (self._device, row.stream), row.start)
+
+    def _backward_flows(self) -> Iterator[Event]:
+        for row in self._recording.host:
+            if row.sequence is None or row.name.startswith("autograd::engine::"):
+                continue
+            end = "s" if row.forward_thread is None else "f"
+            yield self._flow(end, "fwdbwd", row.sequence, (self._process, row.thread), row.start)
+
+    def _span(self) -> Iterator[Event]:
+        end = max(row.end for row in self._recording.host)
+        args = {"Op count": 0}
+        yield self._complete("Trace", "PyTorch Profiler (0)", ("Spans", "PyTorch Profiler"), (0, end), args)
+        for name, process, thread, time in (
+            ("Iteration Start: PyTorch Profiler", "Traces", "Trace PyTorch Profiler", 0),
+            ("Record Window End", "", "", end),
+        ):
+            at = _microseconds(self._zero + time)
+            yield {"ph": "i", "s": "g", "name": name, "pid": process, "tid": thread, "ts": at}
+
+    def _complete(self, category: str, name: str, lane: Lane, span: tuple[int, int], args: Event) -> Event:
+        start, end = span
+        return {
+            "ph": "X",
+            "cat": category,
+            "name": name,
+            "pid": lane[0],
+            "tid": lane[1],
+            "ts": _microseconds(self._zero + start),
+            "dur": _microseconds(end - start),
+            "args": args,
+        }
+
+    def _flow(self, phase: str, category: str, number: int, lane: Lane, time: int) -> Event:
+        event = {"ph": phase, "id": number, "pid": lane[0], "tid": lane[1], "ts": _microseconds(self._zero + time)}
+        return event | {"cat": category, "name": category} | ({"bp": "e"} if phase == "f" else {})
+
+
+def _types(row: HostRow) -> list[str]:
+    return [
+        "Scalar"
+        if not shape
+        else "TensorList"
+        if isinstance(shape[0], tuple)
+        else "long int"
+        if position in row.indices
+        else "c10::BFloat16"
+        for position, shape in enumerate(row.shapes)
+    ]
+
+
+def _collective(collective: Collective) -> Event:
+    split = {"In split size": "[]", "Out split size": "[]"}
+    if not collective.ranks:
+        # The wait for a collective is recorded as if it were one, of nobody.
+        return {
+            "Collective name": collective.name,
+            "In msg nelems": 0,
+            "Out msg nelems": 0,
+            "Group size": 1,
+            "dtype": "Byte",
+            **split,
+            "Process Group Ranks": "[]",
+        }
+    return {
+        "Collective name": collective.name,
+        "In msg nelems": collective.elements,
+        "Out msg nelems": collective.elements,
+        "Group size": len(collective.ranks),
+        "dtype": "BFloat16",
+        **split,
+        "Process Group Name": _GROUP,
+        "Process Group Description": _GROUP_DESCRIPTION,
+        "Process Group Ranks": str(list(collective.ranks)),
+    }

@@ -1,0 +1,283 @@
+"""The transformer as what the framework does with it: modules, operators, GPU work, and the backward of each."""
+
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Final, Literal, TypeAlias
+
+from tests.emulator.hardware import MULTIPROCESSORS, copy_ns, kernel_ns
+from tests.emulator.job import DTYPE_BYTES, Job
+
+Shape: TypeAlias = tuple[int, ...]
+
+THREADS: Final = 128
+"""Threads a block, in every kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One row of a GPU stream."""
+
+    kind: Literal["kernel", "gpu_memcpy", "gpu_memset"]
+    name: str
+    ns: float
+    blocks: int = 0
+    moved_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A framework operator, and what it calls in turn."""
+
+    name: str
+    shapes: tuple[Shape, ...]
+    calls: "tuple[Operator | Work, ...]" = ()
+    indices: tuple[int, ...] = ()
+    """Which inputs are int64 tensors; the others are bfloat16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A differentiable operator, and the node that its backward is in the autograd graph."""
+
+    wrappers: tuple[str, ...]
+    """Operators around the one that autograd sees, outermost first."""
+    forward: Operator
+    node: str
+    backward: tuple[Operator, ...]
+    output_bytes: int
+    gradient_bytes: int
+    """What the backward makes, gradients of parameters that have a bucket aside."""
+    parameters: tuple[Shape, ...] = ()
+    """Those whose gradients the backward makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """An nn.Module: its class, and what its forward goes through."""
+
+    kind: str
+    parts: "tuple[Module | Function, ...]"
+
+
+def functions(module: Module) -> tuple[Function, ...]:
+    """Return every differentiable operator of the module, in the order of the forward pass."""
+    return tuple(
+        function for part in module.parts for function in (functions(part) if isinstance(part, Module) else (part,))
+    )
+
+
+def parameter_count(module: Module) -> int:
+    """Return the number of parameters of the module."""
+    return sum(prod(shape) for function in functions(module) for shape in function.parameters)
+
+
+def transformer(job: Job) -> Module:
+    """Return the model that the job trains, loss included."""
+    return Module(
+        "GPT",
+        (
+            Module("Embedding", (_embedding(job),)),
+            *(_block(job) for _ in range(job.layers)),
+            Module("LayerNorm", (_layer_norm(job),)),
+            Module("Linear", (_linear(job, job.hidden, job.vocabulary),)),
+            Module("CrossEntropyLoss", (_log_softmax(job), _nll_loss(job))),
+        ),
+    )
+
+
+def _block(job: Job) -> Module:
+    hidden, wide = job.hidden, 4 * job.hidden
+    qkv, projection = (Module("Linear", (_linear(job, hidden, outputs),)) for outputs in (3 * hidden, hidden))
+    rise, fall = (Module("Linear", (_linear(job, *widths),)) for widths in ((hidden, wide), (wide, hidden)))
+    attention = Module("Attention", (qkv, _attention(job), projection))
+    mlp = Module("MLP", (rise, Module("GELU", (_gelu(job, wide),)), fall))
+    norm = Module("LayerNorm", (_layer_norm(job),))
+    return Module("Block", (norm, attention, _add(job), norm, mlp, _add(job)))
+
+
+def _embedding(job: Job) -> Function:
+    weight, ids = (job.vocabulary, job.hidden), (job.batch, job.sequence)
+    elements = job.tokens * job.hidden
+    clear = memset(prod(weight) * DTYPE_BYTES)
+    scatter = _native("embedding_backward_feature_kernel", 2 * elements, ceil(job.hidden / 32))
+    gather = _native("indexSelectLargeIndex", 2 * elements, job.tokens)
+    return Function(
+        wrappers=("aten::embedding",),
+        forward=Operator("aten::index_select", (weight, (), (job.tokens,)), (gather,), indices=(2,)),
+        node="EmbeddingBackward0",
+        backward=(
+            Operator("aten::embedding_dense_backward", ((*ids, job.hidden), ids), (clear, scatter), indices=(1,)),
+        ),
+        output_bytes=elements * DTYPE_BYTES,
+        gradient_bytes=prod(weight) * DTYPE_BYTES,
+        parameters=(weight,),
+    )
+
+
+def _linear(job: Job, inputs: int, outputs: int) -> Function:
+    tokens = job.tokens
+    x, w, y = (tokens, inputs), (outputs, inputs), (tokens, outputs)
+    sum_rows = _kernel(
+        "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16>>", prod(y), ceil(outputs / 32)
+    )
+    return Function(
+        wrappers=("aten::linear",),
+        forward=Operator("aten::addmm", ((outputs,), x, (inputs, outputs), (), ()), (_gemm(tokens, outputs, inputs),)),
+        node="AddmmBackward0",
+        backward=(
+            Operator("aten::mm", (y, w), (_gemm(tokens, inputs, outputs),)),
+            Operator("aten::mm", ((outputs, tokens), x), (_gemm(outputs, inputs, tokens),)),
+            Operator("aten::sum", (y, (), (), ()), (sum_rows,)),
+        ),
+        output_bytes=prod(y) * DTYPE_BYTES,
+        gradient_bytes=prod(x) * DTYPE_BYTES,
+        parameters=(w, (outputs,)),
+    )
+
+
+def _attention(job: Job) -> Function:
+    heads = (job.batch, job.heads, job.sequence, job.hidden // job.heads)
+    elements = prod(heads)
+    blocks = job.batch * job.heads * ceil(job.sequence / THREADS)
+    # Two products of sequence x sequence a head, of which a causal mask leaves half.
+    flops = 2 * job.sequence * elements
+    return Function(
+        wrappers=("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention"),
+        forward=Operator(
+            "aten::_flash_attention_forward", (heads,) * 3, (_flash("flash_fwd_kernel", 4 * elements, blocks, flops),)
+        ),
+        node="ScaledDotProductFlashAttentionBackward0",
+        backward=(
+            Operator(
+                "aten::_flash_attention_backward",
+                (heads,) * 5,
+                (
+                    _flash("flash_bwd_dot_do_o_kernel", 2 * elements, blocks),
+                    _flash("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", 8 * elements, blocks, 5 * flops // 2),
+                    _flash("flash_bwd_convert_dq_kernel", 2 * elements, blocks),
+                ),
+            ),
+        ),
+        output_bytes=elements * DTYPE_BYTES,
+        gradient_bytes=3 * elements * DTYPE_BYTES,
+    )
+
+
+def _layer_norm(job: Job) -> Function:
+    activation, width = (job.batch, job.sequence, job.hidden), (job.hidden,)
+    elements = prod(activation)
+    by_token = _native("layer_norm_grad_input_kernel_vectorized", 3 * elements, job.tokens)
+    by_column = _native("GammaBetaBackwardCUDAKernel", 2 * elements, ceil(job.hidden / 32))
+    return Function(
+        wrappers=("aten::layer_norm",),
+        forward=Operator(
+            "aten::native_layer_norm",
+            (activation, (), width, width, ()),
+            (_native("vectorized_layer_norm_kernel", 2 * elements, job.tokens),),
+        ),
+        node="NativeLayerNormBackward0",
+        backward=(
+            Operator("aten::native_layer_norm_backward", (activation, activation, (), width), (by_token, by_column)),
+        ),
+        output_bytes=elements * DTYPE_BYTES,
+        gradient_bytes=elements * DTYPE_BYTES,
+        parameters=(width, width),
+    )
+
+
+def _gelu(job: Job, width: int) -> Function:
+    shape = (job.batch, job.sequence, width)
+    elements = prod(shape)
+    slope = elementwise("GeluBackwardCUDAKernelImpl", elements, 3)
+    return Function(
+        wrappers=(),
+        forward=Operator("aten::gelu", (shape,), (elementwise("GeluCUDAKernelImpl", elements, 2),)),
+        node="GeluBackward0",
+        backward=(Operator("aten::gelu_backward", (shape, shape), (slope,)),),
+        output_bytes=elements * DTYPE_BYTES,
+        gradient_bytes=elements * DTYPE_BYTES,
+    )
+
+
+def _add(job: Job) -> Function:
+    shape = (job.batch, job.sequence, job.hidden)
+    elements = prod(shape)
+    return Function(
+        wrappers=(),
+        forward=Operator("aten::add", (shape, shape, ()), (elementwise("CUDAFunctor_add", elements, 3),)),
+        node="AddBackward0",
+        backward=(),
+        output_bytes=elements * DTYPE_BYTES,
+        gradient_bytes=elements * DTYPE_BYTES,
+    )
+
+
+def _log_softmax(job: Job) -> Function:
+    logits = (job.tokens, job.vocabulary)
+    elements = prod(logits)
+    backward = _native("cunn_SoftMaxBackward", 3 * elements, job.tokens)
+    return Function(
+        wrappers=("aten::log_softmax",),
+        forward=Operator(
+            "aten::_log_softmax", (logits, (), ()), (_native("cunn_SoftMaxForward", 2 * elements, job.tokens),)
+        ),
+        node="LogSoftmaxBackward0",
+        backward=(Operator("aten::_log_softmax_backward_data", (logits, logits, (), ()), (backward,)),),
+        output_bytes=elements * DTYPE_BYTES,
+        gradient_bytes=elements * DTYPE_BYTES,
+    )
+
+
+def _nll_loss(job: Job) -> Function:
+    logits, target = (job.tokens, job.vocabulary), (job.tokens,)
+    pick = _native("nll_loss_forward_reduce_cuda_kernel_2d", 2 * job.tokens, 1)
+    scatter = _native("nll_loss_backward_reduce_cuda_kernel_2d", 2 * job.tokens, 1)
+    clear = memset(prod(logits) * DTYPE_BYTES)
+    return Function(
+        wrappers=("aten::nll_loss_nd", "aten::nll_loss"),
+        forward=Operator("aten::nll_loss_forward", (logits, target), (pick,), indices=(1,)),
+        node="NllLossBackward0",
+        backward=(Operator("aten::nll_loss_backward", ((), logits, target), (clear, scatter), indices=(2,)),),
+        output_bytes=DTYPE_BYTES,
+        gradient_bytes=prod(logits) * DTYPE_BYTES,
+    )
+
+
+def elementwise(functor: str, elements: int, tensors: int) -> Work:
+    """Return the kernel that applies `functor` to that many elements of that many tensors, results included."""
+    name = f"void at::native::vectorized_elementwise_kernel<4, at::native::{functor}<c10::BFloat16>>"
+    return _kernel(name, tensors * elements, ceil(elements / (4 * THREADS)))
+
+
+def memset(moved_bytes: int) -> Work:
+    """Return the clearing of that many bytes of GPU memory."""
+    return Work("gpu_memset", "Memset (Device)", kernel_ns(0, moved_bytes), moved_bytes=moved_bytes)
+
+
+def memcpy(direction: str, moved_bytes: int) -> Work:
+    """Return a copy between host and GPU, such as `HtoD (Pinned -> Device)`."""
+    return Work("gpu_memcpy", f"Memcpy {direction}", copy_ns(moved_bytes), moved_bytes=moved_bytes)
+
+
+def fused_adamw(parameters: int) -> Work:
+    """Return the kernel that updates that many parameters: it reads four tensors and writes three."""
+    return _native("multi_tensor_apply_kernel<FusedAdamMathFunctor<c10::BFloat16>>", 7 * parameters, MULTIPROCESSORS)
+
+
+def _gemm(rows: int, columns: int, inner: int) -> Work:
+    elements = rows * inner + inner * columns + rows * columns
+    blocks = ceil(rows / 128) * ceil(columns / 128)
+    name = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+    return _kernel(name, elements, blocks, 2 * rows * columns * inner)
+
+
+def _flash(name: str, elements: int, blocks: int, flops: int = 0) -> Work:
+    return _kernel(f"void pytorch_flash::{name}", elements, blocks, flops)
+
+
+def _native(name: str, elements: int, blocks: int) -> Work:
+    return _kernel(f"void at::native::(anonymous namespace)::{name}", elements, blocks)
+
+
+def _kernel(name: str, elements: int, blocks: int, flops: int = 0) -> Work:
+    return Work("kernel", name, kernel_ns(flops, elements * DTYPE_BYTES), blocks=blocks)

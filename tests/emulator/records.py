@@ -1,0 +1,74 @@
+"""What a perfect observer of one rank writes down; all times are true time, ns."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tests.emulator.model import Shape, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What one rank says about a collective that it takes part in."""
+
+    name: str
+    ranks: tuple[int, ...]
+    elements: int = 0
+    seq: int = 0
+    step: int = 0
+
+
+@dataclass(slots=True)
+class HostRow:
+    """A stretch of time on a host thread; `end` is known once it is over."""
+
+    kind: Literal["cpu_op", "cuda_runtime", "user_annotation", "python_function"]
+    name: str
+    thread: int
+    start: int
+    end: int = 0
+    external_id: int | None = None
+    correlation: int | None = None
+    sequence: int | None = None
+    forward_thread: int | None = None
+    shapes: tuple[Shape | tuple[Shape, ...], ...] = ()
+    indices: tuple[int, ...] = ()
+    collective: Collective | None = None
+    python_id: int | None = None
+    python_parent: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """A stretch of time on a GPU stream."""
+
+    work: Work
+    stream: int
+    start: int
+    end: int
+    correlation: int
+    external_id: int | None
+    annotations: tuple[HostRow, ...]
+    """Annotations that were open around the launch."""
+    collective: Collective | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """A block of GPU memory taken (positive) or given back (negative)."""
+
+    time: int
+    thread: int
+    address: int
+    change_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+@dataclass(slots=True)
+class Recording:
+    """Everything that happened on one rank."""
+
+    rank: int
+    host: list[HostRow] = field(default_factory=list)
+    gpu: list[GpuRow] = field(default_factory=list)
+    memory: list[MemoryRow] = field(default_factory=list)
