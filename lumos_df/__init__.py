@@ -1,3 +1,38 @@
-"""lumos-df: traces to tables, tables to graphs, graphs to estimates."""
+"""lumos-df: traces to tables, tables to graphs, graphs to estimates.
+
+`ingest(paths, corpus)` reads trace files into a corpus, `connect(corpus)` opens it for SQL in DuckDB (whose results are
+polars by `.pl()` and Arrow by `__arrow_c_stream__`), and the module `report` exports views and summarises.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from lumos_df import report
+    from lumos_df.catalog import connect
+    from lumos_df.errors import LumosError
+    from lumos_df.trace.ingest import ingest
+
+__all__ = ["LumosError", "__version__", "connect", "ingest", "report"]
+
+_PLACES: Final = {
+    "LumosError": "lumos_df.errors",
+    "connect": "lumos_df.catalog",
+    "ingest": "lumos_df.trace.ingest",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: `import lumos_df` alone costs nothing."""
+    if name == "report":
+        return import_module("lumos_df.report")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'lumos_df' has no attribute '{name}'")
+    return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported or not."""
+    return sorted(__all__)

@@ -1,7 +1,7 @@
 """DuckDB over a corpus: the stored tables and the views of `sql/`, documented, in one catalogue file.
 
-The catalogue holds views only. Its paths start from the file's own place when it is opened directly, and from the
-place where it was written when it is attached to another database, so a moved corpus still opens.
+The catalogue holds views only. Their paths start from the file's own folder when it is opened directly, and from the
+folder where it was written when it is attached to another database, so a corpus that was moved still opens.
 """
 
 import glob
@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -33,12 +33,14 @@ _DUCKDB_TYPES: Final = {
 }
 
 _VIEW: Final = re.compile(
-    r"-- (?P<first>\S.*)\n-- (?P<second>\S.*)\nCREATE VIEW (?P<name>\w+)\(\n(?P<columns>.*?)\n\) AS\n(?P<body>.+)\Z", re.DOTALL
+    r"-- (?P<first>\S[^\n]*)\n-- (?P<second>\S[^\n]*)\n"
+    r"(?P<sql>CREATE VIEW (?P<name>\w+)\(\n(?P<columns>.*?)\n\) AS\n.+);\n\Z",
+    re.DOTALL,
 )
-_COLUMN: Final = re.compile(r"""  -- (?P<doc>\S.*)\n  "?(?P<name>\w+)"?(?:,\n|\Z)""")
-_SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)", re.IGNORECASE)
+_COLUMN: Final = re.compile(r'  -- (?P<doc>\S.*)\n  "?(?P<name>\w+)"?(?:,\n|\Z)')
+_SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 _COMMENT: Final = re.compile(r"--.*")
-_MISSING: Final = re.compile(r"(?:Table|View) with name (\w+) does not exist")
+_MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +57,20 @@ class View:
 
     name: str
     folder: str
-    """Folder below `sql/`: `base`, `trace`, `sim` or `report`."""
+    """Folder below `sql/`: `base` (building blocks), `trace` (row by row), `report` (summaries)."""
     doc: str
     columns: tuple[ViewColumn, ...]
     sql: str
-    """The whole `CREATE VIEW` statement."""
+    """The `CREATE VIEW` statement."""
 
     @property
     def internal(self) -> bool:
-        """Whether other views use it and nobody else should."""
+        """Whether it is there for other views only."""
         return self.name.startswith("_")
 
 
 def sql_folder() -> Path:
-    """Return the folder of view files: inside an installed package, else at the root of the repository."""
+    """Return the folder of the view files: inside an installed package, else at the root of the repository."""
     package = Path(__file__).parent
     installed = package / "sql"
     return installed if installed.is_dir() else package.parent / "sql"
@@ -78,37 +80,45 @@ def sql_folder() -> Path:
 def views() -> tuple[View, ...]:
     """Return every view of `sql/`, each after the views that it reads.
 
-    Raises `ValueError` when a file breaks the rules of `read_view` or views read one another in a circle.
+    Raises `ValueError` when a file breaks the rules of `read_view`, or views read one another in a circle.
     """
-    found = {view.name: view for view in map(read_view, sorted(sql_folder().glob("*/*.sql")))}
-    sources = {view.name: sorted(set(_SOURCE.findall(_COMMENT.sub("", view.sql))) & found.keys()) for view in found.values()}
-    try:
-        order = tuple(TopologicalSorter(sources).static_order())
-    except CycleError as error:
-        raise ValueError(f"sql/: views read one another in a circle: {' -> '.join(error.args[1])}") from None
-    return tuple(found[name] for name in order)
+    return in_order(map(read_view, sorted(sql_folder().glob("*/*.sql"))))
 
 
 def read_view(path: Path) -> View:
-    """Read one view file: two lines of comment, then `CREATE VIEW <file name>(`, a comment line before each column.
+    """Read a view file.
 
-    Raises `ValueError` when the file is not written so.
+    It is two comment lines, `CREATE VIEW <file name>(`, the columns, each after a comment line of its own, `) AS`,
+    the query and a semicolon. Raises `ValueError` when the file is not written so.
     """
     match = _VIEW.match(path.read_text("utf-8"))
     if match is None:
-        raise ValueError(f"{path}: must be two comment lines, then 'CREATE VIEW {path.stem}(', its columns, ') AS' and the query")
+        raise ValueError(
+            f"{path}: must be two comment lines, 'CREATE VIEW {path.stem}(', columns, ') AS', a query, ';'"
+        )
     if match["name"] != path.stem:
-        raise ValueError(f"{path}: defines view '{match['name']}'; the file name must be the view name")
+        raise ValueError(f"{path}: defines view '{match['name']}'; the file must bear the view's name")
     columns = tuple(_COLUMN.finditer(match["columns"]))
     if "".join(column[0] for column in columns) != match["columns"]:
-        raise ValueError(f"{path}: every column of the view needs one comment line before it, and a line of its own")
+        raise ValueError(f"{path}: every column of the view needs one comment line before it and a line of its own")
     return View(
         name=path.stem,
         folder=path.parent.name,
         doc=f"{match['first']} {match['second']}",
         columns=tuple(ViewColumn(column["name"], column["doc"]) for column in columns),
-        sql=match[0][match.start("second") + len(match["second"]) + 1 :].rstrip().rstrip(";"),
+        sql=match["sql"],
     )
+
+
+def in_order(unordered: Iterable[View]) -> tuple[View, ...]:
+    """Return views so that each comes after those it reads; raises `ValueError` when they form a circle."""
+    found = {view.name: view for view in unordered}
+    reads = {name: set(_SOURCE.findall(_COMMENT.sub("", view.sql))) for name, view in found.items()}
+    try:
+        order = tuple(TopologicalSorter({name: sorted(reads[name] & found.keys()) for name in found}).static_order())
+    except CycleError as error:
+        raise ValueError(f"views read one another in a circle: {' -> '.join(error.args[1])}") from None
+    return tuple(found[name] for name in order)
 
 
 def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
@@ -119,12 +129,12 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
     """
     folder = Path(corpus)
     check(folder)
-    fingerprint, script = _script(folder)
-    connection = _open(folder, fingerprint)
+    script = _script(folder)
+    connection = _open(folder, script)
     if connection is None:
-        with suppress(OSError, duckdb.Error):
+        with suppress(OSError, duckdb.IOException):
             _write(folder, script)
-        connection = _open(folder, fingerprint)
+        connection = _open(folder, script)
     if connection is None:
         connection = duckdb.connect()
         _run(connection, script)
@@ -132,58 +142,71 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
 
 
 def write_catalog(corpus: Path) -> None:
-    """Write the corpus's `catalog.duckdb`; a reader sees the old file or the new one, never a part.
+    """Make sure that the corpus's `catalog.duckdb` fits; a reader sees the old file or the new one, never a part.
 
-    Raises `CorpusError` when the file cannot be written, `ValueError` when a view does not fit its documentation.
+    Raises `CorpusError` when it cannot be written or a table cannot be read, `ValueError` for an undocumented column.
     """
-    _, script = _script(corpus)
+    script = _script(corpus)
+    current = _open(corpus, script)
+    if current is not None:
+        current.close()
+        return
     try:
         _write(corpus, script)
     except (OSError, duckdb.IOException) as error:
-        raise CorpusError(f"{corpus / CATALOG}: cannot write the catalogue ({_one_line(error)})") from error
+        raise CorpusError(
+            f"{corpus / CATALOG}: cannot be written ({_one_line(error)}); check space, permissions"
+        ) from error
+
+
+def blank() -> duckdb.DuckDBPyConnection:
+    """Return a database in memory that has every stored table, empty, and every view over them."""
+    connection = duckdb.connect()
+    for table in TABLES:
+        columns = ", ".join(f'"{column.name}" {_duckdb_type(column.type)}' for column in table.columns)
+        connection.execute(f"CREATE TABLE {table.name}({columns})")
+    _run(connection, tuple(_view_statements()))
+    return connection
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
     """Start a query and return the connection to fetch its rows from.
 
-    Raises `QueryError`, one line, when DuckDB refuses it. Rows stream: fetch them inside `one_line_errors` too.
+    Raises `QueryError` when DuckDB refuses it. Rows stream, so fetch them inside `one_line_errors` too.
     """
-    with one_line_errors(connection):
+    with one_line_errors():
         return connection.execute(sql)
 
 
 @contextmanager
-def one_line_errors(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Turn an error of DuckDB inside the block into a `QueryError` that names the nearest table or view."""
+def one_line_errors() -> Iterator[None]:
+    """Turn an error of DuckDB inside the block into a `QueryError`: one line, with the nearest table or view."""
     try:
         yield
     except duckdb.Error as error:
         missing = _MISSING.search(str(error))
         if missing is None:
             raise QueryError(f"query: {_one_line(error)}") from None
-        known = "SELECT view_name FROM duckdb_views() WHERE NOT internal AND view_name NOT LIKE '\\_%' ESCAPE '\\'"
-        names = sorted(name for (name,) in connection.execute(known).fetchall())
-        hint = nearest(missing[1], names) or f"; there are: {', '.join(names)}"
+        names = sorted({table.name for table in TABLES} | {view.name for view in views() if not view.internal})
+        hint = nearest(missing[1], names) or f"; there are {', '.join(names)}"
         raise QueryError(f"query: no table or view '{missing[1]}'{hint}") from None
 
 
 def _one_line(error: Exception) -> str:
-    """Fold DuckDB's message into one line and keep the line number of a longer query."""
+    """Fold a message into one line; of DuckDB's drawing of the query, keep the line number of a longer one."""
     message, _, place = str(error).partition("\n\nLINE ")
     line = place.partition(":")[0]
     where = f" (line {line})" if line not in {"", "1"} else ""
     return "; ".join(part.strip() for part in message.splitlines() if part.strip()) + where
 
 
-def _open(corpus: Path, fingerprint: str) -> duckdb.DuckDBPyConnection | None:
-    """Open the catalogue file for reading, or return None when it is absent, unreadable or another version's."""
+def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | None:
+    """Open the catalogue file for reading, or return None when it is absent, broken or made by another script."""
     connection = None
-    try:
+    with suppress(duckdb.Error):
         connection = duckdb.connect(corpus / CATALOG, read_only=True)
-        if connection.execute("SELECT fingerprint FROM _catalog").fetchone() == (fingerprint,):
+        if connection.execute("SELECT fingerprint FROM _catalog").fetchall() == [(_fingerprint(script),)]:
             return connection
-    except duckdb.Error:
-        pass
     if connection is not None:
         connection.close()
     return None
@@ -191,72 +214,81 @@ def _open(corpus: Path, fingerprint: str) -> duckdb.DuckDBPyConnection | None:
 
 def _write(corpus: Path, script: tuple[str, ...]) -> None:
     draft = corpus / f".{CATALOG}.{secrets.token_hex(4)}"
+    mark = f"CREATE VIEW _catalog(fingerprint) AS SELECT {_quoted(_fingerprint(script))}"
+    doc = _comments("_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their SHA-256.")])
     try:
         with duckdb.connect(draft) as connection:
-            _run(connection, script)
+            _run(connection, (*script, mark, *doc))
         draft.replace(corpus / CATALOG)
     finally:
         draft.unlink(missing_ok=True)
 
 
+def _fingerprint(script: tuple[str, ...]) -> str:
+    return hashlib.sha256("\0".join(script).encode()).hexdigest()
+
+
 def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:
-    """Create the views and check that each has the columns it documents."""
     for statement in script:
         try:
             connection.execute(statement)
+        except duckdb.IOException:
+            raise
         except duckdb.Error as error:
             what = statement.partition("(")[0].partition(" IS ")[0]
-            raise CorpusError(f"catalogue: cannot {what.lower()}: {_one_line(error)}") from error
-    undocumented = connection.execute(
-        "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL ORDER BY ALL"
+            raise CorpusError(f"catalogue: cannot {what.lower()} ({_one_line(error)})") from error
+    bare = connection.execute(
+        "SELECT table_name || '.' || column_name FROM duckdb_columns() "
+        "WHERE NOT internal AND comment IS NULL AND table_name IN (SELECT view_name FROM duckdb_views())"
     ).fetchall()
-    if undocumented:
-        raise ValueError(f"sql/: undocumented column {'.'.join(undocumented[0])}")
+    if bare:
+        raise ValueError(f"sql/: column {bare[0][0]} is not in the view's list of columns")
 
 
-def _script(corpus: Path) -> tuple[str, tuple[str, ...]]:
-    """Return the statements that make the catalogue, and a fingerprint of them."""
-    statements = [statement for table in TABLES for statement in _table_statements(corpus, table)]
+def _script(corpus: Path) -> tuple[str, ...]:
+    """Return the statements that make the catalogue of a corpus."""
+    tables = (statement for table in TABLES for statement in _table_statements(corpus, table))
+    return (*tables, *_view_statements())
+
+
+def _view_statements() -> Iterator[str]:
     for view in views():
-        statements += [view.sql, *_comments(view.name, view.doc, ((column.name, column.doc) for column in view.columns))]
-    fingerprint = hashlib.sha256("\0".join(statements).encode()).hexdigest()
-    statements += [
-        f"CREATE VIEW _catalog(fingerprint) AS SELECT {_quoted(fingerprint)}",
-        *_comments("_catalog", "Which version of the views the catalogue holds.", [("fingerprint", "Hash of their definitions.")]),
-    ]
-    return fingerprint, tuple(statements)
+        yield view.sql
+        yield from _comments(view.name, view.doc, ((column.name, column.doc) for column in view.columns))
 
 
-def _table_statements(corpus: Path, table: Table) -> list[str]:
-    names = ", ".join(f'"{column.name}"' for column in table.columns)
+def _table_statements(corpus: Path, table: Table) -> Iterator[str]:
+    key, *others = (f'"{column.name}"' for column in table.columns)
     if _has_files(corpus, table):
-        source = f"SELECT {names} FROM read_parquet({_files(corpus, table)}, hive_partitioning = true, hive_types = {{trace_id: VARCHAR}})"
+        # Not hive_partitioning: it would also take `rank=0` in the path of the corpus itself for a column.
+        trace = f"regexp_extract(filename, 'trace_id=([^/]*)/[^/]*$', 1) AS {key}"
+        files = f"read_parquet({_files(corpus, table)}, hive_partitioning = false)"
+        select = f"SELECT {', '.join([trace, *others])} FROM {files}"
     else:
-        typed = ", ".join(f"CAST(NULL AS {_duckdb_type(column.type)})" for column in table.columns)
-        source = f"SELECT {typed} WHERE false"
-    return [
-        f"CREATE VIEW {table.name}({names}) AS {source}",
-        *_comments(table.name, table.doc, ((column.name, column.doc) for column in table.columns)),
-    ]
+        select = f"SELECT {', '.join(f'NULL::{_duckdb_type(column.type)}' for column in table.columns)} WHERE false"
+    yield f"CREATE VIEW {table.name}({', '.join([key, *others])}) AS {select}"
+    yield from _comments(table.name, table.doc, ((column.name, column.doc) for column in table.columns))
 
 
 def _has_files(corpus: Path, table: Table) -> bool:
+    """Whether the corpus holds the table; one made before the table was thought of does not."""
     file = f"{table.name}.parquet"
     return (corpus / EMPTY_PARTITION / file).exists() or any(corpus.glob(f"trace_id=*/{file}"))
 
 
 def _files(corpus: Path, table: Table) -> str:
-    """Return the SQL expression of the glob of a table's files.
+    """Return a SQL expression for the glob of a table's files.
 
-    DuckDB has no setting for the folder of the open database, but it derives `temp_directory` from it; any other
-    value of that setting means that the catalogue is attached to another database.
+    DuckDB has no setting for the folder of the open database, but derives `temp_directory` from it; any other value
+    of that setting means that the catalogue is attached to another database.
     """
     written_in = Path(glob.escape(str(corpus.resolve())))
     there = table_glob(written_in, table.name)
-    mark = f"{CATALOG}.tmp"
-    below = there.removeprefix(f"{written_in}/")
-    here = f"regexp_replace(replace(current_setting('temp_directory'), '{mark}', ''), '([*?[])', '[\\1]', 'g') || '{below}'"
-    return f"CASE WHEN suffix(current_setting('temp_directory'), '{mark}') THEN {here} ELSE {_quoted(there)} END"
+    below = _quoted(there.removeprefix(f"{written_in}/"))
+    mark = _quoted(f"{CATALOG}.tmp")
+    setting = "current_setting('temp_directory')"
+    here = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g') || {below}"
+    return f"CASE WHEN suffix({setting}, {mark}) THEN {here} ELSE {_quoted(there)} END"
 
 
 def _duckdb_type(arrow: str) -> str:
@@ -264,7 +296,7 @@ def _duckdb_type(arrow: str) -> str:
     return _DUCKDB_TYPES[inner] + ("[]" if inner != arrow else "")
 
 
-def _comments(name: str, doc: str, columns: "Iterator[tuple[str, str]] | list[tuple[str, str]]") -> Iterator[str]:
+def _comments(name: str, doc: str, columns: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield f"COMMENT ON VIEW {name} IS {_quoted(doc)}"
     for column, text in columns:
         yield f'COMMENT ON COLUMN {name}."{column}" IS {_quoted(text)}'

@@ -1,19 +1,22 @@
 """How kernels are compiled: numba, cached on disk, without the interpreter lock."""
 
+import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numba
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
+_OPTIONS: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
+
 
 def kernel(function: Kernel) -> Kernel:
     """Compile `function` on first call; later processes load it from the cache."""
-    return _compile(function, {})
+    return numba.njit(**_OPTIONS)(function)  # type: ignore[no-any-return]  # numba publishes no types
 
 
 def lean_kernel(function: Kernel) -> Kernel:
@@ -22,18 +25,33 @@ def lean_kernel(function: Kernel) -> Kernel:
     For loops that call small functions with many arrays: the scanner ran at 73 MB/s with the counts and runs at
     several hundred without.
     """
-    return _compile(function, {"_nrt": False})
+    return numba.njit(**_OPTIONS, _nrt=False)(function)  # type: ignore[no-any-return]  # as above
 
 
-def _compile(function: Kernel, more: dict[str, Any]) -> Kernel:
-    """Compile with a disk cache, wherever one can be had.
+def _cache_folder() -> Path:
+    """Return a folder for compiled kernels: with the package, else the user's cache, else a temporary one.
 
-    Where neither the package nor the user's cache folder can be written (a container, a shared installation) numba
-    refuses to cache at all; a folder of this user's under the system's temporary one then serves.
+    numba looks only at a kernel's own file to see whether its cache is stale, and a kernel inlines those of other files.
+    So the folder's name says what all of the package's sources were.
     """
-    options: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", **more}
-    try:
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]  # numba publishes no types
-    except RuntimeError:
-        numba.config.CACHE_DIR = str(Path(tempfile.gettempdir()) / f"lumos-df-kernels-{os.getuid()}")
-        return numba.njit(**options)(function)  # type: ignore[no-any-return]  # as above
+    package = Path(__file__).parent
+    stamps = "".join(f"{file.name}{(stat := file.stat()).st_mtime_ns}{stat.st_size};" for file in sorted(package.rglob("*.py")))
+    name = f"kernels-{hashlib.sha256(stamps.encode()).hexdigest()[:12]}"
+    for place in _places(package):
+        try:
+            (place / name).mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(place / name, os.W_OK):
+            return place / name
+    return Path(tempfile.mkdtemp(prefix="lumos-df-"))
+
+
+def _places(package: Path) -> Iterator[Path]:
+    yield package / "__pycache__"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lumos-df"
+    yield Path(tempfile.gettempdir()) / f"lumos-df-{os.getuid()}"
+
+
+if not numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR in the environment goes first
+    numba.config.CACHE_DIR = str(_cache_folder())

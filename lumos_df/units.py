@@ -1,4 +1,4 @@
-"""Read and write times (ns), sizes (bytes) and work (FLOP) the way people do: `1.5 ms`, `80 GiB`, `312 TFLOP`."""
+"""Read and write times (ns), sizes (bytes), work (FLOP) and counts as people do: `1.5 ms`, `80 GiB`, `312 TFLOP`."""
 
 import re
 from collections.abc import Mapping
@@ -36,6 +36,11 @@ def format_bytes(size: int) -> str:
 def format_flop(work: int) -> str:
     """Return an amount of work: `312 TFLOP`."""
     return _format(work, _WORK)
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return how many there are of something: `1 trace`, `2,000 traces`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def parse_ns(text: str) -> int:

@@ -27,6 +27,8 @@ from lumos_df.trace.tables import arrow_schema, empty, operator_schema
 
 _PACKED: Final = ("ts", "op_id", "parent_id", "correlation", "external_id", "event", "sequence_number")
 """Columns that climb slowly: stored as differences."""
+_FEW: Final = ("rank", "thread", "device", "stream", "step", "layer", "group_size", "occupancy")
+"""Columns of few distinct numbers."""
 _STATISTICS: Final = ["ts", "op_id", "step", "event"]
 """Columns by which readers skip row groups."""
 _OPTIONS: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "version": "2.6"}
@@ -143,7 +145,7 @@ class Staging:
         return pq.ParquetWriter(
             folder / f"{table.name}.parquet",
             columns,
-            use_dictionary=[field.name for field in columns if field.name not in _PACKED],
+            use_dictionary=[field.name for field in columns if field.name in _FEW or not pa.types.is_primitive(field.type)],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in _PACKED if name in columns.names},
             write_statistics=_STATISTICS,
             store_schema=False,

@@ -34,13 +34,15 @@ class Derived:
     layer_of_module: NDArray[np.int32]
     forward: NDArray[np.int32]
     sequence_rows: NDArray[np.int32]
+    unlaunched: int
+    """GPU rows whose launch call the trace does not have."""
     sequence: NDArray[np.int64]
     """Autograd sequence number of each of `sequence_rows`."""
 
 
 def derive(ops: Operators, resolution: int) -> Derived:
     """Derive every column that follows from the rows alone; `resolution` is the clock's, ns."""
-    parent = _parents(ops, resolution)
+    parent, unlaunched = _parents(ops, resolution)
     family, families = _families(ops)
     rows, sequence, forward_thread = _sequence(ops)
     forward = _forward_operators(ops, rows, sequence, forward_thread)
@@ -51,12 +53,15 @@ def derive(ops: Operators, resolution: int) -> Derived:
     module, modules = _modules(ops, parent, forward)
     layers = [match.group(1) if (match := _first_layer(path)) else NONE for path in modules]
     return Derived(
-        parent, step, phase, family, families, module, modules, np.array(layers, np.int32), forward, rows, sequence
+        parent, step, phase, family, families, module, modules, np.array(layers, np.int32), forward, rows, unlaunched, sequence
     )
 
 
-def _parents(ops: Operators, resolution: int) -> NDArray[np.int32]:
-    """Host rows: the enclosing row. GPU and sync rows: the runtime call, else the CPU operator of the external id."""
+def _parents(ops: Operators, resolution: int) -> tuple[NDArray[np.int32], int]:
+    """Return each row's parent, and how many GPU rows have no launch.
+
+    Host rows: the enclosing row. GPU and sync rows: the runtime call, else the CPU operator of the external id.
+    """
     on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
     track = np.where(on_gpu, np.int32(NONE), ops.track)
     parent = enclosing(ops.ts, ops.dur, track, len(ops.raw.tracks), resolution if resolution > 1 else 0)
@@ -68,7 +73,7 @@ def _parents(ops: Operators, resolution: int) -> NDArray[np.int32]:
         external = ops.wide(scan.OP_EXTERNAL)
         found[orphans] = match(external, np.flatnonzero(ops.kind == CPU_OP), rows[orphans])
     parent[rows] = found
-    return parent
+    return parent, int(np.count_nonzero(orphans & (ops.kind[rows] != SYNC)))
 
 
 def match(values: NDArray[np.int64], among: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -178,7 +178,7 @@ def _write(staging, trace_id: str, ops: kineto.Operators, path: str, job: str, r
     staging.write(trace_id, schema.COUNTERS, counters)
     staging.write(trace_id, schema.PROCESS_GROUPS, tables.process_groups(ops, found))
     staging.share_args(trace_id, _events(ops) if ranks > 1 else None)
-    staging.write(trace_id, schema.TRACES, summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows))
+    staging.write(trace_id, schema.TRACES, summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched))
 
 
 def _events(ops: kineto.Operators) -> NDArray[np.int32]:

@@ -47,7 +47,9 @@ class Operators:
 
     def is_kind(self, *kinds: int) -> NDArray[np.bool_]:
         """Return which rows are of one of `kinds`."""
-        return np.isin(self.kind, kinds)
+        table = np.zeros(len(KINDS), np.bool_)
+        table[list(kinds)] = True
+        return table[self.kind]
 
     def wide(self, column: int) -> NDArray[np.int64]:
         """Return an int64 column of the scanner in this order."""

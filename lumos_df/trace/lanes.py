@@ -77,6 +77,16 @@ first_token = intrinsic(
 first_structural = intrinsic(_first(lambda builder, vector: _any_of(builder, vector, b'"{}[]NI\0')))
 
 
+# After a number or a word: comma, closing bracket, white space or padding.
+first_delimiter = intrinsic(
+    _first(
+        lambda builder, vector: builder.or_(
+            _any_of(builder, vector, b",}]"), builder.icmp_unsigned("<=", vector, _splat(0x20))
+        )
+    )
+)
+
+
 @intrinsic
 def load8(typing_context, buffer, i):
     """Return buffer[i:i+8] as one little-endian uint64."""

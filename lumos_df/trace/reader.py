@@ -5,7 +5,6 @@ as they come.
 """
 
 import hashlib
-import io
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +21,8 @@ from lumos_df.trace.lanes import PADDING
 _CHUNK: Final = 8 << 20
 _ROWS: Final = 1 << 16
 """Rows of scratch: what a chunk of ordinary events needs, and few enough to stay in the processor's cache."""
+_PACKED: Final = 1 << 20
+"""Bytes of a packed file read at a time."""
 _GZIP: Final = b"\x1f\x8b"
 
 Number = TypeVar("Number", np.int32, np.int64)
@@ -33,8 +34,8 @@ ArgsSink = Callable[[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]], N
 class Readable(Protocol):
     """A binary stream."""
 
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes, none at the end."""
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill `buffer` from its start; return the bytes read, 0 at the end."""
         ...
 
 
@@ -42,10 +43,10 @@ class Readable(Protocol):
 class RawTrace:
     """A trace as read: columns in the file's order, texts as numbers into `strings`."""
 
-    wide: list[NDArray[np.int64]]
-    """Columns scan.OP_TS .. scan.OP_EXTERNAL."""
-    narrow: list[NDArray[np.int32]]
-    """Columns scan.OP_EVENT .. scan.OP_OCCUPANCY."""
+    wide: NDArray[np.int64]
+    """[OP_TS .. OP_EXTERNAL, operator], see `scan.Columns`."""
+    narrow: NDArray[np.int32]
+    """[OP_EVENT .. OP_OCCUPANCY, operator]."""
     marks: NDArray[np.int64]
     flows: NDArray[np.int64]
     sparse_event: NDArray[np.int32]
@@ -68,13 +69,13 @@ class RawTrace:
         return self.sparse_event[mask], self.sparse_value[mask]
 
 
-def read_trace(stream: Readable, path: str, sink: ArgsSink) -> RawTrace:
-    """Read the whole of `stream`, JSON or gzipped JSON; `path` names it in errors.
+def read_trace(stream: Readable, path: str, sink: ArgsSink, *, chunk_bytes: int = _CHUNK) -> RawTrace:
+    """Read the whole of `stream`, JSON or gzipped JSON, `chunk_bytes` at a time; `path` names it in errors.
 
     Raises:
         TraceError: not JSON, no event list, no event, or the stream cannot be read.
     """
-    return _Reader(_Bytes(stream, path), path, sink).run()
+    return _Reader(_Bytes(stream, path), path, sink, chunk_bytes).run()
 
 
 class _Bytes:
@@ -85,8 +86,9 @@ class _Bytes:
         self._path = path
         self._digest = hashlib.sha256()
         self._unpack: Any = None
-        self._left = memoryview(b"")
-        self._first = True
+        self._packed = memoryview(bytearray(_PACKED))
+        self._left = b""
+        """Unpacked bytes that did not fit the last target."""
         self.stored = 0
         self.unpacked = 0
         self.damage = ""
@@ -95,68 +97,70 @@ class _Bytes:
     def sha256(self) -> str:
         return self._digest.hexdigest()
 
-    def _stored(self, size: int) -> bytes:
-        try:
-            data = self._stream.read(size)
-        except (EOFError, zlib.error, OSError) as error:
-            raise TraceError(f"{self._path}: cannot be read at byte {self.stored} ({error}); check the file and its disk") from None
-        self._digest.update(data)
-        self.stored += len(data)
-        return data
-
     def fill(self, target: memoryview) -> int:
         """Fill `target` from its start; return the bytes written, fewer than asked only at the end."""
         done = 0
         while done < len(target):
-            if not self._left:
-                self._left = memoryview(self._next(len(target) - done))
-                if not self._left:
-                    break
-            size = min(len(self._left), len(target) - done)
-            target[done : done + size] = self._left[:size]
-            self._left = self._left[size:]
+            size = self._plain(target[done:]) if self._unpack is None else self._unpacked(target[done:])
+            if size == 0:
+                break
+            if self.stored == size and bytes(target[:2]) == _GZIP:  # the first bytes of the file
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                self._left = self._inflated(bytes(target[:size]))
+                size = 0
             done += size
         self.unpacked += done
         return done
 
-    def _next(self, size: int) -> bytes:
-        if self.damage:
-            return b""
-        data = self._stored(size if self._unpack is None else 1 << 20)
-        if self._first:
-            self._first = False
-            if data[:2] == _GZIP:
-                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        return data if self._unpack is None else self._inflate(data)
+    def _plain(self, target: memoryview) -> int:
+        """Read stored bytes into `target`; return how many, 0 at the end."""
+        try:
+            size = self._stream.readinto(target) or 0
+        except OSError as error:
+            where = f"cannot be read at byte {self.stored} ({error.strerror or error})"
+            raise TraceError(f"{self._path}: {where}; check the file and its disk") from None
+        self._digest.update(target[:size])
+        self.stored += size
+        return size
 
-    def _inflate(self, data: bytes) -> bytes:
-        out = io.BytesIO()
-        while not out.tell():
-            if not data:
+    def _unpacked(self, target: memoryview) -> int:
+        while not self._left and not self.damage:
+            size = self._plain(self._packed)
+            if size == 0:
                 if not self._unpack.eof:
                     self.damage = "the gzip stream ends in the middle"
-                    return bytes(self._unpack.flush())
-                return b""
+                self._left = self._unpack.flush()
+                break
+            self._left = self._inflated(bytes(self._packed[:size]))
+        size = min(len(self._left), len(target))
+        target[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
+
+    def _inflated(self, data: bytes) -> bytes:
+        """Unpack what has come; gzip files may be joined, and zeros may pad them."""
+        out = []
+        while data:
+            if self._unpack.eof:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
-                out.write(self._unpack.decompress(data))
+                out.append(self._unpack.decompress(data))
             except zlib.error as error:
                 self.damage = f"the gzip stream is broken near byte {self.stored} ({error})"
-                return b""
+                break
             data = self._unpack.unused_data
-            if self._unpack.eof and data.strip(b"\0"):  # gzip files may be joined; zeros may pad them
-                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            else:
-                data = b"" if out.tell() else self._stored(1 << 20)
-        return out.getvalue()
+        return b"".join(out)
 
     def drain(self) -> None:
         """Read what is left, so that the digest covers the whole file."""
-        self._left = memoryview(b"")
-        while self._stored(1 << 20):
+        while self._plain(self._packed):
             pass
 
 
-def new_columns(rows: int = _ROWS, text_bytes: int = 2 * _CHUNK) -> scan.Columns:
+def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scan.Columns:
     """Return empty columns with room for `rows` rows of each kind and `text_bytes` of args."""
     texts = strings.new_strings()
     known = strings.new_strings(256, 4096)
@@ -197,18 +201,16 @@ def _intern(text: str, table: strings.Strings) -> int:
 class _Reader:
     """Moves chunks through the scanner and collects what it gives."""
 
-    def __init__(self, source: _Bytes, path: str, sink: ArgsSink) -> None:
+    def __init__(self, source: _Bytes, path: str, sink: ArgsSink, chunk_bytes: int) -> None:
         self._source = source
         self._path = path
         self._sink = sink
-        self._columns = new_columns()
-        self._buffer = np.zeros(_CHUNK + PADDING, np.uint8)
+        self._columns = new_columns(text_bytes=2 * chunk_bytes)
+        self._buffer = np.zeros(chunk_bytes + PADDING, np.uint8)
         self._end = 0
         self._before = 0
         """Bytes of JSON before the buffer."""
         self._ended = False
-        self._wide: list[list[NDArray[np.int64]]] = [[] for _ in self._columns.wide]
-        self._narrow: list[list[NDArray[np.int32]]] = [[] for _ in self._columns.narrow]
         self._marks: list[NDArray[np.int64]] = []
         self._flows: list[NDArray[np.int64]] = []
         self._sparse: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]], list[NDArray[np.int64]]] = ([], [], [])
@@ -275,6 +277,7 @@ class _Reader:
                 columns = self._columns = self._grown(columns)
             elif answer == scan.DRAIN:
                 self._drain()
+                columns = self._columns = _with_room(columns)
             else:
                 self._drain()
                 return answer, int(columns.state[scan.POSITION])
@@ -283,7 +286,7 @@ class _Reader:
         """Make room where it lacks: an event may bring up to the rest of the buffer in new strings or args."""
         ahead = self._end - int(columns.state[scan.POSITION])
         texts = columns.strings
-        if texts.size[0] + 64 > len(texts.hashes) or texts.offsets[texts.size[0]] + ahead > len(texts.pool):
+        if texts.size[0] + 64 > len(texts.hashes) or texts.offsets[texts.size[0]] + ahead + PADDING > len(texts.pool):
             columns = columns._replace(strings=strings.grow(texts, ahead))
         if columns.track_size[0] == len(columns.tracks):
             columns = columns._replace(tracks=np.concatenate((columns.tracks, np.zeros_like(columns.tracks))))
@@ -292,11 +295,8 @@ class _Reader:
         return columns
 
     def _drain(self) -> None:
-        """Take the rows out of the scratch arrays, which the scanner then fills again."""
+        """Empty the scratch arrays, which the scanner then fills again."""
         columns, state = self._columns, self._columns.state
-        for chunks, block in ((self._wide, columns.wide), (self._narrow, columns.narrow)):
-            for chunk, row in zip(chunks, block[:, : state[scan.OPERATORS]], strict=True):
-                chunk.append(row.copy())  # type: ignore[arg-type]  # int64 blocks go to int64 lists, int32 to int32
         self._marks.append(columns.marks[:, : state[scan.MARKS]].copy())
         self._flows.append(columns.flows[:, : state[scan.FLOWS]].copy())
         for chunk, values in zip(
@@ -306,14 +306,14 @@ class _Reader:
         rows = int(state[scan.ARGS_ROWS])
         if rows:
             self._sink(columns.args_event[:rows], columns.args_offset[: rows + 1], columns.args_text[: state[scan.ARGS_BYTES]])
-        state[[scan.OPERATORS, scan.MARKS, scan.FLOWS, scan.SPARSE, scan.ARGS_ROWS, scan.ARGS_BYTES]] = 0
+        state[[scan.MARKS, scan.FLOWS, scan.SPARSE, scan.ARGS_ROWS, scan.ARGS_BYTES]] = 0
 
     def _finish(self, header: Header, truncated: bool) -> RawTrace:
         columns = self._columns
         self._buffer = np.zeros(0, np.uint8)
         return RawTrace(
-            wide=[_joined(chunks) for chunks in self._wide],
-            narrow=[_joined(chunks) for chunks in self._narrow],
+            wide=columns.wide[:, : columns.state[scan.OPERATORS]],
+            narrow=columns.narrow[:, : columns.state[scan.OPERATORS]],
             marks=np.concatenate(self._marks, axis=1),
             flows=np.concatenate(self._flows, axis=1),
             sparse_event=_joined(self._sparse[0]),
@@ -331,8 +331,24 @@ class _Reader:
         )
 
 
+def _with_room(columns: scan.Columns) -> scan.Columns:
+    """Return the columns with room for more operators: twice as many, once they are full.
+
+    Untouched memory costs nothing, so this holds little more than the rows; a list of chunks would hold every row twice
+    while it is joined.
+    """
+    rows = int(columns.state[scan.OPERATORS])
+    if rows < columns.wide.shape[1]:
+        return columns
+    wide = np.empty((len(columns.wide), 2 * rows), np.int64)
+    wide[:, :rows] = columns.wide
+    narrow = np.empty((len(columns.narrow), 2 * rows), np.int32)
+    narrow[:, :rows] = columns.narrow
+    return columns._replace(wide=wide, narrow=narrow)
+
+
 def _joined(chunks: list[NDArray[Number]]) -> NDArray[Number]:
-    """Join and forget the chunks, so that no more than one column is held twice."""
+    """Join and forget the chunks."""
     whole = np.concatenate(chunks)
     chunks.clear()
     return whole

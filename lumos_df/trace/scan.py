@@ -33,7 +33,7 @@ from lumos_df.trace.keys import (
     TID,
     TS,
 )
-from lumos_df.trace.lanes import LANES, first_special, first_structural, first_token
+from lumos_df.trace.lanes import LANES, first_delimiter, first_special, first_structural, first_token
 from lumos_df.trace.repair import copy, copy_repaired, utf8_length
 from lumos_df.trace.strings import FULL, Strings, find, intern
 
@@ -116,7 +116,7 @@ TEXT_ID: Final = -(1 << 62)
 """Added to the number of a string that stands where a process or thread number was expected."""
 
 MAX_SPARSE: Final = 64
-"""Most sparse values that one event may give; an event has at most as many known keys."""
+"""Room for sparse values that an event is begun with; there are fewer known keys."""
 
 _QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS, _DOT = 34, 92, 44, 58, 45, 46
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
@@ -131,6 +131,8 @@ def skip_space(buffer, i):
         c = buffer[i]
         if c > 0x20 or c == 0:
             return i
+        if buffer[i + 1] > 0x20:  # the one space that most separators have
+            return i + 1
         k = first_token(buffer, i)
         i += k
         if k < LANES:
@@ -211,14 +213,13 @@ def _scalar_end(buffer, i, end, dirt):
     if c == _N or c == _I:
         dirt[2] += 1
     while True:
-        c = buffer[i]
-        letter = c | 0x20
-        if (c >= 48 and c <= 57) or (letter >= 97 and letter <= 122) or c == _MINUS or c == _DOT or c == 43:
-            i += 1
-            continue
-        if i >= end:
-            return np.int64(-1)
-        return i if i > start else np.int64(-2)
+        k = first_delimiter(buffer, i)
+        i += k
+        if k < LANES:
+            break
+    if i >= end:
+        return np.int64(-1)
+    return i if i > start else np.int64(-2)
 
 
 @lean_kernel
@@ -360,6 +361,16 @@ def _identity(buffer, i, stop, strings):
 
 
 @lean_kernel
+def _put_sparse(columns, sparse, event, key, value):
+    row = sparse[0]
+    if row < len(columns.sparse_key):  # full only when one event repeats keys without end
+        columns.sparse_event[row] = event
+        columns.sparse_key[row] = key
+        columns.sparse_value[row] = value
+        sparse[0] = row + 1
+
+
+@lean_kernel
 def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, texts, sparse, dirt):
     """Read the args object at `i`; return the position after it, -1 more, -2 broken, -3 grow.
 
@@ -393,24 +404,18 @@ def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, te
         action = columns.arg_action[code]
         if is_counter:
             value = read_float(buffer, start)
-            if not np.isnan(value) and sparse[0] < len(columns.sparse_key):
+            if not np.isnan(value):
                 k = intern(buffer, key_start, key_end, columns.strings)
                 if k == FULL:
                     return np.int64(-3)
-                columns.sparse_event[sparse[0]] = event
-                columns.sparse_key[sparse[0]] = -1 - k
-                columns.sparse_value[sparse[0]] = np.float64(value).view(np.int64)
-                sparse[0] += 1
+                _put_sparse(columns, sparse, event, -1 - k, np.float64(value).view(np.int64))
         elif action == INTEGER:
             integers[columns.arg_column[code]] = read_integer(buffer, start)
         elif action == PERCENT:
             value = read_float(buffer, start)
             texts[4] = NULL32 if np.isnan(value) else np.int32(np.rint(min(value, 1e6) * 100.0))
         elif action == SPARSE_INTEGER:
-            columns.sparse_event[sparse[0]] = event
-            columns.sparse_key[sparse[0]] = code
-            columns.sparse_value[sparse[0]] = read_integer(buffer, start)
-            sparse[0] += 1
+            _put_sparse(columns, sparse, event, code, read_integer(buffer, start))
         elif action == TEXT or action == SPARSE_TEXT or (action == SPARSE_COMM_TEXT and is_comm):
             quoted = 1 if buffer[start] == _QUOTE else 0
             k = intern(buffer, start + quoted, i - quoted, columns.strings)
@@ -419,10 +424,7 @@ def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, te
             if action == TEXT:
                 texts[columns.arg_column[code]] = k
             else:
-                columns.sparse_event[sparse[0]] = event
-                columns.sparse_key[sparse[0]] = code
-                columns.sparse_value[sparse[0]] = k
-                sparse[0] += 1
+                _put_sparse(columns, sparse, event, code, k)
 
 
 @lean_kernel

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from lumos_df.jit import lean_kernel
 from lumos_df.trace.lanes import PADDING, load8
 
-FULL: Final = -2
-"""Answer of `intern` when the table must grow first."""
+FULL: Final = -(1 << 63) + 1
+"""Answer of `intern` when the table must grow first; no number of a string, and no process or thread id."""
 
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -51,9 +51,9 @@ def grow(old: Strings, extra_bytes: int) -> Strings:
 
 
 def decode(strings: Strings) -> list[str]:
-    """Return every string, in the order of its number."""
+    """Return every string, in the order of its number; broken UTF-8 becomes U+FFFD."""
     pool, offsets = strings.pool.tobytes(), strings.offsets[: strings.size[0] + 1].tolist()
-    return [pool[a:b].decode() for a, b in zip(offsets, offsets[1:], strict=False)]
+    return [pool[a:b].decode("utf-8", "replace") for a, b in zip(offsets, offsets[1:], strict=False)]
 
 
 @lean_kernel

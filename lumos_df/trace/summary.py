@@ -27,8 +27,11 @@ _INSTANTS: Final = (ord("i"), ord("I"), ord("R"))
 
 def resolution(ops: Operators) -> int:
     """Return the clock's finest step, ns: 1000 where every start and duration is a whole microsecond, else 1."""
-    whole = not (ops.ts % 1000).any() and not (ops.dur % 1000).any()
-    return 1000 if whole and len(ops) else 1
+    few = slice(0, 1000)  # a finer clock shows at once; only a coarse one has to be looked at in full
+    for rows in (few, slice(None)):
+        if (ops.ts[rows] % 1000).any() or (ops.dur[rows] % 1000).any():
+            return 1
+    return 1000 if len(ops) else 1
 
 
 def trace_row(
@@ -38,6 +41,7 @@ def trace_row(
     ranks_in_file: int,
     memory_events: int,
     counters: int,
+    unlaunched: int,
 ) -> pa.Table:
     """Return the one-row `traces` table of a trace."""
     raw, metadata = ops.raw, ops.raw.metadata
@@ -83,13 +87,13 @@ def trace_row(
         "repaired_utf8": int(counts[scan.UTF8]),
         "skipped": skipped,
         "truncated": raw.truncated,
-        "warnings": [*raw.warnings, *_count_warnings(ops)],
+        "warnings": [*raw.warnings, *_count_warnings(ops, unlaunched)],
         "metadata": json.dumps(metadata),
     }
     return pa.Table.from_pylist([row], schema=arrow_schema(schema.TRACES))
 
 
-def _count_warnings(ops: Operators) -> list[str]:
+def _count_warnings(ops: Operators, unlaunched: int) -> list[str]:
     counts = ops.raw.counts
     notes = (
         (scan.NUMBERS, "NaN or Infinity read as null"),
@@ -101,15 +105,9 @@ def _count_warnings(ops: Operators) -> list[str]:
         (scan.NEGATIVE, "negative durations read as 0"),
     )
     found = [f"{counts[place]} {what}" for place, what in notes if counts[place]]
-    unmatched = _unlaunched(ops)
-    return [*found, f"{unmatched} GPU rows without a launch call"] if unmatched else found
-
-
-def _unlaunched(ops: Operators) -> int:
-    """Return how many GPU rows have a correlation that no runtime call of the trace has."""
-    gpu = ops.wide(scan.OP_CORRELATION)[ops.is_kind(kineto.KERNEL, kineto.MEMCPY, kineto.MEMSET)]
-    calls = ops.wide(scan.OP_CORRELATION)[ops.kind == kineto.RUNTIME]
-    return int((~np.isin(gpu, calls)).sum())
+    if unlaunched:
+        found.append(f"{unlaunched} GPU rows without a launch call")
+    return found
 
 
 def _device_name(ops: Operators, devices: list[dict[str, Any]]) -> str | None:

@@ -37,6 +37,8 @@ CREATE VIEW _gpu(
   group_size,
   -- Number of the collective in its group.
   seq,
+  -- `recorded` or `inferred`: where `seq` came from.
+  seq_evidence,
   -- Element type of the collective.
   dtype,
   -- Bytes this rank gives.
@@ -67,6 +69,7 @@ SELECT
   "group",
   group_size,
   seq,
+  seq_evidence,
   dtype,
   in_bytes,
   out_bytes

@@ -33,7 +33,7 @@ CREATE VIEW _gpu_launch(
   call_ts,
   -- Duration of the launching call, ns.
   call_dur,
-  -- Innermost host row around the launching call.
+  -- Innermost host row around the launching call, else the CPU operator of the row's external id.
   operator_id
 ) AS
 SELECT
@@ -55,11 +55,10 @@ SELECT
     PARTITION BY gpu.trace_id
     ORDER BY gpu.ts, gpu.op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
   ),
-  call.op_id,
-  call.name,
-  call.ts,
-  call.dur,
-  call.parent_id
+  CASE WHEN above.kind = 'runtime' THEN above.op_id END,
+  CASE WHEN above.kind = 'runtime' THEN above.name END,
+  CASE WHEN above.kind = 'runtime' THEN above.ts END,
+  CASE WHEN above.kind = 'runtime' THEN above.dur END,
+  CASE WHEN above.kind = 'runtime' THEN above.parent_id ELSE above.op_id END
 FROM _gpu AS gpu
-LEFT JOIN operators AS call
-  ON call.trace_id = gpu.trace_id AND call.op_id = gpu.parent_id AND call.kind = 'runtime';
+LEFT JOIN operators AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.parent_id;

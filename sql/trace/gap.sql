@@ -49,9 +49,9 @@ SELECT
     ELSE 'kernel_wait'
   END,
   after.before_op_id,
-  before.name,
+  before.name AS before_name,
   after.op_id,
-  after.name
+  after.name AS after_name
 FROM placed AS after
 JOIN operators AS before ON before.trace_id = after.trace_id AND before.op_id = after.before_op_id
 WHERE after.ts > after.stream_end_ts;

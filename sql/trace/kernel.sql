@@ -44,38 +44,29 @@ CREATE VIEW kernel(
   -- Name of that host row.
   operator_name
 ) AS
-WITH placed AS (
-  SELECT
-    gpu.*,
-    above.kind = 'runtime' AS launched,
-    above.op_id AS above_id,
-    above.ts AS above_ts,
-    CASE WHEN launched THEN above.parent_id ELSE above.op_id END AS operator_id
-  FROM operators AS gpu
-  LEFT JOIN operators AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.parent_id
-  WHERE gpu.kind = 'kernel'
-)
 SELECT
-  placed.trace_id,
-  placed.rank,
-  placed.step,
-  placed.op_id,
-  placed.name,
-  placed.family,
-  placed.phase,
-  placed.layer,
-  placed.module,
-  placed.ts,
-  placed.dur,
-  placed.device,
-  placed.stream,
-  placed.grid,
-  placed.block,
-  placed.occupancy,
-  CASE WHEN launched THEN above_id END,
-  CASE WHEN launched THEN above_ts END,
-  CASE WHEN launched THEN placed.ts - above_ts END,
-  placed.operator_id,
-  operator.name
-FROM placed
-LEFT JOIN operators AS operator ON operator.trace_id = placed.trace_id AND operator.op_id = placed.operator_id;
+  gpu.trace_id,
+  gpu.rank,
+  gpu.step,
+  gpu.op_id,
+  gpu.name,
+  gpu.family,
+  gpu.phase,
+  gpu.layer,
+  gpu.module,
+  gpu.ts,
+  gpu.dur,
+  gpu.device,
+  gpu.stream,
+  gpu.grid,
+  gpu.block,
+  gpu.occupancy,
+  launch.call_id,
+  launch.call_ts,
+  gpu.ts - launch.call_ts,
+  launch.operator_id,
+  operator.name AS operator_name
+FROM operators AS gpu
+JOIN _gpu_launch AS launch ON launch.trace_id = gpu.trace_id AND launch.op_id = gpu.op_id
+LEFT JOIN operators AS operator ON operator.trace_id = launch.trace_id AND operator.op_id = launch.operator_id
+WHERE gpu.kind = 'kernel';

@@ -77,13 +77,13 @@ class Thread:
         *,
         indices: tuple[int, ...] = (),
         sequence: int | None = None,
-        forward_thread: int | None = None,
+        backward: bool = False,
         collective: Collective | None = None,
     ) -> Iterator[None]:
         """Have a framework operator open."""
         row = HostRow("cpu_op", name, self.number, self._host.engine.now, external_id=next(self._host.external_ids))
         row.shapes, row.indices, row.collective = shapes, indices, collective
-        row.sequence, row.forward_thread = sequence, forward_thread
+        row.sequence, row.backward = sequence, backward
         with self._opened(row):
             yield
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from tests.emulator.hardware import DEVICE_MEMORY_BYTES, DEVICE_NAME, MULTIPROCESSORS
 from tests.emulator.job import Job, Profiler
 from tests.emulator.model import THREADS
-from tests.emulator.records import Collective, GpuRow, HostRow, MemoryRow, Recording
+from tests.emulator.records import FIRST_PROCESS, Collective, GpuRow, HostRow, MemoryRow, Recording
 from tests.emulator.training import Outcome
 
 Event: TypeAlias = dict[str, Any]
@@ -112,7 +112,7 @@ class _Writer:
     def __init__(self, recording: Recording, profiler: Profiler) -> None:
         self._recording = recording
         self._profiler = profiler
-        self._process = 4000 + recording.rank
+        self._process = FIRST_PROCESS + recording.rank
         self._device = recording.rank
         self._zero = START_NS + profiler.offset_ns(recording.rank)
         self._index = count()
@@ -151,7 +151,7 @@ class _Writer:
             if row.name.startswith("nn.Module: "):
                 args["Python module id"] = int(row.name.rpartition("_")[2])
         if row.sequence is not None:
-            args |= {"Sequence number": row.sequence, "Fwd thread id": row.forward_thread or 0}
+            args |= {"Sequence number": row.sequence, "Fwd thread id": int(row.backward)}
         if row.shapes:
             args |= {"Input Dims": row.shapes, "Input type": _types(row)}
         if row.collective and self._profiler.collective_args:
@@ -239,7 +239,7 @@ class _Writer:
         for row in self._recording.host:
             if row.sequence is None or row.name.startswith("autograd::engine::"):
                 continue
-            end = "s" if row.forward_thread is None else "f"
+            end = "f" if row.backward else "s"
             yield self._flow(end, "fwdbwd", row.sequence, (self._process, row.thread), row.start)
 
     def _span(self) -> Iterator[Event]:

@@ -1,9 +1,12 @@
 """What a perfect observer of one rank writes down; all times are true time, ns."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from tests.emulator.model import Shape, Work
+
+FIRST_PROCESS: Final = 4000
+"""Process of rank 0, and its main thread; the other ranks follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class HostRow:
     external_id: int | None = None
     correlation: int | None = None
     sequence: int | None = None
-    forward_thread: int | None = None
+    backward: bool = False
     shapes: tuple[Shape | tuple[Shape, ...], ...] = ()
     indices: tuple[int, ...] = ()
     collective: Collective | None = None

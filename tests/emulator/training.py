@@ -24,7 +24,7 @@ from tests.emulator.model import (
     parameter_count,
     transformer,
 )
-from tests.emulator.records import Collective, Recording
+from tests.emulator.records import FIRST_PROCESS, Collective, Recording
 from tests.emulator.truth import Meter, StepTruth, Truth
 
 FIRST_STEP: Final = 2
@@ -84,8 +84,8 @@ class _Trainer:
         gpu = Gpu(engine, fabric, self.recording, self.meter, job.seed)
         memory = Memory(engine, self.recording, _RESIDENT_TENSORS * self._parameters * DTYPE_BYTES)
         host = Host(engine, gpu, memory, self.recording)
-        self._main = Thread(host, 1000 + rank, job.seed)
-        self._autograd = Thread(host, 2000 + rank, job.seed)
+        self._main = Thread(host, FIRST_PROCESS + rank, job.seed)
+        self._autograd = Thread(host, FIRST_PROCESS + job.ranks + rank, job.seed)
         self._sequences = host.sequences
         self._collectives = 0
 
@@ -164,10 +164,11 @@ class _Trainer:
         ready, missing = 0, self._parameters
         gradient = thread.allocate(tape[-1].function.output_bytes)
         for saved in reversed(tape):
+            made = thread.allocate(saved.function.gradient_bytes)
             yield from self._differentiate(saved)
             thread.release(saved.activation)
             thread.release(gradient)
-            gradient = thread.allocate(saved.function.gradient_bytes)
+            gradient = made
             for shape in saved.function.parameters:
                 ready, missing = ready + prod(shape), missing - prod(shape)
                 with thread.operator("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
@@ -187,9 +188,10 @@ class _Trainer:
     def _differentiate(self, saved: _Saved) -> Process:
         thread, node = self._autograd, saved.function.node
         evaluate = f"autograd::engine::evaluate_function: {node}"
-        with thread.operator(evaluate, sequence=saved.sequence, forward_thread=self._main.number):
+        with thread.operator(evaluate, sequence=saved.sequence, backward=True):
             yield from thread.busy()
-            with thread.operator(node, sequence=saved.sequence, forward_thread=self._main.number):
+            with thread.operator(node, sequence=saved.sequence, backward=True):
+                yield from thread.busy()
                 for operator in saved.function.backward:
                     yield from thread.run(operator)
                 yield from thread.busy()

@@ -1,0 +1,208 @@
+"""The command line: each command parses, calls one function, prints.
+
+What a command needs is imported in its body, so that `lumos-df --help` answers at once.
+"""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import typer
+
+from lumos_df import __version__
+from lumos_df.errors import LumosError
+from lumos_df.output import Format, choose_format, write
+from lumos_df.runner import parse_shard, progress
+from lumos_df.units import format_count
+
+if TYPE_CHECKING:
+    from lumos_df.trace.ingest import IngestResult
+
+app = typer.Typer(
+    name="lumos-df",
+    help="Profiler traces of training jobs, as tables: ingest them, ask with SQL, report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+WARNINGS_SHOWN: Final = 10
+
+
+Corpus = Annotated[Path, typer.Option(metavar="DIR", help="The corpus folder.")]
+Form = Annotated[
+    Format | None,
+    typer.Option("--format", help="How to write the result; by default what the file's name ends in, else a table."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def options(*, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Profiler traces of training jobs, as tables: ingest them, ask with SQL, report."""
+    if version:
+        typer.echo(f"lumos-df {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def ingest(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Trace files, folders, globs, URLs; `-` is standard input."),
+    ],
+    *,
+    corpus: Corpus = Path("corpus"),
+    rank: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Rank of the trace, over what the file says.")
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Job of the traces; by default the name of each file's folder.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Files read at once; by default one a CPU.")
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Read only part I of N of the files, for N jobs on one corpus."),
+    ] = None,
+) -> None:
+    """Read traces into a corpus.
+
+    What is in already is skipped; a bad file is named and the others go in.
+    """
+    from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
+
+    try:
+        part = parse_shard(shard) if shard else (0, 1)
+    except LumosError as error:
+        raise typer.BadParameter(str(error), param_hint="--shard") from None
+    with progress(sys.stderr) as report:
+        result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=part, report=report)
+    _tell(result, corpus)
+    if result.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def sql(
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="QUERY", help="The query; without it, standard input or an interactive prompt."),
+    ] = None,
+    *,
+    corpus: Corpus = Path("corpus"),
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the query from a file.")
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Ask a corpus in SQL.
+
+    Several statements may be given; the rows of the last one are written.
+    """
+    from lumos_df import catalog, prompt  # noqa: PLC0415 - slow to import
+
+    if query is not None and file is not None:
+        raise typer.BadParameter("give a query or --file, not both")
+    with catalog.connect(corpus) as connection:
+        if query is None and file is None and sys.stdin.isatty():
+            prompt.run(connection, choose_format(form, output))
+            return
+        text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
+        write(connection, text, choose_format(form, output), output)
+
+
+@app.command()
+def report(
+    *,
+    corpus: Corpus = Path("corpus"),
+    view: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A view to write; may be given several times with --output."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write one file a view into a folder (CSV by default): all report views, or those named.",
+        ),
+    ] = None,
+) -> None:
+    """Say what is in a corpus.
+
+    A summary on one screen, or any view as a table, CSV, JSON or Parquet.
+    """
+    from lumos_df import report as reports  # noqa: PLC0415 - slow to import
+
+    names = view or []
+    if output is not None:
+        files = reports.export(corpus, output, names, form or Format.CSV)
+        typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
+    elif len(names) > 1:
+        raise typer.BadParameter("name one view, or a folder for several with --output DIR", param_hint="--view")
+    elif names:
+        reports.show(corpus, names[0], form or Format.TABLE)
+    elif form is None or form is Format.TABLE:
+        from lumos_df.glance import draw  # noqa: PLC0415 - slow to import
+
+        draw(reports.summary(corpus), sys.stdout)
+    elif form is Format.JSON:
+        typer.echo(reports.summary(corpus).to_json())
+    else:
+        raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 1 the input is bad, 2 usage; an interrupt and a closed pipe are quiet."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that cannot show a name still gets the rest
+    try:
+        try:
+            app(prog_name="lumos-df")
+        finally:
+            sys.stdout.flush()
+    except LumosError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        # The reader has left; what Python still holds must not go to the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"lumos-df: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _tell(result: "IngestResult", corpus: Path) -> None:
+    for failed in result.failed:
+        print(f"lumos-df: {failed.message}", file=sys.stderr)
+    warnings = [f"{done.path}: {warning}" for done in result.done for warning in done.warnings]
+    for warning in warnings[:WARNINGS_SHOWN]:
+        print(f"warning: {warning}", file=sys.stderr)
+    if len(warnings) > WARNINGS_SHOWN:
+        more = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {corpus}'
+        print(f"warning: and {len(warnings) - WARNINGS_SHOWN} more; see {more}", file=sys.stderr)
+    read = {
+        "file": len(result.done),
+        "trace": sum(len(done.trace_ids) for done in result.done),
+        "event": sum(done.events for done in result.done),
+        "operator": sum(done.operators for done in result.done),
+    }
+    skipped = Counter(skip.reason for skip in result.skipped)
+    print(
+        f"{corpus}: read {', '.join(format_count(number, noun) for noun, number in read.items())}",
+        *(f"skipped {format_count(number, 'file')} ({reason})" for reason, number in skipped.items()),
+        *([f"{format_count(len(result.failed), 'file')} failed"] if result.failed else []),
+        *([format_count(len(warnings), "warning")] if warnings else []),
+        sep="; ",
+    )

@@ -1,0 +1,145 @@
+"""Write what a query gives: a table, CSV, JSON or Parquet, to a file or to standard output.
+
+The command line needs `Format` at once, so DuckDB is imported only where a query is run.
+"""
+
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lumos_df.errors import LumosError
+
+if TYPE_CHECKING:
+    import duckdb
+
+Result = TypeVar("Result")
+
+
+class Format(StrEnum):
+    """How a result is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+    @property
+    def suffix(self) -> str:
+        """What a file of this format is called after the dot."""
+        return "txt" if self is Format.TABLE else self.value
+
+
+_COPY_OPTIONS: Final = {
+    Format.CSV: "FORMAT csv, HEADER true",
+    Format.JSON: "FORMAT json, ARRAY true",
+    Format.PARQUET: "FORMAT parquet, COMPRESSION zstd",
+}
+
+_ROWS_ON_TERMINAL: Final = 40
+_WITHOUT_LIMIT: Final = 10**9
+
+
+def choose_format(form: Format | None, output: Path | None) -> Format:
+    """Return the format asked for, else the one that the file's name says, else a table."""
+    if form is None and output is not None:
+        named = output.suffix.removeprefix(".")
+        return Format(named) if named in list(Format) else Format.TABLE
+    return form or Format.TABLE
+
+
+def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, output: Path | None) -> None:
+    """Run `sql`, which may hold several statements, and write the rows of the last one.
+
+    A file appears whole or not at all; without `output` the rows go to standard output. JSON is one array, in which
+    NaN and infinity are null. Ctrl-C ends the query. Raises `QueryError` when DuckDB refuses the query, `LumosError`
+    when there is none, and `OSError` when the file cannot be written.
+    """
+    if output is None and form is Format.PARQUET and sys.stdout.isatty():
+        raise LumosError("parquet is not for a terminal; name a file with --output")
+    interruptible(connection, lambda: _write(connection, sql, form, output))
+
+
+def interruptible(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Result]) -> Result:
+    """Return `work()`, which queries `connection`; on Ctrl-C end its query and raise `KeyboardInterrupt`."""
+    # DuckDB looks for a signal now and then, and not at all in some statements; a thread that waits sees it at once.
+    with ThreadPoolExecutor(1) as thread:
+        future = thread.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which becomes `path` when the block ends well and vanishes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield draft
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, output: Path | None) -> None:
+    from lumos_df.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
+
+    with one_line_errors():
+        rows = _rows(connection, sql)
+        if output is not None:
+            with whole_file(output) as draft:
+                _save(connection, rows, form, draft)
+        elif form is Format.TABLE:
+            terminal = sys.stdout.isatty()
+            rows.show(
+                max_width=shutil.get_terminal_size().columns if terminal else _WITHOUT_LIMIT,
+                max_rows=_ROWS_ON_TERMINAL if terminal else _WITHOUT_LIMIT,
+            )
+        else:
+            # Not straight to /dev/stdout: that truncates a file it is redirected to, and exists on few systems.
+            with tempfile.TemporaryDirectory() as folder:
+                draft = Path(folder) / f"rows.{form.suffix}"
+                _save(connection, rows, form, draft)
+                with draft.open("rb") as file:
+                    shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+def _rows(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation":
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise LumosError("the query is empty; lumos-df sql --help shows how to ask")
+    for statement in statements[:-1]:
+        connection.execute(statement)
+    return connection.sql(statements[-1].query)
+
+
+def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelation", form: Format, path: Path) -> None:
+    if form is Format.TABLE:
+        with path.open("w", encoding="utf-8") as file, redirect_stdout(file):
+            rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
+        return
+    _result = rows  # the query below finds it by the name of the variable
+    columns = _finite(rows) if form is Format.JSON else "*"
+    target = os.fspath(path).replace("'", "''")
+    connection.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
+
+
+def _finite(rows: "duckdb.DuckDBPyRelation") -> str:
+    """Return the select list that puts null for NaN and infinity, which JSON cannot say."""
+    names = (
+        '"' + name.replace('"', '""') + '"'
+        for name, kind in zip(rows.columns, rows.types, strict=True)
+        if str(kind) in {"FLOAT", "DOUBLE"}
+    )
+    replaced = ", ".join(f"CASE WHEN isfinite({name}) THEN {name} END AS {name}" for name in names)
+    return f"* REPLACE ({replaced})" if replaced else "*"

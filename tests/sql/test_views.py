@@ -1,0 +1,66 @@
+"""Every view against literal rows: `tests/sql/<folder>/<view>.toml` holds cases of stored rows and the expected CSV.
+
+A case is CSV text for each stored table it needs, and `expect`. What a row leaves out is null, but for `trace_id`
+(`t`), `rank` (0) and `op_id` (the row's place, from 0). `expect` may name some of the view's columns only; over all
+its cases a view must have each of them named.
+"""
+
+import csv
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from lumos_df.catalog import View, blank, views
+from lumos_df.schema import TABLES
+
+HERE = Path(__file__).parent
+CASES = {file: tomllib.loads(file.read_text("utf-8")) for file in sorted(HERE.glob("*/*.toml"))}
+PARAMETERS = [
+    pytest.param(file.stem, case, id=f"{file.stem}: {name}")
+    for file, found in CASES.items()
+    for name, case in found.items()
+]
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line] for line in csv.reader(text.strip().splitlines(), skipinitialspace=True)]
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[duckdb.DuckDBPyConnection]:
+    with blank() as connection:
+        yield connection
+
+
+def fill(database: duckdb.DuckDBPyConnection, case: dict[str, str]) -> None:
+    for table in TABLES:
+        database.execute(f"DELETE FROM {table.name}")
+        header, *lines = cells(case.get(table.name, "-"))
+        for place, line in enumerate(lines):
+            implied = {"trace_id": "t", "rank": "0", "op_id": str(place)}
+            row = {name: value for name, value in implied.items() if name in {column.name for column in table.columns}}
+            row |= dict(zip(header, line, strict=True))
+            names = ", ".join(f'"{name}"' for name in row)
+            marks = ", ".join("?" for _ in row)
+            database.execute(
+                f"INSERT INTO {table.name}({names}) VALUES ({marks})", [value or None for value in row.values()]
+            )
+
+
+@pytest.mark.parametrize(("view", "case"), PARAMETERS)
+def test_view(view: str, case: dict[str, str], database: duckdb.DuckDBPyConnection) -> None:
+    assert case.keys() <= {table.name for table in TABLES} | {"expect"}
+    fill(database, case)
+    columns, *rows = cells(case["expect"])
+    selected = ", ".join(f"coalesce(\"{name}\"::VARCHAR, '')" for name in columns)
+    assert sorted(database.execute(f"SELECT {selected} FROM {view}").fetchall()) == sorted(map(tuple, rows))
+
+
+@pytest.mark.parametrize("view", [view for view in views() if not view.internal], ids=lambda view: view.name)
+def test_every_column_of_every_view_has_a_case(view: View) -> None:
+    cases = CASES.get(HERE / view.folder / f"{view.name}.toml", {})
+    named = {name for case in cases.values() for name in cells(case["expect"])[0]}
+    assert named == {column.name for column in view.columns}

@@ -1,0 +1,53 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools.imports import PACKAGE, violations
+
+HEAVY = ("duckdb", "fsspec", "numba", "numpy", "polars", "pyarrow", "torch")
+
+
+def test_imports_run_one_way() -> None:
+    assert violations() == []
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "complaint"),
+    [
+        ("errors.py", "from lumos_df.schema import TABLES", "'errors' may not import 'schema'; it may import nothing"),
+        ("trace/scan.py", "import lumos_df.graph.sweep", "'trace' may not import 'graph'"),
+        ("graph/sweep.py", "from lumos_df import trace", "'graph' may not import 'trace'"),
+        ("report.py", "def f():\n    from lumos_df.cli import app", "'report' may not import 'cli'"),
+        ("trace/scan.py", "import torch.profiler", "torch is imported only in capture"),
+    ],
+)
+def test_an_import_the_wrong_way_is_named(tmp_path: Path, file: str, code: str, complaint: str) -> None:
+    package = tmp_path / "lumos_df"
+    for part in ("errors", "schema", "cli", "report"):
+        (package / f"{part}.py").parent.mkdir(exist_ok=True)
+        (package / f"{part}.py").touch()
+    for folder in ("trace", "graph"):
+        (package / folder).mkdir()
+    (package / file).write_text(code)
+    (found,) = violations(package)
+    assert complaint in found
+    assert f"{package / file}:" in found
+
+
+def test_the_right_way_is_not_named(tmp_path: Path) -> None:
+    package = tmp_path / "lumos_df"
+    (package / "trace").mkdir(parents=True)
+    (package / "errors.py").touch()
+    (package / "trace" / "ingest.py").write_text("from lumos_df import __version__\nfrom lumos_df.errors import X\n")
+    assert violations(package) == []
+
+
+@pytest.mark.parametrize(
+    "start", ["import lumos_df", "import sys; sys.argv[1:] = ['--help']; from lumos_df.cli import main; main()"]
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(start: str) -> None:
+    code = f"import atexit, sys; atexit.register(lambda: print([m for m in {HEAVY} if m in sys.modules])); {start}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,56 @@
+"""The wheel, installed away from the repository, is whole."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True, text=True)
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel in it; the dependencies are those of this one."""
+    folder = tmp_path_factory.mktemp("elsewhere") / "venv"
+    venv.create(folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    install = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--no-deps", "--quiet", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True, text=True)
+    return folder
+
+
+def test_the_wheel_holds_sql_and_data_and_no_leftovers(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for folder in ("sql", "data"):
+        here = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file()}
+        assert {name.removeprefix("lumos_df/") for name in names if name.startswith(f"lumos_df/{folder}/")} == here
+    assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
+
+
+def test_the_installed_command_reports_on_its_own_samples(installed: Path, tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    package = run(f"{installed}/bin/python", "-c", "import lumos_df; print(*lumos_df.__path__)").strip()
+    assert package.startswith(str(installed))
+    lumos = f"{installed}/bin/lumos-df"
+    assert "read 6 files" in run(lumos, "ingest", f"{package}/data/traces")
+    assert "gpu_generated: rank 2, last to 9 of 9 collectives" in run(lumos, "report")
