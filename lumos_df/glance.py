@@ -41,7 +41,7 @@ def _parts(summary: Summary, width: int) -> Iterable[RenderableType]:
     gpu_rows = sum(job.gpu_rows for job in summary.jobs)
     yield Text(
         f"{summary.corpus}: {format_count(traces, 'trace')} of {format_count(len(summary.jobs), 'job')}, "
-        f"{operators:,} operators, {gpu_rows:,} of them on a GPU"
+        f"{format_count(operators, 'operator')}, {format_count(gpu_rows, 'GPU row')}"
     )
     corpus = f"--corpus {summary.corpus}"
     if not summary.jobs:

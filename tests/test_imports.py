@@ -48,6 +48,20 @@ def test_the_right_way_is_not_named(tmp_path: Path) -> None:
     "start", ["import lumos_df", "import sys; sys.argv[1:] = ['--help']; from lumos_df.cli import main; main()"]
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(start: str) -> None:
-    code = f"import atexit, sys; atexit.register(lambda: print([m for m in {HEAVY} if m in sys.modules])); {start}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert _imported(start) == []
+
+
+def test_sql_needs_duckdb_alone(sample_corpus: Path) -> None:
+    arguments = ["sql", "FROM gpu_time", "--corpus", str(sample_corpus), "--format", "json"]
+    assert _imported(f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli import main; main()") == ["duckdb"]
+
+
+def _imported(code: str) -> list[str]:
+    """Return which of the heavy modules a fresh process has imported after running `code`."""
+    report = (
+        f"import atexit, sys; atexit.register(lambda: print('\\n' + ' '.join(m for m in {HEAVY} if m in sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{report}; {code}"], capture_output=True, text=True, check=True, cwd=PACKAGE.parent
+    )
+    return done.stdout.splitlines()[-1].split()

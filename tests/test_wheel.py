@@ -52,5 +52,5 @@ def test_the_installed_command_reports_on_its_own_samples(installed: Path, tmp_p
     package = run(f"{installed}/bin/python", "-c", "import lumos_df; print(*lumos_df.__path__)").strip()
     assert package.startswith(str(installed))
     lumos = f"{installed}/bin/lumos-df"
-    assert "read 6 files" in run(lumos, "ingest", f"{package}/data/traces")
+    assert "read 6 files" in run(lumos, "ingest", f"{package}/data/traces", "--workers", "1")
     assert "gpu_generated: rank 2, last to 9 of 9 collectives" in run(lumos, "report")

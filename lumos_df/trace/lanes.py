@@ -73,15 +73,21 @@ first_token = intrinsic(
     )
 )
 
-# Inside a nested value: brackets, strings, the first letter of NaN and Infinity, and the padding.
-first_structural = intrinsic(_first(lambda builder, vector: _any_of(builder, vector, b'"{}[]NI\0')))
+# Inside a nested value: brackets, strings, the first letter of NaN and Infinity, the padding, and what has no place there.
+first_structural = intrinsic(
+    _first(
+        lambda builder, vector: builder.or_(
+            _any_of(builder, vector, b'"{}[]NI\0'), builder.icmp_signed("<", vector, _splat(0))
+        )
+    )
+)
 
 
-# After a number or a word: comma, closing bracket, white space or padding.
+# After a number or a word: comma, closing bracket, white space, padding, or no ASCII (negative as int8).
 first_delimiter = intrinsic(
     _first(
         lambda builder, vector: builder.or_(
-            _any_of(builder, vector, b",}]"), builder.icmp_unsigned("<=", vector, _splat(0x20))
+            _any_of(builder, vector, b",}]"), builder.icmp_signed("<=", vector, _splat(0x20))
         )
     )
 )

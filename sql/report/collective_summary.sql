@@ -1,0 +1,78 @@
+-- Collectives on the GPU by kind, group, element type and size, with the bandwidth they reach.
+-- Durations hold the wait for late ranks as well as the transfer, so bandwidths are a lower bound of the network's; 1 GB/s is 10^9 bytes a second.
+CREATE VIEW collective_summary(
+  -- Trace.
+  trace_id,
+  -- Rank in the job.
+  rank,
+  -- all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ..., unknown.
+  collective,
+  -- Process group as named in the trace.
+  "group",
+  -- Ranks in the process group; those of the job where the trace does not say.
+  group_size,
+  -- Element type.
+  dtype,
+  -- Bytes this rank gives.
+  in_bytes,
+  -- Bytes this rank gets.
+  out_bytes,
+  -- Kernels.
+  calls,
+  -- Sum of their durations, ns.
+  total_ns,
+  -- Mean duration, rounded to ns.
+  mean_ns,
+  -- Shortest, ns.
+  min_ns,
+  -- Longest, ns.
+  max_ns,
+  -- Full size over mean duration, GB/s (nccl-tests' algbw): what an all-gather gathers, else what a rank gives.
+  algbw_gbps,
+  -- algbw times nccl-tests' factor, GB/s: 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, else 1.
+  busbw_gbps
+) AS
+WITH total AS (
+  SELECT
+    gpu.trace_id,
+    any_value(gpu.rank) AS rank,
+    gpu.collective,
+    gpu.group_name,
+    coalesce(gpu.group_size, traces.world_size) AS size,
+    gpu.dtype,
+    gpu.in_bytes,
+    gpu.out_bytes,
+    count(*) AS calls,
+    sum(gpu.dur)::BIGINT AS total_ns,
+    round(avg(gpu.dur))::BIGINT AS mean_ns,
+    min(gpu.dur) AS min_ns,
+    max(gpu.dur) AS max_ns,
+    calls * CASE gpu.collective WHEN 'all_gather' THEN gpu.out_bytes ELSE gpu.in_bytes END / nullif(total_ns, 0) AS algbw_gbps,
+    CASE
+      WHEN gpu.collective = 'all_reduce' THEN 2 * (size - 1) / size
+      WHEN gpu.collective IN ('all_gather', 'reduce_scatter', 'all_to_all') THEN (size - 1) / size
+      WHEN size IS NOT NULL THEN 1
+    END AS factor
+  FROM _gpu AS gpu
+  LEFT JOIN traces ON traces.trace_id = gpu.trace_id
+  WHERE gpu.class = 'communication'
+  GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
+)
+SELECT
+  trace_id,
+  rank,
+  collective,
+  group_name,
+  size,
+  dtype,
+  in_bytes,
+  out_bytes,
+  calls,
+  total_ns,
+  mean_ns,
+  min_ns,
+  max_ns,
+  round(algbw_gbps, 3),
+  round(algbw_gbps * factor, 3)
+FROM total
+ORDER BY trace_id, total_ns DESC, collective, group_name, in_bytes;

@@ -1,0 +1,70 @@
+-- The corpus at a glance: one row a job, with its size, its mean step and where that goes.
+-- Shares are of the summed duration of the steps of all its ranks and add up to 100, but for rounding.
+CREATE VIEW corpus_summary(
+  -- Job.
+  job,
+  -- Traces.
+  traces,
+  -- Distinct ranks among them.
+  ranks,
+  -- Ranks of the job as the traces state it; null where they do not.
+  world_size,
+  -- Name of the GPU.
+  device_name,
+  -- Steps of the rank that has the most.
+  steps,
+  -- Rows in `operators`.
+  operators,
+  -- Kernels, memcpys and memsets.
+  gpu_rows,
+  -- Mean duration of a step, rounded to ns.
+  mean_step_ns,
+  -- Exposed compute, percent of the steps' time.
+  exposed_compute_pct,
+  -- Exposed communication, percent of the steps' time.
+  exposed_communication_pct,
+  -- Compute and communication at once, percent of the steps' time.
+  overlapped_pct,
+  -- No kernel on the GPU, percent of the steps' time.
+  other_pct,
+  -- Values and strings that had to be repaired.
+  repaired,
+  -- Events that could not become a row.
+  skipped,
+  -- Sentences in the traces' warnings.
+  warnings
+) AS
+WITH
+spent AS (
+  SELECT
+    trace_id,
+    count(*) AS steps,
+    sum(step_ns) AS step_ns,
+    sum(exposed_compute_ns) AS exposed_compute_ns,
+    sum(exposed_communication_ns) AS exposed_communication_ns,
+    sum(overlapped_ns) AS overlapped_ns,
+    sum(other_ns) AS other_ns
+  FROM breakdown
+  GROUP BY trace_id
+)
+SELECT
+  traces.job,
+  count(*),
+  count(DISTINCT traces.rank),
+  max(traces.world_size),
+  any_value(traces.device_name),
+  max(spent.steps),
+  sum(traces.operators)::BIGINT,
+  sum(traces.kernels + traces.memcpys + traces.memsets)::BIGINT,
+  round(sum(spent.step_ns) / sum(spent.steps))::BIGINT,
+  round(100 * sum(spent.exposed_compute_ns) / sum(spent.step_ns), 2),
+  round(100 * sum(spent.exposed_communication_ns) / sum(spent.step_ns), 2),
+  round(100 * sum(spent.overlapped_ns) / sum(spent.step_ns), 2),
+  round(100 * sum(spent.other_ns) / sum(spent.step_ns), 2),
+  sum(traces.repaired_numbers + traces.repaired_controls + traces.repaired_utf8)::BIGINT,
+  sum(traces.skipped)::BIGINT,
+  sum(len(traces.warnings))::BIGINT
+FROM traces
+LEFT JOIN spent ON spent.trace_id = traces.trace_id
+GROUP BY traces.job
+ORDER BY traces.job;

@@ -1,0 +1,56 @@
+-- What the host runs: CPU operators, runtime calls, annotations and Python functions by name, longest own time first.
+-- Own time leaves out what runs inside: a row's duration less that of the rows directly beneath it.
+CREATE VIEW operator_summary(
+  -- Trace.
+  trace_id,
+  -- Rank in the job.
+  rank,
+  -- `cpu_op`, `runtime`, `annotation`, `python`.
+  kind,
+  -- Name as recorded.
+  name,
+  -- Rows of that name.
+  calls,
+  -- Sum of their durations, ns; rows of one name inside one another count each.
+  total_ns,
+  -- Sum of their own time, ns.
+  self_ns,
+  -- Sum of the durations of the GPU rows launched directly beneath it, by no operator in between, ns.
+  gpu_ns
+) AS
+WITH
+host AS (
+  SELECT trace_id, rank, op_id, parent_id, kind, name, dur
+  FROM operators
+  WHERE kind IN ('cpu_op', 'runtime', 'annotation', 'python')
+),
+own AS (
+  SELECT trace_id, any_value(rank) AS rank, kind, name, count(*) AS calls, sum(dur)::BIGINT AS total_ns
+  FROM host
+  GROUP BY trace_id, kind, name
+),
+beneath AS (
+  SELECT above.trace_id, above.kind, above.name, sum(inner_row.dur)::BIGINT AS inner_ns
+  FROM host AS inner_row
+  JOIN host AS above ON above.trace_id = inner_row.trace_id AND above.op_id = inner_row.parent_id
+  GROUP BY above.trace_id, above.kind, above.name
+),
+launched AS (
+  SELECT above.trace_id, above.kind, above.name, sum(gpu.end_ts - gpu.ts)::BIGINT AS gpu_ns
+  FROM _gpu_launch AS gpu
+  JOIN host AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.operator_id
+  GROUP BY above.trace_id, above.kind, above.name
+)
+SELECT
+  own.trace_id,
+  own.rank,
+  own.kind,
+  own.name,
+  own.calls,
+  own.total_ns,
+  own.total_ns - coalesce(beneath.inner_ns, 0) AS self_ns,
+  coalesce(launched.gpu_ns, 0)
+FROM own
+LEFT JOIN beneath USING (trace_id, kind, name)
+LEFT JOIN launched USING (trace_id, kind, name)
+ORDER BY own.trace_id, self_ns DESC, own.name;
