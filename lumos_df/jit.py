@@ -5,18 +5,19 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numba
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+Kernel = Callable[..., Any]
+"""A compiled function: numba infers its types from what it is called with."""
 
 _OPTIONS: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
 
 
 def kernel(function: Kernel) -> Kernel:
     """Compile `function` on first call; later processes load it from the cache."""
-    return numba.njit(**_OPTIONS)(function)  # type: ignore[no-any-return]  # numba publishes no types
+    return _compiled(function)
 
 
 def lean_kernel(function: Kernel) -> Kernel:
@@ -25,17 +26,25 @@ def lean_kernel(function: Kernel) -> Kernel:
     For loops that call small functions with many arrays: the scanner ran at 73 MB/s with the counts and runs at
     several hundred without.
     """
-    return numba.njit(**_OPTIONS, _nrt=False)(function)  # type: ignore[no-any-return]  # as above
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: Kernel, **more: bool) -> Kernel:
+    options: dict[str, Any] = {**_OPTIONS, **more}
+    compiled: Kernel = numba.njit(**options)(function)
+    return compiled
 
 
 def _cache_folder() -> Path:
     """Return a folder for compiled kernels: with the package, else the user's cache, else a temporary one.
 
-    numba looks only at a kernel's own file to see whether its cache is stale, and a kernel inlines those of other files.
-    So the folder's name says what all of the package's sources were.
+    numba looks only at a kernel's own file to see whether its cache is stale, and a kernel inlines those of other
+    files. So the folder's name says what all of the package's sources were.
     """
     package = Path(__file__).parent
-    stamps = "".join(f"{file.name}{(stat := file.stat()).st_mtime_ns}{stat.st_size};" for file in sorted(package.rglob("*.py")))
+    stamps = "".join(
+        f"{file.name}{(stat := file.stat()).st_mtime_ns}{stat.st_size};" for file in sorted(package.rglob("*.py"))
+    )
     name = f"kernels-{hashlib.sha256(stamps.encode()).hexdigest()[:12]}"
     for place in _places(package):
         try:
@@ -53,5 +62,5 @@ def _places(package: Path) -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"lumos-df-{os.getuid()}"
 
 
-if not numba.config.CACHE_DIR:  # NUMBA_CACHE_DIR in the environment goes first
-    numba.config.CACHE_DIR = str(_cache_folder())
+if not os.environ.get("NUMBA_CACHE_DIR"):
+    vars(numba.config)["CACHE_DIR"] = str(_cache_folder())

@@ -1,7 +1,8 @@
 """Which rows are collectives, and what they move.
 
-NCCL's own arguments say it where the profiler recorded them. Otherwise the kernel's name, and the operators around its
-launch: `record_param_comms` (whose inputs hold the sequence number) and `nccl:all_reduce` (whose input shapes give bytes).
+NCCL's own arguments say it where the profiler recorded them. Otherwise the kernel's name, and the operators around
+its launch: `record_param_comms` (whose inputs hold the sequence number) and `nccl:all_reduce` (whose input shapes
+give bytes).
 """
 
 import json
@@ -13,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.trace import classify, scan, sweep
+from lumos_df.trace import classify, record, sweep
 from lumos_df.trace.derive import Derived
 from lumos_df.trace.kineto import KERNEL, NONE, Operators
 
 _NESTING: Final = 4
-"""How deep collective operators are nested: `c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`, and one to spare."""
+"""How deep collective operators are nested: `c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`; and one."""
 _STATED: Final = (
     "Collective name",
     "dtype",
@@ -51,13 +52,15 @@ class Collectives:
 
 def collectives(ops: Operators, derived: Derived) -> Collectives:
     """Describe every collective row: communication kernels, and the host operators that are collectives."""
-    communication = derived.families.index("communication") if "communication" in derived.families else len(derived.families)
+    communication = (
+        derived.families.index("communication") if "communication" in derived.families else len(derived.families)
+    )
     on_gpu = (ops.kind == KERNEL) & (derived.family == communication)
     named = np.array([bool(classify.COMMUNICATION_OPERATOR.match(text)) for text in ops.raw.strings] + [False])
     on_host = named[ops.name] & (derived.family == NONE)
     rows = np.flatnonzero(on_gpu | on_host)
     if not len(rows):
-        return Collectives(rows, *([] for _ in fields(Collectives)[1:]))  # type: ignore[arg-type]  # eight empty lists
+        return Collectives(rows, *([] for _ in fields(Collectives)[1:]))
     place = np.full(len(ops), NONE, np.int64)
     place[rows] = np.arange(len(rows))
     outer = sweep.nearest_marked(on_host, derived.parent)[rows]
@@ -65,15 +68,15 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
 
     known = {key: _stated(ops, rows, key) for key in _STATED}
     name = ops.name[rows]
-    known["operator"] = np.where(on_host[rows] & (name != scan.COMM_NAME), name, scan.NULL)
-    for key, column in (("dims", scan.OP_DIMS), ("types", scan.OP_TYPES)):
-        values = ops.narrow(column)[rows]
-        known[key] = np.where(on_host[rows] & (values != scan.NULL32), values, scan.NULL)
+    known["operator"] = np.where(on_host[rows] & (name != record.COMM_NAME), name, record.NULL)
+    for key, column in (("dims", record.OP_DIMS), ("types", record.OP_TYPES)):
+        texts = ops.narrow(column)[rows]
+        known[key] = np.where(on_host[rows] & (texts != record.NULL32), texts, record.NULL)
     inner = np.flatnonzero(around >= 0)
     for _ in range(_NESTING):
-        for column in known.values():
-            empty = inner[column[inner] == scan.NULL]
-            column[empty] = column[around[empty]]
+        for values in known.values():
+            empty = inner[values[inner] == record.NULL]
+            values[empty] = values[around[empty]]
 
     described = ("operator", "dims", "types", *_STATED[:-2])
     keys = np.stack((name.astype(np.int64), *(known[key] for key in described)))
@@ -97,8 +100,8 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
 
 
 def _stated(ops: Operators, rows: NDArray[np.int64], key: str) -> NDArray[np.int64]:
-    """Return the key's value on each of `rows` (ordered), `scan.NULL` where it has none."""
-    column = np.full(len(rows), scan.NULL, np.int64)
+    """Return the key's value on each of `rows` (ordered), `record.NULL` where it has none."""
+    column = np.full(len(rows), record.NULL, np.int64)
     where, values = ops.sparse(key)
     place = np.searchsorted(rows, where)
     place[place == len(rows)] = 0
@@ -120,7 +123,7 @@ class _Facts:
 def _describe(strings: list[str], *numbers: int) -> _Facts:
     """Turn one distinct combination of recorded values into what is known of the collective."""
     own, operator, dims, types, stated, stated_type, group, size, elements_in, elements_out = (
-        None if number == scan.NULL else number for number in numbers
+        None if number == record.NULL else number for number in numbers
     )
     words = [strings[number] for number in (stated, operator, own) if number is not None]
     collective = next((word for text in words if (word := classify.collective(text)) != "unknown"), "unknown")
@@ -183,12 +186,12 @@ def _numbers(
     What no one recorded is counted in the order of the rows, GPU rows and host rows each for themselves.
     """
     recorded: dict[int, int] = {}
-    for number in np.unique(inputs[inputs != scan.NULL]).tolist():
+    for number in np.unique(inputs[inputs != record.NULL]).tolist():
         if match := _SEQUENCE_INPUT.match(strings[number]):
             recorded[number] = int(match.group(1))
-    from_inputs = np.array([recorded.get(number, scan.NULL) for number in inputs.tolist()], np.int64)
-    seq = np.where(stated != scan.NULL, stated, from_inputs)
-    unknown = seq == scan.NULL
+    from_inputs = np.array([recorded.get(number, record.NULL) for number in inputs.tolist()], np.int64)
+    seq = np.where(stated != record.NULL, stated, from_inputs)
+    unknown = seq == record.NULL
     _, group_number = np.unique(np.array([name or "" for name in group]), return_inverse=True)
     counted = np.zeros(len(seq), np.int64)
     bucket = 2 * group_number.reshape(-1) + on_gpu

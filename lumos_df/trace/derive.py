@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.trace import classify, kineto, scan, sweep
+from lumos_df.trace import classify, kineto, record, sweep
 from lumos_df.trace.intervals import enclosing
 from lumos_df.trace.kineto import CPU_OP, GPU_ANNOTATION, KERNEL, MEMCPY, MEMSET, NONE, PYTHON, RUNTIME, SYNC, Operators
 
@@ -51,9 +51,20 @@ def derive(ops: Operators, resolution: int) -> Derived:
     step = sweep.steps(ops.ts, ops.dur, parent, is_gpu, step_of_row)
     phase = _phases(ops, parent, family, families, rows, forward_thread, step_of_row)
     module, modules = _modules(ops, parent, forward)
-    layers = [match.group(1) if (match := _first_layer(path)) else NONE for path in modules]
+    layers = [_layer(path) for path in modules]
     return Derived(
-        parent, step, phase, family, families, module, modules, np.array(layers, np.int32), forward, rows, unlaunched, sequence
+        parent,
+        step,
+        phase,
+        family,
+        families,
+        module,
+        modules,
+        np.array(layers, np.int32),
+        forward,
+        rows,
+        unlaunched,
+        sequence,
     )
 
 
@@ -65,12 +76,12 @@ def _parents(ops: Operators, resolution: int) -> tuple[NDArray[np.int32], int]:
     on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
     track = np.where(on_gpu, np.int32(NONE), ops.track)
     parent = enclosing(ops.ts, ops.dur, track, len(ops.raw.tracks), resolution if resolution > 1 else 0)
-    correlation = ops.wide(scan.OP_CORRELATION)
+    correlation = ops.wide(record.OP_CORRELATION)
     rows = np.flatnonzero(ops.is_kind(*GPU, SYNC))
     found = match(correlation, np.flatnonzero(ops.kind == RUNTIME), rows)
     orphans = found < 0
     if orphans.any():
-        external = ops.wide(scan.OP_EXTERNAL)
+        external = ops.wide(record.OP_EXTERNAL)
         found[orphans] = match(external, np.flatnonzero(ops.kind == CPU_OP), rows[orphans])
     parent[rows] = found
     return parent, int(np.count_nonzero(orphans & (ops.kind[rows] != SYNC)))
@@ -80,7 +91,7 @@ def match(values: NDArray[np.int64], among: NDArray[np.int64], rows: NDArray[np.
     """Return for each of `rows` the last row `among` those with the same value, NONE where none or null."""
     wanted = values[rows]
     keys = values[among]
-    keep = keys != scan.NULL
+    keep = keys != record.NULL
     keys, among = keys[keep], among[keep]
     found = np.full(len(rows), NONE, np.int32)
     if len(keys) == 0:
@@ -94,7 +105,7 @@ def match(values: NDArray[np.int64], among: NDArray[np.int64], rows: NDArray[np.
         return found
     order = np.argsort(keys, kind="stable")
     place = np.searchsorted(keys[order], wanted, side="right") - 1
-    hit = (place >= 0) & (wanted != scan.NULL)
+    hit = (place >= 0) & (wanted != record.NULL)
     hit[hit] = keys[order][place[hit]] == wanted[hit]
     found[hit] = among[order][place[hit]]
     return found
@@ -152,11 +163,11 @@ def _forward_operators(
     tracks = ops.track[made]
     for logical in np.unique(forward_thread[backward]).tolist():
         wanted = np.flatnonzero(forward_thread == logical)
-        best: NDArray[np.int32] | None = None
+        best = np.full(len(wanted), NONE, np.int32)
         for track in np.unique(tracks).tolist():
             here = tracks == track
             found = _last_before(made[here], made_sequence[here], rows[wanted], sequence[wanted])
-            if best is None or (found >= 0).sum() > (best >= 0).sum():
+            if (found >= 0).sum() > (best >= 0).sum():
                 best = found
         forward[rows[wanted]] = best
     return forward
@@ -167,7 +178,7 @@ def _last_before(
 ) -> NDArray[np.int32]:
     """Return for each wanted (row, key) the last of `rows` with that key before that row, or NONE."""
     order = np.lexsort((rows, keys))
-    # Key and row in one number, so that one binary search answers "same key, latest row before": keys are far below 2^31.
+    # Key and row in one number, so that one search answers "same key, latest row before"; keys are far below 2^31.
     packed = (keys[order] << 32) | rows[order]
     place = np.searchsorted(packed, (wanted << 32) | wanted_rows) - 1
     hit = place >= 0
@@ -197,7 +208,7 @@ def _phases(
     role[sequence_rows[forward_thread > 0]] = sweep.BACKWARD_ROLE
     if "communication" in families:
         role[family == families.index("communication")] = sweep.COMMUNICATION_ROLE
-    phase = sweep.phases(ops.kind == CPU_OP, role, grows_graph, parent)
+    phase: NDArray[np.int8] = sweep.phases(ops.kind == CPU_OP, role, grows_graph, parent)
     return phase
 
 
@@ -265,6 +276,5 @@ def _paths_from_rows(
     return own, paths
 
 
-def _first_layer(path: str) -> re.Match[str] | None:
-    return next((match for word in path.split("/") if (match := _LAYER.search(word))), None)
-
+def _layer(path: str) -> int:
+    return next((int(found[1]) for word in path.split("/") if (found := _LAYER.search(word))), NONE)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,11 @@ from lumos_df.errors import LumosError
 from lumos_df.layout import CATALOG
 from lumos_df.runner import Report, map_items
 from lumos_df.runner import shard as shard_of
-from lumos_df.trace import kineto, scan, sources
+from lumos_df.trace import kineto, record, sources, summary, tables
+from lumos_df.trace.collectives import collectives
+from lumos_df.trace.corpus import Staging, holds, open_for_writing, trace_ids
+from lumos_df.trace.derive import derive
+from lumos_df.trace.reader import read_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,9 @@ class Failed:
     path: str
     message: str
     """One line: file, place, remedy."""
+
+
+Fate = TypeVar("Fate", Ingested, Skipped, Failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +93,7 @@ def ingest(
     folder = Path(corpus)
     files = shard_of(sources.expand([os.fspath(path) for path in paths]), *shard)
     _open(folder)
-    looked_for = bool(_corpus().trace_ids(folder))
+    looked_for = bool(trace_ids(folder))
     task = partial(_ingest_one, corpus=folder, rank=rank, job=job, look_first=looked_for)
     if sources.STDIN in files:
         workers = 1  # standard input belongs to this process
@@ -100,21 +108,19 @@ def ingest(
             skipped[outcome.index] = value
         else:
             failed[outcome.index] = Failed(path, _one_line(path, outcome.error))
-    return IngestResult(*(tuple(found[k] for k in sorted(found)) for found in (done, skipped, failed)))  # type: ignore[arg-type]  # three dicts of three types
+    return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed))
+
+
+def _in_order(found: dict[int, Fate]) -> tuple[Fate, ...]:
+    return tuple(found[index] for index in sorted(found))
 
 
 def _open(folder: Path) -> None:
     from lumos_df import catalog  # noqa: PLC0415  # DuckDB is needed only for a new corpus
 
-    _corpus().open_for_writing(folder)
+    open_for_writing(folder)
     if not (folder / CATALOG).exists():
         catalog.write_catalog(folder)
-
-
-def _corpus():  # type: ignore[no-untyped-def]  # a module
-    from lumos_df.trace import corpus  # noqa: PLC0415  # pyarrow is slow to import
-
-    return corpus
 
 
 def _one_line(path: str, error: Exception | None) -> str:
@@ -123,7 +129,7 @@ def _one_line(path: str, error: Exception | None) -> str:
     elif isinstance(error, MemoryError):
         text = "out of memory; give fewer --workers"
     elif isinstance(error, OSError):
-        text = f"cannot be written to the corpus ({error.strerror or error}); check the disk's free space and your permissions"
+        text = f"cannot be written to the corpus ({error.strerror or error}); check the disk's space and permissions"
     else:
         text = f"{type(error).__name__}: {error}; this is a fault of lumos-df, please report it with the file"
     text = " ".join(text.split())
@@ -131,11 +137,8 @@ def _one_line(path: str, error: Exception | None) -> str:
     return text if text.startswith((path, name)) else f"{name}: {text}"
 
 
-def _ingest_one(path: str, corpus: Path, rank: int | None, job: str | None, look_first: bool) -> Ingested | Skipped:
+def _ingest_one(path: str, corpus: Path, rank: int | None, job: str | None, *, look_first: bool) -> Ingested | Skipped:
     """Read one file into the corpus."""
-    from lumos_df.trace.corpus import Staging, holds  # noqa: PLC0415  # pyarrow and numba are slow to import
-    from lumos_df.trace.reader import read_trace  # noqa: PLC0415  # as above
-
     if look_first and path != sources.STDIN and not sources.is_url(path) and holds(corpus, _digest(path)):
         return Skipped(path, "already in the corpus")
     name = sources.STDIN_NAME if path == sources.STDIN else path
@@ -146,28 +149,30 @@ def _ingest_one(path: str, corpus: Path, rank: int | None, job: str | None, look
         if holds(corpus, raw.sha256):
             return Skipped(name, "already in the corpus")
         ranks = kineto.operators(raw, name, rank)
-        ids = []
+        ids: list[str] = []
+        warnings: dict[str, None] = {}
         for ops in ranks:
             trace_id = raw.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank}" if len(ranks) > 1 else "")
-            _write(staging, trace_id, ops, name, job or sources.job_of(path), len(ranks))
+            warnings.update(
+                dict.fromkeys(_write(staging, trace_id, ops, name, job or sources.job_of(path), len(ranks)))
+            )
             ids.append(trace_id)
         for trace_id in ids:
             staging.publish(trace_id)
     operators = sum(len(ops) for ops in ranks)
-    return Ingested(name, tuple(ids), int(raw.counts[scan.EVENTS]), operators, tuple(raw.warnings))
+    return Ingested(name, tuple(ids), int(raw.counts[record.EVENTS]), operators, tuple(warnings))
 
 
 def _digest(path: str) -> str:
+    digest = hashlib.sha256()
     with sources.open_source(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while data := stream.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
 
 
-def _write(staging, trace_id: str, ops: kineto.Operators, path: str, job: str, ranks: int) -> None:  # type: ignore[no-untyped-def]
-    """Write every table of one rank into the staging folder."""
-    from lumos_df.trace import summary, tables  # noqa: PLC0415
-    from lumos_df.trace.collectives import collectives  # noqa: PLC0415
-    from lumos_df.trace.derive import derive  # noqa: PLC0415
-
+def _write(staging: Staging, trace_id: str, ops: kineto.Operators, path: str, job: str, ranks: int) -> list[str]:
+    """Write every table of one rank into the staging folder; return the trace's warnings."""
     derived = derive(ops, summary.resolution(ops))
     found = collectives(ops, derived)
     with staging.writer(trace_id, schema.OPERATORS) as writer:
@@ -178,9 +183,11 @@ def _write(staging, trace_id: str, ops: kineto.Operators, path: str, job: str, r
     staging.write(trace_id, schema.COUNTERS, counters)
     staging.write(trace_id, schema.PROCESS_GROUPS, tables.process_groups(ops, found))
     staging.share_args(trace_id, _events(ops) if ranks > 1 else None)
-    staging.write(trace_id, schema.TRACES, summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched))
+    row = summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched)
+    staging.write(trace_id, schema.TRACES, row)
+    return [str(warning) for warning in row["warnings"][0]]
 
 
 def _events(ops: kineto.Operators) -> NDArray[np.int32]:
     """Return the events of one rank: its operators, instants, counters and metadata."""
-    return np.concatenate((ops.event, ops.marks[scan.MARK_EVENT].astype(np.int32)))
+    return np.concatenate((ops.event, ops.marks[record.MARK_EVENT].astype(np.int32)))

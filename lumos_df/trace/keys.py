@@ -50,12 +50,20 @@ SPARSE_TEXTS: Final = (
     "name",
     "labels",
 )
-# Of every CPU operator's inputs only the collectives' are read (the sequence number is among them); the rest stay in args.
+# Of every CPU operator's inputs only the collectives' are read (their sequence number is among them).
 SPARSE_COMM_TEXTS: Final = ("Concrete Inputs",)
 
 ALIASES: Final = {"External id": "external id", "Process Group ID": "Process Group Name"}
 
-_CODES: Final = (*TOP, *INTEGERS, *TEXTS, "est. achieved occupancy %", *SPARSE_INTEGERS, *SPARSE_TEXTS, *SPARSE_COMM_TEXTS)
+_CODES: Final = (
+    *TOP,
+    *INTEGERS,
+    *TEXTS,
+    "est. achieved occupancy %",
+    *SPARSE_INTEGERS,
+    *SPARSE_TEXTS,
+    *SPARSE_COMM_TEXTS,
+)
 CODE: Final = {key: code for code, key in enumerate(dict.fromkeys(_CODES), 1)}
 """Number of every known key; 0 is any other."""
 

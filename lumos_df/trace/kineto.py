@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lumos_df.errors import TraceError
 from lumos_df.schema import KINDS
-from lumos_df.trace import classify, scan
+from lumos_df.trace import classify, record
 from lumos_df.trace.intervals import order_ties
 from lumos_df.trace.reader import RawTrace
 
@@ -37,7 +37,7 @@ class Operators:
     track: NDArray[np.int32]
     event: NDArray[np.int32]
     marks: NDArray[np.int64]
-    """This rank's instants, counters and metadata (see `scan.Columns.marks`)."""
+    """This rank's instants, counters and metadata (see `record.Columns.marks`)."""
     flows: int
     row_of_event: NDArray[np.int32]
     """Operator of each event of the file, -1 where the event is none of this rank's."""
@@ -53,11 +53,13 @@ class Operators:
 
     def wide(self, column: int) -> NDArray[np.int64]:
         """Return an int64 column of the scanner in this order."""
-        return self.raw.wide[column][self.order]
+        values: NDArray[np.int64] = self.raw.wide[column][self.order]
+        return values
 
     def narrow(self, column: int) -> NDArray[np.int32]:
         """Return an int32 column of the scanner in this order."""
-        return self.raw.narrow[column][self.order]
+        values: NDArray[np.int32] = self.raw.narrow[column][self.order]
+        return values
 
     def sparse(self, key: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return (rows, values) of a sparse key, for the events that are operators of this rank."""
@@ -93,15 +95,15 @@ def operators(raw: RawTrace, path: str, rank: int | None) -> list[Operators]:
 
 def _kinds(raw: RawTrace) -> NDArray[np.int8]:
     """Return the kind of each operator, from its category's text; a missing category (-1) is `other`."""
-    categories = raw.narrow[scan.OP_CAT]
+    categories = raw.narrow[record.OP_CAT]
     table = np.full(len(raw.strings) + 1, OTHER, np.int8)
     used = np.flatnonzero(np.bincount(categories[categories >= 0], minlength=1))
     table[used] = [classify.kind_code(raw.strings[number]) for number in used.tolist()]
-    kinds = table[categories]
+    kinds: NDArray[np.int8] = table[categories]
     # The 2021 dialect has no category for annotations: the profiler's own are told by their names.
     if any(raw.strings[number] == "Operator" for number in used.tolist()):
         named = np.array([bool(_STEP.match(text)) or text.startswith("Optimizer.") for text in raw.strings])
-        kinds[(kinds == CPU_OP) & named[raw.narrow[scan.OP_NAME]]] = ANNOTATION
+        kinds[(kinds == CPU_OP) & named[raw.narrow[record.OP_NAME]]] = ANNOTATION
     return kinds
 
 
@@ -114,7 +116,7 @@ def dialect(raw: RawTrace) -> str:
 
 def _rank_of_events(raw: RawTrace) -> NDArray[np.int32]:
     """Return the rank that each event's args state, -1 where they do not."""
-    ranks = np.full(int(raw.counts[scan.EVENTS]), NONE, np.int32)
+    ranks = np.full(int(raw.counts[record.EVENTS]), NONE, np.int32)
     events, values = raw.sparse("rank")
     ranks[events] = values
     return ranks
@@ -131,7 +133,9 @@ def _single_rank(raw: RawTrace, path: str, rank: int | None, stated: list[int]) 
         return stated[0], "args"
     if named := _RANK_IN_NAME.findall(path.rsplit("/", 1)[-1]):
         return int(named[-1]), "file name"
-    if any(classify.collective(text) != "unknown" and classify.COMMUNICATION_OPERATOR.match(text) for text in raw.strings):
+    if any(
+        classify.collective(text) != "unknown" and classify.COMMUNICATION_OPERATOR.match(text) for text in raw.strings
+    ):
         raise TraceError(
             f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives; "
             "give it with --rank N, or name the file rankN.json"
@@ -144,19 +148,19 @@ def _build(
     raw: RawTrace, kinds: NDArray[np.int8], rank: int, source: str, wanted: NDArray[np.bool_] | None
 ) -> Operators:
     """Order the operators of the events `wanted` (all, for None)."""
-    events = raw.narrow[scan.OP_EVENT]
-    ts, dur = raw.wide[scan.OP_TS], raw.wide[scan.OP_DUR]
+    events = raw.narrow[record.OP_EVENT]
+    ts, dur = raw.wide[record.OP_TS], raw.wide[record.OP_DUR]
     marks = raw.marks
     if wanted is None:
         order = np.argsort(ts, kind="stable")  # a merge of the file's few sorted runs: linear in practice
-        flows = int(raw.counts[scan.OTHER_FLOWS]) + raw.flows.shape[1]
+        flows = int(raw.counts[record.OTHER_FLOWS]) + raw.flows.shape[1]
     else:
         rows = np.flatnonzero(wanted[events])
         order = rows[np.argsort(ts[rows], kind="stable")]
-        marks = marks[:, wanted[marks[scan.MARK_EVENT]]]
+        marks = marks[:, wanted[marks[record.MARK_EVENT]]]
         flows = int(wanted.sum()) - len(order) - marks.shape[1]
     order_ties(order, ts, dur)
-    row_of_event = np.full(int(raw.counts[scan.EVENTS]), NONE, np.int32)
+    row_of_event = np.full(int(raw.counts[record.EVENTS]), NONE, np.int32)
     row_of_event[events[order]] = np.arange(len(order), dtype=np.int32)
     return Operators(
         raw=raw,
@@ -166,8 +170,8 @@ def _build(
         ts=ts[order],
         dur=dur[order],
         kind=kinds[order],
-        name=raw.narrow[scan.OP_NAME][order],
-        track=raw.narrow[scan.OP_TRACK][order],
+        name=raw.narrow[record.OP_NAME][order],
+        track=raw.narrow[record.OP_TRACK][order],
         event=events[order],
         marks=marks,
         flows=flows,
@@ -176,11 +180,11 @@ def _build(
 
 
 def thread_numbers(raw: RawTrace) -> NDArray[np.int64]:
-    """Return the thread id of each track, `scan.NULL` where it is a name; a `stream 7` gives 7."""
+    """Return the thread id of each track, `record.NULL` where it is a name; a `stream 7` gives 7."""
     threads = raw.tracks[:, 1].copy()
-    for track in np.flatnonzero((threads < 0) & (threads >= scan.TEXT_ID) & (threads < scan.TEXT_ID // 2)).tolist():
-        digits = re.search(r"\d+$", raw.strings[int(threads[track]) - scan.TEXT_ID])
-        threads[track] = int(digits.group()) if digits else scan.NULL
+    for track in np.flatnonzero((threads < 0) & (threads >= record.TEXT_ID) & (threads < record.TEXT_ID // 2)).tolist():
+        digits = re.search(r"\d+$", raw.strings[int(threads[track]) - record.TEXT_ID])
+        threads[track] = int(digits.group()) if digits else record.NULL
     return threads
 
 

@@ -1,8 +1,5 @@
 """Mending what JSON forbids but traces contain: NaN and Infinity, raw control characters, broken UTF-8."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Everything here is compiled: numba infers the types.
-
 import numpy as np
 
 from lumos_df.jit import lean_kernel
@@ -53,8 +50,8 @@ def copy(source, start, end, target, used):
 def copy_repaired(source, start, end, target, used):
     """Copy the JSON text `source[start:end]` to `target[used:]`, mended; return the end of the copy.
 
-    Inside strings a control character becomes `\\u00XX` and a broken byte U+FFFD; outside, NaN and [-]Infinity become
-    null. The copy is at most six times as long.
+    Inside strings a control character becomes a unicode escape and a broken byte U+FFFD; outside, NaN and [-]Infinity
+    become null. The copy is at most six times as long.
     """
     inside = False
     i = start

@@ -1,15 +1,27 @@
 """What a user names on the command line, as trace files: folders, globs, URLs and standard input."""
 
 import glob
-import os
 import re
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, Protocol, cast
 
 from lumos_df.errors import TraceError
+
+
+class Readable(Protocol):
+    """A binary stream."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return at most `size` bytes, none at the end."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill `buffer` from its start; return the bytes read, 0 at the end."""
+        ...
+
 
 STDIN: Final = "-"
 STDIN_NAME: Final = "<stdin>"
@@ -27,8 +39,8 @@ def is_url(path: str) -> bool:
 def expand(paths: Iterable[str]) -> list[str]:
     """Return the trace files that `paths` name, each once, in an order that does not change between runs.
 
-    A folder gives every .json and .json.gz below it; a pattern what it matches; anything else is taken as a file, so that
-    a name that does not exist is reported by whoever opens it.
+    A folder gives every .json and .json.gz below it; a pattern what it matches; anything else is taken as a file, so
+    that a name that does not exist is reported by whoever opens it.
 
     Raises:
         TraceError: a folder or a pattern that gives no file.
@@ -43,12 +55,12 @@ def expand(paths: Iterable[str]) -> list[str]:
 
 
 def _expand_local(path: str) -> list[str]:
-    if os.path.isdir(path):
+    if Path(path).is_dir():
         return _ordered(str(file) for file in Path(path).rglob("*.json*") if file.name.endswith(_ENDINGS))
-    if _MAGIC.search(path) and not os.path.exists(path):
-        found = glob.glob(path, recursive=True)
-        folders = [file for one in found if os.path.isdir(one) for file in _expand_local(one)]
-        return _ordered([file for file in found if not os.path.isdir(file)] + folders)
+    if _MAGIC.search(path) and not Path(path).exists():
+        found = glob.glob(path, recursive=True)  # noqa: PTH207  # the pattern may be absolute
+        folders = [file for one in found if Path(one).is_dir() for file in _expand_local(one)]
+        return _ordered([file for file in found if not Path(file).is_dir()] + folders)
     return [path]
 
 
@@ -82,7 +94,7 @@ def _file_system(path: str) -> tuple[Any, str]:
     return files, inner
 
 
-def open_source(path: str) -> AbstractContextManager[BinaryIO]:
+def open_source(path: str) -> AbstractContextManager[Readable]:
     """Open a trace file for reading bytes.
 
     Raises:
@@ -90,12 +102,12 @@ def open_source(path: str) -> AbstractContextManager[BinaryIO]:
     """
     try:
         if path == STDIN:
-            return nullcontext(sys.stdin.buffer)
+            return nullcontext(cast("Readable", sys.stdin.buffer))
         if is_url(path):
             files, inner = _file_system(path)
-            opened: AbstractContextManager[BinaryIO] = files.open(inner, "rb")
+            opened: AbstractContextManager[Readable] = files.open(inner, "rb")
             return opened
-        return open(path, "rb", buffering=0)  # type: ignore[return-value]  # raw reads of whole chunks, as BinaryIO does
+        return Path(path).open("rb", buffering=0)
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:

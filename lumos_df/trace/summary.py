@@ -1,13 +1,14 @@
 """The row of a trace in `traces`: where it came from, what it holds, what was mended."""
 
 import json
+import re
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lumos_df import schema
-from lumos_df.trace import kineto, scan
+from lumos_df.trace import kineto, record
 from lumos_df.trace.kineto import Operators
 from lumos_df.trace.tables import arrow_schema
 
@@ -22,6 +23,7 @@ _COUNT_OF_KIND: Final = {
     "python_functions": ("python",),
     "others": ("other",),
 }
+_SECRET: Final = re.compile(r"(?i)token(?!i)|secret|passw|credential|(?:api|access|private|ssh|aws)\w*key")
 _INSTANTS: Final = (ord("i"), ord("I"), ord("R"))
 
 
@@ -50,9 +52,13 @@ def trace_row(
     devices = metadata.get("deviceProperties")
     devices = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
     kinds = dict(zip(schema.KINDS, np.bincount(ops.kind, minlength=len(schema.KINDS)).tolist(), strict=True))
-    phases = ops.marks[scan.MARK_PHASE]
+    phases = ops.marks[record.MARK_PHASE]
     counts = raw.counts
-    skipped = int(counts[[scan.NO_START, scan.UNKNOWN_PHASE, scan.NOT_OBJECTS]].sum())
+    shown, secrets = _without_secrets(metadata)
+    hidden = (
+        [f"{secrets} top-level values that look like secrets (tokens, passwords, keys) left out"] if secrets else []
+    )
+    skipped = int(counts[[record.NO_START, record.UNKNOWN_PHASE, record.NOT_OBJECTS]].sum())
     # What belongs to no operator cannot be told apart by rank: the first rank of a merged file reports it.
     row = {
         "path": path,
@@ -82,13 +88,13 @@ def trace_row(
         "memory_events": memory_events,
         "counters": counters,
         "metadata_events": int((phases == ord("M")).sum()),
-        "repaired_numbers": int(counts[scan.NUMBERS]),
-        "repaired_controls": int(counts[scan.CONTROLS]),
-        "repaired_utf8": int(counts[scan.UTF8]),
+        "repaired_numbers": int(counts[record.NUMBERS]),
+        "repaired_controls": int(counts[record.CONTROLS]),
+        "repaired_utf8": int(counts[record.UTF8]),
         "skipped": skipped,
         "truncated": raw.truncated,
-        "warnings": [*raw.warnings, *_count_warnings(ops, unlaunched)],
-        "metadata": json.dumps(metadata),
+        "warnings": [*raw.warnings, *hidden, *_count_warnings(ops, unlaunched)],
+        "metadata": json.dumps(shown),
     }
     return pa.Table.from_pylist([row], schema=arrow_schema(schema.TRACES))
 
@@ -96,13 +102,13 @@ def trace_row(
 def _count_warnings(ops: Operators, unlaunched: int) -> list[str]:
     counts = ops.raw.counts
     notes = (
-        (scan.NUMBERS, "NaN or Infinity read as null"),
-        (scan.CONTROLS, "raw control characters inside strings escaped"),
-        (scan.UTF8, "broken UTF-8 sequences replaced by U+FFFD"),
-        (scan.NO_START, "events without a start time skipped"),
-        (scan.UNKNOWN_PHASE, "events of a phase (ph) this version does not know skipped"),
-        (scan.NOT_OBJECTS, "list entries that are no event skipped"),
-        (scan.NEGATIVE, "negative durations read as 0"),
+        (record.NUMBERS, "NaN or Infinity read as null"),
+        (record.CONTROLS, "raw control characters inside strings escaped"),
+        (record.UTF8, "broken UTF-8 sequences replaced by U+FFFD"),
+        (record.NO_START, "events without a start time skipped"),
+        (record.UNKNOWN_PHASE, "events of a phase (ph) this version does not know skipped"),
+        (record.NOT_OBJECTS, "list entries that are no event skipped"),
+        (record.NEGATIVE, "negative durations read as 0"),
     )
     found = [f"{counts[place]} {what}" for place, what in notes if counts[place]]
     if unlaunched:
@@ -110,10 +116,31 @@ def _count_warnings(ops: Operators, unlaunched: int) -> list[str]:
     return found
 
 
+def _without_secrets(value: Any) -> tuple[Any, int]:
+    """Return top-level metadata without what looks like a credential, and how many were hidden.
+
+    Recorders put their whole environment there, and a corpus is meant to be shared.
+    """
+    if isinstance(value, list):
+        parts = [_without_secrets(part) for part in value]
+        return [part for part, _ in parts], sum(count for _, count in parts)
+    if not isinstance(value, dict):
+        return value, 0
+    shown, hidden = {}, 0
+    for key, part in value.items():
+        if _SECRET.search(key) and isinstance(part, str) and part:
+            shown[key] = "<hidden>"
+            hidden += 1
+        else:
+            shown[key], inside = _without_secrets(part)
+            hidden += inside
+    return shown, hidden
+
+
 def _device_name(ops: Operators, devices: list[dict[str, Any]]) -> str | None:
     """Return the name of the device that the kernels ran on, else of the first one listed."""
-    used = ops.narrow(scan.OP_DEVICE)[ops.kind == kineto.KERNEL]
-    used = used[used != scan.NULL32]
+    used = ops.narrow(record.OP_DEVICE)[ops.kind == kineto.KERNEL]
+    used = used[used != record.NULL32]
     names = {device.get("id"): device.get("name") for device in devices}
     first = next(iter(names.values()), None)
     return _text(names.get(int(used[0]), first) if len(used) else first)

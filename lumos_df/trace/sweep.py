@@ -1,11 +1,8 @@
 """Passes over the rows in order: what a row inherits from the row around it, or from the call that launched it.
 
-A row's parent is always an earlier row on the host; a GPU row's parent may in theory be a later one (two clocks), so each
-pass takes the host rows first.
+A row's parent is always an earlier row on the host; a GPU row's parent may be a later one (two clocks), so each pass
+takes the host rows first.
 """
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Everything here is compiled: numba infers the types.
 
 from typing import Final
 
