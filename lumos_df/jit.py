@@ -62,5 +62,10 @@ def _places(package: Path) -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / f"lumos-df-{os.getuid()}"
 
 
+def compiled() -> bool:
+    """Return whether the cache holds kernels, so that workers can load them instead of each compiling its own."""
+    return any(Path(vars(numba.config)["CACHE_DIR"]).rglob("*.nbc"))
+
+
 if not os.environ.get("NUMBA_CACHE_DIR"):
     vars(numba.config)["CACHE_DIR"] = str(_cache_folder())

@@ -100,8 +100,9 @@ def test_a_corpus_inside_the_folder_of_traces_is_no_trace(tmp_path: Path) -> Non
         assert counts(ingest([tmp_path], tmp_path / "corpus", workers=1)) == expected
 
 
-def test_a_corpus_may_have_any_name(tmp_path: Path) -> None:
-    corpus = tmp_path / "it's [a] *corpus? {x}"
+@pytest.mark.parametrize("name", ["it's [a] *corpus {x}", "is it a corpus?", "korpus ü", "trace_id=x/y=z", "s3:/c"])
+def test_a_corpus_may_have_any_name(tmp_path: Path, name: str) -> None:
+    corpus = tmp_path / name
     ingest([small(tmp_path / "rank0.json", "a")], corpus, workers=1)
     assert names(corpus) == ["a"]
 
@@ -464,7 +465,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("limit", [30_000, 60_000])
+@pytest.mark.parametrize("limit", [4_000, 20_000])
 def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit: int, workers: int) -> None:
     corpus = tmp_path / "c"
     ingest([small(tmp_path / "rank9.json", "before")], corpus, workers=1)
@@ -474,12 +475,11 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit:
         text=True,
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # noqa: PLW1509 - no threads yet
-        env=os.environ | {"NUMBA_DISABLE_CACHING": "0"},
     )
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if line.startswith("lumos-df: ")]
     assert len(told) == 2, done.stderr
-    assert all("cannot be written" in line and "free space" in line for line in told), told
+    assert all("cannot be written" in line and "space" in line for line in told), told
     assert names(corpus) == ["before"]
     assert not list((corpus / STAGING).iterdir())
     assert counts(ingest([GPU], corpus, workers=1)) == (4, 0, 0)
