@@ -47,12 +47,13 @@ def _cache_folder() -> Path:
     )
     name = f"kernels-{hashlib.sha256(stamps.encode()).hexdigest()[:12]}"
     for place in _places(package):
+        folder = place / name
         try:
-            (place / name).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(place / name, os.W_OK):
-            return place / name
+        if os.access(folder, os.W_OK):
+            return folder
     return Path(tempfile.mkdtemp(prefix="lumos-df-"))
 
 

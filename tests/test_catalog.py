@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -85,12 +84,12 @@ def test_stored_columns_have_the_types_of_the_schema(corpus: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("opened", [plain, catalog.connect])
-def test_every_view_answers(corpus: Path, opened: Callable[[Path], duckdb.DuckDBPyConnection]) -> None:
-    with opened(corpus) as client:
-        assert busy(client) == [(TRACE, 30)]
-        for view in catalog.views():
-            client.execute(f"SELECT * FROM {view.name}").fetchall()
+def test_every_view_answers_any_client(corpus: Path) -> None:
+    for opened in (plain(corpus), catalog.connect(corpus)):
+        with opened as client:
+            assert busy(client) == [(TRACE, 30)]
+            for view in catalog.views():
+                client.execute(f"SELECT * FROM {view.name}").fetchall()
 
 
 def test_it_opens_by_a_relative_path_from_any_folder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +154,8 @@ def test_a_catalogue_that_fits_is_left_alone(corpus: Path) -> None:
     before = (corpus / layout.CATALOG).stat()
     catalog.write_catalog(corpus)
     catalog.connect(corpus).close()
-    assert (corpus / layout.CATALOG).stat() == before
+    after = (corpus / layout.CATALOG).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database", None])

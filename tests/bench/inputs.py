@@ -18,9 +18,9 @@ def repeat(base: Path, megabytes: float, target: Path, *, rank: int = 0) -> Path
     """
     data = gzip.decompress(base.read_bytes()) if base.suffix == ".gz" else base.read_bytes()
     document = json.loads(data)
-    start = data.index(b"[", data.index(b'"traceEvents"')) + 1
-    end = data.rindex(b"]", start, data.rindex(b"}"))
-    body = data[start:end].rstrip()
+    start = data.index(b"[", data.index(b'"traceEvents"'))
+    text = data[start:].decode()
+    body = text[1 : json.JSONDecoder().raw_decode(text)[1] - 1].encode().rstrip()
     times = [event["ts"] for event in document["traceEvents"] if event.get("ph") == "X"]
     span = int(max(times) - min(times)) + 1000
     pieces = _split(body, span)

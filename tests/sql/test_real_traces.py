@@ -2,10 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-import duckdb
 import pytest
 
 from lumos_df.catalog import connect
@@ -14,26 +14,28 @@ from lumos_df.trace.ingest import ingest
 TRACES = Path(os.environ.get("LUMOS_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 REFERENCE = TRACES.parent / "reference" / "gpu_time.json"
 
+Ask = Callable[[str], list[tuple[Any, ...]]]
+
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces in LUMOS_TRACES ({TRACES})")
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     folder = tmp_path_factory.mktemp("real") / "corpus"
     assert not ingest([TRACES], folder).failed
     with connect(folder) as connection:
-        yield connection
+        yield lambda sql: connection.execute(sql).fetchall()
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason=f"no reference figures at {REFERENCE}")
-def test_gpu_time_is_that_of_the_reference(corpus: duckdb.DuckDBPyConnection) -> None:
+def test_gpu_time_is_that_of_the_reference(ask: Ask) -> None:
     reference = json.loads(REFERENCE.read_text("utf-8"))["files"]
-    names = [name for name, *_ in corpus.execute("DESCRIBE gpu_time").fetchall()][2:]
+    names = [name for name, *_ in ask("DESCRIBE gpu_time")][2:]
     found: dict[str, list[dict[str, int]]] = {}
-    for path, *values in corpus.execute(
+    for path, *values in ask(
         "SELECT path, gpu_time.* EXCLUDE (trace_id, rank) "
         "FROM gpu_time JOIN traces USING (trace_id) ORDER BY traces.rank"
-    ).fetchall():
+    ):
         file = Path(path).relative_to(TRACES)
         found.setdefault(f"{file.parent}/{file.name.split('.')[0]}", []).append(dict(zip(names, values, strict=True)))
     for file, ranks in reference.items():
@@ -85,8 +87,8 @@ HOLDS = {
 
 
 @pytest.mark.parametrize("broken", HOLDS.values(), ids=HOLDS.keys())
-def test_what_holds_for_any_trace(corpus: duckdb.DuckDBPyConnection, broken: str) -> None:
-    assert corpus.execute(f"SELECT * {broken}").fetchall() == []
+def test_what_holds_for_any_trace(ask: Ask, broken: str) -> None:
+    assert ask(f"SELECT * {broken}") == []
 
 
 COUNTS = {
@@ -116,20 +118,20 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("whole", "parts"), COUNTS.values(), ids=COUNTS.keys())
-def test_nothing_is_lost(corpus: duckdb.DuckDBPyConnection, whole: str, parts: list[str]) -> None:
-    assert [corpus.execute(part).fetchall() for part in parts] == [corpus.execute(whole).fetchall()] * len(parts)
+def test_nothing_is_lost(ask: Ask, whole: str, parts: list[str]) -> None:
+    assert [ask(part) for part in parts] == [ask(whole)] * len(parts)
 
 
-def test_stragglers_by_hand(corpus: duckdb.DuckDBPyConnection) -> None:
+def test_stragglers_by_hand(ask: Ask) -> None:
     """Step 5 of dlrm_4gpu has four all-reduces on each rank.
 
     Durations in microseconds, rank by rank: 310, 5020, 6266, 4888; 10716, 8762, 932, 8780; 9870, 8263, 878, 8127;
     9286, 7532, 1166, 7557. Rank 0 is last at the first, rank 2 at the others. In step 4 rank 2 lacks one.
     """
-    found = corpus.execute(
+    found = ask(
         "SELECT step, rank, collectives, times_last, waited_ns // 1000, made_others_wait_ns // 1000 "
         "FROM straggler WHERE job = 'dlrm_4gpu' AND step < 6"
-    ).fetchall()
+    )
     assert found == [
         (5, 0, 4, 1, 9784 + 8992 + 8120, 4710 + 5956 + 4578),
         (5, 1, 4, 0, 4710 + 7830 + 7385 + 6366, 0),
