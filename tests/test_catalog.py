@@ -207,8 +207,9 @@ def test_no_corpus_and_a_corpus_of_another_format_are_refused(tmp_path: Path) ->
 def test_a_broken_table_is_named(corpus: Path) -> None:
     (layout.trace_folder(corpus, TRACE) / "traces.parquet").write_bytes(b"not parquet")
     (corpus / layout.CATALOG).unlink()
-    with pytest.raises(CorpusError, match=r"^catalogue: cannot create view traces \(.*traces\.parquet.*\)$"):
-        catalog.write_catalog(corpus)
+    for make in (catalog.write_catalog, catalog.connect):
+        with pytest.raises(CorpusError, match=r"^catalogue: cannot create view traces \(.*traces\.parquet.*\)$"):
+            make(corpus)
 
 
 @pytest.mark.parametrize(

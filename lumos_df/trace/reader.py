@@ -19,9 +19,14 @@ from lumos_df.trace.header import Header
 from lumos_df.trace.lanes import PADDING
 from lumos_df.trace.sources import Readable
 
-_CHUNK: Final = 8 << 20
+_CHUNK: Final = 2 << 20
+"""Bytes read at a time: few enough that the scanner finds them in the processor's cache."""
+_TEXT: Final = 16 << 20
+"""Bytes of args kept before they go to the sink."""
 _ROWS: Final = 1 << 16
-"""Rows of scratch: what a chunk of ordinary events needs, and few enough to stay in the processor's cache."""
+"""Rows of scratch for what is taken out again and again: marks, flows, sparse values, args."""
+_OPERATORS: Final = 1 << 21
+"""Operators that there is room for at first; memory that is not touched costs nothing."""
 _PACKED: Final = 1 << 20
 """Bytes of a packed file read at a time."""
 _GZIP: Final = b"\x1f\x8b"
@@ -168,8 +173,8 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> record.Columns:
         slots[slot] = number
     return record.Columns(
         np.zeros(record.STATES, np.int64),
-        np.empty((record.OP_EXTERNAL + 1, rows), np.int64),
-        np.empty((record.OP_OCCUPANCY + 1, rows), np.int32),
+        np.empty((record.OP_EXTERNAL + 1, _OPERATORS), np.int64),
+        np.empty((record.OP_OCCUPANCY + 1, _OPERATORS), np.int32),
         np.empty((record.MARK_TS + 1, rows), np.int64),
         np.empty((record.FLOW_TRACK + 1, rows), np.int64),
         np.empty(len(keys.INTEGERS), np.int64),
@@ -204,7 +209,7 @@ class _Reader:
         self._source = source
         self._path = path
         self._sink = sink
-        self._columns = new_columns(text_bytes=2 * chunk_bytes)
+        self._columns = new_columns(text_bytes=_TEXT)
         self._buffer = np.zeros(chunk_bytes + PADDING, np.uint8)
         self._end = 0
         self._before = 0
@@ -282,7 +287,6 @@ class _Reader:
                 self._drain()
                 columns = self._columns = _with_room(columns)
             else:
-                self._drain()
                 return answer, int(columns.state[record.POSITION])
 
     def _grown(self, columns: record.Columns) -> record.Columns:
@@ -316,6 +320,7 @@ class _Reader:
         state[[record.MARKS, record.FLOWS, record.SPARSE, record.ARGS_ROWS, record.ARGS_BYTES]] = 0
 
     def _finish(self, header: Header, *, truncated: bool) -> RawTrace:
+        self._drain()
         columns = self._columns
         self._buffer = np.zeros(0, np.uint8)
         return RawTrace(
@@ -339,7 +344,7 @@ class _Reader:
 
 
 def _with_room(columns: record.Columns) -> record.Columns:
-    """Return the columns with room for more operators: twice as many, once they are full.
+    """Return the columns with room for more operators: four times as many, once they are full.
 
     Untouched memory costs nothing, so this holds little more than the rows; a list of chunks would hold every row twice
     while it is joined.
@@ -347,9 +352,9 @@ def _with_room(columns: record.Columns) -> record.Columns:
     rows = int(columns.state[record.OPERATORS])
     if rows < columns.wide.shape[1]:
         return columns
-    wide = np.empty((len(columns.wide), 2 * rows), np.int64)
+    wide = np.empty((len(columns.wide), 4 * rows), np.int64)
     wide[:, :rows] = columns.wide
-    narrow = np.empty((len(columns.narrow), 2 * rows), np.int32)
+    narrow = np.empty((len(columns.narrow), 4 * rows), np.int32)
     narrow[:, :rows] = columns.narrow
     return columns._replace(wide=wide, narrow=narrow)
 

@@ -100,17 +100,25 @@ def test_host_rows_have_threads_and_gpu_rows_devices_and_streams(tmp_path: Path)
         tmp_path,
         [
             op("host", 1, 2, tid=-9187654321),
-            kernel("gpu", 5, 2, device=3, stream=2**33 + 7),
+            kernel("gpu", 5, 2, device=3, stream=70),
             x("Memset", "gpu_memset", 8, 1, "stream 21", device=1),
-            op("far", 10, 1, tid=1234567890123456789),
         ],
     )
     assert [(row["name"], row["thread"], row["device"], row["stream"]) for row in found] == [
         ("host", -9187654321, None, None),
-        ("gpu", None, 3, 2**33 + 7),
+        ("gpu", None, 3, 70),
         ("Memset", None, 1, 21),
-        ("far", 1234567890123456789, None, None),
     ]
+
+
+def test_a_thread_of_19_digits_is_not_rounded(tmp_path: Path) -> None:
+    (row,) = operators(tmp_path, [op("far", 10, 1, tid=1234567890123456789)])
+    assert row["thread"] == 1234567890123456789
+
+
+def test_a_stream_of_more_than_32_bits_is_not_cut(tmp_path: Path) -> None:
+    (row,) = operators(tmp_path, [kernel("k", 1, 2, stream=2**33 + 7)])
+    assert row["stream"] == 2**33 + 7
 
 
 # --- steps
@@ -319,7 +327,10 @@ def test_a_backward_operator_knows_the_forward_operator_of_its_thread(tmp_path: 
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdamMathFunctor>", "optimizer"),
         ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>", "elementwise"),
         ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>", "fill"),
-        ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>", "reduction"),
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float>>>",
+            "reduction",
+        ),
         ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 64>", "copy"),
         ("void at::native::elementwise_kernel<128, 4, at::native::direct_copy_kernel_cuda>", "copy"),
         ("void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>", "copy"),
@@ -441,7 +452,7 @@ def test_gather_and_scatter_bytes_follow_from_the_group_size(tmp_path: Path) -> 
 def test_the_sequence_number_is_the_second_input_of_record_param_comms(tmp_path: Path, written: str) -> None:
     inputs = ["", written, "0", "allreduce"]
     found = collective_fields(
-        tmp_path, around("nccl:all_reduce", [[4]], ["float"], "ncclKernel", **{"Concrete_Inputs": inputs})
+        tmp_path, around("nccl:all_reduce", [[4]], ["float"], "ncclKernel", Concrete_Inputs=inputs)
     )
     assert found["ncclKernel"][3:5] == (66, "recorded")
 
@@ -458,9 +469,7 @@ def test_the_sequence_number_is_the_second_input_of_record_param_comms(tmp_path:
         ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "unknown", None),
     ],
 )
-def test_collectives_from_the_kernel_name_alone(
-    tmp_path: Path, name: str, collective: str, dtype: str | None
-) -> None:
+def test_collectives_from_the_kernel_name_alone(tmp_path: Path, name: str, collective: str, dtype: str | None) -> None:
     found = collective_fields(tmp_path, [kernel(name, 1, 2), kernel(name + " again", 5, 2)])
     for number, row in enumerate(found.values()):
         assert row[:5] == (collective, None, None, number, "inferred")
@@ -509,9 +518,9 @@ def test_module_paths_from_module_hierarchies(tmp_path: Path) -> None:
     found = operators(
         tmp_path,
         [
-            op("a", 1, 5, **{"Module_Hierarchy": "TOP(Net)::forward.layer_3(Layer)::forward"}),
+            op("a", 1, 5, Module_Hierarchy="TOP(Net)::forward.layer_3(Layer)::forward"),
             op("inside", 2, 1),
-            op("b", 10, 5, **{"Module_Hierarchy": ""}),
+            op("b", 10, 5, Module_Hierarchy=""),
         ],
     )
     modules = column(found, "module")
@@ -531,7 +540,11 @@ def test_module_paths_from_module_hierarchies(tmp_path: Path) -> None:
         ("aten::linear", [[2, 3], [5, 3], [5]], None),
         ("aten::add", [[2, 3], [2, 3]], None),
         ("aten::mm", [[], []], None),
-        ("aten::_scaled_dot_product_flash_attention", [[2, 4, 8, 16], [2, 4, 6, 16], [2, 4, 6, 16]], 4 * 2 * 4 * 8 * 6 * 16),
+        (
+            "aten::_scaled_dot_product_flash_attention",
+            [[2, 4, 8, 16], [2, 4, 6, 16], [2, 4, 6, 16]],
+            4 * 2 * 4 * 8 * 6 * 16,
+        ),
     ],
 )
 def test_flops(tmp_path: Path, name: str, dims: list[Any], flops: int | None) -> None:
@@ -576,7 +589,16 @@ def test_names_are_as_recorded(tmp_path: Path, name: str) -> None:
 def test_memory_events(tmp_path: Path) -> None:
     def memory(ts: float, **args: Any) -> Event:
         named = {key.replace("_", " "): value for key, value in args.items()}
-        return {"ph": "i", "s": "t", "name": "[memory]", "cat": "cpu_instant_event", "ts": ts, "pid": 1, "tid": 5, "args": named}
+        return {
+            "ph": "i",
+            "s": "t",
+            "name": "[memory]",
+            "cat": "cpu_instant_event",
+            "ts": ts,
+            "pid": 1,
+            "tid": 5,
+            "args": named,
+        }
 
     corpus = corpus_of(
         tmp_path,
@@ -708,7 +730,9 @@ def test_args_of_every_event_stay(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, EVERYTHING)
     found = corpus.execute("SELECT count(*) FROM args").fetchall()
     assert found == [(sum(isinstance(event, dict) and "args" in event for event in EVERYTHING),)]
-    joined = corpus.execute("SELECT args->>'correlation' FROM operators JOIN args USING (trace_id, event) WHERE kind = 'kernel'")
+    joined = corpus.execute(
+        "SELECT args->>'correlation' FROM operators JOIN args USING (trace_id, event) WHERE kind = 'kernel'"
+    )
     assert joined.fetchall() == [("1",)]
 
 
@@ -744,7 +768,9 @@ def test_a_rank_in_the_args_of_every_event(tmp_path: Path) -> None:
     assert corpus.execute("SELECT rank, rank_source FROM traces").fetchall() == [(5, "args")]
 
 
-@pytest.mark.parametrize("event", [op("nccl:all_reduce", 1, 2), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1, 2)])
+@pytest.mark.parametrize(
+    "event", [op("nccl:all_reduce", 1, 2), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1, 2)]
+)
 def test_collectives_need_a_rank(tmp_path: Path, event: Event) -> None:
     path = write(tmp_path / "trace.json", [event])
     result = ingest([path], tmp_path / "c", workers=1)

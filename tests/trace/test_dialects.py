@@ -127,26 +127,45 @@ def test_real_nccl_arguments(corpus_of_real: Opened) -> None:
         for event in events_of(path)
         if event.get("cat") == "kernel" and "Collective name" in event.get("args", {})
     )
-    found = corpus_of_real(path).execute(
-        "SELECT a.args->>'Collective name', (a.args->>'In msg nelems')::BIGINT, group_size, in_bytes, dtype"
-        " FROM operators JOIN args a USING (trace_id, event) WHERE kind = 'kernel' AND collective IS NOT NULL"
-    ).fetchall()
+    found = (
+        corpus_of_real(path)
+        .execute(
+            "SELECT a.args->>'Collective name', (a.args->>'In msg nelems')::BIGINT, group_size, in_bytes, dtype"
+            " FROM operators JOIN args a USING (trace_id, event) WHERE kind = 'kernel' AND collective IS NOT NULL"
+        )
+        .fetchall()
+    )
     assert Counter((name, elements, size) for name, elements, size, _, _ in found) == stated
     width = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "uint8": 1}
     assert all(given == elements * width[dtype] for _, elements, _, given, dtype in found)
+
+
+def test_nothing_between_the_backward_and_the_optimizer_is_forward(corpus_of_real: Opened) -> None:
+    """DistributedDataParallel copies its buckets back there, while forward kernels of the GPU may still run."""
+    found = corpus_of_real(real("single_gpu_ns/rank0.json.gz")).execute(
+        "WITH ends AS (SELECT step, max(ts + dur) AS ns FROM operators WHERE name LIKE 'autograd::engine%' GROUP BY step),"
+        " starts AS (SELECT step, min(ts) AS ns FROM operators WHERE name LIKE 'Optimizer.step%' GROUP BY step)"
+        " SELECT DISTINCT name FROM operators JOIN ends USING (step) JOIN starts USING (step)"
+        " WHERE kind = 'cpu_op' AND phase = 'forward' AND ts BETWEEN ends.ns AND starts.ns"
+    )
+    assert found.fetchall() == []
 
 
 def test_the_dialect_of_2021(corpus_of_real: Opened) -> None:
     path = real("resnet50_2021/worker0.json.gz")
     corpus, events = corpus_of_real(path), events_of(path)
     steps = [event["name"] for event in events if event.get("ph") == "X" and event["name"].startswith("ProfilerStep#")]
-    found = corpus.execute("SELECT name FROM operators WHERE kind = 'annotation' AND name LIKE 'ProfilerStep%'").fetchall()
+    found = corpus.execute(
+        "SELECT name FROM operators WHERE kind = 'annotation' AND name LIKE 'ProfilerStep%'"
+    ).fetchall()
     assert sorted(steps) == sorted(name for (name,) in found)
     numbers = {int(name.removeprefix("ProfilerStep#")) for name in steps}
     of_kernels = corpus.execute("SELECT list(DISTINCT step) FROM operators WHERE kind = 'kernel'").fetchall()[0][0]
     assert numbers <= set(of_kernels)
     assert corpus.execute("SELECT dialect FROM traces").fetchall() == [("kineto-2021",)]
-    phases = dict(corpus.execute("SELECT phase, count(*) FROM operators WHERE kind = 'kernel' GROUP BY phase").fetchall())
+    phases = dict(
+        corpus.execute("SELECT phase, count(*) FROM operators WHERE kind = 'kernel' GROUP BY phase").fetchall()
+    )
     assert {"forward", "backward", "optimizer"} <= phases.keys()
     streams = {re.sub(r"\D", "", str(event["tid"])) for event in events if event.get("cat") == "Kernel"}
     found_streams = corpus.execute("SELECT list(DISTINCT stream) FROM operators WHERE kind = 'kernel'").fetchall()[0][0]
@@ -185,9 +204,11 @@ def test_backward_operators_point_where_the_arrows_point(corpus_of_real: Opened)
     starts = {event["id"]: (event["tid"], int(event["ts"] * 1000)) for event in arrows if event["ph"] == "s"}
     ends = {event["id"]: (event["tid"], int(event["ts"] * 1000)) for event in arrows if event["ph"] == "f"}
     expected = {(starts[k], ends[k]) for k in starts.keys() & ends.keys()}
-    found = corpus_of_real(path).execute(
-        "SELECT f.thread, f.ts, b.thread, b.ts FROM operators b JOIN operators f ON f.op_id = b.forward_id"
-    ).fetchall()
+    found = (
+        corpus_of_real(path)
+        .execute("SELECT f.thread, f.ts, b.thread, b.ts FROM operators b JOIN operators f ON f.op_id = b.forward_id")
+        .fetchall()
+    )
     joined = {((thread, ts), (other, after)) for thread, ts, other, after in found}
     assert len(expected & joined) >= 0.99 * len(expected)
 
@@ -256,12 +277,16 @@ def test_times_in_every_spelling(tmp_path: Path, ts: str, dur: str, expected: tu
 
 
 def test_a_bare_list_and_a_byte_order_mark(tmp_path: Path) -> None:
-    for number, text in enumerate((json.dumps([op("a", 1, 2)]), "\ufeff" + json.dumps({"traceEvents": [op("a", 1, 2)]}))):
+    for number, text in enumerate(
+        (json.dumps([op("a", 1, 2)]), "\ufeff" + json.dumps({"traceEvents": [op("a", 1, 2)]}))
+    ):
         path = tmp_path / f"rank{number}.json"
         path.write_text(text, "utf-8")
         assert not ingest([path], tmp_path / str(number), workers=1).failed
         with connect(tmp_path / str(number)) as corpus:
-            assert corpus.execute("SELECT name, dialect FROM operators JOIN traces USING (trace_id)").fetchall() == [("a", "chrome")]
+            assert corpus.execute("SELECT name, dialect FROM operators JOIN traces USING (trace_id)").fetchall() == [
+                ("a", "chrome")
+            ]
 
 
 def test_the_clock_origin_and_what_the_file_says_of_itself(tmp_path: Path) -> None:
@@ -314,7 +339,12 @@ def test_a_merged_file_with_a_given_rank_is_one_trace(tmp_path: Path) -> None:
 def test_ids_that_are_texts_or_negative(tmp_path: Path) -> None:
     found = operators(
         tmp_path,
-        [op("number", 1, 9, tid=-5), op("text", 2, 5, tid="-5"), op("name", 3, 2, tid="main"), op("other", 4, 1, tid="main 2")],
+        [
+            op("number", 1, 9, tid=-5),
+            op("text", 2, 5, tid="-5"),
+            op("name", 3, 2, tid="main"),
+            op("other", 4, 1, tid="main 2"),
+        ],
     )
     assert column(found, "thread") == {"number": -5, "text": -5, "name": None, "other": 2}
     assert column(found, "parent") == {"number": None, "text": "number", "name": None, "other": None}

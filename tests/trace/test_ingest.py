@@ -6,9 +6,12 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -163,7 +166,7 @@ def test_urls(tmp_path: Path, memory: MemoryFileSystem) -> None:
         assert names(tmp_path / str(k)) == expected
 
 
-class _Broken(LocalFileSystem):
+class _Broken(LocalFileSystem):  # type: ignore[misc]  # fsspec publishes no types
     """A store that answers every question with an exception of its own, as object stores do without credentials."""
 
     protocol = "broken"
@@ -267,12 +270,12 @@ def test_a_writer_that_finds_another_at_the_new_corpus_goes_on(tmp_path: Path, m
 
 def test_leftovers_of_a_host_whose_name_begins_like_ours_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ingest([small(tmp_path / "rank0.json")], tmp_path / "c", workers=1)
-    dead = subprocess.Popen(["true"])
+    dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     ours, theirs = (tmp_path / "c" / STAGING / name for name in (f"node-{dead.pid}-0a1b", f"node-{dead.pid}-4711-0a1b"))
     ours.mkdir()
     theirs.mkdir()
-    monkeypatch.setattr(writing.socket, "gethostname", lambda: "node")
+    monkeypatch.setattr(socket, "gethostname", lambda: "node")
     writing.open_for_writing(tmp_path / "c")
     assert (ours.exists(), theirs.exists()) == (False, True)
 
@@ -465,7 +468,7 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("limit", [4_000, 20_000])
+@pytest.mark.parametrize("limit", [2, 4_000, 20_000])
 def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit: int, workers: int) -> None:
     corpus = tmp_path / "c"
     ingest([small(tmp_path / "rank9.json", "before")], corpus, workers=1)
@@ -474,7 +477,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit:
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # noqa: PLW1509 - no threads yet
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if line.startswith("lumos-df: ")]
@@ -482,6 +485,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit:
     assert all("cannot be written" in line and "space" in line for line in told), told
     assert names(corpus) == ["before"]
     assert not list((corpus / STAGING).iterdir())
+    assert not list(corpus.glob("*.wal"))
     assert counts(ingest([GPU], corpus, workers=1)) == (4, 0, 0)
 
 
@@ -493,7 +497,7 @@ def test_a_full_disk_at_a_new_corpus(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # noqa: PLW1509 - as above
+            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
         )
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
