@@ -531,9 +531,8 @@ def test_module_paths_from_module_hierarchies(tmp_path: Path) -> None:
 # --- numbers
 
 
-@pytest.mark.parametrize(
-    ("name", "dims", "flops"),
-    [
+def test_flops(tmp_path: Path) -> None:
+    expected: list[tuple[str, list[Any], int | None]] = [
         ("aten::mm", [[2, 3], [3, 5]], 60),
         ("aten::addmm", [[5], [2, 3], [3, 5], [], []], 60),
         ("aten::bmm", [[7, 2, 3], [7, 3, 5]], 420),
@@ -545,11 +544,9 @@ def test_module_paths_from_module_hierarchies(tmp_path: Path) -> None:
             [[2, 4, 8, 16], [2, 4, 6, 16], [2, 4, 6, 16]],
             4 * 2 * 4 * 8 * 6 * 16,
         ),
-    ],
-)
-def test_flops(tmp_path: Path, name: str, dims: list[Any], flops: int | None) -> None:
-    (row,) = operators(tmp_path, [op(name, 1, 2, Input_Dims=dims)])
-    assert row["flops"] == flops
+    ]
+    events = [op(name, 10 * k, 2, Input_Dims=dims) for k, (name, dims, _) in enumerate(expected)]
+    assert [row["flops"] for row in operators(tmp_path, events)] == [flops for _, _, flops in expected]
 
 
 def test_bytes_of_copies_and_kernel_shapes(tmp_path: Path) -> None:
@@ -576,11 +573,10 @@ def test_bytes_of_copies_and_kernel_shapes(tmp_path: Path) -> None:
     assert (found[-1]["grid"], found[-1]["block"], found[-1]["occupancy"]) == ("[1, 2, 3]", "[128, 1, 1]", 37.0)
 
 
-@pytest.mark.parametrize(
-    "name", ['a "b"', "tab\there", "caf\u00e9 \U0001f600", '[a "b"]', '{lambda "x"}', "[memory]", "back\\slash"]
-)
-def test_names_are_as_recorded(tmp_path: Path, name: str) -> None:
-    assert [row["name"] for row in operators(tmp_path, [op(name, 1, 2)])] == [name]
+def test_names_are_as_recorded(tmp_path: Path) -> None:
+    names = ['a "b"', "tab\there", "caf\u00e9 \U0001f600", '[a "b"]', '{lambda "x"}', "[memory]", "back\\slash"]
+    found = operators(tmp_path, [op(name, 10 * k, 2) for k, name in enumerate(names)])
+    assert [row["name"] for row in found] == names
 
 
 # --- the other tables
