@@ -33,6 +33,12 @@ class Table:
     columns: tuple[Column, ...]
 
 
+def within(value: object, bits: int) -> int | None:
+    """Return `value` if it is an integer that a signed column of `bits` can hold, else None: traces may say anything."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1
+    return value if fits and isinstance(value, int) else None
+
+
 def _table(name: str, doc: str, *columns: tuple[str, str, str]) -> Table:
     key = Column(
         "trace_id", "string", "The trace: first 16 hex digits of the file's SHA-256 (and its rank, for merged files)."

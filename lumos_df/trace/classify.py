@@ -35,7 +35,7 @@ def kind_code(category: str) -> int:
 _FAMILIES: Final = tuple(
     (family, re.compile(pattern))
     for family, pattern in (
-        ("communication", r"(?i)nccl|rccl|all_?reduce_kernel|oneshot|twoshot|nvshmem|deep_?ep"),
+        ("communication", r"(?i)nccl|rccl|all_?reduce_kernel|cross_device_reduce|oneshot|twoshot|nvshmem|deep_?ep"),
         ("fill", r"^Memset|(?i:fill_?functor|fillkernel|fillbuffer|memset)"),
         ("copy", r"^Memcpy|(?i:copybuffer)"),
         (
@@ -116,6 +116,16 @@ COMMUNICATION_OPERATOR: Final = re.compile(
     r"record_param_comms|(?:nccl|gloo|ucc|mpi|xccl|rccl):|_?c10d(?:_functional)?::"
 )
 """Host operators that are a collective, seen from its name's start."""
+
+
+def is_communication(name: str) -> bool:
+    """Return whether a name is that of a collective, on the host or as a kernel."""
+    if COMMUNICATION_OPERATOR.match(name):
+        return collective(name) != "unknown"
+    return bool(_KERNEL.search(name))
+
+
+_KERNEL: Final = re.compile(r"(?i)[nr]ccl\w*kernel")
 
 _TYPES: Final = {
     "float32": ("float", "f32", "c10::float"),

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df import schema
 from lumos_df.trace import classify, record, sweep
 from lumos_df.trace.derive import Derived
 from lumos_df.trace.kineto import KERNEL, NONE, Operators
@@ -56,7 +57,7 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
         derived.families.index("communication") if "communication" in derived.families else len(derived.families)
     )
     on_gpu = (ops.kind == KERNEL) & (derived.family == communication)
-    named = np.array([bool(classify.COMMUNICATION_OPERATOR.match(text)) for text in ops.raw.strings] + [False])
+    named = ops.raw.where(lambda text: bool(classify.COMMUNICATION_OPERATOR.match(text)))
     on_host = named[ops.name] & (derived.family == NONE)
     rows = np.flatnonzero(on_gpu | on_host)
     if not len(rows):
@@ -67,10 +68,10 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
     around = np.where(outer >= 0, place[outer], NONE)
 
     known = {key: _stated(ops, rows, key) for key in _STATED}
-    name = ops.name[rows]
+    name = ops.name[rows].astype(np.int64)  # in int32 the null of these columns would be 0
     known["operator"] = np.where(on_host[rows] & (name != record.COMM_NAME), name, record.NULL)
     for key, column in (("dims", record.OP_DIMS), ("types", record.OP_TYPES)):
-        texts = ops.narrow(column)[rows]
+        texts = ops.narrow(column)[rows].astype(np.int64)
         known[key] = np.where(on_host[rows] & (texts != record.NULL32), texts, record.NULL)
     inner = np.flatnonzero(around >= 0)
     for _ in range(_NESTING):
@@ -79,7 +80,7 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
             values[empty] = values[around[empty]]
 
     described = ("operator", "dims", "types", *_STATED[:-2])
-    keys = np.stack((name.astype(np.int64), *(known[key] for key in described)))
+    keys = np.stack((name, *(known[key] for key in described)))
     distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
     strings = ops.raw.strings
     facts = [_describe(strings, *column) for column in distinct.T.tolist()]
@@ -123,13 +124,17 @@ class _Facts:
 def _describe(strings: list[str], *numbers: int) -> _Facts:
     """Turn one distinct combination of recorded values into what is known of the collective."""
     own, operator, dims, types, stated, stated_type, group, size, elements_in, elements_out = (
-        None if number == record.NULL else number for number in numbers
+        None if number in {record.NULL, NONE} else number for number in numbers
     )
     words = [strings[number] for number in (stated, operator, own) if number is not None]
     collective = next((word for text in words if (word := classify.collective(text)) != "unknown"), "unknown")
     shapes = _shapes(strings, dims, types)
     dtype = classify.dtype(strings[stated_type]) if stated_type is not None else None
-    dtype = dtype or (shapes[0][1] if shapes else None) or classify.kernel_dtype(strings[numbers[0]])
+    dtype = (
+        dtype
+        or (shapes[0][1] if shapes else None)
+        or (classify.kernel_dtype(strings[own]) if own is not None else None)
+    )
     width = classify.dtype_bytes(dtype) if dtype else None
     bytes_in: int | None = None
     bytes_out: int | None = None
@@ -138,7 +143,14 @@ def _describe(strings: list[str], *numbers: int) -> _Facts:
     elif shapes:
         bytes_in = sum(elements * classify.dtype_bytes(kind) for elements, kind in shapes)
         bytes_out = _bytes_out(collective, bytes_in, size)
-    return _Facts(collective, strings[group] if group is not None else None, size, dtype, bytes_in, bytes_out)
+    return _Facts(
+        collective,
+        strings[group] if group is not None else None,
+        schema.within(size, 32),
+        dtype,
+        schema.within(bytes_in, 64),
+        schema.within(bytes_out, 64),
+    )
 
 
 def _bytes_out(collective: str, bytes_in: int, size: int | None) -> int | None:
@@ -156,6 +168,8 @@ def _shapes(strings: list[str], dims: int | None, types: int | None) -> list[tup
     try:
         shapes, kinds = json.loads(strings[dims]), json.loads(strings[types])
     except ValueError:
+        return []
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
         return []
     found: list[tuple[int, str]] = []
     for shape, kind in zip(shapes, kinds, strict=False):

@@ -43,10 +43,8 @@ def open_for_writing(corpus: Path) -> None:
     try:
         corpus.mkdir(parents=True, exist_ok=True)
         if not (corpus / MANIFEST).exists():
-            if any(
-                entry.name not in (STAGING, EMPTY_PARTITION, CATALOG) and not entry.name.startswith(".")
-                for entry in corpus.iterdir()
-            ):
+            ours = (MANIFEST, EMPTY_PARTITION, CATALOG)  # another writer may be making it right now
+            if any(entry.name not in ours and not entry.name.startswith(".") for entry in corpus.iterdir()):
                 raise CorpusError(f"{corpus}: not empty and not a corpus (no {MANIFEST}); give an empty or new folder")
             _create(corpus)
         check(corpus)
@@ -70,15 +68,14 @@ def _create(corpus: Path) -> None:
 
 
 def _owner() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}-"
+    return f"{socket.gethostname()}+{os.getpid()}+"
 
 
 def _remove_leftovers(staging: Path) -> None:
     """Remove folders of writers of this host that no longer run; another host's are left to that host."""
-    host = f"{socket.gethostname()}-"
     for folder in staging.iterdir():
-        pid = folder.name.removeprefix(host).split("-")[0]
-        if folder.name.startswith(host) and pid.isdigit() and not _alive(int(pid)):
+        host, _, process = folder.name.rpartition("+")[0].rpartition("+")
+        if host == socket.gethostname() and process.isdecimal() and not _alive(int(process)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -120,7 +117,15 @@ class Staging:
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
-        self._args = pq.ParquetWriter(
+        try:
+            self._args = self._args_writer()
+        except OSError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        return self
+
+    def _args_writer(self) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
             self._folder / "args.parquet",
             arrow_schema(schema.ARGS),
             use_dictionary=False,
@@ -128,7 +133,6 @@ class Staging:
             column_encoding={"event": "DELTA_BINARY_PACKED"},
             **_OPTIONS,
         )
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df import schema
 from lumos_df.trace import record
 from lumos_df.trace.kineto import CPU_OP, Operators
 
@@ -49,7 +50,7 @@ def flops(ops: Operators) -> NDArray[np.int64]:
     """Return the operations of each row, `record.NULL` where they are not known; int64 [n]."""
     column = np.full(len(ops), record.NULL, np.int64)
     strings = ops.raw.strings
-    known = np.array([text in _OPERATORS for text in strings] + [False])
+    known = ops.raw.where(lambda text: text in _OPERATORS)
     dims = ops.narrow(record.OP_DIMS)
     rows = np.flatnonzero((ops.kind == CPU_OP) & known[ops.name] & (dims != record.NULL32))
     if not len(rows):
@@ -63,6 +64,7 @@ def flops(ops: Operators) -> NDArray[np.int64]:
 def _count(name: str, shapes: str) -> int:
     """Return the operations of one operator; shapes that do not fit its signature count as unknown."""
     try:
-        return _OPERATORS[name](json.loads(shapes))
+        count = schema.within(_OPERATORS[name](json.loads(shapes)), 64)
     except (ValueError, IndexError, TypeError):
         return record.NULL
+    return record.NULL if count is None else count

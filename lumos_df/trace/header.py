@@ -12,6 +12,9 @@ from lumos_df.trace.repair import copy_repaired
 
 _MARK: Final = b"\xef\xbb\xbf"
 """A byte order mark, which some editors write."""
+_OPENING, _CLOSING = list(b"[{"), list(b"]}")
+_DEEPEST: Final = 200
+"""Levels of nesting beyond which no recorder means it."""
 _OPEN, _CLOSE, _OPEN_LIST, _COMMA, _QUOTE, _COLON = b'{}[,":'
 
 
@@ -89,11 +92,16 @@ class Header:
 
     def _keep(self, key: str, buffer: NDArray[np.uint8], start: int, end: int) -> None:
         mended = np.empty(6 * (end - start), np.uint8)
-        text = mended[: copy_repaired(buffer, start, end, mended, 0)].tobytes()
+        raw = mended[: copy_repaired(buffer, start, end, mended, 0)]
+        depth = np.cumsum(np.isin(raw, _OPENING).astype(np.int8) - np.isin(raw, _CLOSING), dtype=np.int64)
         try:
-            self.metadata[key] = json.loads(text)
+            value = json.loads(raw.tobytes()) if depth.max(initial=0) < _DEEPEST else None
         except ValueError:
-            self.warnings.append(f"top-level value '{key}' is not JSON and was left out")
+            value = None
+        if value is None and raw.tobytes() != b"null":
+            self.warnings.append(f"top-level value '{key}' is not JSON, or too deep, and was left out")
+        else:
+            self.metadata[key] = value
 
     def require_events(self, size: int) -> None:
         """Raise `TraceError` unless the event list was seen; `size` is the JSON's length in bytes."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.errors import LumosError
+from lumos_df.errors import CorpusError, LumosError
 from lumos_df.jit import compiled
 from lumos_df.layout import CATALOG
 from lumos_df.runner import Report, map_items
@@ -92,8 +92,13 @@ def ingest(
     Raises:
         LumosError: the corpus cannot be written, or the paths name no file.
     """
+    if sources.is_url(os.fspath(corpus)):
+        raise CorpusError(
+            f"{os.fspath(corpus)}: a corpus is written to a local folder; copy it to the store afterwards"
+        )
     folder = Path(corpus)
-    files = shard_of(sources.expand([os.fspath(path) for path in paths]), *shard)
+    expanded, bad = sources.expand([os.fspath(path) for path in paths])
+    files = shard_of(expanded, *shard)
     _open(folder)
     looked_for = bool(trace_ids(folder))
     task = partial(_ingest_one, corpus=folder, rank=rank, job=job, look_first=looked_for)
@@ -101,7 +106,7 @@ def ingest(
         workers = 1  # standard input belongs to this process
     done: dict[int, Ingested] = {}
     skipped: dict[int, Skipped] = {}
-    failed: dict[int, Failed] = {}
+    failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}
     if not compiled():
         _compile()
     for outcome in map_items(task, files, workers=workers, report=report):
@@ -166,11 +171,14 @@ def _ingest_one(path: str, corpus: Path, rank: int | None, job: str | None, *, l
         for ops in ranks:
             trace_id = raw.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank}" if len(ranks) > 1 else "")
             warnings.update(
-                dict.fromkeys(_write(staging, trace_id, ops, name, job or sources.job_of(path), len(ranks)))
+                dict.fromkeys(
+                    _write(staging, trace_id, ops, name, job or sources.job_of(path), len(ranks), first=ops is ranks[0])
+                )
             )
             ids.append(trace_id)
-        for trace_id in ids:
-            staging.publish(trace_id)
+        published = sum(staging.publish(trace_id) for trace_id in ids)
+        if not published:
+            return Skipped(name, "another writer put it into the corpus meanwhile")
     operators = sum(len(ops) for ops in ranks)
     return Ingested(name, tuple(ids), int(raw.counts[record.EVENTS]), operators, tuple(warnings))
 
@@ -183,7 +191,9 @@ def _digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def _write(staging: Staging, trace_id: str, ops: kineto.Operators, path: str, job: str, ranks: int) -> list[str]:
+def _write(
+    staging: Staging, trace_id: str, ops: kineto.Operators, path: str, job: str, ranks: int, *, first: bool
+) -> list[str]:
     """Write every table of one rank into the staging folder; return the trace's warnings."""
     derived = derive(ops, summary.resolution(ops))
     found = collectives(ops, derived)
@@ -195,7 +205,7 @@ def _write(staging: Staging, trace_id: str, ops: kineto.Operators, path: str, jo
     staging.write(trace_id, schema.COUNTERS, counters)
     staging.write(trace_id, schema.PROCESS_GROUPS, tables.process_groups(ops, found))
     staging.share_args(trace_id, _events(ops) if ranks > 1 else None)
-    row = summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched)
+    row = summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched, first=first)
     staging.write(trace_id, schema.TRACES, row)
     return [str(warning) for warning in row["warnings"][0]]
 

@@ -9,13 +9,13 @@ MAX_KEY: Final = 40
 """Longest known key, bytes."""
 
 # What to do with the value of a key. Top-level keys of an event:
-SKIP, PH, CAT, NAME, PID, TID, TS, DUR, ID, ARGS = range(10)
+SKIP, PH, CAT, NAME, PID, TID, TS, DUR, ARGS = range(9)
 # Keys inside args: a number of its own column, a text of its own column, or a row of the sparse table.
-INTEGER, TEXT, PERCENT, SPARSE_INTEGER, SPARSE_TEXT, SPARSE_COMM_TEXT = range(10, 16)
+INTEGER, TEXT, PERCENT, SPARSE_INTEGER, SPARSE_TEXT, SPARSE_COMM_TEXT = range(9, 15)
 
-TOP: Final = {"ph": PH, "cat": CAT, "name": NAME, "pid": PID, "tid": TID, "ts": TS, "dur": DUR, "id": ID, "args": ARGS}
+TOP: Final = {"ph": PH, "cat": CAT, "name": NAME, "pid": PID, "tid": TID, "ts": TS, "dur": DUR, "args": ARGS}
 
-INTEGERS: Final = ("correlation", "external id", "device", "stream")
+INTEGERS: Final = ("correlation", "external id", "stream", "device")
 """Dense integer columns, in order."""
 
 TEXTS: Final = ("Input Dims", "Input type", "grid", "block")
@@ -66,6 +66,8 @@ _CODES: Final = (
 )
 CODE: Final = {key: code for code, key in enumerate(dict.fromkeys(_CODES), 1)}
 """Number of every known key; 0 is any other."""
+
+RANK: Final = CODE["rank"]
 
 KEYS: Final = (*CODE, *ALIASES)
 """Every spelling the scanner knows."""

@@ -42,11 +42,10 @@ class RawTrace:
     """A trace as read: columns in the file's order, texts as numbers into `strings`."""
 
     wide: NDArray[np.int64]
-    """[OP_TS .. OP_EXTERNAL, operator], see `record.Columns`."""
+    """[OP_TS .. OP_STREAM, operator], see `record.Columns`."""
     narrow: NDArray[np.int32]
     """[OP_EVENT .. OP_OCCUPANCY, operator]."""
     marks: NDArray[np.int64]
-    flows: NDArray[np.int64]
     sparse_event: NDArray[np.int32]
     sparse_key: NDArray[np.int32]
     sparse_value: NDArray[np.int64]
@@ -60,6 +59,10 @@ class RawTrace:
     json_bytes: int
     truncated: bool
     warnings: list[str] = field(default_factory=list)
+
+    def where(self, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """Return for each text number whether `wanted` holds; one entry more, False, so that -1 (no text) finds it."""
+        return np.array([*map(wanted, self.strings), False], np.bool_)
 
     def sparse(self, key: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return (events, values) of a sparse key, in the file's order, events without a number left out."""
@@ -162,8 +165,7 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> record.Columns:
     """Return empty columns with room for `rows` rows of each kind and `text_bytes` of args."""
     texts = strings.new_strings()
     known = strings.new_strings(256, 4096)
-    for text in ("record_param_comms", "fwdbwd"):  # numbers record.COMM_NAME and record.FORWARD_BACKWARD
-        _intern(text, texts)
+    _intern("record_param_comms", texts)  # number record.COMM_NAME
     slots = np.full(strings.KEY_SLOTS, -1, np.int16)
     for key in keys.KEYS:
         number = _intern(key, known)
@@ -173,10 +175,9 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> record.Columns:
         slots[slot] = number
     return record.Columns(
         np.zeros(record.STATES, np.int64),
-        np.empty((record.OP_EXTERNAL + 1, _OPERATORS), np.int64),
+        np.empty((record.OP_STREAM + 1, _OPERATORS), np.int64),
         np.empty((record.OP_OCCUPANCY + 1, _OPERATORS), np.int32),
         np.empty((record.MARK_TS + 1, rows), np.int64),
-        np.empty((record.FLOW_TRACK + 1, rows), np.int64),
         np.empty(len(keys.INTEGERS), np.int64),
         np.empty(len(keys.TEXTS) + 1, np.int32),
         np.zeros(3, np.int64),
@@ -216,7 +217,6 @@ class _Reader:
         """Bytes of JSON before the buffer."""
         self._ended = False
         self._marks: list[NDArray[np.int64]] = []
-        self._flows: list[NDArray[np.int64]] = []
         self._sparse_event: list[NDArray[np.int32]] = []
         self._sparse_key: list[NDArray[np.int32]] = []
         self._sparse_value: list[NDArray[np.int64]] = []
@@ -297,6 +297,15 @@ class _Reader:
             columns = columns._replace(strings=strings.grow(texts, ahead))
         if columns.track_size[0] == len(columns.tracks):
             columns = columns._replace(tracks=np.concatenate((columns.tracks, np.zeros_like(columns.tracks))))
+        if columns.sparse_next[0] == len(columns.sparse_key):
+            if columns.state[record.SPARSE]:
+                self._drain()
+            else:
+                columns = columns._replace(
+                    sparse_event=np.empty(2 * len(columns.sparse_event), np.int32),
+                    sparse_key=np.empty(2 * len(columns.sparse_key), np.int32),
+                    sparse_value=np.empty(2 * len(columns.sparse_value), np.int64),
+                )
         if 6 * ahead > len(columns.args_text) and columns.state[record.ARGS_ROWS] == 0:
             columns = columns._replace(args_text=np.empty(6 * ahead, np.uint8))
         return columns
@@ -305,7 +314,6 @@ class _Reader:
         """Empty the scratch arrays, which the scanner then fills again."""
         columns, state = self._columns, self._columns.state
         self._marks.append(columns.marks[:, : state[record.MARKS]].copy())
-        self._flows.append(columns.flows[:, : state[record.FLOWS]].copy())
         found = slice(0, int(state[record.SPARSE]))
         self._sparse_event.append(columns.sparse_event[found].copy())
         self._sparse_key.append(columns.sparse_key[found].copy())
@@ -317,7 +325,7 @@ class _Reader:
                 columns.args_offset[: rows + 1],
                 columns.args_text[: state[record.ARGS_BYTES]],
             )
-        state[[record.MARKS, record.FLOWS, record.SPARSE, record.ARGS_ROWS, record.ARGS_BYTES]] = 0
+        state[[record.MARKS, record.SPARSE, record.ARGS_ROWS, record.ARGS_BYTES]] = 0
 
     def _finish(self, header: Header, *, truncated: bool) -> RawTrace:
         self._drain()
@@ -327,7 +335,6 @@ class _Reader:
             wide=columns.wide[:, : columns.state[record.OPERATORS]],
             narrow=columns.narrow[:, : columns.state[record.OPERATORS]],
             marks=np.concatenate(self._marks, axis=1),
-            flows=np.concatenate(self._flows, axis=1),
             sparse_event=_joined(self._sparse_event),
             sparse_key=_joined(self._sparse_key),
             sparse_value=_joined(self._sparse_value),

@@ -17,36 +17,30 @@ MORE, DONE, DRAIN, GROW, BROKEN = range(5)
     OPERATORS,
     MARKS,
     FLOWS,
-    OTHER_FLOWS,
     SPARSE,
     ARGS_ROWS,
     ARGS_BYTES,
     NUMBERS,
     CONTROLS,
     UTF8,
-    NO_START,
-    UNKNOWN_PHASE,
     NEGATIVE,
     NOT_OBJECTS,
     STATES,
-) = range(17)
+) = range(14)
 
 NULL: Final = np.iinfo(np.int64).min
 """Stands for "no value" in integer columns while scanning."""
 NULL32: Final = np.iinfo(np.int32).min
 
-# Integer columns of one operator (int64), then of one operator (int32), then of a mark and of a flow.
-OP_TS, OP_DUR, OP_CORRELATION, OP_EXTERNAL = range(4)
+# Columns of an operator (int64, then int32), and of a mark.
+OP_TS, OP_DUR, OP_CORRELATION, OP_EXTERNAL, OP_STREAM = range(5)
 (OP_EVENT, OP_NAME, OP_CAT, OP_TRACK, OP_DEVICE, OP_STREAM, OP_DIMS, OP_TYPES, OP_GRID, OP_BLOCK, OP_OCCUPANCY) = range(
     11
 )
 MARK_EVENT, MARK_PHASE, MARK_NAME, MARK_CAT, MARK_TRACK, MARK_TS = range(6)
-FLOW_PHASE, FLOW_ID, FLOW_TS, FLOW_TRACK = range(4)
 
 COMM_NAME: Final = 0
 """Number of `record_param_comms` in `Columns.strings`: interned before the first event."""
-FORWARD_BACKWARD: Final = 1
-"""Number of `fwdbwd` in `Columns.strings`."""
 
 
 class Columns(NamedTuple):
@@ -54,13 +48,11 @@ class Columns(NamedTuple):
 
     state: NDArray[np.int64]
     wide: NDArray[np.int64]
-    """[OP_TS..OP_EXTERNAL, operator]"""
+    """[OP_TS..OP_STREAM, operator]"""
     narrow: NDArray[np.int32]
     """[OP_EVENT..OP_OCCUPANCY, operator]; occupancy in hundredths of a percent"""
     marks: NDArray[np.int64]
-    """[MARK_EVENT..MARK_TS, mark]: instants, counters and metadata"""
-    flows: NDArray[np.int64]
-    """[FLOW_PHASE..FLOW_TRACK, flow]: forward-backward arrows"""
+    """[MARK_EVENT..MARK_TS, mark]: instants, counters, metadata, and what cannot become a row"""
     integers: NDArray[np.int64]
     """Dense values of the event being read; so are the next three: scratch, kept here because nothing here allocates"""
     texts: NDArray[np.int32]

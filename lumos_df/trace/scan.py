@@ -16,12 +16,12 @@ from lumos_df.trace.keys import (
     ARGS,
     CAT,
     DUR,
-    ID,
     INTEGER,
     NAME,
     PERCENT,
     PH,
     PID,
+    RANK,
     SPARSE_COMM_TEXT,
     SPARSE_INTEGER,
     SPARSE_TEXT,
@@ -38,12 +38,7 @@ from lumos_df.trace.record import (
     DONE,
     DRAIN,
     EVENTS,
-    FLOW_ID,
-    FLOW_PHASE,
-    FLOW_TRACK,
-    FLOW_TS,
     FLOWS,
-    FORWARD_BACKWARD,
     GROW,
     MARK_CAT,
     MARK_EVENT,
@@ -54,7 +49,6 @@ from lumos_df.trace.record import (
     MARKS,
     MORE,
     NEGATIVE,
-    NO_START,
     NOT_OBJECTS,
     NULL,
     NULL32,
@@ -75,11 +69,9 @@ from lumos_df.trace.record import (
     OP_TS,
     OP_TYPES,
     OPERATORS,
-    OTHER_FLOWS,
     POSITION,
     SPARSE,
     TEXT_ID,
-    UNKNOWN_PHASE,
     UTF8,
 )
 from lumos_df.trace.repair import copy, copy_repaired
@@ -87,11 +79,13 @@ from lumos_df.trace.strings import FULL, find_key, intern
 from lumos_df.trace.tokens import read_float, read_integer, read_time, skip_space, string_end, value_end
 
 MAX_SPARSE: Final = 64
-"""Room for sparse values that an event is begun with; there are fewer known keys."""
+"""Room for sparse values that an event is begun with; more are rare, and make room then."""
 
 _QUOTE, _COMMA, _COLON = 34, 44, 58
 _OPEN, _CLOSE, _CLOSE_LIST = 123, 125, 93
 _PHASE_X, _PHASE_C = 88, 67
+_ARROWS: Final = (115, 102, 116)
+"""Phases s, f, t: flows, which say nothing that ids do not."""
 
 
 @lean_kernel
@@ -121,17 +115,35 @@ def _identity(buffer, i, stop, strings):
     if value != NULL or buffer[i] != _QUOTE:
         return value
     k = intern(buffer, i + 1, stop - 1, strings)
-    return k if k == FULL else k + TEXT_ID
+    if k == FULL:
+        return k
+    strings.quoted[k] = True
+    return k + TEXT_ID
 
 
 @lean_kernel
 def _put_sparse(columns, sparse, event, key, value):
+    """Add a value of the event being read; return False when there is no more room."""
     row = sparse[0]
-    if row < len(columns.sparse_key):  # full only when one event repeats keys without end
-        columns.sparse_event[row] = event
-        columns.sparse_key[row] = key
-        columns.sparse_value[row] = value
-        sparse[0] = row + 1
+    if row == len(columns.sparse_key):
+        return False
+    columns.sparse_event[row] = event
+    columns.sparse_key[row] = key
+    columns.sparse_value[row] = value
+    sparse[0] = row + 1
+    return True
+
+
+@lean_kernel
+def _put_mark(columns, event, phase, name, category, track, ts):
+    row = columns.state[MARKS]
+    columns.marks[MARK_EVENT, row] = event
+    columns.marks[MARK_PHASE, row] = phase
+    columns.marks[MARK_NAME, row] = name
+    columns.marks[MARK_CAT, row] = category
+    columns.marks[MARK_TRACK, row] = track
+    columns.marks[MARK_TS, row] = ts
+    columns.state[MARKS] = row + 1
 
 
 @lean_kernel
@@ -166,29 +178,32 @@ def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, te
         k = find_key(buffer, key_start, key_end, columns.key_slots, columns.keys)
         code = columns.key_code[k] if k >= 0 else 0
         action = columns.arg_action[code]
-        if is_counter:
+        if is_counter and code != RANK:
             value = read_float(buffer, start)
             if not np.isnan(value):
                 k = intern(buffer, key_start, key_end, columns.strings)
-                if k == FULL:
+                if k == FULL or not _put_sparse(columns, sparse, event, -1 - k, np.float64(value).view(np.int64)):
                     return np.int64(-3)
-                _put_sparse(columns, sparse, event, -1 - k, np.float64(value).view(np.int64))
+                columns.strings.quoted[k] = True
         elif action == INTEGER:
             integers[columns.arg_column[code]] = read_integer(buffer, start)
         elif action == PERCENT:
             value = read_float(buffer, start)
             texts[4] = NULL32 if np.isnan(value) else np.int32(np.rint(min(value, 1e6) * 100.0))
         elif action == SPARSE_INTEGER:
-            _put_sparse(columns, sparse, event, code, read_integer(buffer, start))
+            if not _put_sparse(columns, sparse, event, code, read_integer(buffer, start)):
+                return np.int64(-3)
         elif action == TEXT or action == SPARSE_TEXT or (action == SPARSE_COMM_TEXT and is_comm):
             quoted = 1 if buffer[start] == _QUOTE else 0
             k = intern(buffer, start + quoted, i - quoted, columns.strings)
             if k == FULL:
                 return np.int64(-3)
+            if quoted:
+                columns.strings.quoted[k] = True
             if action == TEXT:
                 texts[columns.arg_column[code]] = k
-            else:
-                _put_sparse(columns, sparse, event, code, k)
+            elif not _put_sparse(columns, sparse, event, code, k):
+                return np.int64(-3)
 
 
 @lean_kernel
@@ -222,16 +237,15 @@ def scan_events(buffer, end, columns):
         if (
             state[OPERATORS] == room
             or state[MARKS] == columns.marks.shape[1]
-            or state[FLOWS] == columns.flows.shape[1]
             or state[SPARSE] + MAX_SPARSE > len(columns.sparse_key)
             or state[ARGS_ROWS] + 1 >= len(columns.args_event)
         ):
             return DRAIN
 
         event = state[EVENTS]
-        phase = 0
+        phase = np.int64(0)
         category = name = np.int64(-1)
-        pid = tid = ts = dur = identity = NULL
+        pid = tid = ts = dur = NULL
         args_start = args_end = np.int64(0)
         args_read = False
         for k in range(4):
@@ -282,14 +296,13 @@ def scan_events(buffer, end, columns):
             elif action == DUR:
                 dur = read_time(buffer, start)
             elif action == PH:
-                phase = np.int64(buffer[start + 1]) if buffer[start] == _QUOTE and i == start + 3 else 0
-            elif action == ID:
-                identity = read_integer(buffer, start)
+                phase = np.int64(buffer[start + 1]) if buffer[start] == _QUOTE and i == start + 3 else np.int64(0)
             elif action == NAME or action == CAT:
                 quoted = 1 if buffer[start] == _QUOTE else 0
                 k = intern(buffer, start + quoted, i - quoted, strings)
                 if k == FULL:
                     return GROW
+                strings.quoted[k] = True
                 if action == NAME:
                     name = k
                 else:
@@ -344,7 +357,7 @@ def scan_events(buffer, end, columns):
 
         if phase == _PHASE_X:
             if ts == NULL:
-                state[NO_START] += 1
+                _put_mark(columns, event, phase, name, category, last_track, ts)
             else:
                 if dur == NULL:
                     dur = 0
@@ -360,35 +373,18 @@ def scan_events(buffer, end, columns):
                 columns.narrow[OP_NAME, row] = name
                 columns.narrow[OP_CAT, row] = category
                 columns.narrow[OP_TRACK, row] = last_track
-                columns.narrow[OP_DEVICE, row] = NULL32 if integers[2] == NULL else integers[2]
-                columns.narrow[OP_STREAM, row] = NULL32 if integers[3] == NULL else integers[3]
+                columns.wide[OP_STREAM, row] = integers[2]
+                columns.narrow[OP_DEVICE, row] = NULL32 if integers[3] == NULL else integers[3]
                 columns.narrow[OP_DIMS, row] = texts[0]
                 columns.narrow[OP_TYPES, row] = texts[1]
                 columns.narrow[OP_GRID, row] = texts[2]
                 columns.narrow[OP_BLOCK, row] = texts[3]
                 columns.narrow[OP_OCCUPANCY, row] = texts[4]
                 state[OPERATORS] = row + 1
-        elif phase == 115 or phase == 102 or phase == 116:  # s, f, t: arrows
-            if category == FORWARD_BACKWARD and identity != NULL and ts != NULL:
-                row = state[FLOWS]
-                columns.flows[FLOW_PHASE, row] = phase
-                columns.flows[FLOW_ID, row] = identity
-                columns.flows[FLOW_TS, row] = ts
-                columns.flows[FLOW_TRACK, row] = last_track
-                state[FLOWS] = row + 1
-            else:
-                state[OTHER_FLOWS] += 1
-        elif phase == 105 or phase == 73 or phase == 77 or phase == 67 or phase == 82:  # i, I, M, C, R
-            row = state[MARKS]
-            columns.marks[MARK_EVENT, row] = event
-            columns.marks[MARK_PHASE, row] = phase
-            columns.marks[MARK_NAME, row] = name
-            columns.marks[MARK_CAT, row] = category
-            columns.marks[MARK_TRACK, row] = last_track
-            columns.marks[MARK_TS, row] = ts
-            state[MARKS] = row + 1
+        elif phase in _ARROWS:
+            state[FLOWS] += 1
         else:
-            state[UNKNOWN_PHASE] += 1
+            _put_mark(columns, event, phase, name, category, last_track, ts)
         state[SPARSE] = sparse[0]
         state[EVENTS] = event + 1
         state[POSITION] = i

@@ -1,5 +1,6 @@
 """Interning: every distinct string of a trace is kept once, and columns hold its number."""
 
+import json
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -26,6 +27,8 @@ class Strings(NamedTuple):
     """Hash of each string by its number."""
     offsets: NDArray[np.int64]
     pool: NDArray[np.uint8]
+    quoted: NDArray[np.bool_]
+    """By number: it stood in quotes somewhere, so its backslashes are escapes; else it is a list or an object."""
     size: NDArray[np.int64]
     """One element: how many strings there are."""
 
@@ -37,6 +40,7 @@ def new_strings(slots: int = 1 << 14, pool_bytes: int = 1 << 20) -> Strings:
         np.zeros(slots // 2, np.uint64),
         np.zeros(slots // 2 + 1, np.int64),
         np.zeros(pool_bytes + PADDING, np.uint8),
+        np.zeros(slots // 2, np.bool_),
         np.zeros(1, np.int64),
     )
 
@@ -48,15 +52,26 @@ def grow(old: Strings, extra_bytes: int) -> Strings:
     new.pool[:used] = old.pool[:used]
     new.hashes[:count] = old.hashes[:count]
     new.offsets[: count + 1] = old.offsets[: count + 1]
+    new.quoted[:count] = old.quoted[:count]
     new.size[0] = count
     _rehash(new.slots, new.hashes, count)
     return new
 
 
 def decode(strings: Strings) -> list[str]:
-    """Return every string, in the order of its number; broken UTF-8 becomes U+FFFD."""
+    """Return every string, in the order of its number: escapes resolved, broken UTF-8 and lone surrogates U+FFFD."""
     pool, offsets = strings.pool.tobytes(), strings.offsets[: strings.size[0] + 1].tolist()
-    return [pool[a:b].decode("utf-8", "replace") for a, b in pairwise(offsets)]
+    texts = (pool[a:b].decode("utf-8", "replace") for a, b in pairwise(offsets))
+    quoted = strings.quoted[: strings.size[0]].tolist()
+    return [_unescaped(text) if inside and "\\" in text else text for text, inside in zip(texts, quoted, strict=True)]
+
+
+def _unescaped(text: str) -> str:
+    try:
+        value = str(json.loads(f'"{text}"', strict=False))
+    except ValueError:
+        return text
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 @lean_kernel

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.trace import kineto, record
@@ -44,6 +45,8 @@ def trace_row(
     memory_events: int,
     counters: int,
     unlaunched: int,
+    *,
+    first: bool,
 ) -> pa.Table:
     """Return the one-row `traces` table of a trace."""
     raw, metadata = ops.raw, ops.raw.metadata
@@ -53,34 +56,34 @@ def trace_row(
     devices = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
     kinds = dict(zip(schema.KINDS, np.bincount(ops.kind, minlength=len(schema.KINDS)).tolist(), strict=True))
     phases = ops.marks[record.MARK_PHASE]
-    counts = raw.counts
     shown, secrets = _without_secrets(metadata)
     hidden = (
         [f"{secrets} top-level values that look like secrets (tokens, passwords, keys) left out"] if secrets else []
     )
-    skipped = int(counts[[record.NO_START, record.UNKNOWN_PHASE, record.NOT_OBJECTS]].sum())
-    # What belongs to no operator cannot be told apart by rank: the first rank of a merged file reports it.
+    # What was repaired cannot be told apart by rank: the first rank of a merged file reports it.
+    counts = ops.raw.counts if first else np.zeros_like(ops.raw.counts)
+    skipped = ops.timeless + ops.unknown + int(counts[record.NOT_OBJECTS])
     row = {
-        "path": path,
+        "path": path.encode("utf-8", "replace").decode(),
         "sha256": raw.sha256,
         "size_bytes": raw.size_bytes,
         "json_bytes": raw.json_bytes,
-        "job": job,
+        "job": job.encode("utf-8", "replace").decode(),
         "rank": ops.rank,
         "rank_source": ops.rank_source,
         "ranks_in_file": ranks_in_file,
-        "world_size": _integer(info.get("world_size")) or (ranks_in_file if ranks_in_file > 1 else None),
+        "world_size": schema.within(info.get("world_size"), 32) or (ranks_in_file if ranks_in_file > 1 else None),
         "device_name": _device_name(ops, devices),
         "device_count": len(devices) or None,
         "backend": _text(info.get("backend")),
         "nccl_version": _text(info.get("nccl_version")),
         "versions": json.dumps({key: value for key, value in metadata.items() if "ersion" in key}),
         "dialect": kineto.dialect(raw),
-        "clock_origin_ns": _integer(metadata.get("baseTimeNanoseconds")) or 0,
+        "clock_origin_ns": schema.within(metadata.get("baseTimeNanoseconds"), 64) or 0,
         "resolution_ns": resolution(ops),
         "first_ts": int(ops.ts[0]) if len(ops) else None,
         "last_ts": int((ops.ts + ops.dur).max()) if len(ops) else None,
-        "events": len(ops) + len(phases) + ops.flows + (skipped if ranks_in_file == 1 else 0),
+        "events": len(ops) + len(phases) + ops.flows + ops.timeless + ops.unknown,
         "operators": len(ops),
         **{column: sum(kinds[kind] for kind in of) for column, of in _COUNT_OF_KIND.items()},
         "flows": ops.flows,
@@ -93,24 +96,25 @@ def trace_row(
         "repaired_utf8": int(counts[record.UTF8]),
         "skipped": skipped,
         "truncated": raw.truncated,
-        "warnings": [*raw.warnings, *hidden, *_count_warnings(ops, unlaunched)],
+        "warnings": [*raw.warnings, *hidden, *_count_warnings(ops, counts, unlaunched)],
         "metadata": json.dumps(shown),
     }
     return pa.Table.from_pylist([row], schema=arrow_schema(schema.TRACES))
 
 
-def _count_warnings(ops: Operators, unlaunched: int) -> list[str]:
-    counts = ops.raw.counts
+def _count_warnings(ops: Operators, counts: NDArray[np.int64], unlaunched: int) -> list[str]:
     notes = (
         (record.NUMBERS, "NaN or Infinity read as null"),
         (record.CONTROLS, "raw control characters inside strings escaped"),
         (record.UTF8, "broken UTF-8 sequences replaced by U+FFFD"),
-        (record.NO_START, "events without a start time skipped"),
-        (record.UNKNOWN_PHASE, "events of a phase (ph) this version does not know skipped"),
         (record.NOT_OBJECTS, "list entries that are no event skipped"),
         (record.NEGATIVE, "negative durations read as 0"),
     )
     found = [f"{counts[place]} {what}" for place, what in notes if counts[place]]
+    if ops.timeless:
+        found.append(f"{ops.timeless} events without a start time skipped")
+    if ops.unknown:
+        found.append(f"{ops.unknown} events of a phase (ph) this version does not know skipped")
     if unlaunched:
         found.append(f"{unlaunched} GPU rows without a launch call")
     return found
@@ -141,14 +145,10 @@ def _device_name(ops: Operators, devices: list[dict[str, Any]]) -> str | None:
     """Return the name of the device that the kernels ran on, else of the first one listed."""
     used = ops.narrow(record.OP_DEVICE)[ops.kind == kineto.KERNEL]
     used = used[used != record.NULL32]
-    names = {device.get("id"): device.get("name") for device in devices}
+    names = {device["id"]: device.get("name") for device in devices if isinstance(device.get("id"), int)}
     first = next(iter(names.values()), None)
     return _text(names.get(int(used[0]), first) if len(used) else first)
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return None if value is None else str(value).encode("utf-8", "replace").decode()

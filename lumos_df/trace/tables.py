@@ -92,10 +92,9 @@ def _operator_columns(ops: Operators, derived: Derived, collectives: Collectives
         return pa.array(values, mask=~on_stream[rows] | (values == record.NULL32))
 
     def stream(rows: slice) -> pa.Array:
-        values = raw.narrow[record.OP_STREAM][ops.order[rows]].astype(np.int64)
-        tracks = threads[ops.track[rows]]
-        values = np.where((values == record.NULL32) & gpu[rows] & (tracks != record.NULL), tracks, values)
-        return pa.array(values, mask=~on_stream[rows] | (values == record.NULL32))
+        values = raw.wide[record.OP_STREAM][ops.order[rows]]
+        values = np.where((values == record.NULL) & gpu[rows], threads[ops.track[rows]], values)
+        return pa.array(values, mask=~on_stream[rows] | (values == record.NULL))
 
     def occupancy(rows: slice) -> pa.Array:
         values = raw.narrow[record.OP_OCCUPANCY][ops.order[rows]]
@@ -168,18 +167,8 @@ def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], 
     used = np.flatnonzero(np.bincount(whole[whole >= 0], minlength=1)) if len(whole) else np.empty(0, np.int64)
     place = np.full(len(strings) + 1, NONE, np.int32)
     place[used] = np.arange(len(used), dtype=np.int32)
-    words = pa.array([_decoded(strings[number]) for number in used.tolist()], pa.string())
+    words = pa.array([strings[number] for number in used.tolist()], pa.string())
     return lambda rows: _words(place[np.maximum(part(rows), NONE)], words)
-
-
-def _decoded(text: str) -> str:
-    """Return what a JSON string's text says; texts that are lists or objects stay JSON."""
-    if "\\" not in text or text[:1] in "[{":
-        return text
-    try:
-        return str(json.loads(f'"{text}"', strict=False)).encode("utf-8", "replace").decode()
-    except ValueError:
-        return text
 
 
 def _sorted(rows: NDArray[Any], values: NDArray[np.int64]) -> tuple[Indices, pa.Array]:
@@ -226,7 +215,7 @@ def _merge_bytes(
 def memory_events(ops: Operators) -> pa.Table:
     """Return the `memory_events` table: instants named `[memory]`."""
     raw = ops.raw
-    named = np.array([text == "[memory]" for text in raw.strings] + [False])
+    named = raw.where(lambda text: text == "[memory]")
     marks = ops.marks[:, named[ops.marks[record.MARK_NAME]]]
     marks = marks[:, np.argsort(marks[record.MARK_TS], kind="stable")]
     events = marks[record.MARK_EVENT]
@@ -284,8 +273,8 @@ def counters(ops: Operators) -> pa.Table:
         [
             pa.array(np.full(len(own), ops.rank, np.int32)),
             pa.array(marks[record.MARK_TS][place]),
-            pa.array([_decoded(text) for text in ops.texts(names.astype(np.int32))], pa.string()),
-            pa.array([_decoded(text) for text in ops.texts(series)], pa.string()),
+            pa.array(ops.texts(names), pa.string()),
+            pa.array(ops.texts(series), pa.string()),
             pa.array(raw.sparse_value[own].view(np.float64)),
             pa.array(events.astype(np.int32)),
         ],
@@ -300,12 +289,12 @@ def process_groups(ops: Operators, collectives: Collectives) -> pa.Table:
     config = info.get("pg_config") if isinstance(info, dict) else None
     for entry in config if isinstance(config, list) else []:
         if isinstance(entry, dict) and "pg_name" in entry:
-            ranks = entry.get("ranks")
+            description, backend = entry.get("pg_desc"), entry.get("backend_config")
             groups[str(entry["pg_name"])] = {
-                "description": entry.get("pg_desc"),
-                "backend": entry.get("backend_config"),
-                "size": entry.get("pg_size"),
-                "ranks": ranks if isinstance(ranks, list) else None,
+                "description": None if description is None else str(description),
+                "backend": None if backend is None else str(backend),
+                "size": schema.within(entry.get("pg_size"), 32),
+                "ranks": _rank_list(entry.get("ranks")),
             }
     for name, size, ranks, description in _stated_groups(ops, collectives):
         group = groups.setdefault(name, {"description": description, "backend": None, "size": size, "ranks": None})
@@ -333,7 +322,13 @@ def _stated_groups(ops: Operators, collectives: Collectives) -> set[tuple[str, i
 def _int_list(text: str) -> tuple[int, ...] | None:
     """Return the ranks in a text like `[0, 1]`; a shortened one (`[0, 1, ...]`) is no list."""
     try:
-        values = json.loads(text)
+        return _rank_list(json.loads(text))
     except ValueError:
         return None
-    return tuple(values) if isinstance(values, list) and all(isinstance(value, int) for value in values) else None
+
+
+def _rank_list(values: object) -> tuple[int, ...] | None:
+    if not isinstance(values, list):
+        return None
+    ranks = tuple(rank for value in values if (rank := schema.within(value, 32)) is not None)
+    return ranks if len(ranks) == len(values) else None

@@ -3,6 +3,8 @@
 A position of -1 asks for more data, -2 says that this is no JSON.
 """
 
+from typing import Final
+
 import numpy as np
 
 from lumos_df.jit import lean_kernel
@@ -13,6 +15,7 @@ from lumos_df.trace.repair import utf8_length
 _QUOTE, _BACKSLASH, _MINUS, _DOT = 34, 92, 45, 46
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
 _N, _I = 78, 73
+_LARGEST: Final = np.iinfo(np.int64).max
 
 
 @lean_kernel
@@ -125,23 +128,20 @@ def read_integer(buffer, i):
     if c < 48 or c > 57 or (c == 48 and (buffer[i + 1] | 0x20) == 120):  # not a digit, or hexadecimal
         return NULL
     value = np.int64(0)
-    digits = 0
+    start = i
     while c >= 48 and c <= 57:
-        if digits < 18:
-            value = value * 10 + np.int64(c - 48)
-        digits += 1
+        digit = np.int64(c - 48)
+        if value > (_LARGEST - digit) // 10:
+            return NULL
+        value = value * 10 + digit
         i += 1
         c = buffer[i]
-    if digits > 18 or (c | 0x20) == 101:  # too long for the loop above, or an exponent
-        return _float_to_integer(read_float(buffer, i - digits), negative)
+    if (c | 0x20) == 101:
+        scaled = read_float(buffer, start)
+        if not scaled < 9.2e18:
+            return NULL
+        value = np.int64(scaled)
     return -value if negative else value
-
-
-@lean_kernel
-def _float_to_integer(value, negative):
-    if value >= 9.2e18:
-        return NULL
-    return -np.int64(value) if negative else np.int64(value)
 
 
 @lean_kernel
@@ -152,25 +152,37 @@ def read_float(buffer, i):
     negative = buffer[i] == _MINUS
     if negative:
         i += 1
-    value = 0.0
-    digits = 0
-    while buffer[i] >= 48 and buffer[i] <= 57:
-        value = value * 10.0 + np.float64(buffer[i] - 48)
-        digits += 1
-        i += 1
-    if buffer[i] == _DOT:
-        i += 1
-        scale = 1.0
-        while buffer[i] >= 48 and buffer[i] <= 57:
-            scale *= 0.1
-            value += np.float64(buffer[i] - 48) * scale
-            digits += 1
-            i += 1
+    mantissa, scale, digits, i = _decimal(buffer, i)
     if digits == 0:
         return np.nan
     if (buffer[i] | 0x20) == 101:
-        value *= 10.0 ** np.float64(_exponent(buffer, i + 1))
+        scale += _exponent(buffer, i + 1)
+    # Powers of ten up to 22 are exact, so one multiplication or division rounds once.
+    value = np.float64(mantissa)
+    value = value / 10.0 ** np.float64(-scale) if scale < 0 else value * 10.0 ** np.float64(scale)
     return -value if negative else value
+
+
+@lean_kernel
+def _decimal(buffer, i):
+    """Read digits with at most one point; return (mantissa, power of ten, digits, position after)."""
+    mantissa = np.int64(0)
+    scale = digits = 0
+    past_point = False
+    while True:
+        c = buffer[i]
+        if c == _DOT and not past_point:
+            past_point = True
+        elif c >= 48 and c <= 57:
+            digits += 1
+            if mantissa < _LARGEST // 100:
+                mantissa = mantissa * 10 + np.int64(c - 48)
+                scale -= 1 if past_point else 0
+            else:
+                scale += 0 if past_point else 1
+        else:
+            return mantissa, scale, digits, i
+        i += 1
 
 
 @lean_kernel
@@ -183,6 +195,22 @@ def _exponent(buffer, i):
         value = value * 10 + np.int64(buffer[i] - 48)
         i += 1
     return -value if negative else value
+
+
+@lean_kernel
+def _scaled_time(buffer, i):
+    """Return the unsigned microseconds at `i`, written with an exponent, as nanoseconds, or NULL beyond int64."""
+    mantissa, scale, _, i = _decimal(buffer, i)
+    scale += _exponent(buffer, i + 1) + 3
+    while scale > 0 and mantissa > 0:
+        if mantissa > _LARGEST // 10:
+            return NULL
+        mantissa *= 10
+        scale -= 1
+    while scale < -1 and mantissa > 0:
+        mantissa //= 10
+        scale += 1
+    return (mantissa + 5) // 10 if scale == -1 else mantissa
 
 
 @lean_kernel
@@ -217,5 +245,7 @@ def read_time(buffer, i):
                 scale = 0
             i += 1
     if (buffer[i] | 0x20) == 101:
-        value = np.int64(np.rint(read_float(buffer, start) * 1000.0))
+        value = _scaled_time(buffer, start)
+        if value == NULL:
+            return value
     return -value if negative else value
