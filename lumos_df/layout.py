@@ -61,5 +61,8 @@ def write_manifest(corpus: Path) -> None:
 def publish_file(path: Path, content: bytes) -> None:
     """Write `path` so that a reader sees either the whole new content or what was there before."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    draft.write_bytes(content)
-    draft.replace(path)
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -16,7 +16,6 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -173,16 +172,15 @@ class Staging:
             with self.writer(trace_id, table) as writer:
                 writer.write_table(rows)
 
-    def share_args(self, trace_id: str, events: NDArray[np.int32] | None) -> None:
-        """Give the trace its args: those of `events`, or the whole file for None."""
+    def share_args(self, trace_id: str, own: NDArray[np.bool_] | None) -> None:
+        """Give the trace its args: those of the events that are its `own`, or the whole file for None."""
         source, target = self._folder / "args.parquet", self._folder / trace_id / "args.parquet"
-        if events is None:
+        if own is None:
             source.replace(target)
             return
-        wanted = pa.array(np.sort(events))
         with pq.ParquetFile(source) as file, pq.ParquetWriter(target, arrow_schema(schema.ARGS), **_OPTIONS) as writer:
             for batch in file.iter_batches():
-                writer.write_batch(batch.filter(pc.is_in(batch["event"], wanted)))
+                writer.write_batch(batch.filter(pa.array(own[batch["event"].to_numpy()])))
 
     def publish(self, trace_id: str) -> bool:
         """Make a trace visible, all its tables at once; return False when another writer was first."""

@@ -14,7 +14,7 @@ from lumos_df.trace.kineto import CPU_OP, GPU_ANNOTATION, KERNEL, MEMCPY, MEMSET
 GPU: Final = (KERNEL, MEMCPY, MEMSET)
 _LAYER: Final = re.compile(r"(?i)(?:layer|block)\w*_(\d+)$")
 _BACKWARD_ROOT: Final = "autograd::engine::evaluate_function"
-_RECOMPUTE: Final = re.compile(r"torch/utils/checkpoint\.py.*(?:recompute_fn|unpack_hook)|CheckpointFunctionBackward")
+_RECOMPUTE: Final = re.compile(r"torch/utils/checkpoint\.py.*(?:recompute_fn|unpack_hook)")
 
 
 @dataclass(slots=True)

@@ -9,11 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
 from lumos_df import schema
-from lumos_df.errors import CorpusError, LumosError
+from lumos_df.errors import CorpusError, LumosError, TraceError
 from lumos_df.jit import compiled
 from lumos_df.layout import CATALOG
 from lumos_df.runner import Report, map_items
@@ -98,6 +95,8 @@ def ingest(
         )
     folder = Path(corpus)
     expanded, bad = sources.expand([os.fspath(path) for path in paths])
+    if not expanded:
+        raise TraceError("; ".join(message for _, message in bad))
     files = shard_of(expanded, *shard)
     _open(folder)
     looked_for = bool(trace_ids(folder))
@@ -204,12 +203,7 @@ def _write(
     staging.write(trace_id, schema.MEMORY_EVENTS, memory)
     staging.write(trace_id, schema.COUNTERS, counters)
     staging.write(trace_id, schema.PROCESS_GROUPS, tables.process_groups(ops, found))
-    staging.share_args(trace_id, _events(ops) if ranks > 1 else None)
+    staging.share_args(trace_id, ops.own)
     row = summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched, first=first)
     staging.write(trace_id, schema.TRACES, row)
     return [str(warning) for warning in row["warnings"][0]]
-
-
-def _events(ops: kineto.Operators) -> NDArray[np.int32]:
-    """Return the events of one rank: its operators, instants, counters and metadata."""
-    return np.concatenate((ops.event, ops.marks[record.MARK_EVENT].astype(np.int32)))

@@ -29,6 +29,8 @@ class Operators:
     """The operators of one rank, ordered by ts, then -dur; columns are views or copies of n rows."""
 
     raw: RawTrace
+    own: NDArray[np.bool_] | None
+    """Which of the file's events are this rank's; None for all of them."""
     rank: int
     rank_source: str
     order: NDArray[np.int64]
@@ -189,6 +191,7 @@ def _build(
     unknown = ~np.isin(phase, [ord(letter) for letter in "XiIRCM"])
     return Operators(
         raw=raw,
+        own=wanted,
         rank=rank,
         rank_source=source,
         order=order,

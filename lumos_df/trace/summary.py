@@ -83,7 +83,7 @@ def trace_row(
         "resolution_ns": resolution(ops),
         "first_ts": int(ops.ts[0]) if len(ops) else None,
         "last_ts": int((ops.ts + ops.dur).max()) if len(ops) else None,
-        "events": len(ops) + len(phases) + ops.flows + ops.timeless + ops.unknown,
+        "events": len(ops) + len(phases) + ops.flows + skipped,
         "operators": len(ops),
         **{column: sum(kinds[kind] for kind in of) for column, of in _COUNT_OF_KIND.items()},
         "flows": ops.flows,

@@ -152,7 +152,7 @@ def read_float(buffer, i):
     negative = buffer[i] == _MINUS
     if negative:
         i += 1
-    mantissa, scale, digits, i = _decimal(buffer, i)
+    mantissa, scale, digits, i, _ = _decimal(buffer, i)
     if digits == 0:
         return np.nan
     if (buffer[i] | 0x20) == 101:
@@ -165,23 +165,29 @@ def read_float(buffer, i):
 
 @lean_kernel
 def _decimal(buffer, i):
-    """Read digits with at most one point; return (mantissa, power of ten, digits, position after)."""
+    """Read digits with at most one point; return (mantissa, power of ten, digits, position after, first digit left off).
+
+    The mantissa holds 18 or 19 digits; the first of those that do not fit is returned, so that a caller can round.
+    """
     mantissa = np.int64(0)
-    scale = digits = 0
-    past_point = False
+    scale = digits = left_off = 0
+    past_point = full = False
     while True:
         c = buffer[i]
         if c == _DOT and not past_point:
             past_point = True
         elif c >= 48 and c <= 57:
             digits += 1
-            if mantissa < _LARGEST // 100:
-                mantissa = mantissa * 10 + np.int64(c - 48)
+            digit = np.int64(c - 48)
+            if not full and mantissa <= (_LARGEST - digit) // 10:
+                mantissa = mantissa * 10 + digit
                 scale -= 1 if past_point else 0
             else:
+                left_off = left_off if full else digit
+                full = True
                 scale += 0 if past_point else 1
         else:
-            return mantissa, scale, digits, i
+            return mantissa, scale, digits, i, left_off
         i += 1
 
 
@@ -200,17 +206,19 @@ def _exponent(buffer, i):
 @lean_kernel
 def _scaled_time(buffer, i):
     """Return the unsigned microseconds at `i`, written with an exponent, as nanoseconds, or NULL beyond int64."""
-    mantissa, scale, _, i = _decimal(buffer, i)
+    mantissa, scale, _, i, left_off = _decimal(buffer, i)
     scale += _exponent(buffer, i + 1) + 3
     while scale > 0 and mantissa > 0:
-        if mantissa > _LARGEST // 10:
+        if mantissa > _LARGEST // 10 - 1:
             return NULL
-        mantissa *= 10
+        mantissa = mantissa * 10 + left_off
+        left_off = 0
         scale -= 1
-    while scale < -1 and mantissa > 0:
+    while scale < 0 and mantissa > 0:
+        left_off = mantissa % 10
         mantissa //= 10
         scale += 1
-    return (mantissa + 5) // 10 if scale == -1 else mantissa
+    return mantissa + 1 if left_off >= 5 else mantissa
 
 
 @lean_kernel

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from duckdb import DuckDBPyConnection
-
 from lumos_df.catalog import connect
 from lumos_df.trace.ingest import ingest
+from tests.connection import Connection
 
 Event = dict[str, Any]
 Row = dict[str, Any]
@@ -42,14 +41,14 @@ def write(path: Path, events: Sequence[Any], **top: Any) -> Path:
     return path
 
 
-def corpus_of(folder: Path, events: Sequence[Any], name: str = "rank0.json", **top: Any) -> DuckDBPyConnection:
+def corpus_of(folder: Path, events: Sequence[Any], name: str = "rank0.json", **top: Any) -> Connection:
     """Ingest one trace of `events`; the rest of the file's top level is `top`."""
     result = ingest([write(folder / name, events, **top)], folder / "corpus", workers=1)
     assert not result.failed, result.failed
     return connect(folder / "corpus")
 
 
-def rows(corpus: DuckDBPyConnection, query: str) -> list[Row]:
+def rows(corpus: Connection, query: str) -> list[Row]:
     """Return a query's rows by column name."""
     found = corpus.execute(query)
     names = [column[0] for column in found.description or ()]

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from duckdb import DuckDBPyConnection
 
 from lumos_df.catalog import connect
 from lumos_df.trace.ingest import ingest
+from tests.connection import Connection
 from tests.trace.conftest import TRACES
 from tests.trace.literal import Event, annotation, column, corpus_of, kernel, op, operators, rows, write, x
 
@@ -50,11 +50,11 @@ def kind(event: Event) -> str:
 
 
 @pytest.fixture(scope="session")
-def corpus_of_real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], DuckDBPyConnection]:
+def corpus_of_real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Connection]:
     """Return a function that ingests a real trace, once, and opens its corpus."""
 
     @cache
-    def opened(path: Path) -> DuckDBPyConnection:
+    def opened(path: Path) -> Connection:
         folder = tmp_path_factory.mktemp("real")
         result = ingest([path], folder, workers=1)
         assert not result.failed
@@ -63,7 +63,7 @@ def corpus_of_real(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path],
     return opened
 
 
-Opened = Callable[[Path], DuckDBPyConnection]
+Opened = Callable[[Path], Connection]
 
 
 def real(name: str) -> Path:

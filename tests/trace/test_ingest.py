@@ -272,7 +272,9 @@ def test_leftovers_of_a_host_whose_name_begins_like_ours_stay(tmp_path: Path, mo
     ingest([small(tmp_path / "rank0.json")], tmp_path / "c", workers=1)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    ours, theirs = (tmp_path / "c" / STAGING / name for name in (f"node-{dead.pid}-0a1b", f"node-{dead.pid}-4711-0a1b"))
+    ours, theirs = (
+        tmp_path / "c" / STAGING / name for name in (f"node+{dead.pid}+0a1b", f"node+{dead.pid}+{dead.pid}+0a1b")
+    )
     ours.mkdir()
     theirs.mkdir()
     monkeypatch.setattr(socket, "gethostname", lambda: "node")
