@@ -165,7 +165,7 @@ def read_float(buffer, i):
 
 @lean_kernel
 def _decimal(buffer, i):
-    """Read digits with at most one point; return (mantissa, power of ten, digits, position after, first digit left off).
+    """Read digits with at most one point; return (mantissa, power of ten, digits, position after, digit left off).
 
     The mantissa holds 18 or 19 digits; the first of those that do not fit is returned, so that a caller can round.
     """
