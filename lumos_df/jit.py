@@ -26,7 +26,15 @@ def lean_kernel(function: Kernel) -> Kernel:
     For loops that call small functions with many arrays: the scanner ran at 73 MB/s with the counts and runs at
     several hundred without.
     """
-    return _compiled(function, _nrt=False)
+    return _compiled(function, _nrt=False, forceinline=False)
+
+
+def inlined_kernel(function: Kernel) -> Kernel:
+    """Compile `function` as `lean_kernel` does, into the body of every kernel that calls it.
+
+    LLVM decides by size: with one rare path more it left the scanner's inner loop outside, at 400 MB/s instead of 670.
+    """
+    return _compiled(function, _nrt=False, forceinline=True)
 
 
 def _compiled(function: Kernel, **more: bool) -> Kernel:

@@ -98,3 +98,14 @@ def load8(typing_context, buffer, i):
         return _load(context, builder, signature, args, ir.IntType(64))
 
     return types.uint64(buffer, types.int64), codegen
+
+
+@intrinsic
+def stay_apart(typing_context):
+    """Keep the function that calls this out of its callers' bodies: for rare paths beside hot ones."""
+
+    def codegen(context, builder, signature, args):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.none(), codegen

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from lumos_df.jit import lean_kernel
+from lumos_df.jit import inlined_kernel, lean_kernel
 from lumos_df.trace.keys import (
     ARGS,
     CAT,
@@ -84,8 +84,6 @@ MAX_SPARSE: Final = 64
 _QUOTE, _COMMA, _COLON = 34, 44, 58
 _OPEN, _CLOSE, _CLOSE_LIST = 123, 125, 93
 _PHASE_X, _PHASE_C = 88, 67
-_ARROWS: Final = (115, 102, 116)
-"""Phases s, f, t: flows, which say nothing that ids do not."""
 
 
 @lean_kernel
@@ -115,10 +113,7 @@ def _identity(buffer, i, stop, strings):
     if value != NULL or buffer[i] != _QUOTE:
         return value
     k = intern(buffer, i + 1, stop - 1, strings)
-    if k == FULL:
-        return k
-    strings.quoted[k] = True
-    return k + TEXT_ID
+    return k if k == FULL else k + TEXT_ID
 
 
 @lean_kernel
@@ -134,19 +129,7 @@ def _put_sparse(columns, sparse, event, key, value):
     return True
 
 
-@lean_kernel
-def _put_mark(columns, event, phase, name, category, track, ts):
-    row = columns.state[MARKS]
-    columns.marks[MARK_EVENT, row] = event
-    columns.marks[MARK_PHASE, row] = phase
-    columns.marks[MARK_NAME, row] = name
-    columns.marks[MARK_CAT, row] = category
-    columns.marks[MARK_TRACK, row] = track
-    columns.marks[MARK_TS, row] = ts
-    columns.state[MARKS] = row + 1
-
-
-@lean_kernel
+@inlined_kernel
 def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, texts, sparse, dirt):
     """Read the args object at `i`; return the position after it, -1 more, -2 broken, -3 grow.
 
@@ -184,7 +167,6 @@ def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, te
                 k = intern(buffer, key_start, key_end, columns.strings)
                 if k == FULL or not _put_sparse(columns, sparse, event, -1 - k, np.float64(value).view(np.int64)):
                     return np.int64(-3)
-                columns.strings.quoted[k] = True
         elif action == INTEGER:
             integers[columns.arg_column[code]] = read_integer(buffer, start)
         elif action == PERCENT:
@@ -198,8 +180,6 @@ def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, te
             k = intern(buffer, start + quoted, i - quoted, columns.strings)
             if k == FULL:
                 return np.int64(-3)
-            if quoted:
-                columns.strings.quoted[k] = True
             if action == TEXT:
                 texts[columns.arg_column[code]] = k
             elif not _put_sparse(columns, sparse, event, code, k):
@@ -302,7 +282,6 @@ def scan_events(buffer, end, columns):
                 k = intern(buffer, start + quoted, i - quoted, strings)
                 if k == FULL:
                     return GROW
-                strings.quoted[k] = True
                 if action == NAME:
                     name = k
                 else:
@@ -355,36 +334,40 @@ def scan_events(buffer, end, columns):
             state[UTF8] += dirt[1]
             state[NUMBERS] += dirt[2]
 
-        if phase == _PHASE_X:
-            if ts == NULL:
-                _put_mark(columns, event, phase, name, category, last_track, ts)
-            else:
-                if dur == NULL:
-                    dur = 0
-                elif dur < 0:
-                    dur = 0
-                    state[NEGATIVE] += 1
-                row = state[OPERATORS]
-                columns.wide[OP_TS, row] = ts
-                columns.wide[OP_DUR, row] = dur
-                columns.wide[OP_CORRELATION, row] = integers[0]
-                columns.wide[OP_EXTERNAL, row] = integers[1]
-                columns.narrow[OP_EVENT, row] = event
-                columns.narrow[OP_NAME, row] = name
-                columns.narrow[OP_CAT, row] = category
-                columns.narrow[OP_TRACK, row] = last_track
-                columns.wide[OP_STREAM, row] = integers[2]
-                columns.narrow[OP_DEVICE, row] = NULL32 if integers[3] == NULL else integers[3]
-                columns.narrow[OP_DIMS, row] = texts[0]
-                columns.narrow[OP_TYPES, row] = texts[1]
-                columns.narrow[OP_GRID, row] = texts[2]
-                columns.narrow[OP_BLOCK, row] = texts[3]
-                columns.narrow[OP_OCCUPANCY, row] = texts[4]
-                state[OPERATORS] = row + 1
-        elif phase in _ARROWS:
+        if phase == _PHASE_X and ts != NULL:
+            if dur == NULL:
+                dur = 0
+            elif dur < 0:
+                dur = 0
+                state[NEGATIVE] += 1
+            row = state[OPERATORS]
+            columns.wide[OP_TS, row] = ts
+            columns.wide[OP_DUR, row] = dur
+            columns.wide[OP_CORRELATION, row] = integers[0]
+            columns.wide[OP_EXTERNAL, row] = integers[1]
+            columns.wide[OP_STREAM, row] = integers[2]
+            columns.narrow[OP_EVENT, row] = event
+            columns.narrow[OP_NAME, row] = name
+            columns.narrow[OP_CAT, row] = category
+            columns.narrow[OP_TRACK, row] = last_track
+            columns.narrow[OP_DEVICE, row] = NULL32 if integers[3] == NULL else integers[3]
+            columns.narrow[OP_DIMS, row] = texts[0]
+            columns.narrow[OP_TYPES, row] = texts[1]
+            columns.narrow[OP_GRID, row] = texts[2]
+            columns.narrow[OP_BLOCK, row] = texts[3]
+            columns.narrow[OP_OCCUPANCY, row] = texts[4]
+            state[OPERATORS] = row + 1
+        elif phase == 115 or phase == 102 or phase == 116:  # s, f, t: flows, which say nothing that ids do not
             state[FLOWS] += 1
         else:
-            _put_mark(columns, event, phase, name, category, last_track, ts)
+            row = state[MARKS]
+            columns.marks[MARK_EVENT, row] = event
+            columns.marks[MARK_PHASE, row] = phase
+            columns.marks[MARK_NAME, row] = name
+            columns.marks[MARK_CAT, row] = category
+            columns.marks[MARK_TRACK, row] = last_track
+            columns.marks[MARK_TS, row] = ts
+            state[MARKS] = row + 1
         state[SPARSE] = sparse[0]
         state[EVENTS] = event + 1
         state[POSITION] = i

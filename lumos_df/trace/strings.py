@@ -15,6 +15,7 @@ FULL: Final = -(1 << 63) + 1
 
 KEY_SLOTS: Final = 1 << 10
 
+_QUOTE: Final = 34
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -28,7 +29,7 @@ class Strings(NamedTuple):
     offsets: NDArray[np.int64]
     pool: NDArray[np.uint8]
     quoted: NDArray[np.bool_]
-    """By number: it stood in quotes somewhere, so its backslashes are escapes; else it is a list or an object."""
+    """By number: it stood in quotes, so its backslashes are escapes; else it is a list or an object."""
     size: NDArray[np.int64]
     """One element: how many strings there are."""
 
@@ -149,6 +150,7 @@ def intern(buffer, start, end, strings):
     state = _hash(buffer, start, end)
     strings.hashes[count] = state
     strings.offsets[count + 1] = position + length
+    strings.quoted[count] = start > 0 and buffer[start - 1] == _QUOTE
     strings.size[0] = count + 1
     _place(strings.slots, state, count)
     return np.int64(count)
