@@ -6,10 +6,8 @@ writers of one trace build the same rows; the first rename wins and the second f
 
 import contextlib
 import errno
-import os
 import secrets
 import shutil
-import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -20,8 +18,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.errors import CorpusError
-from lumos_df.layout import CATALOG, EMPTY_PARTITION, MANIFEST, STAGING, check, trace_folder, write_manifest
+from lumos_df.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
+from lumos_df.trace.folder import owner, trace_ids
 from lumos_df.trace.tables import arrow_schema, empty, operator_schema
 
 _PACKED: Final = ("ts", "op_id", "parent_id", "correlation", "external_id", "event", "sequence_number")
@@ -33,30 +31,8 @@ _STATISTICS: Final = ["ts", "op_id", "step", "event"]
 _OPTIONS: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "version": "2.6"}
 
 
-def open_for_writing(corpus: Path) -> None:
-    """Make `corpus` if it is not there; remove what dead writers left.
-
-    Raises:
-        CorpusError: it is another version's, or a folder of other things, or may not be written.
-    """
-    try:
-        corpus.mkdir(parents=True, exist_ok=True)
-        if not (corpus / MANIFEST).exists():
-            ours = (MANIFEST, EMPTY_PARTITION, CATALOG)  # another writer may be making it right now
-            if any(entry.name not in ours and not entry.name.startswith(".") for entry in corpus.iterdir()):
-                raise CorpusError(f"{corpus}: not empty and not a corpus (no {MANIFEST}); give an empty or new folder")
-            _create(corpus)
-        check(corpus)
-        (corpus / STAGING).mkdir(exist_ok=True)
-        _remove_leftovers(corpus / STAGING)
-    except OSError as error:
-        raise CorpusError(
-            f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to"
-        ) from None
-
-
-def _create(corpus: Path) -> None:
-    """Lay down a table's columns before any trace has rows, then the manifest, which makes it a corpus."""
+def create(corpus: Path) -> None:
+    """Lay down the tables' columns before any trace has rows, then the manifest, which makes it a corpus."""
     folder = corpus / EMPTY_PARTITION
     folder.mkdir(exist_ok=True)
     for table in schema.TABLES:
@@ -64,35 +40,6 @@ def _create(corpus: Path) -> None:
         pq.write_table(empty(table), draft, **_OPTIONS)
         draft.replace(folder / f"{table.name}.parquet")
     write_manifest(corpus)
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}+{os.getpid()}+"
-
-
-def _remove_leftovers(staging: Path) -> None:
-    """Remove folders of writers of this host that no longer run; another host's are left to that host."""
-    for folder in staging.iterdir():
-        host, _, process = folder.name.rpartition("+")[0].rpartition("+")
-        if host == socket.gethostname() and process.isdecimal() and not _alive(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def trace_ids(corpus: Path) -> set[str]:
-    """Return the ids of the traces that are in."""
-    prefix = "trace_id="
-    names = (entry.name for entry in corpus.iterdir())
-    return {name.removeprefix(prefix) for name in names if name.startswith(prefix) and name != EMPTY_PARTITION}
 
 
 def holds(corpus: Path, sha256: str) -> list[str]:
@@ -112,7 +59,7 @@ class Staging:
 
     def __init__(self, corpus: Path) -> None:
         self._corpus = corpus
-        self._folder = corpus / STAGING / f"{_owner()}{secrets.token_hex(4)}"
+        self._folder = corpus / STAGING / f"{owner()}{secrets.token_hex(4)}"
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)

@@ -1,65 +1,23 @@
 """Many trace files into one corpus."""
 
-import hashlib
-import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from lumos_df import schema
 from lumos_df.errors import CorpusError, LumosError, TraceError
-from lumos_df.jit import compiled
-from lumos_df.layout import CATALOG
+from lumos_df.kernel_cache import compiled
+from lumos_df.layout import CATALOG, MANIFEST
 from lumos_df.runner import Report, map_items
 from lumos_df.runner import shard as shard_of
-from lumos_df.trace import kineto, record, sources, summary, tables
-from lumos_df.trace.collectives import collectives
-from lumos_df.trace.corpus import Staging, holds, open_for_writing, trace_ids
-from lumos_df.trace.derive import derive
-from lumos_df.trace.reader import read_trace
+from lumos_df.trace import sources
+from lumos_df.trace.folder import open_for_writing, trace_ids
+from lumos_df.trace.result import Failed, Ingested, IngestResult, Skipped
 
-
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    """A file that went in."""
-
-    path: str
-    trace_ids: tuple[str, ...]
-    events: int
-    operators: int
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A file whose content was in already."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A file that could not go in."""
-
-    path: str
-    message: str
-    """One line: file, place, remedy."""
-
+__all__ = ["Failed", "IngestResult", "Ingested", "Skipped", "ingest"]
 
 Fate = TypeVar("Fate", Ingested, Skipped, Failed)
-
-
-@dataclass(frozen=True, slots=True)
-class IngestResult:
-    """What became of every file."""
-
-    done: tuple[Ingested, ...]
-    skipped: tuple[Skipped, ...]
-    failed: tuple[Failed, ...]
 
 
 def ingest(
@@ -98,9 +56,8 @@ def ingest(
     if not expanded:
         raise TraceError("; ".join(message for _, message in bad))
     files = shard_of(expanded, *shard)
-    _open(folder)
-    looked_for = bool(trace_ids(folder))
-    task = partial(_ingest_one, corpus=folder, rank=rank, job=job, look_first=looked_for)
+    open_for_writing(folder)
+    task = partial(_take_in, corpus=folder, rank=rank, job=job, look_first=bool(trace_ids(folder)))
     if sources.STDIN in files:
         workers = 1  # standard input belongs to this process
     done: dict[int, Ingested] = {}
@@ -108,7 +65,9 @@ def ingest(
     failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}
     if not compiled():
         _compile()
+    # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     for outcome in map_items(task, files, workers=workers, report=report):
+        _write_catalog(folder)
         path, value = files[outcome.index], outcome.value
         if isinstance(value, Ingested):
             done[outcome.index] = value
@@ -123,19 +82,22 @@ def _in_order(found: dict[int, Fate]) -> tuple[Fate, ...]:
     return tuple(found[index] for index in sorted(found))
 
 
+def _take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_first: bool) -> Ingested | Skipped:
+    from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
+
+    return take_in(path, corpus, rank, job, look_first=look_first)
+
+
 def _compile() -> None:
-    """Compile the scanner once, in this process, before every worker would; it is most of the kernels' time."""
-    event = b'{"ph": "X", "ts": 0, "name": "", "cat": "", "args": {}}'
-    read_trace(
-        cast("sources.Readable", io.BytesIO(b'{"traceEvents": [%b], "end": 0}' % event)), "warm-up", lambda *_: None
-    )
+    from lumos_df.trace.intake import compile_kernels  # noqa: PLC0415  # as above
+
+    compile_kernels()
 
 
-def _open(folder: Path) -> None:
+def _write_catalog(folder: Path) -> None:
     from lumos_df import catalog  # noqa: PLC0415  # DuckDB is needed only for a new corpus
 
-    open_for_writing(folder)
-    if not (folder / CATALOG).exists():
+    if (folder / MANIFEST).exists() and not (folder / CATALOG).exists():
         catalog.write_catalog(folder)
 
 
@@ -151,59 +113,3 @@ def _one_line(path: str, error: Exception | None) -> str:
     text = " ".join(text.split())
     name = sources.STDIN_NAME if path == sources.STDIN else path
     return text if text.startswith((path, name)) else f"{name}: {text}"
-
-
-def _ingest_one(path: str, corpus: Path, rank: int | None, job: str | None, *, look_first: bool) -> Ingested | Skipped:
-    """Read one file into the corpus."""
-    if look_first and path != sources.STDIN and not sources.is_url(path) and holds(corpus, _digest(path)):
-        return Skipped(path, "already in the corpus")
-    name = sources.STDIN_NAME if path == sources.STDIN else path
-    with Staging(corpus) as staging:
-        with sources.open_source(path) as stream:
-            raw = read_trace(stream, name, staging.add_args)
-        staging.close_args()
-        if holds(corpus, raw.sha256):
-            return Skipped(name, "already in the corpus")
-        ranks = kineto.operators(raw, name, rank)
-        ids: list[str] = []
-        warnings: dict[str, None] = {}
-        for ops in ranks:
-            trace_id = raw.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank}" if len(ranks) > 1 else "")
-            warnings.update(
-                dict.fromkeys(
-                    _write(staging, trace_id, ops, name, job or sources.job_of(path), len(ranks), first=ops is ranks[0])
-                )
-            )
-            ids.append(trace_id)
-        published = sum(staging.publish(trace_id) for trace_id in ids)
-        if not published:
-            return Skipped(name, "another writer put it into the corpus meanwhile")
-    operators = sum(len(ops) for ops in ranks)
-    return Ingested(name, tuple(ids), int(raw.counts[record.EVENTS]), operators, tuple(warnings))
-
-
-def _digest(path: str) -> str:
-    digest = hashlib.sha256()
-    with sources.open_source(path) as stream:
-        while data := stream.read(1 << 20):
-            digest.update(data)
-    return digest.hexdigest()
-
-
-def _write(
-    staging: Staging, trace_id: str, ops: kineto.Operators, path: str, job: str, ranks: int, *, first: bool
-) -> list[str]:
-    """Write every table of one rank into the staging folder; return the trace's warnings."""
-    derived = derive(ops, summary.resolution(ops))
-    found = collectives(ops, derived)
-    with staging.writer(trace_id, schema.OPERATORS) as writer:
-        for batch in tables.operator_batches(ops, derived, found):
-            writer.write_table(batch)
-    memory, counters = tables.memory_events(ops), tables.counters(ops)
-    staging.write(trace_id, schema.MEMORY_EVENTS, memory)
-    staging.write(trace_id, schema.COUNTERS, counters)
-    staging.write(trace_id, schema.PROCESS_GROUPS, tables.process_groups(ops, found))
-    staging.share_args(trace_id, ops.own)
-    row = summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched, first=first)
-    staging.write(trace_id, schema.TRACES, row)
-    return [str(warning) for warning in row["warnings"][0]]
