@@ -39,7 +39,9 @@ check: $(VENV)/.installed-dev
 	@$(BIN)/python -m tools.imports
 
 bench: $(VENV)/.installed-dev
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m venv .venv-peers && .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check \
+		'HolisticTraceAnalysis>=0.5,<1' || echo "no HolisticTraceAnalysis to compare with" >&2
+	@PEERS=$$(ls $(CURDIR)/.venv-peers/bin/python) $(BIN)/python -m tests.bench
 
 docs: $(VENV)/.installed-dev
 	@$(BIN)/python -m tools.docs

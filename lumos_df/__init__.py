@@ -1,4 +1,4 @@
-"""lumos-df: traces to tables, tables to graphs, graphs to estimates.
+"""lumos-df: profiler traces to tables that answer questions.
 
 `ingest(paths, corpus)` reads trace files into a corpus, `connect(corpus)` opens it for SQL in DuckDB (whose results are
 polars by `.pl()` and Arrow by `__arrow_c_stream__`), and the module `report` exports views and summarises.

@@ -112,6 +112,10 @@ def sql(
         raise typer.BadParameter("give a query or --file, not both")
     with catalog.connect(corpus) as connection:
         if query is None and file is None and sys.stdin.isatty():
+            if output is not None:
+                raise typer.BadParameter(
+                    "the prompt writes to the terminal; give a query with it", param_hint="--output"
+                )
             prompt.run(connection, choose_format(form, output))
             return
         text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
@@ -130,8 +134,9 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR",
-            help="Write one file a view into a folder (CSV by default): all report views, or those named.",
+            metavar="PATH",
+            help="Write one file a view into a folder (CSV by default): all report views, or those named. "
+            "One view may also be given a file's name, with its ending.",
         ),
     ] = None,
 ) -> None:
@@ -142,7 +147,9 @@ def report(
     from lumos_df import report as reports  # noqa: PLC0415 - slow to import
 
     names = view or []
-    if output is not None:
+    if output is not None and len(names) == 1 and output.suffix:
+        reports.show(corpus, names[0], choose_format(form, output), output)
+    elif output is not None:
         files = reports.export(corpus, output, names, form or Format.CSV)
         typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
     elif len(names) > 1:
@@ -175,7 +182,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}; check the path, its permissions and the disk's space")
 
 
 def _fail(message: str) -> NoReturn:

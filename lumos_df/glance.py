@@ -22,8 +22,13 @@ _PARTS: Final = (
 )
 """The four parts of a step: field of `Job`, name, mark (they differ without colour, too), colour."""
 
-_BESIDES_BAR: Final = 46
+_BESIDES_BAR: Final = 50
 """What a line of the job table takes besides the job and the bar."""
+
+_SHARES: Final = 22
+"""What of that the four shares take."""
+_NARROW: Final = 72
+"""On a narrower terminal the bar stands without the shares."""
 
 _NOISE: Final = re.compile(r"^void |at::native::|c10::|\(anonymous namespace\)::")
 """What the names of kernels have in common."""
@@ -66,14 +71,15 @@ def _parts(summary: Summary, width: int) -> Iterable[RenderableType]:
 
 
 def _job_table(jobs: tuple[Job, ...], width: int) -> Table:
-    job_width = min(24, max(len(job.job) for job in jobs))
-    bar_width = max(10, min(40, width - job_width - _BESIDES_BAR))
+    job_width = max(3, min(24, width // 4, max(len(job.job) for job in jobs)))
+    narrow = width < _NARROW
+    bar_width = max(10, min(40, width - job_width - (_BESIDES_BAR - _SHARES if narrow else _BESIDES_BAR)))
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("job", overflow="ellipsis", no_wrap=True, min_width=job_width, max_width=job_width)
     for title in ("ranks", "steps", "step"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("where a step goes", no_wrap=True)
-    for title in ("comp", "over", "comm", "other"):
+    table.add_column("where it goes"[:bar_width], no_wrap=True, min_width=bar_width)
+    for title in () if narrow else ("comp", "over", "comm", "other"):
         table.add_column(title, justify="right", no_wrap=True)
     for job in jobs:
         shares = [getattr(job, field) for field, *_ in _PARTS]
@@ -84,7 +90,7 @@ def _job_table(jobs: tuple[Job, ...], width: int) -> Table:
             str(job.steps or "-"),
             "-" if job.mean_step_ns is None else format_ns(job.mean_step_ns),
             _bar(shares, bar_width) if measured else Text("no GPU", style="bright_black"),
-            *(f"{share:.0f}%" if measured else "-" for share in shares),
+            *(f"{share:.0f}%" if measured else "-" for share in shares if not narrow),
         )
     return table
 

@@ -50,8 +50,11 @@ _WITHOUT_LIMIT: Final = 10**9
 def choose_format(form: Format | None, output: Path | None) -> Format:
     """Return the format asked for, else the one that the file's name says, else a table."""
     if form is None and output is not None:
-        named = output.suffix.removeprefix(".")
-        return Format(named) if named in list(Format) else Format.TABLE
+        named = {known.suffix: known for known in Format}.get(output.suffix.lower().removeprefix("."))
+        if named is None:
+            endings = ", ".join(f".{known.suffix}" for known in Format)
+            raise LumosError(f"{output}: its name does not say the format ({endings}); add --format")
+        return named
     return form or Format.TABLE
 
 
@@ -82,6 +85,8 @@ def interruptible(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Re
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Give a path to write to, which becomes `path` when the block ends well and vanishes when it does not."""
+    if path.is_dir():
+        raise LumosError(f"{path}: a folder; name a file in it")
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -96,6 +101,8 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, outp
 
     with one_line_errors():
         rows = _rows(connection, sql)
+        if rows is None:  # the last statement gives none
+            return
         if output is not None:
             with whole_file(output) as draft:
                 _save(connection, rows, form, draft)
@@ -114,12 +121,12 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, outp
                     shutil.copyfileobj(file, sys.stdout.buffer)
 
 
-def _rows(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation":
+def _rows(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation | None":
     statements = connection.extract_statements(sql)
     if not statements:
         raise LumosError("the query is empty; lumos-df sql --help shows how to ask")
     for statement in statements[:-1]:
-        connection.execute(statement)
+        connection.execute(statement).fetchall()  # DuckDB starts nothing while rows are waiting
     return connection.sql(statements[-1].query)
 
 

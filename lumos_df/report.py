@@ -155,17 +155,21 @@ def export(
     return files
 
 
-def show(corpus: str | os.PathLike[str], name: str, form: Format) -> None:
-    """Write one view to standard output; raises as `export` does."""
+def show(corpus: str | os.PathLike[str], name: str, form: Format, output: Path | None = None) -> None:
+    """Write one view to a file, or to standard output; raises as `export` does."""
     query = select(name, form)
     with connect(corpus) as connection:
-        write(connection, query, form, None)
+        write(connection, query, form, output)
+
+
+_UNITS: Final = {"occupancy": "pct"}
+"""Units of columns whose names do not say them."""
 
 
 def _with_unit(column: str) -> str:
-    return (
-        f'"{column}" AS {column}_ns' if column in {"ts", "dur"} or column.endswith(("_ts", "_dur")) else f'"{column}"'
-    )
+    is_time = column in {"ts", "dur"} or column.endswith(("_ts", "_dur"))
+    unit = "ns" if is_time else _UNITS.get(column)
+    return f'"{column}" AS {column}_{unit}' if unit else f'"{column}"'
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, kind: type[Row], source: str) -> tuple[Row, ...]:

@@ -260,8 +260,8 @@ def progress(stream: TextIO) -> Iterator[Report]:
         yield partial(_print_line, stream)
         return
     from rich.console import Console  # noqa: PLC0415 - only a terminal needs rich
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bar  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - as above
+    from rich.progress import Progress as Bar  # noqa: PLC0415 - as above
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=Console(file=stream), transient=True, redirect_stdout=False) as bar:

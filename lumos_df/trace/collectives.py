@@ -8,10 +8,12 @@ give bytes).
 import json
 import math
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df import schema
@@ -38,17 +40,17 @@ _SCATTERS: Final = ("reduce_scatter", "scatter")
 
 @dataclass(slots=True)
 class Collectives:
-    """One entry a collective row; None is null."""
+    """One entry a collective row; null is unknown. Texts are dictionary arrays."""
 
     rows: NDArray[np.int64]
-    collective: list[str]
-    group: list[str | None]
-    group_size: list[int | None]
-    seq: list[int]
-    seq_evidence: list[str]
-    dtype: list[str | None]
-    in_bytes: list[int | None]
-    out_bytes: list[int | None]
+    collective: pa.Array
+    group: pa.Array
+    group_size: pa.Array
+    seq: pa.Array
+    seq_evidence: pa.Array
+    dtype: pa.Array
+    in_bytes: pa.Array
+    out_bytes: pa.Array
 
 
 def collectives(ops: Operators, derived: Derived) -> Collectives:
@@ -60,8 +62,6 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
     named = ops.raw.where(lambda text: bool(classify.COMMUNICATION_OPERATOR.match(text)))
     on_host = named[ops.name] & (derived.family == NONE)
     rows = np.flatnonzero(on_gpu | on_host)
-    if not len(rows):
-        return Collectives(rows, *([] for _ in fields(Collectives)[1:]))
     place = np.full(len(ops), NONE, np.int64)
     place[rows] = np.arange(len(rows))
     outer = sweep.nearest_marked(on_host, derived.parent)[rows]
@@ -71,8 +71,8 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
     name = ops.name[rows].astype(np.int64)  # in int32 the null of these columns would be 0
     known["operator"] = np.where(on_host[rows] & (name != record.COMM_NAME), name, record.NULL)
     for key, column in (("dims", record.OP_DIMS), ("types", record.OP_TYPES)):
-        texts = ops.narrow(column)[rows].astype(np.int64)
-        known[key] = np.where(on_host[rows] & (texts != record.NULL32), texts, record.NULL)
+        shown = ops.narrow(column)[rows].astype(np.int64)
+        known[key] = np.where(on_host[rows] & (shown != record.NULL32), shown, record.NULL)
     inner = np.flatnonzero(around >= 0)
     for _ in range(_NESTING):
         for values in known.values():
@@ -82,21 +82,29 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
     described = ("operator", "dims", "types", *_STATED[:-2])
     keys = np.stack((name, *(known[key] for key in described)))
     distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    strings = ops.raw.strings
-    facts = [_describe(strings, *column) for column in distinct.T.tolist()]
-    chosen = inverse.reshape(-1).tolist()
-    group = [facts[k].group for k in chosen]
-    seq, evidence = _numbers(strings, group, on_gpu[rows], known["Seq"], known["Concrete Inputs"])
+    facts = [_describe(ops.raw.strings, *column) for column in distinct.T.tolist()]
+    which = inverse.reshape(-1).astype(np.int64)
+
+    def texts(of: Callable[[_Facts], str | None]) -> pa.Array:
+        return pa.array(map(of, facts), pa.string()).take(pa.array(which)).dictionary_encode()
+
+    def numbers(of: Callable[[_Facts], int | None], kind: pa.DataType) -> pa.Array:
+        return pa.array(map(of, facts), kind).take(pa.array(which))
+
+    names = {fact.group or "": place for place, fact in enumerate(facts)}  # facts of one group share a place
+    group = np.array([names[fact.group or ""] for fact in facts], np.int64)[which]
+    seq, unknown = _numbers(ops.raw.strings, group, on_gpu[rows], known["Seq"], known["Concrete Inputs"])
+    evidence = pa.DictionaryArray.from_arrays(pa.array(unknown.astype(np.int32)), pa.array(["recorded", "inferred"]))
     return Collectives(
         rows,
-        [facts[k].collective for k in chosen],
-        group,
-        [facts[k].group_size for k in chosen],
-        seq,
+        texts(lambda fact: fact.collective),
+        texts(lambda fact: fact.group),
+        numbers(lambda fact: fact.group_size, pa.int32()),
+        pa.array(seq),
         evidence,
-        [facts[k].dtype for k in chosen],
-        [facts[k].in_bytes for k in chosen],
-        [facts[k].out_bytes for k in chosen],
+        texts(lambda fact: fact.dtype),
+        numbers(lambda fact: fact.in_bytes, pa.int64()),
+        numbers(lambda fact: fact.out_bytes, pa.int64()),
     )
 
 
@@ -189,31 +197,32 @@ def _elements(shape: Any) -> list[int]:
 
 def _numbers(
     strings: list[str],
-    group: list[str | None],
+    group: NDArray[np.int64],
     on_gpu: NDArray[np.bool_],
     stated: NDArray[np.int64],
     inputs: NDArray[np.int64],
-) -> tuple[list[int], list[str]]:
-    """Return each collective's number in its group and whether it was recorded.
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return each collective's number in its group, and whether no one recorded it.
 
     `record_param_comms` holds the number as its second input (`"66"`, or `"(66, False)"` with a point-to-point flag).
     What no one recorded is counted in the order of the rows, GPU rows and host rows each for themselves.
     """
-    recorded: dict[int, int] = {}
-    for number in np.unique(inputs[inputs != record.NULL]).tolist():
-        if match := _SEQUENCE_INPUT.match(strings[number]):
-            recorded[number] = int(match.group(1))
-    from_inputs = np.array([recorded.get(number, record.NULL) for number in inputs.tolist()], np.int64)
-    seq = np.where(stated != record.NULL, stated, from_inputs)
+    distinct, inverse = np.unique(inputs, return_inverse=True)
+    read = [_sequence_input(strings, number) for number in distinct.tolist()]
+    seq = np.where(stated != record.NULL, stated, np.array(read, np.int64)[inverse.reshape(-1)])
     unknown = seq == record.NULL
-    _, group_number = np.unique(np.array([name or "" for name in group]), return_inverse=True)
-    counted = np.zeros(len(seq), np.int64)
-    bucket = 2 * group_number.reshape(-1) + on_gpu
+    bucket = 2 * group + on_gpu
     order = np.argsort(bucket, kind="stable")
     starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
+    counted = np.zeros(len(seq), np.int64)
     counted[order] = np.arange(len(seq)) - np.repeat(starts, np.diff(np.append(starts, len(seq))))
     seq[unknown] = counted[unknown]
-    return seq.tolist(), np.where(unknown, "inferred", "recorded").tolist()
+    return seq, unknown
 
 
-_SEQUENCE_INPUT: Final = re.compile(r'\[\s*"[^"]*",\s*"\(?(\d+)')
+def _sequence_input(strings: list[str], number: int) -> int:
+    found = _SEQUENCE_INPUT.match(strings[number]) if number != record.NULL else None
+    return int(found[1]) if found else record.NULL
+
+
+_SEQUENCE_INPUT: Final = re.compile(r'\[\s*"[^"]*",\s*"\(?(\d{1,18})(?!\d)')

@@ -45,7 +45,7 @@ class Header:
                 position = self._begin(buffer, start, end)
                 if self._bare:
                     return record.DONE, position
-            elif self._bare or char == _CLOSE:
+            elif char == _CLOSE:
                 self.closed = True
                 return record.MORE, start + 1
             elif char == _COMMA:
@@ -102,6 +102,10 @@ class Header:
             self.warnings.append(f"top-level value '{key}' is not JSON, or too deep, and was left out")
         else:
             self.metadata[key] = value
+
+    def end_list(self) -> None:
+        """Note that the event list has ended; that of a bare list is the end of the file."""
+        self.closed = self._bare
 
     def require_events(self, size: int) -> None:
         """Raise `TraceError` unless the event list was seen; `size` is the JSON's length in bytes."""

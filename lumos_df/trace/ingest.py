@@ -9,7 +9,7 @@ from typing import TypeVar
 from lumos_df.errors import CorpusError, LumosError, TraceError
 from lumos_df.kernel_cache import compiled
 from lumos_df.layout import CATALOG, MANIFEST
-from lumos_df.runner import Report, map_items
+from lumos_df.runner import Progress, Report, map_items
 from lumos_df.runner import shard as shard_of
 from lumos_df.trace import sources
 from lumos_df.trace.folder import open_for_writing, trace_ids
@@ -21,7 +21,7 @@ Fate = TypeVar("Fate", Ingested, Skipped, Failed)
 
 
 def ingest(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     corpus: str | os.PathLike[str],
     *,
     rank: int | None = None,
@@ -33,7 +33,7 @@ def ingest(
     """Read trace files into a corpus, which is made if it is not there.
 
     Args:
-        paths: files, folders, globs, URLs, or `-` for standard input.
+        paths: files, folders, globs, URLs, or `-` for standard input; one, or several.
         corpus: the corpus folder.
         rank: rank of the traces, over what the files say; for a single rank's file.
         job: job of the traces; by default the name of each file's folder.
@@ -52,7 +52,8 @@ def ingest(
             f"{os.fspath(corpus)}: a corpus is written to a local folder; copy it to the store afterwards"
         )
     folder = Path(corpus)
-    expanded, bad = sources.expand([os.fspath(path) for path in paths])
+    named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    expanded, bad = sources.expand([os.fspath(path) for path in named])
     if not expanded:
         raise TraceError("; ".join(message for _, message in bad))
     files = shard_of(expanded, *shard)
@@ -64,6 +65,8 @@ def ingest(
     skipped: dict[int, Skipped] = {}
     failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}
     if not compiled():
+        if report:
+            report(Progress(0, len(files), "compiling, once"))
         _compile()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     for outcome in map_items(task, files, workers=workers, report=report):

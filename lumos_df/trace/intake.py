@@ -36,14 +36,14 @@ def take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_
     if not (corpus / MANIFEST).exists():
         create(corpus)
     if look_first and path != sources.STDIN and not sources.is_url(path) and holds(corpus, _digest(path)):
-        return Skipped(path, "already in the corpus")
+        return Skipped(path, _already(rank, job))
     name = sources.STDIN_NAME if path == sources.STDIN else path
     with Staging(corpus) as staging:
         with sources.open_source(path) as stream:
             raw = read_trace(stream, name, staging.add_args)
         staging.close_args()
         if holds(corpus, raw.sha256):
-            return Skipped(name, "already in the corpus")
+            return Skipped(name, _already(rank, job))
         ranks = kineto.operators(raw, name, rank)
         ids: list[str] = []
         warnings: dict[str, None] = {}
@@ -60,6 +60,11 @@ def take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_
             return Skipped(name, "another writer put it into the corpus meanwhile")
     operators = sum(len(ops) for ops in ranks)
     return Ingested(name, tuple(ids), int(raw.counts[record.EVENTS]), operators, tuple(warnings))
+
+
+def _already(rank: int | None, job: str | None) -> str:
+    other = " and keeps its rank and job; give others in a new corpus" if rank is not None or job is not None else ""
+    return f"already in the corpus{other}"
 
 
 def _digest(path: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import TraceError
-from lumos_df.trace import keys, record, scan, strings
+from lumos_df.trace import keys, record, scan, strings, tokens
 from lumos_df.trace.header import Header
 from lumos_df.trace.lanes import PADDING
 from lumos_df.trace.sources import Readable
@@ -226,19 +226,18 @@ class _Reader:
         header = Header(self._path)
         truncated = inside = False
         position = self._refill(0)
-        while True:
+        while not header.closed:
             if inside:
                 answer, position = self._events(position)
                 inside = answer != record.DONE
                 if not inside:
+                    header.end_list()
                     continue
             else:
                 answer, position = header.advance(self._buffer, position, self._end)
                 inside = answer == record.DONE
-                if inside:
+                if inside or header.closed:
                     continue
-            if header.closed:
-                break
             if answer == record.MORE and not self._ended:
                 position = self._refill(position)
                 continue
@@ -250,6 +249,8 @@ class _Reader:
                 )
             truncated = True
             break
+        else:
+            self._look_behind(position)
         if self._source.damage:
             self._warnings.append(f"{self._source.damage}; every complete event before that was read")
             truncated = True
@@ -258,6 +259,18 @@ class _Reader:
         if truncated and self._columns.state[record.EVENTS] == 0:
             raise TraceError(f"{self._path}: ends before its first event is complete; record it again")
         return self._finish(header, truncated=truncated)
+
+    def _look_behind(self, position: int) -> None:
+        """Warn where something follows the end of the document: a second one, joined to the first, is not read."""
+        while True:
+            start = int(tokens.skip_space(self._buffer, position))
+            if start < self._end:
+                where = self._before + start
+                self._warnings.append(f"what follows the end of the JSON document, at byte {where}, was not read")
+                return
+            if self._ended:
+                return
+            position = self._refill(self._end)
 
     def _refill(self, position: int) -> int:
         """Keep `buffer[position:end]`, read more behind it, and return its new position."""

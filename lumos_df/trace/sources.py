@@ -50,8 +50,9 @@ def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
     for path in paths:
         try:
             found = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path)
-        except TraceError as error:
-            bad.append((path, str(error)))
+        except (TraceError, OSError) as error:
+            known = isinstance(error, TraceError)
+            bad.append((path, str(error) if known else f"{path}: cannot be listed ({error}); check its permissions"))
             continue
         if not found:
             bad.append((path, f"{path}: no trace files here; traces end in .json or .json.gz"))

@@ -57,9 +57,7 @@ def trace_row(
     kinds = dict(zip(schema.KINDS, np.bincount(ops.kind, minlength=len(schema.KINDS)).tolist(), strict=True))
     phases = ops.marks[record.MARK_PHASE]
     shown, secrets = _without_secrets(metadata)
-    hidden = (
-        [f"{secrets} top-level values that look like secrets (tokens, passwords, keys) left out"] if secrets else []
-    )
+    hidden = [f"left out of the metadata, as it looks like a secret: {', '.join(secrets)}"] if secrets else []
     # What was repaired cannot be told apart by rank: the first rank of a merged file reports it.
     counts = ops.raw.counts if first else np.zeros_like(ops.raw.counts)
     skipped = ops.timeless + ops.unknown + int(counts[record.NOT_OBJECTS])
@@ -114,27 +112,28 @@ def _count_warnings(ops: Operators, counts: NDArray[np.int64], unlaunched: int) 
     if ops.timeless:
         found.append(f"{ops.timeless} events without a start time skipped")
     if ops.unknown:
-        found.append(f"{ops.unknown} events of a phase (ph) this version does not know skipped")
+        found.append(f"{ops.unknown} events of a type (ph) this version does not know skipped")
     if unlaunched:
         found.append(f"{unlaunched} GPU rows without a launch call")
     return found
 
 
-def _without_secrets(value: Any) -> tuple[Any, int]:
-    """Return top-level metadata without what looks like a credential, and how many were hidden.
+def _without_secrets(value: Any) -> tuple[Any, list[str]]:
+    """Return top-level metadata without what looks like a credential, and the keys of what was hidden.
 
     Recorders put their whole environment there, and a corpus is meant to be shared.
     """
     if isinstance(value, list):
         parts = [_without_secrets(part) for part in value]
-        return [part for part, _ in parts], sum(count for _, count in parts)
+        return [part for part, _ in parts], [key for _, keys in parts for key in keys]
     if not isinstance(value, dict):
-        return value, 0
-    shown, hidden = {}, 0
+        return value, []
+    shown: dict[str, Any] = {}
+    hidden: list[str] = []
     for key, part in value.items():
         if _SECRET.search(key) and isinstance(part, str) and part:
             shown[key] = "<hidden>"
-            hidden += 1
+            hidden.append(key)
         else:
             shown[key], inside = _without_secrets(part)
             hidden += inside

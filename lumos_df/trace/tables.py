@@ -135,12 +135,12 @@ def _operator_columns(ops: Operators, derived: Derived, collectives: Collectives
         "sequence_number": (derived.sequence_rows.astype(np.int64), pa.array(derived.sequence)),
         "wait_stream": _sorted(*ops.sparse("wait_on_stream")),
         "wait_correlation": _sorted(*ops.sparse("wait_on_cuda_event_record_corr_id")),
-        "collective": (collectives.rows, pa.array(collectives.collective, pa.string()).dictionary_encode()),
-        "group": (collectives.rows, pa.array(collectives.group, pa.string()).dictionary_encode()),
-        "group_size": (collectives.rows, pa.array(collectives.group_size, pa.int32())),
-        "seq": (collectives.rows, pa.array(collectives.seq, pa.int64())),
-        "seq_evidence": (collectives.rows, pa.array(collectives.seq_evidence, pa.string()).dictionary_encode()),
-        "dtype": (collectives.rows, pa.array(collectives.dtype, pa.string()).dictionary_encode()),
+        "collective": (collectives.rows, collectives.collective),
+        "group": (collectives.rows, collectives.group),
+        "group_size": (collectives.rows, collectives.group_size),
+        "seq": (collectives.rows, collectives.seq),
+        "seq_evidence": (collectives.rows, collectives.seq_evidence),
+        "dtype": (collectives.rows, collectives.dtype),
         "in_bytes": _merge_bytes(bytes_moved, collectives.rows, collectives.in_bytes),
         "out_bytes": _merge_bytes(bytes_moved, collectives.rows, collectives.out_bytes),
     }
@@ -203,13 +203,13 @@ def _bytes_moved(ops: Operators, parent: NDArray[np.int32]) -> tuple[Indices, ND
 
 
 def _merge_bytes(
-    moved: tuple[Indices, NDArray[np.int64]], rows: Indices, of_collectives: list[int | None]
+    moved: tuple[Indices, NDArray[np.int64]], rows: Indices, of_collectives: pa.Array
 ) -> tuple[Indices, pa.Array]:
     known = moved[1] != record.NULL
     where = np.concatenate((moved[0][known], rows))
-    values = [*moved[1][known].tolist(), *of_collectives]
+    values = pa.concat_arrays([pa.array(moved[1][known]), of_collectives])
     order = np.argsort(where, kind="stable")
-    return where[order], pa.array([values[k] for k in order.tolist()], pa.int64())
+    return where[order], values.take(pa.array(order))
 
 
 def memory_events(ops: Operators) -> pa.Table:
@@ -304,13 +304,17 @@ def process_groups(ops: Operators, collectives: Collectives) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=arrow_schema(schema.PROCESS_GROUPS))
 
 
+_STATED_GROUP: Final = ["name", "size", "ranks", "description"]
+
+
 def _stated_groups(ops: Operators, collectives: Collectives) -> set[tuple[str, int | None, Any, str | None]]:
     """Return the distinct (name, size, ranks, description) that collectives state."""
     raw, rows = ops.raw, ops.event[collectives.rows].astype(np.int64)
     lists, descriptions = _at(raw, "Process Group Ranks", rows), _at(raw, "Process Group Description", rows)
     found: dict[tuple[str, int | None], tuple[Any, str | None]] = {}
-    columns = zip(collectives.group, collectives.group_size, lists.tolist(), descriptions.tolist(), strict=True)
-    for name, size, listed, described in set(columns):
+    columns = (collectives.group.dictionary_decode(), collectives.group_size, pa.array(lists), pa.array(descriptions))
+    distinct = pa.table(columns, names=_STATED_GROUP).group_by(_STATED_GROUP).aggregate([])
+    for name, size, listed, described in zip(*distinct.select(_STATED_GROUP).to_pydict().values(), strict=True):
         if name is not None:
             ranks = _int_list(raw.strings[listed]) if listed != record.NULL else None
             text = raw.strings[described] if described != record.NULL else None

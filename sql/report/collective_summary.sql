@@ -27,9 +27,9 @@ CREATE VIEW collective_summary(
   min_ns,
   -- Longest, ns.
   max_ns,
-  -- Full size over mean duration, GB/s (nccl-tests' algbw): what an all-gather gathers, else what a rank gives.
+  -- Full size over mean duration, GB/s (nccl-tests' algbw): what all ranks of a gather or scatter hold together, else what a rank gives.
   algbw_gbps,
-  -- algbw times nccl-tests' factor, GB/s: 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, else 1.
+  -- algbw times nccl-tests' factor, GB/s: 2(n-1)/n for all_reduce, (n-1)/n for gathers, scatters and all_to_all, else 1.
   busbw_gbps
 ) AS
 WITH total AS (
@@ -47,10 +47,15 @@ WITH total AS (
     round(avg(gpu.dur))::BIGINT AS mean_ns,
     min(gpu.dur) AS min_ns,
     max(gpu.dur) AS max_ns,
-    calls * CASE gpu.collective WHEN 'all_gather' THEN gpu.out_bytes ELSE gpu.in_bytes END / nullif(total_ns, 0) AS algbw_gbps,
+    calls * CASE gpu.collective
+      WHEN 'all_gather' THEN gpu.out_bytes
+      WHEN 'gather' THEN gpu.in_bytes * size
+      WHEN 'scatter' THEN gpu.out_bytes * size
+      ELSE gpu.in_bytes
+    END / nullif(total_ns, 0) AS algbw_gbps,
     CASE
       WHEN gpu.collective = 'all_reduce' THEN 2 * (size - 1) / size
-      WHEN gpu.collective IN ('all_gather', 'reduce_scatter', 'all_to_all') THEN (size - 1) / size
+      WHEN gpu.collective IN ('all_gather', 'reduce_scatter', 'all_to_all', 'gather', 'scatter') THEN (size - 1) / size
       WHEN size IS NOT NULL THEN 1
     END AS factor
   FROM _gpu AS gpu

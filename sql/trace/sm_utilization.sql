@@ -1,5 +1,5 @@
 -- How busy the GPU is over time: the share of each millisecond in which at least one kernel runs.
--- Milliseconds count from the start of the trace's first kernel to the end of its last.
+-- Milliseconds count from the start of the trace's first kernel to the end of its last, and to the 4,000,000th at most.
 CREATE VIEW sm_utilization(
   -- Trace.
   trace_id,
@@ -30,7 +30,7 @@ piece AS (
     trace_id,
     ts - origin_ts AS ts,
     end_ts - origin_ts AS end_ts,
-    unnest(range((ts - origin_ts) // 1000000, (end_ts - origin_ts - 1) // 1000000 + 1)) AS bucket
+    unnest(range(least(4000000, (ts - origin_ts) // 1000000), least(4000000, (end_ts - origin_ts - 1) // 1000000 + 1))) AS bucket
   FROM fresh
   WHERE end_ts > ts
 ),
@@ -44,7 +44,7 @@ every AS (
     trace_id,
     any_value(rank) AS rank,
     any_value(origin_ts) AS origin_ts,
-    unnest(range(greatest(1, (max(end_ts) - any_value(origin_ts) + 999999) // 1000000))) AS bucket
+    unnest(range(least(4000000, greatest(1, (max(end_ts) - any_value(origin_ts) + 999999) // 1000000)))) AS bucket
   FROM fresh
   GROUP BY trace_id
 )

@@ -1,7 +1,6 @@
 """Every speed and memory claim, measured: `make bench`. One line a claim: what, measured, target, whether it holds.
 
-Set LUMOS_TRACES for real input (else the generated sample is repeated), PEERS to a Python that has HTA, and
-`--large` for the 2 GB file.
+LUMOS_TRACES names real input (without it the generated sample is repeated), PEERS a Python that has HTA.
 """
 
 import json
@@ -175,8 +174,7 @@ def main() -> None:
         against_hta(file)
         file.unlink()
         workers(folder)
-        if "--large" in sys.argv:
-            large(folder)
+        large(folder)
 
 
 if __name__ == "__main__":

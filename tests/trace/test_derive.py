@@ -720,7 +720,7 @@ def test_every_event_is_counted_once(tmp_path: Path) -> None:
     }
     assert {name: trace[name] for name in counted} == counted
     assert (trace["first_ts"], trace["last_ts"], trace["resolution_ns"]) == (0, 100_000, 1)
-    for words in ("without a start time", "phase (ph)", "no event", "negative durations"):
+    for words in ("without a start time", "type (ph)", "no event", "negative durations"):
         assert any(words in warning for warning in trace["warnings"]), words
     kinds = dict(corpus.execute("SELECT name, kind FROM operators WHERE name <> 'note'").fetchall())
     assert (kinds["?"], kinds["Sync"], kinds["PyTorch Profiler (0)"]) == ("other", "sync", "other")

@@ -146,6 +146,7 @@ def test_random_events_read_as_json_reads_them(
     )
     raw, args = read(document.encode(), chunk_bytes)
     same_as_json(raw, args, drawn)
+    assert (raw.truncated, raw.warnings) == (False, [])
     assert raw.metadata == ({} if shape == "list" else {"schemaVersion": 1, "end": {"a": [1, "]"]}})
 
 
@@ -279,6 +280,14 @@ def test_many_distinct_names_are_kept_apart() -> None:
     data = json.dumps([{"ph": "X", "name": name, "ts": k} for k, name in enumerate(names)]).encode()
     raw, _ = read(data)
     assert [raw.strings[k] for k in raw.narrow[record.OP_NAME].tolist()] == names
+
+
+@pytest.mark.parametrize("behind", [b"{}", b"x", b" \n" * 300 + EXAMPLE])
+def test_what_follows_the_document_is_not_dropped_in_silence(behind: bytes) -> None:
+    for document in (EXAMPLE, b'[{"ph": "X", "name": "a", "ts": 1}]'):
+        raw, _ = read(document + behind, chunk_bytes=256)
+        assert not raw.truncated
+        assert "was not read" in raw.warnings[0]
 
 
 def test_joined_gzip_members_are_one_file() -> None:
