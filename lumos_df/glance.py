@@ -71,9 +71,9 @@ def _parts(summary: Summary, width: int) -> Iterable[RenderableType]:
 
 
 def _job_table(jobs: tuple[Job, ...], width: int) -> Table:
-    job_width = max(3, min(24, width // 4, max(len(job.job) for job in jobs)))
+    job_width = max(3, min(24, width // 5, max(len(job.job) for job in jobs)))
     narrow = width < _NARROW
-    bar_width = max(10, min(40, width - job_width - (_BESIDES_BAR - _SHARES if narrow else _BESIDES_BAR)))
+    bar_width = max(13, min(40, width - job_width - (_BESIDES_BAR - _SHARES if narrow else _BESIDES_BAR)))
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("job", overflow="ellipsis", no_wrap=True, min_width=job_width, max_width=job_width)
     for title in ("ranks", "steps", "step"):

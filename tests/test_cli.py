@@ -95,8 +95,10 @@ def test_formats(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
     assert (tmp_path / "deep/in/rows.csv").read_text() == ask("--format", "csv")
     ask("--output", "rows.parquet")
     assert duckdb.execute(f"SELECT number FROM '{tmp_path}/rows.parquet'").fetchall() == [(42,)]
-    ask("--output", "rows.anything")
-    assert (tmp_path / "rows.anything").read_text() == ask()
+    ask("--output", "rows.TXT")
+    assert (tmp_path / "rows.TXT").read_text() == ask()
+    ask("--output", "rows.anything", "--format", "csv")
+    assert (tmp_path / "rows.anything").read_text() == ask("--format", "csv")
 
 
 @pytest.mark.parametrize("query", ["SELECT * FROM range(0)", "SET threads = 2"])
@@ -170,6 +172,11 @@ BAD_INPUT = {
     "bad SQL": (["sql", "SELEC 1"], "syntax error"),
     "empty SQL": (["sql", " ; "], "the query is empty"),
     "absent SQL file": (["sql", "-f", "absent.sql"], "absent.sql: No such file"),
+    "output of no known format": (["sql", "SELECT 1", "--output", "rows.anything"], "rows.anything: .* add --format"),
+    "output is a folder": (
+        ["sql", "SELECT 1", "--output", "empty_folder", "--format", "csv"],
+        "empty_folder: a folder",
+    ),
     "output in a file": (["sql", "SELECT 1", "--output", "a_file/rows.csv"], "a_file"),
     "nothing to ingest": (["ingest", "empty_folder", "--corpus", "new"], "empty_folder"),
     "corpus is a file": (["ingest", str(SAMPLES), "--corpus", "a_file"], "a_file"),
