@@ -1,0 +1,284 @@
+"""What depended on what in one trace: one function an edge kind.
+
+Every edge goes from what was issued earlier to what was issued later, so the graph has no cycle whatever was recorded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import calls, events, host
+from lumos_df.graph.edges import (
+    END_END,
+    END_START,
+    HANDOFF,
+    LAUNCH,
+    START_START,
+    STREAM,
+    SYNC,
+    THREAD,
+    Edges,
+    edges,
+    join,
+)
+from lumos_df.graph.gpu import FAR, Constants, Work, gaps, middle, work
+from lumos_df.graph.host import Atoms, Handoffs
+from lumos_df.graph.rows import ANNOTATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
+
+STEP = "ProfilerStep#"
+_QUEUE = 256
+"""A launch call that is followed by fewer unfinished rows did not wait for the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The execution graph of one trace: nodes are rows, in an order in which every edge goes forward."""
+
+    rows: Rows
+    atoms: Atoms
+    gpu: Work
+    handoffs: Handoffs
+    constants: Constants
+    edges: Edges
+    order: NDArray[np.int32]
+    """Rows that are nodes, in the order in which they were issued."""
+    own: NDArray[np.int64]
+    """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
+    idle_before: NDArray[np.int64]
+    """[n] ns of a thread's gap before a row in which it waited for another thread."""
+    dropped: int
+    """Candidate edges that would have gone backward."""
+
+
+def build(rows: Rows) -> Graph:
+    """Rebuild the execution graph of one trace."""
+    passes = host.handoffs(rows)
+    atoms = host.atoms(rows, _beginnings(rows, passes))
+    gpu = work(rows, atoms)
+    role = calls.roles(rows)
+    constants = _constants(rows, atoms, gpu, role)
+    own, throttle = _own_durations(rows, atoms, gpu, constants, role)
+    thread, idle_before = thread_edges(rows, atoms, passes)
+    parts = [
+        thread,
+        handoff_edges(rows, atoms, passes),
+        launch_edges(rows, atoms, gpu, constants),
+        stream_edges(gpu, constants),
+        events.event_edges(rows, atoms, gpu, role, constants.gap),
+        sync_edges(rows, atoms, gpu, role, constants),
+        throttle,
+    ]
+    order, place = _issue_order(rows, atoms, gpu)
+    found = join(parts)
+    forward = place[found.src] < place[found.dst]
+    own_copy = (found.kind == SYNC) & (atoms.row[np.maximum(atoms.of_row[found.dst], 0)] == rows.parent[found.src])
+    keep = forward | own_copy
+    return Graph(rows, atoms, gpu, passes, constants, found.where(keep), order, own, idle_before, int((~keep).sum()))
+
+
+def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
+    """Rows whose beginning is a moment of the simulation: after a handoff, steps, operators that launched unseen."""
+    steps = np.array([*(name.startswith(STEP) for name in rows.names), False])
+    is_step = steps[rows.name] & np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0)
+    parent = rows.parent[rows.on_gpu]
+    parent = np.unique(parent[parent >= 0])
+    unseen = parent[(rows.kind[parent] != RUNTIME) & (rows.thread[parent] >= 0)]
+    return np.concatenate((np.flatnonzero(is_step), unseen, passes.target)).astype(np.int32)
+
+
+def _issue_order(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the nodes in the order of issue, and each row's place in it."""
+    node = np.concatenate((atoms.row, gpu.row))
+    key = np.concatenate((np.arange(len(atoms.row)), gpu.issued))
+    is_gpu = np.repeat((False, True), (len(atoms.row), len(gpu.row)))
+    order = node[np.lexsort((node, is_gpu, key))]
+    place = np.full(len(rows), FAR, np.int64)
+    place[order] = np.arange(len(order))
+    return order, place
+
+
+def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDArray[np.int64]]:
+    """Order within a thread; the lag is the host's work between two atoms, without the time it waited for another thread."""
+    idle = np.zeros(len(rows), np.int64)
+    has = atoms.before >= 0
+    before = np.maximum(atoms.before, 0)
+    end = atoms.ts + atoms.dur
+    gap = np.where(has, atoms.ts - end[before], 0)
+    at = atoms.of_row[passes.target]
+    waited = has[at]
+    idle[passes.target[waited]] = np.clip(passes.woken - passes.idle, 0, np.maximum(gap[at], 0))[waited]
+    lag = gap - idle[atoms.row]
+    src = np.where(has, atoms.row[before], NONE)
+    return edges(src, atoms.row, THREAD, lag, True), idle  # noqa: FBT003
+
+
+def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
+    """Thread to thread: after a wait found in the gaps, and the first row of a thread after whatever ran before it."""
+    at = atoms.of_row[passes.target]
+    source = np.full(len(at), NONE, np.int32)
+    for thread in np.unique(passes.source_thread).tolist():
+        own = passes.source_thread == thread
+        source[own] = atoms.last_before(thread, passes.signal[own])
+    # The time to wake up is the trace's own, per direction; the rest is work measured on either thread.
+    wake = np.zeros(len(at), np.int64)
+    direction = passes.source_thread.astype(np.int64) * (1 << 20) + rows.thread[passes.target]
+    for one in np.unique(direction).tolist():
+        same = direction == one
+        wake[same] = round(float(np.median((passes.woken - passes.signal)[same])))
+    end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
+    lag = np.maximum(passes.signal - end, 0) + wake + (rows.ts[passes.target] - passes.woken)
+    evidence = rows.forward[passes.target]
+    said = (evidence >= 0) & (rows.thread[np.maximum(evidence, 0)] == passes.source_thread)
+    found = edges(np.where(source >= 0, atoms.row[np.maximum(source, 0)], NONE), passes.target, HANDOFF, lag, said)
+
+    first = np.setdiff1d(np.flatnonzero(atoms.before < 0), at)
+    first = first[first > 0]
+    end = atoms.ts + atoms.dur
+    begun = edges(atoms.row[first - 1], atoms.row[first], HANDOFF, atoms.ts[first] - end[first - 1], False)  # noqa: FBT003
+    return join([found, begun])
+
+
+def launch_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> Edges:
+    """Launch call to row. A row without a call follows its operator; without either, the launch of the row in front."""
+    call = np.maximum(gpu.call, 0)
+    copies = _may_outlast(rows, gpu)
+    lag = np.where(copies, constants.copy_ns, constants.launch_ns)
+    lag = np.where(gpu.launched, lag, constants.beginning_ns)
+    binds = np.where(copies | ~gpu.launched, START_START, END_START)
+    src = np.where(gpu.call >= 0, atoms.row[call], NONE)
+    return edges(src, gpu.row, LAUNCH, lag, gpu.launched, binds)
+
+
+def _may_outlast(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
+    """Which rows are copies whose call ended after them: such a call waited for its copy."""
+    call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
+    return gpu.launched & (rows.kind[gpu.row] == MEMCPY) & (rows.end[gpu.row] <= call_end)
+
+
+def stream_edges(gpu: Work, constants: Constants) -> Edges:
+    """Order within a stream; the lag is the typical gap, negative where rows of the stream overlap."""
+    return edges(gpu.before, gpu.row, STREAM, constants.gap, True)  # noqa: FBT003
+
+
+def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], constants: Constants) -> Edges:
+    """GPU to host: what a synchronising call, a release of memory or a copy waited for."""
+    at = role[atoms.row]
+    parts = [_copy_edges(rows, atoms, gpu, constants)]
+    for wanted in (calls.DEVICE_SYNC, calls.RELEASE, calls.STREAM_SYNC, calls.EVENT_SYNC):
+        atom = np.flatnonzero(at == wanted).astype(np.int32)
+        if not len(atom) or not len(gpu.row):
+            continue
+        last = np.stack([gpu.last_issued(stream, atom) for stream in range(len(rows.stream_keys))])
+        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+        call_end = (atoms.ts + atoms.dur)[atom]
+        done = (last >= 0) & (end <= call_end + constants.drain_ns + 2_000)
+        lag = 0 if wanted == calls.RELEASE else constants.drain_ns
+        said = wanted == calls.DEVICE_SYNC
+        if wanted in (calls.STREAM_SYNC, calls.EVENT_SYNC):
+            # Which stream is not recorded on the call: the one that was finished last.
+            pick = np.argmax(np.where(done, end, -FAR), axis=0)
+            done &= np.arange(len(last))[:, None] == pick
+        for stream in range(len(last)):
+            src = np.where(done[stream], last[stream], NONE)
+            parts.append(edges(src, atoms.row[atom], SYNC, lag, said, END_END))
+    return join(parts)
+
+
+def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> Edges:
+    waits = _may_outlast(rows, gpu)
+    return edges(gpu.row[waits], atoms.row[gpu.call[waits]], SYNC, constants.drain_ns, False, END_END)  # noqa: FBT003
+
+
+def _constants(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> Constants:
+    row, call = gpu.row, np.maximum(gpu.call, 0)
+    ready = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)], -FAR)
+    copies = _may_outlast(rows, gpu)
+    idle = gpu.launched & (ready < atoms.ts[call])
+    call_end = (atoms.ts + atoms.dur)[call]
+    after_end = (rows.ts[row] - call_end)[idle & ~copies]
+    unseen = ~gpu.launched & (gpu.call >= 0) & (ready < atoms.ts[call])
+    launch = _lower(after_end, 2_000)
+    gap = gaps(rows, gpu)
+    drains = _drains(rows, atoms, gpu, role)
+    depth, typical = _queue(rows, atoms, gpu)
+    return Constants(
+        launch,
+        _lower((rows.ts[row] - atoms.ts[call])[idle & copies], 5_000),
+        _lower((rows.ts[row] - atoms.ts[call])[unseen], launch + 10_000),
+        gap,
+        _lower(drains, 0),
+        depth,
+        typical,
+    )
+
+
+def _lower(values: NDArray[np.int64], otherwise: int) -> int:
+    """Return the typical value of the lower three quarters: what is later than that waited for something else."""
+    return middle(values[values <= np.percentile(values, 75)], otherwise) if len(values) else otherwise
+
+
+def _drains(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> NDArray[np.int64]:
+    """From the end of the last row to the end of a call that waited for it."""
+    atom = np.flatnonzero(np.isin(role[atoms.row], (calls.DEVICE_SYNC, calls.STREAM_SYNC))).astype(np.int32)
+    if not len(atom) or not len(gpu.row):
+        return np.empty(0, np.int64)
+    last = np.stack([gpu.last_issued(stream, atom) for stream in range(len(rows.stream_keys))])
+    end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+    call_end = (atoms.ts + atoms.dur)[atom]
+    end = np.where(end <= call_end, end, -FAR).max(axis=0)
+    return (call_end - end)[end > atoms.ts[atom]]
+
+
+def _queue(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[int, int]:
+    """Return (rows that a full queue holds, ns of a launch call that did not wait); (0, 0) where no queue was full.
+
+    Judged by the rows that were unfinished when a long launch call ended.
+    """
+    launched = np.flatnonzero(gpu.launched)
+    if not len(launched):
+        return 0, 0
+    atom = np.sort(gpu.call[launched])
+    long = atoms.dur[atom]
+    typical = int(np.median(long))
+    finished = np.sort(rows.end[gpu.row[launched]])
+    unfinished = np.arange(1, len(atom) + 1) - np.searchsorted(finished, atoms.ts[atom], side="right")
+    blocked = unfinished[(long > 10 * typical) & (unfinished >= _QUEUE)]
+    return (int(np.median(blocked)) if len(blocked) >= 8 else 0), typical
+
+
+def _own_durations(
+    rows: Rows, atoms: Atoms, gpu: Work, constants: Constants, role: NDArray[np.int8]
+) -> tuple[NDArray[np.int64], Edges]:
+    """Return what each node lasts by itself, and the edges by which a full queue holds a launch call."""
+    own = rows.dur.copy()
+    own[atoms.row] = atoms.dur
+    kind = role[atoms.row]
+    waits = np.isin(kind, (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC))
+    own[atoms.row[waits]] = np.minimum(own[atoms.row[waits]], _shortest(atoms.dur[waits]))
+    copies = _may_outlast(rows, gpu)
+    copying = atoms.row[gpu.call[copies]]
+    own[copying] = np.minimum(own[copying], _shortest(own[copying]))
+    release = np.flatnonzero(kind == calls.RELEASE).astype(np.int32)
+    if len(release) and len(gpu.row):
+        last = np.stack([gpu.last_issued(stream, release) for stream in range(len(rows.stream_keys))])
+        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+        begin, dur = atoms.ts[release], atoms.dur[release]
+        awaited = np.where(end <= (begin + dur) + 2_000, end, -FAR).max(axis=0)
+        own[atoms.row[release]] = dur
+        # The call's own work begins when what it waits for is over.
+        own[atoms.row[release]] = np.clip(begin + dur - np.maximum(awaited, begin), 0, dur)
+    if not constants.depth:
+        return own, edges(np.empty(0, np.int32), np.empty(0, np.int32), SYNC, 0, False, END_END)  # noqa: FBT003
+    issued = gpu.row[gpu.launched][np.argsort(gpu.call[gpu.launched], kind="stable")]
+    call = np.sort(gpu.call[gpu.launched])
+    src, dst = issued[: -constants.depth], atoms.row[call[constants.depth :]]
+    held = rows.end[src] > rows.ts[dst]
+    src, dst = src[held], dst[held]
+    own[dst] = np.minimum(own[dst], constants.launch_call_ns)
+    return own, edges(src, dst, SYNC, 0, False, END_END)  # noqa: FBT003
+
+
+def _shortest(durations: NDArray[np.int64]) -> int:
+    """Return what a waiting call takes when it has nothing to wait for: the low end of the distribution."""
+    return round(float(np.percentile(durations, 10))) if len(durations) else 0

@@ -1,0 +1,187 @@
+"""The loops of the graph: simulation in issue order, walks back along what was binding, unions of intervals."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# Everything here is compiled: numba infers the types.
+
+import numpy as np
+
+from lumos_df.jit import kernel
+
+UNSET = -(1 << 62)
+
+
+@kernel
+def forward_star(src, dst, nodes):
+    """Return (pointer int64 [nodes + 1], edge int32 [m]): the edges that leave node v are edge[pointer[v]:pointer[v + 1]]."""
+    pointer = np.zeros(nodes + 1, np.int64)
+    for e in range(len(src)):
+        pointer[src[e] + 1] += 1
+    for v in range(nodes):
+        pointer[v + 1] += pointer[v]
+    place = pointer[:-1].copy()
+    edge = np.empty(len(src), np.int32)
+    for e in range(len(src)):
+        v = src[e]
+        edge[place[v]] = e
+        place[v] += 1
+    return pointer, edge
+
+
+@kernel
+def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arrivals, transfer):
+    """Run the graph once, in an order in which every edge goes forward.
+
+    Args:
+        order: int32 [N]: the nodes in the order in which they run.
+        pointer, edge: the edges by source, as `forward_star` returns them.
+        dst, binds, lag: int32, int8, int64 [m]: end, binding points (0 end to start, 1 start to start, 2 end to end), ns.
+        own: int64 [N] ns that a node lasts by itself.
+        floor: int64 [N] earliest start, ns, or UNSET.
+        instance: int32 [N] collective of which the node is a member, or -1.
+        arrivals: int32 [I] members of each collective.
+        transfer: int64 [I] ns from the last member's start to every member's end.
+
+    Returns:
+        start, end: int64 [N] ns.
+        start_cause, end_cause: int32 [N] the edge that bound, -1 for none (the floor; the node's own duration), or
+        -2 - v where node v was the last member of its collective to start.
+    """
+    n = len(own)
+    start = floor.copy()
+    end = np.full(n, UNSET, np.int64)
+    start_cause = np.full(n, -1, np.int32)
+    end_cause = np.full(n, -1, np.int32)
+    missing = arrivals.copy()
+    last = np.full(len(arrivals), -1, np.int32)
+    first_member = np.full(len(arrivals), -1, np.int32)
+    next_member = np.full(n, -1, np.int32)
+    for k in range(len(order)):
+        v = order[k]
+        if start[v] == UNSET:
+            start[v] = 0
+        i = instance[v]
+        if i < 0:
+            done = start[v] + own[v]
+            if done >= end[v]:
+                end[v] = done
+                end_cause[v] = -1
+            _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause)
+            continue
+        next_member[v] = first_member[i]
+        first_member[i] = v
+        if last[i] < 0 or start[v] > start[last[i]]:
+            last[i] = v
+        missing[i] -= 1
+        if missing[i] == 0:
+            done = start[last[i]] + transfer[i]
+            w = first_member[i]
+            while w >= 0:
+                end[w] = done
+                end_cause[w] = -1 if w == last[i] else -2 - last[i]
+                _leave(w, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause)
+                w = next_member[w]
+    return start, end, start_cause, end_cause
+
+
+@kernel
+def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause):
+    """Tell every successor of v how early v lets it be."""
+    for at in range(pointer[v], pointer[v + 1]):
+        e = edge[at]
+        w = dst[e]
+        if binds[e] == 2:
+            moment = end[v] + lag[e]
+            if moment > end[w]:
+                end[w] = moment
+                end_cause[w] = e
+        else:
+            moment = (start[v] if binds[e] == 1 else end[v]) + lag[e]
+            if moment > start[w]:
+                start[w] = moment
+                start_cause[w] = e
+
+
+@kernel
+def recorded_causes(src, dst, binds, lag, own, ts, end, floor):
+    """Return what should have bound each node as recorded, and when it would have let it go.
+
+    Returns:
+        start_ready, end_ready: int64 [N] ns.
+        start_cause, end_cause: int32 [N] as `simulate` returns them.
+    """
+    n = len(own)
+    start_ready = floor.copy()
+    end_ready = ts + own
+    start_cause = np.full(n, -1, np.int32)
+    end_cause = np.full(n, -1, np.int32)
+    for e in range(len(src)):
+        v, w = src[e], dst[e]
+        if binds[e] == 2:
+            moment = end[v] + lag[e]
+            if moment > end_ready[w]:
+                end_ready[w] = moment
+                end_cause[w] = e
+        else:
+            moment = (ts[v] if binds[e] == 1 else end[v]) + lag[e]
+            if moment > start_ready[w]:
+                start_ready[w] = moment
+                start_cause[w] = e
+    return start_ready, end_ready, start_cause, end_cause
+
+
+@kernel
+def unexplained(at, begin, src, binds, start_cause, end_cause, ts, end, start_ready, end_ready):
+    """Walk back from the end of node `at` to the moment `begin` and add up what no edge explains, ns."""
+    total = 0
+    v = at
+    at_end = True
+    for _ in range(2 * len(ts) + 2):
+        if v < 0:
+            break
+        if at_end:
+            low = max(end_ready[v], begin)
+            if end[v] > low:
+                total += end[v] - low
+            if end[v] <= begin:
+                break
+            e = end_cause[v]
+            if e >= 0:
+                v = src[e]
+            else:
+                at_end = False
+            continue
+        low = max(start_ready[v], begin)
+        if ts[v] > low:
+            total += ts[v] - low
+        e = start_cause[v]
+        if ts[v] <= begin or e < 0:
+            break
+        v = src[e]
+        at_end = binds[e] == 0
+    return total
+
+
+@kernel
+def share(start, end, low, high):
+    """Return int64 [windows]: ns of each window that at least one interval covers.
+
+    Args:
+        start, end: int64 [k] intervals, ordered by start.
+        low, high: int64 [windows], ordered, one after another.
+    """
+    covered = np.zeros(len(low), np.int64)
+    reach = np.int64(UNSET)
+    first = 0
+    for k in range(len(start)):
+        a = max(start[k], reach)
+        b = end[k]
+        if b <= a:
+            continue
+        reach = b
+        while first < len(low) and high[first] <= a:
+            first += 1
+        w = first
+        while w < len(low) and low[w] < b:
+            covered[w] += max(0, min(b, high[w]) - max(a, low[w]))
+            w += 1
+    return covered
