@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import calls, events, host
+from lumos_df.graph import simulate as loops
 from lumos_df.graph.edges import (
     END_END,
     END_START,
@@ -22,7 +23,7 @@ from lumos_df.graph.edges import (
     edges,
     join,
 )
-from lumos_df.graph.gpu import FAR, Constants, Work, gaps, middle, work
+from lumos_df.graph.gpu import FAR, Constants, Work, by_class, gaps, middle, work
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.rows import ANNOTATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
 
@@ -57,7 +58,7 @@ def build(rows: Rows) -> Graph:
     atoms = host.atoms(rows, _beginnings(rows, passes))
     gpu = work(rows, atoms)
     role = calls.roles(rows)
-    constants = _constants(rows, atoms, gpu, role)
+    constants = _constants(rows, atoms, gpu)
     own, throttle = _own_durations(rows, atoms, gpu, constants, role)
     thread, idle_before = thread_edges(rows, atoms, passes)
     parts = [
@@ -66,15 +67,10 @@ def build(rows: Rows) -> Graph:
         launch_edges(rows, atoms, gpu, constants),
         stream_edges(gpu, constants),
         events.event_edges(rows, atoms, gpu, role, constants.gap),
-        sync_edges(rows, atoms, gpu, role, constants),
-        throttle,
     ]
-    order, place = _issue_order(rows, atoms, gpu)
-    found = join(parts)
-    forward = place[found.src] < place[found.dst]
-    own_copy = (found.kind == SYNC) & (atoms.row[np.maximum(atoms.of_row[found.dst], 0)] == rows.parent[found.src])
-    keep = forward | own_copy
-    return Graph(rows, atoms, gpu, passes, constants, found.where(keep), order, own, idle_before, int((~keep).sum()))
+    parts += [events.unseen_edges(rows, atoms, gpu, join(parts)), sync_edges(rows, atoms, gpu, role), throttle]
+    found, order, dropped = _forward(rows, atoms, gpu, join(parts))
+    return Graph(rows, atoms, gpu, passes, constants, found, order, own, idle_before, dropped)
 
 
 def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
@@ -87,15 +83,30 @@ def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
     return np.concatenate((np.flatnonzero(is_step), unseen, passes.target)).astype(np.int32)
 
 
-def _issue_order(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Return the nodes in the order of issue, and each row's place in it."""
+def _by_time(rows: Rows, atoms: Atoms, gpu: Work) -> NDArray[np.int32]:
+    """Return the nodes by the time at which they began; the host's before the GPU's at the same time."""
     node = np.concatenate((atoms.row, gpu.row))
-    key = np.concatenate((np.arange(len(atoms.row)), gpu.issued))
     is_gpu = np.repeat((False, True), (len(atoms.row), len(gpu.row)))
-    order = node[np.lexsort((node, is_gpu, key))]
+    return node[np.lexsort((node, is_gpu, rows.ts[node]))]
+
+
+def _forward(rows: Rows, atoms: Atoms, gpu: Work, found: Edges) -> tuple[Edges, NDArray[np.int32], int]:
+    """Return the edges that go forward in one order of the nodes, that order, and how many were left out.
+
+    A copying call waits for the row that it issues itself: for the order, what follows the call waits for that row.
+    """
+    after = np.full(len(rows), NONE, np.int32)
+    has = atoms.before >= 0
+    after[atoms.row[atoms.before[has]]] = atoms.row[has]
+    own_copy = (found.kind == SYNC) & (atoms.row[np.maximum(atoms.of_row[np.maximum(rows.parent[found.src], 0)], 0)] == found.dst)
+    target = np.where(own_copy, after[found.dst], found.dst)
+    real = target >= 0
+    pointer, edge = loops.forward_star(found.src[real], target[real], len(rows))
+    order = loops.topological(_by_time(rows, atoms, gpu), pointer, edge, target[real], len(rows))
     place = np.full(len(rows), FAR, np.int64)
     place[order] = np.arange(len(order))
-    return order, place
+    keep = ~real | (place[found.src] < place[np.maximum(target, 0)])
+    return found.where(keep), order, int((~keep).sum())
 
 
 def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDArray[np.int64]]:
@@ -142,10 +153,10 @@ def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
 def launch_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> Edges:
     """Launch call to row. A row without a call follows its operator; without either, the launch of the row in front."""
     call = np.maximum(gpu.call, 0)
-    copies = _may_outlast(rows, gpu)
-    lag = np.where(copies, constants.copy_ns, constants.launch_ns)
-    lag = np.where(gpu.launched, lag, constants.beginning_ns)
-    binds = np.where(copies | ~gpu.launched, START_START, END_START)
+    early = _starts_in_call(rows, gpu)
+    lag = np.where(gpu.launched, constants.launch_ns, constants.beginning_ns)
+    lag[early] = by_class(rows.name[gpu.row[early]], (rows.ts[gpu.row] - atoms.ts[call])[early], 25)
+    binds = np.where(early | ~gpu.launched, START_START, END_START)
     src = np.where(gpu.call >= 0, atoms.row[call], NONE)
     return edges(src, gpu.row, LAUNCH, lag, gpu.launched, binds)
 
@@ -156,15 +167,21 @@ def _may_outlast(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
     return gpu.launched & (rows.kind[gpu.row] == MEMCPY) & (rows.end[gpu.row] <= call_end)
 
 
+def _starts_in_call(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
+    """Which copies began while their call still ran, be it that it waited for them or fed them."""
+    call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
+    return gpu.launched & (rows.kind[gpu.row] == MEMCPY) & ((rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end))
+
+
 def stream_edges(gpu: Work, constants: Constants) -> Edges:
     """Order within a stream; the lag is the typical gap, negative where rows of the stream overlap."""
     return edges(gpu.before, gpu.row, STREAM, constants.gap, True)  # noqa: FBT003
 
 
-def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], constants: Constants) -> Edges:
+def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> Edges:
     """GPU to host: what a synchronising call, a release of memory or a copy waited for."""
     at = role[atoms.row]
-    parts = [_copy_edges(rows, atoms, gpu, constants)]
+    parts = [_copy_edges(rows, atoms, gpu)]
     for wanted in (calls.DEVICE_SYNC, calls.RELEASE, calls.STREAM_SYNC, calls.EVENT_SYNC):
         atom = np.flatnonzero(at == wanted).astype(np.int32)
         if not len(atom) or not len(gpu.row):
@@ -172,8 +189,8 @@ def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], cons
         last = np.stack([gpu.last_issued(stream, atom) for stream in range(len(rows.stream_keys))])
         end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
         call_end = (atoms.ts + atoms.dur)[atom]
-        done = (last >= 0) & (end <= call_end + constants.drain_ns + 2_000)
-        lag = 0 if wanted == calls.RELEASE else constants.drain_ns
+        done = (last >= 0) & (end <= call_end + 2_000)
+        lag = _drain(atoms, atom, end, done) if wanted != calls.RELEASE else 0
         said = wanted == calls.DEVICE_SYNC
         if wanted in (calls.STREAM_SYNC, calls.EVENT_SYNC):
             # Which stream is not recorded on the call: the one that was finished last.
@@ -185,29 +202,28 @@ def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], cons
     return join(parts)
 
 
-def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> Edges:
+def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work) -> Edges:
     waits = _may_outlast(rows, gpu)
-    return edges(gpu.row[waits], atoms.row[gpu.call[waits]], SYNC, constants.drain_ns, False, END_END)  # noqa: FBT003
+    src, dst = gpu.row[waits], atoms.row[gpu.call[waits]]
+    lag = by_class(rows.name[src], rows.end[dst] - rows.end[src])
+    return edges(src, dst, SYNC, lag, False, END_END)  # noqa: FBT003
 
 
-def _constants(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> Constants:
+def _constants(rows: Rows, atoms: Atoms, gpu: Work) -> Constants:
     row, call = gpu.row, np.maximum(gpu.call, 0)
     ready = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)], -FAR)
-    copies = _may_outlast(rows, gpu)
+    copies = _starts_in_call(rows, gpu)
     idle = gpu.launched & (ready < atoms.ts[call])
     call_end = (atoms.ts + atoms.dur)[call]
     after_end = (rows.ts[row] - call_end)[idle & ~copies]
     unseen = ~gpu.launched & (gpu.call >= 0) & (ready < atoms.ts[call])
     launch = _lower(after_end, 2_000)
     gap = gaps(rows, gpu)
-    drains = _drains(rows, atoms, gpu, role)
     depth, typical = _queue(rows, atoms, gpu)
     return Constants(
         launch,
-        _lower((rows.ts[row] - atoms.ts[call])[idle & copies], 5_000),
         _lower((rows.ts[row] - atoms.ts[call])[unseen], launch + 10_000),
         gap,
-        _lower(drains, 0),
         depth,
         typical,
     )
@@ -218,16 +234,11 @@ def _lower(values: NDArray[np.int64], otherwise: int) -> int:
     return middle(values[values <= np.percentile(values, 75)], otherwise) if len(values) else otherwise
 
 
-def _drains(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> NDArray[np.int64]:
-    """From the end of the last row to the end of a call that waited for it."""
-    atom = np.flatnonzero(np.isin(role[atoms.row], (calls.DEVICE_SYNC, calls.STREAM_SYNC))).astype(np.int32)
-    if not len(atom) or not len(gpu.row):
-        return np.empty(0, np.int64)
-    last = np.stack([gpu.last_issued(stream, atom) for stream in range(len(rows.stream_keys))])
-    end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
-    call_end = (atoms.ts + atoms.dur)[atom]
-    end = np.where(end <= call_end, end, -FAR).max(axis=0)
-    return (call_end - end)[end > atoms.ts[atom]]
+def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]) -> int:
+    """Return what passes between the end of the last awaited row and that of the call, among calls that waited, ns."""
+    last = np.where(done, end, -FAR).max(axis=0)
+    begin, over = atoms.ts[atom], (atoms.ts + atoms.dur)[atom]
+    return middle((over - last)[last > begin], 0)
 
 
 def _queue(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[int, int]:
@@ -254,10 +265,10 @@ def _own_durations(
     own = rows.dur.copy()
     own[atoms.row] = atoms.dur
     kind = role[atoms.row]
-    waits = np.isin(kind, (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC))
-    own[atoms.row[waits]] = np.minimum(own[atoms.row[waits]], _shortest(atoms.dur[waits]))
-    copies = _may_outlast(rows, gpu)
-    copying = atoms.row[gpu.call[copies]]
+    for waiting in (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC):
+        call = atoms.row[kind == waiting]
+        own[call] = np.minimum(own[call], _shortest(own[call]))
+    copying = atoms.row[gpu.call[_may_outlast(rows, gpu)]]
     own[copying] = np.minimum(own[copying], _shortest(own[copying]))
     release = np.flatnonzero(kind == calls.RELEASE).astype(np.int32)
     if len(release) and len(gpu.row):

@@ -64,14 +64,10 @@ class Constants:
 
     launch_ns: int
     """From the end of a launch call to the start of its row, on an idle stream."""
-    copy_ns: int
-    """From the start of a copying call to the start of its row, on an idle stream: such a call may end after its row."""
     beginning_ns: int
     """From the beginning of an operator to the start of a row of it whose launch is not in the trace."""
     gap: NDArray[np.int64]
     """[g] Between the end of the row before on the stream and the row's start, when the row was waiting in the queue."""
-    drain_ns: int
-    """From the end of the last awaited row to the end of a synchronising call."""
     depth: int
     """Rows that a queue holds before a launch call waits; 0 where none ever waited."""
     launch_call_ns: int
@@ -86,6 +82,15 @@ def middle(values: NDArray[np.int64], otherwise: int) -> int:
     spread = 1.5 * (high - low)
     kept = values[(values >= low - spread) & (values <= high + spread)]
     return round(float(kept.mean()))
+
+
+def by_class(classes: NDArray[np.int32], values: NDArray[np.int64], percentile: float = 50) -> NDArray[np.int64]:
+    """Return for each value a percentile of its class."""
+    found = np.zeros(len(values), np.int64)
+    for one in np.unique(classes).tolist():
+        same = classes == one
+        found[same] = round(float(np.percentile(values[same], percentile)))
+    return found
 
 
 def gaps(rows: Rows, gpu: Work) -> NDArray[np.int64]:

@@ -28,6 +28,52 @@ def forward_star(src, dst, nodes):
 
 
 @kernel
+def topological(nodes, pointer, edge, dst, size):
+    """Return int32 [N]: the nodes in an order in which the edges go forward.
+
+    Where edges go round in a circle, the earliest node of `nodes` that is left goes next, whatever it still waits for.
+
+    Args:
+        nodes: int32 [N], by recorded time.
+        pointer, edge: the edges by source, as `forward_star` returns them; from and to nodes only.
+        dst: int32 [m].
+        size: number of rows that nodes are numbered by.
+    """
+    waits = np.zeros(size, np.int32)
+    for e in range(len(dst)):
+        waits[dst[e]] += 1
+    order = np.empty(len(nodes), np.int32)
+    placed = np.zeros(size, np.bool_)
+    filled = 0
+    for k in range(len(nodes)):
+        v = nodes[k]
+        if not placed[v] and waits[v] == 0:
+            placed[v] = True
+            order[filled] = v
+            filled += 1
+    head = 0
+    earliest = 0
+    while filled < len(nodes) or head < filled:
+        if head == filled:
+            while placed[nodes[earliest]]:
+                earliest += 1
+            v = nodes[earliest]
+            placed[v] = True
+            order[filled] = v
+            filled += 1
+        v = order[head]
+        head += 1
+        for at in range(pointer[v], pointer[v + 1]):
+            w = dst[edge[at]]
+            waits[w] -= 1
+            if waits[w] == 0 and not placed[w]:
+                placed[w] = True
+                order[filled] = w
+                filled += 1
+    return order
+
+
+@kernel
 def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arrivals, transfer):
     """Run the graph once, in an order in which every edge goes forward.
 
@@ -55,6 +101,7 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
     last = np.full(len(arrivals), -1, np.int32)
     first_member = np.full(len(arrivals), -1, np.int32)
     next_member = np.full(n, -1, np.int32)
+    left = np.zeros(n, np.bool_)
     for k in range(len(order)):
         v = order[k]
         if start[v] == UNSET:
@@ -65,7 +112,7 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
             if done >= end[v]:
                 end[v] = done
                 end_cause[v] = -1
-            _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause)
+            _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause, left)
             continue
         next_member[v] = first_member[i]
         first_member[i] = v
@@ -78,14 +125,18 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
             while w >= 0:
                 end[w] = done
                 end_cause[w] = -1 if w == last[i] else -2 - last[i]
-                _leave(w, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause)
+                _leave(w, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause, left)
                 w = next_member[w]
     return start, end, start_cause, end_cause
 
 
 @kernel
-def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause):
-    """Tell every successor of v how early v lets it be."""
+def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause, left):
+    """Tell every successor of v how early v lets it be.
+
+    A copying call issues the row that it then waits for: it has told its own successors already and tells them again.
+    """
+    left[v] = True
     for at in range(pointer[v], pointer[v + 1]):
         e = edge[at]
         w = dst[e]
@@ -94,6 +145,12 @@ def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause
             if moment > end[w]:
                 end[w] = moment
                 end_cause[w] = e
+                if left[w]:
+                    for again in range(pointer[w], pointer[w + 1]):
+                        f = edge[again]
+                        if binds[f] == 0 and moment + lag[f] > start[dst[f]]:
+                            start[dst[f]] = moment + lag[f]
+                            start_cause[dst[f]] = f
         else:
             moment = (start[v] if binds[e] == 1 else end[v]) + lag[e]
             if moment > start[w]:
