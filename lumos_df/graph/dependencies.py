@@ -48,6 +48,8 @@ class Graph:
     """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
     idle_before: NDArray[np.int64]
     """[n] ns of a thread's gap before a row in which it waited for another thread."""
+    carried: NDArray[np.int32]
+    """Rows issued before the recording began that were held by something it does not have: they start as recorded."""
     dropped: int
     """Candidate edges that would have gone backward."""
 
@@ -68,9 +70,11 @@ def build(rows: Rows) -> Graph:
         stream_edges(gpu, constants),
         events.event_edges(rows, atoms, gpu, role, constants.gap),
     ]
-    parts += [events.unseen_edges(rows, atoms, gpu, join(parts)), sync_edges(rows, atoms, gpu, role), throttle]
+    unseen, held = events.unseen_edges(rows, atoms, gpu, join(parts))
+    parts += [unseen, sync_edges(rows, atoms, gpu, role), throttle]
+    carried = held[np.isin(held, gpu.row[gpu.issued < 0])]
     found, order, dropped = _forward(rows, atoms, gpu, join(parts))
-    return Graph(rows, atoms, gpu, passes, constants, found, order, own, idle_before, dropped)
+    return Graph(rows, atoms, gpu, passes, constants, found, order, own, idle_before, carried, dropped)
 
 
 def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
@@ -131,12 +135,10 @@ def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
     for thread in np.unique(passes.source_thread).tolist():
         own = passes.source_thread == thread
         source[own] = atoms.last_before(thread, passes.signal[own])
-    # The time to wake up is the trace's own, per direction; the rest is work measured on either thread.
-    wake = np.zeros(len(at), np.int64)
-    direction = passes.source_thread.astype(np.int64) * (1 << 20) + rows.thread[passes.target]
-    for one in np.unique(direction).tolist():
-        same = direction == one
-        wake[same] = round(float(np.median((passes.woken - passes.signal)[same])))
+    # The time to wake up is the trace's own, per direction and apart for a thread's first row, before which it may have
+    # had to be made; the rest is work measured on either thread.
+    direction = (passes.source_thread.astype(np.int64) << 20 | rows.thread[passes.target]) * 2 + (atoms.before[at] < 0)
+    wake = by_class(direction, passes.woken - passes.signal)
     end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
     lag = np.maximum(passes.signal - end, 0) + wake + (rows.ts[passes.target] - passes.woken)
     evidence = rows.forward[passes.target]

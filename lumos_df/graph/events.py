@@ -14,7 +14,9 @@ from lumos_df.graph.rows import NONE, SYNC, Rows
 
 _PROMPT_NS: Final = 10_000
 """A row that starts within this time after another one's end, and not after anything else, waited for it."""
-_TAIL_NS: Final = 100_000
+_HELD_NS: Final = 25_000
+"""The same across streams without a call that says so: barriers of AMD devices take 18 us."""
+_TAIL_NS: Final = 1_000_000
 """The longest time by which a row may begin before the one that held it has ended."""
 _CONSISTENT: Final = 0.98
 
@@ -144,12 +146,15 @@ def _distinct(found: Edges) -> Edges:
     return found.where(keep)
 
 
-def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> Edges:
+def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edges, NDArray[np.int32]]:
     """Infer what held a row that started late although launch, stream and events had let it go.
 
     It is taken to have waited for the row of another stream that ended just then: an event of which the trace has no
     call, or a device that the other row had filled. A large kernel frees the device while its last blocks still run, so
     its end may come a little after the start of the row that waited; how long is the median over the trace.
+
+    Returns:
+        The edges, and the late rows for which nothing was found.
     """
     nothing = edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, False)  # noqa: FBT003
     ready = np.full(len(rows), -FAR, np.int64)
@@ -160,7 +165,7 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> Edges:
     np.maximum.at(ready, known.dst, moment)
     late = gpu.row[rows.ts[gpu.row] - ready[gpu.row] > _PROMPT_NS]
     if not len(late):
-        return nothing
+        return nothing, late
     source = np.full(len(late), NONE, np.int32)
     nearest = np.full(len(late), FAR, np.int64)
     for stream, (low, high) in enumerate(zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True)):
@@ -171,13 +176,14 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> Edges:
         for at, inside in ((place - 1, place > 0), (place, place < len(own))):
             x = own[np.clip(at, 0, len(own) - 1)]
             apart = rows.ts[late] - rows.end[x]
-            tail = np.minimum(rows.dur[x] // 8, _TAIL_NS)
-            fits = inside & (rows.stream[late] != stream) & (apart <= _PROMPT_NS + rows.resolution) & (apart >= -tail)
+            tail = np.minimum(rows.dur[x] // 6, _TAIL_NS)
+            fits = inside & (rows.stream[late] != stream) & (apart <= _HELD_NS) & (apart >= -tail)
             fits &= rows.ts[x] < rows.ts[late]
             better = fits & (np.abs(apart) < nearest)
             source[better] = x[better]
             nearest[better] = np.abs(apart)[better]
     held = source >= 0
+    unknown = late[~held]
     source, late = source[held], late[held]
     apart = rows.ts[late] - rows.end[source]
-    return edges(source, late, EVENT, by_class(rows.name[source] * 2 + (apart < 0), apart), False)  # noqa: FBT003
+    return edges(source, late, EVENT, by_class(rows.name[source] * 2 + (apart < 0), apart), False), unknown  # noqa: FBT003

@@ -84,7 +84,7 @@ def middle(values: NDArray[np.int64], otherwise: int) -> int:
     return round(float(kept.mean()))
 
 
-def by_class(classes: NDArray[np.int32], values: NDArray[np.int64], percentile: float = 50) -> NDArray[np.int64]:
+def by_class(classes: NDArray[np.int32] | NDArray[np.int64], values: NDArray[np.int64], percentile: float = 50) -> NDArray[np.int64]:
     """Return for each value a percentile of its class."""
     found = np.zeros(len(values), np.int64)
     for one in np.unique(classes).tolist():

@@ -40,7 +40,8 @@ class Run:
 def network(graph: Graph) -> Network:
     """Lay a graph out for simulation.
 
-    Rows without any predecessor start as recorded: the state in which the recording began, not something that it explains.
+    Rows without any predecessor, and those held by work that the recording does not have, start as recorded: that is the
+    state in which it began, which nothing in it explains.
     """
     rows, found = graph.rows, graph.edges
     pointer, edge = loops.forward_star(found.src, found.dst, len(rows))
@@ -49,6 +50,7 @@ def network(graph: Graph) -> Network:
     led[found.dst[found.binds != END_END]] = True
     free = graph.order[~led[graph.order]]
     floor[free] = rows.ts[free]
+    floor[graph.carried] = rows.ts[graph.carried]
     return Network(graph.order, pointer, edge, found.src, found.dst, found.binds, found.lag, graph.own, floor)
 
 
