@@ -44,6 +44,8 @@ class Graph:
     edges: Edges
     order: NDArray[np.int32]
     """Rows that are nodes, in the order in which they were issued."""
+    order_target: NDArray[np.int32]
+    """[m] node that must come after the source of each edge: `dst`, but for a copying call what follows it; or NONE."""
     own: NDArray[np.int64]
     """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
     idle_before: NDArray[np.int64]
@@ -73,8 +75,8 @@ def build(rows: Rows) -> Graph:
     unseen, held = events.unseen_edges(rows, atoms, gpu, join(parts))
     parts += [unseen, sync_edges(rows, atoms, gpu, role), throttle]
     carried = held[np.isin(held, gpu.row[gpu.issued < 0])]
-    found, order, dropped = _forward(rows, atoms, gpu, join(parts))
-    return Graph(rows, atoms, gpu, passes, constants, found, order, own, idle_before, carried, dropped)
+    found, order, target, dropped = _forward(rows, atoms, gpu, join(parts))
+    return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, idle_before, carried, dropped)
 
 
 def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
@@ -94,8 +96,8 @@ def _by_time(rows: Rows, atoms: Atoms, gpu: Work) -> NDArray[np.int32]:
     return node[np.lexsort((node, is_gpu, rows.ts[node]))]
 
 
-def _forward(rows: Rows, atoms: Atoms, gpu: Work, found: Edges) -> tuple[Edges, NDArray[np.int32], int]:
-    """Return the edges that go forward in one order of the nodes, that order, and how many were left out.
+def _forward(rows: Rows, atoms: Atoms, gpu: Work, found: Edges) -> tuple[Edges, NDArray[np.int32], NDArray[np.int32], int]:
+    """Return the edges that go forward in one order of the nodes, that order, what they order, and how many were left out.
 
     A copying call waits for the row that it issues itself: for the order, what follows the call waits for that row.
     """
@@ -106,11 +108,11 @@ def _forward(rows: Rows, atoms: Atoms, gpu: Work, found: Edges) -> tuple[Edges, 
     target = np.where(own_copy, after[found.dst], found.dst)
     real = target >= 0
     pointer, edge = loops.forward_star(found.src[real], target[real], len(rows))
-    order = loops.topological(_by_time(rows, atoms, gpu), pointer, edge, target[real], len(rows))
+    order = loops.topological(_by_time(rows, atoms, gpu), pointer, edge, target[real], len(rows), np.full(len(rows), NONE, np.int32), np.empty(0, np.int32))
     place = np.full(len(rows), FAR, np.int64)
     place[order] = np.arange(len(order))
     keep = ~real | (place[found.src] < place[np.maximum(target, 0)])
-    return found.where(keep), order, int((~keep).sum())
+    return found.where(keep), order, target[keep].astype(np.int32), int((~keep).sum())
 
 
 def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDArray[np.int64]]:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import simulate as loops
+from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import END_END
 from lumos_df.graph.rows import NONE, Rows
@@ -14,8 +15,12 @@ from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A graph as the loops want it: nodes numbered by row; times ns from the trace's first row."""
+    """The graphs of a job as the loops want them: N nodes, the rows of its traces one after another; times ns, job time."""
 
+    base: NDArray[np.int64]
+    """[traces + 1] number of each trace's first row."""
+    shift: NDArray[np.int64]
+    """[traces] what to add to a trace's time to get job time, ns."""
     order: NDArray[np.int32]
     pointer: NDArray[np.int64]
     edge: NDArray[np.int32]
@@ -25,11 +30,17 @@ class Network:
     lag: NDArray[np.int64]
     own: NDArray[np.int64]
     floor: NDArray[np.int64]
+    instance: NDArray[np.int32]
+    """Collective of which the row is a member, or NONE."""
+    members: NDArray[np.int32]
+    """[collectives] how many."""
+    transfer: NDArray[np.int64]
+    """[collectives] ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One simulation; [n] each."""
+    """One simulation; [N] each, ns, job time."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -37,33 +48,106 @@ class Run:
     end_cause: NDArray[np.int32]
 
 
-def network(graph: Graph) -> Network:
-    """Lay a graph out for simulation.
+def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
+    """Lay the graphs of a job out for simulation; without `instances` the ranks run by themselves.
 
     Rows without any predecessor, and those held by work that the recording does not have, start as recorded: that is the
     state in which it began, which nothing in it explains.
     """
-    rows, found = graph.rows, graph.edges
-    pointer, edge = loops.forward_star(found.src, found.dst, len(rows))
-    floor = np.full(len(rows), loops.UNSET, np.int64)
-    led = np.zeros(len(rows), np.bool_)
-    led[found.dst[found.binds != END_END]] = True
-    free = graph.order[~led[graph.order]]
-    floor[free] = rows.ts[free]
-    floor[graph.carried] = rows.ts[graph.carried]
-    return Network(graph.order, pointer, edge, found.src, found.dst, found.binds, found.lag, graph.own, floor)
+    base = np.cumsum([0, *(len(graph.rows) for graph in graphs)])
+    first = [int(graph.rows.ts[0]) if len(graph.rows) else 0 for graph in graphs]
+    if instances is None:
+        shift = -np.array(first, np.int64)
+    else:
+        unix = [
+            graph.rows.clock_origin - clock.offset_ns for graph, clock in zip(graphs, instances.clocks, strict=True)
+        ]
+        # Job time starts with the first row of any rank, so that numbers stay small.
+        shift = np.array(unix, np.int64) - min(start + to for start, to in zip(first, unix, strict=True))
+    src, dst, binds, lag = (
+        np.concatenate([column + (base[k] if number < 2 else 0) for k, column in enumerate(columns)])
+        for number, columns in enumerate(
+            ([graph.edges.src for graph in graphs], [graph.edges.dst for graph in graphs], [graph.edges.binds for graph in graphs], [graph.edges.lag for graph in graphs])
+        )
+    )
+    src, dst = src.astype(np.int32), dst.astype(np.int32)
+    many = int(base[-1])
+    floor = np.full(many, loops.UNSET, np.int64)
+    led = np.zeros(many, np.bool_)
+    led[dst[binds != END_END]] = True
+    for k, graph in enumerate(graphs):
+        free = graph.order[~led[base[k] + graph.order]]
+        for rows in (free, graph.carried):
+            floor[base[k] + rows] = graph.rows.ts[rows] + shift[k]
+    pointer, edge = loops.forward_star(src, dst, many)
+    instance = np.full(many, NONE, np.int32)
+    transfer = np.empty(0, np.int64)
+    if instances is not None:
+        instance[base[instances.trace] + instances.row] = instances.instance
+        transfer = instances.transfer
+    members = np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32)
+    order = graphs[0].order
+    if len(graphs) > 1:
+        begin = np.concatenate([graph.rows.ts + shift[k] for k, graph in enumerate(graphs)])
+        nodes = np.concatenate([base[k] + graph.order for k, graph in enumerate(graphs)]).astype(np.int32)
+        nodes = nodes[np.argsort(begin[nodes], kind="stable")]
+        order, instance = _joint_order(graphs, base, nodes, src, dst, binds, instance, members)
+        members = np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32)
+    own = np.concatenate([graph.own for graph in graphs])
+    return Network(base, shift, order, pointer, edge, src, dst, binds, lag, own, floor, instance, members, transfer)
 
 
-_ALONE = np.empty(0, np.int32)
+def _joint_order(
+    graphs: list[Graph],
+    base: NDArray[np.int64],
+    nodes: NDArray[np.int32],
+    src: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    binds: NDArray[np.int8],
+    instance: NDArray[np.int32],
+    members: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return an order for all ranks, and the collectives without those that would make a circle."""
+    target = np.concatenate([np.where(graph.order_target >= 0, graph.order_target + base[k], NONE) for k, graph in enumerate(graphs)])
+    real = target >= 0
+    from_, to = src[real], target[real].astype(np.int32)
+    pointer, edge = loops.forward_star(from_, to, int(base[-1]))
+    while True:
+        order = loops.topological(nodes, pointer, edge, to, int(base[-1]), instance, members)
+        place = np.empty(int(base[-1]), np.int64)
+        place[order] = np.arange(len(order))
+        complete = np.full(len(members), -1, np.int64)
+        inside = np.flatnonzero(instance >= 0)
+        np.maximum.at(complete, instance[inside], place[inside])
+        leaves = instance[from_] >= 0
+        early = place[to[leaves]] < complete[instance[from_[leaves]]]
+        broken = np.unique(instance[from_[leaves]][early])
+        if not len(broken):
+            return order, instance
+        # What was matched wrongly, or cut off on one rank: these members last as long as they were recorded.
+        instance = np.where(np.isin(instance, broken), NONE, instance).astype(np.int32)
+        members = np.bincount(instance[instance >= 0], minlength=len(members)).astype(np.int32)
 
 
 def run(net: Network) -> Run:
-    """Simulate one trace by itself: every collective lasts as long as it was recorded."""
-    alone = np.full(len(net.own), NONE, np.int32)
+    """Simulate the job."""
     return Run(
         *loops.simulate(
-            net.order, net.pointer, net.edge, net.dst, net.binds, net.lag, net.own, net.floor, alone, _ALONE, np.empty(0, np.int64)
+            net.order, net.pointer, net.edge, net.dst, net.binds, net.lag, net.own, net.floor, net.instance, net.members, net.transfer
         )
+    )
+
+
+def of_trace(net: Network, result: Run, k: int) -> Run:
+    """Return one trace's part of a simulation, on the trace's clock."""
+    low, high = int(net.base[k]), int(net.base[k + 1])
+    start, end = result.start[low:high], result.end[low:high]
+    shift = net.shift[k]
+    return Run(
+        np.where(start == loops.UNSET, start, start - shift),
+        np.where(end == loops.UNSET, end, end - shift),
+        result.start_cause[low:high],
+        result.end_cause[low:high],
     )
 
 
@@ -98,7 +182,6 @@ class Replay:
     """A trace beside its simulation; [steps] unless said otherwise, ns."""
 
     graph: Graph
-    network: Network
     run: Run
     steps: Steps
     start: NDArray[np.int64]
@@ -112,7 +195,7 @@ class Replay:
     replayed: Breakdown
 
 
-def replay(graph: Graph, net: Network, result: Run) -> Replay:
+def replay(graph: Graph, result: Run) -> Replay:
     """Place every row and step of a trace by a simulation of its graph."""
     rows = graph.rows
     marks = steps(rows)
@@ -125,14 +208,13 @@ def replay(graph: Graph, net: Network, result: Run) -> Replay:
         low, high = _windows(graph, result, marks)
     return Replay(
         graph,
-        net,
         result,
         marks,
         start,
         end,
         low,
         high,
-        _unexplained(graph, net, marks),
+        _unexplained(graph, marks),
         breakdown(rows, rows.ts, rows.end, marks.low, marks.high),
         breakdown(rows, start, end, low, high),
     )
@@ -164,18 +246,21 @@ def _every_row(graph: Graph, result: Run) -> tuple[NDArray[np.int64], NDArray[np
     return start, np.maximum(end, start)
 
 
-def _unexplained(graph: Graph, net: Network, marks: Steps) -> NDArray[np.int64]:
+def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
     """Walk back from the end of each recorded step and add up the time that no edge explains."""
     rows, atoms = graph.rows, graph.atoms
     end = rows.ts.copy()
     end[atoms.row] = atoms.ts + atoms.dur
     end[graph.gpu.row] = rows.end[graph.gpu.row]
-    ready = loops.recorded_causes(net.src, net.dst, net.binds, net.lag, net.own, rows.ts, end, net.floor)
+    found = graph.edges
+    floor = np.full(len(rows), loops.UNSET, np.int64)
+    floor[graph.carried] = rows.ts[graph.carried]
+    ready = loops.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
     total = np.zeros(len(marks.low), np.int64)
     for k, (mark, low, high) in enumerate(zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)):
         at = _last_node(graph, mark, high, end)
         if at >= 0:
-            total[k] = loops.unexplained(at, low, net.src, net.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1])
+            total[k] = loops.unexplained(at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1])
     return total
 
 

@@ -28,32 +28,38 @@ def forward_star(src, dst, nodes):
 
 
 @kernel
-def topological(nodes, pointer, edge, dst, size):
+def topological(nodes, pointer, edge, dst, size, instance, members):
     """Return int32 [N]: the nodes in an order in which the edges go forward.
 
-    Where edges go round in a circle, the earliest node of `nodes` that is left goes next, whatever it still waits for.
+    What follows a member of a collective comes after all its members. Where that goes round in a circle, the earliest node
+    of `nodes` that is left goes next, whatever it still waits for.
 
     Args:
         nodes: int32 [N], by recorded time.
         pointer, edge: the edges by source, as `forward_star` returns them; from and to nodes only.
         dst: int32 [m].
         size: number of rows that nodes are numbered by.
+        instance: int32 [size] collective of which a row is a member, or -1.
+        members: int32 [collectives].
     """
     waits = np.zeros(size, np.int32)
     for e in range(len(dst)):
         waits[dst[e]] += 1
     order = np.empty(len(nodes), np.int32)
     placed = np.zeros(size, np.bool_)
+    missing = members.copy()
+    first_member = np.full(len(members), -1, np.int32)
+    next_member = np.full(size, -1, np.int32)
     filled = 0
     for k in range(len(nodes)):
         v = nodes[k]
-        if not placed[v] and waits[v] == 0:
+        if waits[v] == 0:
             placed[v] = True
             order[filled] = v
             filled += 1
     head = 0
     earliest = 0
-    while filled < len(nodes) or head < filled:
+    while head < len(nodes):
         if head == filled:
             while placed[nodes[earliest]]:
                 earliest += 1
@@ -63,13 +69,23 @@ def topological(nodes, pointer, edge, dst, size):
             filled += 1
         v = order[head]
         head += 1
-        for at in range(pointer[v], pointer[v + 1]):
-            w = dst[edge[at]]
-            waits[w] -= 1
-            if waits[w] == 0 and not placed[w]:
-                placed[w] = True
-                order[filled] = w
-                filled += 1
+        i = instance[v]
+        w = v
+        if i >= 0:
+            next_member[v] = first_member[i]
+            first_member[i] = v
+            missing[i] -= 1
+            if missing[i] > 0:
+                continue
+        while w >= 0:
+            for at in range(pointer[w], pointer[w + 1]):
+                t = dst[edge[at]]
+                waits[t] -= 1
+                if waits[t] == 0 and not placed[t]:
+                    placed[t] = True
+                    order[filled] = t
+                    filled += 1
+            w = next_member[w] if i >= 0 else -1
     return order
 
 
