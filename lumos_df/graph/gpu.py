@@ -104,31 +104,17 @@ def gaps(rows: Rows, gpu: Work) -> NDArray[np.int64]:
     call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
     queued = has & gpu.launched & (rows.end[front] > call_end + 5_000)
     pair = (rows.kind[front].astype(np.int64) - KERNEL) * 3 + rows.kind[gpu.row] - KERNEL
-    found = np.zeros(len(gpu.row), np.int64)
-    general = _typical(gap[queued])
+    # What is far above the usual gap waited for something else.
+    limit = max(3 * float(np.percentile(gap[queued], 40)), 5_000.0) if queued.any() else 0.0
+    queued &= gap <= limit
+    found = np.full(len(gpu.row), round(float(gap[queued].mean())) if queued.any() else 0)
     names = rows.name[front].astype(np.int64) * len(rows.names) + rows.name[gpu.row]
     for classes, enough in ((pair, 1), (names, 20)):
-        for one, typical in _by_class(classes[queued], gap[queued], enough):
-            found[classes == one] = typical
-        if classes is pair:
-            seen = np.unique(pair[queued])
-            found[~np.isin(pair, seen)] = general
+        used, inverse = np.unique(classes, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        many = np.bincount(inverse[queued], minlength=len(used))
+        total = np.bincount(inverse[queued], gap[queued].astype(np.float64), len(used))
+        known = many >= enough
+        mean = np.round(total / np.maximum(many, 1)).astype(np.int64)
+        found = np.where(known[inverse], mean[inverse], found)
     return found
-
-
-def _by_class(classes: NDArray[np.int64], values: NDArray[np.int64], enough: int) -> list[tuple[int, int]]:
-    order = np.argsort(classes, kind="stable")
-    used, first, count = np.unique(classes[order], return_index=True, return_counts=True)
-    return [
-        (one, _typical(values[order[low : low + many]]))
-        for one, low, many in zip(used.tolist(), first.tolist(), count.tolist(), strict=True)
-        if many >= enough
-    ]
-
-
-def _typical(values: NDArray[np.int64]) -> int:
-    """Return the mean of the lower part: what is longer than thrice the median waited for something else."""
-    if not len(values):
-        return 0
-    limit = max(3 * float(np.percentile(values, 40)), 5_000.0)
-    return round(float(values[values <= limit].mean())) if (values <= limit).any() else 0
