@@ -73,7 +73,7 @@ def build(rows: Rows) -> Graph:
         events.event_edges(rows, atoms, gpu, role, constants.gap),
     ]
     unseen, held = events.unseen_edges(rows, atoms, gpu, join(parts))
-    parts += [unseen, sync_edges(rows, atoms, gpu, role), throttle]
+    parts += [unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
     carried = held[np.isin(held, gpu.row[gpu.issued < 0])]
     found, order, target, dropped = _forward(rows, atoms, gpu, join(parts))
     return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, idle_before, carried, dropped)
@@ -182,7 +182,7 @@ def stream_edges(gpu: Work, constants: Constants) -> Edges:
     return edges(gpu.before, gpu.row, STREAM, constants.gap, True)  # noqa: FBT003
 
 
-def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> Edges:
+def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], own: NDArray[np.int64]) -> Edges:
     """GPU to host: what a synchronising call, a release of memory or a copy waited for."""
     at = role[atoms.row]
     parts = [_copy_edges(rows, atoms, gpu)]
@@ -194,7 +194,8 @@ def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> E
         end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
         call_end = (atoms.ts + atoms.dur)[atom]
         done = (last >= 0) & (end <= call_end + 2_000)
-        lag = _drain(atoms, atom, end, done) if wanted != calls.RELEASE else 0
+        # A release works after what it waited for.
+        lag = own[atoms.row[atom]] if wanted == calls.RELEASE else np.full(len(atom), _drain(atoms, atom, end, done))
         said = wanted == calls.DEVICE_SYNC
         if wanted in (calls.STREAM_SYNC, calls.EVENT_SYNC):
             # Which stream is not recorded on the call: the one that was finished last.

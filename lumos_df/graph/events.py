@@ -16,8 +16,7 @@ _PROMPT_NS: Final = 10_000
 """A row that starts within this time after another one's end, and not after anything else, waited for it."""
 _HELD_NS: Final = 25_000
 """The same across streams without a call that says so: barriers of AMD devices take 18 us."""
-_TAIL_NS: Final = 1_000_000
-"""The longest time by which a row may begin before the one that held it has ended."""
+_SHARES: Final = 10_000
 _CONSISTENT: Final = 0.98
 
 
@@ -150,8 +149,8 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edg
     """Infer what held a row that started late although launch, stream and events had let it go.
 
     It is taken to have waited for the row of another stream that ended just then: an event of which the trace has no
-    call, or a device that the other row had filled. A large kernel frees the device while its last blocks still run, so
-    its end may come a little after the start of the row that waited; how long is the median over the trace.
+    call, or a device that the other row had filled. A kernel frees the device when its last
+    blocks have begun, so its end may come after the start of the row that waited.
 
     Returns:
         The edges, and the late rows for which nothing was found.
@@ -176,9 +175,9 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edg
         for at, inside in ((place - 1, place > 0), (place, place < len(own))):
             x = own[np.clip(at, 0, len(own) - 1)]
             apart = rows.ts[late] - rows.end[x]
-            tail = np.minimum(rows.dur[x] // 6, _TAIL_NS)
-            fits = inside & (rows.stream[late] != stream) & (apart <= _HELD_NS) & (apart >= -tail)
-            fits &= rows.ts[x] < rows.ts[late]
+            # A row that ends later held this one if it ran when this one was ready, or nearly ends.
+            held = (rows.ts[x] <= ready[late]) | (-apart <= rows.dur[x] // 6)
+            fits = inside & (rows.stream[late] != stream) & (apart <= _HELD_NS) & held & (rows.ts[x] < rows.ts[late])
             better = fits & (np.abs(apart) < nearest)
             source[better] = x[better]
             nearest[better] = np.abs(apart)[better]
@@ -186,4 +185,8 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edg
     unknown = late[~held]
     source, late = source[held], late[held]
     apart = rows.ts[late] - rows.end[source]
-    return edges(source, late, EVENT, by_class(rows.name[source] * 2 + (apart < 0), apart), False), unknown  # noqa: FBT003
+    # How early a kernel frees the device is a share of its duration, the same for kernels of one name.
+    sort = rows.name[source] * 2 + (apart < 0)
+    tail = by_class(sort, apart * _SHARES // np.maximum(rows.dur[source], 1)) * rows.dur[source] // _SHARES
+    lag = np.where(apart < 0, tail, by_class(sort, apart))
+    return edges(source, late, EVENT, lag, False), unknown  # noqa: FBT003
