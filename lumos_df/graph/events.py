@@ -185,8 +185,8 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edg
     unknown = late[~held]
     source, late = source[held], late[held]
     apart = rows.ts[late] - rows.end[source]
-    # How early a kernel frees the device is a share of its duration, the same for kernels of one name.
-    sort = rows.name[source] * 2 + (apart < 0)
+    # How early a kernel frees the device is a share of its duration, the same for two kernels' names.
+    sort = (rows.name[source].astype(np.int64) << 32 | rows.name[late]) * 2 + (apart < 0)
     tail = by_class(sort, apart * _SHARES // np.maximum(rows.dur[source], 1)) * rows.dur[source] // _SHARES
     lag = np.where(apart < 0, tail, by_class(sort, apart))
     return edges(source, late, EVENT, lag, False), unknown  # noqa: FBT003
