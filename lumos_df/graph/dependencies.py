@@ -139,8 +139,9 @@ def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
         source[own] = atoms.last_before(thread, passes.signal[own])
     # The time to wake up is the trace's own, per direction and apart for a thread's first row, before which it may have
     # had to be made; the rest is work measured on either thread.
-    direction = (passes.source_thread.astype(np.int64) << 20 | rows.thread[passes.target]) * 2 + (atoms.before[at] < 0)
-    wake = by_class(direction, passes.woken - passes.signal)
+    first = (atoms.before[at] < 0).astype(np.int64)
+    direction = (passes.source_thread.astype(np.int64) << 20 | rows.thread[passes.target]) * 2 + (first)
+    wake = by_class(passes.woken - passes.signal, direction, first)
     end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
     lag = np.maximum(passes.signal - end, 0) + wake + (rows.ts[passes.target] - passes.woken)
     evidence = rows.forward[passes.target]
@@ -159,7 +160,7 @@ def launch_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> E
     call = np.maximum(gpu.call, 0)
     early = _starts_in_call(rows, gpu)
     lag = np.where(gpu.launched, constants.launch_ns, constants.beginning_ns)
-    lag[early] = by_class(rows.name[gpu.row[early]], (rows.ts[gpu.row] - atoms.ts[call])[early], 25)
+    lag[early] = by_class((rows.ts[gpu.row] - atoms.ts[call])[early], rows.name[gpu.row[early]], percentile=25)
     binds = np.where(early | ~gpu.launched, START_START, END_START)
     src = np.where(gpu.call >= 0, atoms.row[call], NONE)
     return edges(src, gpu.row, LAUNCH, lag, gpu.launched, binds)
@@ -210,7 +211,7 @@ def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], own:
 def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work) -> Edges:
     waits = _may_outlast(rows, gpu)
     src, dst = gpu.row[waits], atoms.row[gpu.call[waits]]
-    lag = by_class(rows.name[src], rows.end[dst] - rows.end[src])
+    lag = by_class(rows.end[dst] - rows.end[src], rows.name[src])
     return edges(src, dst, SYNC, lag, False, END_END)  # noqa: FBT003
 
 

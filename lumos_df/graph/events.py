@@ -186,7 +186,8 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edg
     source, late = source[held], late[held]
     apart = rows.ts[late] - rows.end[source]
     # How early a kernel frees the device is a share of its duration, the same for two kernels' names.
-    sort = (rows.name[source].astype(np.int64) << 32 | rows.name[late]) * 2 + (apart < 0)
-    tail = by_class(sort, apart * _SHARES // np.maximum(rows.dur[source], 1)) * rows.dur[source] // _SHARES
-    lag = np.where(apart < 0, tail, by_class(sort, apart))
+    early = apart < 0
+    pair = (rows.name[late].astype(np.int64) << 32 | rows.name[source]) * 2 + early
+    tail = by_class(apart * _SHARES // np.maximum(rows.dur[source], 1), pair, early.astype(np.int32))
+    lag = np.where(early, tail * rows.dur[source] // _SHARES, by_class(apart, pair, early.astype(np.int32)))
     return edges(source, late, EVENT, lag, False), unknown  # noqa: FBT003

@@ -84,13 +84,27 @@ def middle(values: NDArray[np.int64], otherwise: int) -> int:
     return round(float(kept.mean()))
 
 
-def by_class(classes: NDArray[np.int32] | NDArray[np.int64], values: NDArray[np.int64], percentile: float = 50) -> NDArray[np.int64]:
-    """Return for each value a percentile of its class."""
-    found = np.zeros(len(values), np.int64)
-    for one in np.unique(classes).tolist():
-        same = classes == one
-        found[same] = round(float(np.percentile(values[same], percentile)))
-    return found
+def by_class(
+    values: NDArray[np.int64],
+    fine: NDArray[np.int32] | NDArray[np.int64],
+    coarse: NDArray[np.int32] | NDArray[np.int64] | int = 0,
+    percentile: float = 50,
+) -> NDArray[np.int64]:
+    """Return for each value a percentile of its class.
+
+    One row makes no distribution: values that are alone in their fine class form classes together, the coarse ones.
+    """
+    if not len(values):
+        return values
+    _, group, many = np.unique(fine, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    alone = many[group] == 1
+    key = np.where(alone, -1 - np.asarray(coarse, np.int64), group)
+    _, group, many = np.unique(key, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    at = np.cumsum(many) - many + np.round((many - 1) * percentile / 100).astype(np.int64)
+    typical: NDArray[np.int64] = values[np.lexsort((values, group))][at]
+    return typical[group]
 
 
 def gaps(rows: Rows, gpu: Work) -> NDArray[np.int64]:
