@@ -258,13 +258,13 @@ def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
     ready = loops.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
     total = np.zeros(len(marks.low), np.int64)
     for k, (mark, low, high) in enumerate(zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)):
-        at = _last_node(graph, mark, high, end)
+        at = last_node(graph, mark, high, end)
         if at >= 0:
             total[k] = loops.unexplained(at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1])
     return total
 
 
-def _last_node(graph: Graph, mark: int, high: int, end: NDArray[np.int64]) -> int:
+def last_node(graph: Graph, mark: int, high: int, end: NDArray[np.int64]) -> int:
     """Return the node from whose end a step's end follows."""
     if mark == NONE:
         return int(graph.order[np.argmax(end[graph.order])]) if len(graph.order) else NONE

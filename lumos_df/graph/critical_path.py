@@ -1,0 +1,103 @@
+"""Why a step took as long as it did: the chain of work that ends with it, piece by piece, and how much room the rest has."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import simulate as loops
+from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.replay import Network, Replay, Run, last_node
+from lumos_df.graph.rows import KERNEL, MEMCPY, MEMSET, NONE
+
+PIECES: Final = ("host", "launch", "kernel", "transfer", "memory", "sync", "gap", "unexplained")
+"""Host work, launch latency, a kernel, a collective's transfer, a copy or clear, the end of a synchronising call, a gap
+between kernels, and time that no edge explains."""
+HOST, LAUNCH, COMPUTE, TRANSFER, MEMORY, SYNCHRONISATION, GAP, UNEXPLAINED = range(len(PIECES))
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """p pieces, one after another and ordered by time; they add up to the replayed step, and with the last to the recorded."""
+
+    trace: NDArray[np.int32]
+    """Place in the job of the trace on which the piece runs."""
+    row: NDArray[np.int32]
+    """Row of the operator in that trace: what runs, or what waits to begin; NONE for what is unexplained."""
+    kind: NDArray[np.int8]
+    """Place in `PIECES`."""
+    ts: NDArray[np.int64]
+    """ns, simulated, on the clock of the step's own trace."""
+    dur: NDArray[np.int64]
+    """ns; negative only for an unexplained piece: the recorded step was shorter than the replayed one."""
+
+
+def critical_path(net: Network, result: Run, graphs: list[Graph], replays: list[Replay], trace: int, step: int) -> Path:
+    """Return the critical path of one step (by its place in the trace's steps) of one trace."""
+    replay = replays[trace]
+    shift = int(net.shift[trace])
+    low, high = int(replay.low[step]) + shift, int(replay.high[step]) + shift
+    at = last_node(graphs[trace], int(replay.steps.mark[step]), int(replay.steps.high[step]), result_ends(net, result, trace))
+    kind = _kinds(net, graphs)
+    if at == NONE:
+        node, code, begin, dur = (np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int64), np.empty(0, np.int64))
+        if high > low:
+            node, code = np.array([NONE], np.int32), np.array([UNEXPLAINED], np.int8)
+            begin, dur = np.array([low]), np.array([high - low])
+    else:
+        node, code, begin, dur = loops.walk(
+            int(net.base[trace]) + at,
+            low,
+            high,
+            net.src,
+            net.binds,
+            edge_kinds(graphs),
+            kind,
+            result.start,
+            result.end,
+            result.start_cause,
+            result.end_cause,
+        )
+    recorded = int(replay.steps.high[step] - replay.steps.low[step])
+    node = np.append(node[::-1], NONE)
+    code = np.append(code[::-1], UNEXPLAINED).astype(np.int8)
+    begin = np.append(begin[::-1], high) - shift
+    dur = np.append(dur[::-1], recorded - (high - low))
+    of = np.searchsorted(net.base, node, side="right") - 1
+    of = np.where(node >= 0, of, trace)
+    row = np.where(node >= 0, node - net.base[of], NONE)
+    return Path(of.astype(np.int32), row.astype(np.int32), code, begin, dur)
+
+
+def result_ends(net: Network, result: Run, trace: int) -> NDArray[np.int64]:
+    """Return the simulated ends of one trace's rows, ns, job time."""
+    return result.end[int(net.base[trace]) : int(net.base[trace + 1])]
+
+
+def edge_kinds(graphs: list[Graph]) -> NDArray[np.int8]:
+    """Return the kind of every edge of a job."""
+    return np.concatenate([graph.edges.kind for graph in graphs])
+
+
+def _kinds(net: Network, graphs: list[Graph]) -> NDArray[np.int8]:
+    """Return which piece every node is."""
+    kind = np.concatenate([graph.rows.kind for graph in graphs])
+    piece = np.full(len(kind), HOST, np.int8)
+    piece[kind == KERNEL] = COMPUTE
+    piece[(kind == MEMCPY) | (kind == MEMSET)] = MEMORY
+    piece[net.instance >= 0] = TRANSFER
+    return piece
+
+
+def slack(net: Network, result: Run, graphs: list[Graph], replays: list[Replay]) -> NDArray[np.int64]:
+    """Return [N] ns by which each node may begin later without any step of the job ending later; UNSET where unbounded."""
+    pinned = np.zeros(len(net.own), np.bool_)
+    for k, (graph, replay) in enumerate(zip(graphs, replays, strict=True)):
+        for mark, high in zip(replay.steps.mark.tolist(), replay.steps.high.tolist(), strict=True):
+            at = last_node(graph, mark, high, result_ends(net, result, k))
+            if at != NONE:
+                pinned[int(net.base[k]) + at] = True
+    return loops.slack(
+        net.order, net.pointer, net.edge, net.dst, net.binds, net.lag, net.own, net.instance, net.transfer, pinned, result.start, result.end
+    )

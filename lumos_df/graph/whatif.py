@@ -1,0 +1,163 @@
+"""Changes to a job that need no new plan: some work faster, slower or gone, and the graph run again."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.errors import QueryError, nearest
+from lumos_df.graph import simulate as loops
+from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.edges import HANDOFF, THREAD
+from lumos_df.graph.replay import Network
+from lumos_df.graph.rows import CPU_OP
+from lumos_df.schema import FAMILIES, GPU_KINDS, KINDS
+
+Field = Literal["family", "name", "kind", "rank"]
+_KINDS: Final = ("host", "gpu", *GPU_KINDS)
+_SELECTOR: Final = re.compile(r"(family|kind|name|rank)([=~])(.+)")
+_SLEEP_NS: Final = 100_000
+"""Shorter gaps of a thread are never taken for sleep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Some operators of a job: `family=gemm`, `name~flash.*` (a regular expression), `kind=host`, `rank=2`."""
+
+    field: Field
+    value: str
+    pattern: bool
+
+    def rows(self, graph: Graph) -> NDArray[np.bool_]:
+        """Return which rows of a trace are meant."""
+        rows = graph.rows
+        if self.field == "rank":
+            return np.full(len(rows), rows.rank == int(self.value))
+        if self.field == "family":
+            return rows.on_gpu & (rows.family == FAMILIES.index(self.value))
+        if self.field == "kind":
+            if self.value in ("host", "gpu"):
+                return rows.on_gpu if self.value == "gpu" else rows.thread >= 0
+            return rows.on_gpu & (rows.kind == KINDS.index(self.value))
+        if self.pattern:
+            expression = re.compile(self.value)
+            named = [expression.search(name) is not None for name in rows.names]
+        else:
+            named = [name == self.value for name in rows.names]
+        return np.array([*named, False])[rows.name]
+
+
+def selector(text: str) -> Selector:
+    """Read a selector. Raise `QueryError` for one that cannot mean anything."""
+    found = _SELECTOR.fullmatch(text)
+    if not found:
+        raise QueryError(f"'{text}': write family=NAME, kind=NAME, name=NAME, name~PATTERN or rank=N")
+    field, sign, value = found.groups()
+    if sign == "~" and field != "name":
+        raise QueryError(f"'{text}': only names take a pattern; write {field}={value}")
+    choices = {"family": list(FAMILIES), "kind": list(_KINDS)}.get(field, [])
+    if choices and value not in choices:
+        raise QueryError(f"'{text}': no {field} '{value}'{nearest(value, choices) or '; one of ' + ', '.join(choices)}")
+    if field == "rank" and not value.isdigit():
+        raise QueryError(f"'{text}': a rank is a number")
+    if sign == "~":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise QueryError(f"'{text}': not a regular expression ({error})") from None
+    return Selector(field, value, sign == "~")  # type: ignore[arg-type]  # the expression allows only the four
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of some operators."""
+
+    of: Selector
+    factor: float
+    """Their time is multiplied by this; 0 removes them with all they launched."""
+    sleep_only: bool = False
+    """Only long gaps of their threads in which nothing ran are taken away."""
+
+
+def scale(text: str) -> Change:
+    """Read `SELECTOR:FACTOR`, as in `family=gemm:0.5`. Raise `QueryError` for anything else."""
+    what, colon, factor = text.rpartition(":")
+    try:
+        value = float(factor)
+    except ValueError:
+        value = -1.0
+    if not colon or not 0 <= value < 1e6:
+        raise QueryError(f"'{text}': write SELECTOR:FACTOR with a factor of at least 0, as in family=gemm:0.5")
+    return Change(selector(what), value)
+
+
+def drop(text: str) -> Change:
+    """Read a selector of what goes away."""
+    return Change(selector(text), 0.0)
+
+
+def no_wait(text: str) -> Change:
+    """Read `rank=N`, the rank whose sleeping goes away."""
+    of = selector(text)
+    if of.field != "rank":
+        raise QueryError(f"'{text}': write rank=N")
+    return Change(of, 0.0, sleep_only=True)
+
+
+def changed(net: Network, graphs: list[Graph], changes: list[Change]) -> Network:
+    """Return a network with the changes made; the order of execution stays."""
+    own, lag, transfer = net.own.copy(), net.lag.copy(), net.transfer.copy()
+    touched = np.ones(len(transfer))
+    low = 0
+    for k, graph in enumerate(graphs):
+        high = low + len(graph.edges)
+        rows = slice(int(net.base[k]), int(net.base[k + 1]))
+        for change in changes:
+            if change.sleep_only:
+                lag[low:high] = _awake(graph, lag[low:high], change.of.rows(graph), graphs)
+                continue
+            chosen = change.of.rows(graph)
+            work = loops.inherited(chosen & ~graph.rows.on_gpu, graph.rows.parent)
+            whole = work if change.factor == 0 else work & ~graph.rows.on_gpu
+            mine = chosen | whole
+            own[rows] = np.where(mine, _times(own[rows], change.factor), own[rows])
+            is_work = np.isin(graph.edges.kind, (THREAD, HANDOFF)) & _belongs(graph, work, everything=change.of.field in ("kind", "rank"))
+            lag[low:high] = np.where(is_work & (lag[low:high] > 0), _times(lag[low:high], change.factor), lag[low:high])
+            member = net.instance[rows]
+            touched[np.unique(member[mine & (member >= 0)])] *= change.factor
+        low = high
+    return replace(net, own=own, lag=lag, transfer=np.round(transfer * touched).astype(np.int64))
+
+
+def _times(values: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
+    return np.round(values * factor).astype(np.int64)
+
+
+def _belongs(graph: Graph, work: NDArray[np.bool_], *, everything: bool) -> NDArray[np.bool_]:
+    """Which edges carry host work of the marked rows: what lies before an atom belongs to the operator around that atom."""
+    inside = graph.rows.parent[graph.edges.dst]
+    marked = (inside >= 0) & work[np.maximum(inside, 0)]
+    return marked | work[graph.edges.dst] if everything else marked
+
+
+def _awake(graph: Graph, lag: NDArray[np.int64], of_rank: NDArray[np.bool_], graphs: list[Graph]) -> NDArray[np.int64]:
+    """Cut the gaps of a thread to the longest that is usual: on the job's other ranks, else on this one."""
+    if not len(of_rank) or not of_rank[0]:
+        return lag
+    others = [_gaps(other) for other in graphs if other is not graph]
+    usual = np.concatenate([gaps[1] for gaps in others]) if others else _gaps(graph)[1]
+    at, _ = _gaps(graph)
+    limit = max(int(np.percentile(usual, 99)) if len(usual) else 0, _SLEEP_NS)
+    cut = lag.copy()
+    cut[at] = np.minimum(cut[at], limit)
+    return cut
+
+
+def _gaps(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the edges along threads that have no operator around them, and their lags."""
+    inside = graph.rows.parent[graph.edges.dst]
+    alone = (inside < 0) | (graph.rows.kind[np.maximum(inside, 0)] != CPU_OP)
+    at = np.flatnonzero((graph.edges.kind == THREAD) & alone)
+    return at, graph.edges.lag[at]
