@@ -261,7 +261,7 @@ def _queue(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[int, int]:
     finished = np.sort(rows.end[gpu.row[launched]])
     unfinished = np.arange(1, len(atom) + 1) - np.searchsorted(finished, atoms.ts[atom], side="right")
     blocked = unfinished[(long > 10 * typical) & (unfinished >= _QUEUE)]
-    return (int(np.median(blocked)) if len(blocked) >= 8 else 0), typical
+    return (int(np.median(blocked)) - 1 if len(blocked) >= 8 else 0), typical
 
 
 def _own_durations(
@@ -291,9 +291,9 @@ def _own_durations(
     call = np.sort(gpu.call[gpu.launched])
     src, dst = issued[: -constants.depth], atoms.row[call[constants.depth :]]
     held = rows.end[src] > rows.ts[dst]
-    src, dst = src[held], dst[held]
-    own[dst] = np.minimum(own[dst], constants.launch_call_ns)
-    return own, edges(src, dst, SYNC, 0, False, END_END)  # noqa: FBT003
+    freed = round(float(np.median((rows.end[dst] - rows.end[src])[held]))) if held.any() else 0
+    own[dst[held]] = np.minimum(own[dst[held]], constants.launch_call_ns)
+    return own, edges(src, dst, SYNC, freed, False, END_END)  # noqa: FBT003
 
 
 def _shortest(durations: NDArray[np.int64]) -> int:

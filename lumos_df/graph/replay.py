@@ -9,7 +9,7 @@ from lumos_df.graph import simulate as loops
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import END_END
-from lumos_df.graph.rows import NONE, Rows
+from lumos_df.graph.rows import NONE
 from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps
 
 
@@ -166,14 +166,15 @@ def moments(graph: Graph, result: Run, thread: int, at: NDArray[np.int64]) -> ND
     done = np.where(at < end[inside], np.minimum(start[inside] + at - ts[inside], finish[inside]), finish[inside] + at - end[inside])
     between = (at >= end[inside]) & (place + 1 < len(own))
     gap = np.maximum(ts[after] - end[inside], 1)
-    even = finish[inside] + (at - end[inside]) * ((start[after] - finish[inside]) / gap)
+    # As integers but for the small product: a double does not hold ns since 1970.
+    even = finish[inside] + ((at - end[inside]) * ((start[after] - finish[inside]) / gap)).astype(np.int64)
     idle = graph.idle_before[atoms.row[own[after]]]
     # Around a wait for another thread only the wait stretches: work before it follows the atom before, the rest the one after.
     work = gap - idle
     close = finish[inside] + np.minimum(at - end[inside], work)
     late = np.maximum(start[after] - (ts[after] - at), close)
     waited = np.where(at - end[inside] <= work, close, late)
-    done = np.where(between, np.where(idle > 0, waited, even.astype(np.int64)), done)
+    done = np.where(between, np.where(idle > 0, waited, even), done)
     return np.where(place < 0, start[0] - (ts[0] - at), done)
 
 
@@ -200,12 +201,7 @@ def replay(graph: Graph, result: Run) -> Replay:
     rows = graph.rows
     marks = steps(rows)
     start, end = _every_row(graph, result)
-    if marks.mark[0] == NONE:
-        placed = start != loops.UNSET
-        low = np.array([start[placed].min(initial=0) if not placed.any() else start[placed].min()])
-        high = np.array([end[placed].max(initial=0)])
-    else:
-        low, high = _windows(graph, result, marks)
+    low, high = windows(graph, result, marks)
     return Replay(
         graph,
         result,
@@ -220,7 +216,14 @@ def replay(graph: Graph, result: Run) -> Replay:
     )
 
 
-def _windows(graph: Graph, result: Run, marks: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def windows(graph: Graph, result: Run, marks: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return when each step begins and ends in a simulation, ns on the trace's clock."""
+    if marks.mark[0] == NONE:
+        start, end = _every_row(graph, result)
+        placed = start != loops.UNSET
+        if not placed.any():
+            return marks.low, marks.high
+        return np.array([start[placed].min()]), np.array([end[placed].max()])
     low, high = np.empty_like(marks.low), np.empty_like(marks.high)
     of_mark = graph.rows.thread[marks.mark]
     for thread in np.unique(of_mark).tolist():
@@ -271,8 +274,3 @@ def last_node(graph: Graph, mark: int, high: int, end: NDArray[np.int64]) -> int
     thread = int(graph.rows.thread[mark])
     at = int(graph.atoms.last_before(thread, np.array([high]))[0])
     return int(graph.atoms.row[at]) if at >= 0 else NONE
-
-
-def rows_of(result: Replay) -> Rows:
-    """Return the operators that were replayed."""
-    return result.graph.rows

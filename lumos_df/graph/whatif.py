@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError, nearest
 from lumos_df.graph import simulate as loops
-from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.dependencies import STEP, Graph
 from lumos_df.graph.edges import HANDOFF, THREAD
-from lumos_df.graph.replay import Network
+from lumos_df.graph.job import Job, Played
+from lumos_df.graph.replay import Network, Replay, of_trace, run, windows
 from lumos_df.graph.rows import CPU_OP
 from lumos_df.schema import FAMILIES, GPU_KINDS, KINDS
 
@@ -79,6 +80,8 @@ class Change:
     """Their time is multiplied by this; 0 removes them with all they launched."""
     sleep_only: bool = False
     """Only long gaps of their threads in which nothing ran are taken away."""
+    launched: bool = True
+    """Whether what a removed operator launched goes with it."""
 
 
 def scale(text: str) -> Change:
@@ -120,7 +123,7 @@ def changed(net: Network, graphs: list[Graph], changes: list[Change]) -> Network
                 continue
             chosen = change.of.rows(graph)
             work = loops.inherited(chosen & ~graph.rows.on_gpu, graph.rows.parent)
-            whole = work if change.factor == 0 else work & ~graph.rows.on_gpu
+            whole = work if change.factor == 0 and change.launched else work & ~graph.rows.on_gpu
             mine = chosen | whole
             own[rows] = np.where(mine, _times(own[rows], change.factor), own[rows])
             is_work = np.isin(graph.edges.kind, (THREAD, HANDOFF)) & _belongs(graph, work, everything=change.of.field in ("kind", "rank"))
@@ -161,3 +164,72 @@ def _gaps(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     alone = (inside < 0) | (graph.rows.kind[np.maximum(inside, 0)] != CPU_OP)
     at = np.flatnonzero((graph.edges.kind == THREAD) & alone)
     return at, graph.edges.lag[at]
+
+
+_WORTH: Final = 1000
+"""A name whose operators take less than one part in this of all steps together cannot gain more, and is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What the steps of a trace would gain if some operators took less; [steps] ns."""
+
+    of: Selector
+    time: NDArray[np.int64]
+    none: NDArray[np.int64]
+    """When they take no time."""
+    half: NDArray[np.int64]
+    """When they take half."""
+
+
+def gains(job: Job, played: Played) -> list[list[Gain]]:
+    """Simulate the job again without each kernel family and operator name, and with half of it; one list a trace."""
+    found: list[list[Gain]] = [[] for _ in job.graphs]
+    before = [replay.high - replay.low for replay in played.replays]
+    for of in _worthwhile(job, played):
+        faster = [
+            step_lengths(job, played, changed(job.network, job.graphs, [Change(of, factor, launched=False)]))
+            for factor in (0.0, 0.5)
+        ]
+        for k, graph in enumerate(job.graphs):
+            chosen = of.rows(graph)
+            if chosen.any():
+                found[k].append(Gain(of, _time(graph, played.replays[k], chosen), before[k] - faster[0][k], before[k] - faster[1][k]))
+    return found
+
+
+def _worthwhile(job: Job, played: Played) -> list[Selector]:
+    families: set[int] = set()
+    names: dict[str, int] = {}
+    for graph in job.graphs:
+        rows = graph.rows
+        families |= set(np.unique(rows.family[rows.on_gpu & (rows.family >= 0)]).tolist())
+        counted = rows.on_gpu | (rows.kind == CPU_OP)
+        total = np.bincount(rows.name[counted], rows.dur[counted], len(rows.names))
+        for place in np.flatnonzero(total).tolist():
+            names[rows.names[place]] = names.get(rows.names[place], 0) + int(total[place])
+    every = sum(int((replay.steps.high - replay.steps.low).sum()) for replay in played.replays)
+    worth = sorted(name for name, total in names.items() if total * _WORTH >= every and not name.startswith(STEP))
+    return [
+        *(Selector("family", FAMILIES[family], pattern=False) for family in sorted(families)),
+        *(Selector("name", name, pattern=False) for name in worth),
+    ]
+
+
+def _time(graph: Graph, replay: Replay, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the time of some operators in each step, ns; of nested ones the outer only."""
+    rows = graph.rows
+    outer = chosen & ~((rows.parent >= 0) & loops.inherited(chosen, rows.parent)[np.maximum(rows.parent, 0)])
+    if replay.steps.number[0] < 0:
+        return np.array([int(rows.dur[outer].sum())])
+    return np.array([int(rows.dur[outer & (rows.step == number)].sum()) for number in replay.steps.number.tolist()])
+
+
+def step_lengths(job: Job, played: Played, net: Network) -> list[NDArray[np.int64]]:
+    """Return how long each step of each trace is in a changed network, ns."""
+    result = run(net)
+    lengths = []
+    for k, (graph, replay) in enumerate(zip(job.graphs, played.replays, strict=True)):
+        low, high = windows(graph, of_trace(net, result, k), replay.steps)
+        lengths.append(high - low)
+    return lengths
