@@ -272,19 +272,17 @@ def _own_durations(
     own[atoms.row] = atoms.dur
     kind = role[atoms.row]
     for waiting in (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC):
-        call = atoms.row[kind == waiting]
-        own[call] = np.minimum(own[call], _shortest(own[call]))
-    copying = atoms.row[gpu.call[_may_outlast(rows, gpu)]]
-    own[copying] = np.minimum(own[copying], _shortest(own[copying]))
+        call = np.flatnonzero(kind == waiting).astype(np.int32)
+        if len(call):
+            rest = atoms.dur[call] - _waited(rows, atoms, gpu, call)
+            own[atoms.row[call]] = np.minimum(atoms.dur[call], _shortest(rest))
+    copies = _may_outlast(rows, gpu)
+    copying = atoms.row[gpu.call[copies]]
+    own[copying] = np.minimum(own[copying], _shortest(rows.end[copying] - rows.end[gpu.row[copies]]))
     release = np.flatnonzero(kind == calls.RELEASE).astype(np.int32)
-    if len(release) and len(gpu.row):
-        last = np.stack([gpu.last_issued(stream, release) for stream in range(len(rows.stream_keys))])
-        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
-        begin, dur = atoms.ts[release], atoms.dur[release]
-        awaited = np.where(end <= (begin + dur) + 2_000, end, -FAR).max(axis=0)
-        own[atoms.row[release]] = dur
+    if len(release):
         # The call's own work begins when what it waits for is over.
-        own[atoms.row[release]] = np.clip(begin + dur - np.maximum(awaited, begin), 0, dur)
+        own[atoms.row[release]] = atoms.dur[release] - _waited(rows, atoms, gpu, release)
     if not constants.depth:
         return own, edges(np.empty(0, np.int32), np.empty(0, np.int32), SYNC, 0, False, END_END)  # noqa: FBT003
     issued = gpu.row[gpu.launched][np.argsort(gpu.call[gpu.launched], kind="stable")]
@@ -294,6 +292,17 @@ def _own_durations(
     freed = round(float(np.median((rows.end[dst] - rows.end[src])[held]))) if held.any() else 0
     own[dst[held]] = np.minimum(own[dst[held]], constants.launch_call_ns)
     return own, edges(src, dst, SYNC, freed, False, END_END)  # noqa: FBT003
+
+
+def _waited(rows: Rows, atoms: Atoms, gpu: Work, call: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how long GPU rows that were issued before each call, and over at its end, still ran in it, ns."""
+    begin, dur = atoms.ts[call], atoms.dur[call]
+    over = np.full(len(call), -FAR)
+    for stream in range(len(rows.stream_keys)):
+        last = gpu.last_issued(stream, call)
+        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+        over = np.maximum(over, np.where(end <= begin + dur + 2_000, end, -FAR))
+    return np.clip(over - begin, 0, dur)
 
 
 def _shortest(durations: NDArray[np.int64]) -> int:

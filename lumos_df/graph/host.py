@@ -78,6 +78,8 @@ class _Boundaries:
     """ns since the boundary before; 0 inside a runtime call."""
     next_start: NDArray[np.int64]
     """Row that begins at or next after each boundary, NONE after the last."""
+    in_operator: NDArray[np.bool_]
+    """Whether the time since the boundary before was all one CPU operator's."""
 
 
 def _boundaries(rows: Rows, thread: int) -> _Boundaries:
@@ -85,16 +87,19 @@ def _boundaries(rows: Rows, thread: int) -> _Boundaries:
     at = np.concatenate((rows.ts[own], rows.end[own]))
     row = np.concatenate((own, own))
     is_end = np.repeat((False, True), len(own))
-    order = np.lexsort((is_end, at))
+    # At one time: ends first, inner rows before the rows around them; then beginnings, outer rows first.
+    order = np.lexsort((np.where(is_end, -row, row), ~is_end, at))
     at, row, is_end = at[order], row[order], is_end[order]
     gap = np.diff(at, prepend=at[:1] - (1 << 60))
     in_call = np.zeros(len(at), np.bool_)
     in_call[1:] = is_end[1:] & (row[1:] == row[:-1]) & (rows.kind[row[1:]] == RUNTIME)
     gap[in_call] = 0
+    in_operator = np.zeros(len(at), np.bool_)
+    in_operator[1:] = is_end[1:] & (row[1:] == row[:-1]) & (rows.kind[row[1:]] == CPU_OP)
     starts = np.flatnonzero(~is_end)
     place = np.searchsorted(starts, np.arange(len(at)))
     next_start = np.where(place < len(starts), row[starts[np.minimum(place, len(starts) - 1)]], NONE)
-    return _Boundaries(at, gap, next_start)
+    return _Boundaries(at, gap, next_start, in_operator)
 
 
 def _passes(a: _Boundaries, b: _Boundaries, thread: int) -> tuple[NDArray[np.int64], ...]:
@@ -113,6 +118,22 @@ def _passes(a: _Boundaries, b: _Boundaries, thread: int) -> tuple[NDArray[np.int
     keep = has & (stays >= IDLE_NS) & rests & (signal >= idle) & prompt
     k, woken, signal, idle = k[keep], woken[keep], signal[keep], idle[keep]
     return b.next_start[k].astype(np.int64), idle, woken, np.full(len(k), thread, np.int64), signal
+
+
+def silences(rows: Rows, passes: Handoffs, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (row that ended it, ns) of the times, of at least `least` ns, in which a thread did nothing that was recorded.
+
+    Waits for another thread are not meant, nor are threads without CPU operators.
+    """
+    ended, lasted = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for thread in np.unique(rows.thread[(rows.kind == CPU_OP) & (rows.thread >= 0)]).tolist():
+        of = _boundaries(rows, thread)
+        silent = (of.gap >= least) & ~of.in_operator & (of.next_start >= 0)
+        silent[:1] = False
+        silent &= ~np.isin(of.next_start, passes.target)
+        ended.append(of.next_start[silent].astype(np.int64))
+        lasted.append(of.gap[silent])
+    return np.concatenate(ended), np.concatenate(lasted)
 
 
 def atoms(rows: Rows, beginnings: NDArray[np.int32]) -> Atoms:

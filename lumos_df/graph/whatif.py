@@ -11,6 +11,7 @@ from lumos_df.errors import QueryError, nearest
 from lumos_df.graph import simulate as loops
 from lumos_df.graph.dependencies import STEP, Graph
 from lumos_df.graph.edges import HANDOFF, THREAD
+from lumos_df.graph.host import silences
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Network, Replay, of_trace, run, windows
 from lumos_df.graph.rows import CPU_OP
@@ -77,11 +78,11 @@ class Change:
 
     of: Selector
     factor: float
-    """Their time is multiplied by this; 0 removes them with all they launched."""
+    """Their time is multiplied by this."""
     sleep_only: bool = False
     """Only long gaps of their threads in which nothing ran are taken away."""
-    launched: bool = True
-    """Whether what a removed operator launched goes with it."""
+    launched: bool = False
+    """Whether the same becomes of what they launched."""
 
 
 def scale(text: str) -> Change:
@@ -97,8 +98,8 @@ def scale(text: str) -> Change:
 
 
 def drop(text: str) -> Change:
-    """Read a selector of what goes away."""
-    return Change(selector(text), 0.0)
+    """Read a selector of what goes away, with all that it launched."""
+    return Change(selector(text), 0.0, launched=True)
 
 
 def no_wait(text: str) -> Change:
@@ -123,7 +124,7 @@ def changed(net: Network, graphs: list[Graph], changes: list[Change]) -> Network
                 continue
             chosen = change.of.rows(graph)
             work = loops.inherited(chosen & ~graph.rows.on_gpu, graph.rows.parent)
-            whole = work if change.factor == 0 and change.launched else work & ~graph.rows.on_gpu
+            whole = work if change.launched else work & ~graph.rows.on_gpu
             mine = chosen | whole
             own[rows] = np.where(mine, _times(own[rows], change.factor), own[rows])
             is_work = np.isin(graph.edges.kind, (THREAD, HANDOFF)) & _belongs(graph, work, everything=change.of.field in ("kind", "rank"))
@@ -149,21 +150,22 @@ def _awake(graph: Graph, lag: NDArray[np.int64], of_rank: NDArray[np.bool_], gra
     """Cut the gaps of a thread to the longest that is usual: on the job's other ranks, else on this one."""
     if not len(of_rank) or not of_rank[0]:
         return lag
-    others = [_gaps(other) for other in graphs if other is not graph]
-    usual = np.concatenate([gaps[1] for gaps in others]) if others else _gaps(graph)[1]
-    at, _ = _gaps(graph)
+    silent = {id(other): silences(other.rows, other.handoffs, _SLEEP_NS) for other in graphs}
+    usual = np.concatenate([lasted for other, (_, lasted) in silent.items() if other != id(graph)] or [silent[id(graph)][1]])
     limit = max(int(np.percentile(usual, 99)) if len(usual) else 0, _SLEEP_NS)
-    cut = lag.copy()
-    cut[at] = np.minimum(cut[at], limit)
-    return cut
-
-
-def _gaps(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the edges along threads that have no operator around them, and their lags."""
-    inside = graph.rows.parent[graph.edges.dst]
-    alone = (inside < 0) | (graph.rows.kind[np.maximum(inside, 0)] != CPU_OP)
-    at = np.flatnonzero((graph.edges.kind == THREAD) & alone)
-    return at, graph.edges.lag[at]
+    ended, lasted = silent[id(graph)]
+    ended, over = ended[lasted > limit], (lasted - limit)[lasted > limit]
+    # The silence is part of the work before the next atom of its thread.
+    atoms, rows = graph.atoms, graph.rows
+    less = np.zeros(len(rows), np.int64)
+    for thread in np.unique(rows.thread[ended]).tolist():
+        own = rows.thread[ended] == thread
+        of_thread = np.flatnonzero(atoms.thread == thread)
+        place = np.searchsorted(atoms.ts[of_thread], rows.ts[ended[own]])
+        inside = place < len(of_thread)
+        np.add.at(less, atoms.row[of_thread[place[inside]]], over[own][inside])
+    thread_edge = graph.edges.kind == THREAD
+    return np.where(thread_edge, np.maximum(lag - less[graph.edges.dst], np.minimum(lag, 0)), lag)
 
 
 _WORTH: Final = 1000
@@ -188,7 +190,7 @@ def gains(job: Job, played: Played) -> list[list[Gain]]:
     before = [replay.high - replay.low for replay in played.replays]
     for of in _worthwhile(job, played):
         faster = [
-            step_lengths(job, played, changed(job.network, job.graphs, [Change(of, factor, launched=False)]))
+            step_lengths(job, played, changed(job.network, job.graphs, [Change(of, factor)]))
             for factor in (0.0, 0.5)
         ]
         for k, graph in enumerate(job.graphs):
