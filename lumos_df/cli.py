@@ -190,6 +190,28 @@ def critical_path(
         write(connection, _of("critical_path_summary", done, step), choose_format(form, output), output)
 
 
+@app.command()
+def export(
+    *,
+    what: Annotated[str, typer.Option(metavar="replay|critical-path", help="Which timeline.")] = "replay",
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The file; compressed where its name ends in .gz.")],
+) -> None:
+    """Write a timeline that ui.perfetto.dev opens: recorded beside replayed, or the critical path with arrows.
+
+    It shows what `lumos-df replay` or `lumos-df critical-path` has stored.
+    """
+    from lumos_df import export as timelines  # noqa: PLC0415 - slow to import
+
+    try:
+        chosen = timelines.What(what)
+    except ValueError:
+        raise typer.BadParameter(f"'{what}': write replay or critical-path", param_hint="--what") from None
+    written = timelines.export(corpus, chosen, output, trace)
+    print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
+
+
 def _of(view: str, trace_ids: list[str], step: int | None) -> str:
     """Return the query for a view's rows of some traces and a step."""
     chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)

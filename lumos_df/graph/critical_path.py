@@ -33,39 +33,42 @@ class Path:
     """ns; negative only for an unexplained piece: the recorded step was shorter than the replayed one."""
 
 
-def critical_path(net: Network, result: Run, graphs: list[Graph], replays: list[Replay], trace: int, step: int) -> Path:
-    """Return the critical path of one step (by its place in the trace's steps) of one trace."""
-    replay = replays[trace]
+def critical_paths(net: Network, result: Run, graphs: list[Graph], replays: list[Replay]) -> list[list[Path]]:
+    """Return the critical path of every step of every trace of a job, in their order."""
+    kind = _kinds(net, graphs)
+    edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
+    return [
+        [_path(net, result, graphs, replay, trace, step, kind, edge_kind) for step in range(len(replay.low))]
+        for trace, replay in enumerate(replays)
+    ]
+
+
+def _path(
+    net: Network,
+    result: Run,
+    graphs: list[Graph],
+    replay: Replay,
+    trace: int,
+    step: int,
+    kind: NDArray[np.int8],
+    edge_kind: NDArray[np.int8],
+) -> Path:
     shift = int(net.shift[trace])
     low, high = int(replay.low[step]) + shift, int(replay.high[step]) + shift
     at = last_node(graphs[trace], int(replay.steps.mark[step]), int(replay.steps.high[step]), result_ends(net, result, trace))
-    kind = _kinds(net, graphs)
     if at == NONE:
-        node, code, begin, dur = (np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int64), np.empty(0, np.int64))
-        if high > low:
-            node, code = np.array([NONE], np.int32), np.array([UNEXPLAINED], np.int8)
-            begin, dur = np.array([low]), np.array([high - low])
+        node, code, begin, dur = np.array([NONE]), np.array([UNEXPLAINED]), np.array([low]), np.array([high - low])
     else:
+        start = int(net.base[trace]) + at
         node, code, begin, dur = loops.walk(
-            int(net.base[trace]) + at,
-            low,
-            high,
-            net.src,
-            net.binds,
-            edge_kinds(graphs),
-            kind,
-            result.start,
-            result.end,
-            result.start_cause,
-            result.end_cause,
+            start, low, high, net.src, net.binds, edge_kind, kind, result.start, result.end, result.start_cause, result.end_cause
         )
     recorded = int(replay.steps.high[step] - replay.steps.low[step])
     node = np.append(node[::-1], NONE)
     code = np.append(code[::-1], UNEXPLAINED).astype(np.int8)
     begin = np.append(begin[::-1], high) - shift
     dur = np.append(dur[::-1], recorded - (high - low))
-    of = np.searchsorted(net.base, node, side="right") - 1
-    of = np.where(node >= 0, of, trace)
+    of = np.where(node >= 0, np.searchsorted(net.base, node, side="right") - 1, trace)
     row = np.where(node >= 0, node - net.base[of], NONE)
     return Path(of.astype(np.int32), row.astype(np.int32), code, begin, dur)
 
@@ -73,11 +76,6 @@ def critical_path(net: Network, result: Run, graphs: list[Graph], replays: list[
 def result_ends(net: Network, result: Run, trace: int) -> NDArray[np.int64]:
     """Return the simulated ends of one trace's rows, ns, job time."""
     return result.end[int(net.base[trace]) : int(net.base[trace + 1])]
-
-
-def edge_kinds(graphs: list[Graph]) -> NDArray[np.int8]:
-    """Return the kind of every edge of a job."""
-    return np.concatenate([graph.edges.kind for graph in graphs])
 
 
 def _kinds(net: Network, graphs: list[Graph]) -> NDArray[np.int8]:

@@ -87,10 +87,10 @@ def _jobs(corpus: Path, trace: str | None) -> Iterator[tuple[Job, Played]]:
 
 def _write_paths(corpus: Path, job: Job, played: Played, slack: np.ndarray[Any, np.dtype[np.int64]]) -> None:
     every = gains(job, played)
+    found = paths.critical_paths(played.network, played.run, job.graphs, played.replays)
     for k, replay in enumerate(played.replays):
         numbers_of = replay.steps.number.tolist()
-        found = [paths.critical_path(played.network, played.run, job.graphs, played.replays, k, step) for step in range(len(numbers_of))]
-        columns = [_path_columns(job, k, number, path, slack) for number, path in zip(numbers_of, found, strict=True)]
+        columns = [_path_columns(job, k, number, path, slack) for number, path in zip(numbers_of, found[k], strict=True)]
         whole = {name: pa.concat_arrays([column[name] for column in columns]) for name in columns[0]}
         store.write(corpus, replay.graph.rows.trace_id, schema.CRITICAL_PATH, whole)
         many = len(numbers_of)

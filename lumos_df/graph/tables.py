@@ -158,13 +158,14 @@ def step_columns(replay: Replay, warnings: list[str]) -> dict[str, Any]:
     operators = np.zeros(many, np.int64)
     by_step = np.argsort(rows.step, kind="stable")
     bounds = np.searchsorted(rows.step[by_step], np.stack((marks.number, marks.number + 1)))
+    to_step = np.bincount(edge_step[edge_step >= 0], minlength=int(marks.number.max()) + 1)
     for k, number in enumerate(marks.number.tolist()):
         own = np.flatnonzero(placed) if number == NONE else by_step[bounds[0, k] : bounds[1, k]]
         own = own[placed[own]]
         off = np.abs((replay.start[own] - replay.low[k]) - (rows.ts[own] - marks.low[k]))
         error[k] = np.percentile(off, (50, 99)).round() if len(own) else 0
         operators[k] = len(own)
-        edges[k] = len(edge_step) if number == NONE else np.count_nonzero(edge_step == number)
+        edges[k] = len(edge_step) if number == NONE else to_step[number]
     parts = {
         f"{part}_ns_{when}": getattr(of, part)
         for when, of in (("recorded", replay.recorded), ("replayed", replay.replayed))

@@ -224,7 +224,9 @@ def _time(graph: Graph, replay: Replay, chosen: NDArray[np.bool_]) -> NDArray[np
     outer = chosen & ~((rows.parent >= 0) & loops.inherited(chosen, rows.parent)[np.maximum(rows.parent, 0)])
     if replay.steps.number[0] < 0:
         return np.array([int(rows.dur[outer].sum())])
-    return np.array([int(rows.dur[outer & (rows.step == number)].sum()) for number in replay.steps.number.tolist()])
+    outer &= rows.step >= 0
+    total = np.bincount(rows.step[outer], rows.dur[outer], int(replay.steps.number.max()) + 1)
+    return total[replay.steps.number].astype(np.int64)
 
 
 def step_lengths(job: Job, played: Played, net: Network) -> list[NDArray[np.int64]]:
