@@ -134,7 +134,8 @@ def replay(
         typer.Option(metavar="WHAT:FACTOR", help="Multiply a time: family=gemm:0.5, name~flash.*:0.8, kind=host:0.7."),
     ] = None,
     drop: Annotated[
-        list[str] | None, typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout.")
+        list[str] | None,
+        typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout."),
     ] = None,
     no_wait: Annotated[
         list[str] | None, typer.Option(metavar="rank=N", help="Take away the long gaps in which a rank does nothing.")

@@ -87,8 +87,25 @@ def _timeline(connection: Any, trace_id: str, process: int) -> Iterator[dict[str
     while rows := found.fetchmany(_BATCH):
         for name, kind, lane, ts, dur, replayed, lasted, slack in rows:
             args = {} if slack is None else {"slack_us": slack / 1000}
-            yield {"ph": "X", "pid": process, "tid": lane, "name": name, "cat": kind, "ts": ts / 1000, "dur": dur / 1000}
-            yield {"ph": "X", "pid": process + 1, "tid": lane, "name": name, "cat": kind, "ts": replayed / 1000, "dur": lasted / 1000, "args": args}
+            yield {
+                "ph": "X",
+                "pid": process,
+                "tid": lane,
+                "name": name,
+                "cat": kind,
+                "ts": ts / 1000,
+                "dur": dur / 1000,
+            }
+            yield {
+                "ph": "X",
+                "pid": process + 1,
+                "tid": lane,
+                "name": name,
+                "cat": kind,
+                "ts": replayed / 1000,
+                "dur": lasted / 1000,
+                "args": args,
+            }
 
 
 def _path(connection: Any, trace_id: str, process: int) -> Iterator[dict[str, Any]]:
@@ -107,7 +124,16 @@ def _path(connection: Any, trace_id: str, process: int) -> Iterator[dict[str, An
     while rows := found.fetchmany(_BATCH):
         for kind, name, rank, ts, dur, step, piece in rows:
             lane = rank
-            yield {"ph": "X", "pid": process, "tid": lane, "name": name, "cat": kind, "ts": ts / 1000, "dur": dur / 1000, "args": {"kind": kind, "piece": piece, "step": step}}
+            yield {
+                "ph": "X",
+                "pid": process,
+                "tid": lane,
+                "name": name,
+                "cat": kind,
+                "ts": ts / 1000,
+                "dur": dur / 1000,
+                "args": {"kind": kind, "piece": piece, "step": step},
+            }
             if before is not None and before[0] == step:
                 number += 1
                 flow = {"cat": "critical path", "name": "critical path", "id": number, "pid": process}

@@ -79,7 +79,9 @@ def match(ranks: list[Rows]) -> Instances:
             continue
         reference = max(of, key=lambda trace: (len(groups[trace][group].row), -trace))
         against = groups[reference][group]
-        found.append((many + np.arange(len(against.row)), np.full(len(against.row), reference), against.row.astype(np.int64)))
+        found.append(
+            (many + np.arange(len(against.row)), np.full(len(against.row), reference), against.row.astype(np.int64))
+        )
         for trace in of:
             if trace == reference:
                 continue
@@ -89,7 +91,9 @@ def match(ranks: list[Rows]) -> Instances:
             found.append((many + theirs, np.full(len(mine), trace), own.row[mine].astype(np.int64)))
             unmatched[trace] += len(own.row) - len(mine)
         many += len(against.row)
-    instance, trace, row = (np.concatenate(column) for column in zip(*found, strict=True)) if found else [np.empty(0, np.int64)] * 3
+    instance, trace, row = (
+        (np.concatenate(column) for column in zip(*found, strict=True)) if found else [np.empty(0, np.int64)] * 3
+    )
     size = np.bincount(instance, minlength=many)
     shared = size[instance] > 1
     alone = np.bincount(trace[~shared], minlength=len(ranks)) if len(trace) else np.zeros(len(ranks), np.int64)
@@ -108,7 +112,12 @@ def match(ranks: list[Rows]) -> Instances:
         if missing
     ]
     return Instances(
-        instance.astype(np.int32), trace.astype(np.int32), row.astype(np.int32), transfer, tuple(_clocks(ranks, pairs)), tuple(warnings)
+        instance.astype(np.int32),
+        trace.astype(np.int32),
+        row.astype(np.int32),
+        transfer,
+        tuple(_clocks(ranks, pairs)),
+        tuple(warnings),
     )
 
 
@@ -121,11 +130,15 @@ def _groups(rows: Rows) -> dict[str, _Members]:
         row = member[rows.group[member] == group].astype(np.int32)
         seq = rows.seq[row]
         numbered = bool(rows.seq_recorded[row].all()) and len(np.unique(seq)) == len(seq)
-        kind = np.array([TOGETHER.index(name) if name in TOGETHER else NONE for name in rows.collectives])[rows.collective[row]]
+        kind = np.array([TOGETHER.index(name) if name in TOGETHER else NONE for name in rows.collectives])[
+            rows.collective[row]
+        ]
         word = kind * (1 << 48) + np.where(rows.in_bytes[row] == rows.null, 0, rows.in_bytes[row])
         size = int(rows.group_size[row[0]])
         end = rows.end[row] + rows.clock_origin
-        found[f"{names[group] if group != NONE else ''}/{size}"] = _Members(row, word, seq, numbered, end, end - rows.dur[row])
+        found[f"{names[group] if group != NONE else ''}/{size}"] = _Members(
+            row, word, seq, numbered, end, end - rows.dur[row]
+        )
     return found
 
 
@@ -173,7 +186,9 @@ def _by_time(own: _Members, against: _Members, offset: int) -> tuple[NDArray[np.
     for candidate in (right - 1, right):
         place = np.clip(candidate, 0, len(ends) - 1)
         distance = np.abs(ends[place] - at)
-        better = (distance < apart) & (own.word == against.word[order[place]]) & (candidate >= 0) & (candidate < len(ends))
+        better = (
+            (distance < apart) & (own.word == against.word[order[place]]) & (candidate >= 0) & (candidate < len(ends))
+        )
         apart[better] = distance[better]
         theirs[better] = order[place[better]]
     mine = np.flatnonzero((theirs >= 0) & (apart <= _ALIKE_NS))

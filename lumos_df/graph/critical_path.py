@@ -55,13 +55,25 @@ def _path(
 ) -> Path:
     shift = int(net.shift[trace])
     low, high = int(replay.low[step]) + shift, int(replay.high[step]) + shift
-    at = last_node(graphs[trace], int(replay.steps.mark[step]), int(replay.steps.high[step]), result_ends(net, result, trace))
+    at = last_node(
+        graphs[trace], int(replay.steps.mark[step]), int(replay.steps.high[step]), result_ends(net, result, trace)
+    )
     if at == NONE:
         node, code, begin, dur = np.array([NONE]), np.array([UNEXPLAINED]), np.array([low]), np.array([high - low])
     else:
         start = int(net.base[trace]) + at
         node, code, begin, dur = loops.walk(
-            start, low, high, net.src, net.binds, edge_kind, kind, result.start, result.end, result.start_cause, result.end_cause
+            start,
+            low,
+            high,
+            net.src,
+            net.binds,
+            edge_kind,
+            kind,
+            result.start,
+            result.end,
+            result.start_cause,
+            result.end_cause,
         )
     recorded = int(replay.steps.high[step] - replay.steps.low[step])
     node = np.append(node[::-1], NONE)
@@ -97,5 +109,16 @@ def slack(net: Network, result: Run, graphs: list[Graph], replays: list[Replay])
             if at != NONE:
                 pinned[int(net.base[k]) + at] = True
     return loops.slack(
-        net.order, net.pointer, net.edge, net.dst, net.binds, net.lag, net.own, net.instance, net.transfer, pinned, result.start, result.end
+        net.order,
+        net.pointer,
+        net.edge,
+        net.dst,
+        net.binds,
+        net.lag,
+        net.own,
+        net.instance,
+        net.transfer,
+        pinned,
+        result.start,
+        result.end,
     )

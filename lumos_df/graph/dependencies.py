@@ -96,7 +96,9 @@ def _by_time(rows: Rows, atoms: Atoms, gpu: Work) -> NDArray[np.int32]:
     return node[np.lexsort((node, is_gpu, rows.ts[node]))]
 
 
-def _forward(rows: Rows, atoms: Atoms, gpu: Work, found: Edges) -> tuple[Edges, NDArray[np.int32], NDArray[np.int32], int]:
+def _forward(
+    rows: Rows, atoms: Atoms, gpu: Work, found: Edges
+) -> tuple[Edges, NDArray[np.int32], NDArray[np.int32], int]:
     """Return the edges that go forward in one order of the nodes, that order, what they order, and how many were left out.
 
     A copying call waits for the row that it issues itself: for the order, what follows the call waits for that row.
@@ -104,11 +106,21 @@ def _forward(rows: Rows, atoms: Atoms, gpu: Work, found: Edges) -> tuple[Edges, 
     after = np.full(len(rows), NONE, np.int32)
     has = atoms.before >= 0
     after[atoms.row[atoms.before[has]]] = atoms.row[has]
-    own_copy = (found.kind == SYNC) & (atoms.row[np.maximum(atoms.of_row[np.maximum(rows.parent[found.src], 0)], 0)] == found.dst)
+    own_copy = (found.kind == SYNC) & (
+        atoms.row[np.maximum(atoms.of_row[np.maximum(rows.parent[found.src], 0)], 0)] == found.dst
+    )
     target = np.where(own_copy, after[found.dst], found.dst)
     real = target >= 0
     pointer, edge = loops.forward_star(found.src[real], target[real], len(rows))
-    order = loops.topological(_by_time(rows, atoms, gpu), pointer, edge, target[real], len(rows), np.full(len(rows), NONE, np.int32), np.empty(0, np.int32))
+    order = loops.topological(
+        _by_time(rows, atoms, gpu),
+        pointer,
+        edge,
+        target[real],
+        len(rows),
+        np.full(len(rows), NONE, np.int32),
+        np.empty(0, np.int32),
+    )
     place = np.full(len(rows), FAR, np.int64)
     place[order] = np.arange(len(order))
     keep = ~real | (place[found.src] < place[np.maximum(target, 0)])
@@ -175,7 +187,11 @@ def _may_outlast(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
 def _starts_in_call(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
     """Which copies began while their call still ran, be it that it waited for them or fed them."""
     call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
-    return gpu.launched & (rows.kind[gpu.row] == MEMCPY) & ((rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end))
+    return (
+        gpu.launched
+        & (rows.kind[gpu.row] == MEMCPY)
+        & ((rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end))
+    )
 
 
 def stream_edges(gpu: Work, constants: Constants) -> Edges:

@@ -33,7 +33,9 @@ class Edges:
 
     def where(self, keep: NDArray[np.bool_]) -> "Edges":
         """Return the edges that `keep` marks."""
-        return Edges(self.src[keep], self.dst[keep], self.kind[keep], self.binds[keep], self.lag[keep], self.recorded[keep])
+        return Edges(
+            self.src[keep], self.dst[keep], self.kind[keep], self.binds[keep], self.lag[keep], self.recorded[keep]
+        )
 
 
 def edges(

@@ -34,7 +34,11 @@ def _recorded(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32]) -> 
     """Edges of the waits that a `cuda_sync` row describes, and which those are."""
     known = np.zeros(len(waits), np.bool_)
     described = np.flatnonzero(
-        (rows.kind == SYNC) & (rows.wait_correlation != rows.null) & (rows.wait_correlation > 0) & (rows.stream >= 0) & (rows.parent >= 0)
+        (rows.kind == SYNC)
+        & (rows.wait_correlation != rows.null)
+        & (rows.wait_correlation > 0)
+        & (rows.stream >= 0)
+        & (rows.parent >= 0)
     )
     place = np.full(len(atoms.row), NONE, np.int64)
     place[waits] = np.arange(len(waits))
@@ -119,7 +123,9 @@ def _patterns(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32]) -> 
             continue
         place = np.searchsorted(launches, waits[own])
         previous[own] = np.where(place > 0, stream_of[launches[np.maximum(place - 1, 0)]], NONE)
-        following[own] = np.where(place < len(launches), stream_of[launches[np.minimum(place, len(launches) - 1)]], NONE)
+        following[own] = np.where(
+            place < len(launches), stream_of[launches[np.minimum(place, len(launches) - 1)]], NONE
+        )
         first = np.flatnonzero(np.diff(place, prepend=-1))
         run[own] = np.arange(len(own)) - np.repeat(first, np.diff(np.append(first, len(own))))
     parent = rows.parent[atoms.row[waits]]

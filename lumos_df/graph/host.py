@@ -66,7 +66,9 @@ def handoffs(rows: Rows) -> Handoffs:
     # Where several threads stopped before, the last of them passed the baton.
     order = np.lexsort((-signal, target))
     first = order[np.flatnonzero(np.diff(target[order], prepend=-1))]
-    return Handoffs(target[first].astype(np.int32), idle[first], woken[first], source[first].astype(np.int32), signal[first])
+    return Handoffs(
+        target[first].astype(np.int32), idle[first], woken[first], source[first].astype(np.int32), signal[first]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,9 @@ def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
     chosen = [one for one in ids if one == trace] or [one for one in ids if one.startswith(trace)]
     if len(chosen) != 1:
         why = "no trace has" if not chosen else f"{len(chosen)} traces have"
-        raise QueryError(f"{corpus}: {why} the id '{trace}'{nearest(trace, ids)}; see: lumos-df sql 'SELECT trace_id, path FROM traces' --corpus {corpus}")
+        raise QueryError(
+            f"{corpus}: {why} the id '{trace}'{nearest(trace, ids)}; see: lumos-df sql 'SELECT trace_id, path FROM traces' --corpus {corpus}"
+        )
     return [members for members in found if chosen[0] in members]
 
 

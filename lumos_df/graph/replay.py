@@ -67,7 +67,12 @@ def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
     src, dst, binds, lag = (
         np.concatenate([column + (base[k] if number < 2 else 0) for k, column in enumerate(columns)])
         for number, columns in enumerate(
-            ([graph.edges.src for graph in graphs], [graph.edges.dst for graph in graphs], [graph.edges.binds for graph in graphs], [graph.edges.lag for graph in graphs])
+            (
+                [graph.edges.src for graph in graphs],
+                [graph.edges.dst for graph in graphs],
+                [graph.edges.binds for graph in graphs],
+                [graph.edges.lag for graph in graphs],
+            )
         )
     )
     src, dst = src.astype(np.int32), dst.astype(np.int32)
@@ -108,7 +113,9 @@ def _joint_order(
     members: NDArray[np.int32],
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return an order for all ranks, and the collectives without those that would make a circle."""
-    target = np.concatenate([np.where(graph.order_target >= 0, graph.order_target + base[k], NONE) for k, graph in enumerate(graphs)])
+    target = np.concatenate(
+        [np.where(graph.order_target >= 0, graph.order_target + base[k], NONE) for k, graph in enumerate(graphs)]
+    )
     real = target >= 0
     from_, to = src[real], target[real].astype(np.int32)
     pointer, edge = loops.forward_star(from_, to, int(base[-1]))
@@ -133,7 +140,17 @@ def run(net: Network) -> Run:
     """Simulate the job."""
     return Run(
         *loops.simulate(
-            net.order, net.pointer, net.edge, net.dst, net.binds, net.lag, net.own, net.floor, net.instance, net.members, net.transfer
+            net.order,
+            net.pointer,
+            net.edge,
+            net.dst,
+            net.binds,
+            net.lag,
+            net.own,
+            net.floor,
+            net.instance,
+            net.members,
+            net.transfer,
         )
     )
 
@@ -163,7 +180,9 @@ def moments(graph: Graph, result: Run, thread: int, at: NDArray[np.int64]) -> ND
     inside = np.maximum(place, 0)
     after = np.minimum(inside + 1, len(own) - 1)
     # In a call, or after the last atom.
-    done = np.where(at < end[inside], np.minimum(start[inside] + at - ts[inside], finish[inside]), finish[inside] + at - end[inside])
+    done = np.where(
+        at < end[inside], np.minimum(start[inside] + at - ts[inside], finish[inside]), finish[inside] + at - end[inside]
+    )
     between = (at >= end[inside]) & (place + 1 < len(own))
     gap = np.maximum(ts[after] - end[inside], 1)
     # As integers but for the small product: a double does not hold ns since 1970.
@@ -260,10 +279,14 @@ def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
     floor[graph.carried] = rows.ts[graph.carried]
     ready = loops.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
     total = np.zeros(len(marks.low), np.int64)
-    for k, (mark, low, high) in enumerate(zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)):
+    for k, (mark, low, high) in enumerate(
+        zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)
+    ):
         at = last_node(graph, mark, high, end)
         if at >= 0:
-            total[k] = loops.unexplained(at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1])
+            total[k] = loops.unexplained(
+                at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1]
+            )
     return total
 
 

@@ -75,7 +75,9 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
                     }
                 )
     if step is not None and not rows:
-        raise QueryError(f"{corpus}: no step {step}; see: lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}")
+        raise QueryError(
+            f"{corpus}: no step {step}; see: lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}"
+        )
     return pa.Table.from_pylist(rows)
 
 
@@ -90,7 +92,9 @@ def _write_paths(corpus: Path, job: Job, played: Played, slack: np.ndarray[Any, 
     found = paths.critical_paths(played.network, played.run, job.graphs, played.replays)
     for k, replay in enumerate(played.replays):
         numbers_of = replay.steps.number.tolist()
-        columns = [_path_columns(job, k, number, path, slack) for number, path in zip(numbers_of, found[k], strict=True)]
+        columns = [
+            _path_columns(job, k, number, path, slack) for number, path in zip(numbers_of, found[k], strict=True)
+        ]
         whole = {name: pa.concat_arrays([column[name] for column in columns]) for name in columns[0]}
         store.write(corpus, replay.graph.rows.trace_id, schema.CRITICAL_PATH, whole)
         many = len(numbers_of)

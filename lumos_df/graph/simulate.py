@@ -373,9 +373,13 @@ def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned
             # The last member in the order: what follows any of them has been seen.
             w = v
             while w >= 0:
-                decided[i] = min(decided[i], _latest_end(w, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end))
+                decided[i] = min(
+                    decided[i], _latest_end(w, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end)
+                )
                 w = next_member[w]
-        allowed = decided[i] if i >= 0 else _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end)
+        allowed = (
+            decided[i] if i >= 0 else _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end)
+        )
         late_end[v] = allowed
         late_start[v] = allowed - (transfer[i] if i >= 0 else own[v])
         for at in range(pointer[v], pointer[v + 1]):

@@ -30,7 +30,13 @@ class Steps:
 def steps(rows: Rows) -> Steps:
     """Return the steps of a trace."""
     numbers = np.array(
-        [*(int(name[len(STEP) :]) if name.startswith(STEP) and name[len(STEP) :].isdigit() else NONE for name in rows.names), NONE],
+        [
+            *(
+                int(name[len(STEP) :]) if name.startswith(STEP) and name[len(STEP) :].isdigit() else NONE
+                for name in rows.names
+            ),
+            NONE,
+        ],
         np.int32,
     )
     number = np.where(np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0), numbers[rows.name], NONE)
@@ -60,7 +66,9 @@ class Breakdown:
     other: NDArray[np.int64]
 
 
-def breakdown(rows: Rows, start: NDArray[np.int64], end: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]) -> Breakdown:
+def breakdown(
+    rows: Rows, start: NDArray[np.int64], end: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
+) -> Breakdown:
     """Split the windows [low, high] by the kernels that run in [start, end] (both [n], ns)."""
     kernel = np.flatnonzero((rows.kind == KERNEL) & (rows.stream >= 0))
     kernel = kernel[np.argsort(start[kernel], kind="stable")]

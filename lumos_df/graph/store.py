@@ -39,7 +39,15 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
         columns: a value for every column but `trace_id`: an array, a list, or a pyarrow array.
     """
     schema = arrow_schema(table)
-    rows = pa.table([pa.array(columns[field.name], field.type) if not isinstance(columns[field.name], pa.Array) else columns[field.name].cast(field.type) for field in schema], schema=schema)
+    rows = pa.table(
+        [
+            pa.array(columns[field.name], field.type)
+            if not isinstance(columns[field.name], pa.Array)
+            else columns[field.name].cast(field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
     try:
         # A corpus made before this table was known has no columns for it yet.
         empty = corpus / EMPTY_PARTITION / f"{table.name}.parquet"
@@ -47,7 +55,9 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
             _publish(empty, schema.empty_table())
         _publish(trace_folder(corpus, trace_id) / f"{table.name}.parquet", rows)
     except OSError as error:
-        raise CorpusError(f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to") from None
+        raise CorpusError(
+            f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to"
+        ) from None
 
 
 def _publish(path: Path, rows: pa.Table) -> None:

@@ -32,7 +32,14 @@ def edge_columns(job: Job, k: int) -> dict[str, Any]:
     """Return the rows of `edges` of the k-th trace."""
     graph = job.graphs[k]
     found, rows = graph.edges, graph.rows
-    src, dst, kind, binds, lag, recorded = found.src, graph.order_target, found.kind, found.binds, found.lag, found.recorded
+    src, dst, kind, binds, lag, recorded = (
+        found.src,
+        graph.order_target,
+        found.kind,
+        found.binds,
+        found.lag,
+        found.recorded,
+    )
     keep = dst >= 0
     # A copying call issues the row that it waits for: stored, what follows the call waits, so that no two rows wait for each other.
     binds = np.where(dst != found.dst, 0, binds)
@@ -193,10 +200,14 @@ def warnings_of(job: Job, k: int) -> list[str]:
     found = []
     orphans = int(np.count_nonzero(gpu.issued < 0))
     if orphans:
-        found.append(f"{orphans} GPU operators were issued before the recording began; the first of them start as recorded")
+        found.append(
+            f"{orphans} GPU operators were issued before the recording began; the first of them start as recorded"
+        )
     guessed = int(np.count_nonzero(~gpu.launched)) - orphans
     if guessed > 0:
-        found.append(f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them")
+        found.append(
+            f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
+        )
     if len(gpu.row) and not gpu.launched.any():
         found.append("no launch call in the trace: GPU operators follow one another")
     if graph.dropped:
@@ -205,7 +216,9 @@ def warnings_of(job: Job, k: int) -> list[str]:
         found.extend(text for text in job.instances.warnings if text.startswith(f"rank {rows.rank}:"))
         broken = len(job.instances.row) - len(_kept(job))
         if broken:
-            found.append(f"{broken} collective kernels of the job do not fit the order of the others; they last as long as recorded")
+            found.append(
+                f"{broken} collective kernels of the job do not fit the order of the others; they last as long as recorded"
+            )
     return found
 
 

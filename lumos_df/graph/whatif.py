@@ -127,7 +127,9 @@ def changed(net: Network, graphs: list[Graph], changes: list[Change]) -> Network
             whole = work if change.launched else work & ~graph.rows.on_gpu
             mine = chosen | whole
             own[rows] = np.where(mine, _times(own[rows], change.factor), own[rows])
-            is_work = np.isin(graph.edges.kind, (THREAD, HANDOFF)) & _belongs(graph, work, everything=change.of.field in ("kind", "rank"))
+            is_work = np.isin(graph.edges.kind, (THREAD, HANDOFF)) & _belongs(
+                graph, work, everything=change.of.field in ("kind", "rank")
+            )
             lag[low:high] = np.where(is_work & (lag[low:high] > 0), _times(lag[low:high], change.factor), lag[low:high])
             member = net.instance[rows]
             touched[np.unique(member[mine & (member >= 0)])] *= change.factor
@@ -151,7 +153,9 @@ def _awake(graph: Graph, lag: NDArray[np.int64], of_rank: NDArray[np.bool_], gra
     if not len(of_rank) or not of_rank[0]:
         return lag
     silent = {id(other): silences(other.rows, other.handoffs, _SLEEP_NS) for other in graphs}
-    usual = np.concatenate([lasted for other, (_, lasted) in silent.items() if other != id(graph)] or [silent[id(graph)][1]])
+    usual = np.concatenate(
+        [lasted for other, (_, lasted) in silent.items() if other != id(graph)] or [silent[id(graph)][1]]
+    )
     limit = max(int(np.percentile(usual, 99)) if len(usual) else 0, _SLEEP_NS)
     ended, lasted = silent[id(graph)]
     ended, over = ended[lasted > limit], (lasted - limit)[lasted > limit]
@@ -190,13 +194,16 @@ def gains(job: Job, played: Played) -> list[list[Gain]]:
     before = [replay.high - replay.low for replay in played.replays]
     for of in _worthwhile(job, played):
         faster = [
-            step_lengths(job, played, changed(job.network, job.graphs, [Change(of, factor)]))
-            for factor in (0.0, 0.5)
+            step_lengths(job, played, changed(job.network, job.graphs, [Change(of, factor)])) for factor in (0.0, 0.5)
         ]
         for k, graph in enumerate(job.graphs):
             chosen = of.rows(graph)
             if chosen.any():
-                found[k].append(Gain(of, _time(graph, played.replays[k], chosen), before[k] - faster[0][k], before[k] - faster[1][k]))
+                found[k].append(
+                    Gain(
+                        of, _time(graph, played.replays[k], chosen), before[k] - faster[0][k], before[k] - faster[1][k]
+                    )
+                )
     return found
 
 

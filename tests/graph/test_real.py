@@ -52,7 +52,9 @@ def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> 
             columns = edge_columns(job, k)
             other = {one.rows.trace_id: int(job.network.base[place]) for place, one in enumerate(job.graphs)}
             base = np.array([other[name] for name in columns["src_trace_id"].to_pylist()], np.int64)
-            whole += list(zip((base + columns["src"]).tolist(), (job.network.base[k] + columns["dst"]).tolist(), strict=True))
+            whole += list(
+                zip((base + columns["src"]).tolist(), (job.network.base[k] + columns["dst"]).tolist(), strict=True)
+            )
             assert graph.dropped <= len(graph.edges) // 1000, graph.rows.path
         assert not goes_round(whole), job.graphs[0].rows.path
 
@@ -165,7 +167,10 @@ def test_scaling_every_duration_by_two_scales_every_moment_by_two(played: list[t
 
 def test_without_gpu_time_the_host_is_what_is_left_and_the_other_way_round(played: list[tuple[Job, Played]]) -> None:
     for job, _ in played:
-        for text, gone in (("kind=gpu:0", (paths.COMPUTE, paths.TRANSFER, paths.MEMORY)), ("kind=host:0", (paths.HOST,))):
+        for text, gone in (
+            ("kind=gpu:0", (paths.COMPUTE, paths.TRANSFER, paths.MEMORY)),
+            ("kind=host:0", (paths.HOST,)),
+        ):
             net = whatif.changed(job.network, job.graphs, [whatif.scale(text)])
             again = job.replay(net)
             for own in paths.critical_paths(net, again.run, job.graphs, again.replays):

@@ -61,7 +61,9 @@ def slow_twin(case: Case) -> tuple[list[int], list[int]]:
     end: list[int] = []
     for node, own in enumerate(case.own):
         before = [edge for edge in case.edges if edge[1] == node]
-        begins = [(end if binds == END_START else start)[src] + lag for src, _, binds, lag in before if binds != END_END]
+        begins = [
+            (end if binds == END_START else start)[src] + lag for src, _, binds, lag in before if binds != END_END
+        ]
         start.append(max([0, *begins]))
         ends = [end[src] + lag for src, _, binds, lag in before if binds == END_END]
         end.append(max([start[node] + own, *ends]))
