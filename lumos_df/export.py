@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import secrets
 from collections.abc import Iterator
 from enum import StrEnum
@@ -41,7 +40,7 @@ def export(corpus: Path, what: What, output: Path, trace: str | None = None) -> 
                 file.write(json.dumps(event, separators=(",", ":")))
                 written += 1
             file.write("\n]}\n")
-        os.replace(draft, output)
+        draft.replace(output)
     finally:
         draft.unlink(missing_ok=True)
     return written
@@ -75,7 +74,8 @@ def _label(process: int, name: str, order: int) -> dict[str, Any]:
 def _timeline(connection: Any, trace_id: str, process: int) -> Iterator[dict[str, Any]]:
     found = connection.execute(
         """
-        SELECT o.name, o.kind, coalesce(o.stream, o.thread, -1), o.ts - t.first_ts, o.dur, r.ts - t.first_ts, r.dur, r.slack_ns
+        SELECT o.name, o.kind, coalesce(o.stream, o.thread, -1), o.ts - t.first_ts, o.dur,
+          r.ts - t.first_ts, r.dur, r.slack_ns
         FROM operators o
         JOIN traces t ON t.trace_id = o.trace_id
         JOIN replays r ON r.trace_id = o.trace_id AND r.op_id = o.op_id

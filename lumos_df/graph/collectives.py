@@ -1,7 +1,7 @@
 """Which kernels of which ranks are one collective, and how the clocks of their hosts differ.
 
-Members of a collective that ends together on all ranks end at one moment of true time; so their ends tell the offset and
-drift of the clocks, and the shortest member is the one that came last and waited for nobody.
+Members of a collective that ends together on all ranks end at one moment of true time; so their ends tell the offset
+and drift of the clocks, and the shortest member is the one that came last and waited for nobody.
 """
 
 from dataclasses import dataclass
@@ -74,15 +74,15 @@ def match(ranks: list[Rows]) -> Instances:
     unmatched = [0] * len(ranks)
     many = 0
     for group in sorted({name for own in groups for name in own}):
-        of = [trace for trace, own in enumerate(groups) if group in own]
-        if len(of) < 2:
+        having = [trace for trace, own in enumerate(groups) if group in own]
+        if len(having) < 2:
             continue
-        reference = max(of, key=lambda trace: (len(groups[trace][group].row), -trace))
+        reference = max(having, key=lambda trace: (len(groups[trace][group].row), -trace))
         against = groups[reference][group]
         found.append(
             (many + np.arange(len(against.row)), np.full(len(against.row), reference), against.row.astype(np.int64))
         )
-        for trace in of:
+        for trace in having:
             if trace == reference:
                 continue
             own = groups[trace][group]
@@ -91,29 +91,27 @@ def match(ranks: list[Rows]) -> Instances:
             found.append((many + theirs, np.full(len(mine), trace), own.row[mine].astype(np.int64)))
             unmatched[trace] += len(own.row) - len(mine)
         many += len(against.row)
-    instance, trace, row = (
-        (np.concatenate(column) for column in zip(*found, strict=True)) if found else [np.empty(0, np.int64)] * 3
-    )
-    size = np.bincount(instance, minlength=many)
-    shared = size[instance] > 1
-    alone = np.bincount(trace[~shared], minlength=len(ranks)) if len(trace) else np.zeros(len(ranks), np.int64)
-    instance, trace, row = instance[shared], trace[shared], row[shared]
-    order = np.lexsort((trace, instance))
+    none = [np.empty(0, np.int64)] * 3
+    instance, of, row = (np.concatenate(column) for column in zip(*found, strict=True)) if found else none
+    shared = np.bincount(instance, minlength=many)[instance] > 1
+    alone = np.bincount(of[~shared], minlength=len(ranks))
+    instance, of, row = instance[shared], of[shared], row[shared]
+    order = np.lexsort((of, instance))
     _, instance = np.unique(instance[order], return_inverse=True)
-    trace, row = trace[order], row[order]
+    of, row = of[order], row[order]
     dur = np.empty(len(row), np.int64)
     for place, rows in enumerate(ranks):
-        dur[trace == place] = rows.dur[row[trace == place]]
+        dur[of == place] = rows.dur[row[of == place]]
     transfer = np.full(int(instance.max(initial=-1)) + 1, FAR, np.int64)
     np.minimum.at(transfer, instance, dur)
     warnings = [
-        f"rank {rows.rank}: {missing} of its collectives have no counterpart on the other ranks; they last as long as recorded"
+        f"rank {rows.rank}: {missing} of its collectives are not on the other ranks; they last as long as recorded"
         for rows, missing in zip(ranks, (np.array(unmatched) + alone).tolist(), strict=True)
         if missing
     ]
     return Instances(
         instance.astype(np.int32),
-        trace.astype(np.int32),
+        of.astype(np.int32),
         row.astype(np.int32),
         transfer,
         tuple(_clocks(ranks, pairs)),
@@ -157,6 +155,7 @@ def _pair(own: _Members, against: _Members) -> tuple[NDArray[np.int64], NDArray[
 def _rough_offset(own: _Members, against: _Members) -> int | None:
     """Try where one sequence may lie beside the other and return the difference of the ends where they fit best."""
     best: tuple[float, float, int] | None = None
+    offset = 0
     for shift in range(-_SHIFTS, _SHIFTS + 1):
         low, high = max(0, -shift), min(len(own.row), len(against.row) - shift)
         if high <= low:
@@ -217,7 +216,7 @@ def _clocks(ranks: list[Rows], pairs: list[tuple[int, int, NDArray[np.int64], ND
                     own.append(end_b)
                     other.append(end_a - known[a].offset_ns)
                     through = known[a]
-            if through is not None and sum(map(len, own)):
+            if through is not None and any(len(ends) for ends in own):
                 start = int(ranks[trace].ts.min()) + ranks[trace].clock_origin
                 step[trace] = _fit(np.concatenate(own), np.concatenate(other), start)
         if not step:

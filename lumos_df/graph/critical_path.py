@@ -1,4 +1,4 @@
-"""Why a step took as long as it did: the chain of work that ends with it, piece by piece, and how much room the rest has."""
+"""Why a step took as long as it did: the chain of work that ends with it, and how much room the rest has."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +19,7 @@ HOST, LAUNCH, COMPUTE, TRANSFER, MEMORY, SYNCHRONISATION, GAP, UNEXPLAINED = ran
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """p pieces, one after another and ordered by time; they add up to the replayed step, and with the last to the recorded."""
+    """p pieces, ordered by time; they add up to the replayed step, and with the last one to the recorded step."""
 
     trace: NDArray[np.int32]
     """Place in the job of the trace on which the piece runs."""
@@ -101,14 +101,14 @@ def _kinds(net: Network, graphs: list[Graph]) -> NDArray[np.int8]:
 
 
 def slack(net: Network, result: Run, graphs: list[Graph], replays: list[Replay]) -> NDArray[np.int64]:
-    """Return [N] ns by which each node may begin later without any step of the job ending later; UNSET where unbounded."""
+    """Return [N] ns by which each node may begin later without any step ending later; UNSET where unbounded."""
     pinned = np.zeros(len(net.own), np.bool_)
     for k, (graph, replay) in enumerate(zip(graphs, replays, strict=True)):
         for mark, high in zip(replay.steps.mark.tolist(), replay.steps.high.tolist(), strict=True):
             at = last_node(graph, mark, high, result_ends(net, result, k))
             if at != NONE:
                 pinned[int(net.base[k]) + at] = True
-    return loops.slack(
+    room: NDArray[np.int64] = loops.slack(
         net.order,
         net.pointer,
         net.edge,
@@ -122,3 +122,4 @@ def slack(net: Network, result: Run, graphs: list[Graph], replays: list[Replay])
         result.start,
         result.end,
     )
+    return room

@@ -99,7 +99,7 @@ def _by_time(rows: Rows, atoms: Atoms, gpu: Work) -> NDArray[np.int32]:
 def _forward(
     rows: Rows, atoms: Atoms, gpu: Work, found: Edges
 ) -> tuple[Edges, NDArray[np.int32], NDArray[np.int32], int]:
-    """Return the edges that go forward in one order of the nodes, that order, what they order, and how many were left out.
+    """Return the edges that go forward in one order, that order, what they order, and how many were left out.
 
     A copying call waits for the row that it issues itself: for the order, what follows the call waits for that row.
     """
@@ -111,7 +111,7 @@ def _forward(
     )
     target = np.where(own_copy, after[found.dst], found.dst)
     real = target >= 0
-    pointer, edge = loops.forward_star(found.src[real], target[real], len(rows))
+    pointer, edge = loops.forward_star(found.src[real], len(rows))
     order = loops.topological(
         _by_time(rows, atoms, gpu),
         pointer,
@@ -128,7 +128,7 @@ def _forward(
 
 
 def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDArray[np.int64]]:
-    """Order within a thread; the lag is the host's work between two atoms, without the time it waited for another thread."""
+    """Order within a thread; the lag is the host's work between two atoms, without its waits for another thread."""
     idle = np.zeros(len(rows), np.int64)
     has = atoms.before >= 0
     before = np.maximum(atoms.before, 0)
@@ -139,7 +139,7 @@ def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDA
     idle[passes.target[waited]] = np.clip(passes.woken - passes.idle, 0, np.maximum(gap[at], 0))[waited]
     lag = gap - idle[atoms.row]
     src = np.where(has, atoms.row[before], NONE)
-    return edges(src, atoms.row, THREAD, lag, True), idle  # noqa: FBT003
+    return edges(src, atoms.row, THREAD, lag, True), idle
 
 
 def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
@@ -163,7 +163,7 @@ def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
     first = np.setdiff1d(np.flatnonzero(atoms.before < 0), at)
     first = first[first > 0]
     end = atoms.ts + atoms.dur
-    begun = edges(atoms.row[first - 1], atoms.row[first], HANDOFF, atoms.ts[first] - end[first - 1], False)  # noqa: FBT003
+    begun = edges(atoms.row[first - 1], atoms.row[first], HANDOFF, atoms.ts[first] - end[first - 1], False)
     return join([found, begun])
 
 
@@ -181,22 +181,21 @@ def launch_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> E
 def _may_outlast(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
     """Which rows are copies whose call ended after them: such a call waited for its copy."""
     call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
-    return gpu.launched & (rows.kind[gpu.row] == MEMCPY) & (rows.end[gpu.row] <= call_end)
+    waited: NDArray[np.bool_] = gpu.launched & (rows.kind[gpu.row] == MEMCPY) & (rows.end[gpu.row] <= call_end)
+    return waited
 
 
 def _starts_in_call(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
     """Which copies began while their call still ran, be it that it waited for them or fed them."""
     call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
-    return (
-        gpu.launched
-        & (rows.kind[gpu.row] == MEMCPY)
-        & ((rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end))
-    )
+    begun = (rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end)
+    within: NDArray[np.bool_] = gpu.launched & (rows.kind[gpu.row] == MEMCPY) & begun
+    return within
 
 
 def stream_edges(gpu: Work, constants: Constants) -> Edges:
     """Order within a stream; the lag is the typical gap, negative where rows of the stream overlap."""
-    return edges(gpu.before, gpu.row, STREAM, constants.gap, True)  # noqa: FBT003
+    return edges(gpu.before, gpu.row, STREAM, constants.gap, True)
 
 
 def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], own: NDArray[np.int64]) -> Edges:
@@ -228,7 +227,7 @@ def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work) -> Edges:
     waits = _may_outlast(rows, gpu)
     src, dst = gpu.row[waits], atoms.row[gpu.call[waits]]
     lag = by_class(rows.end[dst] - rows.end[src], rows.name[src])
-    return edges(src, dst, SYNC, lag, False, END_END)  # noqa: FBT003
+    return edges(src, dst, SYNC, lag, False, END_END)
 
 
 def _constants(rows: Rows, atoms: Atoms, gpu: Work) -> Constants:
@@ -300,14 +299,14 @@ def _own_durations(
         # The call's own work begins when what it waits for is over.
         own[atoms.row[release]] = atoms.dur[release] - _waited(rows, atoms, gpu, release)
     if not constants.depth:
-        return own, edges(np.empty(0, np.int32), np.empty(0, np.int32), SYNC, 0, False, END_END)  # noqa: FBT003
+        return own, edges(np.empty(0, np.int32), np.empty(0, np.int32), SYNC, 0, False, END_END)
     issued = gpu.row[gpu.launched][np.argsort(gpu.call[gpu.launched], kind="stable")]
     call = np.sort(gpu.call[gpu.launched])
     src, dst = issued[: -constants.depth], atoms.row[call[constants.depth :]]
     held = rows.end[src] > rows.ts[dst]
     freed = round(float(np.median((rows.end[dst] - rows.end[src])[held]))) if held.any() else 0
     own[dst[held]] = np.minimum(own[dst[held]], constants.launch_call_ns)
-    return own, edges(src, dst, SYNC, freed, False, END_END)  # noqa: FBT003
+    return own, edges(src, dst, SYNC, freed, False, END_END)
 
 
 def _waited(rows: Rows, atoms: Atoms, gpu: Work, call: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -318,7 +317,8 @@ def _waited(rows: Rows, atoms: Atoms, gpu: Work, call: NDArray[np.int32]) -> NDA
         last = gpu.last_issued(stream, call)
         end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
         over = np.maximum(over, np.where(end <= begin + dur + 2_000, end, -FAR))
-    return np.clip(over - begin, 0, dur)
+    waited: NDArray[np.int64] = np.clip(over - begin, 0, dur)
+    return waited
 
 
 def _shortest(durations: NDArray[np.int64]) -> int:

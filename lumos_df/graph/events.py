@@ -24,7 +24,7 @@ def event_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], gap
     """Return the edges of every wait of a stream for an event."""
     waits = np.flatnonzero(role[atoms.row] == calls.WAIT).astype(np.int32)
     if not len(waits) or len(rows.stream_keys) < 2:
-        return edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, True)  # noqa: FBT003
+        return edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, True)
     stated, known = _recorded(rows, atoms, gpu, waits)
     rest = _inferred(rows, atoms, gpu, waits[~known], gap)
     return _distinct(join([stated, rest]))
@@ -58,12 +58,12 @@ def _recorded(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32]) -> 
         src[waited] = gpu.last_issued(stream, record[waited])
         waiting = rows.stream[described] == stream
         dst[waiting] = gpu.next_issued(stream, wait[waiting])
-    return edges(src, dst, EVENT, 0, True), known  # noqa: FBT003
+    return edges(src, dst, EVENT, 0, True), known
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """Waits that look alike: same operator around them, same streams issued to before and after, same place in a run."""
+    """Waits that look alike: same operator around, same streams issued to before and after, same place in a run."""
 
     group: NDArray[np.int64]
     groups: int
@@ -74,8 +74,8 @@ class _Pattern:
 def _inferred(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32], gap: NDArray[np.int64]) -> Edges:
     """Guess for each pattern of waits the pair of streams that fits all of them and explains most.
 
-    A pair fits a wait when the last row issued before on the one stream had ended before the first row issued after on the
-    other one started; it explains the wait when that row started promptly and nothing else had held it so long.
+    A pair fits a wait when the last row issued before on the one stream had ended before the first row issued after on
+    the other one started; it explains the wait when that row started promptly and nothing else had held it so long.
     """
     pattern = _patterns(rows, atoms, gpu, waits)
     streams = len(rows.stream_keys)
@@ -107,7 +107,7 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32], gap
     dst = np.where(chosen >= 0, after[np.maximum(chosen, 0) % streams, here], NONE)
     both = (src >= 0) & (dst >= 0)
     kept = both & (rows.ts[np.maximum(dst, 0)] - rows.end[np.maximum(src, 0)] >= -rows.resolution)
-    return edges(np.where(kept, src, NONE), dst, EVENT, 0, False)  # noqa: FBT003
+    return edges(np.where(kept, src, NONE), dst, EVENT, 0, False)
 
 
 def _patterns(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32]) -> _Pattern:
@@ -161,7 +161,7 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edg
     Returns:
         The edges, and the late rows for which nothing was found.
     """
-    nothing = edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, False)  # noqa: FBT003
+    nothing = edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, False)
     ready = np.full(len(rows), -FAR, np.int64)
     end = rows.ts.copy()
     end[atoms.row] = atoms.ts + atoms.dur
@@ -196,4 +196,4 @@ def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edg
     pair = (rows.name[late].astype(np.int64) << 32 | rows.name[source]) * 2 + early
     tail = by_class(apart * _SHARES // np.maximum(rows.dur[source], 1), pair, early.astype(np.int32))
     lag = np.where(early, tail * rows.dur[source] // _SHARES, by_class(apart, pair, early.astype(np.int32)))
-    return edges(source, late, EVENT, lag, False), unknown  # noqa: FBT003
+    return edges(source, late, EVENT, lag, False), unknown

@@ -23,7 +23,7 @@ class Work:
     before: NDArray[np.int32]
     """Row that ran before on the same stream, or NONE."""
     issued: NDArray[np.int32]
-    """Place in the host's order of atoms after which the row was issued; never falls along a stream; NONE before all."""
+    """Place in the order of atoms after which the row was issued; never falls along a stream; NONE before all."""
     bounds: NDArray[np.int64]
     """Where each stream begins, and the end: stream s is `bounds[s]:bounds[s + 1]`."""
 
@@ -67,7 +67,7 @@ class Constants:
     beginning_ns: int
     """From the beginning of an operator to the start of a row of it whose launch is not in the trace."""
     gap: NDArray[np.int64]
-    """[g] Between the end of the row before on the stream and the row's start, when the row was waiting in the queue."""
+    """[g] Between the end of the row before on the stream and the row's start, when the row was in the queue."""
     depth: int
     """Rows that a queue holds before a launch call waits; 0 where none ever waited."""
     launch_call_ns: int

@@ -1,7 +1,7 @@
 """The host's side: which moments of a thread simulate, and where one thread waits for another.
 
-A thread is a chain of atoms: runtime calls, which last, and beginnings of other rows, which are moments. What lies between
-two atoms is host work of measured duration, except where the thread was idle because another one had the baton.
+A thread is a chain of atoms: runtime calls, which last, and beginnings of other rows, which are moments. What lies
+between two atoms is host work of measured duration, except where the thread was idle because another one had the baton.
 """
 
 from dataclasses import dataclass
@@ -55,8 +55,8 @@ class Atoms:
 def handoffs(rows: Rows) -> Handoffs:
     """Find where the baton went from one thread to another.
 
-    Thread B was idle, thread A stopped and stayed idle, and after that B went on: B waited for A. Threads that only make
-    runtime calls (watchdogs) take no part.
+    Thread B was idle, thread A stopped and stayed idle, and after that B went on: B waited for A. Threads that only
+    make runtime calls (watchdogs) take no part.
     """
     workers = np.unique(rows.thread[(rows.kind == CPU_OP) & (rows.thread >= 0)]).tolist()
     edges = {thread: _boundaries(rows, thread) for thread in workers}
@@ -123,7 +123,7 @@ def _passes(a: _Boundaries, b: _Boundaries, thread: int) -> tuple[NDArray[np.int
 
 
 def silences(rows: Rows, passes: Handoffs, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (row that ended it, ns) of the times, of at least `least` ns, in which a thread did nothing that was recorded.
+    """Return (row that ended it, ns) of the times, at least `least` ns, in which a thread did nothing recorded.
 
     Waits for another thread are not meant, nor are threads without CPU operators.
     """
@@ -139,7 +139,7 @@ def silences(rows: Rows, passes: Handoffs, least: int) -> tuple[NDArray[np.int64
 
 
 def atoms(rows: Rows, beginnings: NDArray[np.int32]) -> Atoms:
-    """Return the atoms: every runtime call that lies in no other, and the beginnings of the given rows and of each thread."""
+    """Return the atoms: runtime calls that lie in no other, and the beginnings of the given rows and of threads."""
     calls = rows.kind == RUNTIME
     outer = rows.parent
     nested = calls & (outer >= 0) & calls[np.maximum(outer, 0)]

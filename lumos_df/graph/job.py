@@ -1,6 +1,5 @@
 """Jobs of a corpus: which traces belong together, their graphs, and their simulation."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,9 +52,9 @@ def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
     """
     check(corpus)
     ids = sorted(
-        name.removeprefix("trace_id=")
-        for name in os.listdir(corpus)
-        if name.startswith("trace_id=") and name != EMPTY_PARTITION
+        folder.name.removeprefix("trace_id=")
+        for folder in corpus.iterdir()
+        if folder.name.startswith("trace_id=") and folder.name != EMPTY_PARTITION
     )
     about = {one: _about(corpus, one) for one in ids}
     jobs: dict[str, list[str]] = {}
@@ -73,9 +72,8 @@ def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
     chosen = [one for one in ids if one == trace] or [one for one in ids if one.startswith(trace)]
     if len(chosen) != 1:
         why = "no trace has" if not chosen else f"{len(chosen)} traces have"
-        raise QueryError(
-            f"{corpus}: {why} the id '{trace}'{nearest(trace, ids)}; see: lumos-df sql 'SELECT trace_id, path FROM traces' --corpus {corpus}"
-        )
+        see = f"lumos-df sql 'SELECT trace_id, path FROM traces' --corpus {corpus}"
+        raise QueryError(f"{corpus}: {why} the id '{trace}'{nearest(trace, ids)}; see: {see}")
     return [members for members in found if chosen[0] in members]
 
 

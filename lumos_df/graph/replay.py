@@ -15,7 +15,7 @@ from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The graphs of a job as the loops want them: N nodes, the rows of its traces one after another; times ns, job time."""
+    """The graphs of a job as the loops want them: N nodes, the rows of its traces in turn; times ns, job time."""
 
     base: NDArray[np.int64]
     """[traces + 1] number of each trace's first row."""
@@ -51,8 +51,8 @@ class Run:
 def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
     """Lay the graphs of a job out for simulation; without `instances` the ranks run by themselves.
 
-    Rows without any predecessor, and those held by work that the recording does not have, start as recorded: that is the
-    state in which it began, which nothing in it explains.
+    Rows without any predecessor, and those held by work that the recording does not have, start as recorded: that is
+    the state in which it began, which nothing in it explains.
     """
     base = np.cumsum([0, *(len(graph.rows) for graph in graphs)])
     first = [int(graph.rows.ts[0]) if len(graph.rows) else 0 for graph in graphs]
@@ -64,18 +64,10 @@ def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
         ]
         # Job time starts with the first row of any rank, so that numbers stay small.
         shift = np.array(unix, np.int64) - min(start + to for start, to in zip(first, unix, strict=True))
-    src, dst, binds, lag = (
-        np.concatenate([column + (base[k] if number < 2 else 0) for k, column in enumerate(columns)])
-        for number, columns in enumerate(
-            (
-                [graph.edges.src for graph in graphs],
-                [graph.edges.dst for graph in graphs],
-                [graph.edges.binds for graph in graphs],
-                [graph.edges.lag for graph in graphs],
-            )
-        )
-    )
-    src, dst = src.astype(np.int32), dst.astype(np.int32)
+    src = np.concatenate([graph.edges.src + base[k] for k, graph in enumerate(graphs)]).astype(np.int32)
+    dst = np.concatenate([graph.edges.dst + base[k] for k, graph in enumerate(graphs)]).astype(np.int32)
+    binds = np.concatenate([graph.edges.binds for graph in graphs])
+    lag = np.concatenate([graph.edges.lag for graph in graphs])
     many = int(base[-1])
     floor = np.full(many, loops.UNSET, np.int64)
     led = np.zeros(many, np.bool_)
@@ -84,7 +76,7 @@ def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
         free = graph.order[~led[base[k] + graph.order]]
         for rows in (free, graph.carried):
             floor[base[k] + rows] = graph.rows.ts[rows] + shift[k]
-    pointer, edge = loops.forward_star(src, dst, many)
+    pointer, edge = loops.forward_star(src, many)
     instance = np.full(many, NONE, np.int32)
     transfer = np.empty(0, np.int64)
     if instances is not None:
@@ -96,7 +88,7 @@ def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
         begin = np.concatenate([graph.rows.ts + shift[k] for k, graph in enumerate(graphs)])
         nodes = np.concatenate([base[k] + graph.order for k, graph in enumerate(graphs)]).astype(np.int32)
         nodes = nodes[np.argsort(begin[nodes], kind="stable")]
-        order, instance = _joint_order(graphs, base, nodes, src, dst, binds, instance, members)
+        order, instance = _joint_order(graphs, base, nodes, src, instance, members)
         members = np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32)
     own = np.concatenate([graph.own for graph in graphs])
     return Network(base, shift, order, pointer, edge, src, dst, binds, lag, own, floor, instance, members, transfer)
@@ -107,8 +99,6 @@ def _joint_order(
     base: NDArray[np.int64],
     nodes: NDArray[np.int32],
     src: NDArray[np.int32],
-    dst: NDArray[np.int32],
-    binds: NDArray[np.int8],
     instance: NDArray[np.int32],
     members: NDArray[np.int32],
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -118,7 +108,7 @@ def _joint_order(
     )
     real = target >= 0
     from_, to = src[real], target[real].astype(np.int32)
-    pointer, edge = loops.forward_star(from_, to, int(base[-1]))
+    pointer, edge = loops.forward_star(from_, int(base[-1]))
     while True:
         order = loops.topological(nodes, pointer, edge, to, int(base[-1]), instance, members)
         place = np.empty(int(base[-1]), np.int64)
@@ -170,7 +160,7 @@ def of_trace(net: Network, result: Run, k: int) -> Run:
 
 def moments(graph: Graph, result: Run, thread: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return when moments of a host thread come in the simulation, ns; between two atoms time runs evenly."""
-    atoms, rows = graph.atoms, graph.rows
+    atoms = graph.atoms
     own = np.flatnonzero(atoms.thread == thread)
     if not len(own):
         return np.full(len(at), loops.UNSET, np.int64)
@@ -188,7 +178,8 @@ def moments(graph: Graph, result: Run, thread: int, at: NDArray[np.int64]) -> ND
     # As integers but for the small product: a double does not hold ns since 1970.
     even = finish[inside] + ((at - end[inside]) * ((start[after] - finish[inside]) / gap)).astype(np.int64)
     idle = graph.idle_before[atoms.row[own[after]]]
-    # Around a wait for another thread only the wait stretches: work before it follows the atom before, the rest the one after.
+    # Around a wait for another thread only the wait stretches: work before it follows the atom before, the rest the
+    # one after.
     work = gap - idle
     close = finish[inside] + np.minimum(at - end[inside], work)
     late = np.maximum(start[after] - (ts[after] - at), close)

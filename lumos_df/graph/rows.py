@@ -106,11 +106,9 @@ def read(corpus: Path, trace_id: str) -> Rows:
         about = pq.read_table(folder / "traces.parquet", partitioning=None).to_pylist()[0]
         table = pq.ParquetFile(folder / "operators.parquet", read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
     except FileNotFoundError:
-        table = None
+        raise CorpusError(f"{folder}: holds no operators; ingest the trace again") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
-    if table is None:
-        raise CorpusError(f"{folder}: holds no operators; ingest the trace again")
     words = {name: _words(table[name]) for name in _WORDS}
     long = {name: _long(table[name]) for name in _NUMBERS}
     stream, keys = _streams(long["device"], long["stream"])
@@ -156,7 +154,8 @@ def _words(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
 def _long(column: pa.ChunkedArray) -> NDArray[np.int64]:
     if column.null_count:
         column = pc.fill_null(column.cast(pa.int64()), _NULL)
-    return column.to_numpy().astype(np.int64)
+    values: NDArray[np.int64] = column.to_numpy().astype(np.int64)
+    return values
 
 
 def _short(column: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -175,7 +174,7 @@ def _is_word(words: tuple[NDArray[np.int32], list[str]], word: str) -> NDArray[n
 
 
 def _number(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Number distinct values by first appearance; null stays NONE."""
+    """Return numbers of distinct values, by first appearance; null stays NONE."""
     numbered = np.full(len(values), NONE, np.int32)
     known = values != _NULL
     if known.any():

@@ -1,8 +1,5 @@
 """The loops of the graph: simulation in issue order, walks back along what was binding, unions of intervals."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Everything here is compiled: numba infers the types.
-
 import numpy as np
 
 from lumos_df.jit import kernel
@@ -11,8 +8,8 @@ UNSET = -(1 << 62)
 
 
 @kernel
-def forward_star(src, dst, nodes):
-    """Return (pointer int64 [nodes + 1], edge int32 [m]): the edges that leave node v are edge[pointer[v]:pointer[v + 1]]."""
+def forward_star(src, nodes):
+    """Return pointer int64 [nodes + 1] and edge int32 [m]: node v's edges are edge[pointer[v]:pointer[v + 1]]."""
     pointer = np.zeros(nodes + 1, np.int64)
     for e in range(len(src)):
         pointer[src[e] + 1] += 1
@@ -31,8 +28,8 @@ def forward_star(src, dst, nodes):
 def topological(nodes, pointer, edge, dst, size, instance, members):
     """Return int32 [N]: the nodes in an order in which the edges go forward.
 
-    What follows a member of a collective comes after all its members. Where that goes round in a circle, the earliest node
-    of `nodes` that is left goes next, whatever it still waits for.
+    What follows a member of a collective comes after all its members. Where that goes round in a circle, the earliest
+    node of `nodes` that is left goes next, whatever it still waits for.
 
     Args:
         nodes: int32 [N], by recorded time.
@@ -96,7 +93,7 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
     Args:
         order: int32 [N]: the nodes in the order in which they run.
         pointer, edge: the edges by source, as `forward_star` returns them.
-        dst, binds, lag: int32, int8, int64 [m]: end, binding points (0 end to start, 1 start to start, 2 end to end), ns.
+        dst, binds, lag: int32, int8, int64 [m]: target, points (0 end to start, 1 start to start, 2 end to end), ns.
         own: int64 [N] ns that a node lasts by itself.
         floor: int64 [N] earliest start, ns, or UNSET.
         instance: int32 [N] collective of which the node is a member, or -1.
@@ -288,7 +285,7 @@ def walk(at, low, high, src, binds, edge_kind, piece, start, end, start_cause, e
         start, end, start_cause, end_cause: as `simulate` returns them.
 
     Returns:
-        node int32, piece int8, begin int64, dur int64: the pieces from the last to the first; node -1 where nothing is known.
+        node int32, piece int8, begin int64, dur int64: the pieces from the last to the first; node -1 for unknown.
     """
     node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
     cursor = high
@@ -353,7 +350,7 @@ def walk(at, low, high, src, binds, edge_kind, piece, start, end, start_cause, e
 
 @kernel
 def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned, start, end):
-    """Return int64 [N]: ns by which each node may start later without moving the end of a pinned node; UNSET if unbounded."""
+    """Return int64 [N]: ns by which nodes may start later and no pinned node end later; UNSET if unbounded."""
     n = len(own)
     far = np.int64(1) << 61
     late_start = np.full(n, far, np.int64)

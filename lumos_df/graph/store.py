@@ -1,6 +1,5 @@
 """What the graph adds to a corpus: one Parquet file a table and trace, written in one step."""
 
-import os
 import secrets
 from pathlib import Path
 from typing import Any, Final
@@ -64,6 +63,6 @@ def _publish(path: Path, rows: pa.Table) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         pq.write_table(rows, draft, compression="zstd", compression_level=1, store_schema=False)
-        os.replace(draft, path)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

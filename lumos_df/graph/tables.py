@@ -41,9 +41,10 @@ def edge_columns(job: Job, k: int) -> dict[str, Any]:
         found.recorded,
     )
     keep = dst >= 0
-    # A copying call issues the row that it waits for: stored, what follows the call waits, so that no two rows wait for each other.
+    # A copying call issues the row that it waits for: stored, what follows the call waits, so no two rows wait for each
+    # other.
     binds = np.where(dst != found.dst, 0, binds)
-    src, dst, kind, binds, lag, recorded = (column[keep] for column in (src, dst, kind, binds, lag, recorded))
+    src, dst, kind, binds, lag, recorded = src[keep], dst[keep], kind[keep], binds[keep], lag[keep], recorded[keep]
     sources = np.full(len(src), k, np.int32)
     if job.instances is not None:
         late = _late_edges(job, k)
@@ -66,9 +67,10 @@ def edge_columns(job: Job, k: int) -> dict[str, Any]:
 
 
 def _late_edges(job: Job, k: int) -> tuple[NDArray[Any], ...]:
-    """Return (src, dst, trace of src, lag, recorded) of the k-th trace's members that waited for one that came later."""
+    """Return (src, dst, trace of src, lag, recorded) of the k-th trace's members that waited for a later one."""
     found = job.instances
-    assert found is not None
+    if found is None:
+        raise ValueError("a rank by itself has no collectives")
     member = _kept(job)
     instance, trace, row = found.instance[member], found.trace[member], found.row[member]
     begin = _starts(job, trace, row)
@@ -84,7 +86,8 @@ def _late_edges(job: Job, k: int) -> tuple[NDArray[Any], ...]:
 
 def _kept(job: Job) -> NDArray[np.int64]:
     """Return which members stayed members: those of collectives that make no circle."""
-    assert job.instances is not None
+    if job.instances is None:
+        return np.empty(0, np.int64)
     node = job.network.base[job.instances.trace] + job.instances.row
     return np.flatnonzero(job.network.instance[node] >= 0)
 
@@ -217,7 +220,7 @@ def warnings_of(job: Job, k: int) -> list[str]:
         broken = len(job.instances.row) - len(_kept(job))
         if broken:
             found.append(
-                f"{broken} collective kernels of the job do not fit the order of the others; they last as long as recorded"
+                f"{broken} collective kernels of the job do not fit the order of the others; they last as recorded"
             )
     return found
 

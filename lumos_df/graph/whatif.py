@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from lumos_df.graph.edges import HANDOFF, THREAD
 from lumos_df.graph.host import silences
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Network, Replay, of_trace, run, windows
-from lumos_df.graph.rows import CPU_OP
+from lumos_df.graph.rows import CPU_OP, Rows
 from lumos_df.schema import FAMILIES, GPU_KINDS, KINDS
 
 Field = Literal["family", "name", "kind", "rank"]
@@ -34,7 +34,10 @@ class Selector:
 
     def rows(self, graph: Graph) -> NDArray[np.bool_]:
         """Return which rows of a trace are meant."""
-        rows = graph.rows
+        chosen: NDArray[np.bool_] = self._rows(graph.rows)
+        return chosen
+
+    def _rows(self, rows: Rows) -> Any:  # numpy's comparisons
         if self.field == "rank":
             return np.full(len(rows), rows.rank == int(self.value))
         if self.field == "family":
@@ -142,7 +145,7 @@ def _times(values: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
 
 
 def _belongs(graph: Graph, work: NDArray[np.bool_], *, everything: bool) -> NDArray[np.bool_]:
-    """Which edges carry host work of the marked rows: what lies before an atom belongs to the operator around that atom."""
+    """Which edges carry host work of the marked rows: that before an atom belongs to the operator around the atom."""
     inside = graph.rows.parent[graph.edges.dst]
     marked = (inside >= 0) & work[np.maximum(inside, 0)]
     return marked | work[graph.edges.dst] if everything else marked

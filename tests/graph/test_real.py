@@ -126,7 +126,7 @@ def test_members_of_a_collective_end_together(played: list[tuple[Job, Played]]) 
             continue
         node = job.network.base[job.instances.trace] + job.instances.row
         kept = node[job.network.instance[node] >= 0]
-        ends = {}
+        ends: dict[int, set[int]] = {}
         for one in kept.tolist():
             ends.setdefault(int(job.network.instance[one]), set()).add(int(result.run.end[one]))
         assert all(len(moments) == 1 for moments in ends.values())

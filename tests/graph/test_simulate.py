@@ -39,7 +39,7 @@ def columns(case: Case) -> tuple[np.ndarray, ...]:
 def run(case: Case, order: list[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
     src, dst, binds, lag = columns(case)
     many = len(case.own)
-    pointer, edge = loops.forward_star(src.astype(np.int32), dst.astype(np.int32), many)
+    pointer, edge = loops.forward_star(src.astype(np.int32), many)
     start, end, _, _ = loops.simulate(
         np.array(order or range(many), np.int32),
         pointer,
@@ -95,7 +95,7 @@ def test_scaling_everything_scales_the_result(case: Case, factor: int) -> None:
 def test_a_collective_ends_together_one_transfer_after_its_last_member() -> None:
     # Nodes 0 and 1 are members; 1 comes at 70, and what follows either waits for both.
     src, dst = np.array([0, 1], np.int32), np.array([2, 3], np.int32)
-    pointer, edge = loops.forward_star(src, dst, 4)
+    pointer, edge = loops.forward_star(src, 4)
     start, end, _, cause = loops.simulate(
         np.array([0, 1, 2, 3], np.int32),
         pointer,
@@ -135,7 +135,7 @@ def test_edges_without_a_circle_all_go_forward(found: list[tuple[int, int]]) -> 
 
 def ordered(found: list[tuple[int, int]]) -> list[int]:
     table = np.array(found, np.int32).reshape(-1, 2)
-    pointer, edge = loops.forward_star(table[:, 0], table[:, 1], 10)
+    pointer, edge = loops.forward_star(table[:, 0], 10)
     result: list[int] = loops.topological(
         np.arange(10, dtype=np.int32), pointer, edge, table[:, 1], 10, np.full(10, -1, np.int32), ALONE
     ).tolist()
