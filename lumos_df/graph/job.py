@@ -1,6 +1,8 @@
 """Jobs of a corpus: which traces belong together, their graphs, and their simulation."""
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,11 +86,14 @@ def _about(corpus: Path, trace_id: str) -> tuple[str, int]:
 
 def load(corpus: Path, trace_ids: Sequence[str]) -> Job:
     """Read the traces of one job and rebuild their graphs."""
-    return build([rows.read(corpus, trace_id) for trace_id in trace_ids])
+    with ThreadPoolExecutor(min(len(trace_ids), os.cpu_count() or 1)) as pool:
+        return build(list(pool.map(lambda trace_id: rows.read(corpus, trace_id), trace_ids)))
 
 
 def build(ranks: list[rows.Rows]) -> Job:
-    """Rebuild the graphs of a job's ranks."""
-    graphs = [dependencies.build(one) for one in ranks]
+    """Rebuild the graphs of a job's ranks, at once where there are processors for it."""
+    # The loops and numpy's large operations hold no interpreter lock.
+    with ThreadPoolExecutor(min(len(ranks), os.cpu_count() or 1)) as pool:
+        graphs = list(pool.map(dependencies.build, ranks))
     instances = collectives.match(ranks) if len(ranks) > 1 else None
     return Job(graphs, instances, network(graphs, instances))
