@@ -164,28 +164,11 @@ def moments(graph: Graph, result: Run, thread: int, at: NDArray[np.int64]) -> ND
     own = np.flatnonzero(atoms.thread == thread)
     if not len(own):
         return np.full(len(at), loops.UNSET, np.int64)
-    ts, end = atoms.ts[own], atoms.ts[own] + atoms.dur[own]
-    start, finish = result.start[atoms.row[own]], result.end[atoms.row[own]]
-    place = np.searchsorted(ts, at, side="right") - 1
-    inside = np.maximum(place, 0)
-    after = np.minimum(inside + 1, len(own) - 1)
-    # In a call, or after the last atom.
-    done = np.where(
-        at < end[inside], np.minimum(start[inside] + at - ts[inside], finish[inside]), finish[inside] + at - end[inside]
+    row = atoms.row[own]
+    placed: NDArray[np.int64] = loops.moments(
+        at, atoms.ts[own], atoms.dur[own], result.start[row], result.end[row], graph.idle_before[row]
     )
-    between = (at >= end[inside]) & (place + 1 < len(own))
-    gap = np.maximum(ts[after] - end[inside], 1)
-    # As integers but for the small product: a double does not hold ns since 1970.
-    even = finish[inside] + ((at - end[inside]) * ((start[after] - finish[inside]) / gap)).astype(np.int64)
-    idle = graph.idle_before[atoms.row[own[after]]]
-    # Around a wait for another thread only the wait stretches: work before it follows the atom before, the rest the
-    # one after.
-    work = gap - idle
-    close = finish[inside] + np.minimum(at - end[inside], work)
-    late = np.maximum(start[after] - (ts[after] - at), close)
-    waited = np.where(at - end[inside] <= work, close, late)
-    done = np.where(between, np.where(idle > 0, waited, even), done)
-    return np.where(place < 0, start[0] - (ts[0] - at), done)
+    return placed
 
 
 @dataclass(frozen=True, slots=True)
