@@ -8,7 +8,7 @@ import glob
 import hashlib
 import os
 import re
-import secrets
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from typing import Final
 import duckdb
 
 from lumos_df.errors import CorpusError, QueryError, nearest
-from lumos_df.layout import CATALOG, EMPTY_PARTITION, check, table_glob
+from lumos_df.layout import CATALOG, EMPTY_PARTITION, check, publish_file, table_glob
 from lumos_df.schema import TABLES, Table
 
 _DUCKDB_TYPES: Final = {
@@ -132,7 +132,7 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
     script = _script(folder)
     connection = _open(folder, script)
     if connection is None:
-        with suppress(OSError, duckdb.IOException):
+        with suppress(OSError, duckdb.Error, CorpusError):
             _write(folder, script)
         connection = _open(folder, script)
     if connection is None:
@@ -153,7 +153,7 @@ def write_catalog(corpus: Path) -> None:
         return
     try:
         _write(corpus, script)
-    except (OSError, duckdb.IOException) as error:
+    except (OSError, duckdb.Error) as error:
         raise CorpusError(
             f"{corpus / CATALOG}: cannot be written ({_one_line(error)}); check space, permissions"
         ) from error
@@ -213,15 +213,21 @@ def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | 
 
 
 def _write(corpus: Path, script: tuple[str, ...]) -> None:
-    draft = corpus / f".{CATALOG}.{secrets.token_hex(4)}"
     mark = f"CREATE VIEW _catalog(fingerprint) AS SELECT {_quoted(_fingerprint(script))}"
     doc = _comments("_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their SHA-256.")])
-    try:
-        with duckdb.connect(draft) as connection:
+    # Made elsewhere and then published whole: DuckDB writes a second file beside it, and not below every folder name.
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / CATALOG
+        # One thread, one transaction: half the time of a commit a statement. The views are bound where they will lie.
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "temp_directory": str(corpus.resolve() / f"{CATALOG}.tmp"),
+        }
+        with duckdb.connect(draft, config=config) as connection:
+            connection.begin()
             _run(connection, (*script, mark, *doc))
-        draft.replace(corpus / CATALOG)
-    finally:
-        draft.unlink(missing_ok=True)
+            connection.commit()
+        publish_file(corpus / CATALOG, draft.read_bytes())
 
 
 def _fingerprint(script: tuple[str, ...]) -> str:
@@ -232,8 +238,6 @@ def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None
     for statement in script:
         try:
             connection.execute(statement)
-        except duckdb.IOException:
-            raise
         except duckdb.Error as error:
             what = statement.partition("(")[0].partition(" IS ")[0]
             raise CorpusError(f"catalogue: cannot {what.lower()} ({_one_line(error)})") from error

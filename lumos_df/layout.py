@@ -1,15 +1,14 @@
 """Where things lie inside a corpus folder, and whether a folder is a corpus this version can read.
 
-    corpus/
-      manifest.json                   format and maker; written once
-      catalog.duckdb                  views over the tables, for any DuckDB client
-      trace_id=<id>/<table>.parquet   the tables of one trace; a trace appears whole, by one rename
-      trace_id=__HIVE_DEFAULT_PARTITION__/<table>.parquet   no rows: gives a table its columns before any trace has it
-      .staging/                       traces being written; never read
+corpus/
+  manifest.json                   format and maker; written once
+  catalog.duckdb                  views over the tables, for any DuckDB client
+  trace_id=<id>/<table>.parquet   the tables of one trace; a trace appears whole, by one rename
+  trace_id=__HIVE_DEFAULT_PARTITION__/<table>.parquet   no rows: gives a table its columns before any trace has it
+  .staging/                       traces being written; never read
 """
 
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Final
@@ -41,7 +40,9 @@ def check(corpus: Path) -> None:
         found = json.loads(manifest.read_text("utf-8"))
         made_by, version = str(found["made_by"]), int(found["format"])
     except FileNotFoundError:
-        raise CorpusError(f"{corpus}: no corpus here (no {MANIFEST}); make one with: lumos-df ingest TRACE... --corpus {corpus}") from None
+        raise CorpusError(
+            f"{corpus}: no corpus here (no {MANIFEST}); make one with: lumos-df ingest TRACE... --corpus {corpus}"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorpusError(f"{manifest}: not a corpus manifest ({error}); ingest the traces into a new folder") from None
     if version != FORMAT:
@@ -60,5 +61,8 @@ def write_manifest(corpus: Path) -> None:
 def publish_file(path: Path, content: bytes) -> None:
     """Write `path` so that a reader sees either the whole new content or what was there before."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    draft.write_bytes(content)
-    os.replace(draft, path)
+    try:
+        draft.write_bytes(content)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ import duckdb
 
 from lumos_df.catalog import connect, one_line_errors, views
 from lumos_df.errors import QueryError, nearest
-from lumos_df.output import Format, write
+from lumos_df.output import Format, interruptible, write
 from lumos_df.schema import TABLES
 
 REPORT_FOLDER: Final = "report"
@@ -104,11 +104,14 @@ _STRAGGLERS: Final = """
 def summary(corpus: str | os.PathLike[str]) -> Summary:
     """Return the corpus at a glance. Raises `CorpusError` when there is none."""
     with connect(corpus) as connection:
-        return Summary(
-            os.fspath(corpus),
-            _rows(connection, Job, "FROM corpus_summary"),
-            _rows(connection, Kernel, _KERNELS),
-            _rows(connection, Straggler, _STRAGGLERS),
+        return interruptible(
+            connection,
+            lambda: Summary(
+                os.fspath(corpus),
+                _rows(connection, Job, "FROM corpus_summary"),
+                _rows(connection, Kernel, _KERNELS),
+                _rows(connection, Straggler, _STRAGGLERS),
+            ),
         )
 
 

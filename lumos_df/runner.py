@@ -150,7 +150,7 @@ class _Worker:
         self._ended = False
         self._lock = Lock()
 
-    def call(self, item: object) -> Any:  # noqa: ANN401 - what the mapped function returns
+    def call(self, item: object) -> Any:
         """Return `function(item)`, computed in the process; raise what it raised, or `WorkerError`."""
         message = pickle.dumps((self._function, item))
         process = self._running()

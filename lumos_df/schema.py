@@ -33,8 +33,16 @@ class Table:
     columns: tuple[Column, ...]
 
 
+def within(value: object, bits: int) -> int | None:
+    """Return `value` if it is an integer that a signed column of `bits` can hold, else None: traces may say anything."""
+    fits = isinstance(value, int) and not isinstance(value, bool) and -(1 << bits - 1) <= value < 1 << bits - 1
+    return value if fits and isinstance(value, int) else None
+
+
 def _table(name: str, doc: str, *columns: tuple[str, str, str]) -> Table:
-    key = Column("trace_id", "string", "The trace: first 16 hex digits of the file's SHA-256 (and its rank, for merged files).")
+    key = Column(
+        "trace_id", "string", "The trace: first 16 hex digits of the file's SHA-256 (and its rank, for merged files)."
+    )
     return Table(name, doc, (key, *(Column(*column) for column in columns)))
 
 
@@ -128,7 +136,11 @@ TRACES: Final = _table(
     ("syncs", "int64", "Operators of kind `sync`."),
     ("annotations", "int64", "Operators of kind `annotation` or `gpu_annotation`."),
     ("python_functions", "int64", "Operators of kind `python`."),
-    ("others", "int64", "Operators of kind `other`: a category this version does not know, or the profiler's own span."),
+    (
+        "others",
+        "int64",
+        "Operators of kind `other`: a category this version does not know, or the profiler's own span.",
+    ),
     ("flows", "int64", "Flow events (launch and forward-backward arrows)."),
     ("instants", "int64", "Instant events other than memory events."),
     ("memory_events", "int64", "Rows in `memory_events`."),
@@ -148,7 +160,11 @@ OPERATORS: Final = _table(
     "One row an operator: every timed thing of the trace, ordered by ts, then -dur.",
     ("rank", "int32", "Rank in the job."),
     ("op_id", "int32", "Dense number of the row in its trace, from 0, ordered by ts, then -dur."),
-    ("parent_id", "int32", "Host rows: op_id of the innermost enclosing row of the same thread. GPU rows: the call that launched them, else the CPU operator of their external id. Sync rows: the call that waited."),
+    (
+        "parent_id",
+        "int32",
+        "Host rows: op_id of the innermost enclosing row of the same thread. GPU rows: the call that launched them, else the CPU operator of their external id. Sync rows: the call that waited.",
+    ),
     ("kind", "string", "cpu_op, runtime, kernel, memcpy, memset, sync, annotation, gpu_annotation, python, other."),
     ("family", "string", "GPU rows: gemm, attention, communication, elementwise, ...; null on host rows."),
     ("name", "string", "Name as recorded."),
@@ -159,7 +175,11 @@ OPERATORS: Final = _table(
     ("stream", "int64", "GPU and sync rows: stream."),
     ("correlation", "int64", "Ties a runtime call to the GPU rows that it launched."),
     ("external_id", "int64", "Ties runtime calls and GPU rows to the CPU operator that issued them."),
-    ("step", "int32", "n of the ProfilerStep#n it belongs to (GPU rows: that of their launch); null outside every step."),
+    (
+        "step",
+        "int32",
+        "n of the ProfilerStep#n it belongs to (GPU rows: that of their launch); null outside every step.",
+    ),
     ("phase", "string", "forward, backward, recompute, optimizer, communication, other."),
     ("layer", "int32", "Index of the repeated model layer, where module names say so."),
     ("micro_batch", "int32", "Index of the micro-batch in its step, where known."),
@@ -169,7 +189,11 @@ OPERATORS: Final = _table(
     ("grid", "string", "JSON list: kernel grid."),
     ("block", "string", "JSON list: kernel block."),
     ("occupancy", "float32", "Estimated achieved occupancy of the kernel, percent."),
-    ("collective", "string", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, send, recv, send_recv, barrier, unknown."),
+    (
+        "collective",
+        "string",
+        "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, scatter, send, recv, send_recv, barrier, unknown.",
+    ),
     ("group", "string", "Process group of the collective as named in the trace."),
     ("group_size", "int32", "Ranks in the process group."),
     ("seq", "int64", "Number of the collective in its group: recorded, else counted from the start of the trace."),
@@ -188,7 +212,11 @@ OPERATORS: Final = _table(
 ARGS: Final = _table(
     "args",
     "The raw `args` of every event that has any.",
-    ("event", "int32", "Number of the event in its file, from 0; `operators.event` and `memory_events.event` refer to it."),
+    (
+        "event",
+        "int32",
+        "Number of the event in its file, from 0; `operators.event` and `memory_events.event` refer to it.",
+    ),
     ("args", "string", "JSON object as in the file (repaired where it was broken)."),
 )
 

@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -85,12 +84,12 @@ def test_stored_columns_have_the_types_of_the_schema(corpus: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("opened", [plain, catalog.connect])
-def test_every_view_answers(corpus: Path, opened: Callable[[Path], duckdb.DuckDBPyConnection]) -> None:
-    with opened(corpus) as client:
-        assert busy(client) == [(TRACE, 30)]
-        for view in catalog.views():
-            client.execute(f"SELECT * FROM {view.name}").fetchall()
+def test_every_view_answers_any_client(corpus: Path) -> None:
+    for opened in (plain(corpus), catalog.connect(corpus)):
+        with opened as client:
+            assert busy(client) == [(TRACE, 30)]
+            for view in catalog.views():
+                client.execute(f"SELECT * FROM {view.name}").fetchall()
 
 
 def test_it_opens_by_a_relative_path_from_any_folder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +154,8 @@ def test_a_catalogue_that_fits_is_left_alone(corpus: Path) -> None:
     before = (corpus / layout.CATALOG).stat()
     catalog.write_catalog(corpus)
     catalog.connect(corpus).close()
-    assert (corpus / layout.CATALOG).stat() == before
+    after = (corpus / layout.CATALOG).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database", None])
@@ -207,8 +207,9 @@ def test_no_corpus_and_a_corpus_of_another_format_are_refused(tmp_path: Path) ->
 def test_a_broken_table_is_named(corpus: Path) -> None:
     (layout.trace_folder(corpus, TRACE) / "traces.parquet").write_bytes(b"not parquet")
     (corpus / layout.CATALOG).unlink()
-    with pytest.raises(CorpusError, match=r"^catalogue: cannot create view traces \(.*traces\.parquet.*\)$"):
-        catalog.write_catalog(corpus)
+    for make in (catalog.write_catalog, catalog.connect):
+        with pytest.raises(CorpusError, match=r"^catalogue: cannot create view traces \(.*traces\.parquet.*\)$"):
+            make(corpus)
 
 
 @pytest.mark.parametrize(

@@ -363,12 +363,11 @@ def test_what_has_no_help_is_refused() -> None:
 
 
 def test_help_is_quick(lumos: Run) -> None:
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert lumos("--help").returncode == 0
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.3
+    before = os.times()
+    assert lumos("--help").returncode == 0
+    after = os.times()
+    # CPU time, not time on the clock: a busy machine is no slower a program.
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.3
 
 
 def test_version(lumos: Run) -> None:

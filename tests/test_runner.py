@@ -60,6 +60,11 @@ def note_and_wait(path: str) -> None:
     time.sleep(60)
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 class TwoPartError(Exception):
     def __init__(self, first: str, second: str) -> None:
         super().__init__(f"{first}, {second}")
@@ -178,6 +183,18 @@ def test_progress_is_a_line_an_item_where_there_is_no_terminal() -> None:
     with progress(stream) as report:
         list(map_items(square, [5, 6], workers=1, report=report))
     assert stream.getvalue() == "[1/2] 5\n[2/2] 6\n"
+
+
+def test_progress_is_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = Terminal()
+    with progress(stream) as report:
+        report(Progress(0, 2, ""))
+        report(Progress(1, 2, "[a] file"))
+        print("a result")
+    shown = stream.getvalue()
+    assert "1/2" in shown
+    assert "[a] file" in shown
+    assert capsys.readouterr().out == "a result\n"
 
 
 @given(st.lists(st.integers()), st.integers(1, 9))

@@ -4,10 +4,10 @@ from collections import Counter
 from dataclasses import astuple
 
 import pytest
-from duckdb import DuckDBPyConnection
 
 from lumos_df.catalog import connect
 from lumos_df.trace.ingest import ingest
+from tests.connection import Connection
 from tests.emulator import Job, Outcome, Profiler, simulate, write
 
 JOB = Job(ranks=3, layers=2, steps=2, sleep_rank=1, sleep_ns=1_500_000)
@@ -23,9 +23,7 @@ def outcome() -> Outcome:
     params=[Profiler(), Profiler(memory=False, stacks=False, collective_args=False, clock_offsets_ns=(0, 7_654_321))],
     ids=["all that a profiler records", "the least, and a clock that is off"],
 )
-def corpus(
-    request: pytest.FixtureRequest, outcome: Outcome, tmp_path_factory: pytest.TempPathFactory
-) -> DuckDBPyConnection:
+def corpus(request: pytest.FixtureRequest, outcome: Outcome, tmp_path_factory: pytest.TempPathFactory) -> Connection:
     folder = tmp_path_factory.mktemp("truth")
     write(outcome, request.param, folder / "job")
     done = ingest([str(folder / "job")], folder / "corpus", workers=1)
@@ -33,12 +31,12 @@ def corpus(
     return connect(folder / "corpus")
 
 
-def test_gpu_time(corpus: DuckDBPyConnection, outcome: Outcome) -> None:
+def test_gpu_time(corpus: Connection, outcome: Outcome) -> None:
     found = corpus.execute("SELECT * EXCLUDE trace_id FROM gpu_time ORDER BY rank").fetchall()
     assert found == [astuple(truth) for truth in outcome.truth.gpus]
 
 
-def test_breakdown(corpus: DuckDBPyConnection, outcome: Outcome) -> None:
+def test_breakdown(corpus: Connection, outcome: Outcome) -> None:
     found = corpus.execute(
         "SELECT rank, step, step_ns, exposed_compute_ns, exposed_communication_ns, overlapped_ns, memory_ns, idle_ns"
         " FROM breakdown ORDER BY rank, step"
@@ -58,7 +56,7 @@ def test_breakdown(corpus: DuckDBPyConnection, outcome: Outcome) -> None:
     ]
 
 
-def test_straggler(corpus: DuckDBPyConnection, outcome: Outcome) -> None:
+def test_straggler(corpus: Connection, outcome: Outcome) -> None:
     last: Counter[tuple[int, int]] = Counter()
     waited: Counter[tuple[int, int]] = Counter()
     for collective in outcome.truth.collectives:

@@ -11,13 +11,14 @@ from typing import Final
 
 PACKAGE: Final = Path(__file__).parent.parent / "lumos_df"
 
-_BASE: Final = frozenset({"errors", "jit", "layout", "schema", "units"})
+_BASE: Final = frozenset({"errors", "jit", "kernel_cache", "layout", "schema", "units"})
 _DATA: Final = _BASE | {"catalog", "runner"}
 
 MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "errors": frozenset(),
     "schema": frozenset(),
-    "jit": frozenset(),
+    "kernel_cache": frozenset(),
+    "jit": frozenset({"kernel_cache"}),
     "units": frozenset({"errors"}),
     "layout": frozenset({"errors", "schema"}),
     "runner": frozenset({"errors"}),

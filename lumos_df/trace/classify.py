@@ -35,30 +35,37 @@ def kind_code(category: str) -> int:
 _FAMILIES: Final = tuple(
     (family, re.compile(pattern))
     for family, pattern in (
-        ("communication", r"(?i)nccl|rccl|all_?reduce_kernel|oneshot|twoshot|nvshmem|deep_?ep"),
+        ("communication", r"(?i)nccl|rccl|all_?reduce_kernel|cross_device_reduce|oneshot|twoshot|nvshmem|deep_?ep"),
         ("fill", r"^Memset|(?i:fill_?functor|fillkernel|fillbuffer|memset)"),
         ("copy", r"^Memcpy|(?i:copybuffer)"),
         (
             "optimizer",
-            r"(?i)multi_tensor_apply|adam|lamb_|sgd_|distributed_fused|l2norm_?functor|unscale_?grads|amp_non_finite",
+            r"(?i)multi_tensor_apply|adam|lamb_|sgd_|distributed_fused|l2norm_?functor|unscale_?grads|amp_non_finite|amp_update_scale",
         ),
-        ("loss", r"(?i)nll_?loss|cross_?entropy|mse_?loss|bce_|ctc_?loss|smooth_l1|loss_kernel|logit"),
+        ("loss", r"(?i)nll_?loss|NLLCriterion|cross_?entropy|mse_?loss|bce_|ctc_?loss|smooth_l1|loss_kernel|logit"),
         (
             "attention",
             r"(?i)flash|fmha|attention|attn|mha_|mqa_|paged|sdpa|cunn_softmax.*mask|scaled_.*masked_softmax|aotriton",
         ),
         (
             "convolution",
-            r"(?i)conv(?!ert)|winograd|dgrad|wgrad|fprop|miopen|im2col|col2im|implicit_gemm|xdlops_(?:fwd|bwd|wrw)"
-            r"|igemm_(?:fwd|bwd|wrw)|computeOffsetsKernel|scudnn|cudnn_(?:volta|turing|ampere).*(?:nhwc|nchw)",
+            (
+                r"(?i)conv(?!ert)|winograd|dgrad|wgrad|fprop|miopen|im2col|col2im|implicit_gemm|xdlops_(?:fwd|bwd|wrw)"
+                r"|igemm_(?:fwd|bwd|wrw)|compute\w?OffsetsKernel|scudnn|cudnn_(?:volta|turing|ampere).*(?:nhwc|nchw)"
+            ),
         ),
-        ("normalization", r"(?i)batch_?norm|layer_?norm|rms_?norm|group_?norm|bn_(?:fw|bw)|_norm_|welford|GammaBeta"),
+        (
+            "normalization",
+            r"(?i)batch_?norm|layer_?norm|rms_?norm|group_?norm|bn_(?:fw|bw)|_norm_|welford|GammaBeta|RowwiseMoments|cuComputeGradInput",
+        ),
         ("softmax", r"(?i)softmax"),
         ("embedding", r"(?i)embedding|split_.*(?:_kernel_)?(?:forward|backward)_.*(?:weighted|unweighted)"),
         (
             "gemm",
-            r"(?i)gemm|cutlass|cublas|matmul|_mm_|splitk|nvjet|Cijk_|wgmma|s\d{3,5}(?:cudnn|fprop)|gemv|dot_kernel|bmm"
-            r"|sm\d{2,3}_xmma|addmm",
+            (
+                r"(?i)gemm|cutlass|cublas|matmul|_mm_|splitk|nvjet|Cijk_|wgmma|s\d{3,5}(?:cudnn|fprop)|gemv|dot_kernel"
+                r"|bmm|sm\d{2,3}_xmma|addmm"
+            ),
         ),
         ("random", r"(?i)dropout|philox|distribution_|random|bernoulli|curand"),
         ("sort", r"(?i)sort|topk|radix|bitonic|unique|DeviceSelect|merge_path"),
@@ -68,7 +75,7 @@ _FAMILIES: Final = tuple(
         ("fused", r"(?i)^triton|fused|_poi_|_red_|_per_fused"),
         (
             "elementwise",
-            r"(?i)elementwise|pointwise|functor|relu|gelu|silu|swiglu|sigmoid|tanh|OpTensor|addcmul|_kernel_impl",
+            r"(?i)elementwise|pointwise|functor|triu|tril|SubTensorOp|relu|gelu|silu|swiglu|sigmoid|tanh|OpTensor|addcmul|_kernel_impl",
         ),
     )
 )
@@ -105,8 +112,20 @@ def collective(name: str) -> str:
     return next((word for word, pattern in _COLLECTIVES if pattern.search(name)), "unknown")
 
 
-COMMUNICATION_OPERATOR: Final = re.compile(r"record_param_comms|(?:nccl|gloo|ucc|mpi|xccl|rccl):|_?c10d(?:_functional)?::")
+COMMUNICATION_OPERATOR: Final = re.compile(
+    r"record_param_comms|(?:nccl|gloo|ucc|mpi|xccl|rccl):|_?c10d(?:_functional)?::"
+)
 """Host operators that are a collective, seen from its name's start."""
+
+
+def is_communication(name: str) -> bool:
+    """Return whether a name is that of a collective, on the host or as a kernel."""
+    if COMMUNICATION_OPERATOR.match(name):
+        return collective(name) != "unknown"
+    return bool(_KERNEL.search(name))
+
+
+_KERNEL: Final = re.compile(r"(?i)[nr]ccl\w*kernel")
 
 _TYPES: Final = {
     "float32": ("float", "f32", "c10::float"),

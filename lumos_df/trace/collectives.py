@@ -1,7 +1,8 @@
 """Which rows are collectives, and what they move.
 
-NCCL's own arguments say it where the profiler recorded them. Otherwise the kernel's name, and the operators around its
-launch: `record_param_comms` (whose inputs hold the sequence number) and `nccl:all_reduce` (whose input shapes give bytes).
+NCCL's own arguments say it where the profiler recorded them. Otherwise the kernel's name, and the operators around
+its launch: `record_param_comms` (whose inputs hold the sequence number) and `nccl:all_reduce` (whose input shapes
+give bytes).
 """
 
 import json
@@ -13,12 +14,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.trace import classify, scan, sweep
+from lumos_df import schema
+from lumos_df.trace import classify, record, sweep
 from lumos_df.trace.derive import Derived
 from lumos_df.trace.kineto import KERNEL, NONE, Operators
 
 _NESTING: Final = 4
-"""How deep collective operators are nested: `c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`, and one to spare."""
+"""How deep collective operators are nested: `c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`; and one."""
 _STATED: Final = (
     "Collective name",
     "dtype",
@@ -51,32 +53,34 @@ class Collectives:
 
 def collectives(ops: Operators, derived: Derived) -> Collectives:
     """Describe every collective row: communication kernels, and the host operators that are collectives."""
-    communication = derived.families.index("communication") if "communication" in derived.families else len(derived.families)
+    communication = (
+        derived.families.index("communication") if "communication" in derived.families else len(derived.families)
+    )
     on_gpu = (ops.kind == KERNEL) & (derived.family == communication)
-    named = np.array([bool(classify.COMMUNICATION_OPERATOR.match(text)) for text in ops.raw.strings] + [False])
+    named = ops.raw.where(lambda text: bool(classify.COMMUNICATION_OPERATOR.match(text)))
     on_host = named[ops.name] & (derived.family == NONE)
     rows = np.flatnonzero(on_gpu | on_host)
     if not len(rows):
-        return Collectives(rows, *([] for _ in fields(Collectives)[1:]))  # type: ignore[arg-type]  # eight empty lists
+        return Collectives(rows, *([] for _ in fields(Collectives)[1:]))
     place = np.full(len(ops), NONE, np.int64)
     place[rows] = np.arange(len(rows))
     outer = sweep.nearest_marked(on_host, derived.parent)[rows]
     around = np.where(outer >= 0, place[outer], NONE)
 
     known = {key: _stated(ops, rows, key) for key in _STATED}
-    name = ops.name[rows]
-    known["operator"] = np.where(on_host[rows] & (name != scan.COMM_NAME), name, scan.NULL)
-    for key, column in (("dims", scan.OP_DIMS), ("types", scan.OP_TYPES)):
-        values = ops.narrow(column)[rows]
-        known[key] = np.where(on_host[rows] & (values != scan.NULL32), values, scan.NULL)
+    name = ops.name[rows].astype(np.int64)  # in int32 the null of these columns would be 0
+    known["operator"] = np.where(on_host[rows] & (name != record.COMM_NAME), name, record.NULL)
+    for key, column in (("dims", record.OP_DIMS), ("types", record.OP_TYPES)):
+        texts = ops.narrow(column)[rows].astype(np.int64)
+        known[key] = np.where(on_host[rows] & (texts != record.NULL32), texts, record.NULL)
     inner = np.flatnonzero(around >= 0)
     for _ in range(_NESTING):
-        for column in known.values():
-            empty = inner[column[inner] == scan.NULL]
-            column[empty] = column[around[empty]]
+        for values in known.values():
+            empty = inner[values[inner] == record.NULL]
+            values[empty] = values[around[empty]]
 
     described = ("operator", "dims", "types", *_STATED[:-2])
-    keys = np.stack((name.astype(np.int64), *(known[key] for key in described)))
+    keys = np.stack((name, *(known[key] for key in described)))
     distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
     strings = ops.raw.strings
     facts = [_describe(strings, *column) for column in distinct.T.tolist()]
@@ -97,8 +101,8 @@ def collectives(ops: Operators, derived: Derived) -> Collectives:
 
 
 def _stated(ops: Operators, rows: NDArray[np.int64], key: str) -> NDArray[np.int64]:
-    """Return the key's value on each of `rows` (ordered), `scan.NULL` where it has none."""
-    column = np.full(len(rows), scan.NULL, np.int64)
+    """Return the key's value on each of `rows` (ordered), `record.NULL` where it has none."""
+    column = np.full(len(rows), record.NULL, np.int64)
     where, values = ops.sparse(key)
     place = np.searchsorted(rows, where)
     place[place == len(rows)] = 0
@@ -120,13 +124,17 @@ class _Facts:
 def _describe(strings: list[str], *numbers: int) -> _Facts:
     """Turn one distinct combination of recorded values into what is known of the collective."""
     own, operator, dims, types, stated, stated_type, group, size, elements_in, elements_out = (
-        None if number == scan.NULL else number for number in numbers
+        None if number in {record.NULL, NONE} else number for number in numbers
     )
     words = [strings[number] for number in (stated, operator, own) if number is not None]
     collective = next((word for text in words if (word := classify.collective(text)) != "unknown"), "unknown")
     shapes = _shapes(strings, dims, types)
     dtype = classify.dtype(strings[stated_type]) if stated_type is not None else None
-    dtype = dtype or (shapes[0][1] if shapes else None) or classify.kernel_dtype(strings[numbers[0]])
+    dtype = (
+        dtype
+        or (shapes[0][1] if shapes else None)
+        or (classify.kernel_dtype(strings[own]) if own is not None else None)
+    )
     width = classify.dtype_bytes(dtype) if dtype else None
     bytes_in: int | None = None
     bytes_out: int | None = None
@@ -135,7 +143,14 @@ def _describe(strings: list[str], *numbers: int) -> _Facts:
     elif shapes:
         bytes_in = sum(elements * classify.dtype_bytes(kind) for elements, kind in shapes)
         bytes_out = _bytes_out(collective, bytes_in, size)
-    return _Facts(collective, strings[group] if group is not None else None, size, dtype, bytes_in, bytes_out)
+    return _Facts(
+        collective,
+        strings[group] if group is not None else None,
+        schema.within(size, 32),
+        dtype,
+        schema.within(bytes_in, 64),
+        schema.within(bytes_out, 64),
+    )
 
 
 def _bytes_out(collective: str, bytes_in: int, size: int | None) -> int | None:
@@ -153,6 +168,8 @@ def _shapes(strings: list[str], dims: int | None, types: int | None) -> list[tup
     try:
         shapes, kinds = json.loads(strings[dims]), json.loads(strings[types])
     except ValueError:
+        return []
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
         return []
     found: list[tuple[int, str]] = []
     for shape, kind in zip(shapes, kinds, strict=False):
@@ -183,12 +200,12 @@ def _numbers(
     What no one recorded is counted in the order of the rows, GPU rows and host rows each for themselves.
     """
     recorded: dict[int, int] = {}
-    for number in np.unique(inputs[inputs != scan.NULL]).tolist():
+    for number in np.unique(inputs[inputs != record.NULL]).tolist():
         if match := _SEQUENCE_INPUT.match(strings[number]):
             recorded[number] = int(match.group(1))
-    from_inputs = np.array([recorded.get(number, scan.NULL) for number in inputs.tolist()], np.int64)
-    seq = np.where(stated != scan.NULL, stated, from_inputs)
-    unknown = seq == scan.NULL
+    from_inputs = np.array([recorded.get(number, record.NULL) for number in inputs.tolist()], np.int64)
+    seq = np.where(stated != record.NULL, stated, from_inputs)
+    unknown = seq == record.NULL
     _, group_number = np.unique(np.array([name or "" for name in group]), return_inverse=True)
     counted = np.zeros(len(seq), np.int64)
     bucket = 2 * group_number.reshape(-1) + on_gpu

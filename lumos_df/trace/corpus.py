@@ -6,23 +6,20 @@ writers of one trace build the same rows; the first rename wins and the second f
 
 import contextlib
 import errno
-import os
 import secrets
 import shutil
-import socket
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.errors import CorpusError
-from lumos_df.layout import CATALOG, EMPTY_PARTITION, MANIFEST, STAGING, check, trace_folder, write_manifest
+from lumos_df.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
+from lumos_df.trace.folder import owner, trace_ids
 from lumos_df.trace.tables import arrow_schema, empty, operator_schema
 
 _PACKED: Final = ("ts", "op_id", "parent_id", "correlation", "external_id", "event", "sequence_number")
@@ -34,65 +31,15 @@ _STATISTICS: Final = ["ts", "op_id", "step", "event"]
 _OPTIONS: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "version": "2.6"}
 
 
-def open_for_writing(corpus: Path) -> None:
-    """Make `corpus` if it is not there; remove what dead writers left.
-
-    Raises:
-        CorpusError: it is another version's, or a folder of other things, or may not be written.
-    """
-    try:
-        corpus.mkdir(parents=True, exist_ok=True)
-        if not (corpus / MANIFEST).exists():
-            if any(entry.name not in (STAGING, EMPTY_PARTITION, CATALOG) and not entry.name.startswith(".") for entry in corpus.iterdir()):
-                raise CorpusError(f"{corpus}: not empty and not a corpus (no {MANIFEST}); give an empty or new folder")
-            _create(corpus)
-        check(corpus)
-        (corpus / STAGING).mkdir(exist_ok=True)
-        _remove_leftovers(corpus / STAGING)
-    except OSError as error:
-        raise CorpusError(f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to") from None
-
-
-def _create(corpus: Path) -> None:
-    """Lay down a table's columns before any trace has rows, then the manifest, which makes it a corpus."""
+def create(corpus: Path) -> None:
+    """Lay down the tables' columns before any trace has rows, then the manifest, which makes it a corpus."""
     folder = corpus / EMPTY_PARTITION
     folder.mkdir(exist_ok=True)
     for table in schema.TABLES:
         draft = folder / f".{table.name}.{secrets.token_hex(4)}"
         pq.write_table(empty(table), draft, **_OPTIONS)
-        os.replace(draft, folder / f"{table.name}.parquet")
+        draft.replace(folder / f"{table.name}.parquet")
     write_manifest(corpus)
-
-
-def _owner() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}-"
-
-
-def _remove_leftovers(staging: Path) -> None:
-    """Remove folders of writers of this host that no longer run; another host's are left to that host."""
-    host = f"{socket.gethostname()}-"
-    for folder in staging.iterdir():
-        pid = folder.name.removeprefix(host).split("-")[0]
-        if folder.name.startswith(host) and pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def trace_ids(corpus: Path) -> set[str]:
-    """Return the ids of the traces that are in."""
-    prefix = "trace_id="
-    return {
-        name.removeprefix(prefix) for name in os.listdir(corpus) if name.startswith(prefix) and name != EMPTY_PARTITION
-    }
 
 
 def holds(corpus: Path, sha256: str) -> list[str]:
@@ -101,7 +48,9 @@ def holds(corpus: Path, sha256: str) -> list[str]:
     found = sorted(name for name in trace_ids(corpus) if name.split("-")[0] == stem)
     if not found:
         return []
-    table = pq.read_table(trace_folder(corpus, found[0]) / "traces.parquet", columns=["ranks_in_file"], partitioning=None)
+    table = pq.read_table(
+        trace_folder(corpus, found[0]) / "traces.parquet", columns=["ranks_in_file"], partitioning=None
+    )
     return found if len(found) == table["ranks_in_file"][0].as_py() else []
 
 
@@ -110,32 +59,42 @@ class Staging:
 
     def __init__(self, corpus: Path) -> None:
         self._corpus = corpus
-        self._folder = corpus / STAGING / f"{_owner()}{secrets.token_hex(4)}"
-        self._args: pq.ParquetWriter | None = None
+        self._folder = corpus / STAGING / f"{owner()}{secrets.token_hex(4)}"
 
-    def __enter__(self) -> "Staging":
+    def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
-        self._args = pq.ParquetWriter(self._folder / "args.parquet", arrow_schema(schema.ARGS), use_dictionary=False, write_statistics=["event"], column_encoding={"event": "DELTA_BINARY_PACKED"}, **_OPTIONS)
+        try:
+            self._args = self._args_writer()
+        except OSError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._args is not None:
-            with contextlib.suppress(OSError):
-                self._args.close()
+    def _args_writer(self) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            self._folder / "args.parquet",
+            arrow_schema(schema.ARGS),
+            use_dictionary=False,
+            write_statistics=["event"],
+            column_encoding={"event": "DELTA_BINARY_PACKED"},
+            **_OPTIONS,
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._args.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def add_args(self, events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
         """Append raw args, as `reader.ArgsSink`; the arrays may be reused afterwards."""
-        assert self._args is not None
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text)]
-        texts = pa.StringArray.from_buffers(len(events), buffers[1], buffers[2])
+        texts = pa.StringArray.from_buffers(len(events), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text))
         self._args.write_table(pa.table([pa.array(events), texts], names=["event", "args"]))
 
     def close_args(self) -> None:
         """End the args file; nothing can be added after."""
-        assert self._args is not None
         self._args.close()
-        self._args = None
 
     def writer(self, trace_id: str, table: schema.Table) -> pq.ParquetWriter:
         """Return a writer of one of a trace's tables."""
@@ -145,7 +104,9 @@ class Staging:
         return pq.ParquetWriter(
             folder / f"{table.name}.parquet",
             columns,
-            use_dictionary=[field.name for field in columns if field.name in _FEW or not pa.types.is_primitive(field.type)],
+            use_dictionary=[
+                field.name for field in columns if field.name in _FEW or not pa.types.is_primitive(field.type)
+            ],
             column_encoding={name: "DELTA_BINARY_PACKED" for name in _PACKED if name in columns.names},
             write_statistics=_STATISTICS,
             store_schema=False,
@@ -158,21 +119,20 @@ class Staging:
             with self.writer(trace_id, table) as writer:
                 writer.write_table(rows)
 
-    def share_args(self, trace_id: str, events: NDArray[np.int32] | None) -> None:
-        """Give the trace its args: those of `events`, or the whole file for None."""
+    def share_args(self, trace_id: str, own: NDArray[np.bool_] | None) -> None:
+        """Give the trace its args: those of the events that are its `own`, or the whole file for None."""
         source, target = self._folder / "args.parquet", self._folder / trace_id / "args.parquet"
-        if events is None:
-            os.replace(source, target)
+        if own is None:
+            source.replace(target)
             return
-        wanted = pa.array(np.sort(events))
         with pq.ParquetFile(source) as file, pq.ParquetWriter(target, arrow_schema(schema.ARGS), **_OPTIONS) as writer:
             for batch in file.iter_batches():
-                writer.write_batch(batch.filter(pc.is_in(batch["event"], wanted)))
+                writer.write_batch(batch.filter(pa.array(own[batch["event"].to_numpy()])))
 
     def publish(self, trace_id: str) -> bool:
         """Make a trace visible, all its tables at once; return False when another writer was first."""
         try:
-            os.rename(self._folder / trace_id, trace_folder(self._corpus, trace_id))
+            (self._folder / trace_id).rename(trace_folder(self._corpus, trace_id))
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 return False

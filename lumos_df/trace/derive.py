@@ -7,14 +7,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.trace import classify, kineto, scan, sweep
+from lumos_df.trace import classify, kineto, record, sweep
 from lumos_df.trace.intervals import enclosing
 from lumos_df.trace.kineto import CPU_OP, GPU_ANNOTATION, KERNEL, MEMCPY, MEMSET, NONE, PYTHON, RUNTIME, SYNC, Operators
 
 GPU: Final = (KERNEL, MEMCPY, MEMSET)
 _LAYER: Final = re.compile(r"(?i)(?:layer|block)\w*_(\d+)$")
 _BACKWARD_ROOT: Final = "autograd::engine::evaluate_function"
-_RECOMPUTE: Final = re.compile(r"torch/utils/checkpoint\.py.*(?:recompute_fn|unpack_hook)|CheckpointFunctionBackward")
+_RECOMPUTE: Final = re.compile(r"torch/utils/checkpoint\.py.*(?:recompute_fn|unpack_hook)")
 
 
 @dataclass(slots=True)
@@ -45,15 +45,34 @@ def derive(ops: Operators, resolution: int) -> Derived:
     parent, unlaunched = _parents(ops, resolution)
     family, families = _families(ops)
     rows, sequence, forward_thread = _sequence(ops)
-    forward = _forward_operators(ops, rows, sequence, forward_thread)
+    forward, made_node = _forward_operators(ops, rows, sequence, forward_thread)
     step_of_row = kineto.step_numbers(ops)
     is_gpu = ops.is_kind(*GPU)
     step = sweep.steps(ops.ts, ops.dur, parent, is_gpu, step_of_row)
-    phase = _phases(ops, parent, family, families, rows, forward_thread, step_of_row)
+    phase = _phases(
+        ops,
+        parent,
+        family == families.index("communication"),
+        rows[forward_thread == 0],
+        rows[forward_thread > 0],
+        made_node,
+        step_of_row,
+    )
     module, modules = _modules(ops, parent, forward)
-    layers = [match.group(1) if (match := _first_layer(path)) else NONE for path in modules]
+    layers = [_layer(path) for path in modules]
     return Derived(
-        parent, step, phase, family, families, module, modules, np.array(layers, np.int32), forward, rows, unlaunched, sequence
+        parent,
+        step,
+        phase,
+        family,
+        families,
+        module,
+        modules,
+        np.array(layers, np.int32),
+        forward,
+        rows,
+        unlaunched,
+        sequence,
     )
 
 
@@ -65,12 +84,12 @@ def _parents(ops: Operators, resolution: int) -> tuple[NDArray[np.int32], int]:
     on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
     track = np.where(on_gpu, np.int32(NONE), ops.track)
     parent = enclosing(ops.ts, ops.dur, track, len(ops.raw.tracks), resolution if resolution > 1 else 0)
-    correlation = ops.wide(scan.OP_CORRELATION)
+    correlation = ops.wide(record.OP_CORRELATION)
     rows = np.flatnonzero(ops.is_kind(*GPU, SYNC))
     found = match(correlation, np.flatnonzero(ops.kind == RUNTIME), rows)
     orphans = found < 0
     if orphans.any():
-        external = ops.wide(scan.OP_EXTERNAL)
+        external = ops.wide(record.OP_EXTERNAL)
         found[orphans] = match(external, np.flatnonzero(ops.kind == CPU_OP), rows[orphans])
     parent[rows] = found
     return parent, int(np.count_nonzero(orphans & (ops.kind[rows] != SYNC)))
@@ -80,7 +99,7 @@ def match(values: NDArray[np.int64], among: NDArray[np.int64], rows: NDArray[np.
     """Return for each of `rows` the last row `among` those with the same value, NONE where none or null."""
     wanted = values[rows]
     keys = values[among]
-    keep = keys != scan.NULL
+    keep = keys != record.NULL
     keys, among = keys[keep], among[keep]
     found = np.full(len(rows), NONE, np.int32)
     if len(keys) == 0:
@@ -94,7 +113,7 @@ def match(values: NDArray[np.int64], among: NDArray[np.int64], rows: NDArray[np.
         return found
     order = np.argsort(keys, kind="stable")
     place = np.searchsorted(keys[order], wanted, side="right") - 1
-    hit = (place >= 0) & (wanted != scan.NULL)
+    hit = (place >= 0) & (wanted != record.NULL)
     hit[hit] = keys[order][place[hit]] == wanted[hit]
     found[hit] = among[order][place[hit]]
     return found
@@ -103,20 +122,16 @@ def match(values: NDArray[np.int64], among: NDArray[np.int64], rows: NDArray[np.
 def _families(ops: Operators) -> tuple[NDArray[np.int8], list[str]]:
     rows = np.flatnonzero(ops.is_kind(*GPU))
     names = ops.name[rows]
-    used = np.flatnonzero(np.bincount(names, minlength=1)) if len(names) else np.empty(0, np.int64)
-    words = [classify.family(ops.raw.strings[number]) for number in used.tolist()]
-    families = sorted(set(words))
-    table = np.full(len(ops.raw.strings), NONE, np.int8)
+    used = np.unique(names)
+    words = [classify.family(ops.raw.strings[number]) if number >= 0 else "other" for number in used.tolist()]
+    families = sorted({*words, "communication"})
+    table = np.full(len(ops.raw.strings) + 1, NONE, np.int8)
     table[used] = [families.index(word) for word in words]
     column = np.full(len(ops), NONE, np.int8)
     column[rows] = table[names]
     # A kernel that carries NCCL's own arguments is communication, whatever its name.
     stated, _ = ops.sparse("Collective name")
-    stated = stated[ops.kind[stated] == KERNEL]
-    if len(stated):
-        if "communication" not in families:
-            families.append("communication")
-        column[stated] = families.index("communication")
+    column[stated[ops.kind[stated] == KERNEL]] = families.index("communication")
     return column, families
 
 
@@ -137,40 +152,46 @@ def _sequence(ops: Operators) -> tuple[NDArray[np.int32], NDArray[np.int64], NDA
 
 def _forward_operators(
     ops: Operators, rows: NDArray[np.int32], sequence: NDArray[np.int64], forward_thread: NDArray[np.int64]
-) -> NDArray[np.int32]:
-    """Return the forward operator of each backward row: same sequence number, on the thread that ran the forward.
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the forward operator of each backward row, and which rows made a node that a backward row ran.
 
-    Autograd numbers its nodes per forward thread and records that thread as a small number of its own on the backward
-    side only; which track that is shows in where the sequence numbers are found. Of several operators with one number
-    the last to start made the node, as in the profiler's own arrows.
+    Forward and backward share a sequence number on the thread that ran the forward. Autograd records that thread, as a
+    small number of its own, on the backward side only; which track it is shows in where the sequence numbers are found.
+    Of several operators with one number the last to start made the node, as in the profiler's own arrows.
     """
     forward = np.full(len(ops), NONE, np.int32)
+    made_node = np.zeros(len(ops), np.bool_)
     backward = forward_thread > 0
     made, made_sequence = rows[~backward], sequence[~backward]
     if not len(made) or not backward.any():
-        return forward
+        return forward, made_node
     tracks = ops.track[made]
     for logical in np.unique(forward_thread[backward]).tolist():
         wanted = np.flatnonzero(forward_thread == logical)
-        best: NDArray[np.int32] | None = None
+        best, best_track = np.full(len(wanted), NONE, np.int32), NONE
         for track in np.unique(tracks).tolist():
             here = tracks == track
             found = _last_before(made[here], made_sequence[here], rows[wanted], sequence[wanted])
-            if best is None or (found >= 0).sum() > (best >= 0).sum():
-                best = found
+            if (found >= 0).sum() > (best >= 0).sum():
+                best, best_track = found, track
         forward[rows[wanted]] = best
-    return forward
+        here = tracks == best_track
+        made_node[made[here]] |= np.isin(made_sequence[here], sequence[wanted[best >= 0]])
+    return forward, made_node
 
 
 def _last_before(
     rows: NDArray[np.int32], keys: NDArray[np.int64], wanted_rows: NDArray[np.int32], wanted: NDArray[np.int64]
 ) -> NDArray[np.int32]:
     """Return for each wanted (row, key) the last of `rows` with that key before that row, or NONE."""
+    distinct = np.unique(keys)
     order = np.lexsort((rows, keys))
-    # Key and row in one number, so that one binary search answers "same key, latest row before": keys are far below 2^31.
-    packed = (keys[order] << 32) | rows[order]
-    place = np.searchsorted(packed, (wanted << 32) | wanted_rows) - 1
-    hit = place >= 0
+    # Key and row in one number, so that one search answers "same key, latest row before".
+    packed = (np.searchsorted(distinct, keys[order]) << 32) | rows[order]
+    number = np.searchsorted(distinct, wanted)
+    number[number == len(distinct)] = 0
+    place = np.searchsorted(packed, (number << 32) | wanted_rows) - 1
+    hit = (place >= 0) & (distinct[number] == wanted)
     hit[hit] = keys[order][place[hit]] == wanted[hit]
     found = np.full(len(wanted), NONE, np.int32)
     found[hit] = rows[order][place[hit]]
@@ -180,24 +201,22 @@ def _last_before(
 def _phases(
     ops: Operators,
     parent: NDArray[np.int32],
-    family: NDArray[np.int8],
-    families: list[str],
-    sequence_rows: NDArray[np.int32],
-    forward_thread: NDArray[np.int64],
+    communicates: NDArray[np.bool_],
+    grows_rows: NDArray[np.int32],
+    backward_rows: NDArray[np.int32],
+    made_node: NDArray[np.bool_],
     step_of_row: NDArray[np.int32],
 ) -> NDArray[np.int8]:
-    role_of_name = np.zeros(len(ops.raw.strings) + 1, np.int8)
-    for number, text in enumerate(ops.raw.strings):
-        role_of_name[number] = _role(text)
-    role = role_of_name[ops.name]
-    role[ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)] = sweep.NO_ROLE
+    roles = np.array([*map(_role, ops.raw.strings), sweep.NO_ROLE], np.int8)
+    role = roles[ops.name]
+    on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
+    role[on_gpu] = sweep.NO_ROLE
     role[step_of_row >= 0] = sweep.STEP_ROLE
+    role[backward_rows[role[backward_rows] == sweep.NO_ROLE]] = sweep.BACKWARD_ROLE
+    role[communicates] = sweep.COMMUNICATION_ROLE
     grows_graph = np.zeros(len(ops), np.bool_)
-    grows_graph[sequence_rows[forward_thread == 0]] = True
-    role[sequence_rows[forward_thread > 0]] = sweep.BACKWARD_ROLE
-    if "communication" in families:
-        role[family == families.index("communication")] = sweep.COMMUNICATION_ROLE
-    phase = sweep.phases(ops.kind == CPU_OP, role, grows_graph, parent)
+    grows_graph[grows_rows] = True
+    phase: NDArray[np.int8] = sweep.phases(ops.kind == CPU_OP, on_gpu, role, grows_graph, made_node, parent)
     return phase
 
 
@@ -223,7 +242,7 @@ def _modules(
     From `nn.Module: Name_0` rows where Python functions were recorded, else from the operators' `Module Hierarchy`.
     Backward rows take the path of their forward operator.
     """
-    named = np.array([text.startswith("nn.Module: ") for text in ops.raw.strings] + [False])
+    named = ops.raw.where(lambda text: text.startswith("nn.Module: "))
     is_module = (ops.kind == PYTHON) & named[ops.name]
     own = np.full(len(ops), NONE, np.int32)
     paths: list[str] = []
@@ -265,6 +284,5 @@ def _paths_from_rows(
     return own, paths
 
 
-def _first_layer(path: str) -> re.Match[str] | None:
-    return next((match for word in path.split("/") if (match := _LAYER.search(word))), None)
-
+def _layer(path: str) -> int:
+    return next((int(found[1]) for word in path.split("/") if (found := _LAYER.search(word))), NONE)

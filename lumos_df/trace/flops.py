@@ -1,7 +1,8 @@
 """Floating-point operations of host operators, from their input shapes.
 
-A multiply and an add are two. Only leaves are counted (`aten::mm`, not the `aten::linear` around it), so that a sum over
-operators counts nothing twice; attention is counted in full, as if not causal, forward 4 b h s t d [Korthikanti 2022, app. A].
+A multiply and an add are two. Only leaves are counted (`aten::mm`, not the `aten::linear` around it), so that a sum
+over operators counts nothing twice; attention is counted in full, as if not causal: forward 4 b h s t d
+[Korthikanti 2022, appendix A].
 """
 
 import json
@@ -12,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.trace import scan
+from lumos_df import schema
+from lumos_df.trace import record
 from lumos_df.trace.kineto import CPU_OP, Operators
 
 Shapes = list[Any]
@@ -45,12 +47,12 @@ _OPERATORS: Final[dict[str, Callable[[Shapes], int]]] = {
 
 
 def flops(ops: Operators) -> NDArray[np.int64]:
-    """Return the operations of each row, `scan.NULL` where they are not known; int64 [n]."""
-    column = np.full(len(ops), scan.NULL, np.int64)
+    """Return the operations of each row, `record.NULL` where they are not known; int64 [n]."""
+    column = np.full(len(ops), record.NULL, np.int64)
     strings = ops.raw.strings
-    known = np.array([text in _OPERATORS for text in strings] + [False])
-    dims = ops.narrow(scan.OP_DIMS)
-    rows = np.flatnonzero((ops.kind == CPU_OP) & known[ops.name] & (dims != scan.NULL32))
+    known = ops.raw.where(lambda text: text in _OPERATORS)
+    dims = ops.narrow(record.OP_DIMS)
+    rows = np.flatnonzero((ops.kind == CPU_OP) & known[ops.name] & (dims != record.NULL32))
     if not len(rows):
         return column
     distinct, inverse = np.unique(np.stack((ops.name[rows], dims[rows])), axis=1, return_inverse=True)
@@ -62,6 +64,7 @@ def flops(ops: Operators) -> NDArray[np.int64]:
 def _count(name: str, shapes: str) -> int:
     """Return the operations of one operator; shapes that do not fit its signature count as unknown."""
     try:
-        return _OPERATORS[name](json.loads(shapes))
+        count = schema.within(_OPERATORS[name](json.loads(shapes)), 64)
     except (ValueError, IndexError, TypeError):
-        return scan.NULL
+        return record.NULL
+    return record.NULL if count is None else count

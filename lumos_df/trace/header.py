@@ -7,12 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import TraceError, nearest
-from lumos_df.trace import scan
+from lumos_df.trace import record, tokens
 from lumos_df.trace.repair import copy_repaired
 
 _MARK: Final = b"\xef\xbb\xbf"
 """A byte order mark, which some editors write."""
-_OPEN, _CLOSE, _OPEN_LIST, _COMMA, _QUOTE, _COLON = b"{}[,\":"
+_OPENING, _CLOSING = list(b"[{"), list(b"]}")
+_DEEPEST: Final = 200
+"""Levels of nesting beyond which no recorder means it."""
+_OPEN, _CLOSE, _OPEN_LIST, _COMMA, _QUOTE, _COLON = b'{}[,":'
 
 
 class Header:
@@ -31,32 +34,32 @@ class Header:
     def advance(self, buffer: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
         """Read top-level values from `position`; return (answer, position) as `scan.scan_events` does.
 
-        `scan.DONE` means that the event list begins at the position. Sets `closed` at the end of the file's object.
+        `record.DONE` means that the event list begins at the position. Sets `closed` at the end of the file's object.
         """
         while True:
-            start = int(scan.skip_space(buffer, position))
+            start = int(tokens.skip_space(buffer, position))
             char = int(buffer[start])
             if start >= end:
-                return scan.MORE, position
+                return record.MORE, position
             if not self._begun:
                 position = self._begin(buffer, start, end)
                 if self._bare:
-                    return scan.DONE, position
+                    return record.DONE, position
             elif self._bare or char == _CLOSE:
                 self.closed = True
-                return scan.MORE, start + 1
+                return record.MORE, start + 1
             elif char == _COMMA:
                 position = start + 1
             elif char == _QUOTE:
                 answer, position = self._member(buffer, start, end)
-                if answer != scan.DRAIN:
+                if answer != record.DRAIN:
                     return answer, position
             else:
-                return scan.BROKEN, start
+                return record.BROKEN, start
 
     def _begin(self, buffer: NDArray[np.uint8], start: int, end: int) -> int:
         if bytes(buffer[start : start + 3]) == _MARK:
-            start = int(scan.skip_space(buffer, start + 3))
+            start = int(tokens.skip_space(buffer, start + 3))
         if buffer[start] not in (_OPEN, _OPEN_LIST):
             text = bytes(buffer[start : min(end, start + 20)])
             raise TraceError(f"{self._path}: not JSON: begins with {text!r}; give a Kineto trace (.json or .json.gz)")
@@ -65,35 +68,40 @@ class Header:
         return start + 1
 
     def _member(self, buffer: NDArray[np.uint8], start: int, end: int) -> tuple[int, int]:
-        """Read one `"key": value`; answer `scan.DRAIN` when it is done with."""
-        key_end = int(scan.string_end(buffer, start + 1, end, self._dirt))
+        """Read one `"key": value`; answer `record.DRAIN` when it is done with."""
+        key_end = int(tokens.string_end(buffer, start + 1, end, self._dirt))
         if key_end < 0:
-            return scan.MORE, start
-        colon = int(scan.skip_space(buffer, key_end + 1))
+            return record.MORE, start
+        colon = int(tokens.skip_space(buffer, key_end + 1))
         if buffer[colon] != _COLON:
-            return (scan.MORE if colon >= end else scan.BROKEN), start
-        value = int(scan.skip_space(buffer, colon + 1))
+            return (record.MORE if colon >= end else record.BROKEN), start
+        value = int(tokens.skip_space(buffer, colon + 1))
         if value >= end:
-            return scan.MORE, start
+            return record.MORE, start
         key = bytes(buffer[start + 1 : key_end]).decode("utf-8", "replace")
         if key == "traceEvents":
             if buffer[value] != _OPEN_LIST:
                 raise TraceError(f"{self._path}: traceEvents is not a list; give a Kineto trace (.json or .json.gz)")
             self.list_seen = True
-            return scan.DONE, value + 1
-        after = int(scan.value_end(buffer, value, end, self._dirt))
+            return record.DONE, value + 1
+        after = int(tokens.value_end(buffer, value, end, self._dirt))
         if after < 0 or after >= end:
-            return (scan.BROKEN if after == -2 else scan.MORE), start
+            return (record.BROKEN if after == -2 else record.MORE), start
         self._keep(key, buffer, value, after)
-        return scan.DRAIN, after
+        return record.DRAIN, after
 
     def _keep(self, key: str, buffer: NDArray[np.uint8], start: int, end: int) -> None:
         mended = np.empty(6 * (end - start), np.uint8)
-        text = mended[: copy_repaired(buffer, start, end, mended, 0)].tobytes()
+        raw = mended[: copy_repaired(buffer, start, end, mended, 0)]
+        depth = np.cumsum(np.isin(raw, _OPENING).astype(np.int8) - np.isin(raw, _CLOSING), dtype=np.int64)
         try:
-            self.metadata[key] = json.loads(text)
+            value = json.loads(raw.tobytes()) if depth.max(initial=0) < _DEEPEST else None
         except ValueError:
-            self.warnings.append(f"top-level value '{key}' is not JSON and was left out")
+            value = None
+        if value is None and raw.tobytes() != b"null":
+            self.warnings.append(f"top-level value '{key}' is not JSON, or too deep, and was left out")
+        else:
+            self.metadata[key] = value
 
     def require_events(self, size: int) -> None:
         """Raise `TraceError` unless the event list was seen; `size` is the JSON's length in bytes."""

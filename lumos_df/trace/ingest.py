@@ -1,58 +1,23 @@
 """Many trace files into one corpus."""
 
-import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lumos_df import schema
-from lumos_df.errors import LumosError
-from lumos_df.layout import CATALOG
+from lumos_df.errors import CorpusError, LumosError, TraceError
+from lumos_df.kernel_cache import compiled
+from lumos_df.layout import CATALOG, MANIFEST
 from lumos_df.runner import Report, map_items
 from lumos_df.runner import shard as shard_of
-from lumos_df.trace import kineto, scan, sources
+from lumos_df.trace import sources
+from lumos_df.trace.folder import open_for_writing, trace_ids
+from lumos_df.trace.result import Failed, Ingested, IngestResult, Skipped
 
+__all__ = ["Failed", "IngestResult", "Ingested", "Skipped", "ingest"]
 
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    """A file that went in."""
-
-    path: str
-    trace_ids: tuple[str, ...]
-    events: int
-    operators: int
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A file whose content was in already."""
-
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A file that could not go in."""
-
-    path: str
-    message: str
-    """One line: file, place, remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class IngestResult:
-    """What became of every file."""
-
-    done: tuple[Ingested, ...]
-    skipped: tuple[Skipped, ...]
-    failed: tuple[Failed, ...]
+Fate = TypeVar("Fate", Ingested, Skipped, Failed)
 
 
 def ingest(
@@ -82,17 +47,27 @@ def ingest(
     Raises:
         LumosError: the corpus cannot be written, or the paths name no file.
     """
+    if sources.is_url(os.fspath(corpus)):
+        raise CorpusError(
+            f"{os.fspath(corpus)}: a corpus is written to a local folder; copy it to the store afterwards"
+        )
     folder = Path(corpus)
-    files = shard_of(sources.expand([os.fspath(path) for path in paths]), *shard)
-    _open(folder)
-    looked_for = bool(_corpus().trace_ids(folder))
-    task = partial(_ingest_one, corpus=folder, rank=rank, job=job, look_first=looked_for)
+    expanded, bad = sources.expand([os.fspath(path) for path in paths])
+    if not expanded:
+        raise TraceError("; ".join(message for _, message in bad))
+    files = shard_of(expanded, *shard)
+    open_for_writing(folder)
+    task = partial(_take_in, corpus=folder, rank=rank, job=job, look_first=bool(trace_ids(folder)))
     if sources.STDIN in files:
         workers = 1  # standard input belongs to this process
     done: dict[int, Ingested] = {}
     skipped: dict[int, Skipped] = {}
-    failed: dict[int, Failed] = {}
+    failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}
+    if not compiled():
+        _compile()
+    # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     for outcome in map_items(task, files, workers=workers, report=report):
+        _write_catalog(folder)
         path, value = files[outcome.index], outcome.value
         if isinstance(value, Ingested):
             done[outcome.index] = value
@@ -100,21 +75,30 @@ def ingest(
             skipped[outcome.index] = value
         else:
             failed[outcome.index] = Failed(path, _one_line(path, outcome.error))
-    return IngestResult(*(tuple(found[k] for k in sorted(found)) for found in (done, skipped, failed)))  # type: ignore[arg-type]  # three dicts of three types
+    return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed))
 
 
-def _open(folder: Path) -> None:
+def _in_order(found: dict[int, Fate]) -> tuple[Fate, ...]:
+    return tuple(found[index] for index in sorted(found))
+
+
+def _take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_first: bool) -> Ingested | Skipped:
+    from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
+
+    return take_in(path, corpus, rank, job, look_first=look_first)
+
+
+def _compile() -> None:
+    from lumos_df.trace.intake import compile_kernels  # noqa: PLC0415  # as above
+
+    compile_kernels()
+
+
+def _write_catalog(folder: Path) -> None:
     from lumos_df import catalog  # noqa: PLC0415  # DuckDB is needed only for a new corpus
 
-    _corpus().open_for_writing(folder)
-    if not (folder / CATALOG).exists():
+    if (folder / MANIFEST).exists() and not (folder / CATALOG).exists():
         catalog.write_catalog(folder)
-
-
-def _corpus():  # type: ignore[no-untyped-def]  # a module
-    from lumos_df.trace import corpus  # noqa: PLC0415  # pyarrow is slow to import
-
-    return corpus
 
 
 def _one_line(path: str, error: Exception | None) -> str:
@@ -123,64 +107,9 @@ def _one_line(path: str, error: Exception | None) -> str:
     elif isinstance(error, MemoryError):
         text = "out of memory; give fewer --workers"
     elif isinstance(error, OSError):
-        text = f"cannot be written to the corpus ({error.strerror or error}); check the disk's free space and your permissions"
+        text = f"cannot be written to the corpus ({error.strerror or error}); check the disk's space and permissions"
     else:
         text = f"{type(error).__name__}: {error}; this is a fault of lumos-df, please report it with the file"
     text = " ".join(text.split())
     name = sources.STDIN_NAME if path == sources.STDIN else path
     return text if text.startswith((path, name)) else f"{name}: {text}"
-
-
-def _ingest_one(path: str, corpus: Path, rank: int | None, job: str | None, look_first: bool) -> Ingested | Skipped:
-    """Read one file into the corpus."""
-    from lumos_df.trace.corpus import Staging, holds  # noqa: PLC0415  # pyarrow and numba are slow to import
-    from lumos_df.trace.reader import read_trace  # noqa: PLC0415  # as above
-
-    if look_first and path != sources.STDIN and not sources.is_url(path) and holds(corpus, _digest(path)):
-        return Skipped(path, "already in the corpus")
-    name = sources.STDIN_NAME if path == sources.STDIN else path
-    with Staging(corpus) as staging:
-        with sources.open_source(path) as stream:
-            raw = read_trace(stream, name, staging.add_args)
-        staging.close_args()
-        if holds(corpus, raw.sha256):
-            return Skipped(name, "already in the corpus")
-        ranks = kineto.operators(raw, name, rank)
-        ids = []
-        for ops in ranks:
-            trace_id = raw.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank}" if len(ranks) > 1 else "")
-            _write(staging, trace_id, ops, name, job or sources.job_of(path), len(ranks))
-            ids.append(trace_id)
-        for trace_id in ids:
-            staging.publish(trace_id)
-    operators = sum(len(ops) for ops in ranks)
-    return Ingested(name, tuple(ids), int(raw.counts[scan.EVENTS]), operators, tuple(raw.warnings))
-
-
-def _digest(path: str) -> str:
-    with sources.open_source(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _write(staging, trace_id: str, ops: kineto.Operators, path: str, job: str, ranks: int) -> None:  # type: ignore[no-untyped-def]
-    """Write every table of one rank into the staging folder."""
-    from lumos_df.trace import summary, tables  # noqa: PLC0415
-    from lumos_df.trace.collectives import collectives  # noqa: PLC0415
-    from lumos_df.trace.derive import derive  # noqa: PLC0415
-
-    derived = derive(ops, summary.resolution(ops))
-    found = collectives(ops, derived)
-    with staging.writer(trace_id, schema.OPERATORS) as writer:
-        for batch in tables.operator_batches(ops, derived, found):
-            writer.write_table(batch)
-    memory, counters = tables.memory_events(ops), tables.counters(ops)
-    staging.write(trace_id, schema.MEMORY_EVENTS, memory)
-    staging.write(trace_id, schema.COUNTERS, counters)
-    staging.write(trace_id, schema.PROCESS_GROUPS, tables.process_groups(ops, found))
-    staging.share_args(trace_id, _events(ops) if ranks > 1 else None)
-    staging.write(trace_id, schema.TRACES, summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched))
-
-
-def _events(ops: kineto.Operators) -> NDArray[np.int32]:
-    """Return the events of one rank: its operators, instants, counters and metadata."""
-    return np.concatenate((ops.event, ops.marks[scan.MARK_EVENT].astype(np.int32)))

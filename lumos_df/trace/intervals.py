@@ -1,8 +1,5 @@
 """Interval algebra: which operator encloses which."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Everything here is compiled: numba infers the types.
-
 import numpy as np
 
 from lumos_df.jit import kernel

@@ -9,13 +9,13 @@ MAX_KEY: Final = 40
 """Longest known key, bytes."""
 
 # What to do with the value of a key. Top-level keys of an event:
-SKIP, PH, CAT, NAME, PID, TID, TS, DUR, ID, ARGS = range(10)
+SKIP, PH, CAT, NAME, PID, TID, TS, DUR, ARGS = range(9)
 # Keys inside args: a number of its own column, a text of its own column, or a row of the sparse table.
-INTEGER, TEXT, PERCENT, SPARSE_INTEGER, SPARSE_TEXT, SPARSE_COMM_TEXT = range(10, 16)
+INTEGER, TEXT, PERCENT, SPARSE_INTEGER, SPARSE_TEXT, SPARSE_COMM_TEXT = range(9, 15)
 
-TOP: Final = {"ph": PH, "cat": CAT, "name": NAME, "pid": PID, "tid": TID, "ts": TS, "dur": DUR, "id": ID, "args": ARGS}
+TOP: Final = {"ph": PH, "cat": CAT, "name": NAME, "pid": PID, "tid": TID, "ts": TS, "dur": DUR, "args": ARGS}
 
-INTEGERS: Final = ("correlation", "external id", "device", "stream")
+INTEGERS: Final = ("correlation", "external id", "stream", "device")
 """Dense integer columns, in order."""
 
 TEXTS: Final = ("Input Dims", "Input type", "grid", "block")
@@ -50,14 +50,24 @@ SPARSE_TEXTS: Final = (
     "name",
     "labels",
 )
-# Of every CPU operator's inputs only the collectives' are read (the sequence number is among them); the rest stay in args.
+# Of every CPU operator's inputs only the collectives' are read (their sequence number is among them).
 SPARSE_COMM_TEXTS: Final = ("Concrete Inputs",)
 
 ALIASES: Final = {"External id": "external id", "Process Group ID": "Process Group Name"}
 
-_CODES: Final = (*TOP, *INTEGERS, *TEXTS, "est. achieved occupancy %", *SPARSE_INTEGERS, *SPARSE_TEXTS, *SPARSE_COMM_TEXTS)
+_CODES: Final = (
+    *TOP,
+    *INTEGERS,
+    *TEXTS,
+    "est. achieved occupancy %",
+    *SPARSE_INTEGERS,
+    *SPARSE_TEXTS,
+    *SPARSE_COMM_TEXTS,
+)
 CODE: Final = {key: code for code, key in enumerate(dict.fromkeys(_CODES), 1)}
 """Number of every known key; 0 is any other."""
+
+RANK: Final = CODE["rank"]
 
 KEYS: Final = (*CODE, *ALIASES)
 """Every spelling the scanner knows."""

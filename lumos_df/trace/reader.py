@@ -8,19 +8,25 @@ import hashlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import TraceError
-from lumos_df.trace import keys, scan, strings
+from lumos_df.trace import keys, record, scan, strings
 from lumos_df.trace.header import Header
 from lumos_df.trace.lanes import PADDING
+from lumos_df.trace.sources import Readable
 
-_CHUNK: Final = 8 << 20
+_CHUNK: Final = 2 << 20
+"""Bytes read at a time: few enough that the scanner finds them in the processor's cache."""
+_TEXT: Final = 16 << 20
+"""Bytes of args kept before they go to the sink."""
 _ROWS: Final = 1 << 16
-"""Rows of scratch: what a chunk of ordinary events needs, and few enough to stay in the processor's cache."""
+"""Rows of scratch for what is taken out again and again: marks, flows, sparse values, args."""
+_OPERATORS: Final = 1 << 21
+"""Operators that there is room for at first; memory that is not touched costs nothing."""
 _PACKED: Final = 1 << 20
 """Bytes of a packed file read at a time."""
 _GZIP: Final = b"\x1f\x8b"
@@ -31,24 +37,15 @@ ArgsSink = Callable[[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]], N
 """Takes (events, offsets, text): the args of events[k] are text[offsets[k]:offsets[k + 1]]. The arrays are reused."""
 
 
-class Readable(Protocol):
-    """A binary stream."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill `buffer` from its start; return the bytes read, 0 at the end."""
-        ...
-
-
 @dataclass(slots=True)
 class RawTrace:
     """A trace as read: columns in the file's order, texts as numbers into `strings`."""
 
     wide: NDArray[np.int64]
-    """[OP_TS .. OP_EXTERNAL, operator], see `scan.Columns`."""
+    """[OP_TS .. OP_STREAM, operator], see `record.Columns`."""
     narrow: NDArray[np.int32]
     """[OP_EVENT .. OP_OCCUPANCY, operator]."""
     marks: NDArray[np.int64]
-    flows: NDArray[np.int64]
     sparse_event: NDArray[np.int32]
     sparse_key: NDArray[np.int32]
     sparse_value: NDArray[np.int64]
@@ -63,9 +60,13 @@ class RawTrace:
     truncated: bool
     warnings: list[str] = field(default_factory=list)
 
+    def where(self, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """Return for each text number whether `wanted` holds; one entry more, False, so that -1 (no text) finds it."""
+        return np.array([*map(wanted, self.strings), False], np.bool_)
+
     def sparse(self, key: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return (events, values) of a sparse key, in the file's order, events without a number left out."""
-        mask = (self.sparse_key == keys.CODE[key]) & (self.sparse_value != scan.NULL)
+        mask = (self.sparse_key == keys.CODE[key]) & (self.sparse_value != record.NULL)
         return self.sparse_event[mask], self.sparse_value[mask]
 
 
@@ -160,20 +161,23 @@ class _Bytes:
             pass
 
 
-def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scan.Columns:
+def new_columns(rows: int = _ROWS, *, text_bytes: int) -> record.Columns:
     """Return empty columns with room for `rows` rows of each kind and `text_bytes` of args."""
     texts = strings.new_strings()
     known = strings.new_strings(256, 4096)
-    for text in ("record_param_comms", "fwdbwd"):  # numbers scan.COMM_NAME and scan.FORWARD_BACKWARD
-        _intern(text, texts)
+    _intern("record_param_comms", texts)  # number record.COMM_NAME
+    slots = np.full(strings.KEY_SLOTS, -1, np.int16)
     for key in keys.KEYS:
-        _intern(key, known)
-    return scan.Columns(
-        np.zeros(scan.STATES, np.int64),
-        np.empty((scan.OP_EXTERNAL + 1, rows), np.int64),
-        np.empty((scan.OP_OCCUPANCY + 1, rows), np.int32),
-        np.empty((scan.MARK_TS + 1, rows), np.int64),
-        np.empty((scan.FLOW_TRACK + 1, rows), np.int64),
+        number = _intern(key, known)
+        slot = int(strings.key_slot(known.pool, int(known.offsets[number]), int(known.offsets[number + 1])))
+        if slots[slot] >= 0:
+            raise AssertionError(f"two keys in one slot, one of them {key!r}: take a larger strings.KEY_SLOTS")
+        slots[slot] = number
+    return record.Columns(
+        np.zeros(record.STATES, np.int64),
+        np.empty((record.OP_STREAM + 1, _OPERATORS), np.int64),
+        np.empty((record.OP_OCCUPANCY + 1, _OPERATORS), np.int32),
+        np.empty((record.MARK_TS + 1, rows), np.int64),
         np.empty(len(keys.INTEGERS), np.int64),
         np.empty(len(keys.TEXTS) + 1, np.int32),
         np.zeros(3, np.int64),
@@ -188,6 +192,7 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scan.Columns:
         np.zeros(1, np.int64),
         texts,
         known,
+        slots,
         keys.key_codes(),
         *keys.actions(),
     )
@@ -205,15 +210,16 @@ class _Reader:
         self._source = source
         self._path = path
         self._sink = sink
-        self._columns = new_columns(text_bytes=2 * chunk_bytes)
+        self._columns = new_columns(text_bytes=_TEXT)
         self._buffer = np.zeros(chunk_bytes + PADDING, np.uint8)
         self._end = 0
         self._before = 0
         """Bytes of JSON before the buffer."""
         self._ended = False
         self._marks: list[NDArray[np.int64]] = []
-        self._flows: list[NDArray[np.int64]] = []
-        self._sparse: tuple[list[NDArray[np.int32]], list[NDArray[np.int32]], list[NDArray[np.int64]]] = ([], [], [])
+        self._sparse_event: list[NDArray[np.int32]] = []
+        self._sparse_key: list[NDArray[np.int32]] = []
+        self._sparse_value: list[NDArray[np.int64]] = []
         self._warnings: list[str] = []
 
     def run(self) -> RawTrace:
@@ -223,23 +229,25 @@ class _Reader:
         while True:
             if inside:
                 answer, position = self._events(position)
-                inside = answer != scan.DONE
+                inside = answer != record.DONE
                 if not inside:
                     continue
             else:
                 answer, position = header.advance(self._buffer, position, self._end)
-                inside = answer == scan.DONE
+                inside = answer == record.DONE
                 if inside:
                     continue
             if header.closed:
                 break
-            if answer == scan.MORE and not self._ended:
+            if answer == record.MORE and not self._ended:
                 position = self._refill(position)
                 continue
-            if answer == scan.BROKEN or not self._source.damage:
-                what = "is not JSON" if answer == scan.BROKEN else "ends"
+            if answer == record.BROKEN or not self._source.damage:
+                what = "is not JSON" if answer == record.BROKEN else "ends"
                 where = self._before + position
-                self._warnings.append(f"the file {what} at byte {where} of its JSON; every complete event before that was read")
+                self._warnings.append(
+                    f"the file {what} at byte {where} of its JSON; every complete event before that was read"
+                )
             truncated = True
             break
         if self._source.damage:
@@ -247,9 +255,9 @@ class _Reader:
             truncated = True
         self._source.drain()
         header.require_events(self._source.unpacked)
-        if truncated and self._columns.state[scan.EVENTS] == 0:
+        if truncated and self._columns.state[record.EVENTS] == 0:
             raise TraceError(f"{self._path}: ends before its first event is complete; record it again")
-        return self._finish(header, truncated)
+        return self._finish(header, truncated=truncated)
 
     def _refill(self, position: int) -> int:
         """Keep `buffer[position:end]`, read more behind it, and return its new position."""
@@ -262,7 +270,7 @@ class _Reader:
             self._buffer[:kept] = self._buffer[position : self._end].copy()
         self._before += position
         room = len(self._buffer) - PADDING - kept
-        size = self._source.fill(memoryview(self._buffer)[kept : kept + room])
+        size = self._source.fill(self._buffer.data[kept : kept + room])
         self._end = kept + size
         self._ended = size < room
         self._buffer[self._end : self._end + PADDING] = 0
@@ -270,55 +278,66 @@ class _Reader:
 
     def _events(self, position: int) -> tuple[int, int]:
         columns = self._columns
-        columns.state[scan.POSITION] = position
+        columns.state[record.POSITION] = position
         while True:
             answer = int(scan.scan_events(self._buffer, self._end, columns))
-            if answer == scan.GROW:
+            if answer == record.GROW:
                 columns = self._columns = self._grown(columns)
-            elif answer == scan.DRAIN:
+            elif answer == record.DRAIN:
                 self._drain()
                 columns = self._columns = _with_room(columns)
             else:
-                self._drain()
-                return answer, int(columns.state[scan.POSITION])
+                return answer, int(columns.state[record.POSITION])
 
-    def _grown(self, columns: scan.Columns) -> scan.Columns:
+    def _grown(self, columns: record.Columns) -> record.Columns:
         """Make room where it lacks: an event may bring up to the rest of the buffer in new strings or args."""
-        ahead = self._end - int(columns.state[scan.POSITION])
+        ahead = self._end - int(columns.state[record.POSITION])
         texts = columns.strings
         if texts.size[0] + 64 > len(texts.hashes) or texts.offsets[texts.size[0]] + ahead + PADDING > len(texts.pool):
             columns = columns._replace(strings=strings.grow(texts, ahead))
         if columns.track_size[0] == len(columns.tracks):
             columns = columns._replace(tracks=np.concatenate((columns.tracks, np.zeros_like(columns.tracks))))
-        if 6 * ahead > len(columns.args_text) and columns.state[scan.ARGS_ROWS] == 0:
+        if columns.sparse_next[0] == len(columns.sparse_key):
+            if columns.state[record.SPARSE]:
+                self._drain()
+            else:
+                columns = columns._replace(
+                    sparse_event=np.empty(2 * len(columns.sparse_event), np.int32),
+                    sparse_key=np.empty(2 * len(columns.sparse_key), np.int32),
+                    sparse_value=np.empty(2 * len(columns.sparse_value), np.int64),
+                )
+        if 6 * ahead > len(columns.args_text) and columns.state[record.ARGS_ROWS] == 0:
             columns = columns._replace(args_text=np.empty(6 * ahead, np.uint8))
         return columns
 
     def _drain(self) -> None:
         """Empty the scratch arrays, which the scanner then fills again."""
         columns, state = self._columns, self._columns.state
-        self._marks.append(columns.marks[:, : state[scan.MARKS]].copy())
-        self._flows.append(columns.flows[:, : state[scan.FLOWS]].copy())
-        for chunk, values in zip(
-            self._sparse, (columns.sparse_event, columns.sparse_key, columns.sparse_value), strict=True
-        ):
-            chunk.append(values[: state[scan.SPARSE]].copy())  # type: ignore[arg-type]  # as above
-        rows = int(state[scan.ARGS_ROWS])
+        self._marks.append(columns.marks[:, : state[record.MARKS]].copy())
+        found = slice(0, int(state[record.SPARSE]))
+        self._sparse_event.append(columns.sparse_event[found].copy())
+        self._sparse_key.append(columns.sparse_key[found].copy())
+        self._sparse_value.append(columns.sparse_value[found].copy())
+        rows = int(state[record.ARGS_ROWS])
         if rows:
-            self._sink(columns.args_event[:rows], columns.args_offset[: rows + 1], columns.args_text[: state[scan.ARGS_BYTES]])
-        state[[scan.MARKS, scan.FLOWS, scan.SPARSE, scan.ARGS_ROWS, scan.ARGS_BYTES]] = 0
+            self._sink(
+                columns.args_event[:rows],
+                columns.args_offset[: rows + 1],
+                columns.args_text[: state[record.ARGS_BYTES]],
+            )
+        state[[record.MARKS, record.SPARSE, record.ARGS_ROWS, record.ARGS_BYTES]] = 0
 
-    def _finish(self, header: Header, truncated: bool) -> RawTrace:
+    def _finish(self, header: Header, *, truncated: bool) -> RawTrace:
+        self._drain()
         columns = self._columns
         self._buffer = np.zeros(0, np.uint8)
         return RawTrace(
-            wide=columns.wide[:, : columns.state[scan.OPERATORS]],
-            narrow=columns.narrow[:, : columns.state[scan.OPERATORS]],
+            wide=columns.wide[:, : columns.state[record.OPERATORS]],
+            narrow=columns.narrow[:, : columns.state[record.OPERATORS]],
             marks=np.concatenate(self._marks, axis=1),
-            flows=np.concatenate(self._flows, axis=1),
-            sparse_event=_joined(self._sparse[0]),
-            sparse_key=_joined(self._sparse[1]),
-            sparse_value=_joined(self._sparse[2]),
+            sparse_event=_joined(self._sparse_event),
+            sparse_key=_joined(self._sparse_key),
+            sparse_value=_joined(self._sparse_value),
             tracks=columns.tracks[: columns.track_size[0]].copy(),
             strings=strings.decode(columns.strings),
             counts=columns.state.copy(),
@@ -331,18 +350,18 @@ class _Reader:
         )
 
 
-def _with_room(columns: scan.Columns) -> scan.Columns:
-    """Return the columns with room for more operators: twice as many, once they are full.
+def _with_room(columns: record.Columns) -> record.Columns:
+    """Return the columns with room for more operators: four times as many, once they are full.
 
     Untouched memory costs nothing, so this holds little more than the rows; a list of chunks would hold every row twice
     while it is joined.
     """
-    rows = int(columns.state[scan.OPERATORS])
+    rows = int(columns.state[record.OPERATORS])
     if rows < columns.wide.shape[1]:
         return columns
-    wide = np.empty((len(columns.wide), 2 * rows), np.int64)
+    wide = np.empty((len(columns.wide), 4 * rows), np.int64)
     wide[:, :rows] = columns.wide
-    narrow = np.empty((len(columns.narrow), 2 * rows), np.int32)
+    narrow = np.empty((len(columns.narrow), 4 * rows), np.int32)
     narrow[:, :rows] = columns.narrow
     return columns._replace(wide=wide, narrow=narrow)
 

@@ -1,11 +1,9 @@
 """Mending what JSON forbids but traces contain: NaN and Infinity, raw control characters, broken UTF-8."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Everything here is compiled: numba infers the types.
-
 import numpy as np
 
 from lumos_df.jit import lean_kernel
+from lumos_df.trace.lanes import stay_apart
 
 _QUOTE, _BACKSLASH, _MINUS = 34, 92, 45
 
@@ -16,6 +14,7 @@ def utf8_length(buffer, i, end):
 
     The table of well-formed sequences is that of the Unicode Standard, table 3-7: no overlong form, no surrogate.
     """
+    stay_apart()
     c = buffer[i]
     if c < 0x80:
         return 1
@@ -53,9 +52,10 @@ def copy(source, start, end, target, used):
 def copy_repaired(source, start, end, target, used):
     """Copy the JSON text `source[start:end]` to `target[used:]`, mended; return the end of the copy.
 
-    Inside strings a control character becomes `\\u00XX` and a broken byte U+FFFD; outside, NaN and [-]Infinity become
-    null. The copy is at most six times as long.
+    Inside strings a control character becomes a unicode escape and a broken byte U+FFFD; outside, NaN and [-]Infinity
+    become null. The copy is at most six times as long.
     """
+    stay_apart()
     inside = False
     i = start
     while i < end:

@@ -1,20 +1,34 @@
 """What a user names on the command line, as trace files: folders, globs, URLs and standard input."""
 
 import glob
-import os
 import re
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, Protocol, cast
 
 from lumos_df.errors import TraceError
+from lumos_df.layout import EMPTY_PARTITION
+
+
+class Readable(Protocol):
+    """A binary stream."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return at most `size` bytes, none at the end."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill `buffer` from its start; return the bytes read, 0 at the end."""
+        ...
+
 
 STDIN: Final = "-"
 STDIN_NAME: Final = "<stdin>"
 _ENDINGS: Final = (".json", ".json.gz")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
+_DIGITS: Final = re.compile(r"([0-9]+)")
 _MAGIC: Final = re.compile(r"[*?\[]")
 _EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "https", "https": "https"}
 
@@ -24,48 +38,60 @@ def is_url(path: str) -> bool:
     return bool(_URL.match(path))
 
 
-def expand(paths: Iterable[str]) -> list[str]:
+def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the trace files that `paths` name, each once, in an order that does not change between runs.
 
-    A folder gives every .json and .json.gz below it; a pattern what it matches; anything else is taken as a file, so that
-    a name that does not exist is reported by whoever opens it.
-
-    Raises:
-        TraceError: a folder or a pattern that gives no file.
+    A folder gives every .json and .json.gz below it, but nothing of a corpus; a pattern what it matches; anything else
+    is taken as a file, so that a name that does not exist is reported by whoever opens it. The second list holds the
+    paths that give no file, each with one line that says why.
     """
     files: dict[str, None] = {}
+    bad: list[tuple[str, str]] = []
     for path in paths:
-        found = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path)
+        try:
+            found = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path)
+        except TraceError as error:
+            bad.append((path, str(error)))
+            continue
         if not found:
-            raise TraceError(f"{path}: no trace files here; traces end in .json or .json.gz")
+            bad.append((path, f"{path}: no trace files here; traces end in .json or .json.gz"))
         files.update(dict.fromkeys(found))
-    return list(files)
+    return list(files), bad
 
 
 def _expand_local(path: str) -> list[str]:
-    if os.path.isdir(path):
-        return _ordered(str(file) for file in Path(path).rglob("*.json*") if file.name.endswith(_ENDINGS))
-    if _MAGIC.search(path) and not os.path.exists(path):
-        found = glob.glob(path, recursive=True)
-        folders = [file for one in found if os.path.isdir(one) for file in _expand_local(one)]
-        return _ordered([file for file in found if not os.path.isdir(file)] + folders)
+    if Path(path).is_dir():
+        files = (file for file in Path(path).rglob("*.json*") if file.name.endswith(_ENDINGS) and file.is_file())
+        return _ordered(str(file) for file in files if not (file.parent / EMPTY_PARTITION).exists())
+    if _MAGIC.search(path) and not Path(path).exists():
+        found = glob.glob(path, recursive=True)  # noqa: PTH207  # the pattern may be absolute
+        folders = [file for one in found if Path(one).is_dir() for file in _expand_local(one)]
+        return _ordered([file for file in found if not Path(file).is_dir()] + folders)
     return [path]
 
 
 def _expand_url(path: str) -> list[str]:
     files, inner = _file_system(path)
-    if _MAGIC.search(path):
-        found = files.glob(inner)
-    elif files.protocol not in ("http", "https", ("http", "https")) and files.isdir(inner):
-        found = [file for file in files.find(inner) if file.endswith(_ENDINGS)]
-    else:
-        return [path]
-    return _ordered(files.unstrip_protocol(file) for file in found)
+    try:
+        if _MAGIC.search(path) and not is_web(path):
+            found = files.glob(inner)
+        elif not is_web(path) and files.isdir(inner):
+            found = [file for file in files.find(inner) if file.endswith(_ENDINGS)]
+        else:
+            return [path]
+        return _ordered(files.unstrip_protocol(file) for file in found)
+    except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
+        raise TraceError(f"{path}: cannot be listed ({error}); check the URL and your credentials") from None
+
+
+def is_web(path: str) -> bool:
+    """Return whether a URL is of the web, where nothing can be listed and a question mark is no pattern."""
+    return path.startswith(("http://", "https://"))
 
 
 def _ordered(files: Iterable[str]) -> list[str]:
     """Sort names as a person would: rank2 before rank10."""
-    return sorted(files, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+    return sorted(files, key=lambda name: [int(part) if part.isdecimal() else part for part in _DIGITS.split(name)])
 
 
 def _file_system(path: str) -> tuple[Any, str]:
@@ -82,7 +108,7 @@ def _file_system(path: str) -> tuple[Any, str]:
     return files, inner
 
 
-def open_source(path: str) -> AbstractContextManager[BinaryIO]:
+def open_source(path: str) -> AbstractContextManager[Readable]:
     """Open a trace file for reading bytes.
 
     Raises:
@@ -90,12 +116,12 @@ def open_source(path: str) -> AbstractContextManager[BinaryIO]:
     """
     try:
         if path == STDIN:
-            return nullcontext(sys.stdin.buffer)
+            return nullcontext(cast("Readable", sys.stdin.buffer))
         if is_url(path):
             files, inner = _file_system(path)
-            opened: AbstractContextManager[BinaryIO] = files.open(inner, "rb")
+            opened: AbstractContextManager[Readable] = files.open(inner, "rb")
             return opened
-        return open(path, "rb", buffering=0)  # type: ignore[return-value]  # raw reads of whole chunks, as BinaryIO does
+        return Path(path).open("rb", buffering=0)
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:

@@ -1,13 +1,15 @@
 """The row of a trace in `traces`: where it came from, what it holds, what was mended."""
 
 import json
+import re
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.trace import kineto, scan
+from lumos_df.trace import kineto, record
 from lumos_df.trace.kineto import Operators
 from lumos_df.trace.tables import arrow_schema
 
@@ -22,6 +24,7 @@ _COUNT_OF_KIND: Final = {
     "python_functions": ("python",),
     "others": ("other",),
 }
+_SECRET: Final = re.compile(r"(?i)token(?!i)|secret|passw|credential|(?:api|access|private|ssh|aws)\w*key")
 _INSTANTS: Final = (ord("i"), ord("I"), ord("R"))
 
 
@@ -42,6 +45,8 @@ def trace_row(
     memory_events: int,
     counters: int,
     unlaunched: int,
+    *,
+    first: bool,
 ) -> pa.Table:
     """Return the one-row `traces` table of a trace."""
     raw, metadata = ops.raw, ops.raw.metadata
@@ -50,31 +55,35 @@ def trace_row(
     devices = metadata.get("deviceProperties")
     devices = [device for device in devices if isinstance(device, dict)] if isinstance(devices, list) else []
     kinds = dict(zip(schema.KINDS, np.bincount(ops.kind, minlength=len(schema.KINDS)).tolist(), strict=True))
-    phases = ops.marks[scan.MARK_PHASE]
-    counts = raw.counts
-    skipped = int(counts[[scan.NO_START, scan.UNKNOWN_PHASE, scan.NOT_OBJECTS]].sum())
-    # What belongs to no operator cannot be told apart by rank: the first rank of a merged file reports it.
+    phases = ops.marks[record.MARK_PHASE]
+    shown, secrets = _without_secrets(metadata)
+    hidden = (
+        [f"{secrets} top-level values that look like secrets (tokens, passwords, keys) left out"] if secrets else []
+    )
+    # What was repaired cannot be told apart by rank: the first rank of a merged file reports it.
+    counts = ops.raw.counts if first else np.zeros_like(ops.raw.counts)
+    skipped = ops.timeless + ops.unknown + int(counts[record.NOT_OBJECTS])
     row = {
-        "path": path,
+        "path": path.encode("utf-8", "replace").decode(),
         "sha256": raw.sha256,
         "size_bytes": raw.size_bytes,
         "json_bytes": raw.json_bytes,
-        "job": job,
+        "job": job.encode("utf-8", "replace").decode(),
         "rank": ops.rank,
         "rank_source": ops.rank_source,
         "ranks_in_file": ranks_in_file,
-        "world_size": _integer(info.get("world_size")) or (ranks_in_file if ranks_in_file > 1 else None),
+        "world_size": schema.within(info.get("world_size"), 32) or (ranks_in_file if ranks_in_file > 1 else None),
         "device_name": _device_name(ops, devices),
         "device_count": len(devices) or None,
         "backend": _text(info.get("backend")),
         "nccl_version": _text(info.get("nccl_version")),
         "versions": json.dumps({key: value for key, value in metadata.items() if "ersion" in key}),
         "dialect": kineto.dialect(raw),
-        "clock_origin_ns": _integer(metadata.get("baseTimeNanoseconds")) or 0,
+        "clock_origin_ns": schema.within(metadata.get("baseTimeNanoseconds"), 64) or 0,
         "resolution_ns": resolution(ops),
         "first_ts": int(ops.ts[0]) if len(ops) else None,
         "last_ts": int((ops.ts + ops.dur).max()) if len(ops) else None,
-        "events": len(ops) + len(phases) + ops.flows + (skipped if ranks_in_file == 1 else 0),
+        "events": len(ops) + len(phases) + ops.flows + skipped,
         "operators": len(ops),
         **{column: sum(kinds[kind] for kind in of) for column, of in _COUNT_OF_KIND.items()},
         "flows": ops.flows,
@@ -82,46 +91,64 @@ def trace_row(
         "memory_events": memory_events,
         "counters": counters,
         "metadata_events": int((phases == ord("M")).sum()),
-        "repaired_numbers": int(counts[scan.NUMBERS]),
-        "repaired_controls": int(counts[scan.CONTROLS]),
-        "repaired_utf8": int(counts[scan.UTF8]),
+        "repaired_numbers": int(counts[record.NUMBERS]),
+        "repaired_controls": int(counts[record.CONTROLS]),
+        "repaired_utf8": int(counts[record.UTF8]),
         "skipped": skipped,
         "truncated": raw.truncated,
-        "warnings": [*raw.warnings, *_count_warnings(ops, unlaunched)],
-        "metadata": json.dumps(metadata),
+        "warnings": [*raw.warnings, *hidden, *_count_warnings(ops, counts, unlaunched)],
+        "metadata": json.dumps(shown),
     }
     return pa.Table.from_pylist([row], schema=arrow_schema(schema.TRACES))
 
 
-def _count_warnings(ops: Operators, unlaunched: int) -> list[str]:
-    counts = ops.raw.counts
+def _count_warnings(ops: Operators, counts: NDArray[np.int64], unlaunched: int) -> list[str]:
     notes = (
-        (scan.NUMBERS, "NaN or Infinity read as null"),
-        (scan.CONTROLS, "raw control characters inside strings escaped"),
-        (scan.UTF8, "broken UTF-8 sequences replaced by U+FFFD"),
-        (scan.NO_START, "events without a start time skipped"),
-        (scan.UNKNOWN_PHASE, "events of a phase (ph) this version does not know skipped"),
-        (scan.NOT_OBJECTS, "list entries that are no event skipped"),
-        (scan.NEGATIVE, "negative durations read as 0"),
+        (record.NUMBERS, "NaN or Infinity read as null"),
+        (record.CONTROLS, "raw control characters inside strings escaped"),
+        (record.UTF8, "broken UTF-8 sequences replaced by U+FFFD"),
+        (record.NOT_OBJECTS, "list entries that are no event skipped"),
+        (record.NEGATIVE, "negative durations read as 0"),
     )
     found = [f"{counts[place]} {what}" for place, what in notes if counts[place]]
+    if ops.timeless:
+        found.append(f"{ops.timeless} events without a start time skipped")
+    if ops.unknown:
+        found.append(f"{ops.unknown} events of a phase (ph) this version does not know skipped")
     if unlaunched:
         found.append(f"{unlaunched} GPU rows without a launch call")
     return found
 
 
+def _without_secrets(value: Any) -> tuple[Any, int]:
+    """Return top-level metadata without what looks like a credential, and how many were hidden.
+
+    Recorders put their whole environment there, and a corpus is meant to be shared.
+    """
+    if isinstance(value, list):
+        parts = [_without_secrets(part) for part in value]
+        return [part for part, _ in parts], sum(count for _, count in parts)
+    if not isinstance(value, dict):
+        return value, 0
+    shown, hidden = {}, 0
+    for key, part in value.items():
+        if _SECRET.search(key) and isinstance(part, str) and part:
+            shown[key] = "<hidden>"
+            hidden += 1
+        else:
+            shown[key], inside = _without_secrets(part)
+            hidden += inside
+    return shown, hidden
+
+
 def _device_name(ops: Operators, devices: list[dict[str, Any]]) -> str | None:
     """Return the name of the device that the kernels ran on, else of the first one listed."""
-    used = ops.narrow(scan.OP_DEVICE)[ops.kind == kineto.KERNEL]
-    used = used[used != scan.NULL32]
-    names = {device.get("id"): device.get("name") for device in devices}
+    used = ops.narrow(record.OP_DEVICE)[ops.kind == kineto.KERNEL]
+    used = used[used != record.NULL32]
+    names = {device["id"]: device.get("name") for device in devices if isinstance(device.get("id"), int)}
     first = next(iter(names.values()), None)
     return _text(names.get(int(used[0]), first) if len(used) else first)
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return None if value is None else str(value).encode("utf-8", "replace").decode()

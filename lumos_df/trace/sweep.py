@@ -1,11 +1,8 @@
 """Passes over the rows in order: what a row inherits from the row around it, or from the call that launched it.
 
-A row's parent is always an earlier row on the host; a GPU row's parent may in theory be a later one (two clocks), so each
-pass takes the host rows first.
+A row's parent is always an earlier row on the host; a GPU row's parent may be a later one (two clocks), so each pass
+takes the host rows first.
 """
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-# Everything here is compiled: numba infers the types.
 
 from typing import Final
 
@@ -49,16 +46,18 @@ def steps(ts, dur, parent, is_gpu, step_of_row):
 
 
 @kernel
-def phases(is_cpu_op, role, grows_graph, parent):
+def phases(is_cpu_op, on_gpu, role, grows_graph, made_node, parent):
     """Return each row's phase, as a place in `schema.PHASES`.
 
     Args:
-        is_cpu_op: bool [n].
+        is_cpu_op, on_gpu: bool [n].
         role: int8 [n], what the row's own name says.
-        grows_graph: bool [n], operators that autograd recorded for a later backward.
+        grows_graph: bool [n], operators that autograd could record for a later backward.
+        made_node: bool [n], those whose backward is in the trace.
         parent: int32 [n].
 
-    An operator that grows the graph is forward work; found inside backward work it is a recomputation. An operator that
+    An operator that grows the graph is forward work; inside backward work, where custom functions only look as if they
+    did, one whose own backward follows is a recomputation. An operator that
     nothing marks belongs to what comes next: forward before a forward or backward operator, other before the optimizer
     or the step's end, unless the trace has no backward at all (inference is all forward).
     """
@@ -78,7 +77,7 @@ def phases(is_cpu_op, role, grows_graph, parent):
             phase[row] = OTHER
         elif role[row] == BACKWARD_ROLE:
             phase[row] = BACKWARD
-        elif outer == BACKWARD and (grows_graph[row] or role[row] == RECOMPUTE_ROLE):
+        elif outer == BACKWARD and (made_node[row] or role[row] == RECOMPUTE_ROLE):
             phase[row] = RECOMPUTE
         elif outer != _UNKNOWN:
             phase[row] = outer
@@ -89,6 +88,8 @@ def phases(is_cpu_op, role, grows_graph, parent):
     following = np.int8(OTHER if trains else FORWARD)
     for row in range(n - 1, -1, -1):
         before[row] = following
+        if on_gpu[row]:  # runs late: says nothing about what the host does next
+            continue
         if phase[row] == FORWARD or role[row] == BACKWARD_ROLE:
             following = np.int8(FORWARD)
         elif trains and (role[row] == OPTIMIZER_ROLE or role[row] == STEP_ROLE):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.trace import kineto, scan
+from lumos_df.trace import kineto, record
 from lumos_df.trace.collectives import Collectives
 from lumos_df.trace.derive import GPU, Derived
 from lumos_df.trace.flops import flops
@@ -40,7 +40,7 @@ def arrow_schema(table: schema.Table) -> pa.Schema:
 
 
 def operator_schema() -> pa.Schema:
-    """Return the schema in which operators are handed to the writer: texts as dictionaries, which it stores as they are."""
+    """Return the schema in which operators are handed to the writer: texts as dictionaries, stored as they are."""
     fields = arrow_schema(schema.OPERATORS)
     return pa.schema([(field.name, _TEXT if field.type == pa.string() else field.type) for field in fields])
 
@@ -76,28 +76,29 @@ def _operator_columns(ops: Operators, derived: Derived, collectives: Collectives
     bytes_moved = _bytes_moved(ops, derived.parent)
 
     def wide(column: int) -> Part:
-        return lambda rows: _nullable(raw.wide[column][ops.order[rows]], scan.NULL)
+        return lambda rows: _nullable(raw.wide[column][ops.order[rows]], record.NULL)
 
     def text(column: int) -> Part:
         return _text(lambda rows: raw.narrow[column][ops.order[rows]], raw.narrow[column], raw.strings)
 
     def thread(rows: slice) -> pa.Array:
         values = threads[ops.track[rows]]
-        return pa.array(values, mask=on_stream[rows] | (ops.kind[rows] == kineto.GPU_ANNOTATION) | (values == scan.NULL))
+        return pa.array(
+            values, mask=on_stream[rows] | (ops.kind[rows] == kineto.GPU_ANNOTATION) | (values == record.NULL)
+        )
 
     def device(rows: slice) -> pa.Array:
-        values = raw.narrow[scan.OP_DEVICE][ops.order[rows]]
-        return pa.array(values, mask=~on_stream[rows] | (values == scan.NULL32))
+        values = raw.narrow[record.OP_DEVICE][ops.order[rows]]
+        return pa.array(values, mask=~on_stream[rows] | (values == record.NULL32))
 
     def stream(rows: slice) -> pa.Array:
-        values = raw.narrow[scan.OP_STREAM][ops.order[rows]].astype(np.int64)
-        tracks = threads[ops.track[rows]]
-        values = np.where((values == scan.NULL32) & gpu[rows] & (tracks != scan.NULL), tracks, values)
-        return pa.array(values, mask=~on_stream[rows] | (values == scan.NULL32))
+        values = raw.wide[record.OP_STREAM][ops.order[rows]]
+        values = np.where((values == record.NULL) & gpu[rows], threads[ops.track[rows]], values)
+        return pa.array(values, mask=~on_stream[rows] | (values == record.NULL))
 
     def occupancy(rows: slice) -> pa.Array:
-        values = raw.narrow[scan.OP_OCCUPANCY][ops.order[rows]]
-        return pa.array(values.astype(np.float32) / np.float32(100), mask=values == scan.NULL32)
+        values = raw.narrow[record.OP_OCCUPANCY][ops.order[rows]]
+        return pa.array(values.astype(np.float32) / np.float32(100), mask=values == record.NULL32)
 
     columns: dict[str, Part] = {
         "rank": lambda rows: pa.array(np.full(rows.stop - rows.start, ops.rank, np.int32)),
@@ -111,14 +112,14 @@ def _operator_columns(ops: Operators, derived: Derived, collectives: Collectives
         "thread": thread,
         "device": device,
         "stream": stream,
-        "correlation": wide(scan.OP_CORRELATION),
-        "external_id": wide(scan.OP_EXTERNAL),
+        "correlation": wide(record.OP_CORRELATION),
+        "external_id": wide(record.OP_EXTERNAL),
         "step": lambda rows: _nullable(derived.step[rows], NONE),
         "phase": lambda rows: _words(derived.phase[rows], phases),
-        "input_dims": text(scan.OP_DIMS),
-        "input_types": text(scan.OP_TYPES),
-        "grid": text(scan.OP_GRID),
-        "block": text(scan.OP_BLOCK),
+        "input_dims": text(record.OP_DIMS),
+        "input_types": text(record.OP_TYPES),
+        "grid": text(record.OP_GRID),
+        "block": text(record.OP_BLOCK),
         "occupancy": occupancy,
         "forward_id": lambda rows: _nullable(derived.forward[rows], NONE),
         "event": lambda rows: pa.array(ops.event[rows]),
@@ -128,8 +129,8 @@ def _operator_columns(ops: Operators, derived: Derived, collectives: Collectives
         columns["module"] = _words_part(derived.module, derived.modules)
         columns["layer"] = lambda rows: _nullable(layers[derived.module[rows]].astype(np.int32), NONE)
     flop_counts = flops(ops)
-    if (flop_counts != scan.NULL).any():
-        columns["flops"] = lambda rows: _nullable(flop_counts[rows], scan.NULL)
+    if (flop_counts != record.NULL).any():
+        columns["flops"] = lambda rows: _nullable(flop_counts[rows], record.NULL)
     sparse: dict[str, tuple[Indices, Any]] = {
         "sequence_number": (derived.sequence_rows.astype(np.int64), pa.array(derived.sequence)),
         "wait_stream": _sorted(*ops.sparse("wait_on_stream")),
@@ -166,18 +167,8 @@ def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], 
     used = np.flatnonzero(np.bincount(whole[whole >= 0], minlength=1)) if len(whole) else np.empty(0, np.int64)
     place = np.full(len(strings) + 1, NONE, np.int32)
     place[used] = np.arange(len(used), dtype=np.int32)
-    words = pa.array([_decoded(strings[number]) for number in used.tolist()], pa.string())
+    words = pa.array([strings[number] for number in used.tolist()], pa.string())
     return lambda rows: _words(place[np.maximum(part(rows), NONE)], words)
-
-
-def _decoded(text: str) -> str:
-    """Return what a JSON string's text says; texts that are lists or objects stay JSON."""
-    if "\\" not in text or text[:1] in "[{":
-        return text
-    try:
-        return str(json.loads(f'"{text}"', strict=False)).encode("utf-8", "replace").decode()
-    except ValueError:
-        return text
 
 
 def _sorted(rows: NDArray[Any], values: NDArray[np.int64]) -> tuple[Indices, pa.Array]:
@@ -202,19 +193,19 @@ def _scattered(where: Indices, values: pa.Array) -> Part:
 
 def _bytes_moved(ops: Operators, parent: NDArray[np.int32]) -> tuple[Indices, NDArray[np.int64]]:
     """Return (rows, bytes) of the copies and fills that say how much they move; HIP says it on the call."""
-    stated = np.full(len(ops) + 1, scan.NULL, np.int64)
+    stated = np.full(len(ops) + 1, record.NULL, np.int64)
     for key in ("size", "bytes"):
         rows, values = ops.sparse(key)
         stated[rows] = values
     copies = np.flatnonzero(ops.is_kind(kineto.MEMCPY, kineto.MEMSET))
     own = stated[copies]
-    return copies, np.where(own == scan.NULL, stated[parent[copies]], own)
+    return copies, np.where(own == record.NULL, stated[parent[copies]], own)
 
 
 def _merge_bytes(
     moved: tuple[Indices, NDArray[np.int64]], rows: Indices, of_collectives: list[int | None]
 ) -> tuple[Indices, pa.Array]:
-    known = moved[1] != scan.NULL
+    known = moved[1] != record.NULL
     where = np.concatenate((moved[0][known], rows))
     values = [*moved[1][known].tolist(), *of_collectives]
     order = np.argsort(where, kind="stable")
@@ -224,26 +215,29 @@ def _merge_bytes(
 def memory_events(ops: Operators) -> pa.Table:
     """Return the `memory_events` table: instants named `[memory]`."""
     raw = ops.raw
-    named = np.array([text == "[memory]" for text in raw.strings] + [False])
-    marks = ops.marks[:, named[ops.marks[scan.MARK_NAME]]]
-    marks = marks[:, np.argsort(marks[scan.MARK_TS], kind="stable")]
-    events = marks[scan.MARK_EVENT]
-    value = {key: _at(raw, key, events) for key in ("Bytes", "Addr", "Total Allocated", "Total Reserved", "Device Type", "Device Id")}
+    named = raw.where(lambda text: text == "[memory]")
+    marks = ops.marks[:, named[ops.marks[record.MARK_NAME]]]
+    marks = marks[:, np.argsort(marks[record.MARK_TS], kind="stable")]
+    events = marks[record.MARK_EVENT]
+    value = {
+        key: _at(raw, key, events)
+        for key in ("Bytes", "Addr", "Total Allocated", "Total Reserved", "Device Type", "Device Id")
+    }
     types = value["Device Type"]
     kinds = np.where(types == 0, "cpu", np.where(types == 1, "gpu", types.astype(str))).tolist()
-    threads = kineto.thread_numbers(raw)[marks[scan.MARK_TRACK]]
-    device = np.where(value["Device Id"] == scan.NULL, NONE, value["Device Id"]).astype(np.int32)
+    threads = kineto.thread_numbers(raw)[marks[record.MARK_TRACK]]
+    device = np.where(value["Device Id"] == record.NULL, NONE, value["Device Id"]).astype(np.int32)
     return pa.table(
         [
             pa.array(np.full(len(events), ops.rank, np.int32)),
-            pa.array(marks[scan.MARK_TS]),
-            _nullable(threads, scan.NULL),
-            pa.array(kinds, pa.string(), mask=types == scan.NULL),
+            pa.array(marks[record.MARK_TS]),
+            _nullable(threads, record.NULL),
+            pa.array(kinds, pa.string(), mask=types == record.NULL),
             pa.array(device),
-            _nullable(value["Addr"], scan.NULL),
-            _nullable(value["Bytes"], scan.NULL),
-            _nullable(value["Total Allocated"], scan.NULL),
-            _nullable(value["Total Reserved"], scan.NULL),
+            _nullable(value["Addr"], record.NULL),
+            _nullable(value["Bytes"], record.NULL),
+            _nullable(value["Total Allocated"], record.NULL),
+            _nullable(value["Total Reserved"], record.NULL),
             pa.array(events.astype(np.int32)),
         ],
         schema=arrow_schema(schema.MEMORY_EVENTS),
@@ -251,9 +245,9 @@ def memory_events(ops: Operators) -> pa.Table:
 
 
 def _at(raw: RawTrace, key: str, events: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the sparse key's value at each event, `scan.NULL` where it has none."""
+    """Return the sparse key's value at each event, `record.NULL` where it has none."""
     where, values = raw.sparse(key)
-    column = np.full(len(events), scan.NULL, np.int64)
+    column = np.full(len(events), record.NULL, np.int64)
     if len(where):
         place = np.searchsorted(where, events)
         place[place == len(where)] = 0
@@ -267,20 +261,20 @@ def counters(ops: Operators) -> pa.Table:
     raw = ops.raw
     own = np.flatnonzero(raw.sparse_key < 0)
     events = raw.sparse_event[own].astype(np.int64)
-    order = np.argsort(ops.marks[scan.MARK_EVENT], kind="stable")
+    order = np.argsort(ops.marks[record.MARK_EVENT], kind="stable")
     marks = ops.marks[:, order]
-    place = np.searchsorted(marks[scan.MARK_EVENT], events)
+    place = np.searchsorted(marks[record.MARK_EVENT], events)
     place[place == marks.shape[1]] = 0
-    mine = marks[scan.MARK_EVENT][place] == events if marks.shape[1] else np.zeros(len(events), bool)
+    mine = marks[record.MARK_EVENT][place] == events if marks.shape[1] else np.zeros(len(events), bool)
     own, events, place = own[mine], events[mine], place[mine]
-    names = marks[scan.MARK_NAME][place]
+    names = marks[record.MARK_NAME][place]
     series = -1 - raw.sparse_key[own]
     return pa.table(
         [
             pa.array(np.full(len(own), ops.rank, np.int32)),
-            pa.array(marks[scan.MARK_TS][place]),
-            pa.array([_decoded(text) for text in ops.texts(names.astype(np.int32))], pa.string()),
-            pa.array([_decoded(text) for text in ops.texts(series)], pa.string()),
+            pa.array(marks[record.MARK_TS][place]),
+            pa.array(ops.texts(names), pa.string()),
+            pa.array(ops.texts(series), pa.string()),
             pa.array(raw.sparse_value[own].view(np.float64)),
             pa.array(events.astype(np.int32)),
         ],
@@ -295,12 +289,12 @@ def process_groups(ops: Operators, collectives: Collectives) -> pa.Table:
     config = info.get("pg_config") if isinstance(info, dict) else None
     for entry in config if isinstance(config, list) else []:
         if isinstance(entry, dict) and "pg_name" in entry:
-            ranks = entry.get("ranks")
+            description, backend = entry.get("pg_desc"), entry.get("backend_config")
             groups[str(entry["pg_name"])] = {
-                "description": entry.get("pg_desc"),
-                "backend": entry.get("backend_config"),
-                "size": entry.get("pg_size"),
-                "ranks": ranks if isinstance(ranks, list) else None,
+                "description": None if description is None else str(description),
+                "backend": None if backend is None else str(backend),
+                "size": schema.within(entry.get("pg_size"), 32),
+                "ranks": _rank_list(entry.get("ranks")),
             }
     for name, size, ranks, description in _stated_groups(ops, collectives):
         group = groups.setdefault(name, {"description": description, "backend": None, "size": size, "ranks": None})
@@ -318,8 +312,8 @@ def _stated_groups(ops: Operators, collectives: Collectives) -> set[tuple[str, i
     columns = zip(collectives.group, collectives.group_size, lists.tolist(), descriptions.tolist(), strict=True)
     for name, size, listed, described in set(columns):
         if name is not None:
-            ranks = _int_list(raw.strings[listed]) if listed != scan.NULL else None
-            text = raw.strings[described] if described != scan.NULL else None
+            ranks = _int_list(raw.strings[listed]) if listed != record.NULL else None
+            text = raw.strings[described] if described != record.NULL else None
             old = found.get((name, size), (None, None))
             found[name, size] = (old[0] or ranks, old[1] or text)
     return {(name, size, ranks, text) for (name, size), (ranks, text) in found.items()}
@@ -328,8 +322,13 @@ def _stated_groups(ops: Operators, collectives: Collectives) -> set[tuple[str, i
 def _int_list(text: str) -> tuple[int, ...] | None:
     """Return the ranks in a text like `[0, 1]`; a shortened one (`[0, 1, ...]`) is no list."""
     try:
-        values = json.loads(text)
+        return _rank_list(json.loads(text))
     except ValueError:
         return None
-    return tuple(values) if isinstance(values, list) and all(isinstance(value, int) for value in values) else None
 
+
+def _rank_list(values: object) -> tuple[int, ...] | None:
+    if not isinstance(values, list):
+        return None
+    ranks = tuple(rank for value in values if (rank := schema.within(value, 32)) is not None)
+    return ranks if len(ranks) == len(values) else None

@@ -1,5 +1,5 @@
 -- What the host runs: CPU operators, runtime calls, annotations and Python functions by name, longest own time first.
--- Own time leaves out what runs inside: a row's duration less that of the rows directly beneath it.
+-- Own time leaves out what runs inside: a row's duration less the time in which some row directly beneath it runs.
 CREATE VIEW operator_summary(
   -- Trace.
   trace_id,
@@ -20,7 +20,20 @@ CREATE VIEW operator_summary(
 ) AS
 WITH
 host AS (
-  SELECT trace_id, rank, op_id, parent_id, kind, name, dur
+  SELECT
+    trace_id,
+    rank,
+    op_id,
+    parent_id,
+    kind,
+    name,
+    ts,
+    dur,
+    ts + dur AS end_ts,
+    -- Clocks that round, or differ between calls and operators, make siblings overlap.
+    max(ts + dur) OVER (
+      PARTITION BY trace_id, parent_id ORDER BY op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS sibling_end_ts
   FROM operators
   WHERE kind IN ('cpu_op', 'runtime', 'annotation', 'python')
 ),
@@ -30,7 +43,14 @@ own AS (
   GROUP BY trace_id, kind, name
 ),
 beneath AS (
-  SELECT above.trace_id, above.kind, above.name, sum(inner_row.dur)::BIGINT AS inner_ns
+  SELECT
+    above.trace_id,
+    above.kind,
+    above.name,
+    sum(greatest(
+      0,
+      least(inner_row.end_ts, above.end_ts) - greatest(inner_row.ts, inner_row.sibling_end_ts)
+    ))::BIGINT AS inner_ns
   FROM host AS inner_row
   JOIN host AS above ON above.trace_id = inner_row.trace_id AND above.op_id = inner_row.parent_id
   GROUP BY above.trace_id, above.kind, above.name

@@ -7,7 +7,7 @@ its cases a view must have each of them named.
 
 import csv
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -29,15 +29,14 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line] for line in csv.reader(text.strip().splitlines(), skipinitialspace=True)]
 
 
-@pytest.fixture(scope="module")
-def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    with blank() as connection:
-        yield connection
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    return blank()
 
 
-def fill(database: duckdb.DuckDBPyConnection, case: dict[str, str]) -> None:
+def fill(case: dict[str, str]) -> None:
     for table in TABLES:
-        database.execute(f"DELETE FROM {table.name}")
+        database().execute(f"DELETE FROM {table.name}")
         header, *lines = cells(case.get(table.name, "-"))
         for place, line in enumerate(lines):
             implied = {"trace_id": "t", "rank": "0", "op_id": str(place)}
@@ -45,18 +44,18 @@ def fill(database: duckdb.DuckDBPyConnection, case: dict[str, str]) -> None:
             row |= dict(zip(header, line, strict=True))
             names = ", ".join(f'"{name}"' for name in row)
             marks = ", ".join("?" for _ in row)
-            database.execute(
+            database().execute(
                 f"INSERT INTO {table.name}({names}) VALUES ({marks})", [value or None for value in row.values()]
             )
 
 
 @pytest.mark.parametrize(("view", "case"), PARAMETERS)
-def test_view(view: str, case: dict[str, str], database: duckdb.DuckDBPyConnection) -> None:
+def test_view(view: str, case: dict[str, str]) -> None:
     assert case.keys() <= {table.name for table in TABLES} | {"expect"}
-    fill(database, case)
+    fill(case)
     columns, *rows = cells(case["expect"])
     selected = ", ".join(f"coalesce(\"{name}\"::VARCHAR, '')" for name in columns)
-    assert sorted(database.execute(f"SELECT {selected} FROM {view}").fetchall()) == sorted(map(tuple, rows))
+    assert sorted(database().execute(f"SELECT {selected} FROM {view}").fetchall()) == sorted(map(tuple, rows))
 
 
 @pytest.mark.parametrize("view", [view for view in views() if not view.internal], ids=lambda view: view.name)

@@ -1,0 +1,183 @@
+"""Every speed and memory claim, measured: `make bench`. One line a claim: what, measured, target, whether it holds.
+
+Set LUMOS_TRACES for real input (else the generated sample is repeated), PEERS to a Python that has HTA, and
+`--large` for the 2 GB file.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lumos_df import connect
+from tests.bench.inputs import repeat
+
+_ROOT = Path(__file__).parents[2]
+_TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
+_REFERENCE = _TRACES.parent / "reference" / "gpu_time.json"
+_REAL = _TRACES / "single_gpu_ns" / "rank0.json.gz"
+_SAMPLE = _ROOT / "data" / "traces" / "gpu_generated" / "rank0.json.gz"
+_BASE = _REAL if _REAL.exists() else _SAMPLE
+_TRIES = 3
+"""Each time is the least of this many: what else the machine does only adds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a process took."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def run(*command: str | Path, environment: dict[str, str] | None = None) -> Cost:
+    """Run a command to its end and return what it cost, its children included."""
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        [str(word) for word in command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(_ROOT), **(environment or {})},
+    )
+    assert process.stderr
+    complaint = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{' '.join(map(str, command))}: {complaint.decode()}")
+    return Cost(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+
+
+def lumos(*arguments: str | Path, environment: dict[str, str] | None = None) -> Cost:
+    """Run a lumos-df command."""
+    return run(sys.executable, "-m", "lumos_df", *arguments, environment=environment)
+
+
+def ingest(paths: Sequence[Path], *more: str, environment: dict[str, str] | None = None) -> Cost:
+    """Ingest into a corpus that is new each time."""
+    with tempfile.TemporaryDirectory() as folder:
+        return lumos("ingest", *paths, "--corpus", Path(folder) / "corpus", *more, environment=environment)
+
+
+def peer(name: str, path: Path, python: str = sys.executable) -> float:
+    """Return the seconds a peer takes, as it measures them itself."""
+    script = Path(__file__).with_name("peers.py")
+    answer = subprocess.run([python, script, name, path], capture_output=True, text=True, check=True)
+    return float(answer.stdout.split()[-1])
+
+
+def claim(what: str, value: float, unit: str, target: float, *, at_least: bool = False) -> None:
+    """Print one measured claim."""
+    holds = value >= target if at_least else value <= target
+    bound = ">=" if at_least else "<="
+    print(
+        f"{what:<68} {value:9.3f} {unit:<5} target {bound} {target:g} {unit}  {'ok' if holds else 'MISSED'}", flush=True
+    )
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Give a folder for inputs, on the disk that the build uses."""
+    with tempfile.TemporaryDirectory(prefix="lumos-df-bench-") as folder:
+        yield Path(folder)
+
+
+def exactness(folder: Path) -> None:
+    """Compare gpu_time with the independent reference, file by file."""
+    if not _REFERENCE.exists():
+        print(f"exactness: skipped, no reference at {_REFERENCE} (set LUMOS_TRACES)")
+        return
+    lumos("ingest", _TRACES, "--corpus", folder / "reference")
+    reference = json.loads(_REFERENCE.read_text())["files"]
+    query = "SELECT path, columns(gpu_time.*) FROM gpu_time JOIN traces USING (trace_id)"
+    wrong = compared = 0
+    for row in connect(folder / "reference").sql(query).pl().to_dicts():
+        ranks = reference[Path(row["path"]).relative_to(_TRACES).as_posix().split(".")[0]]
+        expected = ranks[str(row["rank"])] if len(ranks) > 1 else next(iter(ranks.values()))
+        compared += 1
+        wrong += any(row[key] != value for key, value in expected.items())
+    claim(f"gpu_time: traces that differ from the reference (of {compared})", wrong, "", 0)
+
+
+def scanning(folder: Path) -> Path:
+    """CPU time of ingest beside msgspec's, on a file of 500 MB, and its memory."""
+    file = repeat(_BASE, 500, folder / "rank0.json")
+    ingest([_SAMPLE])  # kernels compiled
+    decode = min(peer("msgspec", file) for _ in range(_TRIES))
+    costs = [ingest([file]) for _ in range(_TRIES)]
+    cpu = min(cost.cpu_s for cost in costs)
+    print(f"500 MB: msgspec decodes in {decode:.2f} s of CPU, ingest takes {cpu:.2f} s ({500 / cpu:.0f} MB/s)")
+    claim("ingest of 500 MB, CPU over msgspec's decode alone", cpu / decode, "x", 1.5)
+    claim("ingest of 500 MB, peak memory", max(cost.peak_mib for cost in costs), "MiB", 1024)
+    return file
+
+
+def large(folder: Path) -> None:
+    """Memory of a 2 GB file."""
+    file = repeat(_BASE, 2000, folder / "large.json")
+    claim("ingest of 2 GB, peak memory", ingest([file]).peak_mib, "MiB", 1536)
+    file.unlink()
+
+
+def against_hta(file: Path) -> None:
+    """Ingest and every report view beside HTA's load and analysis."""
+    python = os.environ.get("PEERS", "")
+    with tempfile.TemporaryDirectory() as folder:
+        corpus, output = Path(folder) / "corpus", Path(folder) / "report"
+        ours = lumos("ingest", file, "--corpus", corpus).wall_s
+        ours += lumos("report", "--corpus", corpus, "--output", output).wall_s
+    print(f"500 MB: ingest and all report views take {ours:.2f} s")
+    if not python:
+        print("HTA: skipped (set PEERS to a Python that has HolisticTraceAnalysis)")
+        return
+    theirs = peer("hta", file.parent, python)
+    print(f"500 MB: HTA's load and analyses take {theirs:.2f} s")
+    claim("HTA's load and analyses over ours", theirs / ours, "x", 10, at_least=True)
+
+
+def workers(folder: Path) -> None:
+    """Eight files with two workers and with one."""
+    files = [repeat(_BASE, 100, folder / f"rank{rank}.json", rank=rank) for rank in range(8)]
+    one, two = (min(ingest(files, "--workers", count).wall_s for _ in range(2)) for count in ("1", "2"))
+    claim("eight files: one worker's time over two workers'", one / two, "x", 1.7, at_least=True)
+    for file in files:
+        file.unlink()
+
+
+def starting(folder: Path) -> None:
+    """What a command costs before it does anything."""
+    claim("lumos-df --help", min(lumos("--help").wall_s for _ in range(_TRIES)), "s", 0.3)
+    small = folder / "small"
+    lumos("ingest", _SAMPLE, "--corpus", small)
+    query = ("sql", "SELECT * FROM gpu_time", "--corpus", str(small))
+    claim("sql on a small corpus", min(lumos(*query).wall_s for _ in range(_TRIES)), "s", 0.7)
+    file = repeat(_BASE, 25, folder / "rank0-25mb.json")
+    cold = {"NUMBA_CACHE_DIR": str(folder / "kernels")}
+    claim("first ingest of 25 MB, kernels compiled", ingest([file], environment=cold).wall_s, "s", 20)
+    warm = min(ingest([file], environment=cold).wall_s for _ in range(_TRIES))
+    claim("the same again", warm, "s", 1.5)
+
+
+def main() -> None:
+    """Measure everything."""
+    print(f"input: {_BASE.parent.name}/{_BASE.name} repeated; {os.cpu_count()} CPUs")
+    with scratch() as folder:
+        exactness(folder)
+        starting(folder)
+        (folder / "one").mkdir()
+        file = scanning(folder / "one")
+        against_hta(file)
+        file.unlink()
+        workers(folder)
+        if "--large" in sys.argv:
+            large(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The views on real traces: the reference's figures to the nanosecond, and what must hold for any trace."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.catalog import connect
+from lumos_df.trace.ingest import ingest
+
+TRACES = Path(os.environ.get("LUMOS_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
+REFERENCE = TRACES.parent / "reference" / "gpu_time.json"
+
+Ask = Callable[[str], list[tuple[Any, ...]]]
+
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces in LUMOS_TRACES ({TRACES})")
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    folder = tmp_path_factory.mktemp("real") / "corpus"
+    assert not ingest([TRACES], folder).failed
+    with connect(folder) as connection:
+        yield lambda sql: connection.execute(sql).fetchall()
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason=f"no reference figures at {REFERENCE}")
+def test_gpu_time_is_that_of_the_reference(ask: Ask) -> None:
+    reference = json.loads(REFERENCE.read_text("utf-8"))["files"]
+    names = [name for name, *_ in ask("DESCRIBE gpu_time")][2:]
+    found: dict[str, list[dict[str, int]]] = {}
+    for path, *values in ask(
+        "SELECT path, gpu_time.* EXCLUDE (trace_id, rank) "
+        "FROM gpu_time JOIN traces USING (trace_id) ORDER BY traces.rank"
+    ):
+        file = Path(path).relative_to(TRACES)
+        found.setdefault(f"{file.parent}/{file.name.split('.')[0]}", []).append(dict(zip(names, values, strict=True)))
+    for file, ranks in reference.items():
+        assert found.get(file, []) == [ranks[rank] for rank in sorted(ranks, key=int)], file
+
+
+HOLDS = {
+    "the four parts of a step add up": """
+        FROM breakdown
+        WHERE step_ns <> exposed_compute_ns + exposed_communication_ns + overlapped_ns + other_ns
+           OR other_ns <> memory_ns + idle_ns
+           OR least(exposed_compute_ns, exposed_communication_ns, overlapped_ns, memory_ns, idle_ns) < 0
+    """,
+    "idle time by step and cause is the idle time": """
+        FROM (
+          SELECT trace_id, sum(idle_ns) AS by_step_ns, sum(host_wait_ns + kernel_wait_ns + other_ns) AS by_cause_ns
+          FROM idle GROUP BY trace_id
+        ) RIGHT JOIN gpu_time USING (trace_id)
+        WHERE coalesce(by_step_ns, 0) <> idle_ns OR coalesce(by_cause_ns, 0) <> idle_ns
+    """,
+    "gaps are the idle time of the streams": """
+        FROM (SELECT trace_id, device, stream, sum(dur) AS gap_ns FROM gap GROUP BY ALL)
+        RIGHT JOIN stream_summary USING (trace_id, device, stream)
+        WHERE coalesce(gap_ns, 0) <> idle_ns
+    """,
+    "every millisecond's kernel time is the kernel time": """
+        FROM (SELECT trace_id, sum(busy_ns) AS kernel_ns FROM sm_utilization GROUP BY trace_id)
+        JOIN gpu_time USING (trace_id)
+        WHERE kernel_ns <> compute_ns + communication_ns - overlap_ns
+    """,
+    "own time is not negative, and within the whole": "FROM operator_summary WHERE self_ns NOT BETWEEN 0 AND total_ns",
+    "queues are not negative and end empty": """
+        FROM (
+          SELECT min(depth) AS lowest, arg_max(depth, ts) AS last
+          FROM queue_depth GROUP BY trace_id, device, stream
+        ) WHERE lowest < 0 OR last <> 0
+    """,
+    "who waits is waited for": """
+        FROM (
+          SELECT
+            sum(waited_ns) AS waited_ns,
+            sum(made_others_wait_ns) AS made_others_wait_ns,
+            sum(times_last) AS times_last,
+            sum(collectives) AS members
+          FROM straggler GROUP BY job
+        ) WHERE waited_ns <> made_others_wait_ns OR times_last NOT BETWEEN 1 AND members / 2
+    """,
+}
+
+
+@pytest.mark.parametrize("broken", HOLDS.values(), ids=HOLDS.keys())
+def test_what_holds_for_any_trace(ask: Ask, broken: str) -> None:
+    assert ask(f"SELECT * {broken}") == []
+
+
+COUNTS = {
+    "every GPU row is summed once": (
+        "SELECT sum(kernels + memcpys + memsets) FROM traces",
+        [
+            "SELECT sum(gpu_rows) FROM gpu_time",
+            "SELECT sum(gpu_rows) FROM stream_summary",
+            "SELECT sum(calls) FROM kernel_summary",
+        ],
+    ),
+    "every kernel is a row of kernel": ("SELECT sum(kernels) FROM traces", ["SELECT count(*) FROM kernel"]),
+    "every launched row is a row of launch": (
+        """
+        SELECT count(*)
+        FROM operators AS gpu
+        JOIN operators AS call ON call.trace_id = gpu.trace_id AND call.op_id = gpu.parent_id
+        WHERE call.kind = 'runtime' AND gpu.kind IN ('kernel', 'memcpy', 'memset')
+        """,
+        ["SELECT count(*) FROM launch"],
+    ),
+    "every allocation is a row of the timeline": (
+        "SELECT count(*) FROM memory_events",
+        ["SELECT count(*) FROM memory_timeline"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("whole", "parts"), COUNTS.values(), ids=COUNTS.keys())
+def test_nothing_is_lost(ask: Ask, whole: str, parts: list[str]) -> None:
+    assert [ask(part) for part in parts] == [ask(whole)] * len(parts)
+
+
+def test_stragglers_by_hand(ask: Ask) -> None:
+    """Step 5 of dlrm_4gpu has four all-reduces on each rank.
+
+    Durations in microseconds, rank by rank: 310, 5020, 6266, 4888; 10716, 8762, 932, 8780; 9870, 8263, 878, 8127;
+    9286, 7532, 1166, 7557. Rank 0 is last at the first, rank 2 at the others. In step 4 rank 2 lacks one.
+    """
+    found = ask(
+        "SELECT step, rank, collectives, times_last, waited_ns // 1000, made_others_wait_ns // 1000 "
+        "FROM straggler WHERE job = 'dlrm_4gpu' AND step < 6"
+    )
+    assert found == [
+        (5, 0, 4, 1, 9784 + 8992 + 8120, 4710 + 5956 + 4578),
+        (5, 1, 4, 0, 4710 + 7830 + 7385 + 6366, 0),
+        (5, 2, 4, 3, 5956, 9784 + 7830 + 7848 + 8992 + 7385 + 7249 + 8120 + 6366 + 6391),
+        (5, 3, 4, 0, 4578 + 7848 + 7249 + 6391, 0),
+    ]

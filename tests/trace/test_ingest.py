@@ -1,0 +1,510 @@
+"""Files into a corpus: what users name, bad files among good ones, two writers, a kill, a full disk."""
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import fsspec
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from lumos_df.catalog import connect
+from lumos_df.errors import CorpusError, TraceError
+from lumos_df.layout import MANIFEST, STAGING
+from lumos_df.trace import folder as writing
+from lumos_df.trace.corpus import create
+from lumos_df.trace.ingest import IngestResult, ingest
+from tests.conftest import SAMPLES, Run, command
+from tests.trace.literal import annotation, op, rows, write
+
+GPU = SAMPLES / "gpu_generated"
+ONE = GPU / "rank0.json.gz"
+
+
+def small(path: Path, *names: str) -> Path:
+    """Write a trace whose operators have `names`."""
+    return write(path, [op(name, 10 * k, 5) for k, name in enumerate(names or (path.stem,))])
+
+
+def names(corpus: Path) -> list[str]:
+    """Return the names of all operators."""
+    with connect(corpus) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM operators ORDER BY name").fetchall()]
+
+
+def counts(result: IngestResult) -> tuple[int, int, int]:
+    return len(result.done), len(result.skipped), len(result.failed)
+
+
+def whole(corpus: Path) -> None:
+    """Check that every trace in the corpus has all the rows it says it has."""
+    with connect(corpus) as connection:
+        for row in rows(connection, "SELECT * FROM traces"):
+            for table, counted in (("operators", row["operators"]), ("memory_events", row["memory_events"])):
+                found = connection.execute(f"SELECT count(*) FROM {table} WHERE trace_id = ?", [row["trace_id"]])
+                assert found.fetchall() == [(counted,)], table
+
+
+# --- what users name
+
+
+def test_a_file_a_folder_and_a_glob_name_the_same_traces(tmp_path: Path) -> None:
+    for place in ("a/rank0.json", "a/b/rank1.json", "a/rank10.json", "a/rank2.json"):
+        small(tmp_path / place)
+    (tmp_path / "a/notes.txt").write_text("no trace")
+    for paths in (
+        ["a"],
+        ["a/**/*.json"],
+        ["a", "a/rank0.json"],
+        [f"a/{n}.json" for n in ("rank0", "b/rank1", "rank2", "rank10")],
+    ):
+        corpus = tmp_path / f"corpus {len(paths[0])} {len(paths)}"
+        result = ingest([tmp_path / path for path in paths], corpus, workers=1)
+        assert counts(result) == (4, 0, 0)
+        assert names(corpus) == ["rank0", "rank1", "rank10", "rank2"]
+
+
+def test_a_folder_is_read_in_the_order_a_person_counts(tmp_path: Path) -> None:
+    for rank in (10, 9, 1):
+        small(tmp_path / "job" / f"rank{rank}.json")
+    result = ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)
+    assert [Path(done.path).stem for done in result.done] == ["rank1", "rank9", "rank10"]
+
+
+@pytest.mark.parametrize("name", ["1²3.json", "rank0 ².json", "räng0.json", "rank 0\n.json", "rank0*[a]?.json"])
+def test_odd_file_names(tmp_path: Path, name: str) -> None:
+    small(tmp_path / "job" / name, "a")
+    assert counts(ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)) == (1, 0, 0)
+    assert names(tmp_path / "corpus") == ["a"]
+
+
+def test_a_file_name_that_is_no_utf8_goes_in_or_is_one_line(tmp_path: Path, lumos: Run) -> None:
+    small(tmp_path / "rank0.json", "a").rename(os.fsdecode(os.fsencode(tmp_path) + b"/rank0\xff.json"))
+    small(tmp_path / "rank1.json", "b")
+    done = lumos("ingest", ".", "--corpus", tmp_path / "corpus", "--workers", 1)
+    assert "fault of lumos-df" not in done.stderr
+    assert "b" in names(tmp_path / "corpus")
+
+
+def test_a_corpus_inside_the_folder_of_traces_is_no_trace(tmp_path: Path) -> None:
+    small(tmp_path / "rank0.json", "a")
+    for expected in ((1, 0, 0), (0, 1, 0)):
+        assert counts(ingest([tmp_path], tmp_path / "corpus", workers=1)) == expected
+
+
+@pytest.mark.parametrize("name", ["it's [a] *corpus {x}", "is it a corpus?", "korpus ü", "trace_id=x/y=z", "s3:/c"])
+def test_a_corpus_may_have_any_name(tmp_path: Path, name: str) -> None:
+    corpus = tmp_path / name
+    ingest([small(tmp_path / "rank0.json", "a")], corpus, workers=1)
+    assert names(corpus) == ["a"]
+
+
+def test_plain_and_gzipped(tmp_path: Path) -> None:
+    plain = small(tmp_path / "rank0.json", "plain")
+    packed = tmp_path / "rank1.json.gz"
+    packed.write_bytes(gzip.compress(small(tmp_path / "x.json", "packed").read_bytes()))
+    ingest([plain, packed], tmp_path / "corpus", workers=1)
+    assert names(tmp_path / "corpus") == ["packed", "plain"]
+
+
+def test_standard_input(tmp_path: Path, lumos: Run) -> None:
+    text = small(tmp_path / "rank0.json", "piped").read_text()
+    done = lumos("ingest", "-", "--corpus", "c", "--rank", 4, stdin=text)
+    assert done.returncode == 0, done.stderr
+    with connect(tmp_path / "c") as connection:
+        assert connection.execute("SELECT path, rank, job FROM traces").fetchall() == [("<stdin>", 4, "stdin")]
+    again = lumos("ingest", "-", "--corpus", "c", "--rank", 4, stdin=text)
+    assert again.returncode == 0
+    assert names(tmp_path / "c") == ["piped"]
+
+
+def test_gzip_through_a_slow_pipe(tmp_path: Path) -> None:
+    data = gzip.compress(small(tmp_path / "rank0.json", "piped").read_bytes())
+    with subprocess.Popen(command("ingest", "-", "--corpus", tmp_path / "c"), stdin=subprocess.PIPE) as process:
+        assert process.stdin
+        for part in (data[:1], data[1:20], data[20:]):
+            process.stdin.write(part)
+            process.stdin.flush()
+            time.sleep(0.02)
+        process.stdin.close()
+    assert process.returncode == 0
+    assert names(tmp_path / "c") == ["piped"]
+
+
+@pytest.fixture
+def memory() -> MemoryFileSystem:
+    files = MemoryFileSystem()
+    files.store.clear()
+    return files
+
+
+def test_urls(tmp_path: Path, memory: MemoryFileSystem) -> None:
+    for rank in range(3):
+        memory.pipe(f"/job/rank{rank}.json", small(tmp_path / f"rank{rank}.json").read_bytes())
+    memory.pipe("/job/notes.txt", b"no trace")
+    local = small(tmp_path / "local" / "rank7.json").as_uri()
+    for k, (paths, expected) in enumerate(
+        (
+            (["memory://job/rank1.json"], ["rank1"]),
+            (["memory://job"], ["rank0", "rank1", "rank2"]),
+            (["memory://job/rank[02].json"], ["rank0", "rank2"]),
+            ([local], ["rank7"]),
+        )
+    ):
+        assert not ingest(paths, tmp_path / str(k), workers=1).failed
+        assert names(tmp_path / str(k)) == expected
+
+
+class _Broken(LocalFileSystem):  # type: ignore[misc]  # fsspec publishes no types
+    """A store that answers every question with an exception of its own, as object stores do without credentials."""
+
+    protocol = "broken"
+
+    def info(self, path: str, **_: Any) -> NoReturn:
+        raise RuntimeError(f"no credentials for {path}")
+
+    isdir = _open = info
+
+
+def test_a_store_that_refuses_is_one_line_and_the_others_go_in(tmp_path: Path) -> None:
+    fsspec.register_implementation("broken", _Broken, clobber=True)
+    result = ingest(["broken://bucket/job", small(tmp_path / "rank0.json", "good")], tmp_path / "corpus", workers=1)
+    assert names(tmp_path / "corpus") == ["good"]
+    assert "no credentials" in result.failed[0].message
+
+
+@pytest.mark.parametrize("bad", ["nosuch://bucket/rank0.json", "empty_folder", "nothing*.json"])
+def test_a_name_that_gives_no_file_does_not_stop_the_others(tmp_path: Path, bad: str) -> None:
+    (tmp_path / "empty_folder").mkdir()
+    path = bad if "://" in bad else str(tmp_path / bad)
+    result = ingest([path, small(tmp_path / "good" / "rank0.json", "good")], tmp_path / "corpus", workers=1)
+    assert names(tmp_path / "corpus") == ["good"]
+    assert [failed.path for failed in result.failed] == [path]
+
+
+# --- again, in parts, together
+
+
+def test_a_second_run_skips_everything_and_changes_nothing(tmp_path: Path) -> None:
+    first = ingest([GPU], tmp_path / "c", workers=1)
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "c").rglob("*.parquet")}
+    again = ingest([GPU], tmp_path / "c", workers=1)
+    assert (counts(first), counts(again)) == ((4, 0, 0), (0, 4, 0))
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "c").rglob("*.parquet")} == before
+
+
+def test_the_same_content_under_two_names_is_one_trace(tmp_path: Path) -> None:
+    for name in ("rank0.json", "copy_rank0.json"):
+        small(tmp_path / "job" / name, "a")
+    assert counts(ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)) == (1, 1, 0)
+    assert names(tmp_path / "corpus") == ["a"]
+
+
+def test_an_ingest_takes_up_what_another_left_out(tmp_path: Path) -> None:
+    files = [small(tmp_path / f"rank{rank}.json") for rank in range(4)]
+    ingest(files[1:3], tmp_path / "c", workers=1)
+    assert counts(ingest(files, tmp_path / "c", workers=1)) == (2, 2, 0)
+    assert names(tmp_path / "c") == ["rank0", "rank1", "rank2", "rank3"]
+
+
+def test_shards_together_are_the_whole(tmp_path: Path) -> None:
+    for rank in range(5):
+        small(tmp_path / "job" / f"rank{rank}.json")
+    parts = [ingest([tmp_path / "job"], tmp_path / "c", shard=(part, 3), workers=1) for part in range(3)]
+    assert [counts(part) for part in parts] == [(2, 0, 0), (2, 0, 0), (1, 0, 0)]
+    assert names(tmp_path / "c") == [f"rank{rank}" for rank in range(5)]
+
+
+def test_workers_give_what_one_process_gives(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        assert counts(ingest([GPU], tmp_path / str(workers), workers=workers)) == (4, 0, 0)
+    query = "SELECT * FROM operators ORDER BY trace_id, op_id"
+    with connect(tmp_path / "1") as one, connect(tmp_path / "2") as two:
+        assert one.execute(query).fetchall() == two.execute(query).fetchall()
+
+
+def test_two_writers_on_one_corpus(tmp_path: Path) -> None:
+    corpus = tmp_path / "c"
+    writers = [
+        subprocess.Popen(command("ingest", GPU, "--corpus", corpus, "--workers", 1), stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for writer in writers:
+        _, told = writer.communicate(timeout=120)
+        assert writer.returncode == 0, told
+    whole(corpus)
+    alone = tmp_path / "alone"
+    ingest([GPU], alone, workers=1)
+    query = "SELECT * FROM operators ORDER BY trace_id, op_id"
+    with connect(corpus) as two, connect(alone) as one:
+        assert two.execute("SELECT list(rank ORDER BY rank) FROM traces").fetchall() == [([0, 1, 2, 3],)]
+        assert two.execute(query).fetchall() == one.execute(query).fetchall()
+    assert not list((corpus / STAGING).iterdir())
+
+
+def test_a_writer_that_finds_another_at_the_new_corpus_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, exists, firsts = tmp_path / "c", Path.exists, [True]
+
+    def another_comes_first(path: Path, **options: bool) -> bool:
+        """Say that there is no manifest; by the time the answer is read, another writer has made the corpus."""
+        if path == corpus / MANIFEST and firsts:
+            firsts.clear()
+            create(corpus)
+            return False
+        return exists(path, **options)
+
+    monkeypatch.setattr(Path, "exists", another_comes_first)
+    writing.open_for_writing(corpus)
+
+
+def test_leftovers_of_a_host_whose_name_begins_like_ours_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest([small(tmp_path / "rank0.json")], tmp_path / "c", workers=1)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    ours, theirs = (
+        tmp_path / "c" / STAGING / name for name in (f"node+{dead.pid}+0a1b", f"node+{dead.pid}+{dead.pid}+0a1b")
+    )
+    ours.mkdir()
+    theirs.mkdir()
+    monkeypatch.setattr(socket, "gethostname", lambda: "node")
+    writing.open_for_writing(tmp_path / "c")
+    assert (ours.exists(), theirs.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("delay", [0.3, 0.6, 0.8, 0.9, 1.0, 1.1, 1.25])
+def test_a_kill_leaves_whole_traces_and_the_next_ingest_completes(tmp_path: Path, delay: float) -> None:
+    corpus = tmp_path / "c"
+    process = subprocess.Popen(command("ingest", GPU, "--corpus", corpus, "--workers", 1), stderr=subprocess.DEVNULL)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if (corpus / MANIFEST).exists():
+        whole(corpus)
+    result = ingest([GPU], corpus, workers=1)
+    assert len(result.done) + len(result.skipped) == 4
+    whole(corpus)
+    with connect(corpus) as connection:
+        assert connection.execute("SELECT count(*) FROM traces").fetchall() == [(4,)]
+    assert not list((corpus / STAGING).iterdir())
+
+
+# --- bad input
+
+GOOD = json.dumps({"schemaVersion": 1, "traceEvents": [op("good", 1, 2), op("good too", 4, 2)]}).encode()
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "not_json": (b"hello", "not JSON"),
+    "no_events": (b'{"a": 1}', "without traceEvents"),
+    "empty": (b"", "empty file"),
+    "binary": (bytes(range(256)), "not JSON"),
+    "a_list_of_none": (b'{"traceEvents": null}', "not a list"),
+    "cut_in_the_first": (GOOD[:60], "first event"),
+    "cut_gzip_in_the_first": (gzip.compress(GOOD)[:12], ""),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_file_is_one_line_and_the_others_go_in(tmp_path: Path, kind: str) -> None:
+    content, message = BAD[kind]
+    bad = tmp_path / f"{kind}.json"
+    bad.write_bytes(content)
+    good = small(tmp_path / "rank1.json", "good")
+    result = ingest([bad, good], tmp_path / "c", workers=1)
+    assert [done.path for done in result.done] == [str(good)]
+    assert names(tmp_path / "c") == ["good"]
+    told = result.failed[0].message
+    assert told.startswith(f"{bad}: ")
+    assert message in told
+    assert "\n" not in told
+    assert "fault" not in told
+    assert not list((tmp_path / "c" / STAGING).iterdir())
+
+
+@pytest.mark.parametrize("kind", ["missing", "a folder in its place", "not ours to read"])
+def test_a_path_that_cannot_be_read_is_one_line_and_the_others_go_in(tmp_path: Path, kind: str) -> None:
+    bad = tmp_path / "bad.json"
+    if kind == "a folder in its place":
+        bad.mkdir()
+        small(bad / "rank5.json").chmod(0)
+    elif kind == "not ours to read":
+        small(bad).chmod(0)
+    if kind != "missing" and os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    result = ingest([bad, small(tmp_path / "rank1.json", "good")], tmp_path / "c", workers=1)
+    assert names(tmp_path / "c") == ["good"]
+    assert result.failed[0].message.startswith(str(bad))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_cut_file_goes_in_with_a_warning(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    data = pack(json.dumps({"traceEvents": [op(f"op {k}", 10 * k, 5) for k in range(2000)]}).encode())
+    cut = tmp_path / "rank0.json"
+    cut.write_bytes(data[: len(data) * 2 // 3])
+    result = ingest([cut], tmp_path / "c", workers=1)
+    assert result.done[0].warnings
+    found = names(tmp_path / "c")
+    assert 1000 < len(found) < 2000
+    assert set(found) == {f"op {k}" for k in range(len(found))}
+    with connect(tmp_path / "c") as connection:
+        assert connection.execute("SELECT truncated, len(warnings) > 0 FROM traces").fetchall() == [(True, True)]
+
+
+ODD_EVENTS: dict[str, list[Any]] = {
+    "no name": [{"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 1}],
+    "a kernel without a name": [
+        {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7, "ts": 1, "dur": 1, "args": {"stream": 7}}
+    ],
+    "no category": [{"ph": "X", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1}],
+    "no thread": [{"ph": "X", "name": "a", "cat": "cpu_op", "ts": 1, "dur": 1}],
+    "no arguments": [op("a", 1, 2), {"ph": "i", "name": "[memory]", "ts": 2}, {"ph": "C", "name": "c", "ts": 2}],
+    "null everywhere": [dict.fromkeys(op("a", 1, 2)), {**op("b", 1, 2), "args": None, "cat": None, "tid": None}],
+    "a lone surrogate": [op("a\ud800", 1, 2)],
+    "empty name": [op("", 1, 2)],
+    "huge shapes": [op("aten::mm", 1, 2, Input_Dims=[[10**7, 10**7], [10**7, 10**7]])],
+    "no shapes": [op("nccl:all_reduce", 1, 2, Input_Dims=None, Input_type=None)],
+    "shapes that are none": [op("aten::mm", 1, 2, Input_Dims=[[2, "x"], [3, "y"]])],
+    "a step far away": [annotation("ProfilerStep#99999999999", 1, 2)],
+    "a sequence number far away": [
+        op("a", 1, 2, Sequence_number=2**40, Fwd_thread_id=0),
+        op("b", 4, 2, Sequence_number=2**40, Fwd_thread_id=1),
+    ],
+    "a rank far away": [op("a", 1, 2, rank=2**40)],
+    "an unknown collective type": [op("nccl:all_reduce", 1, 2, Input_Dims=[[2]], Input_type=["quint4x2"])],
+    "a group size far away": [
+        {**op("ncclDevKernel", 1, 2, Group_size=2**40, Collective_name="allreduce"), "cat": "kernel"},
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", ODD_EVENTS)
+def test_odd_events_go_in(tmp_path: Path, kind: str) -> None:
+    events = ODD_EVENTS[kind]
+    result = ingest([write(tmp_path / "rank0.json", events)], tmp_path / "c", workers=1)
+    assert [failed.message for failed in result.failed] == []
+    assert [done.events for done in result.done] == [len(events)]
+
+
+ODD_TOPS: dict[str, dict[str, Any]] = {
+    "rank far away": {"distributedInfo": {"rank": 10**12}},
+    "world size far away": {"distributedInfo": {"rank": 0, "world_size": 10**12}},
+    "origin far away": {"baseTimeNanoseconds": 10**30},
+    "ranks as texts": {
+        "distributedInfo": {"rank": 0, "pg_config": [{"pg_name": "0", "ranks": ["0", "1"], "pg_size": "2"}]}
+    },
+    "description as a number": {"distributedInfo": {"rank": 0, "pg_config": [{"pg_name": "0", "pg_desc": 5}]}},
+    "device id as a list": {"deviceProperties": [{"id": [0], "name": "x"}]},
+    "a lone surrogate": {"deviceProperties": [{"id": 0, "name": "\ud800"}]},
+    "nothing as it should be": {"distributedInfo": 3, "deviceProperties": "x", "baseTimeNanoseconds": []},
+}
+
+
+@pytest.mark.parametrize("kind", ODD_TOPS)
+def test_odd_metadata_does_not_keep_a_trace_out(tmp_path: Path, kind: str) -> None:
+    result = ingest([write(tmp_path / "rank0.json", [op("a", 1, 2)], **ODD_TOPS[kind])], tmp_path / "c", workers=1)
+    assert [failed.message for failed in result.failed] == []
+    assert names(tmp_path / "c") == ["a"]
+
+
+def test_metadata_nested_without_end_does_not_keep_a_trace_out(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_text(f'{{"deep": {"[" * 100_000}{"]" * 100_000}, "traceEvents": [{json.dumps(op("a", 1, 2))}]}}')
+    assert not ingest([path], tmp_path / "c", workers=1).failed
+
+
+def test_a_rank_in_the_file_name_that_is_none(tmp_path: Path) -> None:
+    result = ingest([small(tmp_path / "rank99999999999.json", "a")], tmp_path / "c", workers=1)
+    assert not any("fault" in failed.message for failed in result.failed)
+
+
+# --- a corpus that cannot be written
+
+
+def test_a_folder_of_other_things_is_no_corpus(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(CorpusError, match="not empty and not a corpus"):
+        ingest([ONE], tmp_path, workers=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ('{"format": 99, "made_by": "lumos-df 9.9"}', "corpus format 99, made by lumos-df 9.9"),
+        ("{}", "not a corpus manifest"),
+        ("", "not a corpus manifest"),
+        ("[]", "not a corpus manifest"),
+    ],
+)
+def test_a_corpus_of_another_version_is_refused_in_one_line(tmp_path: Path, manifest: str, message: str) -> None:
+    (tmp_path / MANIFEST).write_text(manifest)
+    for opened in (lambda: ingest([ONE], tmp_path, workers=1), lambda: connect(tmp_path)):
+        with pytest.raises(CorpusError, match=message) as caught:
+            opened()
+        assert str(caught.value).startswith(str(tmp_path))
+        assert "\n" not in str(caught.value)
+
+
+def test_an_object_store_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((CorpusError, TraceError)):
+        ingest([ONE], "s3://bucket/corpus", workers=1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(CorpusError, match="cannot be written"):
+        ingest([ONE], tmp_path / "c", workers=1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("limit", [2, 4_000, 20_000])
+def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit: int, workers: int) -> None:
+    corpus = tmp_path / "c"
+    ingest([small(tmp_path / "rank9.json", "before")], corpus, workers=1)
+    done = subprocess.run(
+        command("ingest", GPU / "rank0.json.gz", GPU / "rank1.json.gz", "--corpus", corpus, "--workers", workers),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if line.startswith("lumos-df: ")]
+    assert len(told) == 2, done.stderr
+    assert all("cannot be written" in line and "space" in line for line in told), told
+    assert names(corpus) == ["before"]
+    assert not list((corpus / STAGING).iterdir())
+    assert not list(corpus.glob("*.wal"))
+    assert counts(ingest([GPU], corpus, workers=1)) == (4, 0, 0)
+
+
+def test_a_full_disk_at_a_new_corpus(tmp_path: Path) -> None:
+    for limit in (100, 5000, 20_000):
+        corpus = tmp_path / str(limit)
+        done = subprocess.run(
+            command("ingest", ONE, "--corpus", corpus, "--workers", 1),
+            capture_output=True,
+            text=True,
+            check=False,
+            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
+        )
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        told = [line for line in done.stderr.splitlines() if not line.startswith("[1/1]")]
+        assert [line[:10] for line in told] == ["lumos-df: "], done.stderr
+        assert counts(ingest([ONE], corpus, workers=1)) == (1, 0, 0)
+        shutil.rmtree(corpus)

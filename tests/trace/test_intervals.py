@@ -1,0 +1,45 @@
+"""Enclosing rows and the order of ties, against slow and obvious twins."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lumos_df.trace.intervals import enclosing, order_ties
+
+times = st.integers(0, 12)
+spans = st.lists(st.tuples(times, times, st.integers(-1, 2)), max_size=25)  # (ts, dur, track)
+
+
+def ordered(drawn: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    return sorted(drawn, key=lambda row: (row[0], -row[1]))
+
+
+def twin(rows: list[tuple[int, int, int]], tolerance: int) -> list[int]:
+    """Return for each row the last earlier one of its track that is still open when it starts and outlasts it.
+
+    An empty row is open for another empty row at the same point only.
+    """
+
+    def encloses(outer: tuple[int, int, int], inner: tuple[int, int, int]) -> bool:
+        (start, dur, track), (ts, length, own) = outer, inner
+        opened = start + dur > ts or (start == ts and dur == length == 0)
+        return track == own >= 0 and opened and start + dur + tolerance >= ts + length
+
+    return [max((j for j in range(k) if encloses(rows[j], row)), default=-1) for k, row in enumerate(rows)]
+
+
+@settings(max_examples=500, deadline=None)
+@given(spans, st.sampled_from([0, 1, 3]))
+def test_enclosing_equals_its_quadratic_twin(drawn: list[tuple[int, int, int]], tolerance: int) -> None:
+    rows = ordered(drawn)
+    ts, dur, track = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+    assert enclosing(ts, dur, track.astype(np.int32), 3, tolerance).tolist() == twin(rows, tolerance)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=200))
+def test_ties_are_put_in_order_of_falling_duration_and_else_stay(drawn: list[tuple[int, int]]) -> None:
+    ts, dur = np.array(drawn, np.int64).reshape(-1, 2).T.copy()
+    order = np.argsort(ts, kind="stable")
+    order_ties(order, ts, dur)
+    assert order.tolist() == sorted(range(len(drawn)), key=lambda k: (drawn[k][0], -drawn[k][1]))
