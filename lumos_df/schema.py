@@ -264,7 +264,11 @@ EDGES: Final = _table(
     ("src", "int32", "op_id of the operator that is waited for."),
     ("dst", "int32", "op_id of the operator that waits."),
     ("kind", "string", "thread, handoff, launch, stream, event, sync, collective."),
-    ("binds", "string", "Which points it ties: `end-start`, `start-start`, `end-end`; for a collective, start of src to end of dst."),
+    (
+        "binds",
+        "string",
+        "Which points it ties: `end-start`, `start-start`, `end-end`; for a collective, start of src to end of dst.",
+    ),
     ("lag", "int64", "The second point comes at least this much after the first, ns."),
     ("evidence", "string", "`recorded` or `inferred`."),
     ("src_trace_id", "string", "Trace of src: another rank's for a collective, where it is the member that came last."),
@@ -302,7 +306,11 @@ REPLAYS: Final = _table(
     ("step", "int32", "Step in which it was recorded; null outside every step."),
     ("ts", "int64", "Simulated start, ns on the trace's clock."),
     ("dur", "int64", "Simulated duration, ns."),
-    ("slack_ns", "int64", "How much later it could start without any step ending later; null where nothing depends on it, and on what does not simulate by itself."),
+    (
+        "slack_ns",
+        "int64",
+        "How much later it could start without any step ending later; null where nothing depends on it, and on what does not simulate by itself.",
+    ),
 )
 
 REPLAY_STEPS: Final = _table(
@@ -313,7 +321,11 @@ REPLAY_STEPS: Final = _table(
     ("recorded_ns", "int64", "Duration of the step as recorded."),
     ("replayed_ns", "int64", "Duration of the step in the replay."),
     ("unexplained_ns", "int64", "Time along the chain that ended the recorded step which no edge explains."),
-    ("start_error_p50_ns", "int64", "Median distance between recorded and simulated start of the step's operators, from the step's start."),
+    (
+        "start_error_p50_ns",
+        "int64",
+        "Median distance between recorded and simulated start of the step's operators, from the step's start.",
+    ),
     ("start_error_p99_ns", "int64", "99th percentile of the same."),
     ("edges", "int64", "Edges to operators of the step."),
     ("operators", "int64", "Operators of the step that were placed."),
@@ -336,7 +348,11 @@ CRITICAL_PATH: Final = _table(
     ("rank", "int32", "Rank whose step it is."),
     ("step", "int32", "n of ProfilerStep#n; null in a trace without marks."),
     ("piece", "int32", "Number of the piece in its step, from 0, by time."),
-    ("kind", "string", "host, launch, kernel, transfer, memory, sync, gap, wait (the path runs on another rank), unexplained."),
+    (
+        "kind",
+        "string",
+        "host, launch, kernel, transfer, memory, sync, gap, wait (the path runs on another rank), unexplained.",
+    ),
     ("on_rank", "int32", "Rank on which the piece runs."),
     ("on_trace_id", "string", "Trace of that rank."),
     ("op_id", "int32", "Operator that runs, or waits to begin; null where unexplained."),
