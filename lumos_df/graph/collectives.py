@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from lumos_df.graph.gpu import FAR
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE, Rows
 
-TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "send_recv")
-"""Collectives whose members end at the same time; `send_recv` is how an all-to-all looks without arguments."""
+TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives whose members end at the same time."""
+_SAME: Final = {"send_recv": "all_to_all"}
+"""An all-to-all looks like this without arguments, and one rank may have them where another has not."""
 _SHIFTS: Final = 64
 """How many collectives one rank's recording may begin or end before another's, where no numbers were recorded."""
 _ALIKE_NS: Final = 1_000_000
@@ -120,18 +122,17 @@ def match(ranks: list[Rows]) -> Instances:
 
 
 def _groups(rows: Rows) -> dict[str, _Members]:
-    together = np.array([*(name in TOGETHER for name in rows.collectives), False])
-    member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & together[rows.collective])
+    operations = [_SAME.get(name, name) for name in rows.collectives]
+    place = np.array([*(TOGETHER.index(name) if name in TOGETHER else NONE for name in operations), NONE])
+    operation = place[rows.collective]
+    member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (operation >= 0))
     names = rows.groups
     found = {}
     for group in np.unique(rows.group[member]).tolist():
         row = member[rows.group[member] == group].astype(np.int32)
         seq = rows.seq[row]
         numbered = bool(rows.seq_recorded[row].all()) and len(np.unique(seq)) == len(seq)
-        kind = np.array([TOGETHER.index(name) if name in TOGETHER else NONE for name in rows.collectives])[
-            rows.collective[row]
-        ]
-        word = kind * (1 << 48) + np.where(rows.in_bytes[row] == rows.null, 0, rows.in_bytes[row])
+        word = operation[row] * (1 << 48) + np.where(rows.in_bytes[row] == rows.null, 0, rows.in_bytes[row])
         size = int(rows.group_size[row[0]])
         end = rows.end[row] + rows.clock_origin
         found[f"{names[group] if group != NONE else ''}/{size}"] = _Members(

@@ -126,6 +126,11 @@ def _joint_order(
         members = np.bincount(instance[instance >= 0], minlength=len(members)).astype(np.int32)
 
 
+def kept_members(net: Network, instances: Instances) -> NDArray[np.int64]:
+    """Return which members stayed members: those of collectives that make no circle."""
+    return np.flatnonzero(net.instance[net.base[instances.trace] + instances.row] >= 0)
+
+
 def run(net: Network) -> Run:
     """Simulate the job."""
     return Run(

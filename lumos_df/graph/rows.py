@@ -46,6 +46,8 @@ class Rows:
     path: str
     job: str
     rank: int
+    world_size: int
+    """Ranks in the job as the trace states it, or NONE."""
     clock_origin: int
     resolution: int
     kind: NDArray[np.int8]
@@ -117,6 +119,7 @@ def read(corpus: Path, trace_id: str) -> Rows:
         str(about["path"]),
         str(about["job"]),
         int(about["rank"]),
+        int(about["world_size"] or NONE),
         int(about["clock_origin_ns"] or 0),
         int(about["resolution_ns"] or 1),
         _places(words["kind"], KINDS),

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.graph import simulate as loops
-from lumos_df.graph import store
+from lumos_df.graph import store, warnings
 from lumos_df.graph.edges import BINDS, COLLECTIVE, KINDS
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.replay import Replay
+from lumos_df.graph.replay import Replay, kept_members
 from lumos_df.graph.rows import NONE, Rows
 
 
@@ -71,7 +71,7 @@ def _late_edges(job: Job, k: int) -> tuple[NDArray[Any], ...]:
     found = job.instances
     if found is None:
         raise ValueError("a rank by itself has no collectives")
-    member = _kept(job)
+    member = kept_members(job.network, found)
     instance, trace, row = found.instance[member], found.trace[member], found.row[member]
     begin = _starts(job, trace, row)
     order = np.lexsort((begin, instance))
@@ -82,14 +82,6 @@ def _late_edges(job: Job, k: int) -> tuple[NDArray[Any], ...]:
     of = last[instance[mine]]
     rows = job.graphs[k].rows
     return row[of], row[mine], trace[of].astype(np.int32), found.transfer[instance[mine]], rows.seq_recorded[row[mine]]
-
-
-def _kept(job: Job) -> NDArray[np.int64]:
-    """Return which members stayed members: those of collectives that make no circle."""
-    if job.instances is None:
-        return np.empty(0, np.int64)
-    node = job.network.base[job.instances.trace] + job.instances.row
-    return np.flatnonzero(job.network.instance[node] >= 0)
 
 
 def _starts(job: Job, trace: NDArray[np.int32], row: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -104,7 +96,7 @@ def collective_columns(job: Job, played: Played, k: int) -> dict[str, Any] | Non
     found = job.instances
     if found is None:
         return None
-    member = _kept(job)
+    member = kept_members(job.network, found)
     instance, trace, row = found.instance[member], found.trace[member], found.row[member]
     begin = _starts(job, trace, row)
     first = np.full(len(found.transfer), np.iinfo(np.int64).max)
@@ -157,8 +149,8 @@ def replay_columns(replay: Replay, slack: NDArray[np.int64]) -> dict[str, Any]:
     }
 
 
-def step_columns(replay: Replay, warnings: list[str]) -> dict[str, Any]:
-    """Return the rows of `replay_steps` of one trace."""
+def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
+    """Return the rows of `replay_steps` of one trace; `of_trace`: what each step should warn of besides its own."""
     rows, marks = replay.graph.rows, replay.steps
     many = len(marks.low)
     edge_step = rows.step[replay.graph.edges.dst]
@@ -192,37 +184,8 @@ def step_columns(replay: Replay, warnings: list[str]) -> dict[str, Any]:
         "edges": edges,
         "operators": operators,
         **parts,
-        "warnings": [warnings] * many,
+        "warnings": [of_trace + own for own in warnings.of_steps(rows, marks)],
     }
-
-
-def warnings_of(job: Job, k: int) -> list[str]:
-    """Return what a reader should know about the k-th trace's replay."""
-    graph = job.graphs[k]
-    rows, gpu = graph.rows, graph.gpu
-    found = []
-    orphans = int(np.count_nonzero(gpu.issued < 0))
-    if orphans:
-        found.append(
-            f"{orphans} GPU operators were issued before the recording began; the first of them start as recorded"
-        )
-    guessed = int(np.count_nonzero(~gpu.launched)) - orphans
-    if guessed > 0:
-        found.append(
-            f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
-        )
-    if len(gpu.row) and not gpu.launched.any():
-        found.append("no launch call in the trace: GPU operators follow one another")
-    if graph.dropped:
-        found.append(f"{graph.dropped} dependencies contradicted the others and were left out")
-    if job.instances is not None:
-        found.extend(text for text in job.instances.warnings if text.startswith(f"rank {rows.rank}:"))
-        broken = len(job.instances.row) - len(_kept(job))
-        if broken:
-            found.append(
-                f"{broken} collective kernels of the job do not fit the order of the others; they last as recorded"
-            )
-    return found
 
 
 def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
@@ -235,7 +198,7 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
             (schema.COLLECTIVE_MEMBERS, collective_columns(job, played, k)),
             (schema.CLOCKS, clock_columns(job, k)),
             (schema.REPLAYS, replay_columns(replay, room)),
-            (schema.REPLAY_STEPS, step_columns(replay, warnings_of(job, k))),
+            (schema.REPLAY_STEPS, step_columns(replay, warnings.of_trace(job, k))),
         )
         for table, columns in written:
             if columns is not None:
