@@ -106,9 +106,11 @@ def _forward(
     after = np.full(len(rows), NONE, np.int32)
     has = atoms.before >= 0
     after[atoms.row[atoms.before[has]]] = atoms.row[has]
-    own_copy = (found.kind == SYNC) & (
-        atoms.row[np.maximum(atoms.of_row[np.maximum(rows.parent[found.src], 0)], 0)] == found.dst
-    )
+    own_copy = np.zeros(len(found), np.bool_)
+    sync = np.flatnonzero(found.kind == SYNC)
+    parent = rows.parent[found.src[sync]]
+    call = np.where(parent >= 0, atoms.of_row[np.maximum(parent, 0)], NONE)
+    own_copy[sync] = (call >= 0) & (atoms.row[np.maximum(call, 0)] == found.dst[sync])
     target = np.where(own_copy, after[found.dst], found.dst)
     real = target >= 0
     pointer, edge = loops.forward_star(found.src[real], len(rows))
@@ -169,13 +171,11 @@ def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
 
 def launch_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> Edges:
     """Launch call to row. A row without a call follows its operator; without either, the launch of the row in front."""
-    call = np.maximum(gpu.call, 0)
     early = _starts_in_call(rows, gpu)
     lag = np.where(gpu.launched, constants.launch_ns, constants.beginning_ns)
-    lag[early] = by_class((rows.ts[gpu.row] - atoms.ts[call])[early], rows.name[gpu.row[early]], percentile=25)
+    lag[early] = by_class((rows.ts[gpu.row] - gpu.of_call(atoms.ts))[early], rows.name[gpu.row[early]], percentile=25)
     binds = np.where(early | ~gpu.launched, START_START, END_START)
-    src = np.where(gpu.call >= 0, atoms.row[call], NONE)
-    return edges(src, gpu.row, LAUNCH, lag, gpu.launched, binds)
+    return edges(gpu.of_call(atoms.row, NONE).astype(np.int32), gpu.row, LAUNCH, lag, gpu.launched, binds)
 
 
 def _may_outlast(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
@@ -231,19 +231,18 @@ def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work) -> Edges:
 
 
 def _constants(rows: Rows, atoms: Atoms, gpu: Work) -> Constants:
-    row, call = gpu.row, np.maximum(gpu.call, 0)
+    row, call_begin = gpu.row, gpu.of_call(atoms.ts)
     ready = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)], -FAR)
     copies = _starts_in_call(rows, gpu)
-    idle = gpu.launched & (ready < atoms.ts[call])
-    call_end = (atoms.ts + atoms.dur)[call]
-    after_end = (rows.ts[row] - call_end)[idle & ~copies]
-    unseen = ~gpu.launched & (gpu.call >= 0) & (ready < atoms.ts[call])
+    idle = gpu.launched & (ready < call_begin)
+    after_end = (rows.ts[row] - gpu.of_call(atoms.ts + atoms.dur))[idle & ~copies]
+    unseen = ~gpu.launched & (gpu.call >= 0) & (ready < call_begin)
     launch = _lower(after_end, 2_000)
     gap = gaps(rows, gpu)
     depth, typical = _queue(rows, atoms, gpu)
     return Constants(
         launch,
-        _lower((rows.ts[row] - atoms.ts[call])[unseen], launch + 10_000),
+        _lower((rows.ts[row] - call_begin)[unseen], launch + 10_000),
         gap,
         depth,
         typical,

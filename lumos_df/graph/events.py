@@ -139,8 +139,7 @@ def _ready(rows: Rows, atoms: Atoms, gpu: Work, gap: NDArray[np.int64]) -> NDArr
     """Return when launch and stream alone would have let each GPU row start, ns; [n]."""
     ready = np.full(len(rows), FAR, np.int64)
     front = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)] + gap, -FAR)
-    call = np.where(gpu.call >= 0, (atoms.ts + atoms.dur)[np.maximum(gpu.call, 0)], -FAR)
-    ready[gpu.row] = np.maximum(front, call)
+    ready[gpu.row] = np.maximum(front, gpu.of_call(atoms.ts + atoms.dur, -FAR))
     return ready
 
 

@@ -27,6 +27,13 @@ class Work:
     bounds: NDArray[np.int64]
     """Where each stream begins, and the end: stream s is `bounds[s]:bounds[s + 1]`."""
 
+    def of_call(self, values: NDArray[np.int32] | NDArray[np.int64], none: np.int64 | int = 0) -> NDArray[np.int64]:
+        """Return for each row the value of the atom that issued it, of a column with one value an atom, or `none`."""
+        has = self.call >= 0
+        found = np.full(len(self.row), none, np.int64)
+        found[has] = values[self.call[has]]
+        return found
+
     def last_issued(self, stream: int, atom: NDArray[np.int32], *, inclusive: bool = False) -> NDArray[np.int32]:
         """Return the last row of a stream that was issued before each atom (or by it), or NONE."""
         low, high = int(self.bounds[stream]), int(self.bounds[stream + 1])

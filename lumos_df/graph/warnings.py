@@ -10,8 +10,10 @@ from lumos_df.graph.replay import kept_members
 from lumos_df.graph.rows import COMMUNICATION, CPU_OP, NONE, RUNTIME, Rows
 from lumos_df.graph.steps import Steps
 
-_WHOLE: Final = 0.5
+_WHOLE: Final = 0.75
 """A first or last step with less than this share of the host operators of the other steps is cut off."""
+_OUTSIDE: Final = 0.5
+"""More than this share of a step's host operators, outside every step, are a step that lost its mark."""
 
 
 def of_trace(job: Job, k: int) -> list[str]:
@@ -71,20 +73,20 @@ def of_steps(rows: Rows, marks: Steps) -> list[list[str]]:
         )
     if marks.mark[0] == NONE:
         return found
-    host = rows.step[(rows.kind == CPU_OP) | (rows.kind == RUNTIME)]
-    by_step = np.bincount(host[host >= 0], minlength=int(marks.number.max()) + 1)[marks.number]
+    host = np.flatnonzero((rows.kind == CPU_OP) | (rows.kind == RUNTIME))
+    by_step = np.bincount(rows.step[host][rows.step[host] >= 0], minlength=int(marks.number.max()) + 1)[marks.number]
     for k in {0, len(by_step) - 1} if len(by_step) > 1 else ():
         usual = int(np.median(np.delete(by_step, k)))
         if by_step[k] < _WHOLE * usual and marks.high[k] > marks.low[k]:
             found[k].append(f"the step is cut off: {by_step[k]} host operators where others have {usual}")
-    outside = rows.ts[(rows.kind == CPU_OP) & (rows.step < 0) & (rows.thread >= 0)]
+    outside = rows.ts[host[rows.step[host] < 0]]
     usual = int(np.median(by_step))
     before = int(np.count_nonzero(outside < marks.low[0]))
     after = int(np.count_nonzero(outside >= marks.high[-1]))
-    if before > _WHOLE * usual:
-        found[0].append(f"{before} operators run before this first step and are in none: a step whose mark was cut off")
-    if after > _WHOLE * usual:
-        found[-1].append(f"{after} operators run after this last step and are in none: a step whose mark was cut off")
+    if before > _OUTSIDE * usual:
+        found[0].append(f"{before} host operators run before this first step and are in none: a mark was cut off")
+    if after > _OUTSIDE * usual:
+        found[-1].append(f"{after} host operators run after this last step and are in none: a mark was cut off")
     return found
 
 

@@ -1,6 +1,5 @@
 """The graph of real traces: no circle, a replay close to the recording, paths that add up, and the laws of physics."""
 
-from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -14,29 +13,12 @@ from lumos_df.graph.edges import KINDS
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Replay, network, run
 from lumos_df.graph.tables import edge_columns, step_columns
+from tests.graph.circles import goes_round
 
 
 @pytest.fixture(scope="module")
 def played(real_jobs: list[Job]) -> list[tuple[Job, Played]]:
     return [(job, job.replay()) for job in real_jobs]
-
-
-def goes_round(edges: list[tuple[int, int]]) -> bool:
-    follows: dict[int, list[int]] = {}
-    waits: dict[int, int] = {}
-    for src, dst in edges:
-        follows.setdefault(src, []).append(dst)
-        waits[dst] = waits.get(dst, 0) + 1
-    nodes = {node for edge in edges for node in edge}
-    ready = deque(node for node in nodes if node not in waits)
-    seen = 0
-    while ready:
-        seen += 1
-        for dst in follows.get(ready.popleft(), []):
-            waits[dst] -= 1
-            if not waits[dst]:
-                ready.append(dst)
-    return seen < len(nodes)
 
 
 def test_the_circle_finder_finds_circles() -> None:
