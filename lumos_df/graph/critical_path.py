@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import simulate as loops
+from lumos_df.graph import backward
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.replay import Network, Replay, Run, last_node
 from lumos_df.graph.rows import KERNEL, MEMCPY, MEMSET, NONE
@@ -62,7 +62,7 @@ def _path(
         node, code, begin, dur = np.array([NONE]), np.array([UNEXPLAINED]), np.array([low]), np.array([high - low])
     else:
         start = int(net.base[trace]) + at
-        node, code, begin, dur = loops.walk(
+        node, code, begin, dur = backward.walk(
             start,
             low,
             high,
@@ -108,7 +108,7 @@ def slack(net: Network, result: Run, graphs: list[Graph], replays: list[Replay])
             at = last_node(graph, mark, high, result_ends(net, result, k))
             if at != NONE:
                 pinned[int(net.base[k]) + at] = True
-    room: NDArray[np.int64] = loops.slack(
+    room: NDArray[np.int64] = backward.slack(
         net.order,
         net.pointer,
         net.edge,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import backward
 from lumos_df.graph import simulate as loops
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
@@ -256,14 +257,14 @@ def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
     found = graph.edges
     floor = np.full(len(rows), loops.UNSET, np.int64)
     floor[graph.carried] = rows.ts[graph.carried]
-    ready = loops.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
+    ready = backward.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
     total = np.zeros(len(marks.low), np.int64)
     for k, (mark, low, high) in enumerate(
         zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)
     ):
         at = last_node(graph, mark, high, end)
         if at >= 0:
-            total[k] = loops.unexplained(
+            total[k] = backward.unexplained(
                 at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1]
             )
     return total
