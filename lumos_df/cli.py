@@ -38,6 +38,11 @@ Form = Annotated[
     typer.Option("--format", help="How to write the result; by default what the file's name ends in, else a table."),
 ]
 
+Trace = Annotated[
+    str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")
+]
+Step = Annotated[int | None, typer.Option(metavar="N", help="Only step N.")]
+
 
 @app.callback(invoke_without_command=True)
 def options(*, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
@@ -120,6 +125,102 @@ def sql(
             return
         text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
         write(connection, text, choose_format(form, output), output)
+
+
+@app.command()
+def replay(
+    *,
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    step: Step = None,
+    scale: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHAT:FACTOR", help="Multiply a time: family=gemm:0.5, name~flash.*:0.8, kind=host:0.7."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout."),
+    ] = None,
+    no_wait: Annotated[
+        list[str] | None, typer.Option(metavar="rank=N", help="Take away the long gaps in which a rank does nothing.")
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Simulate steps from durations and dependencies, and compare with the recording.
+
+    With --scale, --drop or --no-wait: the new step beside the old.
+    """
+    from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run, whatif  # noqa: PLC0415 - slow to import
+
+    changes = [
+        *map(whatif.scale, scale or []),
+        *map(whatif.drop, drop or []),
+        *map(whatif.no_wait, no_wait or []),
+    ]
+    if changes:
+        rows = run.what_if(corpus, changes, trace, step)
+        with catalog.connect(corpus) as connection:
+            connection.register("_changed", rows)
+            write(connection, "SELECT * FROM _changed ORDER BY path, rank, step", choose_format(form, output), output)
+        return
+    done = run.replay(corpus, trace)
+    with catalog.connect(corpus) as connection:
+        write(connection, _of("replay_error", done, step), choose_format(form, output), output)
+
+
+@app.command()
+def critical_path(
+    *,
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    step: Step = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Say why each step took as long as it did: what its critical path is made of.
+
+    The pieces are in the view critical_path, what faster operators would gain in the view gain.
+    """
+    from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
+
+    done = run.replay(corpus, trace, path=True)
+    with catalog.connect(corpus) as connection:
+        write(connection, _of("critical_path_summary", done, step), choose_format(form, output), output)
+
+
+@app.command()
+def export(
+    *,
+    what: Annotated[str, typer.Option(metavar="replay|critical-path", help="Which timeline.")] = "replay",
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The file; compressed where its name ends in .gz.")],
+) -> None:
+    """Write a timeline that ui.perfetto.dev opens: recorded beside replayed, or the critical path with arrows.
+
+    It shows what `lumos-df replay` or `lumos-df critical-path` has stored.
+    """
+    from lumos_df import export as timelines  # noqa: PLC0415 - slow to import
+
+    try:
+        chosen = timelines.What(what)
+    except ValueError:
+        raise typer.BadParameter(f"'{what}': write replay or critical-path", param_hint="--what") from None
+    written = timelines.export(corpus, chosen, output, trace)
+    print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
+
+
+def _of(view: str, trace_ids: list[str], step: int | None) -> str:
+    """Return the query for a view's rows of some traces and a step."""
+    chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
+    return f"FROM {view} WHERE trace_id IN ({chosen})" + (f" AND step = {step}" if step is not None else "")
 
 
 @app.command()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lumos_df import connect
 from tests.bench.inputs import repeat
+from tests.bench.measure import claim, peer
 
 _ROOT = Path(__file__).parents[2]
 _TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
@@ -62,22 +63,6 @@ def ingest(paths: Sequence[Path], *more: str, environment: dict[str, str] | None
     """Ingest into a corpus that is new each time."""
     with tempfile.TemporaryDirectory() as folder:
         return lumos("ingest", *paths, "--corpus", Path(folder) / "corpus", *more, environment=environment)
-
-
-def peer(name: str, path: Path, python: str = sys.executable) -> float:
-    """Return the seconds a peer takes, as it measures them itself."""
-    script = Path(__file__).with_name("peers.py")
-    answer = subprocess.run([python, script, name, path], capture_output=True, text=True, check=True)
-    return float(answer.stdout.split()[-1])
-
-
-def claim(what: str, value: float, unit: str, target: float, *, at_least: bool = False) -> None:
-    """Print one measured claim."""
-    holds = value >= target if at_least else value <= target
-    bound = ">=" if at_least else "<="
-    print(
-        f"{what:<68} {value:9.3f} {unit:<5} target {bound} {target:g} {unit}  {'ok' if holds else 'MISSED'}", flush=True
-    )
 
 
 @contextmanager
@@ -163,6 +148,13 @@ def starting(folder: Path) -> None:
     claim("the same again", warm, "s", 1.5)
 
 
+def graph() -> None:
+    """The graph, in a process of its own: its memory is a claim, and it keeps to one core."""
+    subprocess.run(
+        [sys.executable, "-m", "tests.bench.graph"], env={**os.environ, "PYTHONPATH": str(_ROOT)}, check=True
+    )
+
+
 def main() -> None:
     """Measure everything."""
     print(f"input: {_BASE.parent.name}/{_BASE.name} repeated; {os.cpu_count()} CPUs")
@@ -175,6 +167,7 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
+        graph()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,240 @@
+"""Which kernels of which ranks are one collective, and how the clocks of their hosts differ.
+
+Members of a collective that ends together on all ranks end at one moment of true time; so their ends tell the offset
+and drift of the clocks, and the shortest member is the one that came last and waited for nobody.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.gpu import FAR
+from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE, Rows
+
+TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives whose members end at the same time."""
+_SAME: Final = {"send_recv": "all_to_all"}
+"""An all-to-all looks like this without arguments, and one rank may have them where another has not."""
+_SHIFTS: Final = 64
+"""How many collectives one rank's recording may begin or end before another's, where no numbers were recorded."""
+_ALIKE_NS: Final = 1_000_000
+"""Ends that lie further apart, after the clocks are aligned, are not of one collective."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """One rank's clock against that of the job's first rank."""
+
+    offset_ns: int
+    """Its clock shows this much more, at the start of its trace."""
+    drift_ppm: float
+    """It runs this much faster."""
+    residual_ns: int
+    """Median distance of the ends of common collectives, after both are taken off."""
+    collectives: int
+    """Collectives from which this was estimated; with none, the clocks are taken to agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Collectives of a job; k members in all, ordered by instance."""
+
+    instance: NDArray[np.int32]
+    """[k]"""
+    trace: NDArray[np.int32]
+    """[k] place of the member's trace in the job."""
+    row: NDArray[np.int32]
+    """[k]"""
+    transfer: NDArray[np.int64]
+    """[instances] ns: the shortest member."""
+    clocks: tuple[Clock, ...]
+    """One a trace."""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """The collective kernels of one group on one rank, in the order of their starts."""
+
+    row: NDArray[np.int32]
+    word: NDArray[np.int64]
+    """The same for collectives that may be one: operation and size."""
+    seq: NDArray[np.int64]
+    numbered: bool
+    end: NDArray[np.int64]
+    """ns, Unix time by the rank's clock."""
+    begin: NDArray[np.int64]
+
+
+def match(ranks: list[Rows]) -> Instances:
+    """Find the collectives of a job and align its clocks."""
+    groups = [_groups(rows) for rows in ranks]
+    pairs: list[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]] = []
+    found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+    unmatched = [0] * len(ranks)
+    many = 0
+    for group in sorted({name for own in groups for name in own}):
+        having = [trace for trace, own in enumerate(groups) if group in own]
+        if len(having) < 2:
+            continue
+        reference = max(having, key=lambda trace: (len(groups[trace][group].row), -trace))
+        against = groups[reference][group]
+        found.append(
+            (many + np.arange(len(against.row)), np.full(len(against.row), reference), against.row.astype(np.int64))
+        )
+        for trace in having:
+            if trace == reference:
+                continue
+            own = groups[trace][group]
+            mine, theirs = _pair(own, against)
+            pairs.append((trace, reference, own.end[mine], against.end[theirs]))
+            found.append((many + theirs, np.full(len(mine), trace), own.row[mine].astype(np.int64)))
+            unmatched[trace] += len(own.row) - len(mine)
+        many += len(against.row)
+    none = [np.empty(0, np.int64)] * 3
+    instance, of, row = (np.concatenate(column) for column in zip(*found, strict=True)) if found else none
+    shared = np.bincount(instance, minlength=many)[instance] > 1
+    alone = np.bincount(of[~shared], minlength=len(ranks))
+    instance, of, row = instance[shared], of[shared], row[shared]
+    order = np.lexsort((of, instance))
+    _, instance = np.unique(instance[order], return_inverse=True)
+    of, row = of[order], row[order]
+    dur = np.empty(len(row), np.int64)
+    for place, rows in enumerate(ranks):
+        dur[of == place] = rows.dur[row[of == place]]
+    transfer = np.full(int(instance.max(initial=-1)) + 1, FAR, np.int64)
+    np.minimum.at(transfer, instance, dur)
+    warnings = [
+        f"rank {rows.rank}: {missing} of its collectives are not on the other ranks; they last as long as recorded"
+        for rows, missing in zip(ranks, (np.array(unmatched) + alone).tolist(), strict=True)
+        if missing
+    ]
+    return Instances(
+        instance.astype(np.int32),
+        of.astype(np.int32),
+        row.astype(np.int32),
+        transfer,
+        tuple(_clocks(ranks, pairs)),
+        tuple(warnings),
+    )
+
+
+def _groups(rows: Rows) -> dict[str, _Members]:
+    operations = [_SAME.get(name, name) for name in rows.collectives]
+    place = np.array([*(TOGETHER.index(name) if name in TOGETHER else NONE for name in operations), NONE])
+    operation = place[rows.collective]
+    member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (operation >= 0))
+    names = rows.groups
+    found = {}
+    for group in np.unique(rows.group[member]).tolist():
+        row = member[rows.group[member] == group].astype(np.int32)
+        seq = rows.seq[row]
+        numbered = bool(rows.seq_recorded[row].all()) and len(np.unique(seq)) == len(seq)
+        word = operation[row] * (1 << 48) + np.where(rows.in_bytes[row] == rows.null, 0, rows.in_bytes[row])
+        size = int(rows.group_size[row[0]])
+        end = rows.end[row] + rows.clock_origin
+        found[f"{names[group] if group != NONE else ''}/{size}"] = _Members(
+            row, word, seq, numbered, end, end - rows.dur[row]
+        )
+    return found
+
+
+def _pair(own: _Members, against: _Members) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which of one rank's collectives are which of another's, as places in both."""
+    if own.numbered and against.numbered:
+        _, mine, theirs = np.intersect1d(own.seq, against.seq, return_indices=True)
+        same = own.word[mine] == against.word[theirs]
+        return mine[same].astype(np.int64), theirs[same].astype(np.int64)
+    offset = _rough_offset(own, against)
+    if offset is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    return _by_time(own, against, offset)
+
+
+def _rough_offset(own: _Members, against: _Members) -> int | None:
+    """Try where one sequence may lie beside the other and return the difference of the ends where they fit best."""
+    best: tuple[float, float, int] | None = None
+    offset = 0
+    for shift in range(-_SHIFTS, _SHIFTS + 1):
+        low, high = max(0, -shift), min(len(own.row), len(against.row) - shift)
+        if high <= low:
+            continue
+        same = own.word[low:high] == against.word[low + shift : high + shift]
+        if 2 * np.count_nonzero(same) < min(len(own.row), len(against.row)):
+            continue
+        apart = own.end[low:high][same] - against.end[low + shift : high + shift][same]
+        middle = float(np.median(apart))
+        spread = float(np.median(np.abs(apart - middle)))
+        # Sequences that repeat fit in several places: there the ends keep their distance best, and clocks differ least.
+        score = (round(spread / 20_000), abs(middle), shift)
+        if best is None or score < (best[0], best[1], best[2]):
+            best = (score[0], score[1], shift)
+            offset = round(middle)
+    return None if best is None else offset
+
+
+def _by_time(own: _Members, against: _Members, offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Pair what ends at about the same time and may be the same; each side at most once."""
+    order = np.argsort(against.end, kind="stable")
+    ends = against.end[order]
+    at = own.end - offset
+    right = np.searchsorted(ends, at)
+    apart = np.full(len(at), FAR, np.int64)
+    theirs = np.full(len(at), NONE, np.int64)
+    for candidate in (right - 1, right):
+        place = np.clip(candidate, 0, len(ends) - 1)
+        distance = np.abs(ends[place] - at)
+        better = (
+            (distance < apart) & (own.word == against.word[order[place]]) & (candidate >= 0) & (candidate < len(ends))
+        )
+        apart[better] = distance[better]
+        theirs[better] = order[place[better]]
+    mine = np.flatnonzero((theirs >= 0) & (apart <= _ALIKE_NS))
+    mine = mine[np.argsort(apart[mine], kind="stable")]
+    _, first = np.unique(theirs[mine], return_index=True)
+    mine = np.sort(mine[first])
+    return mine, theirs[mine]
+
+
+def _clocks(ranks: list[Rows], pairs: list[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]) -> list[Clock]:
+    """Estimate each rank's clock against the first rank's, over as many other ranks as it takes."""
+    known: dict[int, Clock] = {0: Clock(0, 0.0, 0, 0)}
+    while True:
+        step = {}
+        for trace in range(len(ranks)):
+            if trace in known:
+                continue
+            own, other = [], []
+            through: Clock | None = None
+            for a, b, end_a, end_b in pairs:
+                if a == trace and b in known:
+                    own.append(end_a)
+                    other.append(end_b - known[b].offset_ns)
+                    through = known[b]
+                elif b == trace and a in known:
+                    own.append(end_b)
+                    other.append(end_a - known[a].offset_ns)
+                    through = known[a]
+            if through is not None and any(len(ends) for ends in own):
+                start = int(ranks[trace].ts.min()) + ranks[trace].clock_origin
+                step[trace] = _fit(np.concatenate(own), np.concatenate(other), start)
+        if not step:
+            break
+        known |= step
+    return [known.get(trace, Clock(0, 0.0, 0, 0)) for trace in range(len(ranks))]
+
+
+def _fit(own: NDArray[np.int64], other: NDArray[np.int64], start: int) -> Clock:
+    apart = own - other
+    middle = int(np.median(apart))
+    off = np.abs(apart - middle)
+    near = off <= 4 * max(int(np.median(off)), 1_000)
+    at = (own[near] - start).astype(np.float64)
+    value = (apart[near] - middle).astype(np.float64)
+    slope, base = 0.0, 0.0
+    if len(at) >= 8 and np.ptp(at) > 0:
+        slope, base = np.polyfit(at, value, 1)
+    residual = np.median(np.abs(value - slope * at - base)) if len(at) else 0.0
+    return Clock(middle + round(base), slope * 1e6, round(float(residual)), len(own))

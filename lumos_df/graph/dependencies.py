@@ -1,0 +1,325 @@
+"""What depended on what in one trace: one function an edge kind.
+
+Every edge goes from what was issued earlier to what was issued later, so the graph has no cycle whatever was recorded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import calls, events, host
+from lumos_df.graph import simulate as loops
+from lumos_df.graph.edges import (
+    END_END,
+    END_START,
+    HANDOFF,
+    LAUNCH,
+    START_START,
+    STREAM,
+    SYNC,
+    THREAD,
+    Edges,
+    edges,
+    join,
+)
+from lumos_df.graph.gpu import FAR, Constants, Work, by_class, gaps, middle, work
+from lumos_df.graph.host import Atoms, Handoffs
+from lumos_df.graph.rows import ANNOTATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
+
+STEP = "ProfilerStep#"
+_QUEUE = 256
+"""A launch call that is followed by fewer unfinished rows did not wait for the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The execution graph of one trace: nodes are rows, in an order in which every edge goes forward."""
+
+    rows: Rows
+    atoms: Atoms
+    gpu: Work
+    handoffs: Handoffs
+    constants: Constants
+    edges: Edges
+    order: NDArray[np.int32]
+    """Rows that are nodes, in the order in which they were issued."""
+    order_target: NDArray[np.int32]
+    """[m] node that must come after the source of each edge: `dst`, but for a copying call what follows it; or NONE."""
+    own: NDArray[np.int64]
+    """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
+    idle_before: NDArray[np.int64]
+    """[n] ns of a thread's gap before a row in which it waited for another thread."""
+    carried: NDArray[np.int32]
+    """Rows issued before the recording began that were held by something it does not have: they start as recorded."""
+    dropped: int
+    """Candidate edges that would have gone backward."""
+
+
+def build(rows: Rows) -> Graph:
+    """Rebuild the execution graph of one trace."""
+    passes = host.handoffs(rows)
+    atoms = host.atoms(rows, _beginnings(rows, passes))
+    gpu = work(rows, atoms)
+    role = calls.roles(rows)
+    constants = _constants(rows, atoms, gpu)
+    own, throttle = _own_durations(rows, atoms, gpu, constants, role)
+    thread, idle_before = thread_edges(rows, atoms, passes)
+    parts = [
+        thread,
+        handoff_edges(rows, atoms, passes),
+        launch_edges(rows, atoms, gpu, constants),
+        stream_edges(gpu, constants),
+        events.event_edges(rows, atoms, gpu, role, constants.gap),
+    ]
+    unseen, held = events.unseen_edges(rows, atoms, gpu, join(parts))
+    parts += [unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
+    carried = held[np.isin(held, gpu.row[gpu.issued < 0])]
+    found, order, target, dropped = _forward(rows, atoms, gpu, join(parts))
+    return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, idle_before, carried, dropped)
+
+
+def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
+    """Rows whose beginning is a moment of the simulation: after a handoff, steps, operators that launched unseen."""
+    steps = np.array([*(name.startswith(STEP) for name in rows.names), False])
+    is_step = steps[rows.name] & np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0)
+    parent = rows.parent[rows.on_gpu]
+    parent = np.unique(parent[parent >= 0])
+    unseen = parent[(rows.kind[parent] != RUNTIME) & (rows.thread[parent] >= 0)]
+    return np.concatenate((np.flatnonzero(is_step), unseen, passes.target)).astype(np.int32)
+
+
+def _by_time(rows: Rows, atoms: Atoms, gpu: Work) -> NDArray[np.int32]:
+    """Return the nodes by the time at which they began; the host's before the GPU's at the same time."""
+    node = np.concatenate((atoms.row, gpu.row))
+    is_gpu = np.repeat((False, True), (len(atoms.row), len(gpu.row)))
+    return node[np.lexsort((node, is_gpu, rows.ts[node]))]
+
+
+def _forward(
+    rows: Rows, atoms: Atoms, gpu: Work, found: Edges
+) -> tuple[Edges, NDArray[np.int32], NDArray[np.int32], int]:
+    """Return the edges that go forward in one order, that order, what they order, and how many were left out.
+
+    A copying call waits for the row that it issues itself: for the order, what follows the call waits for that row.
+    """
+    after = np.full(len(rows), NONE, np.int32)
+    has = atoms.before >= 0
+    after[atoms.row[atoms.before[has]]] = atoms.row[has]
+    own_copy = np.zeros(len(found), np.bool_)
+    sync = np.flatnonzero(found.kind == SYNC)
+    parent = rows.parent[found.src[sync]]
+    call = np.where(parent >= 0, atoms.of_row[np.maximum(parent, 0)], NONE)
+    own_copy[sync] = (call >= 0) & (atoms.row[np.maximum(call, 0)] == found.dst[sync])
+    target = np.where(own_copy, after[found.dst], found.dst)
+    real = target >= 0
+    pointer, edge = loops.forward_star(found.src[real], len(rows))
+    order = loops.topological(
+        _by_time(rows, atoms, gpu),
+        pointer,
+        edge,
+        target[real],
+        len(rows),
+        np.full(len(rows), NONE, np.int32),
+        np.empty(0, np.int32),
+    )
+    place = np.full(len(rows), FAR, np.int64)
+    place[order] = np.arange(len(order))
+    keep = ~real | (place[found.src] < place[np.maximum(target, 0)])
+    return found.where(keep), order, target[keep].astype(np.int32), int((~keep).sum())
+
+
+def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDArray[np.int64]]:
+    """Order within a thread; the lag is the host's work between two atoms, without its waits for another thread."""
+    idle = np.zeros(len(rows), np.int64)
+    has = atoms.before >= 0
+    before = np.maximum(atoms.before, 0)
+    end = atoms.ts + atoms.dur
+    gap = np.where(has, atoms.ts - end[before], 0)
+    at = atoms.of_row[passes.target]
+    waited = has[at]
+    idle[passes.target[waited]] = np.clip(passes.woken - passes.idle, 0, np.maximum(gap[at], 0))[waited]
+    lag = gap - idle[atoms.row]
+    src = np.where(has, atoms.row[before], NONE)
+    return edges(src, atoms.row, THREAD, lag, True), idle
+
+
+def handoff_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> Edges:
+    """Thread to thread: after a wait found in the gaps, and the first row of a thread after whatever ran before it."""
+    at = atoms.of_row[passes.target]
+    source = np.full(len(at), NONE, np.int32)
+    for thread in np.unique(passes.source_thread).tolist():
+        own = passes.source_thread == thread
+        source[own] = atoms.last_before(thread, passes.signal[own])
+    # The time to wake up is the trace's own, per direction and apart for a thread's first row, before which it may have
+    # had to be made; the rest is work measured on either thread.
+    first = (atoms.before[at] < 0).astype(np.int64)
+    direction = (passes.source_thread.astype(np.int64) << 20 | rows.thread[passes.target]) * 2 + (first)
+    wake = by_class(passes.woken - passes.signal, direction, first)
+    end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
+    lag = np.maximum(passes.signal - end, 0) + wake + (rows.ts[passes.target] - passes.woken)
+    evidence = rows.forward[passes.target]
+    said = (evidence >= 0) & (rows.thread[np.maximum(evidence, 0)] == passes.source_thread)
+    found = edges(np.where(source >= 0, atoms.row[np.maximum(source, 0)], NONE), passes.target, HANDOFF, lag, said)
+
+    first = np.setdiff1d(np.flatnonzero(atoms.before < 0), at)
+    first = first[first > 0]
+    end = atoms.ts + atoms.dur
+    begun = edges(atoms.row[first - 1], atoms.row[first], HANDOFF, atoms.ts[first] - end[first - 1], False)
+    return join([found, begun])
+
+
+def launch_edges(rows: Rows, atoms: Atoms, gpu: Work, constants: Constants) -> Edges:
+    """Launch call to row. A row without a call follows its operator; without either, the launch of the row in front."""
+    early = _starts_in_call(rows, gpu)
+    lag = np.where(gpu.launched, constants.launch_ns, constants.beginning_ns)
+    lag[early] = by_class((rows.ts[gpu.row] - gpu.of_call(atoms.ts))[early], rows.name[gpu.row[early]], percentile=25)
+    binds = np.where(early | ~gpu.launched, START_START, END_START)
+    return edges(gpu.of_call(atoms.row, NONE).astype(np.int32), gpu.row, LAUNCH, lag, gpu.launched, binds)
+
+
+def _may_outlast(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
+    """Which rows are copies whose call ended after them: such a call waited for its copy."""
+    call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
+    waited: NDArray[np.bool_] = gpu.launched & (rows.kind[gpu.row] == MEMCPY) & (rows.end[gpu.row] <= call_end)
+    return waited
+
+
+def _starts_in_call(rows: Rows, gpu: Work) -> NDArray[np.bool_]:
+    """Which copies began while their call still ran, be it that it waited for them or fed them."""
+    call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
+    begun = (rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end)
+    within: NDArray[np.bool_] = gpu.launched & (rows.kind[gpu.row] == MEMCPY) & begun
+    return within
+
+
+def stream_edges(gpu: Work, constants: Constants) -> Edges:
+    """Order within a stream; the lag is the typical gap, negative where rows of the stream overlap."""
+    return edges(gpu.before, gpu.row, STREAM, constants.gap, True)
+
+
+def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], own: NDArray[np.int64]) -> Edges:
+    """GPU to host: what a synchronising call, a release of memory or a copy waited for."""
+    at = role[atoms.row]
+    parts = [_copy_edges(rows, atoms, gpu)]
+    for wanted in (calls.DEVICE_SYNC, calls.RELEASE, calls.STREAM_SYNC, calls.EVENT_SYNC):
+        atom = np.flatnonzero(at == wanted).astype(np.int32)
+        if not len(atom) or not len(gpu.row):
+            continue
+        last = np.stack([gpu.last_issued(stream, atom) for stream in range(len(rows.stream_keys))])
+        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+        call_end = (atoms.ts + atoms.dur)[atom]
+        done = (last >= 0) & (end <= call_end + 2_000)
+        # A release works after what it waited for.
+        lag = own[atoms.row[atom]] if wanted == calls.RELEASE else np.full(len(atom), _drain(atoms, atom, end, done))
+        said = wanted == calls.DEVICE_SYNC
+        if wanted in (calls.STREAM_SYNC, calls.EVENT_SYNC):
+            # Which stream is not recorded on the call: the one that was finished last.
+            pick = np.argmax(np.where(done, end, -FAR), axis=0)
+            done &= np.arange(len(last))[:, None] == pick
+        for stream in range(len(last)):
+            src = np.where(done[stream], last[stream], NONE)
+            parts.append(edges(src, atoms.row[atom], SYNC, lag, said, END_END))
+    return join(parts)
+
+
+def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work) -> Edges:
+    waits = _may_outlast(rows, gpu)
+    src, dst = gpu.row[waits], atoms.row[gpu.call[waits]]
+    lag = by_class(rows.end[dst] - rows.end[src], rows.name[src])
+    return edges(src, dst, SYNC, lag, False, END_END)
+
+
+def _constants(rows: Rows, atoms: Atoms, gpu: Work) -> Constants:
+    row, call_begin = gpu.row, gpu.of_call(atoms.ts)
+    ready = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)], -FAR)
+    copies = _starts_in_call(rows, gpu)
+    idle = gpu.launched & (ready < call_begin)
+    after_end = (rows.ts[row] - gpu.of_call(atoms.ts + atoms.dur))[idle & ~copies]
+    unseen = ~gpu.launched & (gpu.call >= 0) & (ready < call_begin)
+    launch = _lower(after_end, 2_000)
+    gap = gaps(rows, gpu)
+    depth, typical = _queue(rows, atoms, gpu)
+    return Constants(
+        launch,
+        _lower((rows.ts[row] - call_begin)[unseen], launch + 10_000),
+        gap,
+        depth,
+        typical,
+    )
+
+
+def _lower(values: NDArray[np.int64], otherwise: int) -> int:
+    """Return the typical value of the lower three quarters: what is later than that waited for something else."""
+    return middle(values[values <= np.percentile(values, 75)], otherwise) if len(values) else otherwise
+
+
+def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]) -> int:
+    """Return what passes between the end of the last awaited row and that of the call, among calls that waited, ns."""
+    last = np.where(done, end, -FAR).max(axis=0)
+    begin, over = atoms.ts[atom], (atoms.ts + atoms.dur)[atom]
+    return middle((over - last)[last > begin], 0)
+
+
+def _queue(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[int, int]:
+    """Return (rows that a full queue holds, ns of a launch call that did not wait); (0, 0) where no queue was full.
+
+    Judged by the rows that were unfinished when a long launch call ended.
+    """
+    launched = np.flatnonzero(gpu.launched)
+    if not len(launched):
+        return 0, 0
+    atom = np.sort(gpu.call[launched])
+    long = atoms.dur[atom]
+    typical = int(np.median(long))
+    finished = np.sort(rows.end[gpu.row[launched]])
+    unfinished = np.arange(1, len(atom) + 1) - np.searchsorted(finished, atoms.ts[atom], side="right")
+    blocked = unfinished[(long > 10 * typical) & (unfinished >= _QUEUE)]
+    return (int(np.median(blocked)) - 1 if len(blocked) >= 8 else 0), typical
+
+
+def _own_durations(
+    rows: Rows, atoms: Atoms, gpu: Work, constants: Constants, role: NDArray[np.int8]
+) -> tuple[NDArray[np.int64], Edges]:
+    """Return what each node lasts by itself, and the edges by which a full queue holds a launch call."""
+    own = rows.dur.copy()
+    own[atoms.row] = atoms.dur
+    kind = role[atoms.row]
+    for waiting in (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC):
+        call = np.flatnonzero(kind == waiting).astype(np.int32)
+        if len(call):
+            rest = atoms.dur[call] - _waited(rows, atoms, gpu, call)
+            own[atoms.row[call]] = np.minimum(atoms.dur[call], _shortest(rest))
+    copies = _may_outlast(rows, gpu)
+    copying = atoms.row[gpu.call[copies]]
+    own[copying] = np.minimum(own[copying], _shortest(rows.end[copying] - rows.end[gpu.row[copies]]))
+    release = np.flatnonzero(kind == calls.RELEASE).astype(np.int32)
+    if len(release):
+        # The call's own work begins when what it waits for is over.
+        own[atoms.row[release]] = atoms.dur[release] - _waited(rows, atoms, gpu, release)
+    if not constants.depth:
+        return own, edges(np.empty(0, np.int32), np.empty(0, np.int32), SYNC, 0, False, END_END)
+    issued = gpu.row[gpu.launched][np.argsort(gpu.call[gpu.launched], kind="stable")]
+    call = np.sort(gpu.call[gpu.launched])
+    src, dst = issued[: -constants.depth], atoms.row[call[constants.depth :]]
+    held = rows.end[src] > rows.ts[dst]
+    freed = round(float(np.median((rows.end[dst] - rows.end[src])[held]))) if held.any() else 0
+    own[dst[held]] = np.minimum(own[dst[held]], constants.launch_call_ns)
+    return own, edges(src, dst, SYNC, freed, False, END_END)
+
+
+def _waited(rows: Rows, atoms: Atoms, gpu: Work, call: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how long GPU rows that were issued before each call, and over at its end, still ran in it, ns."""
+    begin, dur = atoms.ts[call], atoms.dur[call]
+    over = np.full(len(call), -FAR)
+    for stream in range(len(rows.stream_keys)):
+        last = gpu.last_issued(stream, call)
+        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+        over = np.maximum(over, np.where(end <= begin + dur + 2_000, end, -FAR))
+    waited: NDArray[np.int64] = np.clip(over - begin, 0, dur)
+    return waited
+
+
+def _shortest(durations: NDArray[np.int64]) -> int:
+    """Return what a waiting call takes when it has nothing to wait for: the low end of the distribution."""
+    return round(float(np.percentile(durations, 10))) if len(durations) else 0

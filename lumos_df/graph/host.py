@@ -1,0 +1,161 @@
+"""The host's side: which moments of a thread simulate, and where one thread waits for another.
+
+A thread is a chain of atoms: runtime calls, which last, and beginnings of other rows, which are moments. What lies
+between two atoms is host work of measured duration, except where the thread was idle because another one had the baton.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.rows import ANNOTATION, CPU_OP, NONE, RUNTIME, Rows
+
+IDLE_NS: Final = 20_000
+"""Shorter gaps of a thread are its own work; waking a thread alone takes about as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handoffs:
+    """Moments at which a thread went on because another had finished; one entry each."""
+
+    target: NDArray[np.int32]
+    """Row that begins after the wait."""
+    idle: NDArray[np.int64]
+    """When the waiting thread had become idle, ns; the earliest time for a thread that had not run."""
+    woken: NDArray[np.int64]
+    """When it went on, ns: at the latest the beginning of `target`."""
+    source_thread: NDArray[np.int32]
+    signal: NDArray[np.int64]
+    """When the other thread had finished, ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Atoms:
+    """n atoms of the host, ordered by time; times ns."""
+
+    row: NDArray[np.int32]
+    thread: NDArray[np.int32]
+    ts: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    """0 where the atom is the beginning of a row."""
+    of_row: NDArray[np.int32]
+    """Atom of each row: its own, or that of the call around a nested call; NONE for the others."""
+    before: NDArray[np.int32]
+    """Previous atom of the same thread, or NONE."""
+
+    def last_before(self, thread: int, moments: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the last atom of a thread that begins at or before each moment, or NONE."""
+        own = np.flatnonzero(self.thread == thread)
+        place = np.searchsorted(self.ts[own], moments, side="right") - 1
+        return np.where(place >= 0, own[np.maximum(place, 0)] if len(own) else NONE, NONE).astype(np.int32)
+
+
+def handoffs(rows: Rows) -> Handoffs:
+    """Find where the baton went from one thread to another.
+
+    Thread B was idle, thread A stopped and stayed idle, and after that B went on: B waited for A. Threads that only
+    make runtime calls (watchdogs) take no part.
+    """
+    workers = np.unique(rows.thread[(rows.kind == CPU_OP) & (rows.thread >= 0)]).tolist()
+    edges = {thread: _boundaries(rows, thread) for thread in workers}
+    found = [_passes(edges[a], edges[b], a) for b in workers for a in workers if a != b]
+    parts = [np.concatenate(column) for column in zip(*found, strict=True)] if found else [np.empty(0, np.int64)] * 5
+    target, idle, woken, source, signal = parts
+    # Where several threads stopped before, the last of them passed the baton.
+    order = np.lexsort((-signal, target))
+    first = order[np.flatnonzero(np.diff(target[order], prepend=-1))]
+    return Handoffs(
+        target[first].astype(np.int32), idle[first], woken[first], source[first].astype(np.int32), signal[first]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Boundaries:
+    """Beginnings and ends of one thread's rows, in order of time."""
+
+    at: NDArray[np.int64]
+    gap: NDArray[np.int64]
+    """ns since the boundary before; 0 inside a runtime call."""
+    next_start: NDArray[np.int64]
+    """Row that begins at or next after each boundary, NONE after the last."""
+    in_operator: NDArray[np.bool_]
+    """Whether the time since the boundary before was all one CPU operator's."""
+
+
+def _boundaries(rows: Rows, thread: int) -> _Boundaries:
+    own = np.flatnonzero((rows.thread == thread) & np.isin(rows.kind, (CPU_OP, RUNTIME, ANNOTATION)))
+    at = np.concatenate((rows.ts[own], rows.end[own]))
+    row = np.concatenate((own, own))
+    is_end = np.repeat((False, True), len(own))
+    # At one time: ends first, inner rows before the rows around them; then beginnings, outer rows first.
+    order = np.lexsort((np.where(is_end, -row, row), ~is_end, at))
+    at, row, is_end = at[order], row[order], is_end[order]
+    gap = np.diff(at, prepend=at[:1] - (1 << 60))
+    in_call = np.zeros(len(at), np.bool_)
+    in_call[1:] = is_end[1:] & (row[1:] == row[:-1]) & (rows.kind[row[1:]] == RUNTIME)
+    gap[in_call] = 0
+    in_operator = np.zeros(len(at), np.bool_)
+    in_operator[1:] = is_end[1:] & (row[1:] == row[:-1]) & (rows.kind[row[1:]] == CPU_OP)
+    starts = np.flatnonzero(~is_end)
+    place = np.searchsorted(starts, np.arange(len(at)))
+    next_start = np.where(place < len(starts), row[starts[np.minimum(place, len(starts) - 1)]], NONE)
+    return _Boundaries(at, gap, next_start, in_operator)
+
+
+def _passes(a: _Boundaries, b: _Boundaries, thread: int) -> tuple[NDArray[np.int64], ...]:
+    """Return (target, idle, woken, source thread, signal) of the passes from thread `thread` (boundaries a) to b's."""
+    k = np.flatnonzero((b.gap >= IDLE_NS) & (b.next_start >= 0))
+    woken = b.at[k]
+    before = np.searchsorted(a.at, woken, side="right") - 1
+    after = np.minimum(before + 1, len(a.at) - 1)
+    has = before >= 0
+    signal = a.at[np.maximum(before, 0)]
+    stays = np.where(before + 1 < len(a.at), a.gap[after], np.int64(1) << 60)
+    idle = woken - b.gap[k]
+    rests = (before + 1 >= len(a.at)) | (a.at[after] - woken >= IDLE_NS)
+    # The wait of b is over soon after a stopped, measured by how long either of them rested.
+    prompt = 2 * (woken - signal) <= np.minimum(b.gap[k], stays)
+    keep = has & (stays >= IDLE_NS) & rests & (signal >= idle) & prompt
+    k, woken, signal, idle = k[keep], woken[keep], signal[keep], idle[keep]
+    return b.next_start[k].astype(np.int64), idle, woken, np.full(len(k), thread, np.int64), signal
+
+
+def silences(rows: Rows, passes: Handoffs, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (row that ended it, ns) of the times, at least `least` ns, in which a thread did nothing recorded.
+
+    Waits for another thread are not meant, nor are threads without CPU operators.
+    """
+    ended, lasted = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for thread in np.unique(rows.thread[(rows.kind == CPU_OP) & (rows.thread >= 0)]).tolist():
+        of = _boundaries(rows, thread)
+        silent = (of.gap >= least) & ~of.in_operator & (of.next_start >= 0)
+        silent[:1] = False
+        silent &= ~np.isin(of.next_start, passes.target)
+        ended.append(of.next_start[silent].astype(np.int64))
+        lasted.append(of.gap[silent])
+    return np.concatenate(ended), np.concatenate(lasted)
+
+
+def atoms(rows: Rows, beginnings: NDArray[np.int32]) -> Atoms:
+    """Return the atoms: runtime calls that lie in no other, and the beginnings of the given rows and of threads."""
+    calls = rows.kind == RUNTIME
+    outer = rows.parent
+    nested = calls & (outer >= 0) & calls[np.maximum(outer, 0)]
+    is_atom = calls & ~nested & (rows.thread >= 0)
+    host = np.flatnonzero((rows.thread >= 0) & (calls | np.isin(rows.kind, (CPU_OP, ANNOTATION))))
+    _, first = np.unique(rows.thread[host], return_index=True)
+    is_atom[host[first]] = True
+    is_atom[beginnings] = True
+    row = np.flatnonzero(is_atom).astype(np.int32)
+    thread = rows.thread[row]
+    of_row = np.full(len(rows), NONE, np.int32)
+    of_row[row] = np.arange(len(row))
+    inner = np.flatnonzero(nested)
+    of_row[inner] = of_row[outer[inner]]
+    before = np.full(len(row), NONE, np.int32)
+    order = np.argsort(thread, kind="stable")
+    same = thread[order[1:]] == thread[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return Atoms(row, thread, rows.ts[row], np.where(calls[row], rows.dur[row], 0), of_row, before)

@@ -1,0 +1,279 @@
+"""Run a trace's graph again and compare."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import backward
+from lumos_df.graph import simulate as loops
+from lumos_df.graph.collectives import Instances
+from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.edges import END_END
+from lumos_df.graph.rows import NONE
+from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The graphs of a job as the loops want them: N nodes, the rows of its traces in turn; times ns, job time."""
+
+    base: NDArray[np.int64]
+    """[traces + 1] number of each trace's first row."""
+    shift: NDArray[np.int64]
+    """[traces] what to add to a trace's time to get job time, ns."""
+    order: NDArray[np.int32]
+    pointer: NDArray[np.int64]
+    edge: NDArray[np.int32]
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    binds: NDArray[np.int8]
+    lag: NDArray[np.int64]
+    own: NDArray[np.int64]
+    floor: NDArray[np.int64]
+    instance: NDArray[np.int32]
+    """Collective of which the row is a member, or NONE."""
+    members: NDArray[np.int32]
+    """[collectives] how many."""
+    transfer: NDArray[np.int64]
+    """[collectives] ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulation; [N] each, ns, job time."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    start_cause: NDArray[np.int32]
+    end_cause: NDArray[np.int32]
+
+
+def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
+    """Lay the graphs of a job out for simulation; without `instances` the ranks run by themselves.
+
+    Rows without any predecessor, and those held by work that the recording does not have, start as recorded: that is
+    the state in which it began, which nothing in it explains.
+    """
+    base = np.cumsum([0, *(len(graph.rows) for graph in graphs)])
+    first = [int(graph.rows.ts[0]) if len(graph.rows) else 0 for graph in graphs]
+    if instances is None:
+        shift = -np.array(first, np.int64)
+    else:
+        unix = [
+            graph.rows.clock_origin - clock.offset_ns for graph, clock in zip(graphs, instances.clocks, strict=True)
+        ]
+        # Job time starts with the first row of any rank, so that numbers stay small.
+        shift = np.array(unix, np.int64) - min(start + to for start, to in zip(first, unix, strict=True))
+    src = np.concatenate([graph.edges.src + base[k] for k, graph in enumerate(graphs)]).astype(np.int32)
+    dst = np.concatenate([graph.edges.dst + base[k] for k, graph in enumerate(graphs)]).astype(np.int32)
+    binds = np.concatenate([graph.edges.binds for graph in graphs])
+    lag = np.concatenate([graph.edges.lag for graph in graphs])
+    many = int(base[-1])
+    floor = np.full(many, loops.UNSET, np.int64)
+    led = np.zeros(many, np.bool_)
+    led[dst[binds != END_END]] = True
+    for k, graph in enumerate(graphs):
+        free = graph.order[~led[base[k] + graph.order]]
+        for rows in (free, graph.carried):
+            floor[base[k] + rows] = graph.rows.ts[rows] + shift[k]
+    pointer, edge = loops.forward_star(src, many)
+    instance = np.full(many, NONE, np.int32)
+    transfer = np.empty(0, np.int64)
+    if instances is not None:
+        instance[base[instances.trace] + instances.row] = instances.instance
+        transfer = instances.transfer
+    members = np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32)
+    order = graphs[0].order
+    if len(graphs) > 1:
+        begin = np.concatenate([graph.rows.ts + shift[k] for k, graph in enumerate(graphs)])
+        nodes = np.concatenate([base[k] + graph.order for k, graph in enumerate(graphs)]).astype(np.int32)
+        nodes = nodes[np.argsort(begin[nodes], kind="stable")]
+        order, instance = _joint_order(graphs, base, nodes, src, instance, members)
+        members = np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32)
+    own = np.concatenate([graph.own for graph in graphs])
+    return Network(base, shift, order, pointer, edge, src, dst, binds, lag, own, floor, instance, members, transfer)
+
+
+def _joint_order(
+    graphs: list[Graph],
+    base: NDArray[np.int64],
+    nodes: NDArray[np.int32],
+    src: NDArray[np.int32],
+    instance: NDArray[np.int32],
+    members: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return an order for all ranks, and the collectives without those that would make a circle."""
+    target = np.concatenate(
+        [np.where(graph.order_target >= 0, graph.order_target + base[k], NONE) for k, graph in enumerate(graphs)]
+    )
+    real = target >= 0
+    from_, to = src[real], target[real].astype(np.int32)
+    pointer, edge = loops.forward_star(from_, int(base[-1]))
+    while True:
+        order = loops.topological(nodes, pointer, edge, to, int(base[-1]), instance, members)
+        place = np.empty(int(base[-1]), np.int64)
+        place[order] = np.arange(len(order))
+        complete = np.full(len(members), -1, np.int64)
+        inside = np.flatnonzero(instance >= 0)
+        np.maximum.at(complete, instance[inside], place[inside])
+        leaves = instance[from_] >= 0
+        early = place[to[leaves]] < complete[instance[from_[leaves]]]
+        broken = np.unique(instance[from_[leaves]][early])
+        if not len(broken):
+            return order, instance
+        # What was matched wrongly, or cut off on one rank: these members last as long as they were recorded.
+        instance = np.where(np.isin(instance, broken), NONE, instance).astype(np.int32)
+        members = np.bincount(instance[instance >= 0], minlength=len(members)).astype(np.int32)
+
+
+def kept_members(net: Network, instances: Instances) -> NDArray[np.int64]:
+    """Return which members stayed members: those of collectives that make no circle."""
+    return np.flatnonzero(net.instance[net.base[instances.trace] + instances.row] >= 0)
+
+
+def run(net: Network) -> Run:
+    """Simulate the job."""
+    return Run(
+        *loops.simulate(
+            net.order,
+            net.pointer,
+            net.edge,
+            net.dst,
+            net.binds,
+            net.lag,
+            net.own,
+            net.floor,
+            net.instance,
+            net.members,
+            net.transfer,
+        )
+    )
+
+
+def of_trace(net: Network, result: Run, k: int) -> Run:
+    """Return one trace's part of a simulation, on the trace's clock."""
+    low, high = int(net.base[k]), int(net.base[k + 1])
+    start, end = result.start[low:high], result.end[low:high]
+    shift = net.shift[k]
+    return Run(
+        np.where(start == loops.UNSET, start, start - shift),
+        np.where(end == loops.UNSET, end, end - shift),
+        result.start_cause[low:high],
+        result.end_cause[low:high],
+    )
+
+
+def moments(graph: Graph, result: Run, thread: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when moments of a host thread come in the simulation, ns; between two atoms time runs evenly."""
+    atoms = graph.atoms
+    own = np.flatnonzero(atoms.thread == thread)
+    if not len(own):
+        return np.full(len(at), loops.UNSET, np.int64)
+    row = atoms.row[own]
+    placed: NDArray[np.int64] = loops.moments(
+        at, atoms.ts[own], atoms.dur[own], result.start[row], result.end[row], graph.idle_before[row]
+    )
+    return placed
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A trace beside its simulation; [steps] unless said otherwise, ns."""
+
+    graph: Graph
+    run: Run
+    steps: Steps
+    start: NDArray[np.int64]
+    """[n] simulated start of every row, or UNSET outside the graph."""
+    end: NDArray[np.int64]
+    """[n]"""
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    unexplained: NDArray[np.int64]
+    recorded: Breakdown
+    replayed: Breakdown
+
+
+def replay(graph: Graph, result: Run) -> Replay:
+    """Place every row and step of a trace by a simulation of its graph."""
+    rows = graph.rows
+    marks = steps(rows)
+    start, end = _every_row(graph, result)
+    low, high = windows(graph, result, marks)
+    return Replay(
+        graph,
+        result,
+        marks,
+        start,
+        end,
+        low,
+        high,
+        _unexplained(graph, marks),
+        breakdown(rows, rows.ts, rows.end, marks.low, marks.high),
+        breakdown(rows, start, end, low, high),
+    )
+
+
+def windows(graph: Graph, result: Run, marks: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return when each step begins and ends in a simulation, ns on the trace's clock."""
+    if marks.mark[0] == NONE:
+        start, end = _every_row(graph, result)
+        placed = start != loops.UNSET
+        if not placed.any():
+            return marks.low, marks.high
+        return np.array([start[placed].min()]), np.array([end[placed].max()])
+    low, high = np.empty_like(marks.low), np.empty_like(marks.high)
+    of_mark = graph.rows.thread[marks.mark]
+    for thread in np.unique(of_mark).tolist():
+        own = of_mark == thread
+        low[own] = moments(graph, result, thread, marks.low[own])
+        high[own] = moments(graph, result, thread, marks.high[own])
+    return low, np.maximum(high, low)
+
+
+def _every_row(graph: Graph, result: Run) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    rows = graph.rows
+    start = np.full(len(rows), loops.UNSET, np.int64)
+    end = start.copy()
+    for thread in np.unique(graph.atoms.thread).tolist():
+        own = np.flatnonzero(rows.thread == thread)
+        start[own] = moments(graph, result, thread, rows.ts[own])
+        end[own] = moments(graph, result, thread, rows.end[own])
+    nodes = graph.order
+    is_moment = rows.dur[nodes] != graph.own[nodes]
+    calls = nodes[(rows.thread[nodes] < 0) | ~is_moment | (graph.own[nodes] > 0)]
+    start[nodes] = result.start[nodes]
+    end[calls] = result.end[calls]
+    return start, np.maximum(end, start)
+
+
+def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
+    """Walk back from the end of each recorded step and add up the time that no edge explains."""
+    rows, atoms = graph.rows, graph.atoms
+    end = rows.ts.copy()
+    end[atoms.row] = atoms.ts + atoms.dur
+    end[graph.gpu.row] = rows.end[graph.gpu.row]
+    found = graph.edges
+    floor = np.full(len(rows), loops.UNSET, np.int64)
+    floor[graph.carried] = rows.ts[graph.carried]
+    ready = backward.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
+    total = np.zeros(len(marks.low), np.int64)
+    for k, (mark, low, high) in enumerate(
+        zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)
+    ):
+        at = last_node(graph, mark, high, end)
+        if at >= 0:
+            total[k] = backward.unexplained(
+                at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1]
+            )
+    return total
+
+
+def last_node(graph: Graph, mark: int, high: int, end: NDArray[np.int64]) -> int:
+    """Return the node from whose end a step's end follows."""
+    if mark == NONE:
+        return int(graph.order[np.argmax(end[graph.order])]) if len(graph.order) else NONE
+    thread = int(graph.rows.thread[mark])
+    at = int(graph.atoms.last_before(thread, np.array([high]))[0])
+    return int(graph.atoms.row[at]) if at >= 0 else NONE

@@ -1,0 +1,203 @@
+"""Operators of one trace as arrays: what the rest of the graph reads of a corpus."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lumos_df.errors import CorpusError
+from lumos_df.layout import trace_folder
+from lumos_df.schema import FAMILIES, KINDS
+
+NONE: Final = -1
+CPU_OP, RUNTIME, KERNEL, MEMCPY, MEMSET, SYNC, ANNOTATION, _, PYTHON, _ = range(len(KINDS))
+COMMUNICATION: Final = FAMILIES.index("communication")
+
+_WORDS: Final = ("kind", "family", "name", "collective", "group", "seq_evidence")
+_NUMBERS: Final = (
+    "parent_id",
+    "ts",
+    "dur",
+    "thread",
+    "device",
+    "stream",
+    "correlation",
+    "step",
+    "forward_id",
+    "group_size",
+    "seq",
+    "in_bytes",
+    "wait_stream",
+    "wait_correlation",
+)
+_NULL: Final = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Columns of n operators, in the order of op_id; times are ns. `NONE` is null unless said otherwise."""
+
+    trace_id: str
+    path: str
+    job: str
+    rank: int
+    world_size: int
+    """Ranks in the job as the trace states it, or NONE."""
+    clock_origin: int
+    resolution: int
+    kind: NDArray[np.int8]
+    """Place in `schema.KINDS`."""
+    family: NDArray[np.int8]
+    """Place in `schema.FAMILIES`."""
+    name: NDArray[np.int32]
+    """Place in `names`."""
+    names: list[str]
+    parent: NDArray[np.int32]
+    ts: NDArray[np.int64]
+    dur: NDArray[np.int64]
+    thread: NDArray[np.int32]
+    """Threads of the host, numbered from 0 in the order of their first row."""
+    stream: NDArray[np.int32]
+    """Streams (a device's), numbered from 0, on GPU and sync rows."""
+    stream_keys: NDArray[np.int64]
+    """(device, stream) as recorded of each numbered stream."""
+    correlation: NDArray[np.int64]
+    step: NDArray[np.int32]
+    forward: NDArray[np.int32]
+    collective: NDArray[np.int8]
+    """Place in `collectives`."""
+    collectives: list[str]
+    group: NDArray[np.int32]
+    """Place in `groups`."""
+    groups: list[str]
+    group_size: NDArray[np.int32]
+    seq: NDArray[np.int64]
+    seq_recorded: NDArray[np.bool_]
+    in_bytes: NDArray[np.int64]
+    wait_stream: NDArray[np.int64]
+    """Stream as recorded; `null` where it is not."""
+    wait_correlation: NDArray[np.int64]
+
+    null = _NULL
+    """Null of the 64-bit columns."""
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.ts)
+
+    @property
+    def end(self) -> NDArray[np.int64]:
+        """End of every row, ns."""
+        return self.ts + self.dur
+
+    @property
+    def on_gpu(self) -> NDArray[np.bool_]:
+        """Which rows occupy a stream."""
+        return (self.kind >= KERNEL) & (self.kind <= MEMSET)
+
+
+def read(corpus: Path, trace_id: str) -> Rows:
+    """Read the operators of one trace. Raise `CorpusError` when they cannot be read."""
+    folder = trace_folder(corpus, trace_id)
+    try:
+        about = pq.read_table(folder / "traces.parquet", partitioning=None).to_pylist()[0]
+        table = pq.ParquetFile(folder / "operators.parquet", read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
+    except FileNotFoundError:
+        raise CorpusError(f"{folder}: holds no operators; ingest the trace again") from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
+    words = {name: _words(table[name]) for name in _WORDS}
+    long = {name: _long(table[name]) for name in _NUMBERS}
+    stream, keys = _streams(long["device"], long["stream"])
+    return Rows(
+        trace_id,
+        str(about["path"]),
+        str(about["job"]),
+        int(about["rank"]),
+        int(about["world_size"] or NONE),
+        int(about["clock_origin_ns"] or 0),
+        int(about["resolution_ns"] or 1),
+        _places(words["kind"], KINDS),
+        _places(words["family"], FAMILIES),
+        *words["name"],
+        _short(long["parent_id"]),
+        long["ts"],
+        long["dur"],
+        _number(long["thread"]),
+        stream,
+        keys,
+        long["correlation"],
+        _short(long["step"]),
+        _short(long["forward_id"]),
+        words["collective"][0].astype(np.int8),
+        words["collective"][1],
+        *words["group"],
+        _short(long["group_size"]),
+        long["seq"],
+        _is_word(words["seq_evidence"], "recorded"),
+        long["in_bytes"],
+        long["wait_stream"],
+        long["wait_correlation"],
+    )
+
+
+def _words(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
+    coded = column.unify_dictionaries().combine_chunks()
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.chunk(0) if coded.num_chunks else pa.array([], pa.dictionary(pa.int32(), pa.string()))
+    codes = pc.fill_null(coded.indices, NONE).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int32), coded.dictionary.to_pylist()
+
+
+def _long(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    if column.null_count:
+        column = pc.fill_null(column.cast(pa.int64()), _NULL)
+    values: NDArray[np.int64] = column.to_numpy().astype(np.int64)
+    return values
+
+
+def _short(column: NDArray[np.int64]) -> NDArray[np.int32]:
+    return np.where(column == _NULL, NONE, column).astype(np.int32)
+
+
+def _places(words: tuple[NDArray[np.int32], list[str]], choices: tuple[str, ...]) -> NDArray[np.int8]:
+    codes, texts = words
+    table = np.array([*(choices.index(text) if text in choices else len(choices) - 1 for text in texts), NONE], np.int8)
+    return table[codes]
+
+
+def _is_word(words: tuple[NDArray[np.int32], list[str]], word: str) -> NDArray[np.bool_]:
+    codes, texts = words
+    return np.array([*(text == word for text in texts), False])[codes]
+
+
+def _number(values: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return numbers of distinct values, by first appearance; null stays NONE."""
+    numbered = np.full(len(values), NONE, np.int32)
+    known = values != _NULL
+    if known.any():
+        _, first, inverse = np.unique(values[known], return_index=True, return_inverse=True)
+        rank = np.empty(len(first), np.int32)
+        rank[np.argsort(first)] = np.arange(len(first))
+        numbered[known] = rank[inverse.reshape(-1)]
+    return numbered
+
+
+def _streams(device: NDArray[np.int64], stream: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    known = np.flatnonzero((stream != _NULL) & (stream >= 0))
+    numbered = np.full(len(stream), NONE, np.int32)
+    if not len(known):
+        return numbered, np.empty((0, 2), np.int64)
+    # A sync row names its stream and not its device; one trace is one rank, whose device is that of its GPU rows.
+    on_device = device[known]
+    stated = on_device[on_device >= 0]
+    on_device = np.where(on_device < 0, stated[0] if len(stated) else 0, on_device)
+    packed = on_device * (1 << 40) + stream[known]
+    used, inverse = np.unique(packed, return_inverse=True)
+    numbered[known] = inverse.reshape(-1)
+    return numbered, np.stack((used >> 40, used - ((used >> 40) << 40)), axis=1)

@@ -1,0 +1,254 @@
+"""The loops of the graph: an order in which edges go forward, simulation, unions of intervals, moments."""
+
+import numpy as np
+
+from lumos_df.jit import kernel
+
+UNSET = -(1 << 62)
+
+
+@kernel
+def forward_star(src, nodes):
+    """Return pointer int64 [nodes + 1] and edge int32 [m]: node v's edges are edge[pointer[v]:pointer[v + 1]]."""
+    pointer = np.zeros(nodes + 1, np.int64)
+    for e in range(len(src)):
+        pointer[src[e] + 1] += 1
+    for v in range(nodes):
+        pointer[v + 1] += pointer[v]
+    place = pointer[:-1].copy()
+    edge = np.empty(len(src), np.int32)
+    for e in range(len(src)):
+        v = src[e]
+        edge[place[v]] = e
+        place[v] += 1
+    return pointer, edge
+
+
+@kernel
+def topological(nodes, pointer, edge, dst, size, instance, members):
+    """Return int32 [N]: the nodes in an order in which the edges go forward.
+
+    What follows a member of a collective comes after all its members. Where that goes round in a circle, the earliest
+    node of `nodes` that is left goes next, whatever it still waits for.
+
+    Args:
+        nodes: int32 [N], by recorded time.
+        pointer, edge: the edges by source, as `forward_star` returns them; from and to nodes only.
+        dst: int32 [m].
+        size: number of rows that nodes are numbered by.
+        instance: int32 [size] collective of which a row is a member, or -1.
+        members: int32 [collectives].
+    """
+    waits = np.zeros(size, np.int32)
+    for e in range(len(dst)):
+        waits[dst[e]] += 1
+    order = np.empty(len(nodes), np.int32)
+    placed = np.zeros(size, np.bool_)
+    missing = members.copy()
+    first_member = np.full(len(members), -1, np.int32)
+    next_member = np.full(size, -1, np.int32)
+    filled = 0
+    for k in range(len(nodes)):
+        v = nodes[k]
+        if waits[v] == 0:
+            placed[v] = True
+            order[filled] = v
+            filled += 1
+    head = 0
+    earliest = 0
+    while head < len(nodes):
+        if head == filled:
+            while placed[nodes[earliest]]:
+                earliest += 1
+            v = nodes[earliest]
+            placed[v] = True
+            order[filled] = v
+            filled += 1
+        v = order[head]
+        head += 1
+        i = instance[v]
+        w = v
+        if i >= 0:
+            next_member[v] = first_member[i]
+            first_member[i] = v
+            missing[i] -= 1
+            if missing[i] > 0:
+                continue
+        while w >= 0:
+            for at in range(pointer[w], pointer[w + 1]):
+                t = dst[edge[at]]
+                waits[t] -= 1
+                if waits[t] == 0 and not placed[t]:
+                    placed[t] = True
+                    order[filled] = t
+                    filled += 1
+            w = next_member[w] if i >= 0 else -1
+    return order
+
+
+@kernel
+def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arrivals, transfer):
+    """Run the graph once, in an order in which every edge goes forward.
+
+    Args:
+        order: int32 [N]: the nodes in the order in which they run.
+        pointer, edge: the edges by source, as `forward_star` returns them.
+        dst, binds, lag: int32, int8, int64 [m]: target, points (0 end to start, 1 start to start, 2 end to end), ns.
+        own: int64 [N] ns that a node lasts by itself.
+        floor: int64 [N] earliest start, ns, or UNSET.
+        instance: int32 [N] collective of which the node is a member, or -1.
+        arrivals: int32 [I] members of each collective.
+        transfer: int64 [I] ns from the last member's start to every member's end.
+
+    Returns:
+        start, end: int64 [N] ns.
+        start_cause, end_cause: int32 [N] the edge that bound, -1 for none (the floor; the node's own duration), or
+        -2 - v where node v was the last member of its collective to start.
+    """
+    n = len(own)
+    start = floor.copy()
+    end = np.full(n, UNSET, np.int64)
+    start_cause = np.full(n, -1, np.int32)
+    end_cause = np.full(n, -1, np.int32)
+    missing = arrivals.copy()
+    last = np.full(len(arrivals), -1, np.int32)
+    first_member = np.full(len(arrivals), -1, np.int32)
+    next_member = np.full(n, -1, np.int32)
+    left = np.zeros(n, np.bool_)
+    for k in range(len(order)):
+        v = order[k]
+        if start[v] == UNSET:
+            start[v] = 0
+        i = instance[v]
+        if i < 0:
+            done = start[v] + own[v]
+            if done >= end[v]:
+                end[v] = done
+                end_cause[v] = -1
+            _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause, left)
+            continue
+        next_member[v] = first_member[i]
+        first_member[i] = v
+        if last[i] < 0 or start[v] > start[last[i]]:
+            last[i] = v
+        missing[i] -= 1
+        if missing[i] == 0:
+            done = start[last[i]] + transfer[i]
+            w = first_member[i]
+            while w >= 0:
+                end[w] = done
+                end_cause[w] = -1 if w == last[i] else -2 - last[i]
+                _leave(w, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause, left)
+                w = next_member[w]
+    return start, end, start_cause, end_cause
+
+
+@kernel
+def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause, left):
+    """Tell every successor of v how early v lets it be.
+
+    A copying call issues the row that it then waits for: it has told its own successors already and tells them again.
+    """
+    left[v] = True
+    for at in range(pointer[v], pointer[v + 1]):
+        e = edge[at]
+        w = dst[e]
+        if binds[e] == 2:
+            moment = end[v] + lag[e]
+            if moment > end[w]:
+                end[w] = moment
+                end_cause[w] = e
+                if left[w]:
+                    for again in range(pointer[w], pointer[w + 1]):
+                        f = edge[again]
+                        if binds[f] == 0 and moment + lag[f] > start[dst[f]]:
+                            start[dst[f]] = moment + lag[f]
+                            start_cause[dst[f]] = f
+        else:
+            moment = (start[v] if binds[e] == 1 else end[v]) + lag[e]
+            if moment > start[w]:
+                start[w] = moment
+                start_cause[w] = e
+
+
+@kernel
+def share(start, end, low, high):
+    """Return int64 [windows]: ns of each window that at least one interval covers.
+
+    Args:
+        start, end: int64 [k] intervals, ordered by start.
+        low, high: int64 [windows], ordered, one after another.
+    """
+    covered = np.zeros(len(low), np.int64)
+    reach = np.int64(UNSET)
+    first = 0
+    for k in range(len(start)):
+        a = max(start[k], reach)
+        b = end[k]
+        if b <= a:
+            continue
+        reach = b
+        while first < len(low) and high[first] <= a:
+            first += 1
+        w = first
+        while w < len(low) and low[w] < b:
+            covered[w] += max(0, min(b, high[w]) - max(a, low[w]))
+            w += 1
+    return covered
+
+
+@kernel
+def inherited(marked, parent):
+    """Return bool [n]: rows that are marked or lie below a marked row; a host row's parent has a lower number."""
+    found = marked.copy()
+    for row in range(len(marked)):
+        p = parent[row]
+        if p >= 0 and p < row and found[p]:
+            found[row] = True
+    # Rows of the GPU may be numbered before the call that launched them, where clocks disagree.
+    for row in range(len(marked)):
+        p = parent[row]
+        if p > row and found[p]:
+            found[row] = True
+    return found
+
+
+@kernel
+def moments(at, ts, dur, start, end, idle):
+    """Return int64 [k]: when moments of a thread come in a simulation, ns.
+
+    Args:
+        at: int64 [k] moments as recorded.
+        ts, dur, start, end: int64 [n] the thread's atoms, recorded and simulated.
+        idle: int64 [n] ns of the gap before an atom in which the thread waited for another one.
+    """
+    placed = np.empty(len(at), np.int64)
+    last = len(ts) - 1
+    k = 0
+    for i in range(len(at)):
+        moment = at[i]
+        # Rows are nearly in order, so the last place or the one after it is mostly right.
+        if k < last and ts[k + 1] <= moment:
+            k += 1
+        if moment < ts[k] or (k < last and ts[k + 1] <= moment):
+            k = np.searchsorted(ts, moment, side="right") - 1
+            if k < 0:
+                k = 0
+                placed[i] = start[0] - (ts[0] - moment)
+                continue
+        since = moment - ts[k] - dur[k]
+        if since < 0:
+            placed[i] = min(start[k] + moment - ts[k], end[k])
+        elif k == last:
+            placed[i] = end[k] + since
+        elif idle[k + 1] == 0:
+            # As integers but for the small product: a double does not hold ns since 1970.
+            share = since / max(ts[k + 1] - ts[k] - dur[k], 1)
+            placed[i] = end[k] + np.int64(share * (start[k + 1] - end[k]))
+        else:
+            # Only the wait stretches: work before it follows this atom, the rest goes before the next one.
+            work = ts[k + 1] - ts[k] - dur[k] - idle[k + 1]
+            placed[i] = end[k] + min(since, work)
+            if since > work:
+                placed[i] = max(start[k + 1] - (ts[k + 1] - moment), placed[i])
+    return placed

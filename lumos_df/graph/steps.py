@@ -1,0 +1,80 @@
+"""Steps of a trace as windows of time, recorded and simulated, and the GPU's share of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.dependencies import STEP
+from lumos_df.graph.rows import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE, Rows
+from lumos_df.graph.simulate import share
+from lumos_df.schema import KINDS as _KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Windows of the host's steps, one after another; times ns on the trace's clock.
+
+    As in the view `step`: between the marks of torch.profiler, at the latest until the next mark. A trace without marks
+    is one step without a number.
+    """
+
+    number: NDArray[np.int32]
+    """n of ProfilerStep#n, or NONE."""
+    mark: NDArray[np.int32]
+    """Row of the mark, or NONE."""
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+
+
+def steps(rows: Rows) -> Steps:
+    """Return the steps of a trace."""
+    numbers = np.array(
+        [
+            *(
+                int(name[len(STEP) :]) if name.startswith(STEP) and name[len(STEP) :].isdigit() else NONE
+                for name in rows.names
+            ),
+            NONE,
+        ],
+        np.int32,
+    )
+    number = np.where(np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0), numbers[rows.name], NONE)
+    mark = np.flatnonzero(number >= 0).astype(np.int32)
+    if not len(mark):
+        timed = np.flatnonzero(rows.kind != len(_KINDS) - 1)
+        low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
+        high = rows.end[timed].max(initial=0) if len(timed) else 0
+        return Steps(np.array([NONE], np.int32), np.array([NONE], np.int32), np.array([low]), np.array([high]))
+    found, first, inverse = np.unique(number[mark], return_index=True, return_inverse=True)
+    high = np.full(len(found), np.iinfo(np.int64).min)
+    np.maximum.at(high, inverse.reshape(-1), rows.end[mark])
+    low = rows.ts[mark[first]]
+    order = np.argsort(low, kind="stable")
+    low, high = low[order], high[order]
+    high[:-1] = np.minimum(high[:-1], low[1:])
+    return Steps(found[order].astype(np.int32), mark[first[order]], low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Where each step's time went, seen from the GPU; the four parts add up to the step; ns [steps]."""
+
+    exposed_compute: NDArray[np.int64]
+    overlapped: NDArray[np.int64]
+    exposed_communication: NDArray[np.int64]
+    other: NDArray[np.int64]
+
+
+def breakdown(
+    rows: Rows, start: NDArray[np.int64], end: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
+) -> Breakdown:
+    """Split the windows [low, high] by the kernels that run in [start, end] (both [n], ns)."""
+    kernel = np.flatnonzero((rows.kind == KERNEL) & (rows.stream >= 0))
+    kernel = kernel[np.argsort(start[kernel], kind="stable")]
+    is_communication = rows.family[kernel] == COMMUNICATION
+    begin, finish = start[kernel], end[kernel]
+    communication = share(begin[is_communication], finish[is_communication], low, high)
+    compute = share(begin[~is_communication], finish[~is_communication], low, high)
+    either = share(begin, finish, low, high)
+    return Breakdown(either - communication, compute + communication - either, either - compute, high - low - either)

@@ -1,0 +1,68 @@
+"""What the graph adds to a corpus: one Parquet file a table and trace, written in one step."""
+
+import secrets
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lumos_df.errors import CorpusError
+from lumos_df.layout import EMPTY_PARTITION, trace_folder
+from lumos_df.schema import Table
+
+_TYPES: Final = {
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "list<string>": pa.list_(pa.string()),
+    "list<int32>": pa.list_(pa.int32()),
+}
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """Return a table's columns, without the partition key."""
+    return pa.schema([(column.name, _TYPES[column.type]) for column in table.columns[1:]])
+
+
+def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) -> None:
+    """Write a trace's rows of one table, over those of an earlier run. Raise `CorpusError` when it cannot be written.
+
+    Args:
+        corpus: the corpus folder.
+        trace_id: the trace.
+        table: the table.
+        columns: a value for every column but `trace_id`: an array, a list, or a pyarrow array.
+    """
+    schema = arrow_schema(table)
+    rows = pa.table(
+        [
+            pa.array(columns[field.name], field.type)
+            if not isinstance(columns[field.name], pa.Array)
+            else columns[field.name].cast(field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+    try:
+        # A corpus made before this table was known has no columns for it yet.
+        empty = corpus / EMPTY_PARTITION / f"{table.name}.parquet"
+        if not empty.exists():
+            _publish(empty, schema.empty_table())
+        _publish(trace_folder(corpus, trace_id) / f"{table.name}.parquet", rows)
+    except OSError as error:
+        raise CorpusError(
+            f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to"
+        ) from None
+
+
+def _publish(path: Path, rows: pa.Table) -> None:
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        pq.write_table(rows, draft, compression="zstd", compression_level=1, store_schema=False)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

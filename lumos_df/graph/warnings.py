@@ -1,0 +1,100 @@
+"""What a reader should know before trusting a replay: what the recording lacks, and what did not fit together."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.job import Job
+from lumos_df.graph.replay import kept_members
+from lumos_df.graph.rows import COMMUNICATION, CPU_OP, NONE, RUNTIME, Rows
+from lumos_df.graph.steps import Steps
+
+_WHOLE: Final = 0.75
+"""A first or last step with less than this share of the host operators of the other steps is cut off."""
+_OUTSIDE: Final = 0.5
+"""More than this share of a step's host operators, outside every step, are a step that lost its mark."""
+
+
+def of_trace(job: Job, k: int) -> list[str]:
+    """Return what holds for the whole of the k-th trace of a job, one sentence each."""
+    graph = job.graphs[k]
+    rows, gpu = graph.rows, graph.gpu
+    found = _missing_ranks(job, k)
+    if not len(gpu.row):
+        found.append("no GPU operator in the trace: its steps are host work alone")
+    elif not gpu.launched.any():
+        found.append("no launch call in the trace: GPU operators follow one another")
+    else:
+        orphans = int(np.count_nonzero(gpu.issued < 0))
+        guessed = int(np.count_nonzero(~gpu.launched)) - orphans
+        if orphans:
+            found.append(
+                f"{orphans} GPU operators were issued before the recording began; the first of them start as recorded"
+            )
+        if guessed > 0:
+            found.append(
+                f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
+            )
+    if graph.dropped:
+        found.append(f"{graph.dropped} dependencies contradicted the others and were left out")
+    if job.instances is not None:
+        found.extend(text for text in job.instances.warnings if text.startswith(f"rank {rows.rank}:"))
+        broken = int(np.count_nonzero(job.instances.trace == k)) - int(
+            np.count_nonzero(job.instances.trace[kept_members(job.network, job.instances)] == k)
+        )
+        if broken:
+            found.append(f"{broken} collectives do not fit the order of the others; they last as long as recorded")
+    return found
+
+
+def _missing_ranks(job: Job, k: int) -> list[str]:
+    """Tell which ranks a trace ran with and is replayed without."""
+    rows = job.graphs[k].rows
+    size = max(rows.world_size, int(rows.group_size[rows.family == COMMUNICATION].max(initial=NONE)))
+    present = {graph.rows.rank for graph in job.graphs}
+    if size <= len(present):
+        return []
+    missing = sorted(set(range(size)) - present)
+    names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+    of = f"{size - len(present)} of {size} ranks ({names})" if missing else f"{size - len(present)} of {size} ranks"
+    return [f"replayed without {of}: time in which their collectives waited for them counts as transfer"]
+
+
+def of_steps(rows: Rows, marks: Steps) -> list[list[str]]:
+    """Return what holds for each step of a trace, one sentence each."""
+    found: list[list[str]] = [[] for _ in marks.number]
+    for k in np.flatnonzero(marks.high == marks.low).tolist():
+        found[k].append("the step has no length: its mark begins and ends at one moment")
+    unfinished = _unfinished(rows)
+    if len(unfinished):
+        found[-1].append(
+            f"{len(unfinished)} launch calls at the end have no GPU operator: the recording ended before they ran"
+        )
+    if marks.mark[0] == NONE:
+        return found
+    host = np.flatnonzero((rows.kind == CPU_OP) | (rows.kind == RUNTIME))
+    by_step = np.bincount(rows.step[host][rows.step[host] >= 0], minlength=int(marks.number.max()) + 1)[marks.number]
+    for k in {0, len(by_step) - 1} if len(by_step) > 1 else ():
+        usual = int(np.median(np.delete(by_step, k)))
+        if by_step[k] < _WHOLE * usual and marks.high[k] > marks.low[k]:
+            found[k].append(f"the step is cut off: {by_step[k]} host operators where others have {usual}")
+    outside = rows.ts[host[rows.step[host] < 0]]
+    usual = int(np.median(by_step))
+    before = int(np.count_nonzero(outside < marks.low[0]))
+    after = int(np.count_nonzero(outside >= marks.high[-1]))
+    if before > _OUTSIDE * usual:
+        found[0].append(f"{before} host operators run before this first step and are in none: a mark was cut off")
+    if after > _OUTSIDE * usual:
+        found[-1].append(f"{after} host operators run after this last step and are in none: a mark was cut off")
+    return found
+
+
+def _unfinished(rows: Rows) -> NDArray[np.intp]:
+    """Return the calls, after the last that launched something, that are named like those that did."""
+    parent = rows.parent[rows.on_gpu]
+    launches = parent[(parent >= 0) & (rows.kind[np.maximum(parent, 0)] == RUNTIME)]
+    if not len(launches):
+        return np.empty(0, np.intp)
+    alike = (rows.kind == RUNTIME) & np.isin(rows.name, np.unique(rows.name[launches]))
+    return np.flatnonzero(alike & (rows.ts > rows.ts[launches].max()))

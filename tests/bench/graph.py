@@ -1,0 +1,94 @@
+"""How fast the graph is: `python -m tests.bench.graph`, one line a claim, on one core after the loops are compiled.
+
+Set PEERS to a Python that has HTA to compare with its critical path on the same trace.
+"""
+
+import os
+import resource
+import tempfile
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+
+from lumos_df.graph import critical_path as paths
+from lumos_df.graph.job import build
+from lumos_df.graph.rows import NONE, Rows, read
+from lumos_df.trace.ingest import ingest
+from tests.bench.measure import claim, peer
+
+_ROOT = Path(__file__).parents[2]
+_TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
+_REAL = _TRACES / "single_gpu_ns" / "rank0.json.gz"
+_SAMPLE = _ROOT / "data" / "traces" / "gpu_generated" / "rank0.json.gz"
+_TRIES = 3
+"""Each time is the least of this many: what else the machine does only adds."""
+_MILLION = 1_000_000
+
+
+def repeat(rows: Rows, times: int) -> Rows:
+    """Return the rows several times, one run of them after another."""
+    many = len(rows)
+    copy = np.repeat(np.arange(times), many)
+    column = {
+        field.name: np.tile(getattr(rows, field.name), times)
+        for field in fields(rows)
+        if isinstance(getattr(rows, field.name), np.ndarray) and getattr(rows, field.name).shape == (many,)
+    }
+    column["ts"] = column["ts"] + copy * (int(rows.end.max() - rows.ts.min()) + 1000)
+    for name in ("parent", "forward"):
+        column[name] = np.where(column[name] == NONE, NONE, column[name] + copy * many).astype(np.int32)
+    return replace(rows, **column)  # type: ignore[arg-type]  # columns only, all of them arrays
+
+
+def seconds(rows: Rows) -> float:
+    """Return the time of graph, replay and critical path."""
+    least = float("inf")
+    for _ in range(_TRIES):
+        start = time.perf_counter()
+        job = build([rows])
+        played = job.replay()
+        paths.slack(played.network, played.run, job.graphs, played.replays)
+        paths.critical_paths(played.network, played.run, job.graphs, played.replays)
+        least = min(least, time.perf_counter() - start)
+    return least
+
+
+def against_hta(trace: Path, rows: Rows) -> None:
+    """Graph, replay and critical path beside HTA's graph and critical path, an operator of the same trace."""
+    python = os.environ.get("PEERS", "")
+    if not python:
+        print("HTA's critical path: skipped (set PEERS to a Python that has HolisticTraceAnalysis)")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / trace.name).symlink_to(trace)
+        theirs = peer("hta_path", Path(folder), python)
+    ours = seconds(rows) / len(rows)
+    print(f"an operator of {trace.parent.name}: HTA {theirs * 1e6:.2f} us, graph, replay and path {ours * 1e6:.2f} us")
+    claim("HTA's critical path over ours, an operator of the same trace", theirs / ours, "x", 50, at_least=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    trace = _REAL if _REAL.exists() else _SAMPLE
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        (done,) = ingest([trace], corpus, workers=1).done
+        rows = read(corpus, done.trace_ids[0])
+    seconds(rows)  # compiles
+    times = -(-_MILLION // len(rows))
+    million = repeat(rows, times)
+    took = seconds(million)
+    claim("graph, replay, critical path: a million operators", took * _MILLION / len(million), "s", 2)
+    claim("the same, peak memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MiB", 2048)
+    large = repeat(rows, 10 * times)
+    ratio = seconds(large) / took * len(million) / len(large)
+    claim("ten times the operators: time of each over that before", ratio, "x", 1.3)
+    against_hta(trace, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Recordings that lack something: told in the result and in the table, the rest computed; no hang, no circle."""
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lumos_df
+from lumos_df.graph import run as graph
+from lumos_df.trace.ingest import ingest
+from tests.conftest import SAMPLES
+from tests.graph.circles import goes_round
+from tests.rows import GPU, Event, end, read, start
+
+Replay = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[Event]:
+    """Four ranks that trained for steps 2, 3 and 4."""
+    return [read(SAMPLES / "gpu_generated" / f"rank{rank}.json.gz") for rank in range(4)]
+
+
+@pytest.fixture
+def replay(tmp_path: Path) -> Replay:
+    """Write traces, replay them with their critical paths, check what holds for any input, return its rows."""
+
+    def run(traces: Sequence[Event]) -> list[dict[str, Any]]:
+        files, corpus = tmp_path / "job", tmp_path / "corpus"
+        files.mkdir()
+        for place, trace in enumerate(traces):
+            (files / f"{place}.json").write_text(json.dumps(trace))
+        assert not ingest([files], corpus, workers=1).failed
+        graph.replay(corpus, path=True)
+        stored = lumos_df.connect(corpus)
+        rows: list[dict[str, Any]] = stored.sql("SELECT * FROM replay_error").pl().to_dicts()
+        paths = stored.sql("SELECT trace_id, step, sum(dur)::BIGINT FROM critical_path GROUP BY ALL").fetchall()
+        assert set(paths) == {(row["trace_id"], row["step"], row["recorded_ns"]) for row in rows}
+        assert not goes_round(stored.sql("SELECT (src_trace_id, src), (trace_id, dst) FROM edges").fetchall())
+        return rows
+
+    return run
+
+
+def changed(trace: Event, keep: Callable[[Event], bool]) -> Event:
+    """Return a trace with those of its events that have a time and are to be kept."""
+    return trace | {"traceEvents": [event for event in trace["traceEvents"] if event["ph"] == "M" or keep(event)]}
+
+
+def mark(trace: Event, number: int) -> Event:
+    found: Event = next(
+        event
+        for event in trace["traceEvents"]
+        if event["name"] == f"ProfilerStep#{number}" and event["cat"] == "user_annotation"
+    )
+    return found
+
+
+def middle(trace: Event, number: int) -> int:
+    step = mark(trace, number)
+    return (start(step) + end(step)) // 2
+
+
+def is_mark(event: Event) -> bool:
+    return str(event["name"]).startswith("ProfilerStep#")
+
+
+def warned(rows: list[dict[str, Any]], step: int | None, text: str) -> bool:
+    return any(text in warning for row in rows if row["step"] == step for warning in row["warnings"])
+
+
+def close(rows: list[dict[str, Any]]) -> bool:
+    return all(abs(row["error_pct"]) < 3 for row in rows)
+
+
+def test_a_whole_job_has_nothing_to_warn_of(replay: Replay, sample: list[Event]) -> None:
+    rows = replay(sample)
+    assert [row["warnings"] for row in rows] == [[]] * 12
+
+
+def test_a_first_step_without_its_beginning(replay: Replay, sample: list[Event]) -> None:
+    step = mark(sample[0], 2)
+    late = start(step) + 3 * (end(step) - start(step)) // 4
+    rows = replay([changed(sample[0], lambda event: start(event) >= late or is_mark(event))])
+    assert warned(rows, 2, "the step is cut off")
+    assert not warned(rows, 3, "cut off")
+    assert [row["step"] for row in rows] == [2, 3, 4]
+
+
+def test_gpu_work_whose_launch_was_before_the_recording(replay: Replay, sample: list[Event]) -> None:
+    late = middle(sample[0], 2)
+    rows = replay([changed(sample[0], lambda event: start(event) >= late or is_mark(event) or event.get("cat") in GPU)])
+    assert warned(rows, 2, "were issued before the recording began")
+
+
+def test_a_last_step_without_its_end(replay: Replay, sample: list[Event]) -> None:
+    step = mark(sample[0], 4)
+    early = start(step) + (end(step) - start(step)) // 4
+    rows = replay([changed(sample[0], lambda event: start(event) < early)])
+    assert warned(rows, 4, "the step is cut off")
+    assert not warned(rows, 3, "cut off")
+
+
+def test_launches_whose_kernels_were_not_recorded_any_more(replay: Replay, sample: list[Event]) -> None:
+    early = middle(sample[0], 4)
+    rows = replay([changed(sample[0], lambda event: start(event) < early or event.get("cat") not in GPU)])
+    assert warned(rows, 4, "launch calls at the end have no GPU operator")
+    assert not warned(rows, 3, "launch calls")
+
+
+@pytest.mark.parametrize(("number", "kept", "says"), [(2, 3, "before this first step"), (4, 3, "after this last step")])
+def test_a_step_whose_mark_was_cut_off(replay: Replay, sample: list[Event], number: int, kept: int, says: str) -> None:
+    rows = replay([changed(sample[0], lambda event: event["name"] != f"ProfilerStep#{number}")])
+    assert warned(rows, kept, says)
+    assert close(rows)
+
+
+def test_a_step_without_length(replay: Replay, sample: list[Event]) -> None:
+    trace = copy.deepcopy(sample[0])
+    for event in trace["traceEvents"]:
+        if event["name"] == "ProfilerStep#3":
+            event["dur"] = 0
+    rows = replay([trace])
+    (empty,) = [row for row in rows if row["step"] == 3]
+    assert (empty["recorded_ns"], empty["error_pct"]) == (0, None)
+    assert warned(rows, 3, "the step has no length")
+    assert close([row for row in rows if row["step"] != 3])
+
+
+def test_a_trace_without_any_launch(replay: Replay, sample: list[Event]) -> None:
+    rows = replay([changed(sample[0], lambda event: event.get("cat") in GPU)])
+    assert [row["step"] for row in rows] == [None]
+    assert warned(rows, None, "no launch call in the trace")
+    assert close(rows)
+
+
+def test_a_trace_without_a_gpu(replay: Replay, sample: list[Event]) -> None:
+    rows = replay([changed(sample[0], lambda event: event.get("cat") not in GPU)])
+    assert warned(rows, 3, "no GPU operator in the trace")
+    assert close(rows)
+
+
+def test_a_trace_of_a_single_operator(replay: Replay, sample: list[Event]) -> None:
+    alone = next(event for event in sample[0]["traceEvents"] if event.get("cat") == "cpu_op")
+    (row,) = replay([changed(sample[0], lambda event: event is alone)])
+    assert row["replayed_ns"] == row["recorded_ns"]
+
+
+def test_a_rank_that_is_missing(replay: Replay, sample: list[Event]) -> None:
+    rows = replay([sample[0], sample[2], sample[3]])
+    assert {row["rank"] for row in rows} == {0, 2, 3}
+    assert all(warned([row], row["step"], "replayed without 1 of 4 ranks (1)") for row in rows)
+    assert close(rows)
+
+
+def test_collectives_that_one_rank_lacks(replay: Replay, sample: list[Event]) -> None:
+    late = middle(sample[3], 4)
+    ranks = [*sample[:3], changed(sample[3], lambda event: event["name"][:4] != "nccl" or start(event) < late)]
+    rows = replay(ranks)
+    assert {row["rank"] for row in rows} == {0, 1, 2, 3}
+    assert close([row for row in rows if row["step"] < 4])
+
+
+def test_collectives_of_different_sizes(replay: Replay, sample: list[Event]) -> None:
+    other = copy.deepcopy(sample[1])
+    for event in other["traceEvents"]:
+        if "In msg nelems" in event.get("args", {}):
+            event["args"]["In msg nelems"] += 8
+    rows = replay([sample[0], other])
+    assert warned(rows, 3, "rank 0: 9 of its collectives are not on the other ranks; they last as long as recorded")
+    assert warned(rows, 3, "rank 1: 9 of its collectives are not on the other ranks; they last as long as recorded")
+    assert close(rows)
+
+
+def test_collectives_numbered_in_opposite_orders_make_no_circle(replay: Replay, sample: list[Event]) -> None:
+    rows = replay([numbered(sample[0], 1), numbered(sample[1], -1)])
+    assert {row["step"] for row in rows} == {2, 3, 4}
+    assert warned(rows, 3, "collectives do not fit the order of the others; they last as long as recorded")
+
+
+def numbered(trace: Event, by: int) -> Event:
+    """Return a trace whose collectives are alike but for their sequence numbers, which grow or fall."""
+    trace = copy.deepcopy(trace)
+    found = [event for event in trace["traceEvents"] if event["name"].startswith("ncclDev")]
+    for place, event in enumerate(sorted(found, key=start)):
+        event["args"] |= {
+            "In msg nelems": 1 << 20,
+            "Out msg nelems": 1 << 20,
+            "Seq": 100 + by * (place - len(found) // 2),
+        }
+    return trace

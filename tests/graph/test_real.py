@@ -1,0 +1,162 @@
+"""The graph of real traces: no circle, a replay close to the recording, paths that add up, and the laws of physics."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lumos_df.graph import critical_path as paths
+from lumos_df.graph import simulate as loops
+from lumos_df.graph import whatif
+from lumos_df.graph.edges import KINDS
+from lumos_df.graph.job import Job, Played
+from lumos_df.graph.replay import Replay, network, run
+from lumos_df.graph.tables import edge_columns, step_columns
+from tests.graph.circles import goes_round
+
+
+@pytest.fixture(scope="module")
+def played(real_jobs: list[Job]) -> list[tuple[Job, Played]]:
+    return [(job, job.replay()) for job in real_jobs]
+
+
+def test_the_circle_finder_finds_circles() -> None:
+    assert goes_round([(0, 1), (1, 2), (2, 0)])
+    assert not goes_round([(0, 1), (0, 2), (1, 2)])
+
+
+def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> None:
+    for job in real_jobs:
+        # All ranks of a job at once: a collective ties them together.
+        whole = []
+        for k, graph in enumerate(job.graphs):
+            columns = edge_columns(job, k)
+            other = {one.rows.trace_id: int(job.network.base[place]) for place, one in enumerate(job.graphs)}
+            base = np.array([other[name] for name in columns["src_trace_id"].to_pylist()], np.int64)
+            whole += list(
+                zip((base + columns["src"]).tolist(), (job.network.base[k] + columns["dst"]).tolist(), strict=True)
+            )
+            assert graph.dropped <= len(graph.edges) // 1000, graph.rows.path
+        assert not goes_round(whole), job.graphs[0].rows.path
+
+
+def test_every_kind_of_edge_is_found_and_says_whether_it_was_recorded(real_jobs: list[Job]) -> None:
+    kinds: set[str] = set()
+    for job in real_jobs:
+        for k in range(len(job.graphs)):
+            columns = edge_columns(job, k)
+            kinds |= set(columns["kind"].to_pylist())
+            assert set(columns["evidence"].to_pylist()) <= {"recorded", "inferred"}
+    assert kinds == set(KINDS)
+
+
+def test_replay_comes_close_to_every_recorded_step(played: list[tuple[Job, Played]]) -> None:
+    rows = [(one, columns(one)) for _, result in played for one in result.replays]
+    recorded = np.concatenate([row["recorded_ns"] for _, row in rows])
+    replayed = np.concatenate([row["replayed_ns"] for _, row in rows])
+    error = 100 * np.abs(replayed - recorded) / recorded
+    assert error.mean() <= 0.8
+    assert error.max() <= 3
+    unexplained = np.concatenate([row["unexplained_ns"] for _, row in rows])
+    assert (100 * unexplained / recorded).mean() <= 2
+    late = np.concatenate([row["start_error_p99_ns"] for _, row in rows])
+    assert (100 * late / recorded).mean() <= 1
+
+
+def columns(replay: Replay) -> dict[str, Any]:
+    return step_columns(replay, [])
+
+
+def test_each_part_of_the_breakdown_of_a_rank_by_itself_is_close(real_jobs: list[Job]) -> None:
+    for job in real_jobs:
+        for graph in job.graphs:
+            (one,) = Job([graph], None, network([graph])).replay().replays
+            row = columns(one)
+            for part in ("exposed_compute", "overlapped", "exposed_communication", "other"):
+                off = np.abs(row[f"{part}_ns_replayed"] - row[f"{part}_ns_recorded"]) / row["recorded_ns"]
+                assert off.max() <= 0.03, (graph.rows.path, part)
+
+
+def test_the_four_parts_add_up_to_the_step(played: list[tuple[Job, Played]]) -> None:
+    for _, result in played:
+        for one in result.replays:
+            for of, length in (
+                (one.recorded, one.steps.high - one.steps.low),
+                (one.replayed, one.high - one.low),
+            ):
+                assert (of.exposed_compute + of.overlapped + of.exposed_communication + of.other == length).all()
+
+
+@pytest.mark.parametrize("name", ["megatron_tp8_forward", "dlrm_4gpu"])
+def test_waiting_of_each_rank_is_reproduced(played: list[tuple[Job, Played]], name: str) -> None:
+    ((job, result),) = [one for one in played if one[0].graphs[0].rows.job == name]
+    found = job.instances
+    assert found is not None
+    for k, graph in enumerate(job.graphs):
+        own = found.trace == k
+        transfer = found.transfer[found.instance[own]]
+        node = job.network.base[k] + found.row[own]
+        waited = graph.rows.dur[found.row[own]].sum() - transfer.sum()
+        again = (result.run.end[node] - result.run.start[node]).sum() - transfer.sum()
+        assert again == pytest.approx(waited, rel=0.05), graph.rows.path
+
+
+def test_members_of_a_collective_end_together(played: list[tuple[Job, Played]]) -> None:
+    for job, result in played:
+        if job.instances is None:
+            continue
+        node = job.network.base[job.instances.trace] + job.instances.row
+        kept = node[job.network.instance[node] >= 0]
+        ends: dict[int, set[int]] = {}
+        for one in kept.tolist():
+            ends.setdefault(int(job.network.instance[one]), set()).add(int(result.run.end[one]))
+        assert all(len(moments) == 1 for moments in ends.values())
+
+
+def test_every_critical_path_adds_up_to_its_step_exactly(played: list[tuple[Job, Played]]) -> None:
+    for job, result in played:
+        for own, one in zip(
+            paths.critical_paths(result.network, result.run, job.graphs, result.replays), result.replays, strict=True
+        ):
+            for step, path in enumerate(own):
+                assert path.dur.sum() == one.steps.high[step] - one.steps.low[step]
+                assert path.dur[:-1].sum() == one.high[step] - one.low[step]
+                assert (path.ts[1:] == path.ts[:-1] + path.dur[:-1]).all()
+                assert (path.dur[:-1] > 0).all()
+
+
+def test_nothing_could_start_earlier_than_it_may_start_later(played: list[tuple[Job, Played]]) -> None:
+    for job, result in played:
+        room = paths.slack(result.network, result.run, job.graphs, result.replays)
+        assert (room[room != loops.UNSET] >= 0).all(), job.graphs[0].rows.path
+
+
+def test_longer_work_never_ends_anything_earlier(played: list[tuple[Job, Played]]) -> None:
+    for job, result in played:
+        for text in ("kind=gpu:1.3", "kind=host:1.3", "family=gemm:2"):
+            slower = run(whatif.changed(job.network, job.graphs, [whatif.scale(text)]))
+            assert (slower.end[job.network.order] >= result.run.end[job.network.order]).all()
+
+
+def test_scaling_every_duration_by_two_scales_every_moment_by_two(played: list[tuple[Job, Played]]) -> None:
+    for job, result in played:
+        net = job.network
+        floor = np.where(net.floor == loops.UNSET, net.floor, 2 * net.floor)
+        twice = run(replace(net, own=2 * net.own, lag=2 * net.lag, transfer=2 * net.transfer, floor=floor))
+        assert (twice.end[net.order] == 2 * result.run.end[net.order]).all()
+
+
+def test_without_gpu_time_the_host_is_what_is_left_and_the_other_way_round(played: list[tuple[Job, Played]]) -> None:
+    for job, _ in played:
+        for text, gone in (
+            ("kind=gpu:0", (paths.COMPUTE, paths.TRANSFER, paths.MEMORY)),
+            ("kind=host:0", (paths.HOST,)),
+        ):
+            net = whatif.changed(job.network, job.graphs, [whatif.scale(text)])
+            again = job.replay(net)
+            for own in paths.critical_paths(net, again.run, job.graphs, again.replays):
+                for path in own:
+                    # The last two pieces are the host's way from the last call to the end of the mark, and the rest.
+                    left = path.dur[:-2][np.isin(path.kind[:-2], gone)].sum()
+                    assert left == 0, (job.graphs[0].rows.path, text)
