@@ -5,9 +5,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_KEY: Final = 40
-"""Longest known key, bytes."""
-
 # What to do with the value of a key. Top-level keys of an event:
 SKIP, PH, CAT, NAME, PID, TID, TS, DUR, ARGS = range(9)
 # Keys inside args: a number of its own column, a text of its own column, or a row of the sparse table.

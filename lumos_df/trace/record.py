@@ -16,7 +16,6 @@ MORE, DONE, DRAIN, GROW, BROKEN = range(5)
     EVENTS,
     OPERATORS,
     MARKS,
-    FLOWS,
     SPARSE,
     ARGS_ROWS,
     ARGS_BYTES,
@@ -26,7 +25,7 @@ MORE, DONE, DRAIN, GROW, BROKEN = range(5)
     NEGATIVE,
     NOT_OBJECTS,
     STATES,
-) = range(14)
+) = range(13)
 
 NULL: Final = np.iinfo(np.int64).min
 """Stands for "no value" in integer columns while scanning."""

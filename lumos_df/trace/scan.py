@@ -38,7 +38,6 @@ from lumos_df.trace.record import (
     DONE,
     DRAIN,
     EVENTS,
-    FLOWS,
     GROW,
     MARK_CAT,
     MARK_EVENT,
@@ -357,9 +356,7 @@ def scan_events(buffer, end, columns):
             columns.narrow[OP_BLOCK, row] = texts[3]
             columns.narrow[OP_OCCUPANCY, row] = texts[4]
             state[OPERATORS] = row + 1
-        elif phase == 115 or phase == 102 or phase == 116:  # s, f, t: flows, which say nothing that ids do not
-            state[FLOWS] += 1
-        else:
+        elif phase != 115 and phase != 102 and phase != 116:  # s, f, t are flows, which say nothing that ids do not
             row = state[MARKS]
             columns.marks[MARK_EVENT, row] = event
             columns.marks[MARK_PHASE, row] = phase
