@@ -19,6 +19,22 @@ class QueryError(LumosError):
     """A query, view or option that the corpus does not have."""
 
 
+class ModelError(LumosError):
+    """A model that cannot be: an unknown name, a file that does not read, a figure that does not fit."""
+
+
+class HardwareError(LumosError):
+    """A GPU that cannot be: an unknown name, a file that does not read, a figure that lacks."""
+
+
+class PlanError(LumosError):
+    """A plan that cannot be, or not with this model on this hardware."""
+
+
+class SoftwareError(LumosError):
+    """A software profile that cannot be: an unknown name, a file that does not read, a figure that lacks."""
+
+
 def nearest(word: str, choices: list[str]) -> str:
     """Return `"; did you mean 'x'?"` for the choice most like `word`, or `""` when none is close."""
     match = get_close_matches(word, choices, n=1)

@@ -1,0 +1,62 @@
+"""Whether the figures of a noun can be: complaints that name the field, why not, and the nearest legal value."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from lumos_df.errors import LumosError, nearest
+
+
+class Complaint(NamedTuple):
+    """One field that cannot be as it is."""
+
+    field: str
+    why: str
+    """Reads on after the field: `= 0: must be at least 1; nearest is 1`."""
+
+
+def refuse(error: type[LumosError], what: str, complaints: Iterable[Complaint]) -> None:
+    """Raise `error` with every complaint in one line, or return when there is none."""
+    found = [f"{complaint.field} {complaint.why}" for complaint in complaints]
+    if found:
+        raise error(f"{what}: {'; '.join(found)}")
+
+
+def whole(values: dict[str, Any], least: int, *names: str) -> Iterator[Complaint]:
+    """Complain of the named values that are no whole numbers of at least `least`."""
+    for name in names:
+        value = values[name]
+        if type(value) is not int:
+            yield Complaint(name, f"= {value!r}: must be a whole number of at least {least}")
+        elif value < least:
+            yield Complaint(name, f"= {value}: must be at least {least}; nearest is {least}")
+
+
+def real(values: dict[str, Any], least: float, *names: str, above: bool = False) -> Iterator[Complaint]:
+    """Complain of the named values that are no finite numbers of at least `least` (`above`: more than it)."""
+    bound = f"{'above' if above else 'at least'} {least:g}"
+    for name in names:
+        value = values[name]
+        fits = type(value) in {int, float} and (value > least if above else value >= least) and value < float("inf")
+        if not fits:
+            yield Complaint(name, f"= {value!r}: must be a number {bound}")
+
+
+def flag(values: dict[str, Any], *names: str) -> Iterator[Complaint]:
+    """Complain of the named values that are neither true nor false."""
+    for name in names:
+        if type(values[name]) is not bool:
+            yield Complaint(name, f"= {values[name]!r}: must be true or false")
+
+
+def text(values: dict[str, Any], *names: str) -> Iterator[Complaint]:
+    """Complain of the named values that are no text."""
+    for name in names:
+        if type(values[name]) is not str:
+            yield Complaint(name, f"= {values[name]!r}: must be a text")
+
+
+def word(values: dict[str, Any], name: str, choices: tuple[str, ...]) -> Iterator[Complaint]:
+    """Complain of a value that is none of `choices`."""
+    value = values[name]
+    if value not in choices:
+        yield Complaint(name, f"= {value!r}: must be one of {', '.join(choices)}{nearest(str(value), list(choices))}")
