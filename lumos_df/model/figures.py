@@ -1,9 +1,15 @@
 """Whether the figures of a noun can be: complaints that name the field, why not, and the nearest legal value."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from lumos_df.errors import LumosError, nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_Noun = TypeVar("_Noun", bound="DataclassInstance")
 
 
 class Complaint(NamedTuple):
@@ -53,6 +59,23 @@ def text(values: dict[str, Any], *names: str) -> Iterator[Complaint]:
     for name in names:
         if type(values[name]) is not str:
             yield Complaint(name, f"= {values[name]!r}: must be a text")
+
+
+def closest(value: int, legal: Iterable[int]) -> int:
+    """Return the nearest of the legal values; of two as near, the smaller."""
+    return min(legal, key=lambda other: (abs(other - value), other))
+
+
+def make(cls: type[_Noun], figures: Mapping[str, Any], what: str, error: type[LumosError]) -> _Noun:
+    """Return the dataclass made of figures; raise `error` for a key that it does not have and for one that it lacks."""
+    known = {field.name: field for field in fields(cls)}
+    for name in figures:
+        if name not in known:
+            raise error(f"{what}: there is no figure '{name}'{nearest(name, list(known))}")
+    for name, field in known.items():
+        if name not in figures and field.default is MISSING and field.default_factory is MISSING:
+            raise error(f"{what}: needs the figure '{name}'")
+    return cls(**figures)
 
 
 def word(values: dict[str, Any], name: str, choices: tuple[str, ...]) -> Iterator[Complaint]:

@@ -1,39 +1,163 @@
-"""The hardware: a GPU, the links around it, and what was fitted to kernels measured on it."""
+"""The hardware: a GPU and the links around it."""
 
-from typing import Final
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
 
-from lumos_df.model.rows import REAL, Column, row_type
+import numpy as np
+
+from lumos_df.errors import HardwareError
+from lumos_df.model.figures import Complaint, make, real, refuse, text, whole
+from lumos_df.model.library import read_document
+from lumos_df.model.rows import REAL, Column, record, row_type
 
 PRECISIONS: Final = ("fp32", "fp16", "bf16", "fp8")
 """Number formats of matrix products; a record holds the place in this table."""
 
-TIERS: Final = ("scale_up", "scale_out")
-"""Links: inside the domain of NVLink, xGMI or PCIe; between such domains."""
-
-COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
-"""Operations on links; a record holds the place in this table."""
-
 HARDWARE_COLUMNS: Final = (
     Column("peak_flops", "dense FLOP/s of matrix products by PRECISIONS; 0: the GPU has no such", REAL, (4,)),
-    Column("hbm_bytes", "memory of a GPU", REAL),
+    Column("hbm_bytes", "memory of a GPU that programs can have", REAL),
     Column("hbm_bandwidth", "bytes/s of that memory", REAL),
     Column("sms", "streaming multiprocessors (AMD: compute units)"),
     Column("scale_up_gpus", "GPUs that fast links join: 8 of an HGX node, 72 of an NVL72 rack"),
     Column("scale_up_bandwidth", "bytes/s of a GPU in one direction inside that domain", REAL),
-    Column("scale_up_latency", "seconds of one hop inside it", REAL),
     Column("scale_out_bandwidth", "bytes/s of a GPU in one direction between domains", REAL),
     Column("scale_out_nics", "network cards a GPU; below 1 where GPUs share one", REAL),
-    Column("scale_out_latency", "seconds of one hop between domains", REAL),
     Column("pcie_bandwidth", "bytes/s to the host in one direction", REAL),
     Column("tdp_w", "power limit of a GPU", REAL),
     Column("idle_w", "power of a GPU that waits", REAL),
-    Column("kernel_floor", "seconds that the shortest kernel takes", REAL),
-    Column("gemm", "fitted: GEMM by PRECISIONS", REAL, (4, 16)),
+    Column("gemm", "fitted: matrix products by PRECISIONS", REAL, (4, 16)),
     Column("attention", "fitted: attention by PRECISIONS", REAL, (4, 16)),
     Column("memory", "fitted: memory-bound kernels", REAL, (8,)),
-    Column("network", "fitted: collectives by TIERS and COLLECTIVES", REAL, (2, 5, 8)),
+    Column("scale_up", "fitted: collectives inside a domain by kind", REAL, (4, 16)),
+    Column("scale_out", "fitted: what crossing domains adds to a collective", REAL, (8,)),
 )
 """What a kernel knows of a hardware."""
 
 HARDWARE_ROW: Final = row_type(HARDWARE_COLUMNS)
 """Structured dtype of `Hardware.row()`."""
+
+FITTED: Final = ("gemm", "attention", "memory", "network")
+"""Tables of a hardware file that a fit to measurements writes."""
+
+
+@dataclass(frozen=True)
+class PeakFlops:
+    """Dense FLOP/s of matrix products; 0 where the GPU has no such format."""
+
+    fp32: float
+    """32 bits in the vector units, not TF32."""
+    fp16: float = 0.0
+    """16 bits, IEEE half precision."""
+    bf16: float = 0.0
+    """16 bits, bfloat16."""
+    fp8: float = 0.0
+    """8 bits, either kind."""
+
+
+@dataclass(frozen=True)
+class ScaleUp:
+    """The fast links of a GPU: NVLink, xGMI, or PCIe where it has no other."""
+
+    gpus: int
+    """GPUs that the links join: 8 of an HGX node, 72 of an NVL72 rack."""
+    bandwidth: float
+    """Bytes/s of a GPU in one direction, all its links together."""
+
+
+@dataclass(frozen=True)
+class ScaleOut:
+    """The network between domains of fast links."""
+
+    bandwidth: float
+    """Bytes/s of a GPU in one direction."""
+    nics: float = 1.0
+    """Network cards a GPU; below 1 where GPUs share one."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A GPU and the links around it. Raises `HardwareError` for figures that cannot be. SI units throughout."""
+
+    name: str
+    """What to call it."""
+    vendor: str
+    """Who makes it: nvidia, amd."""
+    generation: str
+    """Its architecture: volta, ampere, ada, hopper, blackwell, cdna3, cdna4."""
+    peak_flops: PeakFlops
+    """Dense FLOP/s of matrix products."""
+    hbm_bytes: float
+    """Memory that programs can have: what the driver reports, a little below the nominal size."""
+    hbm_bandwidth: float
+    """Bytes/s of that memory, nominal."""
+    sms: int
+    """Streaming multiprocessors (AMD: compute units)."""
+    scale_up: ScaleUp
+    """The fast links."""
+    scale_out: ScaleOut
+    """The network."""
+    pcie_bandwidth: float
+    """Bytes/s to the host in one direction."""
+    tdp_w: float
+    """Power limit in watts."""
+    idle_w: float
+    """Power in watts of a GPU that waits."""
+    fitted_from: str
+    """The GPU whose fitted kernel and network figures hold for this one: itself, or another of its vendor."""
+    fitted: Mapping[str, Any] = field(default_factory=dict)
+    """Fitted tables of its own (`FITTED`), which go before those of `fitted_from`."""
+    source: str = ""
+    """Where the figures are from."""
+
+    def __post_init__(self) -> None:
+        refuse(HardwareError, f"hardware '{self.name}'", self._complaints())
+
+    @classmethod
+    def read(cls, name_or_path: str | os.PathLike[str]) -> Self:
+        """Return a hardware by a name or alias of `data/hardware`, or from a TOML file of the same keys.
+
+        Raises `HardwareError` for an unknown name (with the nearest), and for a file that does not read, lacks a
+        figure or says what cannot be.
+        """
+        name, figures = read_document(name_or_path, "hardware", HardwareError)
+        what = f"hardware '{name}'"
+        parts = {"peak_flops": PeakFlops, "scale_up": ScaleUp, "scale_out": ScaleOut}
+        for key, part in parts.items():
+            if key in figures:
+                if not isinstance(figures[key], dict):
+                    raise HardwareError(f"{what}: {key} must be a table")
+                figures[key] = make(part, figures[key], f"{what}, table '{key}'", HardwareError)
+        fitted = {key: figures.pop(key) for key in FITTED if key in figures}
+        return make(cls, {"name": name, **figures, "fitted": fitted}, what, HardwareError)
+
+    def row(self) -> np.void:
+        """Return the hardware as one `HARDWARE_ROW`."""
+        peak = asdict(self.peak_flops)
+        values = {
+            **vars(self),
+            "peak_flops": [peak[precision] for precision in PRECISIONS],
+            "scale_up_gpus": self.scale_up.gpus,
+            "scale_up_bandwidth": self.scale_up.bandwidth,
+            "scale_out_bandwidth": self.scale_out.bandwidth,
+            "scale_out_nics": self.scale_out.nics,
+            **dict.fromkeys(("gemm", "attention", "memory", "scale_up", "scale_out"), 0.0),
+        }
+        return record(HARDWARE_COLUMNS, values)
+
+    def _complaints(self) -> Iterator[Complaint]:
+        values = vars(self)
+        yield from text(values, "name", "vendor", "generation", "fitted_from", "source")
+        yield from real(values, 0, "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
+        yield from real(values, 0, "idle_w")
+        yield from whole(values, 1, "sms")
+        peak = {f"peak_flops.{key}": value for key, value in vars(self.peak_flops).items()}
+        yield from real(peak, 0, "peak_flops.fp32", above=True)
+        yield from real(peak, 0, "peak_flops.fp16", "peak_flops.bf16", "peak_flops.fp8")
+        links = {
+            **{f"scale_up.{key}": value for key, value in vars(self.scale_up).items()},
+            **{f"scale_out.{key}": value for key, value in vars(self.scale_out).items()},
+        }
+        yield from whole(links, 1, "scale_up.gpus")
+        yield from real(links, 0, "scale_up.bandwidth", "scale_out.bandwidth", "scale_out.nics", above=True)

@@ -1,8 +1,19 @@
 """The plan: how a training job is spread over GPUs, and what it does to fit and to overlap."""
 
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Final, Self
 
-from lumos_df.model.rows import Column, row_type
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.errors import PlanError, nearest
+from lumos_df.model.figures import Complaint, closest, flag, refuse, text, whole, word
+from lumos_df.model.hardware import PRECISIONS, Hardware
+from lumos_df.model.legality import RULES, violated, violations
+from lumos_df.model.rows import Column, record, row_type
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
 
 RECOMPUTE: Final = ("none", "selective", "full")
 """What the backward pass computes again: nothing, attention's core, the whole layer."""
@@ -33,10 +44,208 @@ PLAN_COLUMNS: Final = (
     Column("overlap_dp", "1: gradient and parameter communication runs beside compute"),
     Column("overlap_pp", "1: pipeline communication runs beside compute"),
     Column("offload_optimizer", "1: optimizer states and step on the host"),
-    Column("placement", "order of DIMENSIONS on ranks: base-8 digits, innermost lowest"),
+    Column("placement", "order of DIMENSIONS on ranks: a base-8 digit each, innermost lowest"),
     Column("software", "row of the sweep's software table"),
 )
 """What a kernel knows of a plan."""
 
 PLAN_ROW: Final = row_type(PLAN_COLUMNS)
 """Structured dtype of `Plan.row()`."""
+
+_ALIASES: Final = {
+    "mbs": "micro_batch",
+    "gbs": "batch",
+    "global_batch": "batch",
+    "vpp": "vp",
+    "sp": "sequence_parallel",
+    "offload": "offload_optimizer",
+}
+_SCHEDULE_ALIASES: Final = {
+    "afab": "gpipe",
+    "zb": "zb-h1",
+    "zbh1": "zb-h1",
+    "zb1p": "zb-h1",
+    "interleaved-1f1b": "interleaved",
+}
+_SAID: Final = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
+_OVERLAPS: Final = ("overlap_tp", "overlap_dp", "overlap_pp")
+_FLAGS: Final = ("sequence_parallel", "flash", *_OVERLAPS, "offload_optimizer")
+_WORDS: Final = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a job is spread. Raises `PlanError` for fields that cannot be; `check` says what does not go together."""
+
+    tp: int = 1
+    """Tensor-parallel ranks."""
+    pp: int = 1
+    """Pipeline stages. Layers that do not divide: `chunk_layers`."""
+    vp: int = 1
+    """Virtual stages (model chunks) of each stage; more than 1 with `interleaved` only."""
+    dp: int = 1
+    """Data-parallel ranks."""
+    cp: int = 1
+    """Context-parallel ranks: parts of a sequence."""
+    ep: int = 1
+    """Expert-parallel ranks, out of tp * cp * dp: they need no further GPUs."""
+    etp: int = 1
+    """Tensor-parallel ranks of an expert, of the same GPUs."""
+    sequence_parallel: bool = False
+    """Whether norms and dropout are split over tp along the sequence."""
+    micro_batch: int = 1
+    """Sequences of a micro-batch of one data-parallel rank."""
+    batch: int = 1
+    """Sequences of a step, all ranks together."""
+    recompute: str = "none"
+    """What the backward pass computes again: one of `RECOMPUTE`."""
+    schedule: str = "1f1b"
+    """One of `SCHEDULES`. Without a pipeline, `1f1b` and `gpipe` run micro-batches one after the other."""
+    zero: int = 0
+    """What dp * cp shards: 0 nothing, 1 the optimizer (as Megatron's distributed one), 2 and gradients, 3 and parameters."""
+    precision: str = "bf16"
+    """Number format of matrix products: one of `PRECISIONS`."""
+    flash: bool = True
+    """Whether attention never stores its scores."""
+    overlap_tp: bool = False
+    """Whether tensor-parallel communication runs beside GEMMs."""
+    overlap_dp: bool = True
+    """Whether gradient and parameter communication runs beside compute."""
+    overlap_pp: bool = False
+    """Whether pipeline communication runs beside compute."""
+    offload_optimizer: bool = False
+    """Whether optimizer states and step are on the host."""
+    placement: str = "tp-cp-ep-dp-pp"
+    """Order of `DIMENSIONS` on ranks, innermost first."""
+    software: str = "megatron"
+    """Name of a software profile, or its file."""
+
+    def __post_init__(self) -> None:
+        refuse(PlanError, "plan", self._complaints())
+
+    @classmethod
+    def parse(cls, written: str) -> Self:
+        """Return the plan that a text such as `tp=8,pp=4,dp=8,micro_batch=1,batch=1536` says.
+
+        Also understood: mbs, gbs, vpp, sp, offload; flags as 1/0, true/false, on/off, yes/no, or their name alone. What
+        is not said has its default, but the schedule is interleaved when vp is above 1, and the overlaps are those of
+        the software. Raises `PlanError`, and `SoftwareError` for an unknown software.
+        """
+        values = {name: _value(name, said) for name, said in _words(written)}
+        if values.get("vp", 1) != 1:
+            values.setdefault("schedule", "interleaved")
+        software = Software.read(str(values.get("software", cls.software)))
+        for name in _OVERLAPS:
+            values.setdefault(name, getattr(software, name))
+        return cls(**values)  # type: ignore[arg-type]  # refused by __post_init__ where they are of another kind
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the job."""
+        return self.tp * self.cp * self.dp * self.pp
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches of a step that each pipeline runs (gradient accumulation)."""
+        return self.batch // (self.dp * self.micro_batch)
+
+    def row(self, software: int = 0) -> np.void:
+        """Return the plan as one `PLAN_ROW`; `software` is its profile's row in the table that goes with it."""
+        order = [DIMENSIONS.index(dimension) for dimension in self.placement.split("-")]
+        values = {
+            **vars(self),
+            "recompute": RECOMPUTE.index(self.recompute),
+            "schedule": SCHEDULES.index(self.schedule),
+            "precision": PRECISIONS.index(self.precision),
+            "placement": sum(dimension << (3 * place) for place, dimension in enumerate(order)),
+            "software": software,
+        }
+        return record(PLAN_COLUMNS, values)
+
+    def check(self, model: Model, hardware: Hardware) -> None:
+        """Raise `PlanError` unless the plan goes with the model and the GPU: every rule broken, in one line.
+
+        Each complaint names the field, why, and the nearest value of that field alone that breaks no rule of its own.
+        """
+        refuse(PlanError, "plan", self._broken(model, hardware))
+
+    def _broken(self, model: Model, hardware: Hardware) -> Iterator[Complaint]:
+        model_row, hardware_row = model.row(), hardware.row()
+        row = self.row()
+        found = int(violated(row, model_row, hardware_row))
+        for name in dict.fromkeys(rule.field for rule in RULES):
+            own = sum(1 << place for place, rule in enumerate(RULES) if rule.field == name)
+            broken = found & own
+            if not broken:
+                continue
+            rule = RULES[(broken & -broken).bit_length() - 1]
+            others = self._others(row, name)
+            still = violations(others, model_row, hardware_row)
+            # Best what breaks no further rule; else what at least mends those of its own field.
+            strict, lax = (others[name][still & rules == 0].tolist() for rules in (own | ~found, own))
+            why = rule.text.format(plan=self, model=model, hardware=hardware)
+            yield Complaint(name, f"= {getattr(self, name)}: {why}; {_remedy(row, name, strict or lax)}")
+
+    def _others(self, row: np.void, name: str) -> NDArray[np.void]:
+        """Return the plan with every value of one field that may come into question: PLAN_ROW [n]."""
+        if name in _WORDS:
+            values = np.arange(len(_WORDS[name]))
+        elif name == "zero":
+            values = np.arange(4)
+        else:
+            most = max(2 * getattr(self, name), 4 * self.pp * self.dp * self.micro_batch, 256)
+            values = np.arange(1, most + 1)
+        others = np.full(len(values), row, PLAN_ROW)
+        others[name] = values
+        return others
+
+    def _complaints(self) -> Iterator[Complaint]:
+        values = vars(self)
+        yield from whole(values, 1, "tp", "pp", "vp", "dp", "cp", "ep", "etp", "micro_batch", "batch")
+        yield from whole(values, 0, "zero")
+        if type(self.zero) is int and self.zero > 3:
+            yield Complaint("zero", f"= {self.zero}: must be 0 to 3; nearest is 3")
+        yield from flag(values, *_FLAGS)
+        for name, choices in _WORDS.items():
+            yield from word(values, name, choices)
+        yield from text(values, "placement", "software")
+        if type(self.placement) is str and sorted(self.placement.split("-")) != sorted(DIMENSIONS):
+            yield Complaint("placement", f"= {self.placement!r}: must name each of {'-'.join(DIMENSIONS)} once")
+
+
+def _remedy(row: np.void, name: str, fits: list[int]) -> str:
+    """Say which of the values that fit is nearest; words have no distance, so the first."""
+    if not fits:
+        return "no other value alone is legal"
+    if name in _WORDS:
+        return f"nearest is {_WORDS[name][fits[0] if name == 'schedule' else closest(int(row[name]), fits)]}"
+    return f"nearest is {closest(int(row[name]), fits)}"
+
+
+def _words(written: str) -> Iterator[tuple[str, str]]:
+    """Give the fields that a text names, by their full names, and what it says of each. Raises `PlanError`."""
+    known = [field.name for field in fields(Plan)]
+    seen = set()
+    for part in filter(None, (part.strip() for part in written.split(","))):
+        spelled, equals, value = (piece.strip() for piece in part.partition("="))
+        name = _ALIASES.get(spelled.casefold().replace("-", "_"), spelled.casefold().replace("-", "_"))
+        if name not in known:
+            hint = nearest(name, [*known, *_ALIASES]) or f"; there are {', '.join(known)}"
+            raise PlanError(f"plan: there is no field '{spelled}'{hint}")
+        if name in seen:
+            raise PlanError(f"plan: '{name}' is said twice")
+        if not equals and name not in _FLAGS:
+            raise PlanError(f"plan: '{spelled}' needs a value: {spelled}=...")
+        seen.add(name)
+        yield name, value if equals else "true"
+
+
+def _value(name: str, said: str) -> object:
+    """Return what a text stands for in a field; the text itself where it stands for nothing, for `Plan` to refuse."""
+    if name in _FLAGS:
+        return _SAID.get(said.casefold(), said)
+    if name == "schedule":
+        return _SCHEDULE_ALIASES.get(said.casefold(), said.casefold())
+    if name in _WORDS or name == "placement":
+        return said.casefold()
+    return int(said) if name != "software" and said.isdecimal() else said

@@ -30,4 +30,5 @@ def record(columns: Iterable[Column], values: Mapping[str, Any]) -> np.void:
     row = np.zeros((), row_type(columns))
     for column in columns:
         row[column.name] = values[column.name]
-    return row[()]
+    one: np.void = row[()]
+    return one

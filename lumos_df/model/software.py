@@ -1,12 +1,14 @@
 """The software: what a training framework adds to the GPU's own work, and what it does unless told otherwise."""
 
-from dataclasses import dataclass, fields
-from typing import Final
+import os
+from dataclasses import dataclass
+from typing import Final, Self
 
 import numpy as np
 
 from lumos_df.errors import SoftwareError
-from lumos_df.model.figures import flag, real, refuse, text
+from lumos_df.model.figures import flag, make, real, refuse, text
+from lumos_df.model.library import read_document
 from lumos_df.model.rows import REAL, Column, record, row_type
 
 SOFTWARE_COLUMNS: Final = (
@@ -75,6 +77,16 @@ class Software:
             ],
         )
 
+    @classmethod
+    def read(cls, name_or_path: str | os.PathLike[str]) -> Self:
+        """Return a software by a name or alias of `data/software`, or from a TOML file of the same keys.
+
+        Raises `SoftwareError` for an unknown name (with the nearest), and for a file that does not read, lacks a
+        figure or says what cannot be.
+        """
+        name, figures = read_document(name_or_path, "software", SoftwareError)
+        return make(cls, {"name": name, **figures}, f"software '{name}'", SoftwareError)
+
     def row(self) -> np.void:
         """Return the software as one `SOFTWARE_ROW`."""
-        return record(SOFTWARE_COLUMNS, {field.name: getattr(self, field.name) for field in fields(self)})
+        return record(SOFTWARE_COLUMNS, vars(self))

@@ -1,13 +1,16 @@
 """The model: a decoder-only transformer, dense or with a mixture of experts."""
 
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Final
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 
 from lumos_df.errors import ModelError
-from lumos_df.model.figures import Complaint, flag, refuse, text, whole
+from lumos_df.model.figures import Complaint, closest, flag, make, real, refuse, text, whole
+from lumos_df.model.huggingface import from_hugging_face
+from lumos_df.model.library import read_document
 from lumos_df.model.rows import REAL, Column, record, row_type
 
 MODEL_COLUMNS: Final = (
@@ -15,7 +18,7 @@ MODEL_COLUMNS: Final = (
     Column("hidden", "width of the residual stream"),
     Column("ffn", "inner width of a dense layer's MLP"),
     Column("heads", "query heads"),
-    Column("kv_heads", "key and value heads; equal to heads for MHA and MLA"),
+    Column("kv_heads", "key and value heads; as many as heads for MHA and MLA"),
     Column("head_dim", "width of a head's query and key; with MLA the rotary part is in it"),
     Column("v_dim", "width of a head's value; equal to head_dim but for MLA"),
     Column("vocab", "entries of the vocabulary, before padding"),
@@ -125,25 +128,25 @@ class Model:
     """Where the figures are from."""
 
     def __post_init__(self) -> None:
-        self._fill()
-        refuse(ModelError, f"model '{self.name}'", self._complaints())
-
-    def _fill(self) -> None:
-        """Put the value that it stands for in the place of each 0 that has one."""
-        if not all(type(value) is int for value in (self.heads, self.hidden, self.layers, self.head_dim)):
-            return
-        defaults = {
-            "ffn": 4 * self.hidden,
-            "kv_heads": self.heads,
-            "head_dim": self.hidden // max(self.heads, 1),
-        }
-        for name, value in defaults.items():
-            if getattr(self, name) == 0:
+        what = f"model '{self.name}'"
+        values = vars(self)
+        refuse(ModelError, what, _kinds(values))
+        for name, value in _implied(values):
+            if values[name] == 0:
                 object.__setattr__(self, name, value)
-        if self.v_dim == 0:
-            object.__setattr__(self, "v_dim", self.head_dim)
-        if self.window and self.window_layers == 0:
-            object.__setattr__(self, "window_layers", self.layers)
+        refuse(ModelError, what, _contradictions(self))
+
+    @classmethod
+    def read(cls, name_or_path: str | os.PathLike[str]) -> Self:
+        """Return a model by a name of `data/models`, from a file of the same keys, or from Hugging Face's config.json.
+
+        Raises `ModelError` for an unknown name (with the nearest), and for a file that does not read, lacks a figure or
+        says what cannot be.
+        """
+        name, figures = read_document(name_or_path, "models", ModelError)
+        if "model_type" in figures:
+            figures = from_hugging_face(figures, name)
+        return make(cls, {"name": name, **figures}, f"model '{name}'", ModelError)
 
     def row(self) -> np.void:
         """Return the model as one `MODEL_ROW`."""
@@ -151,7 +154,7 @@ class Model:
         return record(
             MODEL_COLUMNS,
             {
-                **{field.name: getattr(self, field.name) for field in fields(self)},
+                **vars(self),
                 "dense_layers": self.dense_layers if self.experts else self.layers,
                 "parameters": count.total,
                 "active_parameters": count.active,
@@ -160,3 +163,134 @@ class Model:
                 "causal_flops": self.flops_per_token(causal=True),
             },
         )
+
+    def padded_vocab(self, tp: int = 1) -> int:
+        """Return the entries of the vocabulary once padded so that `tp` ranks have as many each."""
+        multiple = self.vocab_multiple * tp
+        return -(-self.vocab // multiple) * multiple
+
+    def parameters(self) -> Parameters:
+        """Count the parameters, before the vocabulary is padded."""
+        norm = self.hidden * (2 if self.biases else 1)
+        common = self._attention_weights() + self._attention_vectors() + 2 * norm
+        dense = common + self._mlp(self.ffn)
+        sparse_layers = self.layers - self.dense_layers if self.experts else 0
+        router = self.hidden * self.experts
+        sparse = common + router + self._mlp(self.shared_ffn)
+        expert = self._mlp(self.expert_ffn)
+        embedding = (1 if self.tied else 2) * self.vocab * self.hidden + self.learned_positions * self.hidden
+        core = embedding + norm + (self.layers - sparse_layers) * dense + sparse_layers * sparse
+        return Parameters(
+            total=core + sparse_layers * self.experts * expert,
+            active=core + sparse_layers * self.top_k * expert,
+            embedding=embedding,
+        )
+
+    def flops_per_token(self, *, causal: bool = False) -> float:
+        """Return the FLOP of a forward pass a token: two for each weight of a matrix product, attention, logits.
+
+        Attention counts 2 * (head_dim + v_dim) * heads for every pair of tokens: all `seq` pairs a token, which is how
+        Narayanan et al. (2021, eq. 3) and PaLM (2022, app. B) count model FLOPs; with `causal` half of them. A layer
+        with a sliding window has window * (1 - window / (2 * seq)) causal pairs a token. Training takes three times
+        as much.
+        """
+        sparse_layers = self.layers - self.dense_layers if self.experts else 0
+        matrices = 3 if self.gated else 2
+        sparse_width = self.shared_ffn + self.top_k * self.expert_ffn
+        mlp = matrices * self.hidden * ((self.layers - sparse_layers) * self.ffn + sparse_layers * sparse_width)
+        router = sparse_layers * self.hidden * self.experts
+        weights = self.layers * self._attention_weights() + mlp + router + self.hidden * self.vocab
+        window = min(self.window, self.seq)
+        full_layers = self.layers - self.window_layers
+        pairs = full_layers * self.seq / 2 + self.window_layers * window * (1 - window / (2 * self.seq))
+        return 2 * weights + (1 if causal else 2) * pairs * 2 * self.heads * (self.head_dim + self.v_dim)
+
+    def _attention_weights(self) -> int:
+        """Return the weights of one layer's attention projections."""
+        out = self.heads * self.v_dim * self.hidden
+        if not self.kv_rank:
+            return self.hidden * (self.heads + 2 * self.kv_heads) * self.head_dim + out
+        query = self.heads * self.head_dim
+        query_weights = self.q_rank * (self.hidden + query) if self.q_rank else self.hidden * query
+        down = self.hidden * (self.kv_rank + self.rope_dim)
+        up = self.kv_rank * self.heads * (self.head_dim - self.rope_dim + self.v_dim)
+        return query_weights + down + up + out
+
+    def _attention_vectors(self) -> int:
+        """Return the parameters of one layer's attention that are no matrices: biases and norms."""
+        qkv = (self.heads + 2 * self.kv_heads) * self.head_dim
+        biases = (qkv if self.biases or self.qkv_bias else 0) + (self.hidden if self.biases else 0)
+        return biases + (2 * self.head_dim if self.qk_norm else 0) + self.q_rank + self.kv_rank
+
+    def _mlp(self, width: int) -> int:
+        """Return the parameters of an MLP of an inner width; 0 for none."""
+        if not width:
+            return 0
+        inner = 2 if self.gated else 1
+        return (inner + 1) * self.hidden * width + (inner * width + self.hidden if self.biases else 0)
+
+
+def _kinds(values: dict[str, Any]) -> Iterator[Complaint]:
+    """Complain of each value that is of the wrong kind or too small, whatever the others are."""
+    yield from text(values, "name", "source")
+    yield from whole(values, 1, "layers", "hidden", "heads", "vocab", "seq", "vocab_multiple")
+    yield from whole(values, 0, "ffn", "kv_heads", "head_dim", "v_dim", "learned_positions", "window", "window_layers")
+    yield from whole(values, 0, "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers")
+    yield from whole(values, 0, "q_rank", "kv_rank", "rope_dim")
+    yield from flag(values, "gated", "tied", "biases", "qkv_bias", "qk_norm")
+    yield from real(values, 0, "capacity")
+
+
+def _implied(values: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Give what a 0 stands for, by field, each after those it is made of."""
+    yield "ffn", 4 * values["hidden"]
+    yield "kv_heads", values["heads"]
+    yield "head_dim", values["hidden"] // values["heads"]
+    yield "v_dim", values["head_dim"]
+    if values["window"]:
+        yield "window_layers", values["layers"]
+
+
+def _contradictions(model: Model) -> Iterator[Complaint]:
+    """Complain of figures that do not go together."""
+    if model.head_dim < 1:
+        yield Complaint("heads", f"= {model.heads}: more than hidden = {model.hidden}; nearest is {model.hidden}")
+    if model.heads % model.kv_heads:
+        legal = closest(model.kv_heads, (n for n in range(1, model.heads + 1) if model.heads % n == 0))
+        yield Complaint("kv_heads", f"= {model.kv_heads}: does not divide heads = {model.heads}; nearest is {legal}")
+    if model.window_layers > (model.layers if model.window else 0):
+        most = model.layers if model.window else 0
+        yield Complaint("window_layers", f"= {model.window_layers}: at most {most}; nearest is {most}")
+    if model.dense_layers > model.layers:
+        yield Complaint("dense_layers", f"= {model.dense_layers}: at most layers; nearest is {model.layers}")
+    yield from _expert_contradictions(model)
+    yield from _mla_contradictions(model)
+
+
+def _expert_contradictions(model: Model) -> Iterator[Complaint]:
+    if model.experts:
+        if not 1 <= model.top_k <= model.experts:
+            legal = min(max(model.top_k, 1), model.experts)
+            yield Complaint("top_k", f"= {model.top_k}: must be 1 to experts = {model.experts}; nearest is {legal}")
+        if model.expert_ffn < 1:
+            yield Complaint("expert_ffn", "= 0: a model with experts needs their width; nearest is 1")
+        return
+    for name in ("top_k", "expert_ffn", "shared_ffn", "dense_layers", "capacity"):
+        if getattr(model, name):
+            yield Complaint(name, f"= {getattr(model, name)}: the model has no experts; nearest is 0")
+
+
+def _mla_contradictions(model: Model) -> Iterator[Complaint]:
+    if model.kv_rank:
+        if not 1 <= model.rope_dim < model.head_dim:
+            legal = min(max(model.rope_dim, 1), model.head_dim - 1)
+            why = f"must be 1 to head_dim - 1 = {model.head_dim - 1}; nearest is {legal}"
+            yield Complaint("rope_dim", f"= {model.rope_dim}: {why}")
+        if model.kv_heads != model.heads:
+            yield Complaint("kv_heads", f"= {model.kv_heads}: MLA has as many as heads; nearest is {model.heads}")
+        return
+    for name in ("q_rank", "rope_dim"):
+        if getattr(model, name):
+            yield Complaint(name, f"= {getattr(model, name)}: needs MLA, that is a kv_rank; nearest is 0")
+    if model.v_dim != model.head_dim:
+        yield Complaint("v_dim", f"= {model.v_dim}: only MLA has another than head_dim; nearest is {model.head_dim}")

@@ -1,0 +1,91 @@
+"""The figures in `data/models`, `data/hardware` and `data/software` by name, and those of a user's own files."""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from lumos_df.errors import LumosError
+
+_PACKAGE: Final = Path(__file__).parent.parent
+_OTHER: Final = re.compile(r"[^a-z0-9.]")
+
+
+def data_folder() -> Path:
+    """Return the folder of the package's data: inside an installed package, else at the root of the repository."""
+    installed = _PACKAGE / "data"
+    return installed if installed.is_dir() else _PACKAGE.parent / "data"
+
+
+def names(folder: str) -> list[str]:
+    """Return the names that a folder of the data has, without their aliases."""
+    return sorted(path.stem for path in _files(folder))
+
+
+def read_document(
+    name_or_path: str | os.PathLike[str], folder: str, error: type[LumosError]
+) -> tuple[str, dict[str, Any]]:
+    """Return a document's name and its figures, without its `aliases`.
+
+    Args:
+        name_or_path: a name or an alias of `data/<folder>`, whatever its case, spaces and dashes; or a file.
+        folder: `models`, `hardware` or `software`.
+        error: raised for a name that is not there, with the nearest, and for a file that does not read.
+    """
+    text = os.fspath(name_or_path)
+    path = _index(folder).get(_key(text))
+    if path is None:
+        path = Path(text)
+        if path.suffix not in _READERS and not path.is_file():
+            raise error(f"{_NOUNS[folder]} '{text}' is not known{_suggestion(text, folder)}")
+    figures = _read(path, error)
+    figures.pop("aliases", None)
+    return figures.pop("name", path.stem), figures
+
+
+def _suggestion(text: str, folder: str) -> str:
+    stems = {key: path.stem for key, path in _index(folder).items()}
+    match = get_close_matches(_key(text), stems, n=1)
+    return f"; did you mean '{stems[match[0]]}'?" if match else f"; known are {', '.join(names(folder))}"
+
+
+@cache
+def _index(folder: str) -> dict[str, Path]:
+    """Return the file of each name and alias."""
+    index: dict[str, Path] = {}
+    for path in _files(folder):
+        for name in (path.stem, *_read(path, LumosError).get("aliases", ())):
+            other = index.setdefault(_key(name), path)
+            if other != path:
+                raise ValueError(f"{path}: '{name}' is a name of {other}, too")
+    return index
+
+
+def _files(folder: str) -> list[Path]:
+    return sorted(path for path in (data_folder() / folder).iterdir() if path.suffix in _READERS)
+
+
+def _read(path: Path, error: type[LumosError]) -> dict[str, Any]:
+    try:
+        figures = _READERS.get(path.suffix, json.loads)(path.read_text("utf-8"))
+    except OSError as problem:
+        raise error(f"{path}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise error(f"{path}: does not read: {problem}") from None
+    if not isinstance(figures, dict):
+        raise error(f"{path}: must be a table of figures")
+    return figures
+
+
+def _key(name: str) -> str:
+    """Return a name without case, spaces, dashes and underscores."""
+    return _OTHER.sub("", name.casefold())
+
+
+_READERS: Final[dict[str, Callable[[str], Any]]] = {".json": json.loads, ".toml": tomllib.loads}
+_NOUNS: Final = {"models": "model", "hardware": "hardware", "software": "software"}
