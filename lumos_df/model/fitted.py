@@ -1,0 +1,245 @@
+"""Parameters of the kernel and collective models, a GPU: what they mean, and the files that keep them.
+
+Every class is one table of `data/hardware/fitted/<gpu>.toml`; `python -m tools.fit_kernels` writes those files from
+measurements. The compiled functions take a class as a vector, its fields in the order in which they stand here.
+"""
+
+import tomllib
+from dataclasses import astuple, dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.errors import HardwareError, nearest
+
+Vector = NDArray[np.float64]
+
+
+def _bounded(low: float, high: float, value: float | None = None) -> Any:
+    """Declare a parameter that is at least `low`, at most `high`, and `value` unless a file says otherwise."""
+    bounds = {"low": low, "high": high}
+    return field(metadata=bounds) if value is None else field(default=value, metadata=bounds)
+
+
+@dataclass(frozen=True)
+class GemmParameters:
+    """A matrix product on one GPU in one data type (`lumos_df.model.gemm`)."""
+
+    floor_s: float = _bounded(2e-7, 2e-5)
+    """Time of a kernel that does nothing, in seconds."""
+    efficiency: float = _bounded(0.2, 1.0)
+    """Share of the peak rate at which the largest tile (256x128) runs its inner loop."""
+    efficiency_128: float = _bounded(0.3, 1.3)
+    """Rate of a 128x128 tile, relative to the largest tile's."""
+    efficiency_64: float = _bounded(0.2, 1.3)
+    """Rate of a tile with a side of 64, relative to the largest tile's."""
+    overhead_k: float = _bounded(1.0, 2000.0)
+    """What starting and ending a tile costs, as a length of the inner loop (elements of k)."""
+    quantisation: float = _bounded(1e-4, 1.0)
+    """Share of the last, partly filled wave of tiles that is lost: 1 when every wave takes as long as a full one."""
+    load_ratio: float = _bounded(0.5, 30.0)
+    """Rate at which one multiprocessor loads its operands (mostly from L2), over its share of the memory bandwidth."""
+    memory_efficiency: float = _bounded(0.2, 1.0)
+    """Share of the memory bandwidth reached by products that are bound by it."""
+    exposed: float = _bounded(1e-3, 1.0)
+    """Share of the shorter of computing and loading that does not hide behind the longer when both are equal."""
+    split_ratio: float = _bounded(0.05, 20.0)
+    """Bytes moved a byte of float32 partial sums, when several tiles share one output tile (split k)."""
+    split_s: float = _bounded(1e-8, 2e-5)
+    """Time that the reduction of a split product adds, in seconds."""
+    throttle: float = _bounded(1e-4, 0.5)
+    """Share of speed lost to the power limit by a product that runs for long."""
+    throttle_s: float = _bounded(1e-5, 1e-1)
+    """Run time at which half of `throttle` is lost, in seconds."""
+    cast_bytes: float = _bounded(1e-3, 100.0, 1e-3)
+    """Bytes moved an element of A to convert it to 8 bits before the product; 0 where it comes converted."""
+    training_factor: float = _bounded(0.3, 3.0, 1.0)
+    """Time of a training framework's kernel over the measured kernel's; set by a fit to whole training runs."""
+
+
+@dataclass(frozen=True)
+class AttentionParameters:
+    """Fused (flash) attention on one GPU (`lumos_df.model.attention`)."""
+
+    floor_s: float = _bounded(1e-6, 5e-5)
+    """Time of a kernel that does nothing, in seconds."""
+    efficiency: float = _bounded(0.1, 1.0)
+    """Share of the peak rate that long rows with a large head reach, forward."""
+    half_head: float = _bounded(1.0, 200.0)
+    """Head size at which half of that rate is reached (softmax takes the same time for a smaller head)."""
+    overhead_keys: float = _bounded(1.0, 4000.0)
+    """What starting and ending a tile of 128 queries costs, as a number of keys."""
+    exposed: float = _bounded(1e-3, 1.0)
+    """Share of the shorter of computing and loading that does not hide behind the longer when both are equal."""
+    backward_efficiency: float = _bounded(0.3, 1.5, 0.85)
+    """Rate of the backward pass relative to the forward pass, each by the operations it has to do (2.5 to 1)."""
+    training_factor: float = _bounded(0.3, 3.0, 1.0)
+    """Time of a training framework's kernel over the measured kernel's; set by a fit to whole training runs."""
+
+
+@dataclass(frozen=True)
+class MemoryParameters:
+    """A kernel bound by memory (`lumos_df.model.elementwise`)."""
+
+    floor_s: float = _bounded(5e-7, 2e-5)
+    """Time of a kernel that does nothing, in seconds."""
+    efficiency: float = _bounded(0.3, 1.0)
+    """Share of the memory bandwidth that large kernels reach."""
+    half_bytes: float = _bounded(1e3, 1e8)
+    """Bytes at which half of that rate is reached."""
+    training_factor: float = _bounded(0.3, 3.0, 1.0)
+    """Time of a training framework's kernel over that of a good one; set by a fit to whole training runs."""
+
+
+@dataclass(frozen=True)
+class ScaleUpParameters:
+    """One kind of collective inside a node (`lumos_df.model.network`): the cheapest of three protocols, or NVLS.
+
+    A protocol takes base_s + steps * step_s + wire bytes / (rate * bandwidth of the link).
+    """
+
+    low_latency_base_s: float = _bounded(5e-7, 1e-4)
+    """Protocol LL: time before the first step, in seconds."""
+    low_latency_step_s: float = _bounded(1e-8, 2e-5)
+    """Protocol LL: time of a step, in seconds."""
+    low_latency_rate: float = _bounded(1e-3, 1.0)
+    """Protocol LL: share of the link's bandwidth."""
+    medium_base_s: float = _bounded(1e-6, 2e-4)
+    """Protocol LL128: time before the first step, in seconds."""
+    medium_step_s: float = _bounded(1e-8, 4e-5)
+    """Protocol LL128: time of a step, in seconds."""
+    medium_rate: float = _bounded(1e-2, 1.0)
+    """Protocol LL128: share of the link's bandwidth."""
+    simple_base_s: float = _bounded(1e-6, 4e-4)
+    """Protocol Simple: time before the first step, in seconds."""
+    simple_step_s: float = _bounded(1e-8, 4e-5)
+    """Protocol Simple: time of a step, in seconds."""
+    simple_rate: float = _bounded(2e-2, 1.2)
+    """Protocol Simple: share of the link's bandwidth."""
+    own_share: float = _bounded(1e-3, 1.5)
+    """What a rank's own part of the buffer costs, which it copies locally, as a share of the bytes on the wire."""
+    switch_base_s: float = _bounded(1e-6, 1e-3, 1e-3)
+    """NVLS (the switch reduces): time before the first byte, in seconds."""
+    switch_rate: float = _bounded(1e-3, 1.2, 1e-3)
+    """NVLS: payload bytes a second over the link's bandwidth."""
+    switch_group: float = _bounded(2.0, 1e9, 1e9)
+    """NVLS: smallest group that uses it; 1e9 where the switch cannot reduce."""
+
+
+@dataclass(frozen=True)
+class ScaleOutParameters:
+    """What crossing nodes adds to a collective (`lumos_df.model.network`)."""
+
+    base_s: float = _bounded(1e-6, 5e-4)
+    """Time added once when a group spans nodes, in seconds."""
+    ring_hop_s: float = _bounded(1e-6, 1e-4)
+    """Time of one step of a ring from node to node, in seconds."""
+    tree_hop_s: float = _bounded(1e-6, 1e-4)
+    """Time of one level of a tree over nodes, in seconds."""
+    simple_s: float = _bounded(1e-6, 5e-3)
+    """Time that the protocol with the full rate adds, in seconds."""
+    low_rate: float = _bounded(1e-2, 1.0)
+    """Share of the network's bandwidth that the protocol for small messages reaches."""
+    simple_rate: float = _bounded(0.2, 1.0)
+    """Share of the network's bandwidth that the protocol for large messages reaches."""
+
+
+COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+"""The kinds with parameters of their own, in the order of `Fitted.scale_up_table`'s rows."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """All fitted parameters of one GPU."""
+
+    gemm: dict[str, GemmParameters]
+    """By data type: bf16 (also stands for fp16), fp8."""
+    attention: dict[str, AttentionParameters]
+    """By data type."""
+    memory: MemoryParameters
+    """Kernels bound by memory."""
+    scale_up: dict[str, ScaleUpParameters]
+    """By kind of collective (`COLLECTIVES`)."""
+    scale_out: ScaleOutParameters
+    """Crossing nodes."""
+
+    def scale_up_table(self) -> Vector:
+        """Return float64 [len(COLLECTIVES), fields of ScaleUpParameters], a row a kind."""
+        return np.array([astuple(self.scale_up[kind]) for kind in COLLECTIVES])
+
+
+Parameters = GemmParameters | AttentionParameters | MemoryParameters | ScaleUpParameters | ScaleOutParameters
+Any_Parameters = TypeVar("Any_Parameters", bound=Parameters)
+
+
+def vector(parameters: Parameters) -> Vector:
+    """Return the parameters as float64 [fields], in the order of the class."""
+    return np.array(astuple(parameters))
+
+
+def folder() -> Path:
+    """Return the folder of the fitted parameters: installed with the package, or the repository's `data`."""
+    package = Path(__file__).parent.parent
+    installed = package / "data"
+    return (installed if installed.is_dir() else package.parent / "data") / "hardware" / "fitted"
+
+
+@cache
+def load(gpu: str) -> Fitted:
+    """Return the fitted parameters of `gpu`; what its file does not have comes from the GPU that it `inherits`.
+
+    Raises `HardwareError` for a name without a file, and for a file with a table or number missing or out of bounds.
+    """
+    tables = _tables(gpu)
+    return Fitted(
+        gemm={key: _read(gpu, f"gemm.{key}", tables, GemmParameters) for key in _below(tables, "gemm")},
+        attention={
+            key: _read(gpu, f"attention.{key}", tables, AttentionParameters) for key in _below(tables, "attention")
+        },
+        memory=_read(gpu, "memory", tables, MemoryParameters),
+        scale_up={kind: _read(gpu, f"network.scale_up.{kind}", tables, ScaleUpParameters) for kind in COLLECTIVES},
+        scale_out=_read(gpu, "network.scale_out", tables, ScaleOutParameters),
+    )
+
+
+def _tables(gpu: str) -> dict[str, dict[str, float]]:
+    """Return the tables of a file by dotted name, over those of the files that it inherits from."""
+    file = folder() / f"{gpu}.toml"
+    if not file.is_file():
+        choices = sorted(path.stem for path in folder().glob("*.toml"))
+        raise HardwareError(f"no fitted parameters for GPU '{gpu}'{nearest(gpu, choices)}; there are: {choices}")
+    found = tomllib.loads(file.read_text("utf-8"))
+    inherited = _tables(str(found["inherits"])) if "inherits" in found else {}
+    return inherited | dict(_flat("", found))
+
+
+def _flat(prefix: str, table: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    below = [
+        pair for key, value in table.items() if isinstance(value, dict) for pair in _flat(f"{prefix}{key}.", value)
+    ]
+    numbers = {key: float(value) for key, value in table.items() if isinstance(value, int | float)}
+    return [*below, (prefix.removesuffix("."), numbers)] if numbers else below
+
+
+def _below(tables: dict[str, dict[str, float]], name: str) -> list[str]:
+    return [key.removeprefix(f"{name}.") for key in tables if key.startswith(f"{name}.")]
+
+
+def _read(gpu: str, name: str, tables: dict[str, dict[str, float]], of: type[Any_Parameters]) -> Any_Parameters:
+    numbers = tables.get(name)
+    if numbers is None:
+        raise HardwareError(f"fitted parameters of '{gpu}' have no table [{name}]")
+    try:
+        made = of(**numbers)
+    except TypeError as error:
+        raise HardwareError(f"fitted parameters of '{gpu}', [{name}]: {error}") from None
+    for each in fields(made):
+        value, low, high = getattr(made, each.name), each.metadata["low"], each.metadata["high"]
+        if not low <= value <= high:
+            raise HardwareError(
+                f"fitted parameters of '{gpu}', [{name}] {each.name} = {value}: not between {low} and {high}"
+            )
+    return made

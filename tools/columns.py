@@ -1,0 +1,72 @@
+"""The compiled functions of `lumos_df.model`, over columns: one row of measurements an element."""
+
+import numpy as np
+
+from lumos_df.jit import kernel
+from lumos_df.model.attention import attention_seconds
+from lumos_df.model.elementwise import elementwise_seconds
+from lumos_df.model.gemm import gemm_seconds
+from lumos_df.model.network import ALL_REDUCE, collective_seconds
+
+
+@kernel
+def gemm(m, n, k, dtype_bytes, peak_flops, hbm_bandwidth, sms, params):
+    """Return seconds [rows] of products m, n, k [rows]."""
+    seconds = np.empty(len(m))
+    for i in range(len(m)):
+        seconds[i] = gemm_seconds(m[i], n[i], k[i], 1.0, dtype_bytes, peak_flops, hbm_bandwidth, sms, params)
+    return seconds
+
+
+@kernel
+def elementwise(moved_bytes, hbm_bandwidth, params):
+    """Return seconds [rows] of kernels that move `moved_bytes` [rows]."""
+    seconds = np.empty(len(moved_bytes))
+    for i in range(len(moved_bytes)):
+        seconds[i] = elementwise_seconds(moved_bytes[i], hbm_bandwidth, params)
+    return seconds
+
+
+@kernel
+def attention(shape, peak_flops, hbm_bandwidth, sms, params):
+    """Return seconds [rows] of causal forward passes in bf16; shape: batch, length, heads, kv_heads, head_dim [rows]."""
+    seconds = np.empty(shape.shape[1])
+    for i in range(len(seconds)):
+        batch, length, heads, kv_heads, head_dim = shape[:, i]
+        seconds[i] = attention_seconds(
+            batch,
+            length,
+            length,
+            heads,
+            kv_heads,
+            head_dim,
+            True,
+            False,
+            2.0,
+            peak_flops,
+            hbm_bandwidth,
+            sms,
+            params,
+        )
+    return seconds
+
+
+@kernel
+def inside_node(kind, payload, group, bandwidth, params):
+    """Return seconds [rows] of collectives of one kind whose ranks are all on one node."""
+    seconds = np.empty(len(payload))
+    up = np.empty((4, len(params)))
+    up[:] = params
+    out = np.ones(6)
+    for i in range(len(payload)):
+        seconds[i] = collective_seconds(kind, payload[i], group[i], group[i], bandwidth, 1.0, up, out)
+    return seconds
+
+
+@kernel
+def across_nodes(payload, group, per_node, up_bandwidth, out_bandwidth, up, out):
+    """Return seconds [rows] of all-reduces of `group` ranks, `per_node` of them on a node."""
+    seconds = np.empty(len(payload))
+    for i in range(len(payload)):
+        seconds[i] = collective_seconds(ALL_REDUCE, payload[i], group, per_node, up_bandwidth, out_bandwidth, up, out)
+    return seconds

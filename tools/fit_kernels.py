@@ -1,0 +1,347 @@
+"""Fit the kernel and collective models to measured tables: `python -m tools.fit_kernels --truth DIR [--gpu NAME]`.
+
+Reads DIR/kernels/{gemm,attention_forward,nccl}.parquet and DIR/nccl_collectives.csv, prints the error on what the fit
+did not see, and writes data/hardware/fitted/<gpu>.toml.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lumos_df.model import fitted
+from lumos_df.model.fitted import (
+    COLLECTIVES,
+    AttentionParameters,
+    GemmParameters,
+    MemoryParameters,
+    ScaleOutParameters,
+    ScaleUpParameters,
+    vector,
+)
+from tools import columns
+from tools.least_deviations import fit
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+FOLDS: Final = 5
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU with measured kernels, and its figures as the vendor states them."""
+
+    table: str
+    """Its name in the measured tables."""
+    peak_flops: dict[str, float]
+    """Dense peak by data type, operations a second."""
+    hbm_bandwidth: float
+    """Bytes a second."""
+    sms: float
+    """Multiprocessors."""
+    link_bandwidth: float
+    """One GPU's link inside the node, bytes a second and direction."""
+    gemm: dict[str, str]
+    """Data type -> data type in the measured tables."""
+    attention: bool
+    """Whether its table measures full attention: B200's grows linearly with length, so it is of a sliding window."""
+    network: str = ""
+    """Its name in nccl_collectives.csv, where two nodes were measured."""
+    switch_reduces: bool = True
+    """Whether NVLS is there: Hopper and later."""
+
+
+GPUS: Final = {
+    "a100-sxm-80": Gpu(
+        "a100_sxm", {"bf16": 312e12}, 2.039e12, 108, 300e9, {"bf16": "bfloat16"}, attention=True, switch_reduces=False
+    ),
+    "h100-sxm": Gpu(
+        "h100_sxm",
+        {"bf16": 989e12, "fp8": 1979e12},
+        3.35e12,
+        132,
+        450e9,
+        {"bf16": "bfloat16", "fp8": "fp8"},
+        attention=True,
+        network="H200",
+    ),
+    "b200": Gpu(
+        "b200_sxm",
+        {"bf16": 2250e12, "fp8": 4500e12},
+        7.7e12,
+        148,
+        900e9,
+        {"bf16": "bfloat16", "fp8": "fp8_static"},
+        attention=False,
+    ),
+}
+"""NVIDIA's data sheets of A100 (80 GB SXM), H100 (SXM) and HGX B200."""
+
+OUT_BANDWIDTH: Final = 50e9
+"""Of the two measured H200 nodes: a 400 Gbit/s adapter a GPU, bytes a second."""
+
+_UNFITTED: Final = ("training_factor", "backward_efficiency", "switch_group")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A table of measurements and the model of it."""
+
+    of: type[Any]
+    """Class of the parameters."""
+    start: Array
+    """Where the search starts."""
+    free: tuple[str, ...]
+    """Fields that are fitted."""
+    seconds: Callable[[Array, Mask], Array]
+    """The model's seconds for parameters, of the rows that a mask picks."""
+    measured_s: Array
+    """Seconds [rows]."""
+    weight: Array
+    """[rows]."""
+    regions: dict[str, Mask]
+    """Rows by the name of a region, to report errors of."""
+    left_out: dict[str, Array]
+    """By way of leaving rows out: the fold of each row."""
+
+    def fit(self, rows: Mask) -> Array:
+        """Return the parameters that fit `rows` best."""
+        return fit(
+            self.start,
+            self.of,
+            self.free,
+            lambda parameters: self.seconds(parameters, rows),
+            self.measured_s[rows],
+            self.weight[rows],
+        )
+
+    def report(self, name: str) -> Array:
+        """Print the error on rows that the fit did not see, for each way of leaving out; return the fit to all."""
+        every = np.ones(len(self.measured_s), np.bool_)
+        for way, fold in self.left_out.items():
+            ratio = np.empty(len(fold))
+            for each in np.unique(fold):
+                out = fold == each
+                ratio[out] = self.seconds(self.fit(~out), out) / self.measured_s[out]
+            for region, rows in self.regions.items():
+                if rows.any():
+                    print(f"{name:24} left out by {way:8} {region:28} {error(ratio[rows])}")
+        return self.fit(every)
+
+
+def error(ratio: Array) -> str:
+    """Return rows, median and 90th percentile of the error and the median bias, in percent, as one line."""
+    off = 100 * np.abs(ratio - 1)
+    return (
+        f"rows {len(ratio):6}  median {np.median(off):5.1f} %  p90 {np.quantile(off, 0.9):5.1f} %  "
+        f"bias {100 * (np.median(ratio) - 1):+5.1f} %"
+    )
+
+
+def free(of: type[Any], *fixed: str) -> tuple[str, ...]:
+    """Return the names of the fields that a fit may change."""
+    return tuple(each.name for each in fields(of) if each.name not in {*_UNFITTED, *fixed})
+
+
+def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
+    """Return the matrix products of one GPU and data type."""
+    rows = table.filter(gpu=gpu.table, dtype=gpu.gemm[dtype])
+    m, n, k = (rows[name].to_numpy().astype(np.float64) for name in "mnk")
+    size = 1.0 if dtype == "fp8" else 2.0
+    training = (m >= 1024) & (n >= 512) & (k >= 512)
+    fixed = () if dtype == "fp8" else ("cast_bytes",)
+    start = GemmParameters(
+        floor_s=3e-6,
+        efficiency=0.8,
+        efficiency_128=1.0,
+        efficiency_64=1.0,
+        overhead_k=150.0,
+        quantisation=0.2,
+        load_ratio=4.0,
+        memory_efficiency=0.85,
+        exposed=0.3,
+        split_ratio=1.5,
+        split_s=3e-6,
+        throttle=0.05,
+        throttle_s=1e-3,
+        cast_bytes=3.0 if dtype == "fp8" else 1e-3,
+    )
+    return Measured(
+        GemmParameters,
+        vector(start),
+        free(GemmParameters, *fixed),
+        lambda p, r: columns.gemm(m[r], n[r], k[r], size, gpu.peak_flops[dtype], gpu.hbm_bandwidth, gpu.sms, p),
+        rows["latency_us"].to_numpy() * 1e-6,
+        np.where(training, 3.0, 1.0),
+        {
+            "all": m > 0,
+            "m <= 64": m <= 64,
+            "64 < m < 1024": (m > 64) & (m < 1024),
+            "m >= 1024": m >= 1024,
+            "m >= 1024, n, k >= 512": training,
+            "m >= 8192, n, k >= 512": training & (m >= 8192),
+        },
+        {
+            "(n, k)": (np.log2(n) * 977 + np.log2(k) * 3571).astype(np.int64) % FOLDS * 1.0,
+            "m range": np.digitize(m, [32, 256, 1024, 3000]) * 1.0,
+        },
+    )
+
+
+def memory(table: pl.DataFrame, gpu: Gpu) -> Measured:
+    """Return matrix products of at most 8 rows: they read the other operand once, and that is all that takes time."""
+    rows = table.filter(pl.col("m") <= 8, pl.col("k") >= 1024, pl.col("n") >= 1024, gpu=gpu.table, dtype="bfloat16")
+    m, n, k = (rows[name].to_numpy().astype(np.float64) for name in "mnk")
+    moved = 2.0 * (n * k + m * n + m * k)
+    return Measured(
+        MemoryParameters,
+        vector(MemoryParameters(3e-6, 0.85, 1e6)),
+        free(MemoryParameters),
+        lambda p, r: columns.elementwise(moved[r], gpu.hbm_bandwidth, p),
+        rows["latency_us"].to_numpy() * 1e-6,
+        np.ones(len(moved)),
+        {"all": m > 0, ">= 64 MB": moved >= 64e6},
+        {"(n, k)": (np.log2(n) * 977 + np.log2(k) * 3571).astype(np.int64) % FOLDS * 1.0},
+    )
+
+
+def attention(table: pl.DataFrame, gpu: Gpu) -> Measured:
+    """Return the forward passes of causal attention in bf16, of all keys."""
+    rows = table.filter(
+        pl.col("window_size").fill_null(0) == 0, gpu=gpu.table, attn_dtype="bfloat16", kv_cache_dtype="bfloat16"
+    )
+    names = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim")
+    shape = np.stack([rows[name].to_numpy().astype(np.float64) for name in names])
+    length, size = shape[1], shape[4]
+    fixed = () if len(np.unique(size)) > 1 else ("half_head",)
+    return Measured(
+        AttentionParameters,
+        vector(AttentionParameters(1.3e-5, 0.7, 20.0, 200.0, 0.5)),
+        free(AttentionParameters, *fixed),
+        lambda p, r: columns.attention(shape[:, r], gpu.peak_flops["bf16"], gpu.hbm_bandwidth, gpu.sms, p),
+        rows["latency"].to_numpy() * 1e-3,
+        np.where(length >= 1024, 3.0, 1.0),
+        {
+            "all": length > 0,
+            "length >= 1024": length >= 1024,
+            "length >= 2048, 64 heads up": (length >= 2048) & (shape[0] * shape[2] >= 64),
+        },
+        {
+            "length": np.unique(length, return_inverse=True)[1] % FOLDS * 1.0,
+            "heads": np.unique(shape[2], return_inverse=True)[1] % FOLDS * 1.0,
+        },
+    )
+
+
+def scale_up(table: pl.DataFrame, gpu: Gpu, kind: int) -> Measured:
+    """Return the collectives of one kind inside a node: of 2-byte elements, which the switch can reduce."""
+    name = COLLECTIVES[kind].replace("all_to_all", "alltoall")
+    rows = table.filter(gpu=gpu.table, op_name=name, nccl_dtype="half")
+    payload = rows["message_size"].to_numpy() * 2.0
+    group = rows["num_gpus"].to_numpy().astype(np.float64)
+    switch = gpu.switch_reduces and COLLECTIVES[kind] == "all_reduce"
+    start = ScaleUpParameters(
+        *(5e-6, 1e-6, 0.1),
+        *(1e-5, 1e-6, 0.4),
+        *(3e-5, 5e-6, 0.75),
+        own_share=0.4,
+        **({"switch_base_s": 2.5e-5, "switch_rate": 0.6, "switch_group": 8.0} if switch else {}),
+    )
+    return Measured(
+        ScaleUpParameters,
+        vector(start),
+        free(ScaleUpParameters, *(() if switch else ("switch_base_s", "switch_rate"))),
+        lambda p, r: columns.inside_node(kind, payload[r], group[r], gpu.link_bandwidth, p),
+        rows["latency"].to_numpy() * 1e-3,
+        np.ones(len(payload)),
+        {"all": group > 0, ">= 1 MiB": payload >= 2**20, "8 GPUs": group == 8},
+        {"group": group, "size": np.round(np.log2(payload)) % FOLDS},
+    )
+
+
+def scale_out(table: pl.DataFrame, gpu: Gpu, up: Array) -> Measured:
+    """Return the all-reduces of two nodes of eight GPUs; what a hop takes is NCCL's own figure."""
+    rows = table.filter(pl.col("time_us").is_not_null(), gpu=gpu.network, nodes=2).sort("bytes")
+    payload = rows["bytes"].to_numpy().astype(np.float64)
+    return Measured(
+        ScaleOutParameters,
+        vector(NCCL_NETWORK),
+        free(ScaleOutParameters, "ring_hop_s", "tree_hop_s"),
+        lambda p, r: columns.across_nodes(payload[r], 16.0, 8.0, gpu.link_bandwidth, OUT_BANDWIDTH, up, p),
+        rows["time_us"].to_numpy() * 1e-6,
+        np.ones(len(payload)),
+        {"all": payload > 0, ">= 16 MiB": payload >= 2**24},
+        {"size": np.round(np.log2(payload)) % FOLDS},
+    )
+
+
+NCCL_NETWORK: Final = ScaleOutParameters(
+    base_s=1e-5, ring_hop_s=2.7e-6, tree_hop_s=5e-6, simple_s=5e-5, low_rate=0.5, simple_rate=0.9
+)
+"""Hops of protocol LL over the network and LL's half rate: NVIDIA/nccl src/graph/tuning.cc; 0.9: Calculon's InfiniBand
+efficiency (arXiv 2305.15286's code)."""
+
+
+def toml(tables: dict[str, Any], source: str) -> str:
+    """Return the text of a file of fitted parameters."""
+    lines = [f'source = "{source}"']
+    for name, parameters in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{each.name} = {getattr(parameters, each.name):.4g}" for each in fields(parameters)]
+    return "\n".join(lines) + "\n"
+
+
+def tables_of(name: str, gpu: Gpu, truth: Path) -> dict[str, Any]:
+    """Fit everything that was measured of one GPU, print the errors, return the tables of its file."""
+    kernels = {file: pl.read_parquet(truth / "kernels" / f"{file}.parquet") for file in _KERNELS}
+    found: dict[str, Any] = {}
+    for dtype in gpu.gemm:
+        found[f"gemm.{dtype}"] = GemmParameters(*gemm(kernels["gemm"], gpu, dtype).report(f"{name} gemm {dtype}"))
+    if gpu.attention:
+        found["attention.bf16"] = AttentionParameters(
+            *attention(kernels["attention_forward"], gpu).report(f"{name} attention")
+        )
+    found["memory"] = MemoryParameters(*memory(kernels["gemm"], gpu).report(f"{name} memory"))
+    for kind, collective in enumerate(COLLECTIVES):
+        measured = scale_up(kernels["nccl"], gpu, kind)
+        found[f"network.scale_up.{collective}"] = ScaleUpParameters(*measured.report(f"{name} {collective}"))
+    found["network.scale_out"] = NCCL_NETWORK
+    if gpu.network:
+        up = np.array([astuple(found[f"network.scale_up.{collective}"]) for collective in COLLECTIVES])
+        measured = scale_out(pl.read_csv(truth / "nccl_collectives.csv", infer_schema_length=None), gpu, up)
+        found["network.scale_out"] = ScaleOutParameters(*measured.report(f"{name} two nodes"))
+    return found
+
+
+_KERNELS: Final = ("gemm", "attention_forward", "nccl")
+
+
+def main() -> int:
+    """Fit the GPUs that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--truth", type=Path, required=True, help="folder of the measured tables")
+    parser.add_argument("--gpu", choices=list(GPUS), action="append", help="only this one; may be repeated")
+    parser.add_argument("--output", type=Path, default=fitted.folder(), help="folder of the files that are written")
+    asked = parser.parse_args()
+    for file in _KERNELS:
+        if not (path := asked.truth / "kernels" / f"{file}.parquet").is_file():
+            print(f"{path}: no such file; --truth names the folder that holds kernels/{file}.parquet", file=sys.stderr)
+            return 1
+    asked.output.mkdir(parents=True, exist_ok=True)
+    for name in asked.gpu or GPUS:
+        tables = tables_of(name, GPUS[name], asked.truth)
+        (asked.output / f"{name}.toml").write_text(toml(tables, SOURCE), "utf-8")
+    return 0
+
+
+SOURCE: Final = "python -m tools.fit_kernels on tables of ai-dynamo/aiconfigurator 095f58a (Apache-2.0) and nccl-tests"
+
+if __name__ == "__main__":
+    sys.exit(main())
