@@ -1,0 +1,1 @@
+"""Model, hardware, plan and software: what they are, and what they cost."""
