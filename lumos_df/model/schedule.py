@@ -8,6 +8,7 @@ with stages and links that need not be equal. Chunk c of stage s is number c*pp+
 import numpy as np
 
 from lumos_df.jit import inlined_kernel, lean_kernel
+from lumos_df.model.dualpipe import dualpipe, pairs
 from lumos_df.model.one_f_one_b import interleaved, one_f_one_b
 
 ONE_F_ONE_B = 0
@@ -139,54 +140,120 @@ def simulate(
     copy = work[5 * many + 5 * pp :]
     clock[:] = 0.0
     skipped = 0.0
-    _coefficients(
-        schedule,
-        pp,
-        vp,
-        forward,
-        backward_input,
-        backward_weight,
-        send_delay,
-        send_busy,
-        f_own,
-        f_after,
-        b_own,
-        b_after,
-        weight,
-    )
-    if schedule == INTERLEAVED:
-        skipped = interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, copy, gradients)
-    elif schedule == GPIPE:
-        _gpipe(pp, micro_batches, f_own, f_after, b_own, b_after, clock)
+    if schedule == DUALPIPE:
+        skipped = dualpipe(
+            pp,
+            micro_batches,
+            forward,
+            backward_input,
+            backward_weight,
+            overlapped,
+            send_delay,
+            send_busy,
+            f_own,
+            f_after,
+            b_own,
+            b_after,
+            clock,
+            copy,
+            gradients,
+        )
     else:
-        skipped = one_f_one_b(pp, micro_batches, schedule == ZB_H1, f_own, f_after, b_own, b_after, weight, clock, copy)
+        _coefficients(
+            schedule,
+            pp,
+            vp,
+            forward,
+            backward_input,
+            backward_weight,
+            send_delay,
+            send_busy,
+            f_own,
+            f_after,
+            b_own,
+            b_after,
+            weight,
+        )
+        if schedule == INTERLEAVED:
+            skipped = interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, copy, gradients)
+        elif schedule == GPIPE:
+            _gpipe(pp, micro_batches, f_own, f_after, b_own, b_after, clock)
+        else:
+            lagging = schedule == ZB_H1
+            skipped = one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weight, clock, copy)
     makespan = 0.0
     for s in range(pp):
         clock[s] += skipped
         makespan = max(makespan, clock[s])
-        if vp == 1:
-            gradients[s] = clock[s]
-        else:
-            for c in range(vp):
-                gradients[c * pp + s] += skipped
+        for c in range(vp):
+            gradients[c * pp + s] = clock[s] if vp == 1 else gradients[c * pp + s] + skipped
+    _report(
+        schedule,
+        pp,
+        vp,
+        micro_batches,
+        forward,
+        backward_input,
+        backward_weight,
+        overlapped,
+        send_delay,
+        send_busy,
+        stages,
+        clock,
+        makespan,
+    )
+    return makespan
+
+
+@inlined_kernel
+def _report(
+    schedule,
+    pp,
+    vp,
+    micro_batches,
+    forward,
+    backward_input,
+    backward_weight,
+    overlapped,
+    send_delay,
+    send_busy,
+    stages,
+    clock,
+    makespan,
+):
+    """Write what is to be known of every stage."""
+    both = schedule == DUALPIPE
+    each = micro_batches // 2 if both else micro_batches
+    last = pp - 1 if both else pp * vp - 1
     start = 0.0
     for s in range(pp):
         compute = 0.0
         blocked = 0.0
-        for i in range(s, many, pp):
-            compute += forward[i] + backward_input[i] + backward_weight[i]
-            # A message each way over the link before, one each way over the link behind.
-            blocked += 2.0 * ((send_busy[s - 1] if i else 0.0) + (send_busy[s] if i < many - 1 else 0.0))
+        for c in range(vp):
+            i = c * pp + s
+            compute += each * (forward[i] + backward_input[i] + backward_weight[i])
+            place = s if both else i
+            # A message each way over the link before, and one each way over the link behind.
+            blocked += 2.0 * each * ((send_busy[s - 1] if place else 0.0) + (send_busy[s] if place < last else 0.0))
+            if both:
+                other = (1 - c) * pp + s
+                alone = forward[i] + backward_input[other] + backward_weight[other]
+                h = min(s, pp - 1 - s)
+                compute += pairs(pp, micro_batches, h, c if s < pp // 2 else 1 - c) * (overlapped[i] - alone)
         stages[s, END] = clock[s]
         stages[s, START] = start
-        stages[s, COMPUTE] = micro_batches * compute
-        stages[s, BLOCKED] = micro_batches * blocked
-        stages[s, BUBBLE] = makespan - stages[s, COMPUTE] - stages[s, BLOCKED]
-        in_flight = min(micro_batches * vp, 1 + forwards_ahead(schedule, pp, vp, micro_batches, s))
+        stages[s, COMPUTE] = compute
+        stages[s, BLOCKED] = blocked
+        stages[s, BUBBLE] = makespan - compute - blocked
+        in_flight = pp + 1 if both else min(each * vp, 1 + forwards_ahead(schedule, pp, vp, micro_batches, s))
         stages[s, IN_FLIGHT] = in_flight
-        stages[s, KEPT] = min(micro_batches, pp) if schedule == ZB_H1 else in_flight
+        stages[s, KEPT] = min(each, pp) if schedule == ZB_H1 else in_flight
         start += forward[s] + send_delay[s]
-    return makespan
+    if both:
+        start = 0.0
+        for s in range(pp - 1, pp // 2 - 1, -1):
+            stages[s, START] = start
+            start += forward[pp + s] + send_delay[s - 1]
 
 
 @inlined_kernel
