@@ -1,0 +1,142 @@
+"""The loops of pipelines that alternate one forward with one backward: 1F1B, its interleaved form and ZB-H1.
+
+Every loop runs in steps in which all stages do their next forward and their next backward. The steps are skewed such
+that what a stage waits for was done in the step before (or by the next stage in this one), so nothing ever waits in
+vain, the state is a few times for each stage, and no time of a single task is stored.
+
+Sent times are when the sender is done with sending. A task then takes a stage from its clock to
+`max(clock + own, sent + after)`, where own = receive + compute + send, and after = what is left of the message's way
++ compute + send; see `schedule.coefficients`.
+"""
+
+from lumos_df.jit import lean_kernel
+from lumos_df.model.periods import keep, shift
+
+
+@lean_kernel
+def one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weight, clock, copy):
+    """Run 1F1B, and with weight gradients apart ZB-H1; return the time that was not simulated step by step.
+
+    Step k is forward pp-1-s+k and backward k of every stage s, from the last stage to the first; then, where k >= s,
+    the weight gradients of k-s.
+
+    Args:
+        pp, micro_batches: stages and micro-batches.
+        lagging: whether there are weight gradients apart, s backwards later on stage s.
+        f_own, f_after, b_own, b_after: float64 [pp] coefficients, s.
+        weight: float64 [pp] s of weight gradients apart.
+        clock: float64 [2 * pp], zeros; on return when each stage is done, but for the returned time.
+        copy: float64 [2 * pp] to work with.
+    """
+    sent = clock[pp:]
+    left = micro_batches
+    skipped = 0.0
+    # Every step from here on is the same until the first stage has no forward left.
+    steady = pp - 1 if lagging else 0
+    wait = 0
+    power = 0
+    k = 1 - pp
+    while k < left:
+        for s in range(min(pp, pp + k) - 1, max(0, pp + k - left) - 1, -1):
+            # For the first stage this reads a time that `f_after`, minus infinity, voids.
+            done = max(clock[s] + f_own[s], clock[pp + s - 1] + f_after[s])
+            clock[s] = done
+            sent[s] = done
+        if k >= 0:
+            done = 0.0
+            for s in range(pp - 1, -1, -1):
+                done = max(clock[s] + b_own[s], done + b_after[s])
+                clock[s] = done + weight[s] if k >= s else done
+        if power >= 0 and k >= steady and k < left - pp:
+            wait += 1
+            constant = shift(clock, copy, 2 * pp - 1) if power > 0 else -1.0
+            if constant >= 0.0:
+                times = (left - pp - k) // wait
+                left -= times * wait
+                skipped = times * constant
+                power = -1
+            elif wait >= power:
+                keep(clock, copy, 2 * pp - 1)
+                power = max(1, 2 * power)
+                wait = 0
+        k += 1
+    if lagging:
+        for s in range(pp):
+            clock[s] += min(s, micro_batches) * weight[s]
+    return skipped
+
+
+@lean_kernel
+def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, copy, gradients):
+    """Run interleaved 1F1B; return the time that was not simulated step by step.
+
+    A stage's forwards are numbered: chunk 0 of pp micro-batches, chunk 1 of the same, ..., chunk 0 of the next pp;
+    its backwards likewise from the last chunk to the first. Step q is forward q-s and backward q-ahead+s of every
+    stage s, all of which wait only for what was done in step q-1.
+
+    Args:
+        pp, vp, micro_batches: stages, chunks a stage, micro-batches, a multiple of pp.
+        f_own, f_after, b_own, b_after: float64 [vp * pp] coefficients, s.
+        clock: float64 [3 * pp], zeros; on return when each stage is done, but for the returned time.
+        copy: float64 [3 * pp] to work with.
+        gradients: float64 [vp * pp]; on return when the last backward of a chunk is done, but for the returned time.
+    """
+    f_sent = clock[pp:]
+    b_sent = clock[2 * pp :]
+    round_ = pp * vp
+    ahead = 2 * (pp - 1) + (vp - 1) * pp
+    left = micro_batches * vp
+    skipped = 0.0
+    wait = 0
+    power = 0
+    q = 0
+    while q < left + ahead:
+        wrap = f_sent[pp - 1]
+        row = q // pp
+        place = q - row * pp
+        low = max(0, q - left + 1)
+        chunk = (row - 1) % vp * pp
+        for s in range(min(pp - 1, q), max(low, place + 1) - 1, -1):
+            done = max(clock[s] + f_own[chunk + s], f_sent[s - 1] + f_after[chunk + s])
+            clock[s] = done
+            f_sent[s] = done
+        chunk = row % vp * pp
+        for s in range(min(place, q), low - 1, -1):
+            sent = f_sent[s - 1] if s else wrap
+            done = max(clock[s] + f_own[chunk + s], sent + f_after[chunk + s])
+            clock[s] = done
+            f_sent[s] = done
+        b = q - ahead
+        if b > -pp:
+            wrap = b_sent[0]
+            row = b // pp
+            edge = (row + 1) * pp - b
+            high = min(pp, left - b)
+            chunk = (vp - 1 - row % vp) * pp
+            for s in range(max(0, -b), min(high, edge)):
+                sent = b_sent[s + 1] if s < pp - 1 else wrap
+                done = max(clock[s] + b_own[chunk + s], sent + b_after[chunk + s])
+                clock[s] = done
+                b_sent[s] = done
+                gradients[chunk + s] = done
+            chunk = (vp - 1 - (row + 1) % vp) * pp
+            for s in range(max(edge, -b), high):
+                sent = b_sent[s + 1] if s < pp - 1 else wrap
+                done = max(clock[s] + b_own[chunk + s], sent + b_after[chunk + s])
+                clock[s] = done
+                b_sent[s] = done
+                gradients[chunk + s] = done
+        if power >= 0 and b >= 0 and b % round_ == 0 and q + round_ < left:
+            wait += 1
+            constant = shift(clock, copy, 3 * pp) if power > 0 else -1.0
+            if constant >= 0.0:
+                times = (left - 1 - q) // (wait * round_)
+                left -= times * wait * round_
+                skipped = times * constant
+                power = -1
+            elif wait >= power:
+                keep(clock, copy, 3 * pp)
+                power = max(1, 2 * power)
+                wait = 0
+        q += 1
+    return skipped
