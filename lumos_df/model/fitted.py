@@ -5,6 +5,7 @@ measurements. The compiled functions take a class as a vector, its fields in the
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -187,13 +188,18 @@ def folder() -> Path:
     return (installed if installed.is_dir() else package.parent / "data") / "hardware" / "fitted"
 
 
-@cache
-def load(gpu: str) -> Fitted:
+def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:
     """Return the fitted parameters of `gpu`; what its file does not have comes from the GPU that it `inherits`.
+
+    Args:
+        gpu: name of a file of `data/hardware/fitted`.
+        own: tables whose numbers stand over those of the file, one by one.
 
     Raises `HardwareError` for a name without a file, and for a file with a table or number missing or out of bounds.
     """
-    tables = _tables(gpu)
+    tables = dict(_tables(gpu))
+    for key, numbers in _flat("", dict(own or {})):
+        tables[key] = tables.get(key, {}) | numbers
     return Fitted(
         gemm={key: _read(gpu, f"gemm.{key}", tables, GemmParameters) for key in _below(tables, "gemm")},
         attention={
@@ -205,6 +211,7 @@ def load(gpu: str) -> Fitted:
     )
 
 
+@cache
 def _tables(gpu: str) -> dict[str, dict[str, float]]:
     """Return the tables of a file by dotted name, over those of the files that it inherits from."""
     file = folder() / f"{gpu}.toml"

@@ -8,6 +8,9 @@ from typing import Any, Final, Self
 import numpy as np
 
 from lumos_df.errors import HardwareError
+from numpy.typing import NDArray
+
+from lumos_df.model import fitted
 from lumos_df.model.figures import Complaint, make, real, refuse, text, whole
 from lumos_df.model.library import read_document
 from lumos_df.model.rows import REAL, Column, record, row_type
@@ -142,9 +145,26 @@ class Hardware:
             "scale_up_bandwidth": self.scale_up.bandwidth,
             "scale_out_bandwidth": self.scale_out.bandwidth,
             "scale_out_nics": self.scale_out.nics,
-            **dict.fromkeys(("gemm", "attention", "memory", "scale_up", "scale_out"), 0.0),
+            **self._fitted_columns(),
         }
         return record(HARDWARE_COLUMNS, values)
+
+    def _fitted_columns(self) -> dict[str, NDArray[np.float64]]:
+        """Return the fitted columns of a record: the figures of `fitted_from`, those of `fitted` over them."""
+        found = fitted.load(self.fitted_from, self.fitted)
+        eight_bits = "fp8" if "fp8" in found.gemm else "bf16"
+        columns = {column.name: np.zeros(column.shape) for column in HARDWARE_COLUMNS if column.shape}
+        for place, precision in enumerate(PRECISIONS):
+            gemm = fitted.vector(found.gemm[eight_bits if precision == "fp8" else "bf16"])
+            columns["gemm"][place, : len(gemm)] = gemm
+            attention = fitted.vector(found.attention["bf16"])
+            columns["attention"][place, : len(attention)] = attention
+        memory, links = fitted.vector(found.memory), found.scale_up_table()
+        columns["memory"][: len(memory)] = memory
+        columns["scale_up"][:, : links.shape[1]] = links
+        across = fitted.vector(found.scale_out)
+        columns["scale_out"][: len(across)] = across
+        return {name: columns[name] for name in ("gemm", "attention", "memory", "scale_up", "scale_out")}
 
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)

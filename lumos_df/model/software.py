@@ -12,18 +12,40 @@ from lumos_df.model.library import read_document
 from lumos_df.model.rows import REAL, Column, record, row_type
 
 SOFTWARE_COLUMNS: Final = (
-    Column("launch_s", "host time of one operator's launch, in seconds", REAL),
-    Column("micro_batch_s", "host time a micro-batch beside launches, in seconds", REAL),
-    Column("step_s", "host time a step beside launches and micro-batches, in seconds", REAL),
-    Column("extra_operators", "operators that a layer's forward pass launches beside GEMMs, attention and norms", REAL),
-    Column("fused", "1: element-wise chains run as one kernel, 0: one kernel each"),
-    Column("gradient_bytes", "bytes a parameter in which gradients are kept and reduced", REAL),
-    Column("optimizer_bytes", "bytes a parameter of the optimizer's state, master weights included", REAL),
-    Column("overlap_tp", "1: tensor-parallel communication runs beside GEMMs unless the plan says otherwise"),
+    Column("launch_s", "host time of one operator of the forward pass, launch included, in seconds", REAL),
+    Column("backward_launch_s", "host time of one operator of the backward pass, in seconds; the autograd engine has no Python in it", REAL),
+    Column("collective_s", "host time of one tensor-, context- or expert-parallel collective beside its launch, in seconds", REAL),
+    Column("hop_s", "latency that each further node adds to such a collective, in seconds", REAL),
+    Column("piped_hops", "1: whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first"),
+    Column("micro_batch_s", "host time a micro-batch beside operators, in seconds", REAL),
+    Column("step_s", "host time a step beside micro-batches (data, logging, optimizer), in seconds", REAL),
+    Column("layer_step_s", "host time a step of each layer of a rank (optimizer, gradient norm), in seconds", REAL),
+    Column("send_s", "host time of a send to the next stage, in seconds", REAL),
+    Column("blocking_send", "1: a stage waits until what it sends is there"),
+    Column("run_ahead", "how sharply the slower of host and GPU sets the pace: exponent of their norm, 1 (one after the other) or more", REAL),
+    Column("passes", "memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone", REAL),
+    Column("dropout", "1: the model is trained with dropout"),
+    Column("keep_gathered", "1: inputs gathered for sequence parallelism are kept for the backward pass"),
+    Column("balanced", "1: a pipeline's chunks are cut at equal compute, head included, instead of equal layers"),
+    Column("gradient_bytes", "bytes a parameter in which gradients are kept: 2 or 4", REAL),
+    Column("reduce_bytes", "bytes a parameter in which gradients are reduced over data-parallel ranks", REAL),
+    Column("optimizer_bytes", "bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments", REAL),
+    Column("optimizer_traffic", "bytes a parameter that the optimizer's step reads and writes", REAL),
+    Column("compute_factor", "time of this software's matrix products over that of the kernels the hardware was fitted to", REAL),
+    Column("memory_factor", "the same of its memory-bound kernels", REAL),
+    Column("tp_hidden", "share of tensor-parallel communication that hides behind matrix products where the plan overlaps it", REAL),
+    Column("tp_backward_hidden", "share of it that hides in the backward pass in any case, behind the weight gradients", REAL),
+    Column("dp_hidden", "share of the last micro-batch's backward pass behind which gradients can be reduced", REAL),
+    Column("overlaps_sharded", "1: gradient reduction overlaps with ZeRO 1 and 2, too"),
+    Column("slowdown", "compute time added a second of communication that runs beside it", REAL),
+    Column("overlap_tp", "1: tensor-parallel communication runs beside matrix products unless the plan says otherwise"),
     Column("overlap_dp", "1: gradient and parameter communication runs beside compute unless the plan says otherwise"),
     Column("overlap_pp", "1: pipeline communication runs beside compute unless the plan says otherwise"),
+    Column("logits_bytes", "bytes a logit that the loss keeps: half, single precision and gradient", REAL),
     Column("reserve_bytes", "memory a GPU that is never a tensor: context, libraries, communication buffers", REAL),
     Column("reserve_fraction", "memory lost to the allocator's fragments, as a share of what tensors take", REAL),
+    Column("low_ratio", "lower end of the interval over the estimate: 8 runs of 10 lay above it and below `high_ratio`", REAL),
+    Column("high_ratio", "upper end of the interval over the estimate", REAL),
 )
 """What a kernel knows of a software."""
 
@@ -38,29 +60,73 @@ class Software:
     name: str
     """What to call it."""
     launch_s: float
-    """Host time of one operator's launch, in seconds."""
+    """Host time of one operator of the forward pass, launch included, in seconds."""
+    backward_launch_s: float
+    """Host time of one operator of the backward pass, in seconds; the autograd engine has no Python in it."""
+    collective_s: float
+    """Host time of one tensor-, context- or expert-parallel collective beside its launch, in seconds."""
+    hop_s: float
+    """Latency that each further node adds to such a collective, in seconds."""
+    piped_hops: bool
+    """Whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first."""
     micro_batch_s: float
-    """Host time a micro-batch beside launches, in seconds."""
+    """Host time a micro-batch beside operators, in seconds."""
     step_s: float
-    """Host time a step beside launches and micro-batches (data, logging, optimizer's own), in seconds."""
-    extra_operators: float
-    """Operators that a layer's forward pass launches beside GEMMs, attention and norms."""
-    fused: bool
-    """Whether element-wise chains run as one kernel."""
+    """Host time a step beside micro-batches (data, logging, optimizer), in seconds."""
+    layer_step_s: float
+    """Host time a step of each layer of a rank (optimizer, gradient norm), in seconds."""
+    send_s: float
+    """Host time of a send to the next stage, in seconds."""
+    blocking_send: bool
+    """Whether a stage waits until what it sends is there."""
+    run_ahead: float
+    """How sharply the slower of host and GPU sets the pace: exponent of their norm, 1 (one after the other) or more."""
+    passes: float
+    """Memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone."""
+    dropout: bool
+    """Whether the model is trained with dropout."""
+    keep_gathered: bool
+    """Whether inputs gathered for sequence parallelism are kept for the backward pass."""
+    balanced: bool
+    """Whether a pipeline's chunks are cut at equal compute, head included, instead of equal layers."""
     gradient_bytes: float
-    """Bytes a parameter in which gradients are kept and reduced: 2 or 4."""
+    """Bytes a parameter in which gradients are kept: 2 or 4."""
+    reduce_bytes: float
+    """Bytes a parameter in which gradients are reduced over data-parallel ranks."""
     optimizer_bytes: float
     """Bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments."""
+    optimizer_traffic: float
+    """Bytes a parameter that the optimizer's step reads and writes."""
+    compute_factor: float
+    """Time of this software's matrix products over that of the kernels the hardware was fitted to."""
+    memory_factor: float
+    """The same of its memory-bound kernels."""
+    tp_hidden: float
+    """Share of tensor-parallel communication that hides behind matrix products where the plan overlaps it."""
+    tp_backward_hidden: float
+    """Share of it that hides in the backward pass in any case, behind the weight gradients."""
+    dp_hidden: float
+    """Share of the last micro-batch's backward pass behind which gradients can be reduced."""
+    overlaps_sharded: bool
+    """Whether gradient reduction overlaps with ZeRO 1 and 2, too."""
+    slowdown: float
+    """Compute time added a second of communication that runs beside it."""
     overlap_tp: bool
-    """Whether tensor-parallel communication runs beside GEMMs unless the plan says otherwise."""
+    """Whether tensor-parallel communication runs beside matrix products unless the plan says otherwise."""
     overlap_dp: bool
     """Whether gradient and parameter communication runs beside compute unless the plan says otherwise."""
     overlap_pp: bool
     """Whether pipeline communication runs beside compute unless the plan says otherwise."""
+    logits_bytes: float
+    """Bytes a logit that the loss keeps: half, single precision and gradient."""
     reserve_bytes: float
     """Memory a GPU that is never a tensor: context, libraries, communication buffers."""
     reserve_fraction: float
     """Memory lost to the allocator's fragments, as a share of what tensors take."""
+    low_ratio: float
+    """Lower end of the interval over the estimate: 8 runs of 10 lay above it and below `high_ratio`."""
+    high_ratio: float
+    """Upper end of the interval over the estimate."""
     source: str = ""
     """Where the figures are from."""
 
@@ -71,9 +137,9 @@ class Software:
             f"software '{self.name}'",
             [
                 *text(values, "name", "source"),
-                *real(values, 0, "launch_s", "micro_batch_s", "step_s", "extra_operators"),
-                *flag(values, "fused", "overlap_tp", "overlap_dp", "overlap_pp"),
-                *real(values, 0, "gradient_bytes", "optimizer_bytes", "reserve_bytes", "reserve_fraction"),
+                *flag(values, *(column.name for column in SOFTWARE_COLUMNS if column.kind is not REAL)),
+                *real(values, 0, *(column.name for column in SOFTWARE_COLUMNS if column.kind is REAL)),
+                *real(values, 1, "run_ahead"),
             ],
         )
 

@@ -1,0 +1,126 @@
+"""Memory of a rank: weights, gradients, optimizer states, activations.
+
+Activations follow Korthikanti et al. 2022 (arXiv 2205.05198), table 2, part by part, so that gated MLPs, grouped
+queries, MLA and experts are counted as they are; states follow ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054) and
+Megatron's distributed optimizer. Sizes are bytes of one GPU.
+"""
+
+from lumos_df.jit import lean_kernel
+from lumos_df.model.operators import activation_bytes
+
+_SELECTIVE = 1
+_FULL = 2
+
+
+@lean_kernel
+def attention_parameters(model):
+    """Return the parameters of one layer's attention, norms of the layer included."""
+    out = model.heads * model.v_dim * model.hidden
+    vectors = 4.0 * model.hidden if model.biases else 2.0 * model.hidden
+    if model.kv_rank == 0:
+        return model.hidden * (model.heads + 2.0 * model.kv_heads) * model.head_dim + out + vectors
+    query = model.heads * model.head_dim
+    down = model.hidden * query if model.q_rank == 0 else model.q_rank * (model.hidden + query)
+    up = model.kv_rank * model.heads * (model.head_dim - model.rope_dim + model.v_dim)
+    return down + model.hidden * (model.kv_rank + model.rope_dim) + up + out + vectors
+
+
+@lean_kernel
+def feed_forward_parameters(model, width):
+    """Return the parameters of a feed-forward block of inner width `width`."""
+    return (3.0 if model.gated else 2.0) * model.hidden * width
+
+
+@lean_kernel
+def layer_parameters(model, plan, expert):
+    """Return the parameters of a layer on one rank: (replicated over data-parallel ranks, experts' own)."""
+    dense = attention_parameters(model) / plan.tp
+    if not expert:
+        return dense + feed_forward_parameters(model, model.ffn) / plan.tp, 0.0
+    dense += model.hidden * model.experts + feed_forward_parameters(model, model.shared_ffn) / plan.tp
+    return dense, model.experts * feed_forward_parameters(model, model.expert_ffn) / (plan.ep * plan.etp)
+
+
+@lean_kernel
+def layer_activation_bytes(model, plan, software, expert):
+    """Return the bytes that a layer's forward pass keeps for its backward pass, one micro-batch."""
+    size = activation_bytes(plan)
+    t = plan.tp
+    tokens = plan.micro_batch * model.seq / plan.cp
+    hidden = tokens * model.hidden * size
+    narrow = t if plan.sequence_parallel else 1
+    if plan.recompute == _FULL:
+        return hidden / (t if plan.sequence_parallel else 1)
+    # Inputs of both norms, and what the norms put out; gathered copies are kept where the software keeps them.
+    norms = 2.0 * hidden / narrow
+    inputs = 2.0 * hidden / (1.0 if software.keep_gathered else narrow)
+    masks = 2.0 * hidden / size / narrow if software.dropout else 0.0
+    width = tokens * model.heads / t * size
+    if model.kv_rank > 0:
+        qkv = width * (2.0 * model.head_dim + model.v_dim) + tokens * (model.q_rank + 2.0 * model.kv_rank) * size
+    else:
+        qkv = width * model.head_dim + 2.0 * tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
+    core = width * model.v_dim
+    if plan.flash:
+        core += 4.0 * tokens * model.heads / t
+    elif plan.recompute != _SELECTIVE:
+        pairs = plan.micro_batch * model.heads / t * (model.seq / plan.cp) * model.seq
+        core += pairs * (2.0 * size + (1.0 if software.dropout else 0.0))
+    return norms + inputs + masks + qkv + core + _feed_forward_bytes(model, plan, software, expert, tokens, size)
+
+
+@lean_kernel
+def _feed_forward_bytes(model, plan, software, expert, tokens, size):
+    parts = (3.0 if model.gated else 2.0) + (1.0 if software.passes > 1.0 and model.gated else 0.0)
+    if not expert:
+        return parts * tokens * model.ffn / plan.tp * size
+    share = tokens / plan.tp
+    kept = model.top_k * (model.capacity if 0.0 < model.capacity < 1.0 else 1.0)
+    routed = share * kept
+    # Routed copies of the tokens before and after the experts, and the experts' inner values.
+    return (
+        2.0 * routed * model.hidden * size
+        + parts * routed * model.expert_ffn * size
+        + parts * tokens * model.shared_ffn / plan.tp * size
+        + 4.0 * share * model.experts
+    )
+
+
+@lean_kernel
+def state_bytes(plan, software, replicated, expert, out):
+    """Write weights, gradients and optimizer states of a rank to `out` [3].
+
+    Args:
+        replicated: parameters of the rank that `dp * cp` ranks hold alike.
+        expert: parameters of the rank's experts, which fewer ranks hold alike.
+    """
+    shared_by = float(plan.dp * plan.cp)
+    experts_by = max(plan.dp * plan.cp * plan.tp / (plan.ep * plan.etp), 1.0)
+    weight = 4.0 if plan.precision == 0 else 2.0
+    optimizer = software.optimizer_bytes if plan.precision != 0 else 8.0
+    gradient = software.gradient_bytes
+    out[0] = weight * (_sharded(replicated, shared_by, plan.zero >= 3) + _sharded(expert, experts_by, plan.zero >= 3))
+    out[1] = gradient * (_sharded(replicated, shared_by, plan.zero >= 2) + _sharded(expert, experts_by, plan.zero >= 2))
+    out[2] = optimizer * (_sharded(replicated, shared_by, plan.zero >= 1) + _sharded(expert, experts_by, plan.zero >= 1))
+    if plan.offload_optimizer:
+        out[2] = 0.0
+
+
+@lean_kernel
+def _sharded(parameters, ranks, sharded):
+    return parameters / ranks if sharded else parameters
+
+
+@lean_kernel
+def recomputed_bytes(model, plan, software):
+    """Return the bytes of the one layer that is alive while full recomputation runs it again."""
+    size = activation_bytes(plan)
+    tokens = plan.micro_batch * model.seq / plan.cp
+    hidden = tokens * model.hidden * size
+    narrow = plan.tp if plan.sequence_parallel else 1
+    inner = 2.0 * tokens * max(model.ffn, model.top_k * model.expert_ffn + model.shared_ffn) * size / plan.tp
+    alive = 8.0 * hidden / plan.tp + 4.0 * hidden / narrow + inner
+    if not plan.flash:
+        pairs = plan.micro_batch * model.heads / plan.tp * (model.seq / plan.cp) * model.seq
+        alive += pairs * (2.0 * size + (1.0 if software.dropout else 0.0))
+    return alive

@@ -1,0 +1,305 @@
+"""One configuration, (model, plan, hardware, software), to a step's time, its parts and its memory.
+
+Scalar kernels that allocate nothing: `lumos_df.estimate.sweep` runs them over rows. The parts that are seconds add up to
+the step; they are those of the stage that ends last.
+"""
+
+from typing import Final
+
+from lumos_df.jit import lean_kernel
+from lumos_df.model import cost as c
+from lumos_df.model import data_parallel as dp
+from lumos_df.model import operators as op
+from lumos_df.model import schedule as pipeline
+from lumos_df.model import stages as st
+from lumos_df.model.memory import (
+    layer_activation_bytes,
+    layer_parameters,
+    recomputed_bytes,
+    state_bytes,
+)
+
+RESULTS: Final = (
+    ("iteration_time_s", "seconds of a step"),
+    ("gemm_s", "matrix products of the slowest stage, recomputation aside"),
+    ("attention_s", "attention, recomputation aside"),
+    ("elementwise_s", "memory-bound kernels, recomputation aside"),
+    ("recompute_s", "what the backward pass computes again"),
+    ("optimizer_s", "the optimizer's step"),
+    ("tp_exposed_s", "tensor-parallel communication that nothing hides"),
+    ("cp_exposed_s", "context-parallel communication that nothing hides"),
+    ("ep_exposed_s", "expert-parallel communication that nothing hides"),
+    ("pp_exposed_s", "sends between stages that stop a stage"),
+    ("dp_exposed_s", "gradient and parameter communication that nothing hides, and what the hidden rest slows down"),
+    ("bubble_s", "the stage waits for others"),
+    ("host_s", "the GPU waits for the host"),
+    ("overlapped_s", "communication behind compute; part of the compute above"),
+    ("weights_bytes", "parameters of the fullest GPU"),
+    ("gradients_bytes", "gradients of it"),
+    ("optimizer_bytes", "optimizer states of it"),
+    ("activations_bytes", "activations of it at their most"),
+    ("logits_bytes", "logits of it"),
+    ("reserve_bytes", "libraries, buffers and fragments of it"),
+    ("memory_bytes", "all of these"),
+    ("memory_stage", "the pipeline stage of it"),
+    ("model_flops", "FLOP of a step that the model asks for, all GPUs, all token pairs of attention counted"),
+    ("hardware_flops", "the same with what is computed again"),
+)
+"""Columns of a result: name, meaning."""
+
+(
+    STEP,
+    GEMM,
+    ATTENTION,
+    ELEMENTWISE,
+    RECOMPUTE,
+    OPTIMIZER,
+    TP,
+    CP,
+    EP,
+    PP,
+    DP,
+    BUBBLE,
+    HOST,
+    OVERLAPPED,
+    WEIGHTS_BYTES,
+    GRADIENTS_BYTES,
+    OPTIMIZER_BYTES,
+    ACTIVATIONS_BYTES,
+    LOGITS_BYTES,
+    RESERVE_BYTES,
+    MEMORY_BYTES,
+    MEMORY_STAGE,
+    MODEL_FLOPS,
+    HARDWARE_FLOPS,
+) = range(len(RESULTS))
+
+OPERATORS: Final = 48
+"""Operators that a block has at most."""
+
+LARGEST_PIPELINE: Final = 1024
+"""Stages times chunks at most: what the working arrays hold."""
+
+_FULL = 2
+_SELECTIVE = 1
+_ALIKE = 1e-6
+"""Relative difference below which two stages end at the same time."""
+
+_BACKWARD = 3.0
+"""A training step has three times the FLOP of a forward pass."""
+
+
+@lean_kernel
+def evaluate(model, plan, hardware, software, ops, costs, chunks, pipe, stages, work, out):
+    """Estimate one configuration; write `out`, float64 [RESULTS], and return 0, or a code of `schedule.REFUSALS`.
+
+    Args:
+        model, plan, hardware, software: records of MODEL_ROW, PLAN_ROW, HARDWARE_ROW, SOFTWARE_ROW; the plan is legal.
+        ops: float64 [OPERATORS, op.COLUMNS], work space.
+        costs: float64 [BLOCKS, PASSES, KINDS], written: one block of each kind.
+        chunks: float64 [CHUNK_ROWS + 1, LARGEST_PIPELINE], written; the last row is work space.
+        pipe: float64 [6, LARGEST_PIPELINE], work space.
+        stages: float64 [LARGEST_PIPELINE, schedule.COLUMNS], written by the schedule.
+        work: float64 [13 * LARGEST_PIPELINE], work space of the schedule.
+        out: float64 [RESULTS].
+    """
+    block_costs(model, plan, hardware, software, ops, costs)
+    st.cut(model, plan, software, chunks)
+    st.chunk_seconds(plan, hardware, software, costs, chunks)
+    micro_batches = plan.batch // (plan.dp * plan.micro_batch)
+    makespan = _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work)
+    if makespan < 0.0:
+        return int(makespan)
+    _finish(model, plan, hardware, software, micro_batches, makespan, costs, chunks, pipe, stages, out)
+    return 0
+
+
+@lean_kernel
+def block_costs(model, plan, hardware, software, ops, costs):
+    """Write the cost of one block of each kind into `costs`."""
+    costs[:] = 0.0
+    n = op.attention_block(model, plan, software, ops, 0)
+    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
+    if model.experts > 0:
+        for row in range(c.PASSES):
+            for kind in range(c.KINDS):
+                costs[st.EXPERT, row, kind] = costs[st.DENSE, row, kind]
+        n = op.expert_block(model, plan, software, ops, 0)
+        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.EXPERT])
+    if model.dense_layers > 0:
+        n = op.dense_block(model, plan, software, ops, 0)
+        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
+    n = op.embedding_block(model, plan, ops, 0)
+    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.EMBEDDING])
+    n = op.head_block(model, plan, software, ops, 0)
+    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.HEAD])
+
+
+@lean_kernel
+def _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work):
+    """Simulate the schedule; return the makespan. `pipe` takes the passes, their overlap and the links."""
+    count = plan.pp * plan.vp
+    chunk_count = plan.vp
+    for v in range(count):
+        pipe[0, v] = chunks[st.FORWARD_S, v]
+        pipe[1, v] = chunks[st.INPUT_S, v]
+        pipe[2, v] = chunks[st.WEIGHT_S, v]
+    if plan.schedule == pipeline.DUALPIPE:
+        # Both directions: a device also has the chunk that the device opposite to it has.
+        chunk_count = 2
+        for s in range(plan.pp):
+            for row in range(3):
+                pipe[row, plan.pp + s] = pipe[row, plan.pp - 1 - s]
+        for i in range(2 * plan.pp):
+            other = (i + plan.pp) % (2 * plan.pp)
+            pipe[3, i] = pipe[0, i] + pipe[1, other] + pipe[2, other]
+    send = 0.0
+    if plan.pp > 1:
+        tokens = plan.micro_batch * model.seq / plan.cp
+        payload = tokens * model.hidden * op.activation_bytes(plan) / plan.tp
+        send = c.group_seconds(op.SEND, payload, op.PIPELINE, plan, hardware) + software.send_s
+    for s in range(plan.pp):
+        pipe[4, s] = send
+        pipe[5, s] = send if software.blocking_send and not plan.overlap_pp else 0.0
+    return pipeline.simulate(
+        plan.schedule,
+        plan.pp,
+        chunk_count,
+        micro_batches,
+        pipe[0],
+        pipe[1],
+        pipe[2],
+        pipe[3],
+        pipe[4],
+        pipe[5],
+        work,
+        stages,
+        chunks[st.CHUNK_ROWS],
+    )
+
+
+@lean_kernel
+def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chunks, pipe, stages, out):
+    """Fill `out` from the schedule's result: the stage that ends last with its gradients, and the fullest stage."""
+    out[:] = 0.0
+    both = 2 if plan.schedule == pipeline.DUALPIPE else 1
+    table = op.vocabulary(model, plan) * model.hidden / plan.tp
+    dense_bytes = layer_activation_bytes(model, plan, software, False)
+    expert_bytes = layer_activation_bytes(model, plan, software, True) if model.experts > 0 else 0.0
+    dense_parameters, _ = layer_parameters(model, plan, False)
+    shared_parameters, expert_parameters = layer_parameters(model, plan, True)
+    added = pipe[5]
+    states = pipe[4]
+    last = -1.0
+    fullest = -1.0
+    slowest = 0
+    for s in range(plan.pp):
+        shared, expert, dense_layers, expert_layers, compute, backward = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for direction in range(both):
+            own = s if direction == 0 else plan.pp - 1 - s
+            for v in range(own, plan.pp * plan.vp, plan.pp):
+                dense_layers += chunks[st.DENSE_LAYERS, v]
+                expert_layers += chunks[st.EXPERT_LAYERS, v]
+                back = chunks[st.INPUT_S, v] + chunks[st.WEIGHT_S, v]
+                backward += back
+                compute += back + chunks[st.FORWARD_S, v]
+            if own == 0:
+                shared += table + model.learned_positions * model.hidden
+            if own == plan.pp - 1 and not (model.tied and plan.pp == 1):
+                shared += table
+        layers = dense_layers + expert_layers
+        shared += dense_layers * dense_parameters + expert_layers * shared_parameters
+        expert = expert_layers * expert_parameters
+        dp.data_parallel_seconds(
+            shared, expert, layers, compute, backward, micro_batches, plan, hardware, software, added
+        )
+        end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + software.layer_step_s * layers
+        # Stages that end alike: the one that computes most says where the time went.
+        if end > last * (1.0 + _ALIKE) or (
+            end > last * (1.0 - _ALIKE) and stages[s, pipeline.COMPUTE] > stages[slowest, pipeline.COMPUTE]
+        ):
+            last = end
+            slowest = s
+            out[DP] = added[dp.EXPOSED_S]
+            out[OVERLAPPED] = added[dp.HIDDEN_S]
+            out[OPTIMIZER] = added[dp.OPTIMIZER_S]
+            out[HOST] = software.step_s + software.layer_step_s * layers
+        state_bytes(plan, software, shared, expert, states)
+        flight = stages[s, pipeline.KEPT] / (plan.vp * both)
+        activations = flight * (dense_layers * dense_bytes + expert_layers * expert_bytes)
+        if plan.recompute == _FULL:
+            activations += recomputed_bytes(model, plan, software)
+        logits = 0.0
+        if s == plan.pp - 1 or (both == 2 and s == 0):
+            tokens = plan.micro_batch * model.seq / plan.cp
+            logits = tokens * table / model.hidden * software.logits_bytes
+        tensors = states[0] + states[1] + states[2] + activations + logits
+        memory = tensors * (1.0 + software.reserve_fraction) + software.reserve_bytes
+        if memory > fullest:
+            fullest = memory
+            out[WEIGHTS_BYTES] = states[0]
+            out[GRADIENTS_BYTES] = states[1]
+            out[OPTIMIZER_BYTES] = states[2]
+            out[ACTIVATIONS_BYTES] = activations
+            out[LOGITS_BYTES] = logits
+            out[RESERVE_BYTES] = memory - tensors
+            out[MEMORY_BYTES] = memory
+            out[MEMORY_STAGE] = s
+    _parts(plan, software, micro_batches, makespan, slowest, costs, chunks, stages, out)
+    _flops(model, plan, out)
+
+
+@lean_kernel
+def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
+    """Split the step by what stage `s` does: the parts add up to it."""
+    before = st.hidden_share(plan, software, True)
+    after = st.hidden_share(plan, software, False)
+    both = 2 if plan.schedule == pipeline.DUALPIPE else 1
+    count = plan.pp * plan.vp
+    # DualPipe sends half of the micro-batches each way, through both chunks of a device.
+    runs = micro_batches / both
+    for direction in range(both):
+        own = s if direction == 0 else plan.pp - 1 - s
+        for v in range(own, count, plan.pp):
+            out[HOST] += runs * chunks[st.HOST_S, v]
+            for block in range(st.BLOCKS):
+                times = runs * st.times_of(block, v, count, chunks)
+                if times == 0.0:
+                    continue
+                cost = costs[block]
+                for row in range(c.PASSES):
+                    hidden = before if row == c.FORWARD else after
+                    out[GEMM] += times * cost[row, c.GEMM]
+                    out[ATTENTION] += times * cost[row, c.ATTENTION]
+                    out[ELEMENTWISE] += times * cost[row, c.ELEMENTWISE]
+                    out[TP] += times * (1.0 - hidden) * cost[row, c.TP]
+                    out[OVERLAPPED] += times * hidden * cost[row, c.TP]
+                    out[CP] += times * cost[row, c.CP]
+                    out[EP] += times * cost[row, c.EP]
+                if block <= st.EXPERT and plan.recompute == _FULL:
+                    forward = cost[c.FORWARD, c.GEMM] + cost[c.FORWARD, c.ATTENTION] + cost[c.FORWARD, c.ELEMENTWISE]
+                    out[RECOMPUTE] += times * forward
+                    out[TP] += times * (1.0 - before) * cost[c.FORWARD, c.TP]
+                    out[OVERLAPPED] += times * before * cost[c.FORWARD, c.TP]
+                    out[CP] += times * cost[c.FORWARD, c.CP]
+                    out[EP] += times * cost[c.FORWARD, c.EP]
+                elif block <= st.EXPERT and plan.recompute == _SELECTIVE:
+                    out[RECOMPUTE] += times * cost[c.FORWARD, c.ATTENTION]
+    out[PP] = stages[s, pipeline.BLOCKED]
+    out[BUBBLE] = makespan - stages[s, pipeline.COMPUTE] - out[PP]
+    step = out[GEMM] + out[ATTENTION] + out[ELEMENTWISE] + out[RECOMPUTE] + out[OPTIMIZER]
+    step += out[TP] + out[CP] + out[EP] + out[PP] + out[DP] + out[BUBBLE] + out[HOST]
+    out[STEP] = step
+
+
+@lean_kernel
+def _flops(model, plan, out):
+    tokens = float(plan.batch) * model.seq
+    forward = model.flops * tokens
+    out[MODEL_FLOPS] = _BACKWARD * forward
+    again = 0.0
+    if plan.recompute == _FULL:
+        again = forward - 2.0 * model.vocab * model.hidden * tokens
+    elif plan.recompute == _SELECTIVE:
+        again = 2.0 * model.layers * model.seq * model.heads * (model.head_dim + model.v_dim) * tokens
+    out[HARDWARE_FLOPS] = out[MODEL_FLOPS] + again
