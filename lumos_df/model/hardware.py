@@ -38,6 +38,8 @@ HARDWARE_COLUMNS: Final = (
 HARDWARE_ROW: Final = row_type(HARDWARE_COLUMNS)
 """Structured dtype of `Hardware.row()`."""
 
+_FITTED_COLUMNS: Final = ("gemm", "attention", "memory", "scale_up", "scale_out")
+
 FITTED: Final = ("gemm", "attention", "memory", "network")
 """Tables of a hardware file that a fit to measurements writes."""
 
@@ -137,14 +139,14 @@ class Hardware:
         peak = asdict(self.peak_flops)
         values = {
             **vars(self),
-            "peak_flops": [peak[precision] for precision in PRECISIONS],
+            "peak_flops": tuple(peak[precision] for precision in PRECISIONS),
             "scale_up_gpus": self.scale_up.gpus,
             "scale_up_bandwidth": self.scale_up.bandwidth,
             "scale_out_bandwidth": self.scale_out.bandwidth,
             "scale_out_nics": self.scale_out.nics,
-            **dict.fromkeys(("gemm", "attention", "memory", "scale_up", "scale_out"), 0.0),
+            **{name: np.zeros(HARDWARE_ROW[name].shape) for name in _FITTED_COLUMNS},
         }
-        return record(HARDWARE_COLUMNS, values)
+        return record(HARDWARE_ROW, values)
 
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)
