@@ -108,7 +108,7 @@ class Hardware:
     """Power in watts of a GPU that waits."""
     fitted_from: str
     """The GPU whose fitted kernel and network figures hold for this one: itself, or another of its vendor."""
-    fitted: Mapping[str, Any] = field(default_factory=dict)
+    fitted: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Fitted tables of its own (`FITTED`), which go before those of `fitted_from`."""
     source: str = ""
     """Where the figures are from."""
