@@ -54,3 +54,9 @@ def test_the_installed_command_reports_on_its_own_samples(installed: Path, tmp_p
     lumos = f"{installed}/bin/lumos-df"
     assert "read 6 files" in run(lumos, "ingest", f"{package}/data/traces", "--workers", "1")
     assert "gpu_generated: rank 2, last to 9 of 9 collectives" in run(lumos, "report")
+
+    code = "from lumos_df.model.plan import Hardware, Model, Plan; {}"
+    check = (
+        "Plan.parse('tp=8,dp=2,batch=2,software=nemo').check(Model.read('llama-3-8b'), Hardware.read('h100')); print(8)"
+    )
+    assert run(f"{installed}/bin/python", "-c", code.format(check)) == "8\n"

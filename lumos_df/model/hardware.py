@@ -41,6 +41,8 @@ HARDWARE_COLUMNS: Final = (
 HARDWARE_ROW: Final = row_type(HARDWARE_COLUMNS)
 """Structured dtype of `Hardware.row()`."""
 
+_FITTED_COLUMNS: Final = ("gemm", "attention", "memory", "scale_up", "scale_out")
+
 FITTED: Final = ("gemm", "attention", "memory", "network")
 """Tables of a hardware file that a fit to measurements writes."""
 
@@ -109,7 +111,7 @@ class Hardware:
     """Power in watts of a GPU that waits."""
     fitted_from: str
     """The GPU whose fitted kernel and network figures hold for this one: itself, or another of its vendor."""
-    fitted: Mapping[str, Any] = field(default_factory=dict)
+    fitted: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Fitted tables of its own (`FITTED`), which go before those of `fitted_from`."""
     source: str = ""
     """Where the figures are from."""
@@ -140,20 +142,20 @@ class Hardware:
         peak = asdict(self.peak_flops)
         values = {
             **vars(self),
-            "peak_flops": [peak[precision] for precision in PRECISIONS],
+            "peak_flops": tuple(peak[precision] for precision in PRECISIONS),
             "scale_up_gpus": self.scale_up.gpus,
             "scale_up_bandwidth": self.scale_up.bandwidth,
             "scale_out_bandwidth": self.scale_out.bandwidth,
             "scale_out_nics": self.scale_out.nics,
             **self._fitted_columns(),
         }
-        return record(HARDWARE_COLUMNS, values)
+        return record(HARDWARE_ROW, values)
 
     def _fitted_columns(self) -> dict[str, NDArray[np.float64]]:
         """Return the fitted columns of a record: the figures of `fitted_from`, those of `fitted` over them."""
         found = fitted.load(self.fitted_from, self.fitted)
         eight_bits = "fp8" if "fp8" in found.gemm else "bf16"
-        columns = {column.name: np.zeros(column.shape) for column in HARDWARE_COLUMNS if column.shape}
+        columns = {name: np.zeros(HARDWARE_ROW[name].shape) for name in _FITTED_COLUMNS}
         for place, precision in enumerate(PRECISIONS):
             gemm = fitted.vector(found.gemm[eight_bits if precision == "fp8" else "bf16"])
             columns["gemm"][place, : len(gemm)] = gemm
@@ -164,7 +166,7 @@ class Hardware:
         columns["scale_up"][:, : links.shape[1]] = links
         across = fitted.vector(found.scale_out)
         columns["scale_out"][: len(across)] = across
-        return {name: columns[name] for name in ("gemm", "attention", "memory", "scale_up", "scale_out")}
+        return columns
 
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)

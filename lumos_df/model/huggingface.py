@@ -7,7 +7,7 @@ from lumos_df.errors import ModelError, nearest
 
 
 def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the figures of `Model` from a config.json; its `_name_or_path`, where it has one, is the source.
+    """Return the figures of `Model` from a config.json; `name` is for its source and for complaints.
 
     Raises `ModelError` for a `model_type` that is not known, a key that lacks, and a variant that is not modelled.
     """
@@ -24,7 +24,7 @@ def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         raise ModelError(f"model '{name}': config.json of a '{kind}' needs the key {problem}") from None
     except _NotModelledError as problem:
         raise ModelError(f"model '{name}': {problem}") from None
-    return {**figures, "source": f"config.json of a {kind}, {config.get('_name_or_path') or name}"}
+    return {**figures, "source": f"config.json of {name}, a {kind}"}
 
 
 class _NotModelledError(Exception):

@@ -35,6 +35,7 @@ RULES: Final = (
     Rule("ep", "does not divide the model's {model.experts} experts"),
     Rule("ep", "etp * ep = {plan.etp} * {plan.ep} does not divide tp * cp * dp = {plan.tp} * {plan.cp} * {plan.dp}"),
     Rule("etp", "does not divide the width {model.expert_ffn} of an expert"),
+    Rule("etp", "does not divide tp * cp * dp = {plan.tp} * {plan.cp} * {plan.dp}"),
     Rule("tp", "does not divide the width {model.shared_ffn} of the model's shared experts"),
     Rule("precision", "{hardware.name} has no {plan.precision}"),
 )
@@ -64,7 +65,7 @@ def violated(plan, model, hardware):
     found |= (model.kv_heads % tp != 0 and tp % model.kv_heads != 0) << 1
     found |= (model.dense_layers > 0 and model.ffn % tp != 0) << 2
     found |= (cp > 1 and model.seq % (2 * cp) != 0) << 3
-    found |= (plan.sequence_parallel != 0 and model.seq % (cp * tp) != 0) << 4
+    found |= (plan.sequence_parallel != 0 and model.seq % cp == 0 and model.seq % (cp * tp) != 0) << 4
     found |= (pp * vp > model.layers) << 5
     found |= (plan.batch % replicas != 0) << 6
     needs_pipeline = schedule != 0 and schedule != _GPIPE and schedule != _FSDP
@@ -76,12 +77,13 @@ def violated(plan, model, hardware):
     found |= (schedule == _DUALPIPE and (micro_batches % 2 != 0 or micro_batches < 2 * pp)) << 12
     found |= (schedule == _FSDP and pp > 1) << 13
     found |= (schedule == _FSDP and plan.zero < _GRADIENTS) << 14
-    experts = max(model.experts, 1)
-    found |= (experts % ep != 0) << 15
-    found |= ((tp * cp * plan.dp) % (etp * ep) != 0) << 16
-    found |= (model.experts > 0 and model.expert_ffn % etp != 0) << 17
-    found |= (model.shared_ffn % tp != 0) << 18
-    found |= (hardware.peak_flops[plan.precision] == 0.0) << 19
+    ranks = tp * cp * plan.dp
+    found |= (max(model.experts, 1) % ep != 0) << 15
+    found |= (ranks % etp == 0 and ranks % (etp * ep) != 0) << 16
+    found |= (max(model.expert_ffn, 1) % etp != 0) << 17
+    found |= (ranks % etp != 0) << 18
+    found |= (model.shared_ffn % tp != 0) << 19
+    found |= (hardware.peak_flops[plan.precision] == 0.0) << 20
     return found
 
 

@@ -37,7 +37,7 @@ PLAN_COLUMNS: Final = (
     Column("batch", "sequences of a step, all ranks together"),
     Column("recompute", "place in RECOMPUTE"),
     Column("schedule", "place in SCHEDULES"),
-    Column("zero", "what dp shards: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters"),
+    Column("zero", "what dp * cp shards: 0 nothing, 1 the optimizer, 2 gradients, too, 3 parameters, too"),
     Column("precision", "place in PRECISIONS"),
     Column("flash", "1: attention never stores its scores"),
     Column("overlap_tp", "1: tensor-parallel communication runs beside GEMMs"),
@@ -102,7 +102,7 @@ class Plan:
     schedule: str = "1f1b"
     """One of `SCHEDULES`. Without a pipeline, `1f1b` and `gpipe` run micro-batches one after the other."""
     zero: int = 0
-    """What dp * cp shards: 0 nothing, 1 the optimizer (as Megatron's distributed one), 2 and gradients, 3 and parameters."""
+    """What dp * cp shards: 0 nothing, 1 the optimizer, 2 gradients, too, 3 parameters, too (FSDP)."""
     precision: str = "bf16"
     """Number format of matrix products: one of `PRECISIONS`."""
     flash: bool = True
@@ -160,7 +160,7 @@ class Plan:
             "placement": sum(dimension << (3 * place) for place, dimension in enumerate(order)),
             "software": software,
         }
-        return record(PLAN_COLUMNS, values)
+        return record(PLAN_ROW, values)
 
     def check(self, model: Model, hardware: Hardware) -> None:
         """Raise `PlanError` unless the plan goes with the model and the GPU: every rule broken, in one line.

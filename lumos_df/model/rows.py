@@ -24,11 +24,7 @@ def row_type(columns: Iterable[Column]) -> np.dtype[np.void]:
     return np.dtype([(column.name, column.kind, column.shape) for column in columns])
 
 
-def record(columns: Iterable[Column], values: Mapping[str, Any]) -> np.void:
-    """Return one record with a value for every column; `values` may hold more. Raises `KeyError` where one lacks."""
-    columns = tuple(columns)
-    row = np.zeros((), row_type(columns))
-    for column in columns:
-        row[column.name] = values[column.name]
-    one: np.void = row[()]
-    return one
+def record(kind: np.dtype[np.void], values: Mapping[str, Any]) -> np.void:
+    """Return one record of `kind` from values by field; there may be more. Raises `KeyError` where one lacks."""
+    row: np.void = np.array([tuple(values[name] for name in kind.names or ())], kind)[0]
+    return row

@@ -155,4 +155,4 @@ class Software:
 
     def row(self) -> np.void:
         """Return the software as one `SOFTWARE_ROW`."""
-        return record(SOFTWARE_COLUMNS, vars(self))
+        return record(SOFTWARE_ROW, vars(self))

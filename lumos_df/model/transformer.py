@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
@@ -145,6 +146,7 @@ class Model:
         """
         name, figures = read_document(name_or_path, "models", ModelError)
         if "model_type" in figures:
+            name = figures.get("_name_or_path") or Path(name_or_path).absolute().parent.name
             figures = from_hugging_face(figures, name)
         return make(cls, {"name": name, **figures}, f"model '{name}'", ModelError)
 
@@ -152,7 +154,7 @@ class Model:
         """Return the model as one `MODEL_ROW`."""
         count = self.parameters()
         return record(
-            MODEL_COLUMNS,
+            MODEL_ROW,
             {
                 **vars(self),
                 "dense_layers": self.dense_layers if self.experts else self.layers,

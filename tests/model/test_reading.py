@@ -1,0 +1,239 @@
+"""Files: Hugging Face's config.json, our own, and those that are broken."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.errors import HardwareError, LumosError, ModelError, SoftwareError
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.library import names, read_document
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 8192,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+}
+QWEN3: dict[str, Any] = {
+    "model_type": "qwen3",
+    "attention_bias": False,
+    "head_dim": 128,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 28,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 8,
+    "sliding_window": None,
+    "tie_word_embeddings": True,
+    "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+DEEPSEEK: dict[str, Any] = {
+    "model_type": "deepseek_v3",
+    "first_k_dense_replace": 3,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 163840,
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+MPT: dict[str, Any] = {
+    "model_type": "mpt",
+    "d_model": 8192,
+    "expansion_ratio": 4,
+    "max_seq_len": 2048,
+    "n_heads": 64,
+    "n_layers": 80,
+    "no_bias": False,
+    "vocab_size": 50368,
+    "attn_config": {"alibi": False, "attn_type": "multihead_attention"},
+}
+SAME = {
+    "llama-3-8b": LLAMA,
+    "mistral-7b": LLAMA | {"model_type": "mistral", "vocab_size": 32000, "sliding_window": 4096},
+    "mixtral-8x7b": LLAMA
+    | {
+        "model_type": "mixtral",
+        "vocab_size": 32000,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+    "qwen3-0.6b": QWEN3,
+    "qwen3-30b-a3b": QWEN3
+    | {
+        "model_type": "qwen3_moe",
+        "decoder_sparse_step": 1,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 768,
+        "num_attention_heads": 32,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": False,
+    },
+    "qwen2.5-7b": {
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "max_position_embeddings": 131072,
+        "max_window_layers": 28,
+        "num_attention_heads": 28,
+        "num_hidden_layers": 28,
+        "num_key_value_heads": 4,
+        "sliding_window": 131072,
+        "tie_word_embeddings": False,
+        "use_sliding_window": False,
+        "vocab_size": 152064,
+    },
+    "deepseek-v3": DEEPSEEK,
+    "mpt-70b": MPT,
+}
+# Hugging Face's counts of gpt2, gpt-neox-20b (without buffers), opt-125m.
+COUNTED = {
+    124_439_808: {
+        "model_type": "gpt2",
+        "n_ctx": 1024,
+        "n_embd": 768,
+        "n_head": 12,
+        "n_layer": 12,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+    },
+    20_554_567_680: {
+        "model_type": "gpt_neox",
+        "hidden_size": 6144,
+        "intermediate_size": 24576,
+        "max_position_embeddings": 2048,
+        "num_attention_heads": 64,
+        "num_hidden_layers": 44,
+        "tie_word_embeddings": False,
+        "vocab_size": 50432,
+    },
+    125_239_296: {
+        "model_type": "opt",
+        "ffn_dim": 3072,
+        "hidden_size": 768,
+        "max_position_embeddings": 2048,
+        "num_attention_heads": 12,
+        "num_hidden_layers": 12,
+        "vocab_size": 50272,
+        "word_embed_proj_dim": 768,
+    },
+}
+
+
+def written(folder: Path, figures: object) -> Path:
+    file = folder / "config.json"
+    file.write_text(json.dumps(figures))
+    return file
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_config_json_says_what_the_models_own_file_says(tmp_path: Path, name: str) -> None:
+    ours, theirs = (asdict(model) for model in (Model.read(name), Model.read(written(tmp_path, SAME[name]))))
+    assert theirs["seq"] == SAME[name].get("max_position_embeddings", SAME[name].get("max_seq_len"))
+    free = dict.fromkeys(("name", "source", "seq"), None)
+    assert theirs | free == ours | free
+
+
+@pytest.mark.parametrize("total", COUNTED)
+def test_a_config_json_gives_the_published_count(tmp_path: Path, total: int) -> None:
+    assert Model.read(written(tmp_path, COUNTED[total])).parameters().total == total
+
+
+def test_a_config_json_is_called_as_its_folder_or_as_it_says(tmp_path: Path) -> None:
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    assert Model.read(written(folder, LLAMA)).name == "my-llama"
+    assert Model.read(written(folder, LLAMA | {"_name_or_path": "us/ours"})).name == "us/ours"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"model_type": "lama"}, "model_type 'lama' is not one of deepseek_v2, "),
+        ({"model_type": "lama"}, "did you mean 'llama'?"),
+        ({"model_type": "mixtral"}, "config.json of a 'mixtral' needs the key 'num_local_experts'"),
+        ({"hidden_size": "big"}, "hidden = 'big': must be a whole number"),
+        (DEEPSEEK | {"moe_layer_freq": 2}, "dense layers between sparse ones (moe_layer_freq) are not modelled"),
+        (COUNTED[125_239_296] | {"word_embed_proj_dim": 512}, "(word_embed_proj_dim) is not modelled"),
+    ],
+)
+def test_a_config_json_that_cannot_be_is_refused(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        Model.read(written(tmp_path, LLAMA | change))
+    assert complaint in str(refused.value)
+
+
+def test_our_own_json_reads(tmp_path: Path) -> None:
+    file = written(tmp_path, {"name": "tiny", "layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq": 128})
+    assert Model.read(file) == Model("tiny", layers=2, hidden=64, heads=4, vocab=100, seq=128)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "does not read"),
+        ("[]", "must be a table of figures"),
+        ('{"layers": 2}', "needs the figure 'hidden'"),
+        ('{"layer": 2}', "there is no figure 'layer'; did you mean 'layers'?"),
+    ],
+)
+def test_a_broken_model_file_is_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(text)
+    with pytest.raises(ModelError) as refused:
+        Model.read(file)
+    assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "error", "name", "complaint"),
+    [
+        (Model.read, ModelError, "lama-3-8b", "model 'lama-3-8b' is not known; did you mean 'llama-3-8b'?"),
+        (Model.read, ModelError, "none/such.json", "none/such.json: No such file or directory"),
+        (Hardware.read, HardwareError, "h10", "hardware 'h10' is not known; did you mean 'h100-sxm'?"),
+        (Hardware.read, HardwareError, "xyzzy", "hardware 'xyzzy' is not known; known are a100-pcie-40, "),
+        (Software.read, SoftwareError, "megatrn", "software 'megatrn' is not known; did you mean 'megatron'?"),
+    ],
+)
+def test_an_unknown_name_comes_with_the_nearest(read: Any, error: type[LumosError], name: str, complaint: str) -> None:
+    with pytest.raises(error) as refused:
+        read(name)
+    assert str(refused.value).startswith(complaint)
+
+
+@pytest.mark.parametrize("folder", ["models", "hardware", "software"])
+def test_every_name_is_known_and_leads_to_its_own_file(folder: str) -> None:
+    known = names(folder)
+    assert known
+    assert [read_document(name, folder, LumosError)[0] for name in known] == known
