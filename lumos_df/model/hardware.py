@@ -30,6 +30,7 @@ HARDWARE_COLUMNS: Final = (
     Column("pcie_bandwidth", "bytes/s to the host in one direction", REAL),
     Column("tdp_w", "power limit of a GPU", REAL),
     Column("idle_w", "power of a GPU that waits", REAL),
+    Column("flash2_factor", "time of FlashAttention-2 over that of the best fused attention", REAL),
     Column("gemm", "fitted: matrix products by PRECISIONS", REAL, (4, 16)),
     Column("attention", "fitted: attention by PRECISIONS", REAL, (4, 16)),
     Column("memory", "fitted: memory-bound kernels", REAL, (8,)),
@@ -109,6 +110,8 @@ class Hardware:
     """Power limit in watts."""
     idle_w: float
     """Power in watts of a GPU that waits."""
+    flash2_factor: float
+    """Time of FlashAttention-2 over that of the best fused attention: 1 up to Ampere, for which it was written."""
     fitted_from: str
     """The GPU whose fitted kernel and network figures hold for this one: itself, or another of its vendor."""
     fitted: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -171,7 +174,7 @@ class Hardware:
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)
         yield from text(values, "name", "vendor", "generation", "fitted_from", "source")
-        yield from real(values, 0, "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
+        yield from real(values, 0, "flash2_factor", "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
         yield from real(values, 0, "idle_w")
         yield from whole(values, 1, "sms")
         peak = {f"peak_flops.{key}": value for key, value in vars(self.peak_flops).items()}

@@ -101,7 +101,9 @@ def state_bytes(plan, software, replicated, expert, out):
     gradient = software.gradient_bytes
     out[0] = weight * (_sharded(replicated, shared_by, plan.zero >= 3) + _sharded(expert, experts_by, plan.zero >= 3))
     out[1] = gradient * (_sharded(replicated, shared_by, plan.zero >= 2) + _sharded(expert, experts_by, plan.zero >= 2))
-    out[2] = optimizer * (_sharded(replicated, shared_by, plan.zero >= 1) + _sharded(expert, experts_by, plan.zero >= 1))
+    out[2] = optimizer * (
+        _sharded(replicated, shared_by, plan.zero >= 1) + _sharded(expert, experts_by, plan.zero >= 1)
+    )
     if plan.offload_optimizer:
         out[2] = 0.0
 
