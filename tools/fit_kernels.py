@@ -30,6 +30,7 @@ from tools.least_deviations import fit
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Fold = NDArray[np.int64]
 
 FOLDS: Final = 5
 
@@ -108,7 +109,7 @@ class Measured:
     """[rows]."""
     regions: dict[str, Mask]
     """Rows by the name of a region, to report errors of."""
-    left_out: dict[str, Array]
+    left_out: dict[str, Fold]
     """By way of leaving rows out: the fold of each row."""
 
     def fit(self, rows: Mask) -> Array:
@@ -150,13 +151,25 @@ def free(of: type[Any], *fixed: str) -> tuple[str, ...]:
     return tuple(each.name for each in fields(of) if each.name not in {*_UNFITTED, *fixed})
 
 
-def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
-    """Return the matrix products of one GPU and data type."""
+def pairs(n: Array, k: Array) -> Fold:
+    """Return the fold of each row such that all rows of a pair (n, k) are in the same one."""
+    return np.unique(n + 1j * k, return_inverse=True)[1] * 7 % 11 % FOLDS
+
+
+def octaves(payload: Array) -> Fold:
+    """Return the fold of each row such that neighbouring powers of two are in different ones."""
+    return np.round(np.log2(payload)).astype(np.int64) % FOLDS
+
+
+def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str, like: GemmParameters | None = None) -> Measured:
+    """Return the matrix products of one GPU and data type; the power limit, which is the GPU's, as `like` has it."""
     rows = table.filter(gpu=gpu.table, dtype=gpu.gemm[dtype])
+    if dtype == "fp8":  # cuBLAS's 8-bit products, and Transformer Engine's, need a multiple of 16; others are emulated
+        rows = rows.filter(pl.col("m") % 16 == 0)
     m, n, k = (rows[name].to_numpy().astype(np.float64) for name in "mnk")
     size = 1.0 if dtype == "fp8" else 2.0
     training = (m >= 1024) & (n >= 512) & (k >= 512)
-    fixed = () if dtype == "fp8" else ("cast_bytes",)
+    fixed = ("throttle", "throttle_s") if like else ("cast_bytes",)
     start = GemmParameters(
         floor_s=3e-6,
         efficiency=0.8,
@@ -169,8 +182,8 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
         exposed=0.3,
         split_ratio=1.5,
         split_s=3e-6,
-        throttle=0.05,
-        throttle_s=1e-3,
+        throttle=like.throttle if like else 0.05,
+        throttle_s=like.throttle_s if like else 1e-3,
         cast_bytes=3.0 if dtype == "fp8" else 1e-3,
     )
     return Measured(
@@ -179,7 +192,7 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
         free(GemmParameters, *fixed),
         lambda p, r: columns.gemm(m[r], n[r], k[r], size, gpu.peak_flops[dtype], gpu.hbm_bandwidth, gpu.sms, p),
         rows["latency_us"].to_numpy() * 1e-6,
-        np.where(training, 3.0, 1.0),
+        np.where(training & (m >= 8192), 9.0, np.where(training, 3.0, 1.0)),
         {
             "all": m > 0,
             "m <= 64": m <= 64,
@@ -189,26 +202,35 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
             "m >= 8192, n, k >= 512": training & (m >= 8192),
         },
         {
-            "(n, k)": (np.log2(n) * 977 + np.log2(k) * 3571).astype(np.int64) % FOLDS * 1.0,
-            "m range": np.digitize(m, [32, 256, 1024, 3000]) * 1.0,
+            "(n, k)": pairs(n, k),
+            "m range": np.digitize(m, [32, 256, 1024, 3000]),
         },
     )
 
 
 def memory(table: pl.DataFrame, gpu: Gpu) -> Measured:
-    """Return matrix products of at most 8 rows: they read the other operand once, and that is all that takes time."""
-    rows = table.filter(pl.col("m") <= 8, pl.col("k") >= 1024, pl.col("n") >= 1024, gpu=gpu.table, dtype="bfloat16")
-    m, n, k = (rows[name].to_numpy().astype(np.float64) for name in "mnk")
-    moved = 2.0 * (n * k + m * n + m * k)
+    """Return the products with few rows that move bytes fastest, a tenth of those of similar size.
+
+    They read one large operand once. What the best of them reach is what memory gives; others wait for something else.
+    """
+    moved = 2.0 * (pl.col("n") * pl.col("k") + pl.col("m") * (pl.col("n") + pl.col("k")))
+    rate = pl.col("moved") / pl.col("latency_us")
+    rows = (
+        table.filter(pl.col("m") <= 256, gpu=gpu.table, dtype="bfloat16")
+        .with_columns(moved=moved)
+        .filter(pl.col("moved") >= 1e6)
+        .filter(rate >= rate.quantile(0.9).over(pl.col("moved").log(2).floor()))
+    )
+    n, k, bytes_moved = (rows[name].to_numpy().astype(np.float64) for name in ("n", "k", "moved"))
     return Measured(
         MemoryParameters,
         vector(MemoryParameters(3e-6, 0.85, 1e6)),
         free(MemoryParameters),
-        lambda p, r: columns.elementwise(moved[r], gpu.hbm_bandwidth, p),
+        lambda p, r: columns.elementwise(bytes_moved[r], gpu.hbm_bandwidth, p),
         rows["latency_us"].to_numpy() * 1e-6,
-        np.ones(len(moved)),
-        {"all": m > 0, ">= 64 MB": moved >= 64e6},
-        {"(n, k)": (np.log2(n) * 977 + np.log2(k) * 3571).astype(np.int64) % FOLDS * 1.0},
+        np.ones(len(n)),
+        {"all": n > 0, ">= 64 MB": bytes_moved >= 64e6},
+        {"(n, k)": pairs(n, k)},
     )
 
 
@@ -223,7 +245,7 @@ def attention(table: pl.DataFrame, gpu: Gpu) -> Measured:
     fixed = () if len(np.unique(size)) > 1 else ("half_head",)
     return Measured(
         AttentionParameters,
-        vector(AttentionParameters(1.3e-5, 0.7, 20.0, 200.0, 0.5)),
+        vector(AttentionParameters(1.3e-5, 0.7, 20.0, 200.0, 0.5, 0.2)),
         free(AttentionParameters, *fixed),
         lambda p, r: columns.attention(shape[:, r], gpu.peak_flops["bf16"], gpu.hbm_bandwidth, gpu.sms, p),
         rows["latency"].to_numpy() * 1e-3,
@@ -234,8 +256,8 @@ def attention(table: pl.DataFrame, gpu: Gpu) -> Measured:
             "length >= 2048, 64 heads up": (length >= 2048) & (shape[0] * shape[2] >= 64),
         },
         {
-            "length": np.unique(length, return_inverse=True)[1] % FOLDS * 1.0,
-            "heads": np.unique(shape[2], return_inverse=True)[1] % FOLDS * 1.0,
+            "length": np.unique(length, return_inverse=True)[1] % FOLDS,
+            "heads": np.unique(shape[2], return_inverse=True)[1] % FOLDS,
         },
     )
 
@@ -262,7 +284,7 @@ def scale_up(table: pl.DataFrame, gpu: Gpu, kind: int) -> Measured:
         rows["latency"].to_numpy() * 1e-3,
         np.ones(len(payload)),
         {"all": group > 0, ">= 1 MiB": payload >= 2**20, "8 GPUs": group == 8},
-        {"group": group, "size": np.round(np.log2(payload)) % FOLDS},
+        {"group": group.astype(np.int64), "size": octaves(payload)},
     )
 
 
@@ -273,17 +295,17 @@ def scale_out(table: pl.DataFrame, gpu: Gpu, up: Array) -> Measured:
     return Measured(
         ScaleOutParameters,
         vector(NCCL_NETWORK),
-        free(ScaleOutParameters, "ring_hop_s", "tree_hop_s"),
+        ("base_s", "exposed"),
         lambda p, r: columns.across_nodes(payload[r], 16.0, 8.0, gpu.link_bandwidth, OUT_BANDWIDTH, up, p),
         rows["time_us"].to_numpy() * 1e-6,
         np.ones(len(payload)),
         {"all": payload > 0, ">= 16 MiB": payload >= 2**24},
-        {"size": np.round(np.log2(payload)) % FOLDS},
+        {"size": octaves(payload)},
     )
 
 
 NCCL_NETWORK: Final = ScaleOutParameters(
-    base_s=1e-5, ring_hop_s=2.7e-6, tree_hop_s=5e-6, simple_s=5e-5, low_rate=0.5, simple_rate=0.9
+    base_s=2e-5, ring_hop_s=2.7e-6, tree_hop_s=5e-6, simple_s=5e-5, low_rate=0.5, simple_rate=0.9, exposed=0.1
 )
 """Hops of protocol LL over the network and LL's half rate: NVIDIA/nccl src/graph/tuning.cc; 0.9: Calculon's InfiniBand
 efficiency (arXiv 2305.15286's code)."""
@@ -303,7 +325,8 @@ def tables_of(name: str, gpu: Gpu, truth: Path) -> dict[str, Any]:
     kernels = {file: pl.read_parquet(truth / "kernels" / f"{file}.parquet") for file in _KERNELS}
     found: dict[str, Any] = {}
     for dtype in gpu.gemm:
-        found[f"gemm.{dtype}"] = GemmParameters(*gemm(kernels["gemm"], gpu, dtype).report(f"{name} gemm {dtype}"))
+        measured = gemm(kernels["gemm"], gpu, dtype, found.get("gemm.bf16"))
+        found[f"gemm.{dtype}"] = GemmParameters(*measured.report(f"{name} gemm {dtype}"))
     if gpu.attention:
         found["attention.bf16"] = AttentionParameters(
             *attention(kernels["attention_forward"], gpu).report(f"{name} attention")

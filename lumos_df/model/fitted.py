@@ -74,7 +74,9 @@ class AttentionParameters:
     """What starting and ending a tile of 128 queries costs, as a number of keys."""
     exposed: float = _bounded(1e-3, 1.0)
     """Share of the shorter of computing and loading that does not hide behind the longer when both are equal."""
-    backward_efficiency: float = _bounded(0.3, 1.5, 0.85)
+    tail: float = _bounded(1e-3, 1.0)
+    """Share of the longest tile's time that passes at the end, when multiprocessors run out of tiles one by one."""
+    backward_efficiency: float = _bounded(0.3, 1.5, 0.86)
     """Rate of the backward pass relative to the forward pass, each by the operations it has to do (2.5 to 1)."""
     training_factor: float = _bounded(0.3, 3.0, 1.0)
     """Time of a training framework's kernel over the measured kernel's; set by a fit to whole training runs."""
@@ -145,6 +147,8 @@ class ScaleOutParameters:
     """Share of the network's bandwidth that the protocol for small messages reaches."""
     simple_rate: float = _bounded(0.2, 1.0)
     """Share of the network's bandwidth that the protocol for large messages reaches."""
+    exposed: float = _bounded(1e-3, 1.0, 0.1)
+    """Share of the faster of the work inside nodes and across them that does not hide behind the slower."""
 
 
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -213,7 +217,8 @@ def _tables(gpu: str) -> dict[str, dict[str, float]]:
         raise HardwareError(f"no fitted parameters for GPU '{gpu}'{nearest(gpu, choices)}; there are: {choices}")
     found = tomllib.loads(file.read_text("utf-8"))
     inherited = _tables(str(found["inherits"])) if "inherits" in found else {}
-    return inherited | dict(_flat("", found))
+    own = dict(_flat("", found))
+    return {name: inherited.get(name, {}) | own.get(name, {}) for name in inherited | own}
 
 
 def _flat(prefix: str, table: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:

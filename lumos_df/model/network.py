@@ -51,7 +51,7 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
     """Return seconds of one collective, once all its ranks have arrived.
 
     Across nodes the ranks of a node work first among themselves, then each with its peers on other nodes over its own
-    share of the network, both at once on different parts of the payload: the slower of the two counts.
+    share of the network, both at once on different parts of the payload: the slower counts, and a share of the faster.
 
     Args:
         kind: one of this module's kinds.
@@ -97,4 +97,4 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
     if per_node > 1.0:
         inside = _inside_node_seconds(kind, payload, per_node, up_bandwidth, row)
     across = min(crossing / (out_bandwidth * out[4]), out[3] + crossing / (out_bandwidth * out[5]))
-    return out[0] + hops + max(inside, across)
+    return out[0] + hops + max(inside, across) + out[6] * min(inside, across)
