@@ -51,18 +51,16 @@ class Gpu:
     """One GPU's link inside the node, bytes a second and direction."""
     gemm: dict[str, str]
     """Data type -> data type in the measured tables."""
-    attention: bool
-    """Whether its table measures full attention: B200's grows linearly with length, so it is of a sliding window."""
-    network: str = ""
-    """Its name in nccl_collectives.csv, where two nodes were measured."""
+    attention: AttentionParameters | None = None
+    """What is published, where the table does not measure full attention."""
+    networks: tuple[tuple[str, float], ...] = ()
+    """Two nodes of it in nccl_collectives.csv: name there, network a GPU in bytes a second; the first is fitted."""
     switch_reduces: bool = True
     """Whether NVLS is there: Hopper and later."""
 
 
 GPUS: Final = {
-    "a100-sxm-80": Gpu(
-        "a100_sxm", {"bf16": 312e12}, 2.039e12, 108, 300e9, {"bf16": "bfloat16"}, attention=True, switch_reduces=False
-    ),
+    "a100-sxm-80": Gpu("a100_sxm", {"bf16": 312e12}, 2.039e12, 108, 300e9, {"bf16": "bfloat16"}, switch_reduces=False),
     "h100-sxm": Gpu(
         "h100_sxm",
         {"bf16": 989e12, "fp8": 1979e12},
@@ -70,8 +68,7 @@ GPUS: Final = {
         132,
         450e9,
         {"bf16": "bfloat16", "fp8": "fp8"},
-        attention=True,
-        network="H200",
+        networks=(("H200", 50e9), ("H100 80GB HBM3 (GCP a3-mega)", 25e9)),
     ),
     "b200": Gpu(
         "b200_sxm",
@@ -80,13 +77,17 @@ GPUS: Final = {
         148,
         900e9,
         {"bf16": "bfloat16", "fp8": "fp8_static"},
-        attention=False,
+        attention=AttentionParameters(
+            floor_s=9e-6, efficiency=0.85, half_head=39.0, overhead_keys=600.0, exposed=1.0, tail=0.44
+        ),
     ),
 }
-"""NVIDIA's data sheets of A100 (80 GB SXM), H100 (SXM) and HGX B200."""
+"""NVIDIA's data sheets of A100 (80 GB SXM), H100 (SXM) and HGX B200.
 
-OUT_BANDWIDTH: Final = 50e9
-"""Of the two measured H200 nodes: a 400 Gbit/s adapter a GPU, bytes a second."""
+B200's attention table grows linearly with length: it is of a sliding window, whatever its column says. So B200 takes
+the shape of H100's curve and 0.65 of the peak for long rows with heads of 128, between cuDNN 9.13 and
+FlashAttention-4, which reaches 1605 TFLOP/s, 1.3 times as many at most (together.ai/blog/flashattention-4).
+"""
 
 _UNFITTED: Final = ("training_factor", "backward_efficiency", "switch_group")
 
@@ -288,15 +289,15 @@ def scale_up(table: pl.DataFrame, gpu: Gpu, kind: int) -> Measured:
     )
 
 
-def scale_out(table: pl.DataFrame, gpu: Gpu, up: Array) -> Measured:
+def scale_out(table: pl.DataFrame, gpu: Gpu, network: tuple[str, float], up: Array) -> Measured:
     """Return the all-reduces of two nodes of eight GPUs; what a hop takes is NCCL's own figure."""
-    rows = table.filter(pl.col("time_us").is_not_null(), gpu=gpu.network, nodes=2).sort("bytes")
+    rows = table.filter(pl.col("time_us").is_not_null(), gpu=network[0], nodes=2).sort("bytes")
     payload = rows["bytes"].to_numpy().astype(np.float64)
     return Measured(
         ScaleOutParameters,
         vector(NCCL_NETWORK),
         ("base_s", "exposed"),
-        lambda p, r: columns.across_nodes(payload[r], 16.0, 8.0, gpu.link_bandwidth, OUT_BANDWIDTH, up, p),
+        lambda p, r: columns.across_nodes(payload[r], 16.0, 8.0, gpu.link_bandwidth, network[1], up, p),
         rows["time_us"].to_numpy() * 1e-6,
         np.ones(len(payload)),
         {"all": payload > 0, ">= 16 MiB": payload >= 2**24},
@@ -305,10 +306,10 @@ def scale_out(table: pl.DataFrame, gpu: Gpu, up: Array) -> Measured:
 
 
 NCCL_NETWORK: Final = ScaleOutParameters(
-    base_s=2e-5, ring_hop_s=2.7e-6, tree_hop_s=5e-6, simple_s=5e-5, low_rate=0.5, simple_rate=0.9, exposed=0.1
+    base_s=2.3e-5, ring_hop_s=2.7e-6, tree_hop_s=5e-6, simple_s=5e-5, low_rate=0.5, simple_rate=0.9, exposed=0.1
 )
-"""Hops of protocol LL over the network and LL's half rate: NVIDIA/nccl src/graph/tuning.cc; 0.9: Calculon's InfiniBand
-efficiency (arXiv 2305.15286's code)."""
+"""Starting takes what was fitted to two H200 nodes. Hops of protocol LL over the network, its half rate: NVIDIA/nccl,
+src/graph/tuning.cc. 0.9: InfiniBand's efficiency in Calculon (github.com/calculon-ai/calculon, systems/)."""
 
 
 def toml(tables: dict[str, Any], source: str) -> str:
@@ -327,19 +328,23 @@ def tables_of(name: str, gpu: Gpu, truth: Path) -> dict[str, Any]:
     for dtype in gpu.gemm:
         measured = gemm(kernels["gemm"], gpu, dtype, found.get("gemm.bf16"))
         found[f"gemm.{dtype}"] = GemmParameters(*measured.report(f"{name} gemm {dtype}"))
-    if gpu.attention:
-        found["attention.bf16"] = AttentionParameters(
-            *attention(kernels["attention_forward"], gpu).report(f"{name} attention")
-        )
+    found["attention.bf16"] = gpu.attention or AttentionParameters(
+        *attention(kernels["attention_forward"], gpu).report(f"{name} attention")
+    )
     found["memory"] = MemoryParameters(*memory(kernels["gemm"], gpu).report(f"{name} memory"))
     for kind, collective in enumerate(COLLECTIVES):
         measured = scale_up(kernels["nccl"], gpu, kind)
         found[f"network.scale_up.{collective}"] = ScaleUpParameters(*measured.report(f"{name} {collective}"))
     found["network.scale_out"] = NCCL_NETWORK
-    if gpu.network:
+    if gpu.networks:
         up = np.array([astuple(found[f"network.scale_up.{collective}"]) for collective in COLLECTIVES])
-        measured = scale_out(pl.read_csv(truth / "nccl_collectives.csv", infer_schema_length=None), gpu, up)
-        found["network.scale_out"] = ScaleOutParameters(*measured.report(f"{name} two nodes"))
+        table = pl.read_csv(truth / "nccl_collectives.csv", infer_schema_length=None)
+        fitted_one, *others = (scale_out(table, gpu, network, up) for network in gpu.networks)
+        found["network.scale_out"] = ScaleOutParameters(*fitted_one.report(f"{name} two nodes"))
+        for other in others:
+            for region, rows in other.regions.items():
+                ratio = other.seconds(vector(found["network.scale_out"]), rows) / other.measured_s[rows]
+                print(f"{name} two nodes of another network, not fitted: {region:28} {error(ratio)}")
     return found
 
 

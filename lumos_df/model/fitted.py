@@ -5,7 +5,7 @@ measurements. The compiled functions take a class as a vector, its fields in the
 """
 
 import tomllib
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -55,9 +55,18 @@ class GemmParameters:
     throttle_s: float = _bounded(1e-5, 1e-1)
     """Run time at which half of `throttle` is lost, in seconds."""
     cast_bytes: float = _bounded(1e-3, 100.0, 1e-3)
-    """Bytes moved an element of A to convert it to 8 bits before the product; 0 where it comes converted."""
+    """Bytes moved an element of A to convert it to 8 bits before the product; 0.001, as good as none, where A comes
+    converted."""
     training_factor: float = _bounded(0.3, 3.0, 1.0)
     """Time of a training framework's kernel over the measured kernel's; set by a fit to whole training runs."""
+
+    def converted(self, floor_s: float) -> "GemmParameters":
+        """Return the parameters of products whose operands come in 8 bits, as one kernel with a floor of `floor_s`.
+
+        Inference engines convert A in a kernel of their own before each product, and that is in what was measured. A
+        training framework converts where it writes, so a model of it counts those bytes there.
+        """
+        return replace(self, cast_bytes=1e-3, floor_s=floor_s)
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,7 @@ class ScaleOutParameters:
     """What crossing nodes adds to a collective (`lumos_df.model.network`)."""
 
     base_s: float = _bounded(1e-6, 5e-4)
-    """Time added once when a group spans nodes, in seconds."""
+    """Time to start crossing nodes, in seconds; an all-reduce does so twice, there and back."""
     ring_hop_s: float = _bounded(1e-6, 1e-4)
     """Time of one step of a ring from node to node, in seconds."""
     tree_hop_s: float = _bounded(1e-6, 1e-4)
