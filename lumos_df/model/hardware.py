@@ -157,11 +157,12 @@ class Hardware:
     def _fitted_columns(self) -> dict[str, NDArray[np.float64]]:
         """Return the fitted columns of a record: the figures of `fitted_from`, those of `fitted` over them."""
         found = fitted.load(self.fitted_from, self.fitted)
-        eight_bits = "fp8" if "fp8" in found.gemm else "bf16"
+        # Training converts to 8 bits in kernels of its own, so the conversion inside the measured ones goes.
+        gemm = {"fp8": found.gemm["fp8"].converted(found.gemm["bf16"].floor_s) if "fp8" in found.gemm else found.gemm["bf16"]}
         columns = {name: np.zeros(HARDWARE_ROW[name].shape) for name in _FITTED_COLUMNS}
         for place, precision in enumerate(PRECISIONS):
-            gemm = fitted.vector(found.gemm[eight_bits if precision == "fp8" else "bf16"])
-            columns["gemm"][place, : len(gemm)] = gemm
+            products = fitted.vector(gemm.get(precision, found.gemm["bf16"]))
+            columns["gemm"][place, : len(products)] = products
             attention = fitted.vector(found.attention["bf16"])
             columns["attention"][place, : len(attention)] = attention
         memory, links = fitted.vector(found.memory), found.scale_up_table()
