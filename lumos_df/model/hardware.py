@@ -158,7 +158,11 @@ class Hardware:
         """Return the fitted columns of a record: the figures of `fitted_from`, those of `fitted` over them."""
         found = fitted.load(self.fitted_from, self.fitted)
         # Training converts to 8 bits in kernels of its own, so the conversion inside the measured ones goes.
-        gemm = {"fp8": found.gemm["fp8"].converted(found.gemm["bf16"].floor_s) if "fp8" in found.gemm else found.gemm["bf16"]}
+        gemm = {
+            "fp8": found.gemm["fp8"].converted(found.gemm["bf16"].floor_s)
+            if "fp8" in found.gemm
+            else found.gemm["bf16"]
+        }
         columns = {name: np.zeros(HARDWARE_ROW[name].shape) for name in _FITTED_COLUMNS}
         for place, precision in enumerate(PRECISIONS):
             products = fitted.vector(gemm.get(precision, found.gemm["bf16"]))
