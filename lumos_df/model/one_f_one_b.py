@@ -9,7 +9,7 @@ Sent times are when the sender is done with sending. A task then takes a stage f
 + compute + send; see `schedule.coefficients`.
 """
 
-from lumos_df.jit import lean_kernel
+from lumos_df.jit import inlined_kernel, lean_kernel
 from lumos_df.model.periods import keep, shift
 
 
@@ -72,7 +72,9 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
 
     A stage's forwards are numbered: chunk 0 of pp micro-batches, chunk 1 of the same, ..., chunk 0 of the next pp;
     its backwards likewise from the last chunk to the first. Step q is forward q-s and backward q-ahead+s of every
-    stage s, all of which wait only for what was done in step q-1.
+    stage s, all of which wait only for what was done in step q-1. So at most pp forwards are under way between two
+    steps, with different remainders of their numbers by pp, and as many backwards: what was sent last of each is the
+    state, with the clocks.
 
     Args:
         pp, vp, micro_batches: stages, chunks a stage, micro-batches, a multiple of pp.
@@ -83,55 +85,53 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
     """
     f_sent = clock[pp:]
     b_sent = clock[2 * pp :]
-    round_ = pp * vp
+    many = pp * vp
     ahead = 2 * (pp - 1) + (vp - 1) * pp
     left = micro_batches * vp
     skipped = 0.0
     wait = 0
     power = 0
+    # The first stage's next forward and backward: remainder by pp, and where its chunk begins.
+    f_place = 0
+    f_chunk = 0
+    b_place = 1
+    b_chunk = 0
     q = 0
     while q < left + ahead:
-        wrap = f_sent[pp - 1]
-        row = q // pp
-        place = q - row * pp
-        low = max(0, q - left + 1)
-        chunk = (row - 1) % vp * pp
-        for s in range(min(pp - 1, q), max(low, place + 1) - 1, -1):
-            done = max(clock[s] + f_own[chunk + s], f_sent[s - 1] + f_after[chunk + s])
-            clock[s] = done
-            f_sent[s] = done
-        chunk = row % vp * pp
-        for s in range(min(place, q), low - 1, -1):
-            sent = f_sent[s - 1] if s else wrap
-            done = max(clock[s] + f_own[chunk + s], sent + f_after[chunk + s])
-            clock[s] = done
-            f_sent[s] = done
         b = q - ahead
+        low = max(0, q - left + 1)
+        high = min(pp, q + 1)
+        edge = f_place + 1
+        chunk = (f_chunk if f_chunk else many) - pp
+        for s in range(max(low, edge), high):
+            f_sent[f_place - s + pp] = _done(clock, s, f_own[chunk + s], f_sent[f_place - s + pp] + f_after[chunk + s])
+        for s in range(low, min(high, edge)):
+            f_sent[f_place - s] = _done(clock, s, f_own[f_chunk + s], f_sent[f_place - s] + f_after[f_chunk + s])
+        f_place += 1
+        if f_place == pp:
+            f_place = 0
+            f_chunk = f_chunk + pp if f_chunk < many - pp else 0
         if b > -pp:
-            wrap = b_sent[0]
-            row = b // pp
-            edge = (row + 1) * pp - b
+            low = max(0, -b)
             high = min(pp, left - b)
-            chunk = (vp - 1 - row % vp) * pp
-            for s in range(max(0, -b), min(high, edge)):
-                sent = b_sent[s + 1] if s < pp - 1 else wrap
-                done = max(clock[s] + b_own[chunk + s], sent + b_after[chunk + s])
-                clock[s] = done
-                b_sent[s] = done
-                gradients[chunk + s] = done
-            chunk = (vp - 1 - (row + 1) % vp) * pp
-            for s in range(max(edge, -b), high):
-                sent = b_sent[s + 1] if s < pp - 1 else wrap
-                done = max(clock[s] + b_own[chunk + s], sent + b_after[chunk + s])
-                clock[s] = done
-                b_sent[s] = done
-                gradients[chunk + s] = done
-        if power >= 0 and b >= 0 and b % round_ == 0 and q + round_ < left:
+            edge = pp - b_place
+            chunk = (b_chunk if b_chunk else many) - pp
+            for s in range(low, min(high, edge)):
+                b_sent[b_place + s] = _done(clock, s, b_own[b_chunk + s], b_sent[b_place + s] + b_after[b_chunk + s])
+                gradients[b_chunk + s] = clock[s]
+            for s in range(max(low, edge), high):
+                b_sent[b_place + s - pp] = _done(clock, s, b_own[chunk + s], b_sent[b_place + s - pp] + b_after[chunk + s])
+                gradients[chunk + s] = clock[s]
+            b_place += 1
+            if b_place == pp:
+                b_place = 0
+                b_chunk = chunk
+        if power >= 0 and b >= 0 and f_place == 0 and f_chunk == 0 and q + many < left:
             wait += 1
             constant = shift(clock, copy, 3 * pp) if power > 0 else -1.0
             if constant >= 0.0:
-                times = (left - 1 - q) // (wait * round_)
-                left -= times * wait * round_
+                times = (left - 1 - q) // (wait * many)
+                left -= times * wait * many
                 skipped = times * constant
                 power = -1
             elif wait >= power:
@@ -140,3 +140,11 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
                 wait = 0
         q += 1
     return skipped
+
+
+@inlined_kernel
+def _done(clock, s, own, ready):
+    """Run a task on stage s; return when it is done and sent."""
+    own += clock[s]
+    clock[s] = max(own, ready)
+    return clock[s]
