@@ -9,6 +9,8 @@ Sent times are when the sender is done with sending. A task then takes a stage f
 + compute + send; see `schedule.coefficients`.
 """
 
+import numpy as np
+
 from lumos_df.jit import inlined_kernel, lean_kernel
 from lumos_df.model.periods import keep, shift
 
@@ -29,6 +31,7 @@ def one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weig
         copy: float64 [2 * pp] to work with.
     """
     sent = clock[pp:]
+    last = np.uint64(pp - 1)
     left = micro_batches
     skipped = 0.0
     # Every step from here on is the same until the first stage has no forward left.
@@ -37,16 +40,21 @@ def one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weig
     power = 0
     k = 1 - pp
     while k < left:
-        for s in range(min(pp, pp + k) - 1, max(0, pp + k - left) - 1, -1):
-            # For the first stage this reads a time that `f_after`, minus infinity, voids.
-            done = max(clock[s] + f_own[s], clock[pp + s - 1] + f_after[s])
+        low = max(0, pp + k - left)
+        # What the first stage would wait for is voided by `f_after`, minus infinity.
+        before = sent[low - 1] if low else 0.0
+        for s in range(np.uint64(low), np.uint64(max(low, min(pp, pp + k)))):
+            done = max(clock[s] + f_own[s], before + f_after[s])
             clock[s] = done
+            before = sent[s]
             sent[s] = done
         if k >= 0:
             done = 0.0
-            for s in range(pp - 1, -1, -1):
+            lag = np.uint64(min(k + 1, pp))
+            for i in range(last + np.uint64(1)):
+                s = last - i
                 done = max(clock[s] + b_own[s], done + b_after[s])
-                clock[s] = done + weight[s] if k >= s else done
+                clock[s] = done + weight[s] if s < lag else done
         if power >= 0 and k >= steady and k < left - pp:
             wait += 1
             constant = shift(clock, copy, 2 * pp - 1) if power > 0 else -1.0
@@ -102,11 +110,9 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
         low = max(0, q - left + 1)
         high = min(pp, q + 1)
         edge = f_place + 1
-        chunk = (f_chunk if f_chunk else many) - pp
-        for s in range(max(low, edge), high):
-            f_sent[f_place - s + pp] = _done(clock, s, f_own[chunk + s], f_sent[f_place - s + pp] + f_after[chunk + s])
-        for s in range(low, min(high, edge)):
-            f_sent[f_place - s] = _done(clock, s, f_own[f_chunk + s], f_sent[f_place - s] + f_after[f_chunk + s])
+        chunk = (f_chunk or many) - pp
+        _forwards(max(low, edge), high, f_place + pp, chunk, clock, f_sent, f_own, f_after)
+        _forwards(low, min(high, edge), f_place, f_chunk, clock, f_sent, f_own, f_after)
         f_place += 1
         if f_place == pp:
             f_place = 0
@@ -115,13 +121,9 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
             low = max(0, -b)
             high = min(pp, left - b)
             edge = pp - b_place
-            chunk = (b_chunk if b_chunk else many) - pp
-            for s in range(low, min(high, edge)):
-                b_sent[b_place + s] = _done(clock, s, b_own[b_chunk + s], b_sent[b_place + s] + b_after[b_chunk + s])
-                gradients[b_chunk + s] = clock[s]
-            for s in range(max(low, edge), high):
-                b_sent[b_place + s - pp] = _done(clock, s, b_own[chunk + s], b_sent[b_place + s - pp] + b_after[chunk + s])
-                gradients[chunk + s] = clock[s]
+            chunk = (b_chunk or many) - pp
+            _backwards(low, min(high, edge), b_place, b_chunk, clock, b_sent, b_own, b_after, gradients)
+            _backwards(max(low, edge), high, b_place - pp, chunk, clock, b_sent, b_own, b_after, gradients)
             b_place += 1
             if b_place == pp:
                 b_place = 0
@@ -143,8 +145,26 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
 
 
 @inlined_kernel
-def _done(clock, s, own, ready):
-    """Run a task on stage s; return when it is done and sent."""
-    own += clock[s]
-    clock[s] = max(own, ready)
-    return clock[s]
+def _forwards(low, high, place, chunk, clock, sent, own, after):
+    """Run a forward on each stage from `low` to before `high`, that of the chunk that begins at `chunk`.
+
+    Numbers without sign halve the time: numba looks at no index whether it is negative.
+    """
+    where = np.uint64(place)
+    first = np.uint64(chunk)
+    for s in range(np.uint64(low), np.uint64(max(low, high))):
+        done = max(clock[s] + own[first + s], sent[where - s] + after[first + s])
+        clock[s] = done
+        sent[where - s] = done
+
+
+@inlined_kernel
+def _backwards(low, high, place, chunk, clock, sent, own, after, gradients):
+    """Run a backward on each stage from `low` to before `high`, that of the chunk that begins at `chunk`."""
+    where = np.uint64(place)
+    first = np.uint64(chunk)
+    for s in range(np.uint64(low), np.uint64(max(low, high))):
+        done = max(clock[s] + own[first + s], sent[where + s] + after[first + s])
+        clock[s] = done
+        sent[where + s] = done
+        gradients[first + s] = done
