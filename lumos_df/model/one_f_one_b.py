@@ -6,7 +6,7 @@ vain, the state is a few times for each stage, and no time of a single task is s
 
 Sent times are when the sender is done with sending. A task then takes a stage from its clock to
 `max(clock + own, sent + after)`, where own = receive + compute + send, and after = what is left of the message's way
-+ compute + send; see `schedule.coefficients`.
++ compute + send; see `_coefficients` in `schedule`.
 """
 
 import numpy as np
@@ -19,8 +19,8 @@ from lumos_df.model.periods import keep, shift
 def one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weight, clock, copy):
     """Run 1F1B, and with weight gradients apart ZB-H1; return the time that was not simulated step by step.
 
-    Step k is forward pp-1-s+k and backward k of every stage s, from the last stage to the first; then, where k >= s,
-    the weight gradients of k-s.
+    Step k is forward pp-1-s+k of every stage s, which waits for the step before; then backward k, from the last stage
+    to the first, and, where k >= s, the weight gradients of k-s.
 
     Args:
         pp, micro_batches: stages and micro-batches.

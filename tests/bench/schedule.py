@@ -9,9 +9,9 @@ import numpy as np
 from lumos_df.model import schedule as schedules
 from tests.bench.measure import claim
 
-_TRIES = 20
-"""Each time is the least of this many: what else the machine does only adds."""
-_RUNS = 1000
+_TRIES = 100
+"""Each time is the least of this many, each too short to be interrupted: what else the machine does only adds."""
+_RUNS = 100
 
 
 @numba.njit
