@@ -7,7 +7,6 @@ measurements. The compiled functions take a class as a vector, its fields in the
 import tomllib
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -210,7 +209,7 @@ def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:
 
     Raises `HardwareError` for a name without a file, and for a file with a table or number missing or out of bounds.
     """
-    tables = dict(_tables(gpu))
+    tables = _tables(gpu)
     for key, numbers in _flat("", dict(own or {})):
         tables[key] = tables.get(key, {}) | numbers
     return Fitted(
@@ -224,7 +223,6 @@ def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:
     )
 
 
-@cache
 def _tables(gpu: str) -> dict[str, dict[str, float]]:
     """Return the tables of a file by dotted name, over those of the files that it inherits from."""
     file = folder() / f"{gpu}.toml"

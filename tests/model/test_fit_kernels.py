@@ -81,9 +81,7 @@ def test_the_command_fits_a_table_and_writes_a_file_that_reads(
     assert {line.split("left out by ")[1].split("  ")[0].strip() for line in errors} == {"(n, k)", "m range"}
     assert [file.name for file in tmp_path.iterdir()] == ["a100-sxm-80.toml"]
     monkeypatch.setattr(fitted, "folder", lambda: tmp_path)
-    load.cache_clear()
     found = load("a100-sxm-80")
-    load.cache_clear()
     assert found.memory.efficiency == pytest.approx(0.85, rel=0.05)
     every = np.ones(len(MATRICES), np.bool_)
     table = gemm(pl.read_parquet(small_truth / "kernels" / "gemm.parquet"), GPUS["a100-sxm-80"], "bf16")
