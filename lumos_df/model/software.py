@@ -44,7 +44,9 @@ SOFTWARE_COLUMNS: Final = (
         REAL,
     ),
     Column("dropout", "1: the model is trained with dropout"),
-    Column("keep_gathered", "1: inputs gathered for sequence parallelism are kept for the backward pass"),
+    Column("keep_gathered", "share of inputs gathered for sequence parallelism that is kept for the backward pass", REAL),
+    Column("keep_ffn", "tensors as wide as the MLP that are kept beside those its products read", REAL),
+    Column("keep_rotary", "tensors as wide as query and key that are kept beside those attention reads", REAL),
     Column("balanced", "1: a pipeline's chunks are cut at equal compute, head included, instead of equal layers"),
     Column("gradient_bytes", "bytes a parameter in which gradients are kept: 2 or 4", REAL),
     Column("reduce_bytes", "bytes a parameter in which gradients are reduced over data-parallel ranks", REAL),
@@ -131,8 +133,12 @@ class Software:
     """Memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone."""
     dropout: bool
     """Whether the model is trained with dropout."""
-    keep_gathered: bool
-    """Whether inputs gathered for sequence parallelism are kept for the backward pass."""
+    keep_gathered: float
+    """Share of inputs gathered for sequence parallelism that is kept for the backward pass; the rest is gathered again."""
+    keep_ffn: float
+    """Tensors as wide as the MLP that are kept beside those its products read: 0 where activations are fused."""
+    keep_rotary: float
+    """Tensors as wide as query and key that are kept beside those attention reads: 0 where rotary positions are fused."""
     balanced: bool
     """Whether a pipeline's chunks are cut at equal compute, head included, instead of equal layers."""
     gradient_bytes: float
