@@ -81,16 +81,16 @@ def issued(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
     return np.where(launched, rows.ts[np.maximum(call, 0)], rows.ts[row])
 
 
-def is_point_to_point(trace: Trace) -> NDArray[np.bool_]:
-    """Return which rows are kernels of sends and receives."""
+def is_collective(trace: Trace, names: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Return which rows are kernels of collectives of some names."""
     rows = trace.rows
-    word = np.array([*(name in POINT_TO_POINT for name in rows.collectives), False])
+    word = np.array([*(name in names for name in rows.collectives), False])
     found: NDArray[np.bool_] = (rows.kind == KERNEL) & word[rows.collective]
     return found
 
 
 def _transfers_before(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int32]:
-    moments = np.sort(issued(trace, np.flatnonzero(is_point_to_point(trace)).astype(np.int32)))
+    moments = np.sort(issued(trace, np.flatnonzero(is_collective(trace, POINT_TO_POINT)).astype(np.int32)))
     return np.searchsorted(moments, issued(trace, row)).astype(np.int32)
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from lumos_df.graph.rows import CPU_OP, MEMCPY, MEMSET, NONE, RUNTIME
 from lumos_df.schema import EVIDENCE, FAMILIES
 from lumos_df.structure import annotations, loops, passes
-from lumos_df.structure.kernels import Kernels, compute_kernels, issued
+from lumos_df.structure.kernels import POINT_TO_POINT, Kernels, compute_kernels, is_collective, issued
 from lumos_df.structure.loops import UNKNOWN
 from lumos_df.structure.passes import Passes
-from lumos_df.structure.rows import BACKWARD, FORWARD, OTHER, RECOMPUTE, Trace
+from lumos_df.structure.rows import BACKWARD, COMMUNICATION_PHASE, FORWARD, OTHER, RECOMPUTE, Trace
 
 BY_ANNOTATION, BY_MODULE, BY_LINK, BY_REPETITION, *_, NOT_KNOWN = range(len(EVIDENCE))
 
@@ -150,11 +150,10 @@ def _kind(trace: Trace, kernels: Kernels, forward: Passes) -> str:
     if not len(kernels):
         names = [trace.rows.names[number] for number in np.unique(trace.rows.name[trace.rows.kind == CPU_OP]).tolist()]
         return next((kind for kind, pattern in _OPERATORS if any(map(pattern.match, names))), "none")
+    if np.isin(family[forward.place[forward.layer >= 0]], _ATTENTION).any():
+        return "transformer"
     if convolution > gemm and convolution > attention:
         return "convolutional"
-    inside = np.isin(family[forward.place[forward.layer >= 0]], _ATTENTION).any()
-    if inside:
-        return "transformer"
     return "recommender" if embedding and not attention else "other"
 
 
@@ -273,7 +272,10 @@ def _spread_layers(
         # Modules count from another number where layers came before those of this trace.
         layer[layer >= 0] += int(np.round(np.median(own[both] - layer[both])))
     found = forward.layers > 0
-    value = _to_all(trace, kernels, phase, layer) if found else np.full(len(rows), NONE, np.int32)
+    # What goes from stage to stage is part of no layer.
+    value = (
+        _to_all(trace, kernels, phase, layer, without=POINT_TO_POINT) if found else np.full(len(rows), NONE, np.int32)
+    )
     evidence = np.where(value >= 0, BY_REPETITION, NOT_KNOWN).astype(np.int8)
     value = np.maximum(np.where(named >= 0, named, value), NONE)
     evidence[named >= 0] = np.where(stated >= 0, BY_ANNOTATION, BY_MODULE)[named >= 0]
@@ -285,17 +287,25 @@ def _spread_layers(
     return value.astype(np.int32), evidence
 
 
-def _to_all(trace: Trace, kernels: Kernels, phase: NDArray[np.int8], known: NDArray[np.int32]) -> NDArray[np.int32]:
+def _to_all(
+    trace: Trace,
+    kernels: Kernels,
+    phase: NDArray[np.int8],
+    known: NDArray[np.int32],
+    without: tuple[str, ...] = (),
+) -> NDArray[np.int32]:
     """Spread what is known of compute kernels to what was issued with them and to the host."""
     rows = trace.rows
     value = np.full(len(rows), UNKNOWN, np.int32)
     value[kernels.row] = known
     # Outside a pass no layer works.
     gpu = np.flatnonzero(rows.on_gpu)
-    outside = gpu[(value[gpu] == UNKNOWN) & ~np.isin(phase[gpu], (FORWARD, BACKWARD, RECOMPUTE, 4))]
+    outside = gpu[(value[gpu] == UNKNOWN) & ~np.isin(phase[gpu], (FORWARD, BACKWARD, RECOMPUTE, COMMUNICATION_PHASE))]
     value[outside] = NONE
+    value[is_collective(trace, without)] = NONE
     order = gpu[np.argsort(issued(trace, gpu.astype(np.int32)), kind="stable")]
-    loops.fill_launched(value, order, np.isin(rows.kind, (MEMCPY, MEMSET)))
+    ahead = np.isin(rows.kind, (MEMCPY, MEMSET)) | is_collective(trace, ("recv",))
+    loops.fill_launched(value, order, ahead)
     launches = np.zeros(len(rows), np.bool_)
     call = rows.parent[gpu]
     launches[call[call >= 0]] = True

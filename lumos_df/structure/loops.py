@@ -12,6 +12,10 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Of the rolling hash: 2^64 over the golden ratio, as in Knuth's multiplicative hashing."""
 
 
+_CONFIRM = 4
+"""Symbols that must agree for two sequences to be in step again."""
+
+
 @kernel
 def previous(symbols, width):
     """Return for every place how far before it the same `width` symbols began last; 0 where nowhere.
@@ -158,7 +162,7 @@ def _follow(symbols, template, run, place, own, i, at, step, reach):
             if score >= best:
                 best, kept = score, i
             continue
-        more, fewer = _resume(symbols, template, run, i, at, step, reach)
+        more, fewer = _resume(symbols, template, i, at, step, reach)
         if more < 0:
             break
         for _ in range(more):
@@ -168,6 +172,9 @@ def _follow(symbols, template, run, place, own, i, at, step, reach):
         score -= more + fewer
         if score < best - reach:
             break
+    if 0 <= i < many and run[i] != NONE and run[i] != own and (place[i] - at) % period == 0:
+        # What lies between two runs that fit together belongs to them.
+        kept = i
     while i != kept:
         i -= step
         if run[i] == own:
@@ -176,17 +183,17 @@ def _follow(symbols, template, run, place, own, i, at, step, reach):
 
 
 @kernel
-def _resume(symbols, template, run, i, at, step, reach):
+def _resume(symbols, template, i, at, step, reach):
     """Return the fewest places to skip of the sequence and of the template after which both agree again."""
     many, period = len(symbols), len(template)
-    confirm = min(4, period)
+    confirm = min(_CONFIRM, period)
     for total in range(1, reach + 1):
         for more in range(total + 1):
             fewer = total - more
             agree = 0
             for k in range(more + confirm):
                 j = i + step * k
-                if j < 0 or j >= many or symbols[j] < 0 or run[j] != NONE:
+                if j < 0 or j >= many or symbols[j] < 0:
                     break
                 if k >= more and symbols[j] != template[(at + step * (fewer + k - more)) % period]:
                     break

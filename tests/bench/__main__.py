@@ -148,10 +148,10 @@ def starting(folder: Path) -> None:
     claim("the same again", warm, "s", 1.5)
 
 
-def graph() -> None:
-    """The graph, in a process of its own: its memory is a claim, and it keeps to one core."""
+def apart(bench: str) -> None:
+    """Another bench, in a process of its own: its memory is a claim, and it keeps to one core."""
     subprocess.run(
-        [sys.executable, "-m", "tests.bench.graph"], env={**os.environ, "PYTHONPATH": str(_ROOT)}, check=True
+        [sys.executable, "-m", f"tests.bench.{bench}"], env={**os.environ, "PYTHONPATH": str(_ROOT)}, check=True
     )
 
 
@@ -167,7 +167,8 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
-        graph()
+        apart("graph")
+        apart("structure")
 
 
 if __name__ == "__main__":
