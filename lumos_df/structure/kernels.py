@@ -108,5 +108,12 @@ def _dense(*columns: NDArray[np.int32]) -> NDArray[np.int32]:
     number = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         number = number * (int(column.max(initial=NONE)) + 2) + column + 1
-        number = np.unique(number, return_inverse=True)[1].astype(np.int64)
+        high = int(number.max(initial=0))
+        if high < 8 * len(number) + (1 << 16):
+            # A table instead of sorting, where it is not much larger than the column.
+            used = np.zeros(high + 1, np.bool_)
+            used[number] = True
+            number = (np.cumsum(used) - 1)[number]
+        else:
+            number = np.unique(number, return_inverse=True)[1].astype(np.int64)
     return number.astype(np.int32)

@@ -194,7 +194,8 @@ def _turns(ahead: NDArray[np.bool_], weight: NDArray[np.int64]) -> NDArray[np.in
     work = np.bincount(number, np.where(ahead, weight + 1e-6, 0))
     own = work >= work.max() / 2
     own[0] = True
-    return (np.cumsum(own) - 1)[number].astype(np.int32)
+    turns: NDArray[np.int32] = (np.cumsum(own) - 1)[number].astype(np.int32)
+    return turns
 
 
 def _order_in_step(kernels: Kernels, found: Passes) -> NDArray[np.int32]:
@@ -236,8 +237,7 @@ def _linked(
         return order
     votes = np.zeros((backward.many, int(own.max()) + 1), np.int64)
     np.add.at(votes, (backward.number[use], own[use]), 1)
-    best: NDArray[np.int32] = np.where(votes.any(axis=1), votes.argmax(axis=1), order).astype(np.int32)
-    return best
+    return np.where(votes.any(axis=1), votes.argmax(axis=1), order).astype(np.int32)
 
 
 def _spread_batches(

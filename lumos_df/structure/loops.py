@@ -24,11 +24,9 @@ def previous(symbols, width):
     """
     many = len(symbols)
     distance = np.zeros(many, np.int32)
-    size = 1
-    while size < 2 * many + 2:
-        size *= 2
+    size = 1024
     table = np.full(size, NONE, np.int32)
-    mask = np.uint64(size - 1)
+    held = 0
     lead = np.uint64(1)
     for _ in range(width - 1):
         lead *= _FACTOR
@@ -45,13 +43,34 @@ def previous(symbols, width):
         if clean < width:
             continue
         first = i - width + 1
-        slot = (code ^ (code >> np.uint64(29))) & mask
-        while table[slot] >= 0 and not _same(symbols, table[slot], first, width):
-            slot = (slot + np.uint64(1)) & mask
+        slot = _slot(table, symbols, first, width, code)
         if table[slot] >= 0:
             distance[first] = first - table[slot]
+        else:
+            held += 1
         table[slot] = first
+        if 2 * held > size:
+            # Twice the size when half full: a sequence that repeats keeps a table that fits a cache.
+            old = table
+            size *= 2
+            table = np.full(size, NONE, np.int32)
+            for other in old:
+                if other >= 0:
+                    again = np.uint64(0)
+                    for k in range(width):
+                        again = again * _FACTOR + np.uint64(symbols[other + k] + 1)
+                    table[_slot(table, symbols, other, width, again)] = other
     return distance
+
+
+@kernel
+def _slot(table, symbols, first, width, code):
+    """Return where the symbols from `first` on are in the table, or the free place for them."""
+    mask = np.uint64(len(table) - 1)
+    slot = (code ^ (code >> np.uint64(29))) & mask
+    while table[slot] >= 0 and not _same(symbols, table[slot], first, width):
+        slot = (slot + np.uint64(1)) & mask
+    return slot
 
 
 @kernel

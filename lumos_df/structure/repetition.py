@@ -72,10 +72,11 @@ def find(symbols: NDArray[np.int32], weight: NDArray[np.int64]) -> Repetition | 
 
 def _periods(symbols: NDArray[np.int32]) -> list[int]:
     """Return the distances at which most symbols repeat."""
-    votes = np.zeros(len(symbols) + 1, np.int64)
+    votes = np.zeros(1, np.int64)
     for width in _WIDTHS:
-        distance = loops.previous(symbols, width)
-        votes += np.bincount(distance, minlength=len(votes))
+        counted = np.bincount(loops.previous(symbols, width), minlength=len(votes))
+        counted[: len(votes)] += votes
+        votes = counted
     votes[0] = 0
     few = min(_CANDIDATES, len(votes))
     most = np.argpartition(votes, -few)[-few:]

@@ -307,20 +307,21 @@ class Rank:
     @contextmanager
     def _row(self, category: str, name: str, args: Event, *, always: bool = False) -> Iterator[None]:
         self._time += 1
-        event = {
+        start = self._time
+        event: Event = {
             "ph": "X",
             "cat": category,
             "name": name,
             "pid": 1,
             "tid": self._thread,
-            "ts": self._time,
+            "ts": start,
             "args": args,
         }
         if self.job.host or always:
             self.events.append(event)
         yield
         self._time += 1
-        event["dur"] = self._time - event["ts"]
+        event["dur"] = self._time - start
 
     def _collective(self, name: str, group: str, elements: int) -> None:
         ranks = self._groups[group][1]

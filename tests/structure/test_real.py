@@ -139,8 +139,8 @@ def test_describe_prints_and_stores(corpus: Path, lumos: Run) -> None:
     assert (facts["heads"]["value"], facts["heads"]["evidence"]) == (None, "unknown")
     assert "record_shapes" in facts["heads"]["reason"]
     query = (
-        "SELECT layer, count(*) AS many FROM layers JOIN operators USING (trace_id, op_id) "
-        "WHERE kind = 'kernel' AND family <> 'communication' AND layers.phase = 'forward' GROUP BY ALL ORDER BY layer"
+        "SELECT layers.layer, count(*) AS many FROM layers JOIN operators USING (trace_id, op_id) "
+        "WHERE kind = 'kernel' AND family <> 'communication' AND layers.phase = 'forward' GROUP BY ALL ORDER BY 1"
     )
     rows_of = lumos("sql", query, "--corpus", corpus, "--format", "json")
     assert [row["many"] for row in json.loads(rows_of.stdout)][:2] == [42, 42]
