@@ -173,6 +173,34 @@ def replay(
 
 
 @app.command()
+def describe(
+    *,
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=N", help="A dimension or degree as you know it: layers=40, tp=8."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Say what model ran and how it was spread: dimensions and degrees, each with where it is known from.
+
+    Phase, layer, micro-batch and stage of every operator go into the table layers.
+    """
+    from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.structure import describe as structure  # noqa: PLC0415 - slow to import
+
+    facts = structure.describe(corpus, trace, job, structure.parse_overrides(change or []))
+    with catalog.connect(corpus) as connection:
+        connection.register("_facts", facts)
+        write(connection, "FROM _facts", choose_format(form, output), output)
+
+
+@app.command()
 def critical_path(
     *,
     corpus: Corpus = Path("corpus"),

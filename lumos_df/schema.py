@@ -65,6 +65,11 @@ GPU_KINDS: Final = ("kernel", "memcpy", "memset")
 
 PHASES: Final = ("forward", "backward", "recompute", "optimizer", "communication", "other")
 
+EVIDENCE: Final = ("annotation", "module", "fwdbwd", "repetition", "name", "shape", "group", "override", "unknown")
+"""Where a layer, phase, micro-batch, dimension or degree is known from: annotations and autograd's own marks, module
+names, links from backward to forward operators, repetition in the sequence of kernels, names of kernels and operators,
+shapes, process groups and collectives, the user."""
+
 FAMILIES: Final = (
     "communication",
     "gemm",
@@ -375,6 +380,38 @@ GAINS: Final = _table(
     ("half_gain_ns", "int64", "How much shorter it is when they take half their time, ns."),
 )
 
+_EVIDENCE: Final = "annotation, module, fwdbwd, repetition, name, shape, group, override, unknown"
+
+LAYERS: Final = _table(
+    "layers",
+    "One row an operator, beside `operators`: what part of the model it is, as `lumos-df describe` found it.",
+    ("rank", "int32", "Rank in the job."),
+    ("op_id", "int32", "The operator."),
+    ("phase", "string", "As in `operators`, and told by repetition where nothing else tells it."),
+    ("layer", "int32", "Layer of the model, from 0; null outside the layers, and on host rows that lead to several."),
+    ("micro_batch", "int32", "Micro-batch of the step, from 0; null outside the passes."),
+    ("stage", "int32", "Pipeline stage of the rank, from 0."),
+    ("phase_evidence", "string", f"Where the phase is known from: {_EVIDENCE}."),
+    ("layer_evidence", "string", "The same for the layer."),
+    ("micro_batch_evidence", "string", "The same for the micro-batch."),
+    ("stage_evidence", "string", "The same for the stage."),
+)
+
+DIMENSIONS: Final = _table(
+    "dimensions",
+    "One row a dimension of the model or degree of its plan, as `lumos-df describe` found it.",
+    ("rank", "int32", "Rank in the job."),
+    (
+        "name",
+        "string",
+        "model, dtype, layers, hidden, heads, kv_heads, head_dim, ffn, sequence, micro_batch, micro_batches, vocabulary, world, tp, dp, pp, ep, stage.",
+    ),
+    ("value", "int64", "The number; null where unknown, or where it is a word."),
+    ("word", "string", "The word, of `model` and `dtype`."),
+    ("evidence", "string", f"Where it is known from: {_EVIDENCE}."),
+    ("reason", "string", "How it was found, or why it was not."),
+)
+
 TABLES: Final = (
     TRACES,
     OPERATORS,
@@ -389,5 +426,7 @@ TABLES: Final = (
     REPLAY_STEPS,
     CRITICAL_PATH,
     GAINS,
+    LAYERS,
+    DIMENSIONS,
 )
 """Every stored table, in the order a reader would want them."""

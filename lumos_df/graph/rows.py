@@ -111,7 +111,7 @@ def read(corpus: Path, trace_id: str) -> Rows:
         raise CorpusError(f"{folder}: holds no operators; ingest the trace again") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
-    words = {name: _words(table[name]) for name in _WORDS}
+    words = {name: coded(table[name]) for name in _WORDS}
     long = {name: _long(table[name]) for name in _NUMBERS}
     stream, keys = _streams(long["device"], long["stream"])
     return Rows(
@@ -146,12 +146,13 @@ def read(corpus: Path, trace_id: str) -> Rows:
     )
 
 
-def _words(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
-    coded = column.unify_dictionaries().combine_chunks()
-    if isinstance(coded, pa.ChunkedArray):
-        coded = coded.chunk(0) if coded.num_chunks else pa.array([], pa.dictionary(pa.int32(), pa.string()))
-    codes = pc.fill_null(coded.indices, NONE).to_numpy(zero_copy_only=False)
-    return codes.astype(np.int32), coded.dictionary.to_pylist()
+def coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
+    """Return (codes [n], words) of a dictionary column; null is NONE."""
+    whole = column.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], pa.dictionary(pa.int32(), pa.string()))
+    codes = pc.fill_null(whole.indices, NONE).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int32), whole.dictionary.to_pylist()
 
 
 def _long(column: pa.ChunkedArray) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from lumos_df.trace.intervals import enclosing
 from lumos_df.trace.kineto import CPU_OP, GPU_ANNOTATION, KERNEL, MEMCPY, MEMSET, NONE, PYTHON, RUNTIME, SYNC, Operators
 
 GPU: Final = (KERNEL, MEMCPY, MEMSET)
-_LAYER: Final = re.compile(r"(?i)(?:layer|block)\w*_(\d+)$")
+_LAYER: Final = re.compile(r"(?i)(?:layer(?!_?norm)|block)\w*_(\d+)$")
 _BACKWARD_ROOT: Final = "autograd::engine::evaluate_function"
 _RECOMPUTE: Final = re.compile(r"torch/utils/checkpoint\.py.*(?:recompute_fn|unpack_hook)")
 

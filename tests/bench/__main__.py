@@ -166,8 +166,8 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
-        alone("graph")
-        alone("schedule")
+        for part in ("graph", "structure", "schedule"):
+            alone(part)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,280 @@
+"""What a corpus says about its jobs: the command `describe`, and the same for who wants to change a job."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lumos_df import schema
+from lumos_df.errors import QueryError, nearest
+from lumos_df.graph import store
+from lumos_df.graph.job import groups
+from lumos_df.graph.rows import NONE
+from lumos_df.graph.tables import numbers, words
+from lumos_df.layout import trace_folder
+from lumos_df.schema import EVIDENCE, PHASES
+from lumos_df.structure import annotations, dimensions, parallelism, rows, shapes
+from lumos_df.structure.facts import DEGREES, DIMENSIONS, Fact, unknown
+from lumos_df.structure.layers import BY_ANNOTATION, Structure, understand
+from lumos_df.structure.rows import Trace
+
+_SHARED: Final = {"heads": "heads", "kv_heads": "heads", "ffn": "of the FFN", "vocabulary": "rows"}
+"""Dimensions that tensor parallelism splits, and what a rank has of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """What is known of one rank."""
+
+    trace: Trace
+    structure: Structure
+    stage: Fact
+    first_layer: int | None
+    """The model's number of the rank's first layer; None where earlier stages are not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is known of a job."""
+
+    job: str
+    ranks: list[Rank]
+    """By rank; those of which the corpus has a trace."""
+    facts: dict[str, Fact]
+    """`model`, `dtype`, `facts.DIMENSIONS`, `world`, `facts.DEGREES`, `stages`, in this order."""
+
+    def number(self, name: str) -> int:
+        """Return a dimension or degree that must be known. Raise `QueryError` where it is not."""
+        value = self.facts[name].number
+        if value is None:
+            raise QueryError(f"{self.job}: {name} is unknown ({self.facts[name].reason}); give it with --set {name}=N")
+        return value
+
+
+def parse_overrides(settings: list[str]) -> dict[str, int]:
+    """Return what `--set NAME=N` says of dimensions and degrees. Raise `QueryError` where it is no such setting."""
+    choices = [*DIMENSIONS, "world", *DEGREES]
+    found = {}
+    for text in settings:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name not in choices:
+            raise QueryError(
+                f"--set {text}: no dimension '{name}'{nearest(name, choices)}; one of {', '.join(choices)}"
+            )
+        if not (value.isascii() and value.isdigit()) or int(value) < 1:
+            raise QueryError(f"--set {text}: write a whole number of at least 1, such as {name}=8")
+        found[name] = int(value)
+    return found
+
+
+def describe(
+    corpus: Path, trace: str | None = None, job: str | None = None, overrides: Mapping[str, int] | None = None
+) -> pa.Table:
+    """Understand jobs of a corpus, store the tables `layers` and `dimensions`, and return one row a fact.
+
+    Args:
+        corpus: the corpus folder.
+        trace: only the job of this trace: its id, or the beginning of it.
+        job: only the job of this name.
+        overrides: values of dimensions and degrees that hold whatever the traces say.
+
+    Raises:
+        LumosError: no such corpus, trace or job; an override contradicts another; a file cannot be read or written.
+    """
+    found: list[dict[str, Any]] = []
+    for ids in _chosen(corpus, trace, job):
+        about = of_traces([rows.load(corpus, one) for one in ids], overrides or {})
+        for rank in about.ranks:
+            _store(corpus, about, rank)
+        found += [
+            {
+                "job": about.job,
+                "trace_id": about.ranks[0].trace.rows.trace_id,
+                "ranks": len(about.ranks),
+                "name": name,
+                "value": fact.number,
+                "word": None if fact.number is not None else fact.value,
+                "evidence": fact.evidence,
+                "reason": fact.reason,
+            }
+            for name, fact in about.facts.items()
+        ]
+    kinds = {"ranks": pa.int32(), "value": pa.int64()}
+    names = ("job", "trace_id", "ranks", "name", "value", "word", "evidence", "reason")
+    return pa.Table.from_pylist(found, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
+
+
+def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
+    """Return what the traces of one job say of it, each rank by itself and then together; overrides hold over both."""
+    structures = [understand(one) for one in traces]
+    facts: list[dict[str, Fact]] = []
+    stages = []
+    for trace, structure in zip(traces, structures, strict=True):
+        world = overrides.get("world") or (trace.rows.world_size if trace.rows.world_size > 0 else None)
+        if world is None and len(traces) > 1:
+            world = len(traces)
+        own, stage = _of_rank(trace, structure, world, overrides)
+        facts.append(own)
+        stages.append(stage)
+    together = {name: _agreed(name, [one[name] for one in facts]) for name in facts[0]}
+    together["layers"] = _all_layers(structures, stages, together, overrides)
+    firsts = [_first_layer(one, structures, stages) for one in stages]
+    return Description(
+        traces[0].rows.job,
+        [Rank(*one) for one in zip(traces, structures, stages, firsts, strict=True)],
+        together,
+    )
+
+
+def _first_layer(stage: Fact, structures: list[Structure], stages: list[Fact]) -> int | None:
+    """Return the model's number of a stage's first layer: earlier stages have those before it."""
+    if stage.number is None:
+        return None
+    of_stage = {one.number: structure.layers for structure, one in zip(structures, stages, strict=True)}
+    before = range(stage.number)
+    if all(number in of_stage for number in before):
+        return sum(of_stage[number] for number in before)
+    return stage.number * of_stage[stage.number] if len(set(of_stage.values())) == 1 else None
+
+
+def _of_rank(
+    trace: Trace, structure: Structure, world: int | None, overrides: Mapping[str, int]
+) -> tuple[dict[str, Fact], Fact]:
+    own = shapes.operations(trace, structure.phase, structure.layer)
+    local = dimensions.local(structure, own)
+    plan, pipeline = parallelism.degrees(trace, structure, local, world)
+    plan |= {name: _overridden(value) for name, value in overrides.items() if name in DEGREES}
+    model = dimensions.kind(structure)
+    values = {
+        "layers": dimensions.layers(structure),
+        "hidden": local.hidden,
+        "heads": local.heads,
+        "kv_heads": local.kv_heads,
+        "head_dim": local.head_dim,
+        "ffn": local.ffn,
+        "sequence": local.sequence,
+        "micro_batch": local.micro_batch,
+        "micro_batches": dimensions.micro_batches(structure),
+        "vocabulary": local.vocabulary,
+    }
+    for name, what in _SHARED.items():
+        values[name] = dimensions.times(values[name], plan["tp"], what)
+    values |= {name: _overridden(value) for name, value in overrides.items() if name in values}
+    everyone = _overridden(overrides["world"]) if "world" in overrides else _world(world, trace)
+    stage = parallelism.stage(trace, plan["pp"], pipeline)
+    stated = np.unique(annotations.of_rows(trace, "stage"))
+    if len(stated[stated >= 0]) == 1:
+        stage = Fact(int(stated[-1]), "annotation", "the stage that annotations name")
+    return {"model": model, "dtype": local.dtype, **values, "world": everyone, **plan}, stage
+
+
+def _overridden(value: int) -> Fact:
+    return Fact(value, "override", "given")
+
+
+def _world(world: int | None, trace: Trace) -> Fact:
+    if world is None:
+        return unknown("the trace states no world size, and the corpus has one rank of the job")
+    stated = trace.rows.world_size > 0
+    return Fact(world, "group", "as the trace states it" if stated else "ranks of the job in the corpus")
+
+
+def _agreed(name: str, facts: list[Fact]) -> Fact:
+    """Return what most ranks say; where ranks differ, the reason says so."""
+    known = [one for one in facts if one.value is not None]
+    if not known:
+        return facts[0]
+    value, count = Counter(one.value for one in known).most_common(1)[0]
+    best = next(one for one in known if one.value == value)
+    if count == len(known):
+        return best
+    return Fact(
+        best.value, best.evidence, f"{best.reason}; {len(known) - count} of {len(known)} ranks say another {name}"
+    )
+
+
+def _all_layers(
+    structures: list[Structure], stages: list[Fact], facts: Mapping[str, Fact], overrides: Mapping[str, int]
+) -> Fact:
+    """Return the layers of the whole model: a stage has a part of them."""
+    pp = facts["pp"].number
+    if "layers" in overrides or pp == 1 or facts["layers"].value is None:
+        return facts["layers"]
+    if pp is None:
+        return unknown(f"{facts['layers'].value} on a rank, and pp is unknown: {facts['pp'].reason}")
+    per_stage: dict[int, int] = {}
+    for structure, one in zip(structures, stages, strict=True):
+        if one.number is not None:
+            per_stage[one.number] = structure.layers
+    how = f"{facts['layers'].reason} on each of pp={pp} stages"
+    evidence = facts["layers"].evidence
+    if len(per_stage) == pp:
+        return Fact(sum(per_stage.values()), evidence, how)
+    if len(set(per_stage.values())) <= 1:
+        return Fact(pp * int(facts["layers"].value), evidence, f"{how}, of which {len(per_stage)} are in the corpus")
+    return unknown(f"stages have different numbers of layers, and {len(per_stage)} of {pp} are in the corpus")
+
+
+def _chosen(corpus: Path, trace: str | None, job: str | None) -> Iterator[list[str]]:
+    known = groups(corpus, trace)
+    if job is None:
+        yield from known
+        return
+    names = {ids[0]: _job_of(corpus, ids[0]) for ids in known}
+    found = [ids for ids in known if names[ids[0]] == job]
+    if not found:
+        choices = sorted(set(names.values()))
+        raise QueryError(f"{corpus}: no job '{job}'{nearest(job, choices)}; it has {', '.join(choices)}")
+    yield from found
+
+
+def _job_of(corpus: Path, trace_id: str) -> str:
+    about = pq.read_table(trace_folder(corpus, trace_id) / "traces.parquet", columns=["job"], partitioning=None)
+    return str(about["job"][0].as_py())
+
+
+def _layer(rank: Rank) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Return the model's layer of every operator; annotations name it themselves."""
+    structure = rank.structure
+    if not rank.first_layer:
+        return structure.layer
+    own = (structure.layer >= 0) & (structure.layer_evidence != BY_ANNOTATION)
+    return structure.layer + np.where(own, rank.first_layer, 0).astype(np.int32)
+
+
+def _store(corpus: Path, about: Description, rank: Rank) -> None:
+    structure, trace = rank.structure, rank.trace.rows
+    many = len(trace)
+    stage = NONE if rank.stage.number is None else rank.stage.number
+    columns = {
+        "rank": np.full(many, trace.rank, np.int32),
+        "op_id": np.arange(many, dtype=np.int32),
+        "phase": words(structure.phase, PHASES),
+        "layer": numbers(_layer(rank)),
+        "micro_batch": numbers(structure.micro_batch),
+        "stage": numbers(np.full(many, stage, np.int32)),
+        "phase_evidence": words(structure.phase_evidence, EVIDENCE),
+        "layer_evidence": words(structure.layer_evidence, EVIDENCE),
+        "micro_batch_evidence": words(structure.micro_batch_evidence, EVIDENCE),
+        "stage_evidence": words(np.full(many, EVIDENCE.index(rank.stage.evidence), np.int8), EVIDENCE),
+    }
+    store.write(corpus, trace.trace_id, schema.LAYERS, columns)
+    facts = {**about.facts, "stage": rank.stage}
+    store.write(
+        corpus,
+        trace.trace_id,
+        schema.DIMENSIONS,
+        {
+            "rank": [trace.rank] * len(facts),
+            "name": list(facts),
+            "value": [fact.number for fact in facts.values()],
+            "word": [None if fact.number is not None else fact.value for fact in facts.values()],
+            "evidence": [fact.evidence for fact in facts.values()],
+            "reason": [fact.reason for fact in facts.values()],
+        },
+    )

@@ -1,0 +1,227 @@
+"""How a job is spread: the degrees of its plan, from what its process groups are called and what they are used for.
+
+A group is told by its description where the framework gives one (Megatron's `TENSOR_MODEL_PARALLEL_GROUP`, a device
+mesh's `mesh_tp`), else by its collectives: an all-reduce of an activation inside the layers of a forward pass is tensor
+parallelism's, gradients reduced behind them are data parallelism's, sends and receives join pipeline stages, and an
+all-to-all inside layers experts.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.rows import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE
+from lumos_df.structure.dimensions import Local
+from lumos_df.structure.facts import DEGREES, Fact, unknown
+from lumos_df.structure.kernels import POINT_TO_POINT, issued
+from lumos_df.structure.layers import Structure
+from lumos_df.structure.rows import BACKWARD, FORWARD, RECOMPUTE, Trace
+from lumos_df.units import format_count
+
+_DESCRIBED: Final = {
+    "tp": re.compile(r"(?i)^(?:mesh_)?tp$|^tensor_(?:model_)?parallel"),
+    "pp": re.compile(r"(?i)^(?:mesh_)?pp$|^pipeline_(?:model_)?parallel"),
+    "ep": re.compile(r"(?i)^(?:mesh_)?ep$|^expert_(?:model_)?parallel"),
+    "dp": re.compile(r"(?i)^(?:mesh_)?(?:dp|fsdp|ddp)$|^data_parallel_group$"),
+}
+_DTYPE_BYTES: Final = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
+_SCALARS_BYTES: Final = 256
+"""Collectives up to this size reduce losses and norms: they tell nothing about the plan."""
+_GATHERS: Final = ("all_gather", "reduce_scatter")
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Collectives of a group that are used alike."""
+
+    degree: str
+    group: str | None
+    size: int | None
+    in_bytes: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A collective, and when it runs."""
+
+    word: str
+    phase: int
+    inside: bool
+    """Whether it is part of a layer."""
+    in_bytes: int
+    activation: bool | None
+    """Whether what it is given is as large as an activation; None where that is not known."""
+
+
+def degrees(trace: Trace, structure: Structure, shapes: Local, world: int | None) -> tuple[dict[str, Fact], str | None]:
+    """Return the degrees of the plan, and the name of the group that joins the pipeline's stages.
+
+    Args:
+        trace: one rank.
+        structure: what its operators belong to.
+        shapes: what its shapes say.
+        world: ranks of the job, where they are known.
+    """
+    uses = _uses(trace, structure, shapes)
+    ran = {name: [use for use in uses if use.degree == name] for name in DEGREES}
+    facts = {name: _sized(name, ran[name], trace, structure) for name in DEGREES}
+    if facts["tp"].value is None and ran["tp"]:
+        facts["tp"] = _by_shape(shapes, facts["tp"])
+    for name in DEGREES:
+        alone = [other for other in DEGREES if ran[other]] == [name]
+        if facts[name].value is None and alone and world:
+            facts[name] = Fact(world, "group", f"{ran[name][0].what}, and all {world} ranks run nothing else")
+    facts["dp"] = _data(facts, world, reduces=bool(ran["dp"]))
+    pipeline = next((use.group for use in ran["pp"] if use.group is not None), None)
+    return facts, pipeline
+
+
+def stage(trace: Trace, pp: Fact, pipeline: str | None) -> Fact:
+    """Return the pipeline stage of a rank, from 0: its place in the group of the stages."""
+    if pp.number == 1:
+        return Fact(0, pp.evidence, "there is one stage")
+    if pp.number is None:
+        return unknown(f"pp is unknown: {pp.reason}")
+    ranks = trace.group_ranks.get(pipeline or "", (None, None, None))[1]
+    if ranks is None or trace.rows.rank not in ranks or len(ranks) != pp.number:
+        return unknown("the trace does not list the ranks of the group that joins the stages")
+    return Fact(ranks.index(trace.rows.rank), "group", f"place of rank {trace.rows.rank} in group {pipeline}")
+
+
+def _uses(trace: Trace, structure: Structure, shapes: Local) -> list[_Use]:
+    """Return what the trace's collectives are used for, alike ones together, most often used first."""
+    row = _collectives(trace)
+    rows = trace.rows
+    columns = (
+        rows.collective[row],
+        rows.group[row],
+        rows.group_size[row],
+        rows.in_bytes[row],
+        trace.dtype.code[row],
+        _during(trace, structure, row),
+        structure.layer[row] >= 0,
+    )
+    spelled = Counter(zip(*(column.tolist() for column in columns), strict=True))
+    found: Counter[_Use] = Counter()
+    for (collective, group, size, in_bytes, dtype, phase, inside), count in spelled.items():
+        name = rows.groups[group] if group >= 0 else None
+        description, _, listed = trace.group_ranks.get(name or "", (None, None, None))
+        known = size if size > 0 else listed
+        if known == 1:
+            continue
+        word = rows.collectives[collective]
+        call = _Call(word, phase, inside, in_bytes, _fits(shapes, in_bytes, trace, dtype, known or 1))
+        degree = _described(description) or _degree(call, structure.kind)
+        if degree:
+            where = {FORWARD: "forward", BACKWARD: "backward", RECOMPUTE: "recompute"}.get(phase, "optimizer")
+            what = f"{word} in the {where} pass" + (", inside layers" if inside else "")
+            found[_Use(degree, name, known, in_bytes, what)] += count
+    # What reduces activations in the forward does so in the backward, too: the same group, else the same bytes.
+    tensor = {(use.group, None if use.group else use.in_bytes) for use in found if use.degree == "tp"}
+    return [
+        replace(use, degree="tp") if (use.group, None if use.group else use.in_bytes) in tensor else use
+        for use, _ in found.most_common()
+    ]
+
+
+def _fits(shapes: Local, in_bytes: int, trace: Trace, dtype: int, members: int) -> bool | None:
+    """Return whether a collective is given an activation or a rank's part of it, None where that is not known."""
+    each = _DTYPE_BYTES.get(trace.dtype.words[dtype]) if dtype >= 0 else None
+    if in_bytes < 0 or each is None or shapes.activation is None:
+        return None
+    return in_bytes // each in {shapes.activation, shapes.activation // members}
+
+
+def _collectives(trace: Trace) -> NDArray[np.int32]:
+    """Return the collectives: kernels, else (on a CPU) the backend's annotations."""
+    rows = trace.rows
+    row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (rows.collective >= 0))
+    if not len(row):
+        row = np.flatnonzero((rows.kind == ANNOTATION) & (rows.collective >= 0) & (rows.thread >= 0))
+    if not len(row):
+        row = np.flatnonzero((rows.kind == CPU_OP) & (rows.collective >= 0))
+    return row.astype(np.int32)
+
+
+def _during(trace: Trace, structure: Structure, row: NDArray[np.int32]) -> NDArray[np.int8]:
+    """Return the phase in which each collective was issued: that of the last compute kernel or operator before it."""
+    rows = trace.rows
+    marks = structure.kernels.row
+    if not len(marks):
+        worked = (rows.kind == CPU_OP) & np.isin(structure.phase, (FORWARD, BACKWARD, RECOMPUTE))
+        marks = np.flatnonzero(worked).astype(np.int32)
+    if not len(marks):
+        return np.full(len(row), NONE, np.int8)
+    moment = issued(trace, marks)
+    order = np.argsort(moment, kind="stable")
+    at = np.searchsorted(moment[order], issued(trace, row), side="right") - 1
+    return np.where(at >= 0, structure.phase[marks[order[np.maximum(at, 0)]]], NONE).astype(np.int8)
+
+
+def _described(description: str | None) -> str | None:
+    if not description:
+        return None
+    return next((name for name, pattern in _DESCRIBED.items() if pattern.search(description)), None)
+
+
+def _degree(call: _Call, kind: str) -> str | None:
+    """Return the degree that a collective belongs to, None where it tells nothing."""
+    layered = kind in {"transformer", "other"}
+    if call.word in POINT_TO_POINT or call.word == "all_to_all":
+        between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside else None
+        return between_layers if layered else None
+    if kind == "none" or 0 <= call.in_bytes <= _SCALARS_BYTES or call.word not in {"all_reduce", *_GATHERS}:
+        return None
+    activation = call.activation
+    if activation is None and call.phase == FORWARD and call.word == "all_reduce":
+        if not call.inside:
+            return None
+        activation = True
+    return "tp" if layered and activation else "dp"
+
+
+def _sized(name: str, uses: list[_Use], trace: Trace, structure: Structure) -> Fact:
+    sized = next((use for use in uses if use.size), None)
+    if sized:
+        return Fact(sized.size, "group", f"group {sized.group}: {sized.what}")
+    if uses:
+        return unknown(f"{uses[0].what}, and the trace names no group or size for it")
+    described = [size for text, _, size in trace.group_ranks.values() if size and _described(text) == name]
+    if described:
+        return Fact(max(described), "group", "a process group's description")
+    if name == "dp":
+        return unknown("no collective reduces gradients or gathers parameters")
+    if structure.kind == "none":
+        return unknown("no kernel runs on a GPU")
+    absent = {
+        "tp": "no collective of an activation runs inside the layers of the forward pass",
+        "pp": "nothing is sent from stage to stage",
+        "ep": "no all-to-all runs inside layers",
+    }
+    return Fact(1, "group", absent[name])
+
+
+def _by_shape(shapes: Local, before: Fact) -> Fact:
+    hidden, inner = shapes.hidden.number, shapes.projection
+    if hidden is None or inner is None or hidden % inner:
+        return before
+    return Fact(hidden // inner, "shape", f"attention's output product reads {inner} of hidden {hidden}")
+
+
+def _data(facts: dict[str, Fact], world: int | None, *, reduces: bool) -> Fact:
+    found = facts["dp"]
+    if found.value is not None:
+        return found
+    tp, pp = facts["tp"].number, facts["pp"].number
+    if world and tp and pp:
+        if world % (tp * pp):
+            return unknown(f"{world} ranks are no multiple of tp={tp} x pp={pp}")
+        return Fact(world // (tp * pp), "group", f"{format_count(world, 'rank')} over tp={tp} x pp={pp}")
+    if not reduces and not world:
+        return Fact(1, "group", "no collective ran, and the trace names no other rank") if tp == pp == 1 else found
+    return found

@@ -1,0 +1,236 @@
+"""Passes of micro-batches through the layers: the kernels of one phase, and which block of which run each is in."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.structure import repetition
+from lumos_df.structure.kernels import Kernels
+from lumos_df.structure.loops import NONE
+from lumos_df.structure.repetition import Repetition
+
+_LOOSER: Final = 1.2
+"""Names alone tell layers apart only where they find this much more than names with grids do."""
+_WORTH: Final = 0.3
+"""A block that holds less than this share of the phase's matrix products and attention is no layer."""
+_PART: Final = 8
+"""A block that lacks less than one in this many of its kernels is one all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """What was found among k kernels of one phase."""
+
+    place: NDArray[np.int64]
+    """Which of the trace's compute kernels they are [k]."""
+    layer: NDArray[np.int32]
+    """Layer from 0 in the order of the forward pass; NONE outside the layers [k]."""
+    at: NDArray[np.int32]
+    """Place in its layer's block, from 0; NONE outside [k]."""
+    number: NDArray[np.int32]
+    """Number of the pass, from 0; NONE where no pass is near [k]."""
+    many: int
+    """Passes."""
+    cut: NDArray[np.bool_]
+    """Which of them began before the recording [many]."""
+    layers: int
+    """Layers of a whole pass; 0 where nothing repeats."""
+    block: NDArray[np.int32]
+    """Symbols of a block, from its first kernel."""
+    exact: bool
+    """Whether the symbols are those of `Kernels.exact`, else of `Kernels.loose`."""
+    covered: float
+    """Share of the phase's matrix products and attention inside layers."""
+
+
+def find(kernels: Kernels, place: NDArray[np.int64], *, forward: bool) -> Passes:
+    """Return the passes among some compute kernels: those at `place`, ascending [k]."""
+    segment = _segments(kernels, place, split=True)
+    found, exact = _repetition(kernels, place, segment)
+    if kernels.transfers.any():
+        # Sends and receives inside a layer (ring attention) are no end of a pass.
+        whole = _segments(kernels, place, split=False)
+        other, other_exact = _repetition(kernels, place, whole)
+        if other is not None and (found is None or found.covered < other.covered / 2):
+            segment, found, exact = whole, other, other_exact
+    if found is None or found.covered < _WORTH:
+        return nothing(place)
+    first = _boundary(found, kernels.norm[place], forward=forward)
+    merged = _merged(found, first)
+    begin, end = _ends(merged.run)
+    start, layers = _counts(merged, begin, end, first)
+    # Of the counts that occur, the one that most layers have: a run that the recording cut is shorter.
+    usual = int(np.bincount(layers, weights=layers).argmax())
+    cut_before = (begin < merged.period) & (place[0] < merged.period) & (layers < usual)
+    cut_after = (len(place) - end < merged.period) & (len(kernels) - place[-1] < merged.period) & (layers < usual)
+    layer = _layers(merged, start, layers, usual, cut_before, cut_after, forward=forward)
+    number = _whole_passes(merged.run, segment, kernels.exact[place], begin, end)
+    block = np.roll(merged.template, -first)
+    at = np.where(layer >= 0, (merged.place - first) % merged.period, NONE).astype(np.int32)
+    return Passes(place, layer, at, number, len(begin), cut_before, usual, block, exact, found.covered)
+
+
+def _segments(kernels: Kernels, place: NDArray[np.int64], *, split: bool) -> NDArray[np.int32]:
+    """Return numbers of stretches that a pass does not leave: one phase, one step, no send or receive in between."""
+    step = kernels.step[place]
+    before = np.append(NONE, step[:-1])
+    ends = (np.diff(place, prepend=-1) > 1) | ((step != before) & (step >= 0) & (before >= 0))
+    if split:
+        ends |= np.diff(kernels.transfers[place], prepend=0) > 0
+    return np.cumsum(ends).astype(np.int32)
+
+
+def _repetition(
+    kernels: Kernels, place: NDArray[np.int64], segment: NDArray[np.int32]
+) -> tuple[Repetition | None, bool]:
+    exact = _search(kernels.exact[place], kernels.weight[place], segment)
+    if exact is not None and exact.covered * _LOOSER >= 1:
+        return exact, True
+    loose = _search(kernels.loose[place], kernels.weight[place], segment)
+    if exact is None or (loose is not None and loose.covered > _LOOSER * exact.covered):
+        return loose, False
+    return exact, True
+
+
+def _search(symbols: NDArray[np.int32], weight: NDArray[np.int64], segment: NDArray[np.int32]) -> Repetition | None:
+    breaks = np.flatnonzero(np.diff(segment)) + 1
+    found = repetition.find(np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0))
+    if found is None:
+        return None
+    kept = np.ones(len(symbols) + len(breaks), np.bool_)
+    kept[breaks + np.arange(len(breaks))] = False
+    return replace(found, run=found.run[kept], place=found.place[kept])
+
+
+def nothing(place: NDArray[np.int64]) -> Passes:
+    """Return what is known of kernels in which nothing repeats."""
+    nowhere = np.full(len(place), NONE, np.int32)
+    return Passes(place, nowhere, nowhere, nowhere, 0, np.empty(0, np.bool_), 0, np.empty(0, np.int32), True, 0.0)
+
+
+def _ends(run: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first place of every run, and the place after its last; runs are numbered as they come."""
+    inside = np.flatnonzero(run >= 0)
+    begin = inside[np.flatnonzero(np.diff(run[inside], prepend=NONE))]
+    end = inside[np.flatnonzero(np.diff(run[inside], append=NONE))] + 1
+    return begin, end
+
+
+def _boundary(found: Repetition, norm: NDArray[np.bool_], *, forward: bool) -> int:
+    """Return the place in the template at which a block begins.
+
+    A run may be longer than its blocks: what comes before and after them can look like their end and beginning. Of the
+    possible boundaries, the one with a normalization nearest after it (backward: before it) is taken: layers begin with
+    one. Without any, blocks begin where the run does (backward: end where it does).
+    """
+    begin, end = _ends(found.run)
+    longest = int(np.argmax(found.place[end - 1] - found.place[begin]))
+    first, last = int(found.place[begin[longest]]), int(found.place[end[longest] - 1]) + 1
+    period = found.period
+    over = (last - first + period // _PART) % period - period // _PART
+    choices = np.arange(min(0, over), max(0, over) + 1)
+    inside = np.flatnonzero((found.run >= 0) & norm)
+    marks = np.unique(found.place[inside] % period)
+    usual = over if not forward else 0
+    choices = choices[np.argsort(np.abs(choices - usual), kind="stable")]
+    if not len(marks):
+        return int((first + choices[0]) % period)
+    at = (first + choices)[:, None]
+    away = ((marks - at) if forward else (at - 1 - marks)) % period
+    return int((first + choices[np.argmin(away.min(axis=1))]) % period)
+
+
+def _merged(found: Repetition, first: int) -> Repetition:
+    """Return the runs with those joined that a disturbance in the middle of a block parted."""
+    begin, end = _ends(found.run)
+    runs = found.run[begin]
+    period = found.period
+    inner = np.zeros(len(begin), np.bool_)
+    if len(begin) > 1:
+        phase = (found.place[begin[1:]] - first) % period
+        inner[1:] = found.joined[runs[:-1]] & (phase > 0)
+    ahead = np.zeros(len(begin), np.int64)
+    if len(begin) > 1:
+        step = found.place[end[:-1] - 1] + 1 - found.place[begin[1:]]
+        ahead[1:] = (step + period // 2) // period * period
+    # How far each run is moved: the sum over the runs that it continues.
+    total = np.cumsum(np.where(inner, ahead, 0))
+    base = np.maximum.accumulate(np.where(inner, 0, np.arange(len(begin))))
+    moved = total - total[base]
+    number = np.cumsum(~inner) - 1
+    index = np.full(int(found.run.max()) + 2, NONE, np.int64)
+    index[runs] = np.arange(len(begin))
+    which = index[found.run]
+    inside = found.run >= 0
+    return replace(
+        found,
+        run=np.where(inside, number[which], NONE).astype(np.int32),
+        place=np.where(inside, found.place + moved[which], 0),
+    )
+
+
+def _counts(
+    found: Repetition, begin: NDArray[np.int64], end: NDArray[np.int64], first: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where in its unrolled template each run's first block begins, and how many blocks it has."""
+    period = found.period
+    low, high = found.place[begin], found.place[end - 1] + 1
+    slack = period // _PART
+    start = low - slack + (first - low + slack) % period
+    return start, np.maximum((high - start + slack) // period, 0)
+
+
+def _layers(
+    found: Repetition,
+    start: NDArray[np.int64],
+    layers: NDArray[np.int64],
+    usual: int,
+    cut_before: NDArray[np.bool_],
+    cut_after: NDArray[np.bool_],
+    *,
+    forward: bool,
+) -> NDArray[np.int32]:
+    """Return every kernel's layer; a run that the recording cut counts from the end that it has."""
+    inside = found.run >= 0
+    run = np.where(inside, found.run, 0)
+    block = (found.place - start[run]) // found.period
+    low = np.where(cut_before, -1, 0)[run]
+    high = (layers + cut_after)[run]
+    shift = np.where(cut_before, usual - layers, 0)[run]
+    inside &= (block >= low) & (block < high)
+    layer = block + shift
+    layer = layer if forward else np.where((layers > usual)[run], layers[run], usual) - 1 - layer
+    return np.where(inside, layer, NONE).astype(np.int32)
+
+
+def _whole_passes(
+    run: NDArray[np.int32],
+    segment: NDArray[np.int32],
+    symbols: NDArray[np.int32],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> NDArray[np.int32]:
+    """Return the pass of every kernel: its run's, and around the runs that of the nearest in the same segment.
+
+    Between two runs of one segment, what looks like the kernels before the first run begins the second pass.
+    """
+    number = run.copy()
+    home = segment[begin]
+    prologue = symbols[:0]
+    for k in range(len(begin)):
+        opening = int(np.searchsorted(segment, home[k]))
+        if k == 0 or home[k - 1] != home[k]:
+            number[opening : begin[k]] = k
+            prologue = symbols[opening : begin[k]][::-1]
+        if k + 1 == len(begin) or home[k + 1] != home[k]:
+            number[end[k] : np.searchsorted(segment, home[k], side="right")] = k
+            continue
+        gap = symbols[end[k] : begin[k + 1]][::-1]
+        both = min(len(gap), len(prologue))
+        differ = np.flatnonzero(gap[:both] != prologue[:both])
+        own = begin[k + 1] - (int(differ[0]) if len(differ) else both)
+        number[end[k] : own] = k
+        number[own : begin[k + 1]] = k + 1
+    return number

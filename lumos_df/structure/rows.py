@@ -1,0 +1,96 @@
+"""Operators of one trace as arrays: those of the graph, and what else tells layers and shapes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lumos_df.errors import CorpusError
+from lumos_df.graph.rows import NONE, Rows, coded, read
+from lumos_df.layout import trace_folder
+from lumos_df.schema import PHASES
+
+FORWARD, BACKWARD, RECOMPUTE, OPTIMIZER, COMMUNICATION_PHASE, OTHER = range(len(PHASES))
+
+_WORDS: Final = ("phase", "grid", "block", "input_dims", "input_types", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of n words."""
+
+    code: NDArray[np.int32]
+    """Place in `words`, NONE for null."""
+    words: list[str]
+
+    def where(self, hit: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which rows have a word for which `hit`, one value a word, holds."""
+        return np.append(hit, False)[self.code]
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Columns of n operators, in the order of op_id."""
+
+    rows: Rows
+    phase: NDArray[np.int8]
+    """Place in `schema.PHASES`."""
+    layer: NDArray[np.int32]
+    """As module names say it; NONE is null."""
+    grid: Texts
+    block: Texts
+    dims: Texts
+    types: Texts
+    dtype: Texts
+    group_ranks: dict[str, tuple[str | None, tuple[int, ...] | None, int | None]]
+    """Description, global ranks and size of each process group."""
+    backend: str | None
+    """Backend of torch.distributed as the trace states it."""
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.rows)
+
+
+def load(corpus: Path, trace_id: str) -> Trace:
+    """Read one trace. Raise `CorpusError` when it cannot be read."""
+    return extend(corpus, read(corpus, trace_id))
+
+
+def extend(corpus: Path, rows: Rows) -> Trace:
+    """Add to the rows of the graph what else is needed of their trace. Raise `CorpusError` when it cannot be read."""
+    folder = trace_folder(corpus, rows.trace_id)
+    try:
+        file = pq.ParquetFile(folder / "operators.parquet", read_dictionary=list(_WORDS))
+        table = file.read([*_WORDS, "layer"])
+        # A trace that names no group has no such file.
+        named = folder / "process_groups.parquet"
+        groups = pq.read_table(named, partitioning=None).to_pylist() if named.exists() else []
+        about = pq.read_table(folder / "traces.parquet", columns=["backend"], partitioning=None)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
+    texts = {name: Texts(*coded(table[name])) for name in _WORDS}
+    place = np.array([*(PHASES.index(word) for word in texts["phase"].words), OTHER], np.int8)
+    return Trace(
+        rows,
+        place[texts["phase"].code],
+        table["layer"].fill_null(NONE).to_numpy().astype(np.int32),
+        texts["grid"],
+        texts["block"],
+        texts["input_dims"],
+        texts["input_types"],
+        texts["dtype"],
+        {
+            str(one["group"]): (
+                one["description"],
+                tuple(one["ranks"]) if one["ranks"] is not None else None,
+                one["size"],
+            )
+            for one in groups
+        },
+        about["backend"][0].as_py(),
+    )

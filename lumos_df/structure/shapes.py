@@ -1,0 +1,125 @@
+"""What the recorded shapes of forward operators say: matrix products, attention, lookups, convolutions."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.rows import CPU_OP
+from lumos_df.structure.rows import FORWARD, Trace
+
+Shape = tuple[int, ...]
+
+_PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_scaled_mm|_int_mm)$")
+_BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
+_ATTENTION: Final = re.compile(r"(?i)attention|attn|sdpa")
+_NORM: Final = re.compile(r"(?i)(?:layer|rms)_?norm")
+_LOOKUP: Final = re.compile(r"aten::(?:embedding|index_select|index)$")
+_CONVOLUTION: Final = re.compile(r"aten::(?:convolution|_convolution|cudnn_convolution|miopen_convolution)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Forward operators of one name and input shapes."""
+
+    name: str
+    shapes: tuple[Shape | None, ...]
+    """Of each input; None where it is no tensor, and of a list of tensors."""
+    types: tuple[str, ...]
+    count: int
+    first: int
+    """op_id of the first one."""
+    inside: bool
+    """Whether it is part of the layers, where layers are known."""
+
+    def is_product(self) -> bool:
+        """Whether it multiplies two matrices."""
+        return bool(_PRODUCT.match(self.name)) and len(self._matrices(2)) >= 2
+
+    def is_batched(self) -> bool:
+        """Whether it multiplies a batch of matrices."""
+        return bool(_BATCHED.match(self.name)) and len(self._matrices(3)) >= 2
+
+    def is_attention(self) -> bool:
+        """Whether it is fused attention, of (batch, heads, sequence, width) or (batch, sequence, heads, width)."""
+        return bool(_ATTENTION.search(self.name)) and len(self._matrices(4)) >= 3
+
+    def is_norm(self) -> bool:
+        """Whether it normalizes activations."""
+        return bool(_NORM.search(self.name)) and self.tensor is not None
+
+    def is_lookup(self) -> bool:
+        """Whether it takes rows of a table."""
+        return bool(_LOOKUP.match(self.name)) and self.tensor is not None and len(self.tensor) == 2
+
+    def is_convolution(self) -> bool:
+        """Whether it convolves."""
+        return bool(_CONVOLUTION.match(self.name)) and self.tensor is not None
+
+    @property
+    def tensor(self) -> Shape | None:
+        """Shape of the first input."""
+        return self.shapes[0] if self.shapes else None
+
+    @property
+    def product(self) -> tuple[int, int, int]:
+        """Return (m, k, n) of a matrix product, those of each matrix in a batched one."""
+        one, other = self._matrices(2 if self.is_product() else 3)[-2:]
+        return one[-2], one[-1], other[-1]
+
+    @property
+    def operands(self) -> list[Shape]:
+        """The tensors that attention or a batched product reads."""
+        return self._matrices(4) if self.is_attention() else self._matrices(3)[-2:]
+
+    def _matrices(self, rank: int) -> list[Shape]:
+        return [shape for shape in self.shapes if shape is not None and len(shape) == rank]
+
+
+def operations(trace: Trace, phase: NDArray[np.int8], layer: NDArray[np.int32]) -> list[Operation]:
+    """Return the forward operators with shapes, one for each name and shapes, by first appearance.
+
+    Args:
+        trace: the trace.
+        phase: phase of every operator [n].
+        layer: its layer, NONE outside [n].
+    """
+    rows = trace.rows
+    row = np.flatnonzero((rows.kind == CPU_OP) & (phase == FORWARD) & (trace.dims.code >= 0))
+    if not len(row):
+        return []
+    names, dims = rows.name[row].astype(np.int64), trace.dims.code[row].astype(np.int64)
+    key = names * (len(trace.dims.words) + 1) + dims
+    _, first, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    inside = np.bincount(inverse, layer[row] >= 0) * 2 > count
+    known = bool((layer >= 0).any())
+    found = []
+    for number in np.argsort(first).tolist():
+        one = int(row[first[number]])
+        types = json.loads(trace.types.words[trace.types.code[one]]) if trace.types.code[one] >= 0 else []
+        found.append(
+            Operation(
+                rows.names[rows.name[one]],
+                tuple(_shape(shape) for shape in json.loads(trace.dims.words[trace.dims.code[one]])),
+                tuple(kind if isinstance(kind, str) else "" for kind in types),
+                int(count[number]),
+                one,
+                bool(inside[number]) if known else True,
+            )
+        )
+    return found
+
+
+def _shape(value: object) -> Shape | None:
+    if not isinstance(value, list) or not value or not all(type(size) is int and size >= 0 for size in value):
+        return None
+    return tuple(value)
+
+
+def most(values: Counter[int]) -> int | None:
+    """Return the commonest value; of several the largest."""
+    return max(values, key=lambda value: (values[value], value)) if values else None

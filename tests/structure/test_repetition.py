@@ -1,0 +1,130 @@
+"""The search for the repeated block: its loops against slow twins, and sequences whose block is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lumos_df.structure import loops, repetition
+from lumos_df.structure.loops import MIXED, NONE, UNKNOWN
+
+SYMBOLS = st.lists(st.integers(-1, 2), min_size=1, max_size=40)
+EVERY = settings(deadline=None, max_examples=60)
+
+
+def array(symbols: list[int]) -> np.ndarray:
+    return np.array(symbols, np.int32)
+
+
+@EVERY
+@given(SYMBOLS, st.integers(1, 4))
+def test_previous_is_the_nearest_equal_window_before(symbols: list[int], width: int) -> None:
+    expected = [0] * len(symbols)
+    for i in range(len(symbols) - width + 1):
+        window = symbols[i : i + width]
+        if min(window) < 0:
+            continue
+        for j in range(i - 1, -1, -1):
+            if symbols[j : j + width] == window:
+                expected[i] = i - j
+                break
+    assert loops.previous(array(symbols), width).tolist() == expected
+
+
+@EVERY
+@given(SYMBOLS, st.integers(1, 5))
+def test_stretches_are_the_longest_that_repeat(symbols: list[int], period: int) -> None:
+    many = len(symbols)
+    equal = [i >= period and symbols[i] >= 0 and symbols[i] == symbols[i - period] for i in range(many)]
+    expected = []
+    for i in range(many):
+        if equal[i] and not equal[i - 1]:
+            end = next((j for j in range(i, many) if not equal[j]), many)
+            if end - i >= period:
+                expected.append((i - period, end))
+    start, end_of = loops.stretches(array(symbols), period)
+    assert list(zip(start.tolist(), end_of.tolist(), strict=True)) == expected
+
+
+@EVERY
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.integers(0, 11), st.integers(0, 2))
+def test_phase_of_finds_a_rotation(template: list[int], turn: int, other: int) -> None:
+    turned = template[turn % len(template) :] + template[: turn % len(template)]
+    found = loops.phase_of(array(turned), 0, array(template))
+    assert template[found:] + template[:found] == turned
+    changed = [*turned[:-1], other]
+    rotations = [template[k:] + template[:k] for k in range(len(template))]
+    assert (loops.phase_of(array(changed), 0, array(template)) >= 0) == (changed in rotations)
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], list[bool]]:
+    """Value, parent, thread and whether it launches, of rows of which the last ones are on the GPU."""
+    hosts = draw(st.integers(1, 8))
+    thread = draw(st.lists(st.integers(0, 1), min_size=hosts, max_size=hosts))
+    parent = [draw(st.sampled_from([NONE, *(j for j in range(i) if thread[j] == thread[i])])) for i in range(hosts)]
+    calls = draw(st.lists(st.integers(0, hosts - 1), max_size=6))
+    values = [UNKNOWN] * hosts + [draw(st.integers(NONE, 2)) for _ in calls]
+    launches = [i in calls for i in range(hosts)] + [False] * len(calls)
+    return values, parent + calls, thread + [NONE] * len(calls), launches
+
+
+@EVERY
+@given(forests())
+def test_spread_gives_rows_what_they_lead_to(case: tuple[list[int], list[int], list[int], list[bool]]) -> None:
+    value, parent, thread, launches = case
+    many = len(value)
+    below: list[set[int]] = [set() for _ in range(many)]
+    for i in range(many):
+        if thread[i] == NONE:
+            row = i
+            while row != NONE:
+                below[row].add(value[i])
+                row = parent[row]
+    first = [UNKNOWN if not one else min(one) if len(one) == 1 else MIXED for one in below]
+    expected = list(first)
+    for i in range(many):
+        if expected[i] == UNKNOWN:
+            above = expected[parent[i]] if parent[i] >= 0 else UNKNOWN
+            ahead = (first[j] for j in range(i, many) if thread[j] == thread[i] and launches[j])
+            expected[i] = above if above > UNKNOWN else next(ahead, UNKNOWN)
+    found = np.array(value, np.int32)
+    loops.spread(found, array(parent), array(thread), np.array(launches))
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize(("block", "repeats"), [(3, 2), (7, 5), (25, 40)])
+@pytest.mark.parametrize("around", [0, 1, 30])
+def test_a_block_between_other_symbols_is_found(block: int, repeats: int, around: int) -> None:
+    pattern = list(range(block))
+    other = list(range(block, block + around))
+    symbols = array([*other, *pattern * repeats, *reversed(other)])
+    found = repetition.find(symbols, np.ones(len(symbols), np.int64))
+    assert found is not None
+    assert found.period == block
+    inside = np.flatnonzero(found.run >= 0)
+    assert inside.tolist() == list(range(around, around + block * repeats))
+    assert np.bincount(found.place[inside] % block).tolist() == [repeats] * block
+
+
+def test_nothing_repeats_in_a_sequence_of_distinct_symbols_or_of_breaks() -> None:
+    for symbols in (np.arange(100, dtype=np.int32), np.full(100, NONE, np.int32), array([])):
+        assert repetition.find(symbols, np.ones(len(symbols), np.int64)) is None
+
+
+@EVERY
+@given(st.integers(0, 2**32 - 1))
+def test_blocks_with_an_odd_kernel_now_and_then_stay_one_run(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    block, repeats = 30, 24
+    symbols = np.tile(np.arange(block), repeats).tolist()
+    for at in sorted(random.choice(np.arange(70, block * repeats - 70, 25), 3, replace=False).tolist(), reverse=True):
+        what = random.integers(3)
+        symbols[at : at + (what != 0)] = [] if what == 1 else [99]
+    found = repetition.find(array(symbols), np.ones(len(symbols), np.int64))
+    assert found is not None
+    assert found.period == block
+    assert (found.run >= 0).all()
+    expected = [k for k in symbols if k != 99]
+    clean = array(symbols) != 99
+    assert (found.template[found.place[clean] % block] == np.array(expected)).mean() > 0.99
