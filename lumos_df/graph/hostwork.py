@@ -69,7 +69,8 @@ def host_work(graph: Graph) -> HostWork:
     order = host[np.argsort(rows.thread[host], kind="stable")]
     last = np.zeros(at.shape, np.int64)
     used, first = np.unique(rows.thread[order], return_index=True)
-    for one, low, high in zip(used.tolist(), first.tolist(), [*first[1:].tolist(), len(order)], strict=True):
+    bounds = np.append(first, len(order)).tolist()
+    for one, low, high in zip(used.tolist(), bounds[:-1], bounds[1:], strict=True):
         begun = rows.ts[order[low:high]]
         here = thread == one
         at[here] = np.maximum(at[here], begun[0])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lumos_df.errors import QueryError
 from lumos_df.graph import whatif
 from lumos_df.graph.edges import COLLECTIVE, HANDOFF, LAUNCH, STREAM, THREAD
 from lumos_df.graph.hostwork import host_work
@@ -93,3 +94,28 @@ def covered(rows: Rows, marked: np.ndarray, thread: int, low: int, high: int) ->
         if end > begin:
             total, until = total + end - begin, end
     return total
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gemm:0.5", "write family=NAME"),
+        ("family=gem:0.5", "did you mean 'gemm'"),
+        ("kind=hots:0.5", "did you mean 'host'"),
+        ("family~gemm:0.5", "only names take a pattern"),
+        ("name~(:0.5", "not a regular expression"),
+        ("family=gemm:fast", "as in family=gemm:0.5"),
+        ("family=gemm:-1", "at least 0"),
+        ("rank=two:0", "a rank is a number"),
+        ("rank=\N{SUPERSCRIPT TWO}:0", "a rank is a number"),
+        ("name~a{99999999999}:0", "not a regular expression"),
+    ],
+)
+def test_a_change_that_means_nothing_is_refused_in_one_line(text: str, says: str) -> None:
+    with pytest.raises(QueryError, match=says.replace("(", r"\(")) as refused:
+        whatif.scale(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_pattern_that_a_later_python_may_read_otherwise_is_taken_as_it_is() -> None:
+    assert whatif.selector("name~[[a]").value == "[[a]"
