@@ -18,6 +18,7 @@ from lumos_df.runner import parse_shard, progress
 from lumos_df.units import format_count
 
 if TYPE_CHECKING:
+    from lumos_df.graph.whatif import Change
     from lumos_df.trace.ingest import IngestResult
 
 app = typer.Typer(
@@ -41,7 +42,7 @@ Form = Annotated[
 Trace = Annotated[
     str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")
 ]
-Step = Annotated[int | None, typer.Option(metavar="N", help="Only step N.")]
+Step = Annotated[int | None, typer.Option(min=0, metavar="N", help="Only step N.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -156,20 +157,26 @@ def replay(
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.graph import run, whatif  # noqa: PLC0415 - slow to import
 
-    changes = [
-        *map(whatif.scale, scale or []),
-        *map(whatif.drop, drop or []),
-        *map(whatif.no_wait, no_wait or []),
-    ]
+    chosen = choose_format(form, output)
+    changes: list[Change] = []
+    for switch, read, texts in (
+        ("--scale", whatif.scale, scale),
+        ("--drop", whatif.drop, drop),
+        ("--no-wait", whatif.no_wait, no_wait),
+    ):
+        try:
+            changes += map(read, texts or [])
+        except LumosError as error:
+            raise typer.BadParameter(str(error), param_hint=switch) from None
     if changes:
         rows = run.what_if(corpus, changes, trace, step)
         with catalog.connect(corpus) as connection:
             connection.register("_changed", rows)
-            write(connection, "SELECT * FROM _changed ORDER BY path, rank, step", choose_format(form, output), output)
+            write(connection, "SELECT * FROM _changed ORDER BY path, rank, step", chosen, output)
         return
-    done = run.replay(corpus, trace)
+    done = run.replay(corpus, trace, step)
     with catalog.connect(corpus) as connection:
-        write(connection, _of("replay_error", done, step), choose_format(form, output), output)
+        write(connection, _of("replay_error", done, step), chosen, output)
 
 
 @app.command()
@@ -218,9 +225,10 @@ def critical_path(
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
-    done = run.replay(corpus, trace, path=True)
+    chosen = choose_format(form, output)
+    done = run.replay(corpus, trace, step, path=True)
     with catalog.connect(corpus) as connection:
-        write(connection, _of("critical_path_summary", done, step), choose_format(form, output), output)
+        write(connection, _of("critical_path_summary", done, step), chosen, output)
 
 
 @app.command()

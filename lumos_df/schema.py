@@ -4,6 +4,7 @@ The tables live in a corpus as `trace_id=<id>/<table>.parquet`; `trace_id` is th
 folder name, so it is listed here for its documentation but not stored inside the files.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,9 @@ FORMAT: Final = 1
 
 ID_LENGTH: Final = 16
 """Hex digits of a file's SHA-256 that make its trace_id."""
+
+STEP_MARK: Final = re.compile(r"ProfilerStep#([0-9]{1,9})(?![0-9])")
+"""How the name of a step's mark begins, and the step's number in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,33 +8,34 @@ import numpy as np
 import pyarrow as pa
 
 from lumos_df import schema
-from lumos_df.errors import QueryError
+from lumos_df.errors import CorpusError, QueryError
 from lumos_df.graph import critical_path as paths
-from lumos_df.graph import store
+from lumos_df.graph import store, warnings
 from lumos_df.graph.job import Job, Played, groups, load
 from lumos_df.graph.rows import NONE, Rows
 from lumos_df.graph.tables import numbers, words, write_replay
-from lumos_df.graph.whatif import Change, changed, gains
+from lumos_df.graph.whatif import Change, changed, gains, meant
 
 _PARTS = ("exposed_compute", "overlapped", "exposed_communication", "other")
 
 
-def replay(corpus: Path, trace: str | None = None, *, path: bool = False) -> list[str]:
+def replay(corpus: Path, trace: str | None = None, step: int | None = None, *, path: bool = False) -> list[str]:
     """Simulate every job of a corpus, or that of one trace, and store edges, collectives, replays and steps.
 
     Args:
         corpus: the corpus folder.
         trace: id of a trace, or the beginning of it.
+        step: a step that there has to be; all are simulated.
         path: also store the critical path of every step, and what it would gain from faster operators.
 
     Returns:
         The ids of the traces.
 
     Raises:
-        LumosError: no such corpus or trace, or it cannot be read or written.
+        LumosError: no such corpus, trace or step, or it cannot be read or written.
     """
     done = []
-    for job, played in _jobs(corpus, trace):
+    for job, played in _jobs(corpus, trace, step):
         slack = paths.slack(played.network, played.run, job.graphs, played.replays)
         write_replay(corpus, job, played, slack)
         if path:
@@ -46,13 +47,17 @@ def replay(corpus: Path, trace: str | None = None, *, path: bool = False) -> lis
 def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step: int | None = None) -> pa.Table:
     """Simulate with changes and return one row a step: the new duration and breakdown beside the old, ns.
 
-    Raises `LumosError` as `replay` does; `QueryError` when no step has that number.
+    Raises `LumosError` as `replay` does; `QueryError` when a change means no operator.
     """
     rows: list[dict[str, Any]] = []
-    for job, played in _jobs(corpus, trace):
+    used = [False] * len(changes)
+    for job, played in _jobs(corpus, trace, step):
+        used = [before or now for before, now in zip(used, meant(job.graphs, changes), strict=True)]
         again = job.replay(changed(job.network, job.graphs, changes))
-        for before, after in zip(played.replays, again.replays, strict=True):
+        for place, (before, after) in enumerate(zip(played.replays, again.replays, strict=True)):
             one = before.graph.rows
+            told = warnings.of_trace(job, place)
+            of_step = warnings.of_steps(one, before.steps)
             for k, number in enumerate(before.steps.number.tolist()):
                 if step is not None and number != step:
                     continue
@@ -72,19 +77,30 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
                             for when, of in (("replayed", before), ("changed", after))
                             for part in _PARTS
                         },
+                        "warnings": told + of_step[k],
                     }
                 )
-    if step is not None and not rows:
-        raise QueryError(
-            f"{corpus}: no step {step}; see: lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}"
-        )
+    for change, has in zip(changes, used, strict=True):
+        if not has:
+            see = f"lumos-df sql 'SELECT DISTINCT rank, kind, family, name FROM operators' --corpus {corpus}"
+            raise QueryError(f"{corpus}: no operator is meant by '{change.of}'; see: {see}")
     return pa.Table.from_pylist(rows)
 
 
-def _jobs(corpus: Path, trace: str | None) -> Iterator[tuple[Job, Played]]:
-    for ids in groups(corpus, trace):
+def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[Job, Played]]:
+    """Simulate one job after another; at the end raise `QueryError` if no step had that number."""
+    found = groups(corpus, trace)
+    if not found:
+        raise CorpusError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
+    seen: set[int] = set()
+    for ids in found:
         job = load(corpus, ids)
-        yield job, job.replay()
+        played = job.replay()
+        seen.update(number for replay in played.replays for number in replay.steps.number.tolist())
+        yield job, played
+    if step is not None and step not in seen:
+        see = f"lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}"
+        raise QueryError(f"{corpus}: no step {step}; see: {see}")
 
 
 def _write_paths(corpus: Path, job: Job, played: Played, slack: np.ndarray[Any, np.dtype[np.int64]]) -> None:
@@ -129,7 +145,8 @@ def _path_columns(
         family[here] = rows.family[path.row[here]]
         name[here] = np.array([*rows.names, None], object)[_name(rows, path.row[here], path.kind[here])]
     node = job.network.base[path.trace] + np.maximum(path.row, 0)
-    room = np.where(path.row >= 0, slack[node], np.iinfo(np.int64).min)
+    room = np.full(many, np.iinfo(np.int64).min)
+    room[path.row >= 0] = slack[node[path.row >= 0]]
     kind = np.where((path.trace != k) & (path.row >= 0), _WAIT, path.kind)
     return {
         "rank": pa.array(np.full(many, job.graphs[k].rows.rank, np.int32)),

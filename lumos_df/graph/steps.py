@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.dependencies import STEP
 from lumos_df.graph.rows import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE, Rows
 from lumos_df.graph.simulate import share
 from lumos_df.schema import KINDS as _KINDS
+from lumos_df.schema import STEP_MARK
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +25,38 @@ class Steps:
     """Row of the mark, or NONE."""
     low: NDArray[np.int64]
     high: NDArray[np.int64]
+    again: NDArray[np.int64]
+    """Marks with the same number that begin after the first is over."""
 
 
 def steps(rows: Rows) -> Steps:
     """Return the steps of a trace."""
-    numbers = np.array(
-        [
-            *(
-                int(name[len(STEP) :]) if name.startswith(STEP) and name[len(STEP) :].isdigit() else NONE
-                for name in rows.names
-            ),
-            NONE,
-        ],
-        np.int32,
-    )
+    said = [STEP_MARK.match(name) for name in rows.names]
+    numbers = np.array([*(int(match[1]) if match else NONE for match in said), NONE], np.int32)
     number = np.where(np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0), numbers[rows.name], NONE)
     mark = np.flatnonzero(number >= 0).astype(np.int32)
     if not len(mark):
         timed = np.flatnonzero(rows.kind != len(_KINDS) - 1)
         low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
         high = rows.end[timed].max(initial=0) if len(timed) else 0
-        return Steps(np.array([NONE], np.int32), np.array([NONE], np.int32), np.array([low]), np.array([high]))
+        return Steps(
+            np.array([NONE], np.int32),
+            np.array([NONE], np.int32),
+            np.array([low]),
+            np.array([high]),
+            np.zeros(1, np.int64),
+        )
     found, first, inverse = np.unique(number[mark], return_index=True, return_inverse=True)
     high = np.full(len(found), np.iinfo(np.int64).min)
-    np.maximum.at(high, inverse.reshape(-1), rows.end[mark])
+    inverse = inverse.reshape(-1)
+    np.maximum.at(high, inverse, rows.end[mark])
     low = rows.ts[mark[first]]
+    later = (rows.ts[mark] >= rows.end[mark[first]][inverse]) & (rows.ts[mark] > low[inverse])
+    again = np.bincount(inverse[later], minlength=len(found))
     order = np.argsort(low, kind="stable")
     low, high = low[order], high[order]
     high[:-1] = np.minimum(high[:-1], low[1:])
-    return Steps(found[order].astype(np.int32), mark[first[order]], low, high)
+    return Steps(found[order].astype(np.int32), mark[first[order]], low, high, again[order])
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,17 @@ def of_steps(rows: Rows, marks: Steps) -> list[list[str]]:
     """Return what holds for each step of a trace, one sentence each."""
     found: list[list[str]] = [[] for _ in marks.number]
     for k in np.flatnonzero(marks.high == marks.low).tolist():
-        found[k].append("the step has no length: its mark begins and ends at one moment")
+        what = (
+            "the trace has no operator that lasts"
+            if marks.mark[0] == NONE
+            else "its mark begins and ends at one moment"
+        )
+        found[k].append(f"the step has no length: {what}")
+    for k in np.flatnonzero(marks.again).tolist():
+        found[k].append(
+            f"{marks.again[k] + 1} marks bear this step's number: it is taken from the first of them until the next "
+            "step, or the end of the last mark"
+        )
     unfinished = _unfinished(rows)
     if len(unfinished):
         found[-1].append(

@@ -1,6 +1,7 @@
 """Changes to a job that need no new plan: some work faster, slower or gone, and the graph run again."""
 
 import re
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -10,11 +11,12 @@ from numpy.typing import NDArray
 from lumos_df.errors import QueryError, nearest
 from lumos_df.graph import simulate as loops
 from lumos_df.graph.dependencies import STEP, Graph
-from lumos_df.graph.edges import HANDOFF, THREAD
+from lumos_df.graph.edges import THREAD
 from lumos_df.graph.host import silences
+from lumos_df.graph.hostwork import HostWork, host_work
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Network, Replay, of_trace, run, windows
-from lumos_df.graph.rows import CPU_OP, Rows
+from lumos_df.graph.rows import CPU_OP, NONE, Rows
 from lumos_df.schema import FAMILIES, GPU_KINDS, KINDS
 
 Field = Literal["family", "name", "kind", "rank"]
@@ -32,6 +34,10 @@ class Selector:
     value: str
     pattern: bool
 
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        return f"{self.field}{'~' if self.pattern else '='}{self.value}"
+
     def rows(self, graph: Graph) -> NDArray[np.bool_]:
         """Return which rows of a trace are meant."""
         chosen: NDArray[np.bool_] = self._rows(graph.rows)
@@ -47,11 +53,18 @@ class Selector:
                 return rows.on_gpu if self.value == "gpu" else rows.thread >= 0
             return rows.on_gpu & (rows.kind == KINDS.index(self.value))
         if self.pattern:
-            expression = re.compile(self.value)
+            expression = _pattern(self.value)
             named = [expression.search(name) is not None for name in rows.names]
         else:
             named = [name == self.value for name in rows.names]
         return np.array([*named, False])[rows.name]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        # What a later Python may read in another way, as `[[`, this one reads as it always did.
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(text)
 
 
 def selector(text: str) -> Selector:
@@ -65,12 +78,12 @@ def selector(text: str) -> Selector:
     choices = {"family": list(FAMILIES), "kind": list(_KINDS)}.get(field, [])
     if choices and value not in choices:
         raise QueryError(f"'{text}': no {field} '{value}'{nearest(value, choices) or '; one of ' + ', '.join(choices)}")
-    if field == "rank" and not value.isdigit():
+    if field == "rank" and not re.fullmatch("[0-9]+", value):
         raise QueryError(f"'{text}': a rank is a number")
     if sign == "~":
         try:
-            re.compile(value)
-        except re.error as error:
+            _pattern(value)
+        except (re.error, OverflowError, RecursionError) as error:
             raise QueryError(f"'{text}': not a regular expression ({error})") from None
     return Selector(field, value, sign == "~")  # type: ignore[arg-type]  # the expression allows only the four
 
@@ -106,49 +119,61 @@ def drop(text: str) -> Change:
 
 
 def no_wait(text: str) -> Change:
-    """Read `rank=N`, the rank whose sleeping goes away."""
-    of = selector(text)
-    if of.field != "rank":
+    """Read `rank=N`, the rank whose sleeping goes away. Raise `QueryError` for anything else."""
+    if not text.startswith("rank="):
         raise QueryError(f"'{text}': write rank=N")
-    return Change(of, 0.0, sleep_only=True)
+    return Change(selector(text), 0.0, sleep_only=True)
 
 
-def changed(net: Network, graphs: list[Graph], changes: list[Change]) -> Network:
-    """Return a network with the changes made; the order of execution stays."""
-    own, lag, transfer = net.own.copy(), net.lag.copy(), net.transfer.copy()
-    touched = np.ones(len(transfer))
-    low = 0
-    for k, graph in enumerate(graphs):
-        high = low + len(graph.edges)
-        rows = slice(int(net.base[k]), int(net.base[k + 1]))
-        for change in changes:
+def meant(graphs: list[Graph], changes: list[Change]) -> list[bool]:
+    """Return which of the changes mean at least one operator."""
+    return [any(change.of.rows(graph).any() for graph in graphs) for change in changes]
+
+
+def changed(net: Network, graphs: list[Graph], changes: list[Change], works: list[HostWork] | None = None) -> Network:
+    """Return a network with the changes made; the order of execution stays.
+
+    Args:
+        net: the network of a job.
+        graphs: the graphs that it is of.
+        changes: made one after another.
+        works: the host work of each graph; found here unless given.
+    """
+    works = works or [host_work(graph) for graph in graphs]
+    own, lag, transfer, instance = net.own.copy(), net.lag.copy(), net.transfer.astype(np.float64), net.instance.copy()
+    bounds = np.cumsum([0, *(len(graph.edges) for graph in graphs)])
+    for change in changes:
+        touched = np.zeros(len(transfer), np.bool_)
+        for k, (graph, host) in enumerate(zip(graphs, works, strict=True)):
+            rows = slice(int(net.base[k]), int(net.base[k + 1]))
+            edges = slice(int(bounds[k]), int(bounds[k + 1]))
             if change.sleep_only:
-                lag[low:high] = _awake(graph, lag[low:high], change.of.rows(graph), graphs)
+                lag[edges] = _awake(graph, lag[edges], change.of.rows(graph), graphs)
                 continue
             chosen = change.of.rows(graph)
             work = loops.inherited(chosen & ~graph.rows.on_gpu, graph.rows.parent)
-            whole = work if change.launched else work & ~graph.rows.on_gpu
-            mine = chosen | whole
+            mine = chosen | (work if change.launched else work & ~graph.rows.on_gpu)
             own[rows] = np.where(mine, _times(own[rows], change.factor), own[rows])
-            is_work = np.isin(graph.edges.kind, (THREAD, HANDOFF)) & _belongs(
-                graph, work, everything=change.of.field in ("kind", "rank")
-            )
-            lag[low:high] = np.where(is_work & (lag[low:high] > 0), _times(lag[low:high], change.factor), lag[low:high])
-            member = net.instance[rows]
-            touched[np.unique(member[mine & (member >= 0)])] *= change.factor
-        low = high
-    return replace(net, own=own, lag=lag, transfer=np.round(transfer * touched).astype(np.int64))
+            part = host.share(work, everything=change.of.field in ("kind", "rank"))
+            lag[edges] = np.where(lag[edges] > 0, _times(lag[edges], 1 - (1 - change.factor) * part), lag[edges])
+            if change.launched:
+                gone = mine & graph.rows.on_gpu
+                # What is not launched costs no latency and no gap, and no rank waits for it.
+                lag[edges] = np.where(gone[graph.edges.dst], np.minimum(lag[edges], 0), lag[edges])
+                instance[rows] = np.where(gone, NONE, instance[rows])
+            else:
+                member = net.instance[rows][mine]
+                touched[member[member >= 0]] = True
+        # Once for all ranks: a collective is one transfer, whoever's kernels are meant.
+        transfer[touched] *= change.factor
+    members = np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32)
+    return replace(
+        net, own=own, lag=lag, transfer=np.round(transfer).astype(np.int64), instance=instance, members=members
+    )
 
 
-def _times(values: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
+def _times(values: NDArray[np.int64], factor: float | NDArray[np.float64]) -> NDArray[np.int64]:
     return np.round(values * factor).astype(np.int64)
-
-
-def _belongs(graph: Graph, work: NDArray[np.bool_], *, everything: bool) -> NDArray[np.bool_]:
-    """Which edges carry host work of the marked rows: that before an atom belongs to the operator around the atom."""
-    inside = graph.rows.parent[graph.edges.dst]
-    marked = (inside >= 0) & work[np.maximum(inside, 0)]
-    return marked | work[graph.edges.dst] if everything else marked
 
 
 def _awake(graph: Graph, lag: NDArray[np.int64], of_rank: NDArray[np.bool_], graphs: list[Graph]) -> NDArray[np.int64]:
@@ -195,9 +220,11 @@ def gains(job: Job, played: Played) -> list[list[Gain]]:
     """Simulate the job again without each kernel family and operator name, and with half of it; one list a trace."""
     found: list[list[Gain]] = [[] for _ in job.graphs]
     before = [replay.high - replay.low for replay in played.replays]
+    works = [host_work(graph) for graph in job.graphs]
     for of in _worthwhile(job, played):
         faster = [
-            step_lengths(job, played, changed(job.network, job.graphs, [Change(of, factor)])) for factor in (0.0, 0.5)
+            step_lengths(job, played, changed(job.network, job.graphs, [Change(of, factor)], works))
+            for factor in (0.0, 0.5)
         ]
         for k, graph in enumerate(job.graphs):
             chosen = of.rows(graph)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import TraceError
-from lumos_df.schema import KINDS
+from lumos_df.schema import KINDS, STEP_MARK
 from lumos_df.trace import classify, record
 from lumos_df.trace.intervals import order_ties
 from lumos_df.trace.reader import RawTrace
@@ -21,7 +21,6 @@ _RANK_IN_NAME: Final = re.compile(r"(?i)(?<![a-z])(?:rank|worker|device)[-_.]?([
 _HOST_AND_PROCESS: Final = re.compile(r".+_[0-9]+\.[0-9]+\.pt\.trace\.json")
 """The profiler's own file name, host_process.time: digits in it belong to the host."""
 _MOST_RANKS: Final = 1 << 31
-_STEP: Final = re.compile(r"ProfilerStep#([0-9]{1,9})(?![0-9])")
 
 
 @dataclass(slots=True)
@@ -112,7 +111,7 @@ def _kinds(raw: RawTrace) -> NDArray[np.int8]:
     kinds: NDArray[np.int8] = table[categories]
     # The 2021 dialect has no category for annotations: the profiler's own are told by their names.
     if any(raw.strings[number] == "Operator" for number in used.tolist()):
-        named = raw.where(lambda text: bool(_STEP.match(text)) or text.startswith("Optimizer."))
+        named = raw.where(lambda text: bool(STEP_MARK.match(text)) or text.startswith("Optimizer."))
         kinds[(kinds == CPU_OP) & named[raw.narrow[record.OP_NAME]]] = ANNOTATION
     return kinds
 
@@ -222,7 +221,7 @@ def step_numbers(ops: Operators) -> NDArray[np.int32]:
     """Return n for each row named ProfilerStep#n on the host, -1 for every other row."""
     numbers = np.full(len(ops.raw.strings) + 1, NONE, np.int32)
     for text_number, text in enumerate(ops.raw.strings):
-        if match := _STEP.match(text):
+        if match := STEP_MARK.match(text):
             numbers[text_number] = int(match.group(1))
     steps = numbers[ops.name]
     steps[ops.kind != ANNOTATION] = NONE

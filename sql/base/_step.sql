@@ -17,7 +17,7 @@ mark AS (
   SELECT
     trace_id,
     any_value(rank) AS rank,
-    try_cast(substr(name, length('ProfilerStep#') + 1) AS INTEGER) AS number,
+    try_cast(regexp_extract(name, '^ProfilerStep#([0-9]{1,9})([^0-9]|$)', 1) AS INTEGER) AS number,
     min(ts) AS ts,
     max(ts + dur) AS end_ts
   FROM operators

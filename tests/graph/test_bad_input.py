@@ -37,6 +37,8 @@ def replay(tmp_path: Path) -> Replay:
         graph.replay(corpus, path=True)
         stored = lumos_df.connect(corpus)
         rows: list[dict[str, Any]] = stored.sql("SELECT * FROM replay_error").pl().to_dicts()
+        steps = stored.sql("SELECT trace_id, step, dur FROM step").fetchall()
+        assert set(steps) <= {(row["trace_id"], row["step"], row["recorded_ns"]) for row in rows}
         paths = stored.sql("SELECT trace_id, step, sum(dur)::BIGINT FROM critical_path GROUP BY ALL").fetchall()
         assert set(paths) == {(row["trace_id"], row["step"], row["recorded_ns"]) for row in rows}
         assert not goes_round(stored.sql("SELECT (src_trace_id, src), (trace_id, dst) FROM edges").fetchall())
@@ -192,3 +194,46 @@ def numbered(trace: Event, by: int) -> Event:
             "Seq": 100 + by * (place - len(found) // 2),
         }
     return trace
+
+
+def renamed(trace: Event, names: dict[str, str]) -> Event:
+    """Return a trace with other names for some of its events."""
+    trace = copy.deepcopy(trace)
+    for event in trace["traceEvents"]:
+        event["name"] = names.get(event["name"], event["name"])
+    return trace
+
+
+def test_two_steps_of_one_number(replay: Replay, sample: list[Event]) -> None:
+    rows = replay([renamed(sample[0], {"ProfilerStep#4": "ProfilerStep#2"})])
+    assert [row["step"] for row in rows] == [2, 3]
+    assert warned(rows, 2, "2 marks bear this step's number")
+    assert not warned(rows, 3, "marks bear")
+    assert close(rows)
+
+
+@pytest.mark.parametrize("odd", ["\N{SUPERSCRIPT TWO}", "99999999999", "", "-3", " 3", "x"])
+def test_a_mark_whose_number_is_none(replay: Replay, sample: list[Event], odd: str) -> None:
+    rows = replay([renamed(sample[0], {"ProfilerStep#3": f"ProfilerStep#{odd}"})])
+    assert [row["step"] for row in rows] == [2, 4]
+    assert close(rows)
+
+
+def test_a_trace_without_any_operator(replay: Replay, sample: list[Event]) -> None:
+    (row,) = replay([changed(sample[0], lambda _: False)])
+    assert (row["step"], row["recorded_ns"], row["replayed_ns"]) == (None, 0, 0)
+    assert warned([row], None, "the trace has no operator that lasts")
+
+
+def test_a_rank_without_any_operator_leaves_the_others_alone(replay: Replay, sample: list[Event]) -> None:
+    rows = replay([sample[0], changed(sample[1], lambda _: False), sample[2]])
+    assert close([row for row in rows if row["rank"] != 1])
+    assert [row["step"] for row in rows if row["rank"] == 1] == [None]
+
+
+def test_an_instant_in_which_everything_happens(replay: Replay, sample: list[Event]) -> None:
+    trace = copy.deepcopy(sample[0])
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            event["ts"], event["dur"] = 1000.0, 0
+    assert all(row["recorded_ns"] == 0 for row in replay([trace]))

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lumos_df.errors import QueryError
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph import whatif
 from lumos_df.graph.job import Job, build, groups, load
@@ -103,25 +102,6 @@ def without_last_collectives(rows: Rows, many: int) -> Rows:
     return replace(rows, collective=collective)
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("gemm:0.5", "write family=NAME"),
-        ("family=gem:0.5", "did you mean 'gemm'"),
-        ("kind=hots:0.5", "did you mean 'host'"),
-        ("family~gemm:0.5", "only names take a pattern"),
-        ("name~(:0.5", "not a regular expression"),
-        ("family=gemm:fast", "as in family=gemm:0.5"),
-        ("family=gemm:-1", "at least 0"),
-        ("rank=two:0", "a rank is a number"),
-    ],
-)
-def test_a_change_that_means_nothing_is_refused_in_one_line(text: str, says: str) -> None:
-    with pytest.raises(QueryError, match=says.replace("(", r"\(")) as refused:
-        whatif.scale(text)
-    assert "\n" not in str(refused.value)
-
-
 def test_replay_prints_one_row_a_step(lumos: Run, own_corpus: Path) -> None:
     done = lumos("replay", "--corpus", own_corpus, "--format", "json")
     rows = json.loads(done.stdout)
@@ -156,10 +136,3 @@ def test_the_stored_path_adds_up_and_a_timeline_shows_it(lumos: Run, own_corpus:
     assert lumos("export", "--what", "critical-path", "--corpus", own_corpus, "--output", file).returncode == 0
     events = json.loads(file.read_text())["traceEvents"]
     assert {event["ph"] for event in events} == {"M", "X", "s", "f"}
-
-
-def test_an_unknown_trace_is_refused_with_the_way_to_list_them(lumos: Run, own_corpus: Path) -> None:
-    done = lumos("replay", "--corpus", own_corpus, "--trace", "nonesuch")
-    assert done.returncode == 1
-    assert "no trace has the id 'nonesuch'" in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -1,0 +1,82 @@
+"""The commands of the graph: what they refuse, with one line and the right exit status."""
+
+import fnmatch
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lumos_df.trace.ingest import ingest
+from tests.conftest import SAMPLES, Run
+
+
+@pytest.fixture(scope="module")
+def own_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus of four emulated ranks, to which commands may add."""
+    corpus = tmp_path_factory.mktemp("graph") / "corpus"
+    assert not ingest([SAMPLES / "gpu_generated"], corpus, workers=1).failed
+    return corpus
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("replay", "--trace", "nonesuch"), "no trace has the id 'nonesuch'"),
+        (("export", "--trace", "nonesuch", "--output", "x.json"), "no trace has the id 'nonesuch'"),
+        (("replay", "--step", "99"), "no step 99; see: lumos-df sql"),
+        (("critical-path", "--step", "99"), "no step 99; see: lumos-df sql"),
+        (("replay", "--step", "99", "--scale", "kind=gpu:2"), "no step 99; see: lumos-df sql"),
+        (("replay", "--no-wait", "rank=9"), "no operator is meant by 'rank=9'"),
+        (("replay", "--scale", "name~nonesuch:0.5"), "no operator is meant by 'name~nonesuch'"),
+        (("replay", "--drop", "name=nonesuch"), "no operator is meant by 'name=nonesuch'"),
+        (("critical-path", "--output", "x.nonesuch"), "its name does not say the format"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_one_line(
+    lumos: Run, own_corpus: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    done = lumos(*arguments, "--corpus", own_corpus)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_before_a_replay_there_is_nothing_to_show(lumos: Run, sample_corpus: Path) -> None:
+    done = lumos("export", "--what", "critical-path", "--output", "x.json", "--corpus", sample_corpus)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "first run: lumos-df critical-path" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("switch", "text", "says"),
+    [
+        ("--scale", "family=gem:0.5", "did you mean 'gemm'"),
+        ("--drop", "gemm", "write family=NAME"),
+        ("--no-wait", "2", "write rank=N"),
+        ("--no-wait", "family=gemm", "write rank=N"),
+        ("--step", "-1", "greater than or equal to 0"),
+    ],
+)
+def test_a_switch_that_means_nothing_is_wrong_usage(
+    lumos: Run, own_corpus: Path, switch: str, text: str, says: str
+) -> None:
+    done = lumos("replay", switch, text, "--corpus", own_corpus)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert switch in done.stderr
+    assert says in done.stderr
+
+
+def test_a_corpus_without_traces_has_nothing_to_replay(lumos: Run, own_corpus: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    shutil.copytree(own_corpus, empty, ignore=lambda _, names: fnmatch.filter(names, "trace_id=[0-9a-f]*"))
+    for arguments in (("replay",), ("replay", "--scale", "kind=gpu:2"), ("critical-path",)):
+        done = lumos(*arguments, "--corpus", empty)
+        assert done.returncode == 1
+        assert "holds no trace; add some with: lumos-df ingest" in done.stderr
+
+
+def test_a_changed_step_says_what_was_missing(lumos: Run, tmp_path: Path) -> None:
+    corpus = tmp_path / "one"
+    assert not ingest([SAMPLES / "gpu_generated" / "rank0.json.gz"], corpus, workers=1).failed
+    done = lumos("replay", "--scale", "kind=gpu:2", "--corpus", corpus, "--format", "csv")
+    assert done.stdout.count("replayed without 3 of 4 ranks") == 3

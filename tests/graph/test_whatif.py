@@ -1,0 +1,121 @@
+"""Changes to a job: what they touch, by how much, and what is refused."""
+
+import numpy as np
+import pytest
+
+from lumos_df.errors import QueryError
+from lumos_df.graph import whatif
+from lumos_df.graph.edges import COLLECTIVE, HANDOFF, LAUNCH, STREAM, THREAD
+from lumos_df.graph.hostwork import host_work
+from lumos_df.graph.job import Job, build
+from lumos_df.graph.replay import run
+from lumos_df.graph.rows import Rows
+
+
+def test_a_collective_is_scaled_once_whatever_the_number_of_its_ranks(generated: Job) -> None:
+    for text in ("family=communication:0.5", "kind=gpu:0.5", "name~^nccl:0.5"):
+        net = whatif.changed(generated.network, generated.graphs, [whatif.scale(text)])
+        assert net.transfer == pytest.approx(generated.network.transfer / 2, abs=1), text
+
+
+def test_two_changes_to_the_same_work_multiply(generated: Job) -> None:
+    once = [whatif.scale(text) for text in ("kind=host:0.5", "family=communication:0.5")]
+    twice = [whatif.scale(text) for text in ("kind=host:0.25", "family=communication:0.25")]
+    a, b = (whatif.changed(generated.network, generated.graphs, changes) for changes in (once + once, twice))
+    assert a.lag == pytest.approx(b.lag, abs=1)
+    assert a.own == pytest.approx(b.own, abs=1)
+    assert a.transfer == pytest.approx(b.transfer, abs=1)
+
+
+def test_nobody_waits_for_a_collective_that_was_dropped(generated: Job) -> None:
+    net = whatif.changed(generated.network, generated.graphs, [whatif.drop("family=communication")])
+    assert (net.instance < 0).all()
+    kernels = np.flatnonzero(generated.network.instance >= 0)
+    result = run(net)
+    assert (result.end[kernels] == result.start[kernels]).all()
+    low, high = generated.network.base[:2]
+    job = build([generated.graphs[0].rows])
+    alone = whatif.changed(job.network, job.graphs, [whatif.drop("family=communication")])
+    by_itself, first = run(alone), alone.order[0]
+    low, high = generated.network.base[:2].tolist()
+    together = result.end[low:high] - result.start[low + first]
+    assert (together == by_itself.end - by_itself.start[first])[alone.order].all()
+
+
+def test_a_dropped_kernel_leaves_no_latency_and_no_gap(generated: Job) -> None:
+    graph = generated.graphs[0]
+    net = whatif.changed(generated.network, generated.graphs, [whatif.drop("family=gemm")])
+    gone = whatif.selector("family=gemm").rows(graph)[graph.edges.dst]
+    lag = net.lag[: len(graph.edges)]
+    assert gone[np.isin(graph.edges.kind, (LAUNCH, STREAM))].any()
+    assert (lag[gone] <= 0).all()
+    assert (lag[~gone] == graph.edges.lag[~gone]).all()
+
+
+def test_an_operator_gains_no_more_than_it_takes(generated: Job) -> None:
+    for graph in generated.graphs:
+        job = build([graph.rows])
+        (every,) = whatif.gains(job, job.replay())
+        names = [gain for gain in every if gain.of.field == "name"]
+        assert len(names) > 10
+        for gain in names:
+            assert gain.none.sum() <= gain.time.sum(), gain.of
+            assert gain.half.sum() <= gain.time.sum() / 2 + 10, gain.of
+
+
+def test_the_share_of_host_work_is_what_the_slow_twin_counts(generated: Job) -> None:
+    graph = generated.graphs[2]
+    marked = (np.random.default_rng(1).random(len(graph.rows)) < 0.3) & (graph.rows.thread >= 0)
+    part = host_work(graph).share(marked)
+    found = graph.edges
+    assert set(found.kind[part > 0].tolist()) == {THREAD, HANDOFF}
+    assert COLLECTIVE not in found.kind[part > 0]
+    pass_of = {row: place for place, row in enumerate(graph.handoffs.target.tolist())}
+    for edge in np.flatnonzero(np.isin(found.kind, (THREAD, HANDOFF)) & (found.lag > 0)).tolist():
+        src, dst = int(found.src[edge]), int(found.dst[edge])
+        atom = int(graph.atoms.of_row[src])
+        begin, over = int(graph.atoms.ts[atom] + graph.atoms.dur[atom]), int(graph.rows.ts[dst])
+        stop = woken = over
+        if dst in pass_of:
+            place = pass_of[dst]
+            woken = int(graph.handoffs.woken[place])
+            stop = int((graph.handoffs.idle if found.kind[edge] == THREAD else graph.handoffs.signal)[place])
+            woken = max(woken, begin) if found.kind[edge] == THREAD else woken
+        worked = covered(graph.rows, marked, int(graph.rows.thread[src]), begin, stop)
+        worked += covered(graph.rows, marked, int(graph.rows.thread[dst]), woken, over)
+        assert part[edge] == pytest.approx(min(worked / found.lag[edge], 1))
+
+
+def covered(rows: Rows, marked: np.ndarray, thread: int, low: int, high: int) -> int:
+    """Count the time in [low, high] in which a marked row ran on a thread."""
+    total, until = 0, low
+    for row in np.flatnonzero(marked & (rows.thread == thread)).tolist():
+        begin, end = max(int(rows.ts[row]), until), min(int(rows.end[row]), high)
+        if end > begin:
+            total, until = total + end - begin, end
+    return total
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gemm:0.5", "write family=NAME"),
+        ("family=gem:0.5", "did you mean 'gemm'"),
+        ("kind=hots:0.5", "did you mean 'host'"),
+        ("family~gemm:0.5", "only names take a pattern"),
+        ("name~(:0.5", "not a regular expression"),
+        ("family=gemm:fast", "as in family=gemm:0.5"),
+        ("family=gemm:-1", "at least 0"),
+        ("rank=two:0", "a rank is a number"),
+        ("rank=\N{SUPERSCRIPT TWO}:0", "a rank is a number"),
+        ("name~a{99999999999}:0", "not a regular expression"),
+    ],
+)
+def test_a_change_that_means_nothing_is_refused_in_one_line(text: str, says: str) -> None:
+    with pytest.raises(QueryError, match=says.replace("(", r"\(")) as refused:
+        whatif.scale(text)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_pattern_that_a_later_python_may_read_otherwise_is_taken_as_it_is() -> None:
+    assert whatif.selector("name~[[a]").value == "[[a]"
