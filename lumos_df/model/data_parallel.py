@@ -85,7 +85,7 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
 
 @lean_kernel
 def _scatter_seconds(parameters, ranks, stride, plan, hardware, software):
-    """Return seconds to reduce the gradients of `parameters`: to all ranks, or to the one whose optimizer needs them."""
+    """Return seconds to reduce the gradients of `parameters`: to all ranks, or to the one that updates them."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     family = op.ALL_REDUCE if plan.zero == 0 else op.REDUCE_SCATTER

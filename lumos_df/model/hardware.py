@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 import numpy as np
-
-from lumos_df.errors import HardwareError
 from numpy.typing import NDArray
 
+from lumos_df.errors import HardwareError
 from lumos_df.model import fitted
 from lumos_df.model.figures import Complaint, make, real, refuse, text, whole
 from lumos_df.model.library import read_document

@@ -136,11 +136,11 @@ class Software:
     dropout: bool
     """Whether the model is trained with dropout."""
     keep_gathered: float
-    """Share of inputs gathered for sequence parallelism that is kept for the backward pass; the rest is gathered again."""
+    """Share of inputs gathered for sequence parallelism that is kept for the backward pass; the rest comes again."""
     keep_ffn: float
     """Tensors as wide as the MLP that are kept beside those its products read: 0 where activations are fused."""
     keep_rotary: float
-    """Tensors as wide as query and key that are kept beside those attention reads: 0 where rotary positions are fused."""
+    """Tensors as wide as query and key that are kept beside those attention reads: 0 where positions are fused."""
     balanced: bool
     """Whether a pipeline's chunks are cut at equal compute, head included, instead of equal layers."""
     gradient_bytes: float

@@ -1,7 +1,7 @@
 """One configuration, (model, plan, hardware, software), to a step's time, its parts and its memory.
 
-Scalar kernels that allocate nothing: `lumos_df.estimate.sweep` runs them over rows. The parts that are seconds add up to
-the step; they are those of the stage that ends last.
+Scalar kernels that allocate nothing: `lumos_df.estimate.sweep` runs them over rows. The parts that are seconds add up
+to the step; they are those of the stage that ends last.
 """
 
 from typing import Final
