@@ -10,6 +10,7 @@ from lumos_df.model.operators import activation_bytes
 
 _SELECTIVE = 1
 _FULL = 2
+_FP8 = 3
 
 
 @lean_kernel
@@ -53,7 +54,8 @@ def layer_activation_bytes(model, plan, software, expert):
         return hidden / (t if plan.sequence_parallel else 1)
     # Inputs of both norms, and what the norms put out, gathered or not.
     norms = 2.0 * hidden / narrow
-    inputs = 2.0 * hidden * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
+    narrower = operand_bytes(plan) / size
+    inputs = 2.0 * hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
     masks = 2.0 * hidden / size / narrow if software.dropout else 0.0
     width = tokens * model.heads / t * size
     if model.kv_rank > 0:
@@ -63,7 +65,7 @@ def layer_activation_bytes(model, plan, software, expert):
         qkv = width * model.head_dim + 2.0 * key
         if model.learned_positions == 0:
             qkv += software.keep_rotary * (width * model.head_dim + key)
-    core = width * model.v_dim
+    core = width * model.v_dim * narrower
     if plan.flash:
         core += 4.0 * tokens * model.heads / t
     elif plan.recompute != _SELECTIVE:
@@ -74,7 +76,8 @@ def layer_activation_bytes(model, plan, software, expert):
 
 @lean_kernel
 def _feed_forward_bytes(model, plan, software, expert, tokens, size):
-    parts = (3.0 if model.gated else 2.0) + software.keep_ffn
+    # What goes into the second product is kept as that product read it; what the activation needs is not.
+    parts = (2.0 if model.gated else 1.0) + software.keep_ffn + operand_bytes(plan) / size
     if not expert:
         return parts * tokens * model.ffn / plan.tp * size
     share = tokens / plan.tp
@@ -82,11 +85,17 @@ def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     routed = share * kept
     # Routed copies of the tokens before and after the experts, and the experts' inner values.
     return (
-        2.0 * routed * model.hidden * size
+        routed * model.hidden * (operand_bytes(plan) + size)
         + parts * routed * model.expert_ffn * size
         + parts * tokens * model.shared_ffn / plan.tp * size
         + 4.0 * share * model.experts
     )
+
+
+@lean_kernel
+def operand_bytes(plan):
+    """Return the bytes of an element that a matrix product reads, and keeps for its weight gradient."""
+    return 1.0 if plan.precision == _FP8 else activation_bytes(plan)
 
 
 @lean_kernel
