@@ -163,7 +163,7 @@ def faults(dataset: Dataset) -> list[pl.Expr]:
     gpus = pl.col("tp") * pl.col("pp") * pl.col("cp") * pl.col("dp")
     stepped = pl.col("mbs") * pl.col("grad_accum") * pl.col("dp")
     positive = pl.min_horizontal("num_gpus", "seq", "gbs", "mbs", "tp", "pp", "vp", "cp", "ep", "dp") >= 1
-    found = [
+    found: list[pl.Expr] = [
         pl.when(unknown_precision).then(
             pl.concat_str(pl.lit("precision "), "precision_said", pl.lit(" is not modelled"))
         ),
