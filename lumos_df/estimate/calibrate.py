@@ -46,17 +46,18 @@ class Correction:
     """Changes HARDWARE_ROW [h] and SOFTWARE_ROW [s] in place."""
 
 
-def _place(of: type[Any]) -> int:
+def place_of_factor(of: type[Any]) -> int:
+    """Return where a class of fitted parameters has its `training_factor`, the factor on the time of its kernels."""
     return [each.name for each in fields(of)].index("training_factor")
 
 
 def _compute(hardware: Rows, _: Rows, factor: float) -> None:
-    hardware["gemm"][:, :, _place(GemmParameters)] *= factor
-    hardware["attention"][:, :, _place(AttentionParameters)] *= factor
+    hardware["gemm"][:, :, place_of_factor(GemmParameters)] *= factor
+    hardware["attention"][:, :, place_of_factor(AttentionParameters)] *= factor
 
 
 def _memory(hardware: Rows, _: Rows, factor: float) -> None:
-    hardware["memory"][:, _place(MemoryParameters)] *= factor
+    hardware["memory"][:, place_of_factor(MemoryParameters)] *= factor
 
 
 def _scale_up(hardware: Rows, _: Rows, factor: float) -> None:

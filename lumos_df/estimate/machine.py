@@ -62,7 +62,7 @@ def run(runs: Path, hardware: str, output: Path, software: str | None = None) ->
         raise TruthError(f"{runs}: {len(truth)} usable runs, and a calibration needs {LEAST_RUNS}{why}")
     refused = truth.refused
     rows = np.array([machine.row()], HARDWARE_ROW)
-    truth = replace(truth, hardware=rows, hardware_of=np.zeros(len(truth), np.int64))
+    truth = replace(truth, hardware=rows, hardware_names=(machine.name,), hardware_of=np.zeros(len(truth), np.int64))
     factors = calibrate.fit(truth)
     after = truth.estimate(*calibrate.corrected(truth, factors))[:, 0]
     output.write_text(dump(hardware_figures(machine, factors, output.stem, f"calibrated on {runs.name}")), "utf-8")

@@ -47,6 +47,8 @@ class Truth:
     """MODEL_ROW [m]."""
     hardware: NDArray[np.void]
     """HARDWARE_ROW [h]."""
+    hardware_names: tuple[str, ...]
+    """[h]."""
     software: NDArray[np.void]
     """SOFTWARE_ROW [s]."""
     software_names: tuple[str, ...]
@@ -113,6 +115,7 @@ def read(dataset: Dataset, file: Path) -> Truth:
         dataset=dataset,
         models=np.array([each.row() for each in models], MODEL_ROW),
         hardware=np.array([each.row() for each in hardware], HARDWARE_ROW),
+        hardware_names=tuple(each.name for each in hardware),
         software=rows,
         software_names=tuple(each.name for each in software),
         plans=plans,
