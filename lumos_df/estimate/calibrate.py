@@ -23,10 +23,10 @@ from lumos_df.model.fitted import AttentionParameters, GemmParameters, MemoryPar
 Rows = NDArray[np.void]
 Seconds = NDArray[np.float64]
 
-NOISE: Final = 0.04
+NOISE: Final = 0.08
 """Spread of the logarithm of a step's time around a well calibrated estimate."""
 
-KNEE: Final = 0.15
+KNEE: Final = 0.03
 """Logarithm of the ratio beyond which a run counts as odd."""
 
 
@@ -80,11 +80,11 @@ def _host(_: Rows, software: Rows, factor: float) -> None:
 
 
 CORRECTIONS: Final = (
-    Correction("compute", 0.10, _compute),
-    Correction("memory", 0.15, _memory),
+    Correction("compute", 0.20, _compute),
+    Correction("memory", 0.20, _memory),
     Correction("scale_up", 0.20, _scale_up),
     Correction("scale_out", 0.30, _scale_out),
-    Correction("host", 0.30, _host),
+    Correction("host", 0.40, _host),
 )
 """What a calibration may change."""
 

@@ -60,7 +60,7 @@ class Score:
 
 
 def scoreboard(folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: int | None = None) -> list[Score]:
-    """Return the scores of the named sets, or of all whose files are in `folder`.
+    """Return the scores of the named sets, or of all that have runs in the files of `folder`.
 
     Args:
         folder: where the CSVs of measured runs are.
@@ -81,6 +81,8 @@ def scoreboard(folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: in
     scores = []
     for dataset in present:
         truth = read(dataset, folder / dataset.file)
+        if not wanted and not len(truth) and not truth.refused:
+            continue  # its file is another set's, too
         crashed = _crashed(dataset, folder)
         if not runs:
             scores.append(score(truth, truth, crashed))

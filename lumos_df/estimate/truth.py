@@ -237,7 +237,8 @@ def _broken_rules(truth: Truth) -> NDArray[np.int8]:
 def _reason(code: int) -> str:
     """Return what a rule says of any plan: without the numbers that it would name of one."""
     rule = RULES[code - 1]
-    return f"illegal plan: {rule.field} {_NUMBERS.sub('', rule.text)}"
+    text = rule.text.replace("{hardware.name}", "the GPU").replace("{plan.precision}", "such")
+    return f"illegal plan: {rule.field}: {_NUMBERS.sub('', text)}"
 
 
 _NUMBERS: Final = re.compile(r"( =)?( \*)?( /)? ?'?\{[^}]+\}'?")
