@@ -55,8 +55,12 @@ def run(runs: Path, hardware: str, output: Path, software: str | None = None) ->
 
     Raises `TruthError` for a table that does not read or has fewer than `LEAST_RUNS` usable runs.
     """
+    layout = _layout(runs, hardware, software)
     machine = Hardware.read(hardware)
-    truth = read(_layout(runs, hardware, software), runs)
+    if "network_bandwidth" in layout.facts:
+        bandwidth = float(layout.facts["network_bandwidth"])
+        machine = replace(machine, scale_out=replace(machine.scale_out, bandwidth=bandwidth))
+    truth = read(layout, runs)
     if len(truth) < LEAST_RUNS:
         why = "".join(f"; {rows} refused: {reason}" for reason, rows in truth.refused.items())
         raise TruthError(f"{runs}: {len(truth)} usable runs, and a calibration needs {LEAST_RUNS}{why}")
