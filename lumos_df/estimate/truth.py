@@ -146,13 +146,18 @@ def _nouns(
     nouns: list[_Noun] = []
     places, reasons = [], []
     for key in said.iter_rows(named=True):
-        reason = None
+        place, reason = 0, None
         if key[columns[0]] is not None:
             try:
-                nouns.append(make(key))
+                noun = make(key)
             except LumosError as error:
                 reason = str(error)
-        places.append(max(len(nouns) - 1, 0))
+            else:
+                # Several names may mean the same.
+                if noun not in nouns:
+                    nouns.append(noun)
+                place = nouns.index(noun)
+        places.append(place)
         reasons.append(reason)
     found = said.with_columns(pl.Series("place", places, pl.Int64), pl.Series("reason", reasons, pl.String))
     joined = table.select(columns).join(found, on=columns, how="left", nulls_equal=True, maintain_order="left")

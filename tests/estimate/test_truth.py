@@ -109,6 +109,15 @@ def test_runs_of_one_job_are_one_group(tmp_path: Path) -> None:
     assert len({one, batch, gpu}) == 3
 
 
+def test_two_names_of_one_software_are_one(tmp_path: Path) -> None:
+    truth = published(
+        tmp_path / "runs.csv", {"framework": "NeMo"}, {"framework": "Megatron-Bridge"}, {"gpu": "DGX-H100"}
+    )
+    assert truth.software_names == ("nemo",)
+    assert truth.hardware_names == ("h100-sxm",)
+    assert truth.plans["software"].tolist() == [0, 0, 0]
+
+
 def test_a_missing_column_is_named(tmp_path: Path, lumos: Run) -> None:
     write(tmp_path / "published_training_runs.csv", [{}], without="precision")
     done = lumos("scoreboard", "--truth", tmp_path, "--dataset", "published_training_runs")
