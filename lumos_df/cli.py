@@ -303,6 +303,78 @@ def report(
         raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
 
 
+@app.command()
+def scoreboard(
+    *,
+    truth: Annotated[Path, typer.Option(metavar="DIR", help="The folder with the CSVs of measured runs.")],
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this set; may be given several times.")
+    ] = None,
+    calibrate: Annotated[
+        int | None, typer.Option(min=3, metavar="K", help="Calibrate on K random runs of each set, score the others.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Compare estimates with measured runs: one row a set, with errors, ranks, memory and what was refused."""
+    import duckdb  # noqa: PLC0415 - slow to import
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.estimate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
+
+    if seed is not None and calibrate is None:
+        raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
+    scores = score(truth, dataset or (), calibrate or 0, seed)
+    chosen = choose_format(form, output)
+    with duckdb.connect() as connection:
+        connection.register("_scores", pl.DataFrame(scores))
+        hidden = " EXCLUDE (refused_reasons)" if chosen is Format.TABLE else ""
+        write(connection, f"SELECT *{hidden} FROM _scores", chosen, output)
+    if chosen is Format.TABLE:
+        for each in scores:
+            _tell_refused(each.dataset, {str(why["reason"]): int(why["rows"]) for why in each.refused_reasons})
+
+
+@app.command()
+def calibrate(
+    runs: Annotated[Path, typer.Argument(metavar="RUNS.csv", help="Measured runs: 3 to 20 are enough.")],
+    *,
+    hardware: Annotated[str, typer.Option(metavar="NAME|FILE", help="The GPU they ran on.")],
+    output: Annotated[Path, typer.Option(metavar="FILE.toml", help="The hardware file to write.")],
+    software: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The software they ran with, over what the rows say.")
+    ] = None,
+    form: Form = None,
+) -> None:
+    """Fit a machine to a few measured runs of it, and write it as a hardware file.
+
+    The error is told before, and by leaving each run out. The software's file, with the host's speed, goes beside it.
+    """
+    import duckdb  # noqa: PLC0415 - slow to import
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.estimate import machine  # noqa: PLC0415 - slow to import
+
+    found = machine.run(runs, hardware, output, software)
+    with duckdb.connect() as connection:
+        connection.register("_found", pl.DataFrame([found]))
+        write(connection, "SELECT * EXCLUDE (refused) FROM _found", choose_format(form, None), None)
+    _tell_refused(str(runs), found.refused)
+    files = " or ".join(f"software={file}" for file in found.software_files)
+    print(f"estimate with --hardware {found.hardware_file} and {files} in the plan", file=sys.stderr)
+
+
+def _tell_refused(where: str, reasons: dict[str, int]) -> None:
+    for reason, rows in reasons.items():
+        print(f"{where}: refused {format_count(rows, 'row')}: {reason}", file=sys.stderr)
+
+
 def main() -> None:
     """Run the command line: exit 0 done, 1 the input is bad, 2 usage; an interrupt and a closed pipe are quiet."""
     for stream in (sys.stdout, sys.stderr):

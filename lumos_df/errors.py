@@ -35,6 +35,10 @@ class SoftwareError(LumosError):
     """A software profile that cannot be: an unknown name, a file that does not read, a figure that lacks."""
 
 
+class TruthError(LumosError):
+    """A table of measured runs that cannot be read: an unknown set, a missing file or column."""
+
+
 def nearest(word: str, choices: list[str]) -> str:
     """Return `"; did you mean 'x'?"` for the choice most like `word`, or `""` when none is close."""
     match = get_close_matches(word, choices, n=1)

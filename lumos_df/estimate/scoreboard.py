@@ -1,0 +1,182 @@
+"""How far the estimates are from measured runs: one row of figures a set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lumos_df.errors import TruthError
+from lumos_df.estimate import calibrate
+from lumos_df.estimate.dataset import Dataset, names
+from lumos_df.estimate.sweep import RESULT_COLUMNS
+from lumos_df.estimate.truth import Truth, read
+
+Array = NDArray[np.float64]
+
+SEEDS: Final = 15
+"""Draws of the runs to calibrate on of which the median is told, when no seed is given."""
+
+_STEP: Final = RESULT_COLUMNS.index("iteration_time_s")
+_MEMORY: Final = RESULT_COLUMNS.index("memory_bytes")
+
+
+@dataclass(frozen=True)
+class Score:
+    """Figures of one set. Errors are of the estimate over the measurement, minus one; None where nothing says them."""
+
+    dataset: str
+    """Name of the set."""
+    rows: int
+    """Rows that it has."""
+    used: int
+    """Rows that are scored: neither refused nor calibrated on."""
+    refused: int
+    """Rows that cannot be estimated."""
+    refused_reasons: list[dict[str, str | int]]
+    """How many `rows` of them, by `reason`."""
+    mape_pct: float | None
+    """Mean of the errors' sizes."""
+    median_ape_pct: float | None
+    """Median of them."""
+    p90_ape_pct: float | None
+    """What nine of ten of them are below."""
+    bias_pct: float | None
+    """Mean of the errors with their signs."""
+    spearman: float | None
+    """Rank correlation of estimated and measured times."""
+    top1_regret_pct: float | None
+    """Time of the plan that the estimates would choose over the best measured, minus one: mean over the groups of runs
+    with the same model, batch and GPUs."""
+    coverage_pct: float | None
+    """Share of runs that lie in the estimate's interval."""
+    memory_mape_pct: float | None
+    """Mean of the errors' sizes of a GPU's memory."""
+    fit_errors_pct: float | None
+    """Share of runs that are wrongly said to fit or not to fit, crashed ones included where there are some."""
+
+
+def scoreboard(folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: int | None = None) -> list[Score]:
+    """Return the scores of the named sets, or of all that have runs in the files of `folder`.
+
+    Args:
+        folder: where the CSVs of measured runs are.
+        wanted: names of sets.
+        runs: how many random runs of each set a calibration is fitted to; the others are scored. Sets with fewer than
+            twice as many are left out.
+        seed: which draw of those; None: the median of `SEEDS` draws.
+
+    Raises `TruthError` for an unknown set, a file that a named set needs and that is not there, a column that a file
+    lacks, and where nothing is there to score.
+    """
+    if not folder.is_dir():
+        raise TruthError(f"{folder}: no such folder; --truth names the one with the CSVs of measured runs")
+    sets = [Dataset.read(name) for name in wanted or names()]
+    present = [each for each in sets if wanted or (folder / each.file).is_file()]
+    if not present:
+        raise TruthError(f"{folder}: has none of {', '.join(sorted({each.file for each in sets}))}")
+    scores = []
+    for dataset in present:
+        truth = read(dataset, folder / dataset.file)
+        if not wanted and not len(truth) and not truth.refused:
+            continue  # its file is another set's, too
+        crashed = _crashed(dataset, folder)
+        if not runs:
+            scores.append(score(truth, truth, crashed))
+        elif len(truth) >= 2 * runs:
+            draws = [_calibrated(truth, crashed, runs, each) for each in (range(SEEDS) if seed is None else [seed])]
+            scores.append(_median(draws))
+        elif wanted:
+            raise TruthError(f"dataset '{dataset.name}': {len(truth)} runs are too few to calibrate on {runs} of them")
+    return scores
+
+
+def score(truth: Truth, scored: Truth, crashed: Truth | None = None, factors: dict[str, float] | None = None) -> Score:
+    """Return the score of `scored`, runs of `truth`, and of the `crashed` that ought not to fit.
+
+    Args:
+        truth: the whole set.
+        scored: runs of it.
+        crashed: runs of the same kind that did not run.
+        factors: a calibration, see `calibrate.fit`; None: none.
+    """
+    out = scored.estimate(*calibrate.corrected(scored, factors or {}))
+    estimate, measured = out[:, _STEP], scored.measured_s
+    error = estimate / measured - 1.0
+    software = scored.software[scored.plans["software"]]
+    covered = (measured >= software["low_ratio"] * estimate) & (measured <= software["high_ratio"] * estimate)
+    remembered = np.isfinite(scored.measured_bytes)
+    memory = out[remembered, _MEMORY] / scored.measured_bytes[remembered] - 1.0
+    wrong = ~_fits(scored, out)
+    if crashed is not None:
+        wrong = np.concatenate([wrong, _fits(crashed, crashed.estimate())])
+    return Score(
+        dataset=truth.dataset.name,
+        rows=len(truth) + sum(truth.refused.values()),
+        used=len(scored),
+        refused=sum(truth.refused.values()),
+        refused_reasons=[{"reason": reason, "rows": rows} for reason, rows in truth.refused.items()],
+        mape_pct=_percent(np.abs(error)),
+        median_ape_pct=_percent(np.abs(error), 0.5),
+        p90_ape_pct=_percent(np.abs(error), 0.9),
+        bias_pct=_percent(error),
+        spearman=rank_correlation(estimate, measured),
+        top1_regret_pct=_percent(regrets(estimate, measured, scored.group)),
+        coverage_pct=_percent(covered.astype(np.float64)),
+        memory_mape_pct=_percent(np.abs(memory)),
+        fit_errors_pct=_percent(wrong.astype(np.float64)),
+    )
+
+
+def rank_correlation(one: Array, other: Array) -> float | None:
+    """Return Spearman's correlation of two columns [n], ties at their mean rank; None for a constant."""
+    ranks = [pl.Series(each).rank("average").to_numpy() for each in (one, other)]
+    if len(one) < 2 or min(np.ptp(each) for each in ranks) == 0.0:
+        return None
+    return float(np.corrcoef(ranks)[0, 1])
+
+
+def regrets(estimate: Array, measured: Array, group: NDArray[np.int64]) -> Array:
+    """Return, of each group of two runs or more, the time of the one estimated fastest over the best, minus one."""
+    table = pl.DataFrame({"estimate": estimate, "measured": measured, "group": group})
+    chosen = pl.col("measured").sort_by("estimate").first() / pl.col("measured").min() - 1.0
+    found = table.group_by("group").agg(regret=chosen, runs=pl.len()).filter(pl.col("runs") > 1)
+    return found["regret"].to_numpy()
+
+
+def _crashed(dataset: Dataset, folder: Path) -> Truth | None:
+    if not dataset.crashed:
+        return None
+    crashed = Dataset.read(dataset.crashed)
+    file = folder / crashed.file
+    return read(crashed, file) if file.is_file() else None
+
+
+def _calibrated(truth: Truth, crashed: Truth | None, runs: int, seed: int) -> Score:
+    order = np.random.default_rng(seed).permutation(len(truth))
+    factors = calibrate.fit(truth.take(order[:runs]))
+    return score(truth, truth.take(order[runs:]), crashed, factors)
+
+
+def _median(draws: list[Score]) -> Score:
+    """Return the median of each figure over draws of one set."""
+    medians = {}
+    for each in fields(Score):
+        numbers = [value for value in (getattr(draw, each.name) for draw in draws) if isinstance(value, float)]
+        if numbers:
+            medians[each.name] = float(np.median(numbers))
+    return replace(draws[0], **medians)  # type: ignore[arg-type]  # only figures that are float or None
+
+
+def _fits(truth: Truth, out: Array) -> NDArray[np.bool_]:
+    return out[:, _MEMORY] <= truth.hardware["hbm_bytes"][truth.hardware_of]
+
+
+def _percent(values: Array, quantile: float | None = None) -> float | None:
+    """Return the mean, or a quantile, in percent; None of nothing."""
+    if not len(values):
+        return None
+    return 100.0 * float(np.mean(values) if quantile is None else np.quantile(values, quantile))

@@ -1,0 +1,264 @@
+"""Fit software profiles to measured runs: `python -m tools.fit_software --truth DIR [--software NAME] [--dry-run]`.
+
+Prints the error before, after, and on runs that the fit did not see (by group of runs), and writes the figures into
+data/software/<name>.toml, whose comments stay. Factors on a GPU's kernels or on a cluster's network are told for
+data/hardware and data/validation; they are not written.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.errors import LumosError
+from lumos_df.estimate.calibrate import place_of_factor
+from lumos_df.estimate.dataset import Dataset
+from lumos_df.estimate.least_squares import least_squares, soften
+from lumos_df.estimate.truth import Truth, read
+from lumos_df.model.fitted import AttentionParameters, GemmParameters
+from lumos_df.model.hardware import PRECISIONS
+from lumos_df.model.library import data_folder
+from lumos_df.model.software import SOFTWARE_ROW
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.void]
+
+FOLDS: Final = 5
+
+NOISE: Final = 0.05
+"""Spread of the logarithm of a run's time: what a prior is weighed against."""
+
+KNEE: Final = 0.1
+"""Logarithm of the ratio beyond which a run counts as odd."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed of a figure before the runs are seen."""
+
+    value: float
+    """Its most likely value."""
+    spread: float = 0.4
+    """Standard deviation of its logarithm."""
+    low: float = 0.0
+    """Least value that makes sense."""
+    high: float = float("inf")
+    """Largest value that makes sense."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is fitted of a software, and to what."""
+
+    runs: Mapping[str, float]
+    """Sets of measured runs, and the weight of a run of theirs."""
+    figures: Mapping[str, Prior]
+    """By figure: a column of SOFTWARE_COLUMNS; `network`, `gemm@GPU@PRECISION`, `attention@GPU`: factors on times."""
+
+
+_HOST: Final = {
+    "launch_s": Prior(20e-6),
+    "backward_launch_s": Prior(15e-6),
+    "micro_batch_s": Prior(2e-3),
+    "step_s": Prior(5e-3),
+}
+_KERNELS: Final = {
+    "passes": Prior(1.5, 0.3, low=1.0),
+    "compute_factor": Prior(1.0, 0.1),
+    "memory_factor": Prior(1.0, 0.15),
+}
+
+PROFILES: Final = {
+    "megatron-deepspeed": Profile(
+        {"vtrain_single": 1.0, "vtrain_multi": 12.0},
+        {
+            **_HOST,
+            **_KERNELS,
+            "collective_s": Prior(40e-6),
+            "layer_step_s": Prior(1e-4),
+            "send_s": Prior(3e-4),
+            "run_ahead": Prior(4.0, low=1.0),
+            "network": Prior(2.0, 0.5),
+        },
+    ),
+    "nanotron": Profile(
+        {"playbook_h100_runs": 1.0},
+        {
+            **_HOST,
+            **_KERNELS,
+            "collective_s": Prior(300e-6),
+            "hop_s": Prior(3e-4),
+            "layer_step_s": Prior(5e-4),
+            "send_s": Prior(3e-4),
+            "run_ahead": Prior(6.0, low=1.0),
+            "tp_hidden": Prior(0.3, high=1.0),
+            "optimizer_traffic": Prior(60.0, 0.3),
+            "network": Prior(2.0, 0.5),
+        },
+    ),
+    "megatron-2021": Profile({"korthikanti": 2.0, "published_training_runs": 1.0}, {**_KERNELS}),
+    "llm-foundry": Profile(
+        {"published_training_runs": 1.0},
+        {**_HOST, **_KERNELS, "attention_factor": Prior(1.5, 0.3), "slowdown": Prior(0.2)},
+    ),
+    "torchtitan": Profile(
+        {"published_training_runs": 1.0}, {**_KERNELS, "step_s": Prior(10e-3), "slowdown": Prior(0.1)}
+    ),
+    "nemo": Profile(
+        {"mlperf": 3.0, "published_training_runs": 1.0},
+        {
+            **_KERNELS,
+            "tp_hidden": Prior(0.7, 0.3, high=1.0),
+            "slowdown": Prior(0.1),
+            "attention_factor": Prior(0.9, 0.2),
+            "expert_factor": Prior(1.3, 0.3),
+            **{f"gemm@{gpu}@fp8": Prior(1.0, 0.15) for gpu in ("h100-sxm", "gb200", "gb300", "b200", "b300")},
+            **{f"gemm@{gpu}@bf16": Prior(1.0, 0.15) for gpu in ("gb200", "gb300", "b200", "b300")},
+        },
+    ),
+}
+"""The profiles that measured runs say something about. Priors are of the order that profilers show."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Runs of one software, and the figures that may change."""
+
+    software: str
+    """Name of the profile."""
+    figures: Mapping[str, Prior]
+    """By name."""
+    runs: tuple[Truth, ...]
+    """A part a set."""
+    weights: tuple[float, ...]
+    """A run of each."""
+
+    def estimate(self, truth: Truth, values: Mapping[str, float]) -> Array:
+        """Return the seconds of a step [n] with other values of the figures."""
+        hardware, software = truth.hardware.copy(), truth.software.copy()
+        row = truth.software_names.index(self.software)
+        for name, value in values.items():
+            kind, *where = name.split("@")
+            if kind in (SOFTWARE_ROW.names or ()):
+                software[kind][row] = value
+            else:
+                _slow(truth, hardware, kind, where, value)
+        return truth.estimate(hardware, software)[:, 0]
+
+    def solve(self, rows: tuple[NDArray[np.int64], ...] | None = None) -> dict[str, float]:
+        """Return the most likely figures, by `rows` of each part or by all."""
+        parts = self.runs if rows is None else [each.take(some) for each, some in zip(self.runs, rows, strict=True)]
+        spread = np.array([prior.spread for prior in self.figures.values()])
+
+        def residuals(place: Array) -> Array:
+            values = self.values(place * spread)
+            off = [
+                soften(np.log(self.estimate(part, values) / part.measured_s), KNEE) / NOISE * np.sqrt(weight)
+                for part, weight in zip(parts, self.weights, strict=True)
+            ]
+            return np.concatenate([*off, place])
+
+        return self.values(least_squares(residuals, np.zeros(len(spread))) * spread)
+
+    def values(self, logs: Array) -> dict[str, float]:
+        """Return the figures whose logarithms are `logs` away from the priors' values."""
+        return {
+            name: float(np.clip(prior.value * np.exp(log), prior.low, prior.high))
+            for (name, prior), log in zip(self.figures.items(), logs, strict=True)
+        }
+
+    def left_out(self) -> list[Array]:
+        """Return the seconds of each part's runs, each by a fit to the runs of other groups."""
+        found = [np.empty(len(part)) for part in self.runs]
+        for fold in range(FOLDS):
+            out = [part.group % FOLDS == fold for part in self.runs]
+            values = self.solve(tuple(np.flatnonzero(~each) for each in out))
+            for seconds, part, each in zip(found, self.runs, out, strict=True):
+                if each.any():
+                    seconds[each] = self.estimate(part.take(np.flatnonzero(each)), values)
+        return found
+
+
+def _slow(truth: Truth, hardware: Rows, kind: str, where: list[str], factor: float) -> None:
+    """Multiply the time of a kind of work on HARDWARE_ROW [h], in place."""
+    if kind == "network":
+        hardware["scale_out_bandwidth"] /= factor
+        return
+    rows = [place for place, name in enumerate(truth.hardware_names) if name == where[0]]
+    if kind == "attention":
+        hardware["attention"][rows, :, place_of_factor(AttentionParameters)] *= factor
+    else:
+        hardware["gemm"][rows, PRECISIONS.index(where[1]), place_of_factor(GemmParameters)] *= factor
+
+
+def load(name: str, truth: Path) -> Fit:
+    """Return the runs of a profile that are in a folder. Raises `LumosError` for files that do not read."""
+    profile = PROFILES[name]
+    parts, weights = [], []
+    for wanted, weight in profile.runs.items():
+        dataset = Dataset.read(wanted)
+        runs = read(dataset, truth / dataset.file)
+        if name in runs.software_names:
+            own = runs.plans["software"] == runs.software_names.index(name)
+            parts.append(runs.take(np.flatnonzero(own)))
+            weights.append(weight)
+    return Fit(name, profile.figures, tuple(parts), tuple(weights))
+
+
+def error(seconds: Array, truth: Truth) -> str:
+    """Return runs, mean, median and 90th percentile of the error and the bias, in percent, as one line."""
+    ratio = seconds / truth.measured_s - 1.0
+    off = 100.0 * np.abs(ratio)
+    return (
+        f"{truth.dataset.name:24} runs {len(off):4}  mean {off.mean():5.1f} %  median {np.median(off):5.1f} %  "
+        f"p90 {np.quantile(off, 0.9):5.1f} %  bias {100.0 * ratio.mean():+5.1f} %"
+    )
+
+
+def rewritten(text: str, values: Mapping[str, float]) -> str:
+    """Return a profile's text with other values, and everything else as it was. Raises `KeyError` for a lacking one."""
+    for name, value in values.items():
+        text, found = re.subn(rf"(?m)^{name} = \S+", f"{name} = {value:.4g}", text)
+        if not found:
+            raise KeyError(name)
+    return text
+
+
+def main() -> int:
+    """Fit the profiles that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--truth", type=Path, required=True, help="folder of the measured runs")
+    parser.add_argument("--software", choices=list(PROFILES), action="append", help="only this one; may be repeated")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    asked = parser.parse_args()
+    for name in asked.software or PROFILES:
+        try:
+            fit = load(name, asked.truth)
+        except LumosError as problem:
+            print(problem, file=sys.stderr)
+            return 1
+        values = fit.solve()
+        unseen = fit.left_out()
+        print(f"{name}: {', '.join(f'{key} = {value:.4g}' for key, value in values.items())}")
+        for part, seconds in zip(fit.runs, unseen, strict=True):
+            print(f"  before    {error(part.estimate()[:, 0], part)}")
+            print(f"  after     {error(fit.estimate(part, values), part)}")
+            print(f"  left out  {error(seconds, part)}")
+        ratio = np.concatenate([part.measured_s / seconds for part, seconds in zip(fit.runs, unseen, strict=True)])
+        interval = dict(zip(("low_ratio", "high_ratio"), np.quantile(ratio, (0.1, 0.9)).tolist(), strict=True))
+        print(f"  {', '.join(f'{key} = {value:.3f}' for key, value in interval.items())}")
+        if not asked.dry_run:
+            file = data_folder() / "software" / f"{name}.toml"
+            own = {key: value for key, value in values.items() if key in (SOFTWARE_ROW.names or ())}
+            file.write_text(rewritten(file.read_text("utf-8"), {**own, **interval}), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
