@@ -1,4 +1,4 @@
-"""The loops of the graph: an order in which edges go forward, simulation, unions of intervals, moments."""
+"""The loops of the graph: an order in which edges go forward, simulation, unions of intervals."""
 
 import numpy as np
 
@@ -172,6 +172,15 @@ def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause
 
 
 @kernel
+def shifted(moments, by):
+    """Return the moments, int64 [n] ns, so much later; UNSET stays."""
+    found = np.empty_like(moments)
+    for k in range(len(moments)):
+        found[k] = UNSET if moments[k] == UNSET else moments[k] + by
+    return found
+
+
+@kernel
 def share(start, end, low, high):
     """Return int64 [windows]: ns of each window that at least one interval covers.
 
@@ -211,44 +220,3 @@ def inherited(marked, parent):
         if p > row and found[p]:
             found[row] = True
     return found
-
-
-@kernel
-def moments(at, ts, dur, start, end, idle):
-    """Return int64 [k]: when moments of a thread come in a simulation, ns.
-
-    Args:
-        at: int64 [k] moments as recorded.
-        ts, dur, start, end: int64 [n] the thread's atoms, recorded and simulated.
-        idle: int64 [n] ns of the gap before an atom in which the thread waited for another one.
-    """
-    placed = np.empty(len(at), np.int64)
-    last = len(ts) - 1
-    k = 0
-    for i in range(len(at)):
-        moment = at[i]
-        # Rows are nearly in order, so the last place or the one after it is mostly right.
-        if k < last and ts[k + 1] <= moment:
-            k += 1
-        if moment < ts[k] or (k < last and ts[k + 1] <= moment):
-            k = np.searchsorted(ts, moment, side="right") - 1
-            if k < 0:
-                k = 0
-                placed[i] = start[0] - (ts[0] - moment)
-                continue
-        since = moment - ts[k] - dur[k]
-        if since < 0:
-            placed[i] = min(start[k] + moment - ts[k], end[k])
-        elif k == last:
-            placed[i] = end[k] + since
-        elif idle[k + 1] == 0:
-            # As integers but for the small product: a double does not hold ns since 1970.
-            share = since / max(ts[k + 1] - ts[k] - dur[k], 1)
-            placed[i] = end[k] + np.int64(share * (start[k + 1] - end[k]))
-        else:
-            # Only the wait stretches: work before it follows this atom, the rest goes before the next one.
-            work = ts[k + 1] - ts[k] - dur[k] - idle[k + 1]
-            placed[i] = end[k] + min(since, work)
-            if since > work:
-                placed[i] = max(start[k + 1] - (ts[k + 1] - moment), placed[i])
-    return placed
