@@ -251,22 +251,29 @@ def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
     floor = np.full(len(rows), loops.UNSET, np.int64)
     floor[graph.carried] = rows.ts[graph.carried]
     ready = backward.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
-    total = np.zeros(len(marks.low), np.int64)
-    for k, (mark, low, high) in enumerate(
-        zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)
-    ):
-        at = last_node(graph, mark, high, end)
-        if at >= 0:
-            total[k] = backward.unexplained(
-                at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1]
-            )
+    total: NDArray[np.int64] = backward.unexplained(
+        last_nodes(graph, marks, end),
+        marks.low,
+        found.src,
+        found.binds,
+        ready[2],
+        ready[3],
+        rows.ts,
+        end,
+        ready[0],
+        ready[1],
+    )
     return total
 
 
-def last_node(graph: Graph, mark: int, high: int, end: NDArray[np.int64]) -> int:
-    """Return the node from whose end a step's end follows."""
-    if mark == NONE:
-        return int(graph.order[np.argmax(end[graph.order])]) if len(graph.order) else NONE
-    thread = int(graph.rows.thread[mark])
-    at = int(graph.atoms.last_before(thread, np.array([high]))[0])
-    return int(graph.atoms.row[at]) if at >= 0 else NONE
+def last_nodes(graph: Graph, marks: Steps, end: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the node from whose end each step's end follows, or NONE; `end`: [n] ns."""
+    if marks.mark[0] == NONE:
+        return graph.order[np.argmax(end[graph.order], keepdims=True)] if len(graph.order) else marks.mark
+    found = np.full(len(marks.mark), NONE, np.int32)
+    of_mark = graph.rows.thread[marks.mark]
+    for thread in np.unique(of_mark).tolist():
+        own = of_mark == thread
+        at = graph.atoms.last_before(thread, marks.high[own])
+        found[own] = np.where(at >= 0, graph.atoms.row[np.maximum(at, 0)], NONE)
+    return found

@@ -87,6 +87,18 @@ def topological(nodes, pointer, edge, dst, size, instance, members):
 
 
 @kernel
+def goes_forward(src, dst, order, size):
+    """Return bool [m]: which edges go forward in an order of the nodes; those from or to other rows than nodes do not."""
+    place = np.full(size, len(order), np.int32)
+    for k in range(len(order)):
+        place[order[k]] = k
+    found = np.empty(len(src), np.bool_)
+    for e in range(len(src)):
+        found[e] = dst[e] >= 0 and place[src[e]] < place[dst[e]]
+    return found
+
+
+@kernel
 def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arrivals, transfer):
     """Run the graph once, in an order in which every edge goes forward.
 

@@ -39,14 +39,14 @@ def steps(rows: Rows) -> Steps:
         ],
         np.int32,
     )
-    number = np.where(np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0), numbers[rows.name], NONE)
-    mark = np.flatnonzero(number >= 0).astype(np.int32)
+    mark = np.flatnonzero((numbers >= 0)[rows.name]).astype(np.int32)
+    mark = mark[np.isin(rows.kind[mark], (ANNOTATION, CPU_OP)) & (rows.thread[mark] >= 0)]
     if not len(mark):
         timed = np.flatnonzero(rows.kind != len(_KINDS) - 1)
         low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
         high = rows.end[timed].max(initial=0) if len(timed) else 0
         return Steps(np.array([NONE], np.int32), np.array([NONE], np.int32), np.array([low]), np.array([high]))
-    found, first, inverse = np.unique(number[mark], return_index=True, return_inverse=True)
+    found, first, inverse = np.unique(numbers[rows.name[mark]], return_index=True, return_inverse=True)
     high = np.full(len(found), np.iinfo(np.int64).min)
     np.maximum.at(high, inverse.reshape(-1), rows.end[mark])
     low = rows.ts[mark[first]]
