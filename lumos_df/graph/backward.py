@@ -49,9 +49,7 @@ def unexplained(last, low, src, binds, start_cause, end_cause, ts, end, start_re
     """
     total = np.zeros(len(last), np.int64)
     for k in range(len(last)):
-        total[k] = _unexplained(
-            last[k], low[k], src, binds, start_cause, end_cause, ts, end, start_ready, end_ready
-        )
+        total[k] = _unexplained(last[k], low[k], src, binds, start_cause, end_cause, ts, end, start_ready, end_ready)
     return total
 
 
@@ -104,9 +102,7 @@ def walks(last, low, high, recorded, src, binds, edge_kind, piece, start, end, s
     node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
     for k in range(len(last)):
         if last[k] >= 0:
-            one = walk(
-                last[k], low[k], high[k], src, binds, edge_kind, piece, start, end, start_cause, end_cause
-            )
+            one = walk(last[k], low[k], high[k], src, binds, edge_kind, piece, start, end, start_cause, end_cause)
             for p in range(len(one[0]) - 1, -1, -1):
                 node.append(one[0][p])
                 code.append(one[1][p])
@@ -214,7 +210,7 @@ def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned
     late_start = np.full(n, far, np.int64)
     late_end = np.full(n, far, np.int64)
     first_member = np.full(len(transfer), -1, np.int32)
-    next_member = np.full(n, -1, np.int32)
+    next_member = np.full(n if len(transfer) else 0, -1, np.int32)
     decided = np.full(len(transfer), far, np.int64)
     for k in range(len(order)):
         i = instance[order[k]]

@@ -38,9 +38,7 @@ def critical_paths(net: Network, result: Run, graphs: list[Graph], replays: list
     """Return the critical path of every step of every trace of a job, in their order."""
     kind = _kinds(net, graphs)
     edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
-    return [
-        _paths(net, result, graphs[trace], replay, trace, kind, edge_kind) for trace, replay in enumerate(replays)
-    ]
+    return [_paths(net, result, graphs[trace], replay, trace, kind, edge_kind) for trace, replay in enumerate(replays)]
 
 
 def _paths(
@@ -71,8 +69,8 @@ def _paths(
     )
     of = np.where(node >= 0, np.searchsorted(net.base, node, side="right") - 1, trace)
     row = np.where(node >= 0, node - net.base[of], NONE)
-    columns = (of.astype(np.int32), row.astype(np.int32), code, begin - shift, dur)
-    return [Path(*(column[a:b] for column in columns)) for a, b in pairwise(bounds.tolist())]
+    of, row, begin = of.astype(np.int32), row.astype(np.int32), begin - shift
+    return [Path(of[a:b], row[a:b], code[a:b], begin[a:b], dur[a:b]) for a, b in pairwise(bounds.tolist())]
 
 
 def result_ends(net: Network, result: Run, trace: int) -> NDArray[np.int64]:

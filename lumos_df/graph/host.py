@@ -48,7 +48,7 @@ class Atoms:
     """Previous atom of the same thread, or NONE."""
     by_thread: NDArray[np.int32]
     """Atoms by (thread, time)."""
-    bounds: NDArray[np.int64]
+    bounds: NDArray[np.int32]
     """Where each thread begins in `by_thread`, and the end: thread t is `bounds[t]:bounds[t + 1]`."""
 
     def last_before(self, thread: int, moments: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -90,7 +90,7 @@ class _Boundaries:
     """Whether the time since the boundary before was all one CPU operator's."""
 
 
-def _host_rows(rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _host_rows(rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the rows of the host by (thread, time), and where each thread begins among them, and the end."""
     host = np.flatnonzero((rows.thread >= 0) & rows.of_kind(CPU_OP, RUNTIME, ANNOTATION)).astype(np.int32)
     bounds, place = forward_star(rows.thread[host], int(rows.thread.max(initial=NONE)) + 1)
@@ -102,9 +102,7 @@ def _boundaries(rows: Rows) -> dict[int, _Boundaries]:
     row, bounds = _host_rows(rows)
     operators = np.bincount(rows.thread[row], rows.kind[row] == CPU_OP, len(bounds) - 1)
     return {
-        thread: _Boundaries(
-            *threads.boundaries(row[bounds[thread] : bounds[thread + 1]], rows.ts, rows.end, rows.kind)
-        )
+        thread: _Boundaries(*threads.boundaries(row[bounds[thread] : bounds[thread + 1]], rows.ts, rows.end, rows.kind))
         for thread in np.flatnonzero(operators).tolist()
     }
 

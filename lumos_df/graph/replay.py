@@ -23,7 +23,7 @@ class Network:
     shift: NDArray[np.int64]
     """[traces] what to add to a trace's time to get job time, ns."""
     order: NDArray[np.int32]
-    pointer: NDArray[np.int64]
+    pointer: NDArray[np.int32]
     edge: NDArray[np.int32]
     src: NDArray[np.int32]
     dst: NDArray[np.int32]

@@ -9,19 +9,19 @@ UNSET = -(1 << 62)
 
 @kernel
 def forward_star(src, nodes):
-    """Return pointer int64 [nodes + 1] and edge int32 [m]: node v's edges are edge[pointer[v]:pointer[v + 1]]."""
-    pointer = np.zeros(nodes + 1, np.int64)
+    """Return pointer int32 [nodes + 1] and edge int32 [m]: node v's edges are edge[pointer[v]:pointer[v + 1]]."""
+    # One place on: while the edges are filled in, pointer[v + 1] moves from where v begins to where it ends.
+    pointer = np.zeros(nodes + 2, np.int32)
     for e in range(len(src)):
-        pointer[src[e] + 1] += 1
+        pointer[src[e] + 2] += 1
     for v in range(nodes):
-        pointer[v + 1] += pointer[v]
-    place = pointer[:-1].copy()
+        pointer[v + 2] += pointer[v + 1]
     edge = np.empty(len(src), np.int32)
     for e in range(len(src)):
         v = src[e]
-        edge[place[v]] = e
-        place[v] += 1
-    return pointer, edge
+        edge[pointer[v + 1]] = e
+        pointer[v + 1] += 1
+    return pointer[: nodes + 1], edge
 
 
 @kernel
@@ -46,7 +46,7 @@ def topological(nodes, pointer, edge, dst, size, instance, members):
     placed = np.zeros(size, np.bool_)
     missing = members.copy()
     first_member = np.full(len(members), -1, np.int32)
-    next_member = np.full(size, -1, np.int32)
+    next_member = np.full(size if len(members) else 0, -1, np.int32)
     filled = 0
     for k in range(len(nodes)):
         v = nodes[k]
@@ -88,7 +88,7 @@ def topological(nodes, pointer, edge, dst, size, instance, members):
 
 @kernel
 def goes_forward(src, dst, order, size):
-    """Return bool [m]: which edges go forward in an order of the nodes; those from or to other rows than nodes do not."""
+    """Return bool [m]: which edges go forward in an order of the nodes; those to no node do not."""
     place = np.full(size, len(order), np.int32)
     for k in range(len(order)):
         place[order[k]] = k
@@ -125,7 +125,7 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
     missing = arrivals.copy()
     last = np.full(len(arrivals), -1, np.int32)
     first_member = np.full(len(arrivals), -1, np.int32)
-    next_member = np.full(n, -1, np.int32)
+    next_member = np.full(n if len(arrivals) else 0, -1, np.int32)
     left = np.zeros(n, np.bool_)
     for k in range(len(order)):
         v = order[k]

@@ -154,13 +154,14 @@ def _last_before(moment, atoms, ts, first, stop, near):
 
 @kernel
 def settle(nodes, thread, dur, own, node_start, node_end, start, end):
-    """Put the nodes of a graph where the simulation has them, in `start` and `end`, int64 [n]; no row ends before it starts.
+    """Put the nodes of a graph where the simulation has them; no row ends before it starts.
 
     Args:
         nodes: int32 [k].
         thread: int32 [n], NONE on the GPU's rows.
-        dur, own: int64 [n] ns as recorded, and what a row lasts by itself as a node: nothing where only its beginning is one.
+        dur, own: int64 [n] ns as recorded, and as a node by itself: nothing where only the row's beginning is one.
         node_start, node_end: int64 [n] the nodes as simulated.
+        start, end: int64 [n] every row as placed between its thread's atoms; written to.
     """
     for k in range(len(nodes)):
         v = nodes[k]
