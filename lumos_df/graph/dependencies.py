@@ -72,8 +72,9 @@ def build(rows: Rows) -> Graph:
         stream_edges(gpu, constants),
         events.event_edges(rows, atoms, gpu, role, constants.gap),
     ]
-    unseen, held = events.unseen_edges(rows, atoms, gpu, join(parts))
-    parts += [unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
+    known = join(parts)
+    unseen, held = events.unseen_edges(rows, atoms, gpu, known)
+    parts = [known, unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
     carried = held[np.isin(held, gpu.row[gpu.issued < 0])]
     found, order, target, dropped = _forward(rows, atoms, gpu, join(parts))
     return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, idle_before, carried, dropped)
@@ -82,11 +83,12 @@ def build(rows: Rows) -> Graph:
 def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
     """Rows whose beginning is a moment of the simulation: after a handoff, steps, operators that launched unseen."""
     steps = np.array([*(name.startswith(STEP) for name in rows.names), False])
-    is_step = steps[rows.name] & np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0)
+    step = np.flatnonzero(steps[rows.name])
+    step = step[np.isin(rows.kind[step], (ANNOTATION, CPU_OP)) & (rows.thread[step] >= 0)]
     parent = rows.parent[rows.on_gpu]
-    parent = np.unique(parent[parent >= 0])
-    unseen = parent[(rows.kind[parent] != RUNTIME) & (rows.thread[parent] >= 0)]
-    return np.concatenate((np.flatnonzero(is_step), unseen, passes.target)).astype(np.int32)
+    parent = parent[parent >= 0]
+    unseen = np.unique(parent[(rows.kind[parent] != RUNTIME) & (rows.thread[parent] >= 0)])
+    return np.concatenate((step, unseen, passes.target)).astype(np.int32)
 
 
 def _by_time(rows: Rows, atoms: Atoms, gpu: Work) -> NDArray[np.int32]:
@@ -113,20 +115,19 @@ def _forward(
     own_copy[sync] = (call >= 0) & (atoms.row[np.maximum(call, 0)] == found.dst[sync])
     target = np.where(own_copy, after[found.dst], found.dst)
     real = target >= 0
-    pointer, edge = loops.forward_star(found.src[real], len(rows))
+    from_, to = (found.src, target) if real.all() else (found.src[real], target[real])
+    pointer, edge = loops.forward_star(from_, len(rows))
     order = loops.topological(
         _by_time(rows, atoms, gpu),
         pointer,
         edge,
-        target[real],
+        to,
         len(rows),
         np.full(len(rows), NONE, np.int32),
         np.empty(0, np.int32),
     )
-    place = np.full(len(rows), FAR, np.int64)
-    place[order] = np.arange(len(order))
-    keep = ~real | (place[found.src] < place[np.maximum(target, 0)])
-    return found.where(keep), order, target[keep].astype(np.int32), int((~keep).sum())
+    keep = ~real | loops.goes_forward(found.src, target, order, len(rows))
+    return found.where(keep), order, target[keep], int(np.count_nonzero(~keep))
 
 
 def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDArray[np.int64]]:

@@ -1,10 +1,11 @@
 """Jobs of a corpus: which traces belong together, their graphs, and their simulation."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow.parquet as pq
 
@@ -14,6 +15,9 @@ from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.replay import Network, Replay, Run, network, of_trace, replay, run
 from lumos_df.layout import EMPTY_PARTITION, check, trace_folder
+
+_Of = TypeVar("_Of")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,11 @@ class Job:
         """Simulate the job, or a changed network of it."""
         net = net or self.network
         result = run(net)
-        return Played(net, result, [replay(graph, of_trace(net, result, k)) for k, graph in enumerate(self.graphs)])
+        return Played(
+            net,
+            result,
+            _each(lambda k: replay(self.graphs[k], of_trace(net, result, k)), range(len(self.graphs))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +94,22 @@ def _about(corpus: Path, trace_id: str) -> tuple[str, int]:
 
 def load(corpus: Path, trace_ids: Sequence[str]) -> Job:
     """Read the traces of one job and rebuild their graphs."""
-    with ThreadPoolExecutor(min(len(trace_ids), os.cpu_count() or 1)) as pool:
-        return build(list(pool.map(lambda trace_id: rows.read(corpus, trace_id), trace_ids)))
+    return build(_each(lambda trace_id: rows.read(corpus, trace_id), trace_ids))
 
 
 def build(ranks: list[rows.Rows]) -> Job:
     """Rebuild the graphs of a job's ranks, at once where there are processors for it."""
-    # The loops and numpy's large operations hold no interpreter lock.
-    with ThreadPoolExecutor(min(len(ranks), os.cpu_count() or 1)) as pool:
-        graphs = list(pool.map(dependencies.build, ranks))
+    graphs = _each(dependencies.build, ranks)
     instances = collectives.match(ranks) if len(ranks) > 1 else None
     return Job(graphs, instances, network(graphs, instances))
+
+
+def _each(do: Callable[[_Of], _Result], of: Sequence[_Of]) -> list[_Result]:
+    """Do the same for every rank, at once where there are processors for it.
+
+    The loops and numpy's large operations hold no interpreter lock.
+    """
+    if len(of) == 1:
+        return [do(of[0])]
+    with ThreadPoolExecutor(min(len(of), os.cpu_count() or 1)) as pool:
+        return list(pool.map(do, of))

@@ -1,6 +1,6 @@
 """Operators of one trace as arrays: what the rest of the graph reads of a corpus."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -82,6 +82,8 @@ class Rows:
     wait_stream: NDArray[np.int64]
     """Stream as recorded; `null` where it is not."""
     wait_correlation: NDArray[np.int64]
+    end: NDArray[np.int64] = field(init=False)
+    """End of every row, ns."""
 
     null = _NULL
     """Null of the 64-bit columns."""
@@ -90,15 +92,20 @@ class Rows:
         """Return n."""
         return len(self.ts)
 
-    @property
-    def end(self) -> NDArray[np.int64]:
-        """End of every row, ns."""
-        return self.ts + self.dur
+    def __post_init__(self) -> None:
+        """Add up the ends once: nearly everything reads them."""
+        object.__setattr__(self, "end", self.ts + self.dur)
 
     @property
     def on_gpu(self) -> NDArray[np.bool_]:
         """Which rows occupy a stream."""
         return (self.kind >= KERNEL) & (self.kind <= MEMSET)
+
+    def of_kind(self, *kinds: int) -> NDArray[np.bool_]:
+        """Which rows are of one of these kinds."""
+        wanted = np.zeros(len(KINDS) + 1, np.bool_)
+        wanted[list(kinds)] = True
+        return wanted[self.kind]
 
 
 def read(corpus: Path, trace_id: str) -> Rows:
