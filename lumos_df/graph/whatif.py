@@ -116,12 +116,12 @@ def no_wait(text: str) -> Change:
 def changed(net: Network, graphs: list[Graph], changes: list[Change]) -> Network:
     """Return a network with the changes made; the order of execution stays."""
     own, lag, transfer = net.own.copy(), net.lag.copy(), net.transfer.copy()
-    touched = np.ones(len(transfer))
+    touched = np.zeros((len(changes), len(transfer)), np.bool_)
     low = 0
     for k, graph in enumerate(graphs):
         high = low + len(graph.edges)
         rows = slice(int(net.base[k]), int(net.base[k + 1]))
-        for change in changes:
+        for which, change in enumerate(changes):
             if change.sleep_only:
                 lag[low:high] = _awake(graph, lag[low:high], change.of.rows(graph), graphs)
                 continue
@@ -135,9 +135,12 @@ def changed(net: Network, graphs: list[Graph], changes: list[Change]) -> Network
             )
             lag[low:high] = np.where(is_work & (lag[low:high] > 0), _times(lag[low:high], change.factor), lag[low:high])
             member = net.instance[rows]
-            touched[np.unique(member[mine & (member >= 0)])] *= change.factor
+            touched[which, member[mine & (member >= 0)]] = True
         low = high
-    return replace(net, own=own, lag=lag, transfer=np.round(transfer * touched).astype(np.int64))
+    # A collective has one transfer, however many of its members a change is about.
+    for change, its in zip(changes, touched, strict=True):
+        transfer = np.where(its, _times(transfer, change.factor), transfer)
+    return replace(net, own=own, lag=lag, transfer=transfer)
 
 
 def _times(values: NDArray[np.int64], factor: float) -> NDArray[np.int64]:
