@@ -254,10 +254,10 @@ def _awaited_stream(
     _, group = np.unique(np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE), return_inverse=True)
     votes = np.zeros((int(group.max()) + 1, len(last)), np.int64)
     np.add.at(votes, (group[waited], finished[waited]), 1)
-    issued = np.full(len(rows), NONE, np.int64)
+    issued = np.full(len(rows), NONE, np.int32)
     issued[gpu.row] = gpu.issued
     latest = np.argmax(np.where(last >= 0, issued[np.maximum(last, 0)], NONE), axis=0)
-    usual = np.where(votes.any(axis=1)[group], np.argmax(votes, axis=1)[group], latest)
+    usual = np.where(votes.max(axis=1)[group] > 0, np.argmax(votes, axis=1)[group], latest)
     said: NDArray[np.bool_] = np.greater_equal(stated[atom], 0)
     return np.where(said, stated[atom], usual), said
 
