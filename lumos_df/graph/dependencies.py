@@ -24,8 +24,10 @@ from lumos_df.graph.edges import (
     join,
 )
 from lumos_df.graph.gpu import FAR, Constants, Work, by_class, gaps, middle, work
+from lumos_df.graph.held import held_edges
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.rows import ANNOTATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
+from lumos_df.graph.rows import SYNC as SYNC_ROW
 
 STEP = "ProfilerStep#"
 _QUEUE = 256
@@ -73,9 +75,9 @@ def build(rows: Rows) -> Graph:
         events.event_edges(rows, atoms, gpu, role, constants.gap),
     ]
     known = join(parts)
-    unseen, held = events.unseen_edges(rows, atoms, gpu, known)
+    unseen, late = held_edges(rows, atoms, gpu, known)
     parts = [known, unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
-    carried = held[np.isin(held, gpu.row[gpu.issued < 0])]
+    carried = late[np.isin(late, gpu.row[gpu.issued < 0])]
     found, order, target, dropped = _forward(rows, atoms, gpu, join(parts))
     return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, idle_before, carried, dropped)
 
@@ -213,15 +215,52 @@ def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], own:
         done = (last >= 0) & (end <= call_end + 2_000)
         # A release works after what it waited for.
         lag = own[atoms.row[atom]] if wanted == calls.RELEASE else np.full(len(atom), _drain(atoms, atom, end, done))
-        said = wanted == calls.DEVICE_SYNC
+        said = np.full(len(atom), wanted == calls.DEVICE_SYNC)
         if wanted in (calls.STREAM_SYNC, calls.EVENT_SYNC):
-            # Which stream is not recorded on the call: the one that was finished last.
-            pick = np.argmax(np.where(done, end, -FAR), axis=0)
-            done &= np.arange(len(last))[:, None] == pick
-        for stream in range(len(last)):
-            src = np.where(done[stream], last[stream], NONE)
+            stream, said = _awaited_stream(rows, atoms, gpu, atom, last, np.where(done, end, -FAR))
+            done &= np.arange(len(last))[:, None] == stream
+        for number in range(len(last)):
+            src = np.where(done[number], last[number], NONE)
             parts.append(edges(src, atoms.row[atom], SYNC, lag, said, END_END))
     return join(parts)
+
+
+def _awaited_stream(
+    rows: Rows,
+    atoms: Atoms,
+    gpu: Work,
+    atom: NDArray[np.int32],
+    last: NDArray[np.int32],
+    end: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return which stream each call waited for, and whether the trace says so.
+
+    Else it is that for which most calls of the same operator had to wait, and where none had, the one that was sent
+    something last.
+
+    Args:
+        atom: [k] the calls.
+        last: [streams, k] the row that each stream was sent last before each call, or NONE.
+        end: [streams, k] its end, if that was over when the call ended, ns.
+    """
+    stated = np.full(len(atoms.row), NONE, np.int64)
+    told = np.flatnonzero(
+        (rows.kind == SYNC_ROW) & (rows.stream >= 0) & (rows.parent >= 0) & (rows.wait_correlation == rows.null)
+    )
+    call = atoms.of_row[rows.parent[told]]
+    stated[call[call >= 0]] = rows.stream[told[call >= 0]]
+    finished = np.argmax(end, axis=0)
+    waited = end.max(axis=0) > atoms.ts[atom]
+    parent = rows.parent[atoms.row[atom]]
+    _, group = np.unique(np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE), return_inverse=True)
+    votes = np.zeros((int(group.max()) + 1, len(last)), np.int64)
+    np.add.at(votes, (group[waited], finished[waited]), 1)
+    issued = np.full(len(rows), NONE, np.int32)
+    issued[gpu.row] = gpu.issued
+    latest = np.argmax(np.where(last >= 0, issued[np.maximum(last, 0)], NONE), axis=0)
+    usual = np.where(votes.max(axis=1)[group] > 0, np.argmax(votes, axis=1)[group], latest)
+    said: NDArray[np.bool_] = np.greater_equal(stated[atom], 0)
+    return np.where(said, stated[atom], usual), said
 
 
 def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work) -> Edges:

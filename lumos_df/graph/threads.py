@@ -1,4 +1,4 @@
-"""The loops over the host's threads: grouping, what begins and ends on a thread, moments in a simulation, time worked."""
+"""The loops over the host's threads: grouping, beginnings and ends, moments in a simulation, time worked."""
 
 from heapq import heappop, heappush
 
