@@ -7,15 +7,21 @@ from lumos_df.jit import kernel
 
 
 @kernel
-def recorded_causes(src, dst, binds, lag, own, ts, end, floor):
+def recorded_causes(src, dst, binds, lag, own, ts, end, carried):
     """Return what should have bound each node as recorded, and when it would have let it go.
+
+    Args:
+        src, dst, binds, lag: [m] the edges, as for `simulate`.
+        own, ts, end: int64 [N] ns: what a node lasts by itself, its recorded start and end.
+        carried: int32 [k] nodes that could not start earlier than recorded.
 
     Returns:
         start_ready, end_ready: int64 [N] ns.
         start_cause, end_cause: int32 [N] as `simulate` returns them.
     """
     n = len(own)
-    start_ready = floor.copy()
+    start_ready = np.full(n, UNSET, np.int64)
+    start_ready[carried] = ts[carried]
     end_ready = np.empty(n, np.int64)
     for v in range(n):
         end_ready[v] = ts[v] + own[v]

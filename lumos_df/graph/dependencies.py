@@ -50,6 +50,8 @@ class Graph:
     """[m] node that must come after the source of each edge: `dst`, but for a copying call what follows it; or NONE."""
     own: NDArray[np.int64]
     """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
+    ended: NDArray[np.int64]
+    """[n] ns, when a node ended as recorded; nothing for rows that are none."""
     idle_before: NDArray[np.int64]
     """[n] ns of a thread's gap before a row in which it waited for another thread."""
     carried: NDArray[np.int32]
@@ -74,12 +76,14 @@ def build(rows: Rows) -> Graph:
         stream_edges(gpu, constants),
         events.event_edges(rows, atoms, gpu, role, constants.gap),
     ]
-    known = join(parts)
-    unseen, late = held_edges(rows, atoms, gpu, known)
+    known, ended = join(parts), np.empty_like(rows.ts)
+    ended[atoms.row] = atoms.ts + atoms.dur
+    ended[gpu.row] = rows.end[gpu.row]
+    unseen, late = held_edges(rows, gpu, known, ended)
     parts = [known, unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
     carried = late[np.isin(late, gpu.row[gpu.issued < 0])]
     found, order, target, dropped = _forward(rows, atoms, gpu, join(parts))
-    return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, idle_before, carried, dropped)
+    return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, ended, idle_before, carried, dropped)
 
 
 def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.edges import EVENT, START_START, Edges, edges, join
+from lumos_df.graph import simulate as loops
+from lumos_df.graph.edges import EVENT, Edges, edges, join
 from lumos_df.graph.gpu import FAR, FEW, Work
-from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import MEMCPY, NONE, Rows
 
 PROMPT_NS: Final = 10_000
@@ -44,23 +44,27 @@ class _Pairs:
     """The same for pairs that look alike."""
 
 
-def held_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edges, NDArray[np.int32]]:
+def held_edges(rows: Rows, gpu: Work, known: Edges, ended: NDArray[np.int64]) -> tuple[Edges, NDArray[np.int32]]:
     """Infer what held rows that started late although launch, stream and events had let them go.
 
+    Args:
+        rows, gpu: the trace, and its GPU's work.
+        known: the edges to beginnings so far.
+        ended: [n] when each node ended as recorded, ns.
+
     Returns:
-        The edges, and the late rows for which nothing was found.
+        The edges, and the rows that are late all the same.
     """
-    found, like = known, _alike(rows, gpu)
-    late = gpu.row
+    ready, none = np.full(len(rows), -FAR), np.empty(0, np.int32)
+    found = [edges(none, none, EVENT, 0, False)]
+    late = _late(rows, gpu, ready, ended, known)
     for alike in (None, _by_kind, _by_name, _by_stream):
-        ready = _ready(rows, atoms, gpu, found)
-        late = gpu.row[rows.ts[gpu.row] - ready[gpu.row] > PROMPT_NS]
         if not len(late):
             break
-        pairs = _after_issued(rows, gpu, late, like) if alike is None else _while_running(rows, gpu, ready, late, alike)
-        found = join([found, _edges(rows, _judged(rows, ready, pairs))])
-    inferred = np.arange(len(found)) >= len(known)
-    return found.where(inferred), late[~np.isin(late, found.dst[inferred])]
+        pairs = _after_issued(rows, gpu, late) if alike is None else _while_running(rows, gpu, ready, late, alike)
+        found.append(_edges(rows, _judged(rows, ready, pairs)))
+        late = _late(rows, gpu, ready, ended, found[-1])
+    return join(found), late
 
 
 def _by_kind(rows: Rows, source: NDArray[np.int32], row: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -81,40 +85,39 @@ def _by_stream(rows: Rows, source: NDArray[np.int32], row: NDArray[np.int32]) ->
     return key
 
 
-def _ready(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> NDArray[np.int64]:
-    """Return when the known edges would have let each row start, ns; [n]."""
-    end = rows.ts.copy()
-    end[atoms.row] = atoms.ts + atoms.dur
-    end[gpu.row] = rows.end[gpu.row]
-    ready = np.full(len(rows), -FAR, np.int64)
-    np.maximum.at(
-        ready, known.dst, np.where(known.binds == START_START, rows.ts[known.src], end[known.src]) + known.lag
-    )
-    return ready
+def _late(rows: Rows, gpu: Work, ready: NDArray[np.int64], ended: NDArray[np.int64], more: Edges) -> NDArray[np.int32]:
+    """Raise `ready`, when the edges so far would have let each row start, by more edges; return the rows that are late.
+
+    Args:
+        ready: [n] ns; written to.
+        ended: [n] ns, as recorded.
+        more: edges to beginnings.
+    """
+    loops.release(more.src, more.dst, more.binds, more.lag, rows.ts, ended, ready)
+    return gpu.row[rows.ts[gpu.row] - ready[gpu.row] > PROMPT_NS]
 
 
 def _alike(rows: Rows, gpu: Work) -> NDArray[np.int64]:
-    """Return a number for each GPU row that is the same for rows of one name, after one name, of one operator; [n]."""
+    """Return a number for each GPU row that is the same for rows of one name, after one name, of one operator."""
     parent = rows.parent[gpu.row]
     around = np.where(parent >= 0, rows.parent[np.maximum(parent, 0)], NONE)
     many = len(rows.names) + 1
     number = rows.name[gpu.row].astype(np.int64)
     for other in (gpu.before, around):
         number = number * many + np.where(other >= 0, rows.name[np.maximum(other, 0)] + 1, 0)
-    like = np.full(len(rows), NONE, np.int64)
-    like[gpu.row] = number
-    return like
+    return number
 
 
-def _after_issued(rows: Rows, gpu: Work, late: NDArray[np.int32], like: NDArray[np.int64]) -> _Pairs:
+def _after_issued(rows: Rows, gpu: Work, late: NDArray[np.int32]) -> _Pairs:
     """Pair rows that look like late ones with the last row issued before them on each other stream: an event."""
-    member = np.isin(like[gpu.row], np.unique(like[late])) & (gpu.issued >= 0)
-    row, issued = gpu.row[member], gpu.issued[member]
+    like = _alike(rows, gpu)
+    member = np.isin(like, like[np.isin(gpu.row, late)]) & (gpu.issued >= 0)
+    row, issued, like = gpu.row[member], gpu.issued[member], like[member]
     parts = []
     for stream in range(len(rows.stream_keys)):
         source = gpu.last_issued(stream, issued)
         kept = (source >= 0) & (rows.stream[row] != stream)
-        parts.append((source[kept], row[kept], like[row[kept]] * len(rows.stream_keys) + stream))
+        parts.append((source[kept], row[kept], like[kept] * len(rows.stream_keys) + stream))
     return _Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 

@@ -243,23 +243,19 @@ def _every_row(graph: Graph, result: Run) -> tuple[NDArray[np.int64], NDArray[np
 
 def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
     """Walk back from the end of each recorded step and add up the time that no edge explains."""
-    rows, atoms = graph.rows, graph.atoms
-    end = rows.ts.copy()
-    end[atoms.row] = atoms.ts + atoms.dur
-    end[graph.gpu.row] = rows.end[graph.gpu.row]
-    found = graph.edges
-    floor = np.full(len(rows), loops.UNSET, np.int64)
-    floor[graph.carried] = rows.ts[graph.carried]
-    ready = backward.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
+    rows, found = graph.rows, graph.edges
+    ready = backward.recorded_causes(
+        found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, graph.ended, graph.carried
+    )
     total: NDArray[np.int64] = backward.unexplained(
-        last_nodes(graph, marks, end),
+        last_nodes(graph, marks, graph.ended),
         marks.low,
         found.src,
         found.binds,
         ready[2],
         ready[3],
         rows.ts,
-        end,
+        graph.ended,
         ready[0],
         ready[1],
     )

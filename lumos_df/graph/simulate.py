@@ -99,6 +99,20 @@ def goes_forward(src, dst, order, size):
 
 
 @kernel
+def release(src, dst, binds, lag, start, end, ready):
+    """Raise to when edges let rows start, had their sources run as recorded.
+
+    Args:
+        src, dst, binds, lag: [m] edges to starts: binds 0 end to start, 1 start to start.
+        start, end: int64 [n] ns, as recorded.
+        ready: int64 [n] ns; written to.
+    """
+    for e in range(len(src)):
+        moment = (start[src[e]] if binds[e] == 1 else end[src[e]]) + lag[e]
+        ready[dst[e]] = max(ready[dst[e]], moment)
+
+
+@kernel
 def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arrivals, transfer):
     """Run the graph once, in an order in which every edge goes forward.
 
