@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -108,27 +108,39 @@ class Rows:
         return wanted[self.kind]
 
 
+def about(corpus: Path, trace_id: str) -> dict[str, Any]:
+    """Read the row of `traces` of one trace. Raise `CorpusError` when it cannot be read."""
+    file = trace_folder(corpus, trace_id) / "traces.parquet"
+    try:
+        (row,) = pq.read_table(file, partitioning=None).to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
+    return dict(row)
+
+
+def _unreadable(file: Path, error: Exception) -> CorpusError:
+    what = str(error).partition("\n")[0]
+    return CorpusError(f"{file}: cannot be read ({what}); remove the folder around it and ingest the trace again")
+
+
 def read(corpus: Path, trace_id: str) -> Rows:
     """Read the operators of one trace. Raise `CorpusError` when they cannot be read."""
-    folder = trace_folder(corpus, trace_id)
+    trace, file = about(corpus, trace_id), trace_folder(corpus, trace_id) / "operators.parquet"
     try:
-        about = pq.read_table(folder / "traces.parquet", partitioning=None).to_pylist()[0]
-        table = pq.ParquetFile(folder / "operators.parquet", read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
-    except FileNotFoundError:
-        raise CorpusError(f"{folder}: holds no operators; ingest the trace again") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
+        table = pq.ParquetFile(file, read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
     words = {name: _words(table[name]) for name in _WORDS}
     long = {name: _long(table[name]) for name in _NUMBERS}
     stream, keys = _streams(long["device"], long["stream"])
     return Rows(
         trace_id,
-        str(about["path"]),
-        str(about["job"]),
-        int(about["rank"]),
-        int(about["world_size"] or NONE),
-        int(about["clock_origin_ns"] or 0),
-        int(about["resolution_ns"] or 1),
+        str(trace["path"]),
+        str(trace["job"]),
+        int(trace["rank"]),
+        int(trace["world_size"] or NONE),
+        int(trace["clock_origin_ns"] or 0),
+        int(trace["resolution_ns"] or 1),
         _places(words["kind"], KINDS),
         _places(words["family"], FAMILIES),
         *words["name"],
