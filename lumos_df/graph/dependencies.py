@@ -55,7 +55,7 @@ class Graph:
     idle_before: NDArray[np.int64]
     """[n] ns of a thread's gap before a row in which it waited for another thread."""
     carried: NDArray[np.int32]
-    """Rows issued before the recording began that were held by something it does not have: they start as recorded."""
+    """Rows issued before the recording began that no edge makes as late as they were: they start as recorded."""
     dropped: int
     """Candidate edges that would have gone backward."""
 
