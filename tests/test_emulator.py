@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -347,7 +348,7 @@ def test_the_seed_decides_everything() -> None:
         ({"sleep_rank": 0, "sleep_ns": -1}, "negative"),
     ],
 )
-def test_a_job_that_cannot_be_is_refused(options: dict[str, int], message: str) -> None:
+def test_a_job_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Job(**options)
 

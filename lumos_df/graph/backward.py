@@ -7,16 +7,24 @@ from lumos_df.jit import kernel
 
 
 @kernel
-def recorded_causes(src, dst, binds, lag, own, ts, end, floor):
+def recorded_causes(src, dst, binds, lag, own, ts, end, carried):
     """Return what should have bound each node as recorded, and when it would have let it go.
+
+    Args:
+        src, dst, binds, lag: [m] the edges, as for `simulate`.
+        own, ts, end: int64 [N] ns: what a node lasts by itself, its recorded start and end.
+        carried: int32 [k] nodes that could not start earlier than recorded.
 
     Returns:
         start_ready, end_ready: int64 [N] ns.
         start_cause, end_cause: int32 [N] as `simulate` returns them.
     """
     n = len(own)
-    start_ready = floor.copy()
-    end_ready = ts + own
+    start_ready = np.full(n, UNSET, np.int64)
+    start_ready[carried] = ts[carried]
+    end_ready = np.empty(n, np.int64)
+    for v in range(n):
+        end_ready[v] = ts[v] + own[v]
     start_cause = np.full(n, -1, np.int32)
     end_cause = np.full(n, -1, np.int32)
     for e in range(len(src)):
@@ -35,8 +43,24 @@ def recorded_causes(src, dst, binds, lag, own, ts, end, floor):
 
 
 @kernel
-def unexplained(at, begin, src, binds, start_cause, end_cause, ts, end, start_ready, end_ready):
-    """Walk back from the end of node `at` to the moment `begin` and add up what no edge explains, ns."""
+def unexplained(last, low, src, binds, start_cause, end_cause, ts, end, start_ready, end_ready):
+    """Return int64 [steps] ns: what no edge explains on the way back from the end of each step's last node.
+
+    Args:
+        last: int32 [steps] the node, or -1 for a step of which nothing is known.
+        low: int64 [steps] where the step begins, ns.
+        src, binds: [m] the edges.
+        start_cause, end_cause, start_ready, end_ready: as `recorded_causes` returns them.
+        ts, end: int64 [N] ns, as recorded.
+    """
+    total = np.zeros(len(last), np.int64)
+    for k in range(len(last)):
+        total[k] = _unexplained(last[k], low[k], src, binds, start_cause, end_cause, ts, end, start_ready, end_ready)
+    return total
+
+
+@kernel
+def _unexplained(at, begin, src, binds, start_cause, end_cause, ts, end, start_ready, end_ready):
     total = 0
     v = at
     at_end = True
@@ -64,6 +88,49 @@ def unexplained(at, begin, src, binds, start_cause, end_cause, ts, end, start_re
         v = src[e]
         at_end = binds[e] == 0
     return total
+
+
+@kernel
+def walks(last, low, high, recorded, src, binds, edge_kind, piece, start, end, start_cause, end_cause):
+    """Cut every step into pieces, and add one for the difference to its recorded length; from first to last.
+
+    Args:
+        last: int [steps] the last node of each step, -1 for a step of which nothing is known.
+        low, high, recorded: int64 [steps] ns: the simulated step, and how long it was.
+        src, binds, edge_kind, piece, start, end, start_cause, end_cause: as for `walk`.
+
+    Returns:
+        bounds: int64 [steps + 1]: step k has the pieces `bounds[k]:bounds[k + 1]`.
+        node, piece, begin, dur: as `walk` returns them.
+    """
+    bounds = np.zeros(len(last) + 1, np.int64)
+    # One of each, so that their types are known.
+    node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
+    for k in range(len(last)):
+        if last[k] >= 0:
+            one = walk(last[k], low[k], high[k], src, binds, edge_kind, piece, start, end, start_cause, end_cause)
+            for p in range(len(one[0]) - 1, -1, -1):
+                node.append(one[0][p])
+                code.append(one[1][p])
+                begin.append(one[2][p])
+                dur.append(one[3][p])
+        else:
+            node.append(-1)
+            code.append(7)
+            begin.append(low[k])
+            dur.append(high[k] - low[k])
+        node.append(-1)
+        code.append(7)
+        begin.append(high[k])
+        dur.append(recorded[k] - (high[k] - low[k]))
+        bounds[k + 1] = len(node) - 1
+    return (
+        bounds,
+        np.array(node[1:], np.int32),
+        np.array(code[1:], np.int8),
+        np.array(begin[1:], np.int64),
+        np.array(dur[1:], np.int64),
+    )
 
 
 @kernel
@@ -149,7 +216,7 @@ def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned
     late_start = np.full(n, far, np.int64)
     late_end = np.full(n, far, np.int64)
     first_member = np.full(len(transfer), -1, np.int32)
-    next_member = np.full(n, -1, np.int32)
+    next_member = np.full(n if len(transfer) else 0, -1, np.int32)
     decided = np.full(len(transfer), far, np.int64)
     for k in range(len(order)):
         i = instance[order[k]]

@@ -1,6 +1,7 @@
 """Why a step took as long as it did: the chain of work that ends with it, and how much room the rest has."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import backward
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.replay import Network, Replay, Run, last_node
+from lumos_df.graph.replay import Network, Replay, Run, last_nodes
 from lumos_df.graph.rows import KERNEL, MEMCPY, MEMSET, NONE
 
 PIECES: Final = ("host", "launch", "kernel", "transfer", "memory", "sync", "gap", "unexplained")
@@ -37,52 +38,39 @@ def critical_paths(net: Network, result: Run, graphs: list[Graph], replays: list
     """Return the critical path of every step of every trace of a job, in their order."""
     kind = _kinds(net, graphs)
     edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
-    return [
-        [_path(net, result, graphs, replay, trace, step, kind, edge_kind) for step in range(len(replay.low))]
-        for trace, replay in enumerate(replays)
-    ]
+    return [_paths(net, result, graphs[trace], replay, trace, kind, edge_kind) for trace, replay in enumerate(replays)]
 
 
-def _path(
+def _paths(
     net: Network,
     result: Run,
-    graphs: list[Graph],
+    graph: Graph,
     replay: Replay,
     trace: int,
-    step: int,
     kind: NDArray[np.int8],
     edge_kind: NDArray[np.int8],
-) -> Path:
+) -> list[Path]:
     shift = int(net.shift[trace])
-    low, high = int(replay.low[step]) + shift, int(replay.high[step]) + shift
-    at = last_node(
-        graphs[trace], int(replay.steps.mark[step]), int(replay.steps.high[step]), result_ends(net, result, trace)
+    marks = replay.steps
+    last = last_nodes(graph, marks, result_ends(net, result, trace))
+    bounds, node, code, begin, dur = backward.walks(
+        np.where(last >= 0, last + net.base[trace], NONE),
+        replay.low + shift,
+        replay.high + shift,
+        marks.high - marks.low,
+        net.src,
+        net.binds,
+        edge_kind,
+        kind,
+        result.start,
+        result.end,
+        result.start_cause,
+        result.end_cause,
     )
-    if at == NONE:
-        node, code, begin, dur = np.array([NONE]), np.array([UNEXPLAINED]), np.array([low]), np.array([high - low])
-    else:
-        start = int(net.base[trace]) + at
-        node, code, begin, dur = backward.walk(
-            start,
-            low,
-            high,
-            net.src,
-            net.binds,
-            edge_kind,
-            kind,
-            result.start,
-            result.end,
-            result.start_cause,
-            result.end_cause,
-        )
-    recorded = int(replay.steps.high[step] - replay.steps.low[step])
-    node = np.append(node[::-1], NONE)
-    code = np.append(code[::-1], UNEXPLAINED).astype(np.int8)
-    begin = np.append(begin[::-1], high) - shift
-    dur = np.append(dur[::-1], recorded - (high - low))
     of = np.where(node >= 0, np.searchsorted(net.base, node, side="right") - 1, trace)
     row = np.where(node >= 0, node - net.base[of], NONE)
-    return Path(of.astype(np.int32), row.astype(np.int32), code, begin, dur)
+    of, row, begin = of.astype(np.int32), row.astype(np.int32), begin - shift
+    return [Path(of[a:b], row[a:b], code[a:b], begin[a:b], dur[a:b]) for a, b in pairwise(bounds.tolist())]
 
 
 def result_ends(net: Network, result: Run, trace: int) -> NDArray[np.int64]:
@@ -104,10 +92,8 @@ def slack(net: Network, result: Run, graphs: list[Graph], replays: list[Replay])
     """Return [N] ns by which each node may begin later without any step ending later; UNSET where unbounded."""
     pinned = np.zeros(len(net.own), np.bool_)
     for k, (graph, replay) in enumerate(zip(graphs, replays, strict=True)):
-        for mark, high in zip(replay.steps.mark.tolist(), replay.steps.high.tolist(), strict=True):
-            at = last_node(graph, mark, high, result_ends(net, result, k))
-            if at != NONE:
-                pinned[int(net.base[k]) + at] = True
+        at = last_nodes(graph, replay.steps, result_ends(net, result, k))
+        pinned[int(net.base[k]) + at[at >= 0]] = True
     room: NDArray[np.int64] = backward.slack(
         net.order,
         net.pointer,

@@ -24,8 +24,10 @@ from lumos_df.graph.edges import (
     join,
 )
 from lumos_df.graph.gpu import FAR, Constants, Work, by_class, gaps, middle, work
+from lumos_df.graph.held import held_edges
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.rows import ANNOTATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
+from lumos_df.graph.rows import SYNC as SYNC_ROW
 
 STEP = "ProfilerStep#"
 _QUEUE = 256
@@ -48,10 +50,12 @@ class Graph:
     """[m] node that must come after the source of each edge: `dst`, but for a copying call what follows it; or NONE."""
     own: NDArray[np.int64]
     """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
+    ended: NDArray[np.int64]
+    """[n] ns, when a node ended as recorded; nothing for rows that are none."""
     idle_before: NDArray[np.int64]
     """[n] ns of a thread's gap before a row in which it waited for another thread."""
     carried: NDArray[np.int32]
-    """Rows issued before the recording began that were held by something it does not have: they start as recorded."""
+    """Rows issued before the recording began that no edge makes as late as they were: they start as recorded."""
     dropped: int
     """Candidate edges that would have gone backward."""
 
@@ -72,21 +76,25 @@ def build(rows: Rows) -> Graph:
         stream_edges(gpu, constants),
         events.event_edges(rows, atoms, gpu, role, constants.gap),
     ]
-    unseen, held = events.unseen_edges(rows, atoms, gpu, join(parts))
-    parts += [unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
-    carried = held[np.isin(held, gpu.row[gpu.issued < 0])]
+    known, ended = join(parts), np.empty_like(rows.ts)
+    ended[atoms.row] = atoms.ts + atoms.dur
+    ended[gpu.row] = rows.end[gpu.row]
+    unseen, late = held_edges(rows, gpu, known, ended)
+    parts = [known, unseen, sync_edges(rows, atoms, gpu, role, own), throttle]
+    carried = late[np.isin(late, gpu.row[gpu.issued < 0])]
     found, order, target, dropped = _forward(rows, atoms, gpu, join(parts))
-    return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, idle_before, carried, dropped)
+    return Graph(rows, atoms, gpu, passes, constants, found, order, target, own, ended, idle_before, carried, dropped)
 
 
 def _beginnings(rows: Rows, passes: Handoffs) -> NDArray[np.int32]:
     """Rows whose beginning is a moment of the simulation: after a handoff, steps, operators that launched unseen."""
     steps = np.array([*(name.startswith(STEP) for name in rows.names), False])
-    is_step = steps[rows.name] & np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0)
+    step = np.flatnonzero(steps[rows.name])
+    step = step[np.isin(rows.kind[step], (ANNOTATION, CPU_OP)) & (rows.thread[step] >= 0)]
     parent = rows.parent[rows.on_gpu]
-    parent = np.unique(parent[parent >= 0])
-    unseen = parent[(rows.kind[parent] != RUNTIME) & (rows.thread[parent] >= 0)]
-    return np.concatenate((np.flatnonzero(is_step), unseen, passes.target)).astype(np.int32)
+    parent = parent[parent >= 0]
+    unseen = np.unique(parent[(rows.kind[parent] != RUNTIME) & (rows.thread[parent] >= 0)])
+    return np.concatenate((step, unseen, passes.target)).astype(np.int32)
 
 
 def _by_time(rows: Rows, atoms: Atoms, gpu: Work) -> NDArray[np.int32]:
@@ -113,20 +121,19 @@ def _forward(
     own_copy[sync] = (call >= 0) & (atoms.row[np.maximum(call, 0)] == found.dst[sync])
     target = np.where(own_copy, after[found.dst], found.dst)
     real = target >= 0
-    pointer, edge = loops.forward_star(found.src[real], len(rows))
+    from_, to = (found.src, target) if real.all() else (found.src[real], target[real])
+    pointer, edge = loops.forward_star(from_, len(rows))
     order = loops.topological(
         _by_time(rows, atoms, gpu),
         pointer,
         edge,
-        target[real],
+        to,
         len(rows),
         np.full(len(rows), NONE, np.int32),
         np.empty(0, np.int32),
     )
-    place = np.full(len(rows), FAR, np.int64)
-    place[order] = np.arange(len(order))
-    keep = ~real | (place[found.src] < place[np.maximum(target, 0)])
-    return found.where(keep), order, target[keep].astype(np.int32), int((~keep).sum())
+    keep = ~real | loops.goes_forward(found.src, target, order, len(rows))
+    return found.where(keep), order, target[keep], int(np.count_nonzero(~keep))
 
 
 def thread_edges(rows: Rows, atoms: Atoms, passes: Handoffs) -> tuple[Edges, NDArray[np.int64]]:
@@ -212,15 +219,52 @@ def sync_edges(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8], own:
         done = (last >= 0) & (end <= call_end + 2_000)
         # A release works after what it waited for.
         lag = own[atoms.row[atom]] if wanted == calls.RELEASE else np.full(len(atom), _drain(atoms, atom, end, done))
-        said = wanted == calls.DEVICE_SYNC
+        said = np.full(len(atom), wanted == calls.DEVICE_SYNC)
         if wanted in (calls.STREAM_SYNC, calls.EVENT_SYNC):
-            # Which stream is not recorded on the call: the one that was finished last.
-            pick = np.argmax(np.where(done, end, -FAR), axis=0)
-            done &= np.arange(len(last))[:, None] == pick
-        for stream in range(len(last)):
-            src = np.where(done[stream], last[stream], NONE)
+            stream, said = _awaited_stream(rows, atoms, gpu, atom, last, np.where(done, end, -FAR))
+            done &= np.arange(len(last))[:, None] == stream
+        for number in range(len(last)):
+            src = np.where(done[number], last[number], NONE)
             parts.append(edges(src, atoms.row[atom], SYNC, lag, said, END_END))
     return join(parts)
+
+
+def _awaited_stream(
+    rows: Rows,
+    atoms: Atoms,
+    gpu: Work,
+    atom: NDArray[np.int32],
+    last: NDArray[np.int32],
+    end: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return which stream each call waited for, and whether the trace says so.
+
+    Else it is that for which most calls of the same operator had to wait, and where none had, the one that was sent
+    something last.
+
+    Args:
+        atom: [k] the calls.
+        last: [streams, k] the row that each stream was sent last before each call, or NONE.
+        end: [streams, k] its end, if that was over when the call ended, ns.
+    """
+    stated = np.full(len(atoms.row), NONE, np.int64)
+    told = np.flatnonzero(
+        (rows.kind == SYNC_ROW) & (rows.stream >= 0) & (rows.parent >= 0) & (rows.wait_correlation == rows.null)
+    )
+    call = atoms.of_row[rows.parent[told]]
+    stated[call[call >= 0]] = rows.stream[told[call >= 0]]
+    finished = np.argmax(end, axis=0)
+    waited = end.max(axis=0) > atoms.ts[atom]
+    parent = rows.parent[atoms.row[atom]]
+    _, group = np.unique(np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE), return_inverse=True)
+    votes = np.zeros((int(group.max()) + 1, len(last)), np.int64)
+    np.add.at(votes, (group[waited], finished[waited]), 1)
+    issued = np.full(len(rows), NONE, np.int32)
+    issued[gpu.row] = gpu.issued
+    latest = np.argmax(np.where(last >= 0, issued[np.maximum(last, 0)], NONE), axis=0)
+    usual = np.where(votes.max(axis=1)[group] > 0, np.argmax(votes, axis=1)[group], latest)
+    said: NDArray[np.bool_] = np.greater_equal(stated[atom], 0)
+    return np.where(said, stated[atom], usual), said
 
 
 def _copy_edges(rows: Rows, atoms: Atoms, gpu: Work) -> Edges:

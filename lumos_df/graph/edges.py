@@ -33,6 +33,8 @@ class Edges:
 
     def where(self, keep: NDArray[np.bool_]) -> "Edges":
         """Return the edges that `keep` marks."""
+        if keep.all():
+            return self
         return Edges(
             self.src[keep], self.dst[keep], self.kind[keep], self.binds[keep], self.lag[keep], self.recorded[keep]
         )

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import calls
-from lumos_df.graph.edges import EVENT, START_START, Edges, edges, join
-from lumos_df.graph.gpu import FAR, Work, by_class
+from lumos_df.graph.edges import EVENT, Edges, edges, join
+from lumos_df.graph.gpu import FAR, Work
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import NONE, SYNC, Rows
 
@@ -16,7 +16,6 @@ _PROMPT_NS: Final = 10_000
 """A row that starts within this time after another one's end, and not after anything else, waited for it."""
 _HELD_NS: Final = 25_000
 """The same across streams without a call that says so: barriers of AMD devices take 18 us."""
-_SHARES: Final = 10_000
 _CONSISTENT: Final = 0.98
 
 
@@ -66,25 +65,47 @@ class _Pattern:
     """Waits that look alike: same operator around, same streams issued to before and after, same place in a run."""
 
     group: NDArray[np.int64]
-    groups: int
+    loop: NDArray[np.int64]
+    """The same for waits of one operator that hold back one stream."""
     previous: NDArray[np.int32]
     following: NDArray[np.int32]
 
 
 def _inferred(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32], gap: NDArray[np.int64]) -> Edges:
-    """Guess for each pattern of waits the pair of streams that fits all of them and explains most.
+    """Guess which row each wait holds back, and for which: that which fits all waits that look alike and explains most.
 
-    A pair fits a wait when the last row issued before on the one stream had ended before the first row issued after on
-    the other one started; it explains the wait when that row started promptly and nothing else had held it so long.
+    A stream mostly waits for what another has been sent last. Where it does not, as many waits as the other stream was
+    sent rows before them may take these in turn, as a training loop waits for its buckets.
     """
     pattern = _patterns(rows, atoms, gpu, waits)
     streams = len(rows.stream_keys)
     explained = _ready(rows, atoms, gpu, gap)
-    before = np.stack([gpu.last_issued(stream, waits) for stream in range(streams)])
     after = np.stack([gpu.next_issued(stream, waits) for stream in range(streams)])
-    size = np.bincount(pattern.group, minlength=pattern.groups)
-    best = np.zeros(pattern.groups)
-    choice = np.full(pattern.groups, NONE, np.int64)
+    before = np.stack([gpu.last_issued(stream, waits) for stream in range(streams)])
+    src, dst = _fitting(rows, explained, pattern, pattern.group, before, after)
+    turn = np.stack([_in_turn(gpu, stream, waits, pattern.loop) for stream in range(streams)])
+    other, held = _fitting(rows, explained, pattern, pattern.loop, turn, after)
+    rest = src < 0
+    return edges(np.where(rest, other, src), np.where(rest, held, dst), EVENT, 0, False)
+
+
+def _fitting(
+    rows: Rows,
+    explained: NDArray[np.int64],
+    pattern: _Pattern,
+    group: NDArray[np.int64],
+    before: NDArray[np.int32],
+    after: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the edge (source, target) of each wait, by the pair of streams that suits its group; NONE for none.
+
+    A pair fits a wait when the row `before` [streams, waits] on the one stream had ended before the row `after` on the
+    other one started; it explains the wait when that row started promptly and nothing else had held it so long.
+    """
+    streams, groups = len(before), int(group.max(initial=-1)) + 1
+    size = np.bincount(group, minlength=groups)
+    best = np.zeros(groups)
+    choice = np.full(groups, NONE, np.int64)
     for waited in range(streams):
         for waiting in range(streams):
             if waited == waiting:
@@ -94,20 +115,41 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32], gap
             slack = np.where(both, rows.ts[np.maximum(dst, 0)] - rows.end[np.maximum(src, 0)], 0)
             fits = ~both | (slack >= -rows.resolution)
             late = rows.ts[np.maximum(dst, 0)] > explained[np.maximum(dst, 0)] + _PROMPT_NS // 2
-            tells = both & fits & (slack <= _PROMPT_NS) & late
+            tells = both & fits & (slack <= _HELD_NS) & late
             usual = both & (pattern.previous == waited) & (pattern.following == waiting)
-            weight = np.bincount(pattern.group, tells + 0.01 * usual, pattern.groups)
-            consistent = np.bincount(pattern.group, fits, pattern.groups) >= _CONSISTENT * size
+            weight = np.bincount(group, tells + 0.01 * usual, groups)
+            consistent = np.bincount(group, fits, groups) >= _CONSISTENT * size
             better = consistent & (weight > best)
             best[better] = weight[better]
             choice[better] = waited * streams + waiting
-    chosen = choice[pattern.group]
-    here = np.arange(len(waits))
+    chosen = choice[group]
+    here = np.arange(len(group))
     src = np.where(chosen >= 0, before[np.maximum(chosen, 0) // streams, here], NONE)
     dst = np.where(chosen >= 0, after[np.maximum(chosen, 0) % streams, here], NONE)
     both = (src >= 0) & (dst >= 0)
     kept = both & (rows.ts[np.maximum(dst, 0)] - rows.end[np.maximum(src, 0)] >= -rows.resolution)
-    return edges(np.where(kept, src, NONE), dst, EVENT, 0, False)
+    return np.where(kept, src, NONE), np.where(kept, dst, NONE)
+
+
+def _in_turn(gpu: Work, stream: int, waits: NDArray[np.int32], loop: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the row of a stream that each wait takes if the waits of a loop take its rows one after another.
+
+    The rows are the last of those that were issued since the loop ran last; where they are too few, NONE.
+    """
+    low, high = int(gpu.bounds[stream]), int(gpu.bounds[stream + 1])
+    order = np.lexsort((waits, loop))
+    issued = np.searchsorted(gpu.issued[low:high], waits[order], side="left")
+    first = np.diff(loop[order], prepend=-1) != 0
+    since = np.diff(issued, prepend=0)
+    since[first] = issued[first]
+    run = np.flatnonzero(first | (since > 0))
+    many = np.diff(np.append(run, len(waits)))
+    suits = since[run] >= many
+    place = np.repeat(issued[run] - many, many) + np.arange(len(waits)) - np.repeat(run, many)
+    found = np.full(len(waits), NONE, np.int32)
+    suits = np.repeat(suits, many)
+    found[order[suits]] = gpu.row[low + place[suits]]
+    return found
 
 
 def _patterns(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32]) -> _Pattern:
@@ -132,7 +174,8 @@ def _patterns(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32]) -> 
     around = np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE)
     _, group = np.unique(np.stack((around, previous, following, run)), axis=1, return_inverse=True)
     group = group.reshape(-1)
-    return _Pattern(group, int(group.max(initial=-1)) + 1, previous, following)
+    _, loop = np.unique(np.stack((around, following)), axis=1, return_inverse=True)
+    return _Pattern(group, loop.reshape(-1), previous, following)
 
 
 def _ready(rows: Rows, atoms: Atoms, gpu: Work, gap: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -148,51 +191,3 @@ def _distinct(found: Edges) -> Edges:
     keep = np.zeros(len(found), np.bool_)
     keep[first] = True
     return found.where(keep)
-
-
-def unseen_edges(rows: Rows, atoms: Atoms, gpu: Work, known: Edges) -> tuple[Edges, NDArray[np.int32]]:
-    """Infer what held a row that started late although launch, stream and events had let it go.
-
-    It is taken to have waited for the row of another stream that ended just then: an event of which the trace has no
-    call, or a device that the other row had filled. A kernel frees the device when its last
-    blocks have begun, so its end may come after the start of the row that waited.
-
-    Returns:
-        The edges, and the late rows for which nothing was found.
-    """
-    nothing = edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, False)
-    ready = np.full(len(rows), -FAR, np.int64)
-    end = rows.ts.copy()
-    end[atoms.row] = atoms.ts + atoms.dur
-    end[gpu.row] = rows.end[gpu.row]
-    moment = np.where(known.binds == START_START, rows.ts[known.src], end[known.src]) + known.lag
-    np.maximum.at(ready, known.dst, moment)
-    late = gpu.row[rows.ts[gpu.row] - ready[gpu.row] > _PROMPT_NS]
-    if not len(late):
-        return nothing, late
-    source = np.full(len(late), NONE, np.int32)
-    nearest = np.full(len(late), FAR, np.int64)
-    for stream, (low, high) in enumerate(zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True)):
-        own = gpu.row[low:high][np.argsort(rows.end[gpu.row[low:high]], kind="stable")]
-        if not len(own):
-            continue
-        place = np.searchsorted(rows.end[own], rows.ts[late], side="right")
-        for at, inside in ((place - 1, place > 0), (place, place < len(own))):
-            x = own[np.clip(at, 0, len(own) - 1)]
-            apart = rows.ts[late] - rows.end[x]
-            # A row that ends later held this one if it ran when this one was ready, or nearly ends.
-            held = (rows.ts[x] <= ready[late]) | (-apart <= rows.dur[x] // 6)
-            fits = inside & (rows.stream[late] != stream) & (apart <= _HELD_NS) & held & (rows.ts[x] < rows.ts[late])
-            better = fits & (np.abs(apart) < nearest)
-            source[better] = x[better]
-            nearest[better] = np.abs(apart)[better]
-    held = source >= 0
-    unknown = late[~held]
-    source, late = source[held], late[held]
-    apart = rows.ts[late] - rows.end[source]
-    # How early a kernel frees the device is a share of its duration, the same for two kernels' names.
-    early = apart < 0
-    pair = (rows.name[late].astype(np.int64) << 32 | rows.name[source]) * 2 + early
-    tail = by_class(apart * _SHARES // np.maximum(rows.dur[source], 1), pair, early.astype(np.int32))
-    lag = np.where(early, tail * rows.dur[source] // _SHARES, by_class(apart, pair, early.astype(np.int32)))
-    return edges(source, late, EVENT, lag, False), unknown

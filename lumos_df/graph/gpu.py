@@ -9,6 +9,8 @@ from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import KERNEL, NONE, RUNTIME, Rows
 
 FAR = np.int64(1) << 60
+FEW = 5
+"""Fewer values make no distribution: a constant of theirs would be what one of them was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +101,16 @@ def by_class(
 ) -> NDArray[np.int64]:
     """Return for each value a percentile of its class.
 
-    One row makes no distribution: values that are alone in their fine class form classes together, the coarse ones.
+    A few rows make no distribution: the values of small fine classes form classes together, the coarse ones, and where
+    these are small as well, one of all such values.
     """
     if not len(values):
         return values
-    _, group, many = np.unique(fine, return_inverse=True, return_counts=True)
-    group = group.reshape(-1)
-    alone = many[group] == 1
-    key = np.where(alone, -1 - np.asarray(coarse, np.int64), group)
+    key = np.asarray(fine, np.int64)
+    for wider in (-2 - np.asarray(coarse, np.int64), np.int64(-1)):
+        _, group, many = np.unique(key, return_inverse=True, return_counts=True)
+        group = group.reshape(-1)
+        key = np.where(many[group] < FEW, wider, group)
     _, group, many = np.unique(key, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
     at = np.cumsum(many) - many + np.round((many - 1) * percentile / 100).astype(np.int64)
@@ -130,7 +134,7 @@ def gaps(rows: Rows, gpu: Work) -> NDArray[np.int64]:
     queued &= gap <= limit
     found = np.full(len(gpu.row), round(float(gap[queued].mean())) if queued.any() else 0)
     names = rows.name[front].astype(np.int64) * len(rows.names) + rows.name[gpu.row]
-    for classes, enough in ((pair, 1), (names, 20)):
+    for classes, enough in ((pair, FEW), (names, 20)):
         used, inverse = np.unique(classes, return_inverse=True)
         inverse = inverse.reshape(-1)
         many = np.bincount(inverse[queued], minlength=len(used))

@@ -10,7 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import threads
 from lumos_df.graph.rows import ANNOTATION, CPU_OP, NONE, RUNTIME, Rows
+from lumos_df.graph.simulate import forward_star
 
 IDLE_NS: Final = 20_000
 """Shorter gaps of a thread are its own work; waking a thread alone takes about as long."""
@@ -44,10 +46,14 @@ class Atoms:
     """Atom of each row: its own, or that of the call around a nested call; NONE for the others."""
     before: NDArray[np.int32]
     """Previous atom of the same thread, or NONE."""
+    by_thread: NDArray[np.int32]
+    """Atoms by (thread, time)."""
+    bounds: NDArray[np.int32]
+    """Where each thread begins in `by_thread`, and the end: thread t is `bounds[t]:bounds[t + 1]`."""
 
     def last_before(self, thread: int, moments: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the last atom of a thread that begins at or before each moment, or NONE."""
-        own = np.flatnonzero(self.thread == thread)
+        own = self.by_thread[self.bounds[thread] : self.bounds[thread + 1]]
         place = np.searchsorted(self.ts[own], moments, side="right") - 1
         return np.where(place >= 0, own[np.maximum(place, 0)] if len(own) else NONE, NONE).astype(np.int32)
 
@@ -58,8 +64,8 @@ def handoffs(rows: Rows) -> Handoffs:
     Thread B was idle, thread A stopped and stayed idle, and after that B went on: B waited for A. Threads that only
     make runtime calls (watchdogs) take no part.
     """
-    workers = np.unique(rows.thread[(rows.kind == CPU_OP) & (rows.thread >= 0)]).tolist()
-    edges = {thread: _boundaries(rows, thread) for thread in workers}
+    edges = _boundaries(rows)
+    workers = list(edges)
     found = [_passes(edges[a], edges[b], a) for b in workers for a in workers if a != b]
     parts = [np.concatenate(column) for column in zip(*found, strict=True)] if found else [np.empty(0, np.int64)] * 5
     target, idle, woken, source, signal = parts
@@ -84,24 +90,21 @@ class _Boundaries:
     """Whether the time since the boundary before was all one CPU operator's."""
 
 
-def _boundaries(rows: Rows, thread: int) -> _Boundaries:
-    own = np.flatnonzero((rows.thread == thread) & np.isin(rows.kind, (CPU_OP, RUNTIME, ANNOTATION)))
-    at = np.concatenate((rows.ts[own], rows.end[own]))
-    row = np.concatenate((own, own))
-    is_end = np.repeat((False, True), len(own))
-    # At one time: ends first, inner rows before the rows around them; then beginnings, outer rows first.
-    order = np.lexsort((np.where(is_end, -row, row), ~is_end, at))
-    at, row, is_end = at[order], row[order], is_end[order]
-    gap = np.diff(at, prepend=at[:1] - (1 << 60))
-    in_call = np.zeros(len(at), np.bool_)
-    in_call[1:] = is_end[1:] & (row[1:] == row[:-1]) & (rows.kind[row[1:]] == RUNTIME)
-    gap[in_call] = 0
-    in_operator = np.zeros(len(at), np.bool_)
-    in_operator[1:] = is_end[1:] & (row[1:] == row[:-1]) & (rows.kind[row[1:]] == CPU_OP)
-    starts = np.flatnonzero(~is_end)
-    place = np.searchsorted(starts, np.arange(len(at)))
-    next_start = np.where(place < len(starts), row[starts[np.minimum(place, len(starts) - 1)]], NONE)
-    return _Boundaries(at, gap, next_start, in_operator)
+def _host_rows(rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return the rows of the host by (thread, time), and where each thread begins among them, and the end."""
+    host = np.flatnonzero((rows.thread >= 0) & rows.of_kind(CPU_OP, RUNTIME, ANNOTATION)).astype(np.int32)
+    bounds, place = forward_star(rows.thread[host], int(rows.thread.max(initial=NONE)) + 1)
+    return host[place], bounds
+
+
+def _boundaries(rows: Rows) -> dict[int, _Boundaries]:
+    """Return the boundaries of every thread that has CPU operators."""
+    row, bounds = _host_rows(rows)
+    operators = np.bincount(rows.thread[row], rows.kind[row] == CPU_OP, len(bounds) - 1)
+    return {
+        thread: _Boundaries(*threads.boundaries(row[bounds[thread] : bounds[thread + 1]], rows.ts, rows.end, rows.kind))
+        for thread in np.flatnonzero(operators).tolist()
+    }
 
 
 def _passes(a: _Boundaries, b: _Boundaries, thread: int) -> tuple[NDArray[np.int64], ...]:
@@ -128,8 +131,7 @@ def silences(rows: Rows, passes: Handoffs, least: int) -> tuple[NDArray[np.int64
     Waits for another thread are not meant, nor are threads without CPU operators.
     """
     ended, lasted = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for thread in np.unique(rows.thread[(rows.kind == CPU_OP) & (rows.thread >= 0)]).tolist():
-        of = _boundaries(rows, thread)
+    for of in _boundaries(rows).values():
         silent = (of.gap >= least) & ~of.in_operator & (of.next_start >= 0)
         silent[:1] = False
         silent &= ~np.isin(of.next_start, passes.target)
@@ -144,9 +146,8 @@ def atoms(rows: Rows, beginnings: NDArray[np.int32]) -> Atoms:
     outer = rows.parent
     nested = calls & (outer >= 0) & calls[np.maximum(outer, 0)]
     is_atom = calls & ~nested & (rows.thread >= 0)
-    host = np.flatnonzero((rows.thread >= 0) & (calls | np.isin(rows.kind, (CPU_OP, ANNOTATION))))
-    _, first = np.unique(rows.thread[host], return_index=True)
-    is_atom[host[first]] = True
+    host, bounds = _host_rows(rows)
+    is_atom[host[bounds[:-1][np.diff(bounds) > 0]]] = True
     is_atom[beginnings] = True
     row = np.flatnonzero(is_atom).astype(np.int32)
     thread = rows.thread[row]
@@ -155,7 +156,7 @@ def atoms(rows: Rows, beginnings: NDArray[np.int32]) -> Atoms:
     inner = np.flatnonzero(nested)
     of_row[inner] = of_row[outer[inner]]
     before = np.full(len(row), NONE, np.int32)
-    order = np.argsort(thread, kind="stable")
-    same = thread[order[1:]] == thread[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
-    return Atoms(row, thread, rows.ts[row], np.where(calls[row], rows.dur[row], 0), of_row, before)
+    bounds, order = forward_star(thread, len(bounds) - 1)
+    before[order[1:]] = order[:-1]
+    before[order[bounds[:-1][np.diff(bounds) > 0]]] = NONE
+    return Atoms(row, thread, rows.ts[row], np.where(calls[row], rows.dur[row], 0), of_row, before, order, bounds)

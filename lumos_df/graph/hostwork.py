@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import simulate as loops
+from lumos_df.graph import threads
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import HANDOFF, THREAD
 from lumos_df.graph.rows import NONE
@@ -41,7 +41,7 @@ class HostWork:
             part[self.edge] = marked[self.graph.edges.dst[self.edge]]
         elif marked[self.order].any():
             rows = self.graph.rows
-            so_far, reach = loops.busy(self.order, rows.thread, rows.ts, rows.end, marked)
+            so_far, reach = threads.busy(self.order, rows.thread, rows.ts, rows.end, marked)
             done = so_far[self.place] - np.maximum(reach[self.place] - self.at, 0)
             worked = done[1] - done[0] + done[3] - done[2]
             part[self.edge] = np.clip(worked / self.graph.edges.lag[self.edge], 0, 1)

@@ -1,19 +1,22 @@
 """Jobs of a corpus: which traces belong together, their graphs, and their simulation."""
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow.parquet as pq
+from typing import TypeVar
 
 from lumos_df.errors import QueryError, nearest
 from lumos_df.graph import collectives, dependencies, rows
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.replay import Network, Replay, Run, network, of_trace, replay, run
-from lumos_df.layout import EMPTY_PARTITION, check, trace_folder
+from lumos_df.layout import EMPTY_PARTITION, check
+
+_Of = TypeVar("_Of")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +28,18 @@ class Job:
     instances: Instances | None
     """Their collectives; None for one rank."""
     network: Network
+    doubled: tuple[int, ...] = ()
+    """Ranks of which the corpus has several traces, so that this one is simulated without the other ranks."""
 
     def replay(self, net: Network | None = None) -> "Played":
         """Simulate the job, or a changed network of it."""
         net = net or self.network
         result = run(net)
-        return Played(net, result, [replay(graph, of_trace(net, result, k)) for k, graph in enumerate(self.graphs)])
+        return Played(
+            net,
+            result,
+            _each(lambda k: replay(self.graphs[k], of_trace(net, result, k)), range(len(self.graphs))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +61,10 @@ def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
         CorpusError: `corpus` is no corpus.
         QueryError: no trace, or more than one, goes by that id.
     """
-    check(corpus)
-    ids = sorted(
-        folder.name.removeprefix("trace_id=")
-        for folder in corpus.iterdir()
-        if folder.name.startswith("trace_id=") and folder.name != EMPTY_PARTITION
-    )
-    about = {one: _about(corpus, one) for one in ids}
-    jobs: dict[str, list[str]] = {}
-    for one in ids:
-        jobs.setdefault(about[one][0], []).append(one)
     found: list[list[str]] = []
-    for _, members in sorted(jobs.items()):
-        ranks = [about[one][1] for one in members]
-        if len(set(ranks)) == len(ranks):
-            found.append(sorted(members, key=lambda one: about[one][1]))
-        else:
-            found.extend([one] for one in members)
+    for members in _members(corpus).values():
+        found.extend([[one] for _, one in members] if _twice(members) else [[one for _, one in members]])
+    ids = sorted(one for members in found for one in members)
     if trace is None:
         return found
     chosen = [one for one in ids if one == trace] or [one for one in ids if one.startswith(trace)]
@@ -79,21 +75,46 @@ def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
     return [members for members in found if chosen[0] in members]
 
 
-def _about(corpus: Path, trace_id: str) -> tuple[str, int]:
-    table = pq.read_table(trace_folder(corpus, trace_id) / "traces.parquet", columns=["job", "rank"], partitioning=None)
-    return str(table["job"][0].as_py()), int(table["rank"][0].as_py())
+def doubled(corpus: Path) -> dict[str, tuple[int, ...]]:
+    """Return, for every trace of a corpus, the ranks of which its job has several traces. Raises as `groups` does."""
+    return {one: _twice(members) for members in _members(corpus).values() for _, one in members}
 
 
-def load(corpus: Path, trace_ids: Sequence[str]) -> Job:
-    """Read the traces of one job and rebuild their graphs."""
-    with ThreadPoolExecutor(min(len(trace_ids), os.cpu_count() or 1)) as pool:
-        return build(list(pool.map(lambda trace_id: rows.read(corpus, trace_id), trace_ids)))
+def _members(corpus: Path) -> dict[str, list[tuple[int, str]]]:
+    """Return (rank, trace id) of the traces of each job, both in order."""
+    check(corpus)
+    jobs: dict[str, list[tuple[int, str]]] = {}
+    for folder in corpus.iterdir():
+        if folder.name.startswith("trace_id=") and folder.name != EMPTY_PARTITION:
+            trace_id = folder.name.removeprefix("trace_id=")
+            about = rows.about(corpus, trace_id)
+            jobs.setdefault(str(about["job"]), []).append((int(about["rank"]), trace_id))
+    return {job: sorted(members) for job, members in sorted(jobs.items())}
 
 
-def build(ranks: list[rows.Rows]) -> Job:
+def _twice(members: list[tuple[int, str]]) -> tuple[int, ...]:
+    many = Counter(rank for rank, _ in members)
+    return tuple(rank for rank in sorted(many) if many[rank] > 1)
+
+
+def load(corpus: Path, trace_ids: Sequence[str], twice: tuple[int, ...] = ()) -> Job:
+    """Read the traces of one job and rebuild their graphs; `twice`: as `doubled` says of them."""
+    return build(_each(lambda trace_id: rows.read(corpus, trace_id), trace_ids), twice)
+
+
+def build(ranks: list[rows.Rows], twice: tuple[int, ...] = ()) -> Job:
     """Rebuild the graphs of a job's ranks, at once where there are processors for it."""
-    # The loops and numpy's large operations hold no interpreter lock.
-    with ThreadPoolExecutor(min(len(ranks), os.cpu_count() or 1)) as pool:
-        graphs = list(pool.map(dependencies.build, ranks))
+    graphs = _each(dependencies.build, ranks)
     instances = collectives.match(ranks) if len(ranks) > 1 else None
-    return Job(graphs, instances, network(graphs, instances))
+    return Job(graphs, instances, network(graphs, instances), twice)
+
+
+def _each(do: Callable[[_Of], _Result], of: Sequence[_Of]) -> list[_Result]:
+    """Do the same for every rank, at once where there are processors for it.
+
+    The loops and numpy's large operations hold no interpreter lock.
+    """
+    if len(of) == 1:
+        return [do(of[0])]
+    with ThreadPoolExecutor(min(len(of), os.cpu_count() or 1)) as pool:
+        return list(pool.map(do, of))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import backward
+from lumos_df.graph import backward, threads
 from lumos_df.graph import simulate as loops
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
@@ -23,7 +23,7 @@ class Network:
     shift: NDArray[np.int64]
     """[traces] what to add to a trace's time to get job time, ns."""
     order: NDArray[np.int32]
-    pointer: NDArray[np.int64]
+    pointer: NDArray[np.int32]
     edge: NDArray[np.int32]
     src: NDArray[np.int32]
     dst: NDArray[np.int32]
@@ -65,8 +65,8 @@ def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
         ]
         # Job time starts with the first row of any rank, so that numbers stay small.
         shift = np.array(unix, np.int64) - min(start + to for start, to in zip(first, unix, strict=True))
-    src = np.concatenate([graph.edges.src + base[k] for k, graph in enumerate(graphs)]).astype(np.int32)
-    dst = np.concatenate([graph.edges.dst + base[k] for k, graph in enumerate(graphs)]).astype(np.int32)
+    src = np.concatenate([graph.edges.src + np.int32(base[k]) for k, graph in enumerate(graphs)])
+    dst = np.concatenate([graph.edges.dst + np.int32(base[k]) for k, graph in enumerate(graphs)])
     binds = np.concatenate([graph.edges.binds for graph in graphs])
     lag = np.concatenate([graph.edges.lag for graph in graphs])
     many = int(base[-1])
@@ -74,7 +74,7 @@ def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
     led = np.zeros(many, np.bool_)
     led[dst[binds != END_END]] = True
     for k, graph in enumerate(graphs):
-        free = graph.order[~led[base[k] + graph.order]]
+        free = graph.order[~led[base[k] : base[k + 1]][graph.order]]
         for rows in (free, graph.carried):
             floor[base[k] + rows] = graph.rows.ts[rows] + shift[k]
     pointer, edge = loops.forward_star(src, many)
@@ -157,22 +157,27 @@ def of_trace(net: Network, result: Run, k: int) -> Run:
     start, end = result.start[low:high], result.end[low:high]
     shift = net.shift[k]
     return Run(
-        np.where(start == loops.UNSET, start, start - shift),
-        np.where(end == loops.UNSET, end, end - shift),
+        loops.shifted(start, -shift),
+        loops.shifted(end, -shift),
         result.start_cause[low:high],
         result.end_cause[low:high],
     )
 
 
-def moments(graph: Graph, result: Run, thread: int, at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return when moments of a host thread come in the simulation, ns; between two atoms time runs evenly."""
+def moments(graph: Graph, result: Run, thread: NDArray[np.int32], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when moments of host threads come in the simulation, ns; between two atoms time runs evenly."""
     atoms = graph.atoms
-    own = np.flatnonzero(atoms.thread == thread)
-    if not len(own):
-        return np.full(len(at), loops.UNSET, np.int64)
-    row = atoms.row[own]
-    placed: NDArray[np.int64] = loops.moments(
-        at, atoms.ts[own], atoms.dur[own], result.start[row], result.end[row], graph.idle_before[row]
+    placed: NDArray[np.int64] = threads.moments(
+        at,
+        thread,
+        atoms.by_thread,
+        atoms.bounds,
+        atoms.row,
+        atoms.ts,
+        atoms.dur,
+        result.start,
+        result.end,
+        graph.idle_before,
     )
     return placed
 
@@ -223,57 +228,48 @@ def windows(graph: Graph, result: Run, marks: Steps) -> tuple[NDArray[np.int64],
         if not placed.any():
             return marks.low, marks.high
         return np.array([start[placed].min()]), np.array([end[placed].max()])
-    low, high = np.empty_like(marks.low), np.empty_like(marks.high)
-    of_mark = graph.rows.thread[marks.mark]
-    for thread in np.unique(of_mark).tolist():
-        own = of_mark == thread
-        low[own] = moments(graph, result, thread, marks.low[own])
-        high[own] = moments(graph, result, thread, marks.high[own])
-    return low, np.maximum(high, low)
+    thread = graph.rows.thread[marks.mark]
+    low = moments(graph, result, thread, marks.low)
+    return low, np.maximum(moments(graph, result, thread, marks.high), low)
 
 
 def _every_row(graph: Graph, result: Run) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     rows = graph.rows
-    start = np.full(len(rows), loops.UNSET, np.int64)
-    end = start.copy()
-    for thread in np.unique(graph.atoms.thread).tolist():
-        own = np.flatnonzero(rows.thread == thread)
-        start[own] = moments(graph, result, thread, rows.ts[own])
-        end[own] = moments(graph, result, thread, rows.end[own])
-    nodes = graph.order
-    is_moment = rows.dur[nodes] != graph.own[nodes]
-    calls = nodes[(rows.thread[nodes] < 0) | ~is_moment | (graph.own[nodes] > 0)]
-    start[nodes] = result.start[nodes]
-    end[calls] = result.end[calls]
-    return start, np.maximum(end, start)
+    start = moments(graph, result, rows.thread, rows.ts)
+    end = moments(graph, result, rows.thread, rows.end)
+    threads.settle(graph.order, rows.thread, rows.dur, graph.own, result.start, result.end, start, end)
+    return start, end
 
 
 def _unexplained(graph: Graph, marks: Steps) -> NDArray[np.int64]:
     """Walk back from the end of each recorded step and add up the time that no edge explains."""
-    rows, atoms = graph.rows, graph.atoms
-    end = rows.ts.copy()
-    end[atoms.row] = atoms.ts + atoms.dur
-    end[graph.gpu.row] = rows.end[graph.gpu.row]
-    found = graph.edges
-    floor = np.full(len(rows), loops.UNSET, np.int64)
-    floor[graph.carried] = rows.ts[graph.carried]
-    ready = backward.recorded_causes(found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, end, floor)
-    total = np.zeros(len(marks.low), np.int64)
-    for k, (mark, low, high) in enumerate(
-        zip(marks.mark.tolist(), marks.low.tolist(), marks.high.tolist(), strict=True)
-    ):
-        at = last_node(graph, mark, high, end)
-        if at >= 0:
-            total[k] = backward.unexplained(
-                at, low, found.src, found.binds, ready[2], ready[3], rows.ts, end, ready[0], ready[1]
-            )
+    rows, found = graph.rows, graph.edges
+    ready = backward.recorded_causes(
+        found.src, found.dst, found.binds, found.lag, graph.own, rows.ts, graph.ended, graph.carried
+    )
+    total: NDArray[np.int64] = backward.unexplained(
+        last_nodes(graph, marks, graph.ended),
+        marks.low,
+        found.src,
+        found.binds,
+        ready[2],
+        ready[3],
+        rows.ts,
+        graph.ended,
+        ready[0],
+        ready[1],
+    )
     return total
 
 
-def last_node(graph: Graph, mark: int, high: int, end: NDArray[np.int64]) -> int:
-    """Return the node from whose end a step's end follows."""
-    if mark == NONE:
-        return int(graph.order[np.argmax(end[graph.order])]) if len(graph.order) else NONE
-    thread = int(graph.rows.thread[mark])
-    at = int(graph.atoms.last_before(thread, np.array([high]))[0])
-    return int(graph.atoms.row[at]) if at >= 0 else NONE
+def last_nodes(graph: Graph, marks: Steps, end: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the node from whose end each step's end follows, or NONE; `end`: [n] ns."""
+    if marks.mark[0] == NONE:
+        return graph.order[np.argmax(end[graph.order], keepdims=True)] if len(graph.order) else marks.mark
+    found = np.full(len(marks.mark), NONE, np.int32)
+    of_mark = graph.rows.thread[marks.mark]
+    for thread in np.unique(of_mark).tolist():
+        own = of_mark == thread
+        at = graph.atoms.last_before(thread, marks.high[own])
+        found[own] = np.where(at >= 0, graph.atoms.row[np.maximum(at, 0)], NONE)
+    return found

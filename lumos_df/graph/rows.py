@@ -1,8 +1,8 @@
 """Operators of one trace as arrays: what the rest of the graph reads of a corpus."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -82,6 +82,8 @@ class Rows:
     wait_stream: NDArray[np.int64]
     """Stream as recorded; `null` where it is not."""
     wait_correlation: NDArray[np.int64]
+    end: NDArray[np.int64] = field(init=False)
+    """End of every row, ns."""
 
     null = _NULL
     """Null of the 64-bit columns."""
@@ -90,38 +92,55 @@ class Rows:
         """Return n."""
         return len(self.ts)
 
-    @property
-    def end(self) -> NDArray[np.int64]:
-        """End of every row, ns."""
-        return self.ts + self.dur
+    def __post_init__(self) -> None:
+        """Add up the ends once: nearly everything reads them."""
+        object.__setattr__(self, "end", self.ts + self.dur)
 
     @property
     def on_gpu(self) -> NDArray[np.bool_]:
         """Which rows occupy a stream."""
         return (self.kind >= KERNEL) & (self.kind <= MEMSET)
 
+    def of_kind(self, *kinds: int) -> NDArray[np.bool_]:
+        """Which rows are of one of these kinds."""
+        wanted = np.zeros(len(KINDS) + 1, np.bool_)
+        wanted[list(kinds)] = True
+        return wanted[self.kind]
+
+
+def about(corpus: Path, trace_id: str) -> dict[str, Any]:
+    """Read the row of `traces` of one trace. Raise `CorpusError` when it cannot be read."""
+    file = trace_folder(corpus, trace_id) / "traces.parquet"
+    try:
+        (row,) = pq.read_table(file, partitioning=None).to_pylist()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
+    return dict(row)
+
+
+def _unreadable(file: Path, error: Exception) -> CorpusError:
+    what = str(error).partition("\n")[0]
+    return CorpusError(f"{file}: cannot be read ({what}); remove the folder around it and ingest the trace again")
+
 
 def read(corpus: Path, trace_id: str) -> Rows:
     """Read the operators of one trace. Raise `CorpusError` when they cannot be read."""
-    folder = trace_folder(corpus, trace_id)
+    trace, file = about(corpus, trace_id), trace_folder(corpus, trace_id) / "operators.parquet"
     try:
-        about = pq.read_table(folder / "traces.parquet", partitioning=None).to_pylist()[0]
-        table = pq.ParquetFile(folder / "operators.parquet", read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
-    except FileNotFoundError:
-        raise CorpusError(f"{folder}: holds no operators; ingest the trace again") from None
-    except (OSError, pa.ArrowInvalid) as error:
-        raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
+        table = pq.ParquetFile(file, read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
     words = {name: coded(table[name]) for name in _WORDS}
     long = {name: _long(table[name]) for name in _NUMBERS}
     stream, keys = _streams(long["device"], long["stream"])
     return Rows(
         trace_id,
-        str(about["path"]),
-        str(about["job"]),
-        int(about["rank"]),
-        int(about["world_size"] or NONE),
-        int(about["clock_origin_ns"] or 0),
-        int(about["resolution_ns"] or 1),
+        str(trace["path"]),
+        str(trace["job"]),
+        int(trace["rank"]),
+        int(trace["world_size"] or NONE),
+        int(trace["clock_origin_ns"] or 0),
+        int(trace["resolution_ns"] or 1),
         _places(words["kind"], KINDS),
         _places(words["family"], FAMILIES),
         *words["name"],

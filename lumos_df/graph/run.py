@@ -11,7 +11,7 @@ from lumos_df import schema
 from lumos_df.errors import CorpusError, QueryError
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph import store, warnings
-from lumos_df.graph.job import Job, Played, groups, load
+from lumos_df.graph.job import Job, Played, doubled, groups, load
 from lumos_df.graph.rows import NONE, Rows
 from lumos_df.graph.tables import numbers, words, write_replay
 from lumos_df.graph.whatif import Change, changed, gains, meant
@@ -93,8 +93,9 @@ def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[J
     if not found:
         raise CorpusError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
     seen: set[int] = set()
+    twice = doubled(corpus)
     for ids in found:
-        job = load(corpus, ids)
+        job = load(corpus, ids, twice[ids[0]])
         played = job.replay()
         seen.update(number for replay in played.replays for number in replay.steps.number.tolist())
         yield job, played

@@ -1,4 +1,4 @@
-"""The loops of the graph: an order in which edges go forward, simulation, unions of intervals, moments."""
+"""The loops of the graph: an order in which edges go forward, simulation, unions of intervals."""
 
 import numpy as np
 
@@ -9,19 +9,19 @@ UNSET = -(1 << 62)
 
 @kernel
 def forward_star(src, nodes):
-    """Return pointer int64 [nodes + 1] and edge int32 [m]: node v's edges are edge[pointer[v]:pointer[v + 1]]."""
-    pointer = np.zeros(nodes + 1, np.int64)
+    """Return pointer int32 [nodes + 1] and edge int32 [m]: node v's edges are edge[pointer[v]:pointer[v + 1]]."""
+    # One place on: while the edges are filled in, pointer[v + 1] moves from where v begins to where it ends.
+    pointer = np.zeros(nodes + 2, np.int32)
     for e in range(len(src)):
-        pointer[src[e] + 1] += 1
+        pointer[src[e] + 2] += 1
     for v in range(nodes):
-        pointer[v + 1] += pointer[v]
-    place = pointer[:-1].copy()
+        pointer[v + 2] += pointer[v + 1]
     edge = np.empty(len(src), np.int32)
     for e in range(len(src)):
         v = src[e]
-        edge[place[v]] = e
-        place[v] += 1
-    return pointer, edge
+        edge[pointer[v + 1]] = e
+        pointer[v + 1] += 1
+    return pointer[: nodes + 1], edge
 
 
 @kernel
@@ -46,7 +46,7 @@ def topological(nodes, pointer, edge, dst, size, instance, members):
     placed = np.zeros(size, np.bool_)
     missing = members.copy()
     first_member = np.full(len(members), -1, np.int32)
-    next_member = np.full(size, -1, np.int32)
+    next_member = np.full(size if len(members) else 0, -1, np.int32)
     filled = 0
     for k in range(len(nodes)):
         v = nodes[k]
@@ -87,6 +87,32 @@ def topological(nodes, pointer, edge, dst, size, instance, members):
 
 
 @kernel
+def goes_forward(src, dst, order, size):
+    """Return bool [m]: which edges go forward in an order of the nodes; those to no node do not."""
+    place = np.full(size, len(order), np.int32)
+    for k in range(len(order)):
+        place[order[k]] = k
+    found = np.empty(len(src), np.bool_)
+    for e in range(len(src)):
+        found[e] = dst[e] >= 0 and place[src[e]] < place[dst[e]]
+    return found
+
+
+@kernel
+def release(src, dst, binds, lag, start, end, ready):
+    """Raise to when edges let rows start, had their sources run as recorded.
+
+    Args:
+        src, dst, binds, lag: [m] edges to starts: binds 0 end to start, 1 start to start.
+        start, end: int64 [n] ns, as recorded.
+        ready: int64 [n] ns; written to.
+    """
+    for e in range(len(src)):
+        moment = (start[src[e]] if binds[e] == 1 else end[src[e]]) + lag[e]
+        ready[dst[e]] = max(ready[dst[e]], moment)
+
+
+@kernel
 def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arrivals, transfer):
     """Run the graph once, in an order in which every edge goes forward.
 
@@ -113,7 +139,7 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
     missing = arrivals.copy()
     last = np.full(len(arrivals), -1, np.int32)
     first_member = np.full(len(arrivals), -1, np.int32)
-    next_member = np.full(n, -1, np.int32)
+    next_member = np.full(n if len(arrivals) else 0, -1, np.int32)
     left = np.zeros(n, np.bool_)
     for k in range(len(order)):
         v = order[k]
@@ -172,6 +198,15 @@ def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause
 
 
 @kernel
+def shifted(moments, by):
+    """Return the moments, int64 [n] ns, so much later; UNSET stays."""
+    found = np.empty_like(moments)
+    for k in range(len(moments)):
+        found[k] = UNSET if moments[k] == UNSET else moments[k] + by
+    return found
+
+
+@kernel
 def share(start, end, low, high):
     """Return int64 [windows]: ns of each window that at least one interval covers.
 
@@ -211,72 +246,3 @@ def inherited(marked, parent):
         if p > row and found[p]:
             found[row] = True
     return found
-
-
-@kernel
-def busy(order, thread, ts, end, marked):
-    """Return how long marked rows ran on the host, by its rows thread after thread.
-
-    Args:
-        order: int64 [h] rows of the host, thread by thread, by time.
-        thread, ts, end, marked: [n].
-
-    Returns:
-        so_far: int64 [h] ns that the union of the marked rows up to each lasts, those of the threads before included.
-        reach: int64 [h] ns, end of that union on the row's thread, or UNSET.
-    """
-    so_far = np.empty(len(order), np.int64)
-    reach = np.empty(len(order), np.int64)
-    total = 0
-    until = np.int64(UNSET)
-    for k in range(len(order)):
-        row = order[k]
-        if k > 0 and thread[row] != thread[order[k - 1]]:
-            until = np.int64(UNSET)
-        if marked[row] and end[row] > until:
-            total += end[row] - max(ts[row], until)
-            until = end[row]
-        so_far[k] = total
-        reach[k] = until
-    return so_far, reach
-
-
-@kernel
-def moments(at, ts, dur, start, end, idle):
-    """Return int64 [k]: when moments of a thread come in a simulation, ns.
-
-    Args:
-        at: int64 [k] moments as recorded.
-        ts, dur, start, end: int64 [n] the thread's atoms, recorded and simulated.
-        idle: int64 [n] ns of the gap before an atom in which the thread waited for another one.
-    """
-    placed = np.empty(len(at), np.int64)
-    last = len(ts) - 1
-    k = 0
-    for i in range(len(at)):
-        moment = at[i]
-        # Rows are nearly in order, so the last place or the one after it is mostly right.
-        if k < last and ts[k + 1] <= moment:
-            k += 1
-        if moment < ts[k] or (k < last and ts[k + 1] <= moment):
-            k = np.searchsorted(ts, moment, side="right") - 1
-            if k < 0:
-                k = 0
-                placed[i] = start[0] - (ts[0] - moment)
-                continue
-        since = moment - ts[k] - dur[k]
-        if since < 0:
-            placed[i] = min(start[k] + moment - ts[k], end[k])
-        elif k == last:
-            placed[i] = end[k] + since
-        elif idle[k + 1] == 0:
-            # As integers but for the small product: a double does not hold ns since 1970.
-            share = since / max(ts[k + 1] - ts[k] - dur[k], 1)
-            placed[i] = end[k] + np.int64(share * (start[k + 1] - end[k]))
-        else:
-            # Only the wait stretches: work before it follows this atom, the rest goes before the next one.
-            work = ts[k + 1] - ts[k] - dur[k] - idle[k + 1]
-            placed[i] = end[k] + min(since, work)
-            if since > work:
-                placed[i] = max(start[k + 1] - (ts[k + 1] - moment), placed[i])
-    return placed

@@ -33,8 +33,8 @@ def steps(rows: Rows) -> Steps:
     """Return the steps of a trace."""
     said = [STEP_MARK.match(name) for name in rows.names]
     numbers = np.array([*(int(match[1]) if match else NONE for match in said), NONE], np.int32)
-    number = np.where(np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0), numbers[rows.name], NONE)
-    mark = np.flatnonzero(number >= 0).astype(np.int32)
+    mark = np.flatnonzero((numbers >= 0)[rows.name]).astype(np.int32)
+    mark = mark[np.isin(rows.kind[mark], (ANNOTATION, CPU_OP)) & (rows.thread[mark] >= 0)]
     if not len(mark):
         timed = np.flatnonzero(rows.kind != len(_KINDS) - 1)
         low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
@@ -46,7 +46,7 @@ def steps(rows: Rows) -> Steps:
             np.array([high]),
             np.zeros(1, np.int64),
         )
-    found, first, inverse = np.unique(number[mark], return_index=True, return_inverse=True)
+    found, first, inverse = np.unique(numbers[rows.name[mark]], return_index=True, return_inverse=True)
     high = np.full(len(found), np.iinfo(np.int64).min)
     inverse = inverse.reshape(-1)
     np.maximum.at(high, inverse, rows.end[mark])

@@ -54,9 +54,19 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
             _publish(empty, schema.empty_table())
         _publish(trace_folder(corpus, trace_id) / f"{table.name}.parquet", rows)
     except OSError as error:
-        raise CorpusError(
-            f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to"
-        ) from None
+        raise _unwritable(corpus, error) from None
+
+
+def remove(corpus: Path, trace_id: str, table: Table) -> None:
+    """Remove a trace's rows of one table, if there are any. Raise `CorpusError` when they cannot be removed."""
+    try:
+        (trace_folder(corpus, trace_id) / f"{table.name}.parquet").unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(corpus, error) from None
+
+
+def _unwritable(corpus: Path, error: OSError) -> CorpusError:
+    return CorpusError(f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to")
 
 
 def _publish(path: Path, rows: pa.Table) -> None:

@@ -189,7 +189,10 @@ def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
 
 
 def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
-    """Store edges, collectives, clocks, replayed operators and steps of a job."""
+    """Store edges, collectives, clocks, replayed operators and steps of a job.
+
+    What an earlier replay stored and this one has not goes: paths and gains are of one replay, collectives of one job.
+    """
     for k, replay in enumerate(played.replays):
         one: Rows = replay.graph.rows
         room = slack[int(job.network.base[k]) : int(job.network.base[k + 1])]
@@ -199,7 +202,11 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
             (schema.CLOCKS, clock_columns(job, k)),
             (schema.REPLAYS, replay_columns(replay, room)),
             (schema.REPLAY_STEPS, step_columns(replay, warnings.of_trace(job, k))),
+            (schema.CRITICAL_PATH, None),
+            (schema.GAINS, None),
         )
         for table, columns in written:
-            if columns is not None:
+            if columns is None:
+                store.remove(corpus, one.trace_id, table)
+            else:
                 store.write(corpus, one.trace_id, table, columns)

@@ -1,5 +1,6 @@
 """What a reader should know before trusting a replay: what the recording lacks, and what did not fit together."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -48,6 +49,10 @@ def of_trace(job: Job, k: int) -> list[str]:
     return found
 
 
+def _named(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+
+
 def _missing_ranks(job: Job, k: int) -> list[str]:
     """Tell which ranks a trace ran with and is replayed without."""
     rows = job.graphs[k].rows
@@ -55,10 +60,18 @@ def _missing_ranks(job: Job, k: int) -> list[str]:
     present = {graph.rows.rank for graph in job.graphs}
     if size <= len(present):
         return []
+    late = "time in which their collectives waited for them counts as transfer"
+    if job.doubled:
+        several = f"rank {job.doubled[0]}" if len(job.doubled) == 1 else f"ranks {_named(job.doubled)}"
+        why = f"the corpus has several traces of {several} of this job and does not say which ran together"
+        return [f"replayed without the other {size - 1} ranks: {why}; {late}; ingest each run with a --job of its own"]
     missing = sorted(set(range(size)) - present)
-    names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-    of = f"{size - len(present)} of {size} ranks ({names})" if missing else f"{size - len(present)} of {size} ranks"
-    return [f"replayed without {of}: time in which their collectives waited for them counts as transfer"]
+    of = (
+        f"{size - len(present)} of {size} ranks ({_named(missing)})"
+        if missing
+        else f"{size - len(present)} of {size} ranks"
+    )
+    return [f"replayed without {of}: {late}"]
 
 
 def of_steps(rows: Rows, marks: Steps) -> list[list[str]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from lumos_df.graph import critical_path as paths
+from lumos_df.graph.dependencies import STEP
 from lumos_df.graph.job import build
 from lumos_df.graph.rows import NONE, Rows, read
 from lumos_df.trace.ingest import ingest
@@ -28,30 +29,42 @@ _MILLION = 1_000_000
 
 
 def repeat(rows: Rows, times: int) -> Rows:
-    """Return the rows several times, one run of them after another."""
+    """Return the rows several times, one run of them after another, the steps numbered on."""
     many = len(rows)
     copy = np.repeat(np.arange(times), many)
     column = {
         field.name: np.tile(getattr(rows, field.name), times)
         for field in fields(rows)
-        if isinstance(getattr(rows, field.name), np.ndarray) and getattr(rows, field.name).shape == (many,)
+        if field.init
+        and isinstance(getattr(rows, field.name), np.ndarray)
+        and getattr(rows, field.name).shape == (many,)
     }
     column["ts"] = column["ts"] + copy * (int(rows.end.max() - rows.ts.min()) + 1000)
     for name in ("parent", "forward"):
         column[name] = np.where(column[name] == NONE, NONE, column[name] + copy * many).astype(np.int32)
-    return replace(rows, **column)  # type: ignore[arg-type]  # columns only, all of them arrays
+    names = list(rows.names)
+    numbers = [int(name.removeprefix(STEP)) for name in names if name.startswith(STEP)]
+    more = copy * (max(numbers, default=0) + 1)
+    column["step"] = np.where(column["step"] == NONE, NONE, column["step"] + more).astype(np.int32)
+    for place, name in enumerate(rows.names):
+        if name.startswith(STEP):
+            own = np.flatnonzero(column["name"] == place)
+            used, column["name"][own] = np.unique(more[own], return_inverse=True)
+            column["name"][own] += len(names)
+            names += [f"{STEP}{int(name.removeprefix(STEP)) + add}" for add in used.tolist()]
+    return replace(rows, names=names, **column)  # type: ignore[arg-type]  # columns only, all of them arrays
 
 
 def seconds(rows: Rows) -> float:
-    """Return the time of graph, replay and critical path."""
+    """Return the time of graph, replay and critical path on one core: the processor's, whatever else it does."""
     least = float("inf")
     for _ in range(_TRIES):
-        start = time.perf_counter()
+        start = time.process_time()
         job = build([rows])
         played = job.replay()
         paths.slack(played.network, played.run, job.graphs, played.replays)
         paths.critical_paths(played.network, played.run, job.graphs, played.replays)
-        least = min(least, time.perf_counter() - start)
+        least = min(least, time.process_time() - start)
     return least
 
 
@@ -86,7 +99,7 @@ def main() -> None:
     claim("the same, peak memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "MiB", 2048)
     large = repeat(rows, 10 * times)
     ratio = seconds(large) / took * len(million) / len(large)
-    claim("ten times the operators: time of each over that before", ratio, "x", 1.3)
+    claim("ten times the operators: time of each over that before", ratio, "x", 1.25)
     against_hta(trace, rows)
 
 

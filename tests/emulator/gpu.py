@@ -6,13 +6,15 @@ from typing import Final
 
 from tests.emulator.engine import Engine, Process, Signal
 from tests.emulator.hardware import KERNEL_GAP_NS, LAUNCH_LATENCY_NS, Noise, all_reduce_ns
-from tests.emulator.job import DTYPE_BYTES
+from tests.emulator.job import DTYPE_BYTES, Job
 from tests.emulator.model import Work
 from tests.emulator.records import Collective, GpuRow, HostRow, Recording
 from tests.emulator.truth import Activity, CollectiveTruth, Meter
 
 COMPUTE_STREAM: Final = 7
 COMMUNICATION_STREAM: Final = 20
+COPY_STREAM: Final = 24
+APART_STREAM: Final = 28
 
 
 class Fabric:
@@ -24,18 +26,18 @@ class Fabric:
         self._arrivals: dict[int, dict[int, int]] = {}
         self._over: dict[int, Signal] = {}
 
-    def join(self, collective: Collective, rank: int) -> Signal:
-        """Let `rank` arrive now; return what happens at the end."""
+    def join(self, collective: Collective, rank: int, factor: float) -> Signal:
+        """Let `rank` arrive now for a transfer that takes `factor` times the usual; return what happens at the end."""
         arrivals = self._arrivals.setdefault(collective.seq, {})
         over = self._over.setdefault(collective.seq, Signal())
         arrivals[rank] = self._engine.now
         if len(arrivals) == len(collective.ranks):
-            self._engine.start(self._transfer(collective, arrivals, over))
+            self._engine.start(self._transfer(collective, arrivals, over, factor))
         return over
 
-    def _transfer(self, collective: Collective, arrivals: dict[int, int], over: Signal) -> Process:
+    def _transfer(self, collective: Collective, arrivals: dict[int, int], over: Signal, factor: float) -> Process:
         payload_bytes = collective.elements * DTYPE_BYTES
-        yield all_reduce_ns(payload_bytes, len(collective.ranks))
+        yield round(factor * all_reduce_ns(payload_bytes, len(collective.ranks)))
         self.truth.append(
             CollectiveTruth(
                 seq=collective.seq,
@@ -71,14 +73,15 @@ class _Stream:
 class Gpu:
     """The GPU of one rank."""
 
-    def __init__(self, engine: Engine, fabric: Fabric, recording: Recording, meter: Meter, seed: int) -> None:
+    def __init__(self, engine: Engine, fabric: Fabric, recording: Recording, meter: Meter, job: Job) -> None:
         self._engine = engine
         self._fabric = fabric
         self._recording = recording
         self._meter = meter
+        self._job = job
         self._streams = {
-            number: _Stream(number, Noise(f"{seed}/{recording.rank}/stream {number}"))
-            for number in (COMPUTE_STREAM, COMMUNICATION_STREAM)
+            number: _Stream(number, Noise(f"{job.seed}/{recording.rank}/stream {number}"))
+            for number in (COMPUTE_STREAM, COMMUNICATION_STREAM, COPY_STREAM, APART_STREAM)
         }
         for stream in self._streams.values():
             engine.start(self._serve(stream))
@@ -114,16 +117,18 @@ class Gpu:
             yield from stream.queue.popleft()
 
     def _run(self, stream: _Stream, launch: Launch) -> Process:
-        yield max(0, launch.call.start + LAUNCH_LATENCY_NS - self._engine.now)
+        late = stream.noise.up_to(self._job.jitter_ns)
+        yield max(0, launch.call.start + LAUNCH_LATENCY_NS + late - self._engine.now)
         start = self._engine.now
         activity: Activity = "memory"
         if launch.work.kind == "kernel":
             activity = "communication" if launch.collective else "compute"
         self._meter.begin(activity)
+        factor = self._job.factor(launch.work.name)
         if launch.collective:
-            yield self._fabric.join(launch.collective, self._recording.rank)
+            yield self._fabric.join(launch.collective, self._recording.rank, factor)
         else:
-            yield stream.noise.around(launch.work.ns)
+            yield stream.noise.around(factor * launch.work.ns)
         self._meter.end(activity)
         self._recording.gpu.append(
             GpuRow(

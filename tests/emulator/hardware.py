@@ -44,6 +44,10 @@ class Noise:
         """Return `ns`, off by at most 3 %."""
         return round(ns * (1 + _NOISE * (2 * self._random.random() - 1)))
 
+    def up_to(self, ns: int) -> int:
+        """Return something between 0 and `ns`."""
+        return round(ns * self._random.random()) if ns else 0
+
 
 def kernel_ns(flops: int, moved_bytes: int) -> float:
     """Return the time of a kernel: arithmetic or memory traffic, whichever takes longer."""

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Final
 
-from tests.emulator.engine import Engine, Process, Signal
+from tests.emulator.engine import Engine, Process
 from tests.emulator.gpu import COMPUTE_STREAM, Gpu, Launch
 from tests.emulator.hardware import EVENT_CALL_NS, LAUNCH_CALL_NS, OPERATOR_NS, SYNC_RETURN_NS, Noise
 from tests.emulator.model import Operator, Shape, Work
-from tests.emulator.records import Collective, HostRow, MemoryRow, Recording
+from tests.emulator.records import Collective, Event, HostRow, MemoryRow, Recording
 
 _CALLS: Final = {"kernel": "cudaLaunchKernel", "gpu_memcpy": "cudaMemcpyAsync", "gpu_memset": "cudaMemsetAsync"}
 _BLOCK_BYTES: Final = 512
@@ -129,26 +129,27 @@ class Thread:
 
     def order(self, first: int, then: int) -> Process:
         """Let one stream wait for what another has been sent so far."""
-        with self._runtime("cudaEventRecord"):
-            event = self._host.gpu.record(first)
-            yield from self.busy(EVENT_CALL_NS)
-        yield from self.hold(then, event)
+        events: list[Event] = []
+        yield from self.record(first, events)
+        yield from self.hold(then, events[0])
 
-    def hold(self, stream: int, event: Signal) -> Process:
+    def hold(self, stream: int, event: Event) -> Process:
         """Let a stream wait for an event."""
-        with self._runtime("cudaStreamWaitEvent"):
-            self._host.gpu.wait(stream, event)
+        with self._runtime("cudaStreamWaitEvent") as (row, _):
+            row.stream, row.event = stream, event
+            self._host.gpu.wait(stream, event.reached)
             yield from self.busy(EVENT_CALL_NS)
 
-    def record(self, stream: int, events: list[Signal]) -> Process:
+    def record(self, stream: int, events: list[Event]) -> Process:
         """Record an event behind what the stream has been sent so far, and add it to `events`."""
-        with self._runtime("cudaEventRecord"):
-            events.append(self._host.gpu.record(stream))
+        with self._runtime("cudaEventRecord") as (_, correlation):
+            events.append(Event(stream, correlation, self._host.gpu.record(stream)))
             yield from self.busy(EVENT_CALL_NS)
 
     def synchronize(self, stream: int | None = None) -> Process:
         """Wait for a stream, or for the whole GPU."""
-        with self._runtime("cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize"):
+        with self._runtime("cudaDeviceSynchronize" if stream is None else "cudaStreamSynchronize") as (row, _):
+            row.stream = stream
             gpu = self._host.gpu
             yield from gpu.record_all() if stream is None else (gpu.record(stream),)
             yield from self.busy(SYNC_RETURN_NS)

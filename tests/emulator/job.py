@@ -1,7 +1,8 @@
 """What runs, and what the emulated profiler writes down of it."""
 
 from dataclasses import dataclass
-from typing import Final
+from math import prod
+from typing import Final, Literal, TypeAlias
 
 DTYPE_BYTES: Final = 2
 """Parameters, activations and gradients are bfloat16."""
@@ -26,6 +27,14 @@ class Job:
     """Sequences a rank and step."""
     bucket_bytes: int = 25_000_000
     """Gradients are all-reduced once this much is ready."""
+    prefetch_bytes: int = 0
+    """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
+    apart: bool = False
+    """Every function is followed by a small kernel on a stream of its own, for which nothing waits."""
+    jitter_ns: int = 0
+    """A launch reaches the GPU up to this much later than usual."""
+    factors: tuple[tuple[str, float], ...] = ()
+    """(text, factor): GPU work with that text in its name takes so many times as long."""
 
     def __post_init__(self) -> None:
         if min(self.ranks, self.layers, self.steps) < 1:
@@ -35,10 +44,19 @@ class Job:
         if self.sleep_ns < 0:
             raise ValueError(f"sleep_ns {self.sleep_ns} is negative")
 
+    def factor(self, name: str) -> float:
+        """Return how many times as long GPU work of that name takes."""
+        return prod(factor for text, factor in self.factors if text in name)
+
     @property
     def tokens(self) -> int:
         """Tokens a rank and step."""
         return self.batch * self.sequence
+
+
+Waits: TypeAlias = Literal["described", "called", "unrecorded", "unseen"]
+"""What a profiler tells of a stream that waits for another, from most to least: rows that name both streams and the
+event; the calls that record it and wait for it; the call that waits alone; nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,7 @@ class Profiler:
     memory: bool = True
     stacks: bool = True
     collective_args: bool = True
+    waits: Waits = "called"
     clock_offsets_ns: tuple[int, ...] = ()
     """By rank: how far its clock is ahead of the true time; ranks beyond the end have a true clock."""
 

@@ -34,6 +34,12 @@ _CALLBACKS: Final = {
     "cudaStreamSynchronize": 131,
     "cudaDeviceSynchronize": 165,
 }
+_WAITS: Final = {
+    "cudaStreamWaitEvent": "Stream Wait Event",
+    "cudaStreamSynchronize": "Stream Sync",
+    "cudaDeviceSynchronize": "Context Sync",
+}
+"""Calls that `cuda_sync` rows describe, and what these are called."""
 
 
 def write(outcome: Outcome, profiler: Profiler, directory: Path) -> tuple[Path, ...]:
@@ -121,11 +127,13 @@ class _Writer:
         rows = self._recording
         yield from self._names()
         for host in rows.host:
-            if host.kind != "python_function" or self._profiler.stacks:
+            if self._is_told(host):
                 yield self._host(host)
         if self._profiler.memory:
             yield from map(self._memory, rows.memory)
         yield from map(self._gpu, rows.gpu)
+        if self._profiler.waits == "described":
+            yield from (self._wait(host) for host in rows.host if host.name in _WAITS)
         yield from self._gpu_annotations()
         yield from self._launch_flows()
         yield from self._backward_flows()
@@ -166,6 +174,25 @@ class _Writer:
         if row.kind != "cuda_runtime":
             args["Ev Idx"] = next(self._index)
         return self._complete(row.kind, row.name, (self._process, row.thread), (row.start, row.end), args)
+
+    def _is_told(self, row: HostRow) -> bool:
+        hidden = {"called": (), "described": (), "unrecorded": ("cudaEventRecord",)}.get(
+            self._profiler.waits, ("cudaEventRecord", "cudaStreamWaitEvent")
+        )
+        return row.name not in hidden and (row.kind != "python_function" or self._profiler.stacks)
+
+    def _wait(self, row: HostRow) -> Event:
+        """The row by which CUPTI tells who waits for what; it lasts as long as the call, which is all we know."""
+        kind, stream = _WAITS[row.name], -1 if row.stream is None else row.stream
+        args: Event = {"cuda_sync_kind": kind}
+        if row.event:
+            args |= {
+                "wait_on_stream": row.event.stream,
+                "wait_on_cuda_event_record_corr_id": row.event.correlation,
+                "wait_on_cuda_event_id": row.event.correlation,
+            }
+        args |= {"stream": stream, "correlation": row.correlation, "device": self._device, "context": 1}
+        return self._complete("cuda_sync", kind, (self._device, stream), (row.start, row.end), args)
 
     def _memory(self, row: MemoryRow) -> Event:
         args = {

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from tests.emulator.engine import Signal
 from tests.emulator.model import Shape, Work
 
 FIRST_PROCESS: Final = 4000
@@ -18,6 +19,16 @@ class Collective:
     elements: int = 0
     seq: int = 0
     step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A mark behind what a stream has been sent so far."""
+
+    stream: int
+    correlation: int
+    """Of the call that set it."""
+    reached: Signal
 
 
 @dataclass(slots=True)
@@ -38,6 +49,10 @@ class HostRow:
     collective: Collective | None = None
     python_id: int | None = None
     python_parent: int | None = None
+    stream: int | None = None
+    """Which one a wait is about, be it the stream or the host that waits."""
+    event: Event | None = None
+    """What that stream waits for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from tests.emulator.engine import Engine, Process, Signal
-from tests.emulator.gpu import COMMUNICATION_STREAM, COMPUTE_STREAM, Fabric, Gpu
+from tests.emulator.gpu import APART_STREAM, COMMUNICATION_STREAM, COMPUTE_STREAM, COPY_STREAM, Fabric, Gpu
 from tests.emulator.hardware import PYTHON_NS, THREAD_HANDOFF_NS
 from tests.emulator.host import Host, Memory, Thread
 from tests.emulator.job import DTYPE_BYTES, Job
@@ -24,7 +24,7 @@ from tests.emulator.model import (
     parameter_count,
     transformer,
 )
-from tests.emulator.records import FIRST_PROCESS, Collective, Recording
+from tests.emulator.records import FIRST_PROCESS, Collective, Event, Recording
 from tests.emulator.truth import Meter, StepTruth, Truth
 
 FIRST_STEP: Final = 2
@@ -32,6 +32,7 @@ FIRST_STEP: Final = 2
 _RESIDENT_TENSORS: Final = 4
 """Parameters, gradients and the optimizer's two moments stay in GPU memory."""
 _ALL_REDUCE: Final = Work("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
+_COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_000, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class _Trainer:
         self._engine = engine
         self._model = transformer(job)
         self._parameters = parameter_count(self._model)
-        gpu = Gpu(engine, fabric, self.recording, self.meter, job.seed)
+        gpu = Gpu(engine, fabric, self.recording, self.meter, job)
         memory = Memory(engine, self.recording, _RESIDENT_TENSORS * self._parameters * DTYPE_BYTES)
         host = Host(engine, gpu, memory, self.recording)
         self._main = Thread(host, FIRST_PROCESS + rank, job.seed)
@@ -112,13 +113,19 @@ class _Trainer:
         if self._sleep_ns:
             with self._main.frame("<built-in function sleep>"):
                 yield self._sleep_ns
-        batch_bytes = 8 * self._job.tokens
+        batch_bytes = self._job.prefetch_bytes or 8 * self._job.tokens
         batch = self._main.allocate(batch_bytes)
-        yield from self._main.run(_copy_in(self._job, batch_bytes))
+        if self._job.prefetch_bytes:
+            with self._main.operator("aten::copy_"):
+                yield from self._main.launch(memcpy("HtoD (Pinned -> Device)", batch_bytes), COPY_STREAM)
+        else:
+            yield from self._main.run(_copy_in(self._job, batch_bytes))
         with self._main.annotation("Optimizer.zero_grad#AdamW.zero_grad"):
             yield from self._main.busy(PYTHON_NS)
             clear = memset(self._parameters * DTYPE_BYTES)
             yield from self._main.run(Operator("aten::zero_", ((self._parameters,),), (clear,)))
+        if self._job.prefetch_bytes:
+            yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
         tape: list[_Saved] = []
         with self._main.frame("nn.Module: DistributedDataParallel_0"):
             yield from self._main.busy(PYTHON_NS)
@@ -156,11 +163,14 @@ class _Trainer:
                 yield from self._main.busy()
             activation = self._main.allocate(function.output_bytes)
             yield from self._main.run(forward, sequence)
+        if self._job.apart:
+            with self._main.operator("aten::histc"):
+                yield from self._main.launch(_COUNT, APART_STREAM)
         tape.append(_Saved(function, sequence, activation))
 
     def _backward(self, step: int, tape: list[_Saved], finished: Signal) -> Process:
         thread = self._autograd
-        reduced: list[Signal] = []
+        reduced: list[Event] = []
         ready, missing = 0, self._parameters
         gradient = thread.allocate(tape[-1].function.output_bytes)
         for saved in reversed(tape):
@@ -196,7 +206,7 @@ class _Trainer:
                     yield from thread.run(operator)
                 yield from thread.busy()
 
-    def _all_reduce(self, step: int, elements: int, reduced: list[Signal]) -> Process:
+    def _all_reduce(self, step: int, elements: int, reduced: list[Event]) -> Process:
         thread, ranks = self._autograd, tuple(range(self._job.ranks))
         self._collectives += 1
         collective = Collective("allreduce", ranks, elements, self._collectives, step)

@@ -158,6 +158,13 @@ def test_a_rank_that_is_missing(replay: Replay, sample: list[Event]) -> None:
     assert close(rows)
 
 
+def test_several_traces_of_one_rank_say_why_the_others_are_left_out(replay: Replay, sample: list[Event]) -> None:
+    rows = replay([*sample[:2], changed(sample[1], lambda event: start(event) < middle(sample[1], 4))])
+    assert len(rows) == 9
+    assert all(warned([row], row["step"], "several traces of rank 1 of this job") for row in rows)
+    assert not any(warned([row], row["step"], "of 4 ranks") for row in rows)
+
+
 def test_collectives_that_one_rank_lacks(replay: Replay, sample: list[Event]) -> None:
     late = middle(sample[3], 4)
     ranks = [*sample[:3], changed(sample[3], lambda event: event["name"][:4] != "nccl" or start(event) < late)]

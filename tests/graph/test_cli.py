@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import lumos_df
+from lumos_df.graph import run as graph
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES, Run
 
@@ -80,3 +82,44 @@ def test_a_changed_step_says_what_was_missing(lumos: Run, tmp_path: Path) -> Non
     assert not ingest([SAMPLES / "gpu_generated" / "rank0.json.gz"], corpus, workers=1).failed
     done = lumos("replay", "--scale", "kind=gpu:2", "--corpus", corpus, "--format", "csv")
     assert done.stdout.count("replayed without 3 of 4 ranks") == 3
+
+
+def rows_of(corpus: Path, table: str) -> int:
+    return len(lumos_df.connect(corpus).sql(f"FROM {table}").fetchall())
+
+
+def test_a_replay_of_a_larger_job_leaves_no_path_of_the_smaller_one(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    ingest([SAMPLES / "gpu_generated" / "rank0.json.gz"], corpus, workers=1)
+    graph.replay(corpus, path=True)
+    ingest([SAMPLES / "gpu_generated" / "rank1.json.gz"], corpus, workers=1)
+    graph.replay(corpus)
+    assert [rows_of(corpus, table) > 0 for table in ("critical_path", "gain", "collectives")] == [False, False, True]
+
+
+def test_a_replay_of_a_smaller_job_leaves_no_collectives_of_the_larger_one(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    ingest([SAMPLES / "gpu_generated" / f"rank{rank}.json.gz" for rank in range(2)], corpus, workers=1)
+    graph.replay(corpus)
+    _, gone = sorted(corpus.glob("trace_id=[0-9a-f]*"))
+    shutil.rmtree(gone)
+    graph.replay(corpus)
+    assert [rows_of(corpus, table) for table in ("collectives", "clocks")] == [0, 0]
+
+
+@pytest.mark.parametrize("table", ["traces", "operators"])
+@pytest.mark.parametrize("content", [b"no parquet", b"", None])
+def test_a_broken_table_is_named_in_one_line(
+    lumos: Run, own_corpus: Path, tmp_path: Path, table: str, content: bytes | None
+) -> None:
+    corpus = tmp_path / "broken"
+    shutil.copytree(own_corpus, corpus)
+    file = min(corpus.glob(f"trace_id=[0-9a-f]*/{table}.parquet"))
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    done = lumos("replay", "--corpus", corpus)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"{file}: cannot be read" in done.stderr
+    assert "remove the folder around it and ingest the trace again" in done.stderr

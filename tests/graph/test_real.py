@@ -64,6 +64,24 @@ def test_replay_comes_close_to_every_recorded_step(played: list[tuple[Job, Playe
     assert (100 * late / recorded).mean() <= 1
 
 
+def test_each_part_of_the_breakdown_of_a_job_is_close(played: list[tuple[Job, Played]]) -> None:
+    for job, result in played:
+        for one in result.replays:
+            # Its rank 0 shares its GPU with another process, which stops it at times that no edge knows; collectives
+            # hand that on to rank 1.
+            allowed = 0.045 if job.graphs[0].rows.job == "megatron_tp2_train" else 0.03
+            assert max(off.max() for off in parts_off(one).values()) <= allowed, one.graph.rows.path
+
+
+def parts_off(replay: Replay) -> dict[str, Any]:
+    """By how much each part of each step is off, as a share of the step."""
+    row = columns(replay)
+    return {
+        part: np.abs(row[f"{part}_ns_replayed"] - row[f"{part}_ns_recorded"]) / row["recorded_ns"]
+        for part in ("exposed_compute", "overlapped", "exposed_communication", "other")
+    }
+
+
 def columns(replay: Replay) -> dict[str, Any]:
     return step_columns(replay, [])
 
@@ -72,9 +90,7 @@ def test_each_part_of_the_breakdown_of_a_rank_by_itself_is_close(real_jobs: list
     for job in real_jobs:
         for graph in job.graphs:
             (one,) = Job([graph], None, network([graph])).replay().replays
-            row = columns(one)
-            for part in ("exposed_compute", "overlapped", "exposed_communication", "other"):
-                off = np.abs(row[f"{part}_ns_replayed"] - row[f"{part}_ns_recorded"]) / row["recorded_ns"]
+            for part, off in parts_off(one).items():
                 assert off.max() <= 0.03, (graph.rows.path, part)
 
 
@@ -88,8 +104,8 @@ def test_the_four_parts_add_up_to_the_step(played: list[tuple[Job, Played]]) -> 
                 assert (of.exposed_compute + of.overlapped + of.exposed_communication + of.other == length).all()
 
 
-@pytest.mark.parametrize("name", ["megatron_tp8_forward", "dlrm_4gpu"])
-def test_waiting_of_each_rank_is_reproduced(played: list[tuple[Job, Played]], name: str) -> None:
+@pytest.mark.parametrize(("name", "allowed"), [("megatron_tp8_forward", 0.01), ("dlrm_4gpu", 0.055)])
+def test_waiting_of_each_rank_is_reproduced(played: list[tuple[Job, Played]], name: str, allowed: float) -> None:
     ((job, result),) = [one for one in played if one[0].graphs[0].rows.job == name]
     found = job.instances
     assert found is not None
@@ -99,7 +115,7 @@ def test_waiting_of_each_rank_is_reproduced(played: list[tuple[Job, Played]], na
         node = job.network.base[k] + found.row[own]
         waited = graph.rows.dur[found.row[own]].sum() - transfer.sum()
         again = (result.run.end[node] - result.run.start[node]).sum() - transfer.sum()
-        assert again == pytest.approx(waited, rel=0.05), graph.rows.path
+        assert again == pytest.approx(waited, rel=allowed), graph.rows.path
 
 
 def test_members_of_a_collective_end_together(played: list[tuple[Job, Played]]) -> None:
