@@ -49,8 +49,8 @@ def prepare(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def summaries(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Return the rows of `corpus_summary`: every job of the corpus, shown in full or not."""
-    cursor = query(connection, "FROM corpus_summary")
+    """Return the rows of `corpus_summary`, the job with the most GPU rows first: every one, shown in full or not."""
+    cursor = query(connection, "FROM corpus_summary ORDER BY gpu_rows DESC, operators DESC, job")
     names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 

@@ -58,7 +58,9 @@ def family_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
 def kernels(shown: Columns | None, families: Columns | None) -> Section:
     """Return the section of the kernels."""
     if shown is None or families is None:
-        return Section("No kernel in these traces", "Record the GPU, too: torch.profiler with ProfilerActivity.CUDA.")
+        return Section(
+            "No kernel in these traces", "Record the GPU, too: `torch.profiler` with `ProfilerActivity.CUDA`."
+        )
     gemm = next((pct for name, pct in zip(families["family"], families["gpu_pct"], strict=True) if name == "gemm"), 0)
     first, share = families["family"][0], families["gpu_pct"][0]
     beside = f"; matrix products {gemm or 0:.0f}%" if first != "gemm" else ""

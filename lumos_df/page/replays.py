@@ -50,7 +50,7 @@ def error_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[st
 def error(shown: Columns | None, corpus: str) -> Section:
     """Return the section of recorded against replayed."""
     if shown is None:
-        return Section("Not replayed yet", f"Run: lumos-df replay --corpus {corpus}")
+        return Section("Not replayed yet", f"Run: `lumos-df replay --corpus {corpus}`")
     errors = sorted(abs(value) for value in shown["error_pct"] if value is not None)
     if not errors:
         return Section("The replayed steps have no length", "Nothing to compare.", {"replays": shown})
@@ -130,7 +130,7 @@ def gain_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
 def path(kinds: Columns | None, pieces: Columns | None, gains: Columns | None, corpus: str) -> Section:
     """Return the section of the critical path and what faster operators would gain."""
     if kinds is None or pieces is None:
-        return Section("No critical path yet", f"Run: lumos-df critical-path --corpus {corpus}")
+        return Section("No critical path yet", f"Run: `lumos-df critical-path --corpus {corpus}`")
     first, *_ = kinds["kind"]
     return Section(
         f"{percent(kinds['time_ns'][0], sum(kinds['time_ns']))} of the critical path: {_KINDS.get(first, first)}",

@@ -24,7 +24,7 @@ class Section:
     title: str
     """The finding; where there is none, what lacks."""
     note: str = ""
-    """What the numbers are and what was left out; without data, how to get them."""
+    """What the numbers are and what was left out; without data, how to get them. Commands stand in backticks."""
     data: dict[str, Any] = field(default_factory=dict)
     """Named tables and figures; empty where there is nothing to draw."""
 

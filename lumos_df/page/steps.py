@@ -67,7 +67,7 @@ def breakdown(shown: Columns | None, gpu_rows: int, steps: int, labels: list[str
     elif step is not None and len(set(shown["step"])) > 1:
         title += f", step {step}"
     if not gpu_rows:
-        note = "Record the GPU, too: torch.profiler with ProfilerActivity.CUDA. Bars show the host's step."
+        note = "Record the GPU, too: `torch.profiler` with `ProfilerActivity.CUDA`. Bars show the host's step."
     else:
         note = "Time of each rank and step, by what its GPU did; the four parts add up to the step."
     left_out = steps - len(set(shown["step"]))

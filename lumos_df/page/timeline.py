@@ -71,7 +71,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
           JOIN traces USING (trace_id)
           LEFT JOIN clocks USING (trace_id)
         ),
-        -- One rank stands by its own clock.
+        -- Clocks that were compared are believed even if a rank is some steps late; others only within a step.
         judged AS (
           SELECT
             *,
@@ -247,11 +247,12 @@ def section(
     what = "The whole trace" if step is None else f"Step {step}"
     shown = f" (of {len(labels)})" if drawn < len(labels) else ""
     clock = "" if ranks["by_clock"][0] else " The ranks' clocks are apart, so each starts at its own step."
-    missing = "" if path else f" For the critical path run: lumos-df critical-path --corpus {corpus}."
+    every_row = f" Every row, for ui.perfetto.dev: `lumos-df export --corpus {corpus} --output step.json.gz`."
+    more = every_row if path else f" For the critical path run: `lumos-df critical-path --corpus {corpus}`."
     return Section(
         f"{what}: {format_ns(longest)}" + (f" at the longest, on rank {labels[place]}" if drawn > 1 else ""),
-        f"{format_count(drawn, 'rank')}{shown}; work shorter than {format_ns(ranks['bin_ns'][0])} is drawn together. "
-        f"Every row, for ui.perfetto.dev: lumos-df export --corpus {corpus} --output step.json.gz.{clock}{missing}",
+        f"{format_count(drawn, 'rank')}{shown}; work shorter than {format_ns(ranks['bin_ns'][0])} is drawn together."
+        f"{clock}{more}",
         {"ranks": ranks, "slices": _named(slices, "name", "lane", "class")}
         | ({"path": _named(path, "name", "kind")} if path else {}),
     )

@@ -84,7 +84,9 @@ def busy_bands(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
 def busy(shown: Columns | None, bands: Columns | None, labels: list[str]) -> Section:
     """Return the section of SM utilisation; `labels` names the job's traces."""
     if shown is None or bands is None:
-        return Section("No kernel in these traces", "Record the GPU, too: torch.profiler with ProfilerActivity.CUDA.")
+        return Section(
+            "No kernel in these traces", "Record the GPU, too: `torch.profiler` with `ProfilerActivity.CUDA`."
+        )
     ranked = sorted(zip(shown["mean_pct"], shown["place"], strict=True))
     (least, at_least), (most, at_most) = ranked[0], ranked[-1]
     typical = sum(shown["mean_pct"]) / len(ranked)
@@ -173,7 +175,7 @@ def memory_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[s
 def memory(shown: Columns | None, labels: list[str]) -> Section:
     """Return the section of memory; `labels` names the job's traces."""
     if shown is None:
-        return Section("Memory was not recorded", "Record it: torch.profiler with profile_memory=True.")
+        return Section("Memory was not recorded", "Record it: `torch.profiler` with `profile_memory=True`.")
     peak, place, device = max(
         zip(shown["peak_bytes"], shown["place"], shown["device_type"], strict=True), key=lambda row: row[0]
     )

@@ -1,6 +1,7 @@
 """A corpus to a page: every section of every job, in one file."""
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -38,10 +39,11 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str) -> dict[str, Any
         shown = jobs.prepare(connection)
         found = jobs.summaries(connection)
         plan = plans.section(connection)
-        sections = dict(_sections(connection, corpus, Budget(max(1, shown)), found))
+        sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), found))
         traces, warnings = jobs.traces(connection), jobs.warnings(connection)
     return {
         "corpus": corpus,
+        "option": f"--corpus {shlex.quote(corpus)}",
         "summaries": found,
         "jobs": [
             {

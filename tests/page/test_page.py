@@ -82,11 +82,16 @@ def test_what_lacks_is_said_with_the_remedy(tmp_path: Path) -> None:
     assert "ProfilerActivity.CUDA" in notes["kernels"]
     assert "profile_memory=True" in notes["memory"]
     assert notes["stragglers"] == "One rank has nobody to wait for."
-    assert notes["replay"] == f"Run: lumos-df replay --corpus {tmp_path / 'corpus'}"
-    assert notes["path"] == f"Run: lumos-df critical-path --corpus {tmp_path / 'corpus'}"
+    assert notes["replay"] == f"Run: `lumos-df replay --corpus {tmp_path / 'corpus'}`"
+    assert notes["path"] == f"Run: `lumos-df critical-path --corpus {tmp_path / 'corpus'}`"
     assert f"lumos-df critical-path --corpus {tmp_path / 'corpus'}" in notes["timeline"]
     drawn = {name for name, section in job["sections"].items() if section["data"]}
     assert drawn == {"breakdown", "timeline"}
+
+
+def test_commands_are_ready_for_a_shell() -> None:
+    with blank() as connection:
+        assert collect(connection, "my corpus")["option"] == "--corpus 'my corpus'"
 
 
 def test_one_rank_without_steps_or_collectives(tmp_path: Path) -> None:
@@ -170,7 +175,7 @@ ESTIMATES = """
     SELECT
       'estimate-' || nth AS trace_id, 'gpt' AS model, 'h100' AS hardware, gpus, tp, 1 AS pp, 1 AS vp, gpus // tp AS dp,
       1 AS cp, 1 AS ep, 1 AS micro_batch, 64 AS batch, 1 AS zero, 'none' AS recompute, step_ns, step_ns - 5 AS low_ns,
-      step_ns + 5 AS high_ns, 40.0 AS mfu_pct, memory_bytes, 80 - memory_bytes AS memory_margin_bytes,
+      step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes, 80 - memory_bytes AS memory_margin_bytes,
       memory_bytes <= 80 AS fits
     FROM (VALUES (0, 8, 1, 100, 90), (1, 8, 2, 120, 70), (2, 8, 4, 150, 40), (3, 8, 8, 160, 45), (4, 16, 8, 80, 50))
       AS plan(nth, gpus, tp, step_ns, memory_bytes)

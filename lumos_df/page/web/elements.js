@@ -13,6 +13,10 @@ function el(tag, given = {}, ...children) {
   return node;
 }
 
+/** A sentence; what stands in backticks is a command, whose words stay whole. */
+const prose = (text) => text.split("`").map((part, place) =>
+  (place % 2 ? el("code", {}, ...part.split(" ").flatMap((word, number) => [number ? " " : "", el("span", {}, word)])) : part));
+
 /** A drop-down with its label; `options` are [value, text]. */
 function choice(label, options, chosen, then) {
   const box = el("select", { onchange: () => then(box.value) });

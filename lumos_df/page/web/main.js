@@ -56,7 +56,7 @@ function head() {
   const fill = () => {
     const job = DATA.jobs[chosen];
     top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary)), tiles(job)]
-      : [el("h1", {}, DATA.plans ? DATA.plans.title : "No trace yet"), el("p", { class: "lead" }, DATA.plans ? "estimates only: no trace is in this corpus" : `Add some with: lumos-df ingest TRACE... --corpus ${DATA.corpus}`)]));
+      : [el("h1", {}, DATA.plans ? DATA.plans.title : "No trace yet"), el("p", { class: "lead" }, ...prose(DATA.plans ? "estimates only: no trace is in this corpus" : `Add some with: \`lumos-df ingest TRACE... ${DATA.option}\``))]));
     show(job);
   };
   let mode = "auto";
@@ -72,8 +72,8 @@ function head() {
 function foot() {
   const more = DATA.summaries.length - DATA.jobs.length;
   document.getElementById("foot").append(
-    el("p", {}, `Every number is a row of a view: lumos-df report --corpus ${DATA.corpus} --output FOLDER writes them as CSV.`
-      + (more > 0 ? ` ${more.toLocaleString("en")} more jobs are in the corpus; lumos-df report --view corpus_summary --corpus ${DATA.corpus} lists them.` : "")));
+    el("p", {}, ...prose(`Every number is a row of a view: \`lumos-df report ${DATA.option} --output FOLDER\` writes them as CSV.`
+      + (more > 0 ? ` ${asCount(more)} more jobs are in the corpus: \`lumos-df report --view corpus_summary ${DATA.option}\`.` : ""))));
 }
 
 head();

@@ -11,8 +11,12 @@ function axisOf(values) {
   return { low, high, log, at: (value) => (log ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : value / high) };
 }
 
+/** 1, 10, 100 of each unit of time below the minute, 1 and 10 of those above. */
+const TIME_POWERS = TIMES.flatMap(([name, size]) => (["ns", "us", "ms"].includes(name) ? [size, 10 * size, 100 * size] : [size, 10 * size]));
+
 function axisTicks(axis, wanted, write) {
   if (!axis.log) return ticks(axis.high, wanted, write);
+  if (write === asTime) return TIME_POWERS.filter((value) => axis.low <= value && value <= axis.high);
   const base = write === asBytes ? 2 : 10;
   const [first, last] = [axis.low, axis.high].map((value) => Math.log(value) / Math.log(base));
   const step = [1, 2, 3, 4, 5, 10].find((powers) => (last - first) / powers <= wanted + 1) || 20;
@@ -48,6 +52,7 @@ function scatter(host, { points, writeX, writeY, nameX, nameY, label, joined = [
         context.fillStyle = grid;
         context.fillRect(Math.round(x(value)), area.top, 1, area.bottom - area.top);
         context.fillStyle = soft;
+        context.textAlign = x(value) < area.left + 16 ? "left" : "center";
         context.fillText(tickText(value, across.log ? value : across.high, writeX), x(value), area.bottom + 5);
       }
       context.textAlign = "right";

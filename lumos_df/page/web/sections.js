@@ -277,22 +277,30 @@ const DRAW = {
   },
 
   plans(host, { plans: rows }) {
-    const front = rows.plan.map((_, row) => row).filter((row) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a] - rows.memory_bytes[b]);
-    host.append(legend([["on the Pareto front", "--exposed"], ["fits", "--compute"], ["does not fit", "--other"]]));
-    scatter(host, {
-      label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval",
-      joined: new Set(front.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? front : [],
-      points: rows.plan.map((plan, row) => ({
-        x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], size: rows.on_front[row] ? 6 : 4,
-        colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other",
-        tip: () => ({ title: plan, rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
-          ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
-      })),
+    const sizes = [...new Set(rows.gpus)].sort((a, b) => a - b);
+    const state = { gpus: "" };
+    const controls = el("div", { class: "controls" });
+    host.append(controls, legend([["on the Pareto front", "--exposed"], ["fits", "--compute"], ["does not fit", "--other"]]));
+    const again = drawnAnew(host, (box) => {
+      const drawn = rows.plan.map((_, row) => row).filter((row) => !state.gpus || String(rows.gpus[row]) === state.gpus);
+      const front = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
+      scatter(box, {
+        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval",
+        // A front over several models or numbers of GPUs is no line.
+        joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? front.map(([, number]) => number) : [],
+        points: drawn.map((row) => ({
+          x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], size: rows.on_front[row] ? 6 : 4,
+          colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other",
+          tip: () => ({ title: rows.plan[row], rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
+            ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
+        })),
+      });
     });
+    if (sizes.length > 1) controls.append(choice("Show", [["", "any number of GPUs"], ...sizes.map((gpus) => [gpus, `${asCount(gpus)} GPUs`])], "", (value) => { state.gpus = value; again(); }));
     const yes = (value) => (value ? "yes" : "no");
     table(host, {
       name: "plans.plans", caption: "Plans, the fastest that fit first", limit: 12, rows: { ...rows, fits: rows.fits.map(yes), on_front: rows.on_front.map(yes) },
-      columns: [text("plan", "plan"), text("model", "model"), count("gpus", "GPUs"), time("step_ns", "step", { bar: true }), time("low_ns", "from"), time("high_ns", "to"), share("mfu_pct", "MFU"),
+      columns: [text("plan", "plan"), text("model", "model"), count("gpus", "GPUs"), time("step_ns", "step"), time("low_ns", "from"), time("high_ns", "to"), share("mfu_pct", "MFU"),
         { key: "memory_bytes", label: "memory", write: asBytes }, text("fits", "fits"), text("on_front", "on the front")],
     });
   },
@@ -308,6 +316,6 @@ const SECTIONS = [
 function section(name, kind, wide, found, labels, job) {
   const there = Object.keys(found.data).length > 0;
   const card = el("section", { class: [wide && there && "wide", !there && "absent"].filter(Boolean).join(" ") || undefined, "aria-labelledby": `h-${name}`, data: { section: name } },
-    el("h2", { id: `h-${name}` }, el("span", { class: "kind" }, kind), found.title), found.note ? el("p", { class: "note" }, found.note) : null);
+    el("h2", { id: `h-${name}` }, el("span", { class: "kind" }, kind), found.title), found.note ? el("p", { class: "note" }, ...prose(found.note)) : null);
   return [card, () => there && DRAW[name](card, found.data, labels, job)];
 }
