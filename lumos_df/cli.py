@@ -15,7 +15,7 @@ from lumos_df import __version__
 from lumos_df.errors import LumosError
 from lumos_df.output import Format, choose_format, write
 from lumos_df.runner import parse_shard, progress
-from lumos_df.units import format_count
+from lumos_df.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from lumos_df.graph.whatif import Change
@@ -276,15 +276,26 @@ def report(
             "One view may also be given a file's name, with its ending.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one page for a browser that shows it all; it needs no network."),
+    ] = None,
 ) -> None:
     """Say what is in a corpus.
 
-    A summary on one screen, or any view as a table, CSV, JSON or Parquet.
+    A summary on one screen, any view as a table, CSV, JSON or Parquet, or one page for a browser.
     """
     from lumos_df import report as reports  # noqa: PLC0415 - slow to import
 
     names = view or []
-    if output is not None and len(names) == 1 and output.suffix:
+    if html is not None:
+        if names or form is not None or output is not None:
+            raise typer.BadParameter("the page is whole; leave out --view, --format and --output", param_hint="--html")
+        from lumos_df.page.write import write as write_page  # noqa: PLC0415 - slow to import
+
+        write_page(corpus, html)
+        typer.echo(f"{html}: {format_bytes(html.stat().st_size)}; open it in a browser", err=True)
+    elif output is not None and len(names) == 1 and output.suffix:
         reports.show(corpus, names[0], choose_format(form, output), output)
     elif output is not None:
         files = reports.export(corpus, output, names, form or Format.CSV)

@@ -54,6 +54,8 @@ def test_the_installed_command_reports_on_its_own_samples(installed: Path, tmp_p
     lumos = f"{installed}/bin/lumos-df"
     assert "read 6 files" in run(lumos, "ingest", f"{package}/data/traces", "--workers", "1")
     assert "gpu_generated: rank 2, last to 9 of 9 collectives" in run(lumos, "report")
+    run(lumos, "report", "--html", "page.html")
+    assert (tmp_path / "page.html").read_text("utf-8").startswith("<!DOCTYPE html>")
 
     code = "from lumos_df.model.plan import Hardware, Model, Plan; {}"
     check = (

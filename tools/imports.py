@@ -32,6 +32,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "estimate": _DATA | {"graph", "model", "structure"},
     "output": _DATA,
     "report": _DATA | {"output"},
+    "page": _DATA | {"output"},
     "export": _DATA | {"graph", "output"},
     "glance": frozenset({"report", "units"}),
     "prompt": _DATA | {"output"},

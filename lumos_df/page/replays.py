@@ -1,0 +1,140 @@
+"""What a simulation of the recorded job says: views `replay_error`, `critical_path_summary` and `gain`."""
+
+from statistics import median
+from typing import Final
+
+import duckdb
+
+from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job, percent
+
+_MAX_PIECES: Final = 40
+_MAX_GAINS: Final = 40
+
+_KINDS: Final = {
+    "host": "host work",
+    "launch": "launching",
+    "kernel": "kernels",
+    "transfer": "transfers of collectives",
+    "memory": "memory copies",
+    "sync": "synchronising calls",
+    "gap": "gaps between kernels",
+    "wait": "waiting for other ranks",
+    "unexplained": "unexplained time",
+}
+
+
+def error_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str, Columns]:
+    """Return a row a rank and step that was replayed, as many of the last of each rank as the budget has bars for."""
+    return by_job(
+        connection,
+        f"""
+        SELECT
+          job,
+          place,
+          step,
+          recorded_ns,
+          replayed_ns,
+          error_pct,
+          unexplained_ns,
+          start_error_p50_ns,
+          start_error_p99_ns
+        FROM replay_error
+        JOIN page_trace USING (trace_id)
+        QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY step DESC)
+          <= greatest(1, {budget.bars} // (SELECT count(*) FROM page_trace AS other WHERE other.job = page_trace.job))
+        ORDER BY job, step, place
+        """,
+    )
+
+
+def error(shown: Columns | None, corpus: str) -> Section:
+    """Return the section of recorded against replayed."""
+    if shown is None:
+        return Section("Not replayed yet", f"Run: `lumos-df replay --corpus {corpus}`")
+    errors = sorted(abs(value) for value in shown["error_pct"] if value is not None)
+    if not errors:
+        return Section("The replayed steps have no length", "Nothing to compare.", {"replays": shown})
+    return Section(
+        f"The replay is within {_small(median(errors))} of the recorded step, at worst {_small(errors[-1])}",
+        "Every step simulated from durations and dependencies alone, against its recording.",
+        {"replays": shown},
+    )
+
+
+def _small(share: float) -> str:
+    return "0.01%" if share < 0.01 else f"{share:.2g}%"
+
+
+def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return what the critical paths of each job are made of, all ranks and steps together, longest first."""
+    return by_job(
+        connection,
+        f"""
+        SELECT
+          job,
+          kind,
+          left(what, {MAX_NAME}) AS what,
+          sum(pieces)::BIGINT AS pieces,
+          sum(time_ns)::BIGINT AS time_ns,
+          round(100.0 * sum(time_ns) / nullif(sum(sum(time_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
+        FROM critical_path_summary AS piece
+        JOIN page_trace USING (trace_id)
+        GROUP BY job, kind, piece.what
+        QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(time_ns) DESC, kind, piece.what) <= {_MAX_PIECES}
+        ORDER BY job, time_ns DESC, kind, piece.what
+        """,
+    )
+
+
+def kind_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return the same by kind only."""
+    return by_job(
+        connection,
+        """
+        SELECT
+          job,
+          kind,
+          sum(pieces)::BIGINT AS pieces,
+          sum(time_ns)::BIGINT AS time_ns,
+          round(100.0 * sum(time_ns) / nullif(sum(sum(time_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
+        FROM critical_path_summary
+        JOIN page_trace USING (trace_id)
+        GROUP BY job, kind
+        ORDER BY job, time_ns DESC, kind
+        """,
+    )
+
+
+def gain_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return what the steps of each job would gain, all ranks and steps together, most first."""
+    return by_job(
+        connection,
+        f"""
+        SELECT
+          job,
+          gain.what,
+          left(value, {MAX_NAME}) AS value,
+          sum(time_ns)::BIGINT AS time_ns,
+          sum(gain_ns)::BIGINT AS gain_ns,
+          sum(half_gain_ns)::BIGINT AS half_gain_ns,
+          round(avg(gain_pct), 3) AS gain_pct
+        FROM gain
+        JOIN page_trace USING (trace_id)
+        GROUP BY job, gain.what, gain.value
+        QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(gain_ns) DESC, gain.what, gain.value) <= {_MAX_GAINS}
+        ORDER BY job, gain_ns DESC, gain.what, gain.value
+        """,
+    )
+
+
+def path(kinds: Columns | None, pieces: Columns | None, gains: Columns | None, corpus: str) -> Section:
+    """Return the section of the critical path and what faster operators would gain."""
+    if kinds is None or pieces is None:
+        return Section("No critical path yet", f"Run: `lumos-df critical-path --corpus {corpus}`")
+    first, *_ = kinds["kind"]
+    return Section(
+        f"{percent(kinds['time_ns'][0], sum(kinds['time_ns']))} of the critical path: {_KINDS.get(first, first)}",
+        "What the longest chain of dependent work is made of, over all ranks and steps; what it would gain from an "
+        "operator that took no time is simulated again, not read off.",
+        {"kinds": kinds, "pieces": pieces} | ({"gains": gains} if gains else {}),
+    )

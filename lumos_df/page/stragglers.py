@@ -1,0 +1,53 @@
+"""Who is late: view `straggler`, a rank and step."""
+
+from collections import Counter
+
+import duckdb
+
+from lumos_df.page.section import Budget, Columns, Section, by_job, percent
+from lumos_df.units import format_ns
+
+
+def rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str, Columns]:
+    """Return a row a rank and step of each job, of as many of its last steps as its budget has bars for."""
+    return by_job(
+        connection,
+        f"""
+        WITH placed AS (
+          SELECT
+            straggler.*,
+            dense_rank() OVER (PARTITION BY job ORDER BY step DESC NULLS LAST) AS back,
+            (SELECT count(*) FROM page_trace WHERE page_trace.job = straggler.job) AS ranks
+          FROM straggler
+        )
+        SELECT job, rank, step, collectives, times_last, waited_ns, made_others_wait_ns
+        FROM placed
+        WHERE ranks > 0 AND back <= greatest(1, {budget.bars} // ranks)
+        ORDER BY job, step, rank
+        """,
+    )
+
+
+def section(shown: Columns | None, ranks: int) -> Section:
+    """Return the section of the heat map; `ranks` is how many the job has."""
+    if shown is None:
+        why = "One rank has nobody to wait for." if ranks < 2 else "No collective was matched across ranks."
+        return Section("No rank waits for another", why)
+    made, last, waited = Counter[int](), Counter[int](), sum(shown["waited_ns"])
+    for rank, wait, times in zip(shown["rank"], shown["made_others_wait_ns"], shown["times_last"], strict=True):
+        made[rank] += wait
+        last[rank] += times
+    (worst, wait), *_ = made.most_common(1)
+    all_told = sum(last.values())
+    title = (
+        f"Rank {worst} made the others wait {format_ns(wait)} in all: {percent(wait, waited)} of all waiting, "
+        f"last to {last[worst]:,} of {all_told:,} collectives"
+        if wait
+        else "No rank made another wait"
+    )
+    return Section(
+        title,
+        "A rank's wait is its kernel's duration less the shortest in the collective, that of the last to arrive; "
+        "the waits of all ranks are added up.",
+        {"stragglers": shown},
+    )

@@ -1,0 +1,80 @@
+// The page: its head, one job at a time, themes.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+const tile = (value, name, raw) => el("div", { class: "tile" },
+  el("b", { data: { v: raw === null ? "" : String(raw), tile: name } }, value), el("span", {}, name));
+
+function tiles({ summary }) {
+  const gpu = summary.gpu_rows > 0;
+  const shown = [
+    tile(asTime(summary.mean_step_ns), "mean step", summary.mean_step_ns),
+    tile(asCount(summary.ranks), summary.world_size && summary.world_size !== summary.ranks ? `ranks of ${summary.world_size.toLocaleString("en")}` : "ranks", summary.ranks),
+    tile(asCount(summary.steps), "steps a rank", summary.steps),
+  ];
+  if (gpu) {
+    shown.push(tile(asPercent(summary.exposed_compute_pct), "compute", summary.exposed_compute_pct), tile(asPercent(summary.overlapped_pct), "overlapped", summary.overlapped_pct),
+      tile(asPercent(summary.exposed_communication_pct), "exposed communication", summary.exposed_communication_pct), tile(asPercent(summary.other_pct), "no kernel", summary.other_pct));
+  }
+  return el("div", { class: "tiles" }, ...shown);
+}
+
+const about = ({ job, traces, operators, gpu_rows: rows, device_name: device }) =>
+  [`job ${job}`, `${asCount(traces)} ${traces === 1 ? "trace" : "traces"}`, `${asCount(operators)} operators`, `${asCount(rows)} GPU rows`, device].filter(Boolean).join("  ·  ");
+
+function show(job) {
+  const main = document.getElementById("main");
+  const cards = [];
+  if (job) {
+    for (const [name, kind, wide] of SECTIONS) cards.push(section(name, kind, wide, job.sections[name], job.traces.label, job));
+    if (job.warnings) {
+      cards.push([el("section", { "aria-labelledby": "h-warnings" }, el("h2", { id: "h-warnings" }, el("span", { class: "kind" }, "Warnings"), "What a reader should know about these traces"),
+        el("ul", { class: "plain" }, ...job.warnings.warning.map((text_, row) => el("li", {}, `${text_} (${job.warnings.traces[row]} ${job.warnings.traces[row] === 1 ? "trace" : "traces"})`)))), () => {}]);
+    }
+  }
+  if (DATA.plans) cards.unshift(section("plans", "Estimated plans", true, DATA.plans, [], job));
+  // What has nothing to show goes to the end; the others fill two columns evenly.
+  cards.sort((a, b) => a[0].classList.contains("absent") - b[0].classList.contains("absent"));
+  const [left, right] = [el("div", { class: "column" }), el("div", { class: "column" })];
+  main.replaceChildren(...cards.map(([card]) => card).filter((card) => card.classList.contains("wide")), left, right);
+  for (const [card, draw] of cards) {
+    if (!card.classList.contains("wide")) (right.offsetHeight < left.offsetHeight ? right : left).append(card);
+    draw();
+  }
+  if (location.hash === "#numbers") main.querySelectorAll("details").forEach((folded) => { folded.open = true; });
+}
+
+function theme(name) {
+  const dark = name === "dark" || (name === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.classList.toggle("dark", dark);
+  document.dispatchEvent(new Event("theme"));
+}
+
+function head() {
+  let chosen = 0;
+  const top = el("div");
+  const fill = () => {
+    const job = DATA.jobs[chosen];
+    top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary)), tiles(job)]
+      : [el("h1", {}, DATA.plans ? DATA.plans.title : "No trace yet"), el("p", { class: "lead" }, ...prose(DATA.plans ? "estimates only: no trace is in this corpus" : `Add some with: \`lumos-df ingest TRACE... ${DATA.option}\``))]));
+    show(job);
+  };
+  let mode = "auto";
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(mode));
+  const bar = el("div", { class: "bar" }, el("span", { class: "brand" }, `lumos-df  ·  ${DATA.corpus}`), el("span", { class: "grow" }));
+  if (DATA.jobs.length > 1) bar.append(choice("Job", DATA.jobs.map((job, place) => [place, job.summary.job]), 0, (value) => { chosen = Number(value); fill(); }));
+  bar.append(choice("Theme", [["auto", "as the system"], ["light", "light"], ["dark", "dark"]], "auto", (value) => { mode = value; theme(mode); }));
+  document.getElementById("head").append(bar, top);
+  theme(mode);
+  fill();
+}
+
+function foot() {
+  const more = DATA.summaries.length - DATA.jobs.length;
+  document.getElementById("foot").append(
+    el("p", {}, ...prose(`Every number is a row of a view: \`lumos-df report ${DATA.option} --output FOLDER\` writes them as CSV.`
+      + (more > 0 ? ` ${asCount(more)} more jobs are in the corpus: \`lumos-df report --view corpus_summary ${DATA.option}\`.` : ""))));
+}
+
+head();
+foot();

@@ -1,0 +1,321 @@
+// Which charts and tables each section has.
+
+const PARTS = [
+  ["compute", "--compute", "exposed_compute_ns"], ["compute and communication", "--overlap", "overlapped_ns"],
+  ["exposed communication", "--exposed", "exposed_communication_ns"], ["no kernel", "--other", "other_ns"],
+];
+const FEW = 64;
+
+const time = (key, label, extra = {}) => ({ key, label, write: asTime, ...extra });
+const count = (key, label) => ({ key, label, write: asCount });
+const text = (key, label) => ({ key, label, write: asText });
+const share = (key, label, extra = {}) => ({ key, label, write: asPercent, ...extra });
+
+/** Rows of a table with the ranks' labels beside their numbers. */
+const withRanks = (rows, labels) => ({ ...rows, rank: rows.place.map((place) => labels[place]) });
+
+/** A chart that is drawn anew for each choice; returns a function that sets the choices. */
+function drawnAnew(host, draw) {
+  const box = el("div");
+  host.append(box);
+  const again = () => { box.replaceChildren(); draw(box); };
+  again();
+  return again;
+}
+
+/** Columns of `parts`, a rank and step: all if they are few, else those of one step; sorted as asked. */
+function stepColumns(host, steps, labels, parts, name) {
+  const numbers = [...new Set(steps.step)];
+  const few = steps.step.length <= FEW;
+  const state = { step: few && numbers.length > 1 ? "all" : String(numbers[numbers.length - 1]), sort: "rank" };
+  const controls = el("div", { class: "controls" });
+  host.append(controls, legend(parts.filter((part) => steps[part[2]].some((value) => value > 0))));
+  const total = (row) => parts.reduce((sum, part) => sum + steps[part[2]][row], 0);
+  const again = drawnAnew(host, (box) => {
+    let rows = steps.place.map((_, row) => row).filter((row) => state.step === "all" || String(steps.step[row]) === state.step);
+    const sorts = { rank: () => 0, total: (a, b) => total(b) - total(a), communication: (a, b) => steps.exposed_communication_ns[b] - steps.exposed_communication_ns[a] };
+    rows = state.step === "all" ? rows : [...rows].sort(sorts[state.sort]);
+    stackedColumns(box, {
+      label: name,
+      axis: `rank${state.sort === "rank" ? "" : ", longest first"}`,
+      parts,
+      write: asTime,
+      items: rows.map((row) => ({
+        label: labels[steps.place[row]],
+        group: state.step === "all" ? asStep(steps.step[row]) : "",
+        values: parts.map((part) => steps[part[2]][row]),
+        tip: () => ({
+          title: `rank ${labels[steps.place[row]]}, ${asStep(steps.step[row])}`,
+          rows: [["step", asTime(steps.step_ns[row])], ...parts.map(([part, colour, key]) =>
+            [part, `${asTime(steps[key][row])}  ${asPercent(steps.step_ns[row] ? (100 * steps[key][row]) / steps.step_ns[row] : 0)}`, colour])],
+        }),
+      })),
+    });
+    if (state.step !== "all") spread(box, name, rows.map(total), rows.map((row) => labels[steps.place[row]]), asTime);
+  });
+  if (numbers.length > 1) {
+    controls.append(choice("Show", [...(few ? [["all", "every step"]] : []), ...numbers.map((step) => [String(step), asStep(step)])], state.step,
+      (value) => { state.step = value; again(); }));
+  }
+  if (labels.length > 1) {
+    controls.append(choice("Order", [["rank", "by rank"], ["total", "longest first"], ["communication", "most exposed communication first"]], "rank",
+      (value) => { state.sort = value; if (state.step === "all" && value !== "rank") { state.step = String(numbers[numbers.length - 1]); controls.querySelector("select").value = state.step; } again(); }));
+  }
+  if (!controls.childElementCount) controls.remove();
+}
+
+const DRAW = {
+  breakdown(host, { steps }, labels) {
+    stepColumns(host, steps, labels, PARTS, "Step");
+    numbers(host, {
+      name: "breakdown.steps", caption: "Breakdown of each rank and step", rows: withRanks(steps, labels),
+      columns: [text("rank", "rank"), count("step", "step"), time("step_ns", "step"), ...PARTS.map(([label, , key]) => time(key, label)),
+        time("memory_ns", "of it copies"), time("idle_ns", "of it idle")],
+    });
+  },
+
+  overlap(host, _, labels, job) {
+    const { steps } = job.sections.breakdown.data;
+    stepColumns(host, steps, labels, [PARTS[2], ["hidden behind compute", "--overlap", "overlapped_ns"]], "Communication");
+  },
+
+  timeline(host, data, labels) {
+    const state = { rank: null, highlight: false, window: null };
+    let view = null;
+    const controls = el("div", { class: "controls" });
+    const kinds = data.path ? [...new Set(data.path.kind.map((kind) => data.path.names[kind]))] : [];
+    host.append(controls, legend([["compute", "--compute"], ["communication", "--exposed"], ["copies", "--memory"], ["host operators", "--host"],
+      ...(data.path ? [["underlined: on the critical path", "--text"]] : []), ...kinds.filter((kind) => !["kernel", "transfer", "memory", "host"].includes(kind)).map((kind) => [`path: ${kind}`, KIND_COLOURS[kind]])]));
+    const again = drawnAnew(host, (box) => { view = timeline(box, data, labels, state); });
+    if (data.ranks.place.length > 1) {
+      controls.append(choice("Ranks", [["", `all ${data.ranks.place.length} drawn`], ...data.ranks.place.map((place) => [place, `rank ${labels[place]}`])], "",
+        (value) => { state.rank = value === "" ? null : Number(value); again(); }));
+    }
+    if (data.path) controls.append(toggle("critical path only", state.highlight, (on) => { state.highlight = on; again(); }));
+    controls.append(
+      el("button", { type: "button", onclick: () => view.zoom(0.5) }, "zoom in"), el("button", { type: "button", onclick: () => view.zoom(2) }, "zoom out"),
+      el("button", { type: "button", onclick: () => view.reset() }, "whole step"), el("span", {}, "drag to move, Ctrl and wheel or double-click to zoom"));
+    numbers(host, {
+      name: "timeline.ranks", caption: "Steps that are drawn", rows: withRanks(data.ranks, labels),
+      columns: [text("rank", "rank"), count("step", "step"), time("start_ns", "starts at"), time("step_ns", "step")],
+    });
+  },
+
+  path(host, { kinds, pieces, gains }) {
+    const most = Math.max(...kinds.time_ns, 1);
+    host.append(...kinds.kind.map((kind, row) => el("div", { class: "legend" },
+      el("i", { style: { background: `var(${KIND_COLOURS[kind] || "--other"})`, width: `${Math.max(2, (220 * Math.max(0, kinds.time_ns[row])) / most)}px` } }),
+      `${kind} ${asTime(kinds.time_ns[row])}, ${asPercent(kinds.share_pct[row])}`)));
+    if (gains) {
+      host.append(el("h3", {}, "What faster operators would gain"));
+      table(host, {
+        name: "path.gains", caption: "Simulated with each family of kernels, and each operator by name, taking no time; all ranks and steps together", rows: gains, limit: 8,
+        columns: [text("value", "operator"), time("time_ns", "time"), time("gain_ns", "gain"), share("gain_pct", "of the step", { bar: true })],
+      });
+      numbers(host, {
+        name: "path.half", caption: "What a family of kernels, or an operator by name, gains at no time and at half of it", rows: gains,
+        columns: [text("value", "operator"), text("what", "is a"), time("time_ns", "time"), time("gain_ns", "gain"), time("half_gain_ns", "at half"), share("gain_pct", "of the step")],
+      }, "At half the time");
+    }
+    numbers(host, {
+      name: "path.pieces", caption: "The critical path, summed by what it is made of", rows: pieces,
+      columns: [text("kind", "kind"), text("what", "what"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
+    }, "Pieces of the path");
+    numbers(host, {
+      name: "path.kinds", caption: "The critical path by kind", rows: kinds,
+      columns: [text("kind", "kind"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
+    });
+  },
+
+  busy(host, { busy, bands }, labels) {
+    const step = busy.width_ns[0];
+    const until = step * bands.stretch.length;
+    if (busy.place.length > 1) {
+      host.append(legend([["median of the ranks", "--compute"], ["half of the ranks (darker), all ranks (lighter)", "--launch"]]));
+      overTime(host, {
+        label: "Share of time with a kernel, spread over ranks", step, until, most: 100, writeX: asTime, writeY: asPercent, height: 150,
+        bands: [{ low: bands.min_pct, high: bands.max_pct, colour: "--launch", opacity: 0.25 }, { low: bands.p25_pct, high: bands.p75_pct, colour: "--launch", opacity: 0.55 }],
+        lines: [{ x: bands.stretch.map((at) => at * step), y: bands.p50_pct, colour: "--compute" }],
+        tip: (moment) => {
+          const at = Math.min(bands.stretch.length - 1, Math.floor(moment / step));
+          return { title: `at ${asTime(at * step)}`, rows: [["most", asPercent(bands.max_pct[at])], ["three quarters", asPercent(bands.p75_pct[at])], ["median", asPercent(bands.p50_pct[at])],
+            ["quarter", asPercent(bands.p25_pct[at])], ["least", asPercent(bands.min_pct[at])]] };
+        },
+      });
+    }
+    heat(host, {
+      label: "Share of time with a kernel, rank against time", rows: busy.place.map((place) => labels[place]), values: busy.busy_pct, most: 100, ramp: "ramp",
+      write: asPercent, rowName: "rank", columnName: "time", ends: [0, until, asTime],
+      tip: (row, at) => ({ title: `rank ${labels[busy.place[row]]} at ${asTime(at * step)}`, rows: [["a kernel runs", asPercent(busy.busy_pct[row][at] ?? null)], ["mean of the rank", asPercent(busy.mean_pct[row])]] }),
+    });
+    host.append(rampLegend("0%", "100% of the time a kernel runs", "ramp"));
+    spread(host, "Mean", busy.mean_pct, busy.place.map((place) => labels[place]), asPercent);
+    numbers(host, {
+      name: "busy.busy", caption: "Mean share of time with a kernel", rows: withRanks(busy, labels), columns: [text("rank", "rank"), share("mean_pct", "a kernel runs", { bar: true })],
+    });
+  },
+
+  kernels(host, { kernels, families }) {
+    const state = { family: "" };
+    const controls = el("div", { class: "controls" });
+    host.append(controls);
+    const again = drawnAnew(host, (box) => {
+      const rows = kernels.name.map((_, row) => row).filter((row) => !state.family || kernels.family[row] === state.family);
+      if (!rows.length) return box.append(el("p", { class: "note" }, "None of this family is among the longest."));
+      table(box, {
+        name: "kernels.kernels", caption: "Kernels, memcpys and memsets", limit: 10,
+        rows: Object.fromEntries(Object.entries(kernels).map(([key, values]) => [key, rows.map((row) => values[row])])),
+        columns: [{ key: "name", label: "kernel", write: asText, brief: asKernel }, text("family", "family"), share("gpu_pct", "GPU time", { bar: true }), time("total_ns", "total"), count("calls", "calls"), time("mean_ns", "mean"), time("max_ns", "longest")],
+      });
+    });
+    controls.append(choice("Family", [["", "all"], ...families.family.map((family, row) => [family, `${family} (${asPercent(families.gpu_pct[row])})`])], "",
+      (value) => { state.family = value; again(); }));
+    numbers(host, {
+      name: "kernels.families", caption: "GPU time by family", rows: families,
+      columns: [text("family", "family"), share("gpu_pct", "GPU time", { bar: true }), time("total_ns", "total"), count("calls", "calls")],
+    }, "By family");
+  },
+
+  collectives(host, { collectives: rows }) {
+    const drawn = rows.collective.map((_, row) => row).filter((row) => rows.busbw_gbps[row] > 0 && rows.size_bytes[row] > 0);
+    const kinds = [...new Set(rows.collective)];
+    const colour = (row) => MARKS[kinds.indexOf(rows.collective[row]) % MARKS.length];
+    const most = Math.max(...rows.total_ns, 1);
+    if (drawn.length) {
+      host.append(legend(kinds.map((kind, number) => [kind, MARKS[number % MARKS.length]])));
+      scatter(host, {
+        label: "Bus bandwidth against message size", writeX: asBytes, writeY: asBandwidth, nameX: "message size", nameY: "busbw; larger points took more time",
+        points: drawn.map((row) => ({
+          x: rows.size_bytes[row], y: rows.busbw_gbps[row], low: rows.min_busbw_gbps[row], high: rows.max_busbw_gbps[row],
+          size: 4 + 8 * Math.sqrt(rows.total_ns[row] / most), colour: colour(row),
+          tip: () => ({
+            title: `${rows.collective[row]}, ${asText(rows.dtype[row])}, ${asCount(rows.group_size[row])} ranks`,
+            rows: [["message", asBytes(rows.size_bytes[row])], ["busbw, median of ranks", asBandwidth(rows.busbw_gbps[row])], ["slowest to fastest", `${asBandwidth(rows.min_busbw_gbps[row])} to ${asBandwidth(rows.max_busbw_gbps[row])}`],
+              ["calls", asCount(rows.calls[row])], ["mean", asTime(rows.mean_ns[row])], ["total", asTime(rows.total_ns[row])]],
+          }),
+        })),
+      });
+    }
+    table(host, {
+      name: "collectives.collectives", caption: "Collectives by kind, ranks, type and size", rows, limit: 8,
+      columns: [text("collective", "collective"), count("group_size", "ranks"), text("dtype", "type"), { key: "size_bytes", label: "message", write: asBytes }, count("calls", "calls"), time("total_ns", "total"),
+        { key: "busbw_gbps", label: "busbw", write: asBandwidth }],
+    });
+  },
+
+  stragglers(host, { stragglers: rows }) {
+    const ranks = [...new Set(rows.rank)].sort((a, b) => a - b);
+    const steps = [...new Set(rows.step)];
+    const measures = { made_others_wait_ns: ["made others wait", asTime], waited_ns: ["waited itself", asTime], times_last: ["times last", asCount] };
+    const state = { measure: "made_others_wait_ns", sort: "rank" };
+    const where = new Map(rows.rank.map((rank, row) => [`${rank}/${rows.step[row]}`, row]));
+    const controls = el("div", { class: "controls" });
+    host.append(controls);
+    const again = drawnAnew(host, (box) => {
+      const [name, write] = measures[state.measure];
+      const values = rows[state.measure];
+      const sum = new Map(ranks.map((rank) => [rank, 0]));
+      rows.rank.forEach((rank, row) => sum.set(rank, sum.get(rank) + values[row]));
+      const order = state.sort === "rank" ? ranks : [...ranks].sort((a, b) => sum.get(b) - sum.get(a));
+      const most = Math.max(...values, 0);
+      heat(box, {
+        label: `${name}, rank against step`, rows: order.map(String), columns: steps.map((step) => (step === null ? "outside" : String(step))),
+        values: order.map((rank) => steps.map((step) => { const row = where.get(`${rank}/${step}`); return row === undefined ? null : values[row]; })),
+        most, ramp: "late", write, rowName: "rank", columnName: "step", cells: true,
+        tip: (y, x) => {
+          const row = where.get(`${order[y]}/${steps[x]}`);
+          return { title: `rank ${order[y]}, ${steps[x] === null ? "outside every step" : asStep(steps[x])}`,
+            rows: row === undefined ? [["collectives", "none matched"]] : [["made others wait", asTime(rows.made_others_wait_ns[row])], ["waited itself", asTime(rows.waited_ns[row])], ["last to arrive", `${rows.times_last[row]} of ${rows.collectives[row]}`]] };
+        },
+      });
+      box.append(rampLegend("0", `${write(most)}: ${name}`, "late"));
+      spread(box, name, ranks.map((rank) => sum.get(rank)), ranks.map(String), write);
+    });
+    controls.append(choice("Show", Object.entries(measures).map(([key, [name]]) => [key, name]), state.measure, (value) => { state.measure = value; again(); }),
+      choice("Order", [["rank", "by rank"], ["most", "most first"]], "rank", (value) => { state.sort = value; again(); }));
+    numbers(host, {
+      name: "stragglers.stragglers", caption: "Who waited for whom, a rank and step", rows,
+      columns: [count("rank", "rank"), count("step", "step"), count("collectives", "collectives"), count("times_last", "times last"), time("waited_ns", "waited"), time("made_others_wait_ns", "made others wait")],
+    });
+  },
+
+  memory(host, { memory: rows }, labels) {
+    const drawn = rows.place.map((_, row) => row).filter((row) => rows.ts_ns[row] && rows.ts_ns[row].length);
+    const lines = drawn.map((row, number) => ({
+      name: `rank ${labels[rows.place[row]]}`, x: rows.ts_ns[row], y: rows.allocated_bytes[row], end: rows.ts_ns[row][rows.ts_ns[row].length - 1],
+      colour: MARKS[number % MARKS.length], opacity: drawn.length > 8 ? 0.5 : 0.85,
+    }));
+    const until = Math.max(...lines.map((line) => line.end), 1);
+    if (lines.length <= 8) host.append(legend(lines.map((line) => [line.name, line.colour])));
+    overTime(host, {
+      label: "Memory allocated over time", lines, until, most: Math.max(...rows.peak_bytes, 1) * 1.04, writeX: asTime, writeY: asBytes,
+      tip: (moment) => ({ title: `at ${asTime(moment)}`, rows: lines.map((line) => [line.name, valueAt(line, moment), line.colour]).filter((row) => row[1] !== null)
+        .sort((a, b) => b[1] - a[1]).slice(0, 10).map(([name, value, colour]) => [name, asBytes(value), colour]) }),
+    });
+    spread(host, "Peak", rows.peak_bytes, rows.place.map((place) => labels[place]), asBytes);
+    numbers(host, {
+      name: "memory.memory", caption: "Peaks of the allocator", rows: withRanks(rows, labels),
+      columns: [text("rank", "rank"), text("device_type", "device"), count("device", "number"), { key: "peak_bytes", label: "peak allocated", write: asBytes, bar: true }, { key: "reserved_bytes", label: "peak reserved", write: asBytes }],
+    });
+  },
+
+  replay(host, { replays: rows }, labels) {
+    const most = Math.max(...rows.recorded_ns, ...rows.replayed_ns);
+    scatter(host, {
+      label: "Replayed against recorded step", writeX: asTime, writeY: asPercent, nameX: "recorded step", nameY: "error of the replay, without its sign",
+      points: rows.place.map((place, row) => ({
+        x: rows.recorded_ns[row], y: Math.abs(rows.error_pct[row] ?? 0), colour: "--compute", size: rows.place.length > 100 ? 3 : 5,
+        tip: () => ({ title: `rank ${labels[place]}, ${asStep(rows.step[row])}`, rows: [["recorded", asTime(rows.recorded_ns[row])], ["replayed", asTime(rows.replayed_ns[row])], ["error", asPercent(rows.error_pct[row])],
+          ["unexplained", asTime(rows.unexplained_ns[row])], ["start of operators off by, median", asTime(rows.start_error_p50_ns[row])]] }),
+      })).filter((point) => point.x <= most),
+    });
+    numbers(host, {
+      name: "replay.replays", caption: "Recorded and replayed steps", rows: withRanks(rows, labels),
+      columns: [text("rank", "rank"), count("step", "step"), time("recorded_ns", "recorded"), time("replayed_ns", "replayed"), share("error_pct", "error"), time("unexplained_ns", "unexplained"),
+        time("start_error_p50_ns", "start error, median"), time("start_error_p99_ns", "start error, p99")],
+    });
+  },
+
+  plans(host, { plans: rows }) {
+    const sizes = [...new Set(rows.gpus)].sort((a, b) => a - b);
+    const state = { gpus: "" };
+    const controls = el("div", { class: "controls" });
+    host.append(controls, legend([["on the Pareto front", "--exposed"], ["fits", "--compute"], ["does not fit", "--other"]]));
+    const again = drawnAnew(host, (box) => {
+      const drawn = rows.plan.map((_, row) => row).filter((row) => !state.gpus || String(rows.gpus[row]) === state.gpus);
+      const front = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
+      scatter(box, {
+        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval",
+        // A front over several models or numbers of GPUs is no line.
+        joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? front.map(([, number]) => number) : [],
+        points: drawn.map((row) => ({
+          x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], size: rows.on_front[row] ? 6 : 4,
+          colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other",
+          tip: () => ({ title: rows.plan[row], rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
+            ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
+        })),
+      });
+    });
+    if (sizes.length > 1) controls.append(choice("Show", [["", "any number of GPUs"], ...sizes.map((gpus) => [gpus, `${asCount(gpus)} GPUs`])], "", (value) => { state.gpus = value; again(); }));
+    const yes = (value) => (value ? "yes" : "no");
+    table(host, {
+      name: "plans.plans", caption: "Plans, the fastest that fit first", limit: 12, rows: { ...rows, fits: rows.fits.map(yes), on_front: rows.on_front.map(yes) },
+      columns: [text("plan", "plan"), text("model", "model"), count("gpus", "GPUs"), time("step_ns", "step"), time("low_ns", "from"), time("high_ns", "to"), share("mfu_pct", "MFU"),
+        { key: "memory_bytes", label: "memory", write: asBytes }, text("fits", "fits"), text("on_front", "on the front")],
+    });
+  },
+};
+
+/** Order on the page, the name above the finding, and whether a section takes both columns. */
+const SECTIONS = [
+  ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true], ["kernels", "Top kernels", true], ["path", "Critical path", false],
+  ["stragglers", "Stragglers", false], ["collectives", "Collectives", false], ["overlap", "Overlap", false],
+  ["busy", "SM utilisation", false], ["memory", "Memory", false], ["replay", "Replay error", false],
+];
+
+function section(name, kind, wide, found, labels, job) {
+  const there = Object.keys(found.data).length > 0;
+  const card = el("section", { class: [wide && there && "wide", !there && "absent"].filter(Boolean).join(" ") || undefined, "aria-labelledby": `h-${name}`, data: { section: name } },
+    el("h2", { id: `h-${name}` }, el("span", { class: "kind" }, kind), found.title), found.note ? el("p", { class: "note" }, ...prose(found.note)) : null);
+  return [card, () => there && DRAW[name](card, found.data, labels, job)];
+}

@@ -1,0 +1,53 @@
+// Tables that sort by a click; every cell carries its raw value.
+
+/**
+ * columns: {key, label, write, bar}; rows: an object of lists of one length. `limit` rows are shown until all are asked for.
+ * A text column is one whose `write` is asText; `brief` shortens what is shown of it.
+ */
+function table(host, { name, caption, columns, rows, limit = 500 }) {
+  const count = rows[columns[0].key].length;
+  let order = Array.from({ length: count }, (_, row) => row);
+  let sorted = { key: null, down: true };
+  let shown = Math.min(limit, count);
+  const body = el("tbody");
+  const heads = columns.map((column) => el("th", { scope: "col", class: column.write === asText ? undefined : "n", data: { column: column.key } },
+    el("button", { type: "button", onclick: () => sort(column) }, column.label)));
+  const more = el("button", { type: "button", onclick: () => { shown = count; fill(); } });
+  const most = Object.fromEntries(columns.filter((column) => column.bar).map((column) => [column.key, Math.max(...rows[column.key], 1e-9)]));
+
+  const cell = (column, row) => {
+    const value = rows[column.key][row];
+    const text = column.write(value);
+    const raw = value === null ? "" : String(value);
+    if (column.write === asText) return el("td", { class: "name", title: text.length > 40 ? text : undefined, data: { v: raw } }, el("div", {}, column.brief ? column.brief(text) : text));
+    const fill = column.bar && value > 0 ? el("span", { class: "fill", style: { width: `${Math.max(1, (60 * value) / most[column.key])}px` } }) : null;
+    return el("td", { class: "n", data: { v: raw } }, fill, text);
+  };
+  const fill = () => {
+    body.replaceChildren(...order.slice(0, shown).map((row) => el("tr", {}, ...columns.map((column) => cell(column, row)))));
+    more.hidden = shown >= count;
+    more.textContent = `show all ${count.toLocaleString("en")}`;
+    heads.forEach((head, place) => head.setAttribute("aria-sort",
+      columns[place].key !== sorted.key ? "none" : sorted.down ? "descending" : "ascending"));
+  };
+  const sort = (column) => {
+    sorted = { key: column.key, down: sorted.key === column.key ? !sorted.down : column.write !== asText };
+    const values = rows[column.key];
+    const sign = sorted.down ? -1 : 1;
+    order.sort((a, b) => {
+      const [x, y] = [values[a], values[b]];
+      if (x === null || y === null) return (x === null) - (y === null) || a - b;
+      return (typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y) * sign || a - b;
+    });
+    fill();
+  };
+  host.append(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    el("table", { data: { table: name } }, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...heads)), body)), more);
+  fill();
+}
+
+/** The same, folded away until it is asked for. */
+function numbers(host, spec, text = "Numbers") {
+  const folded = el("details", { ontoggle: () => folded.open && folded.childElementCount === 1 && table(folded, spec) }, el("summary", {}, text));
+  host.append(folded);
+}

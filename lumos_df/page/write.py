@@ -1,0 +1,93 @@
+"""A corpus to a page: every section of every job, in one file."""
+
+import os
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from lumos_df.catalog import connect, one_line_errors
+from lumos_df.output import interruptible, whole_file
+from lumos_df.page import jobs, kernels, plans, replays, steps, stragglers, timeline, usage
+from lumos_df.page.document import render
+from lumos_df.page.section import Budget, Section
+
+
+def write(corpus: str | os.PathLike[str], output: Path) -> None:
+    """Write the page about a corpus; the file appears whole or not at all.
+
+    Raises `CorpusError` when there is no corpus, `OSError` when the file cannot be written.
+    """
+    name = os.fspath(corpus)
+    with connect(corpus) as connection:
+        page = render(interruptible(connection, lambda: collect(connection, name)))
+    with whole_file(output) as draft:
+        draft.write_text(page, "utf-8", newline="\n")
+
+
+def collect(connection: duckdb.DuckDBPyConnection, corpus: str) -> dict[str, Any]:
+    """Return what the page holds, ready for JSON.
+
+    Args:
+        connection: the corpus, opened.
+        corpus: its name, for the commands that the page advises.
+    """
+    with one_line_errors():
+        shown = jobs.prepare(connection)
+        found = jobs.summaries(connection)
+        plan = plans.section(connection)
+        sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), found))
+        traces, warnings = jobs.traces(connection), jobs.warnings(connection)
+    return {
+        "corpus": corpus,
+        "option": f"--corpus {shlex.quote(corpus)}",
+        "summaries": found,
+        "jobs": [
+            {
+                "headline": steps.headline(summary),
+                "summary": summary,
+                "traces": traces[summary["job"]],
+                "warnings": warnings.get(summary["job"]),
+                "sections": sections[summary["job"]],
+            }
+            for summary in found
+            if summary["job"] in traces
+        ],
+        "plans": plan and asdict(plan),
+    }
+
+
+def _sections(
+    connection: duckdb.DuckDBPyConnection, corpus: str, budget: Budget, summaries: list[dict[str, Any]]
+) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
+    """Give each shown job with its sections: a query for all jobs at once, then each job's part."""
+    step, late = steps.rows(connection, budget), stragglers.rows(connection, budget)
+    timeline.prepare(connection, budget)
+    drawn, slices, path = (rows(connection) for rows in (timeline.rank_rows, timeline.slice_rows, timeline.path_rows))
+    busy = usage.busy_rows(connection, budget)
+    bands, memory = usage.busy_bands(connection), usage.memory_rows(connection, budget)
+    kernel, family = kernels.kernel_rows(connection), kernels.family_rows(connection)
+    collective = kernels.collective_rows(connection)
+    error, gain = replays.error_rows(connection, budget), replays.gain_rows(connection)
+    kinds, pieces = replays.kind_rows(connection), replays.path_rows(connection)
+    traces = jobs.traces(connection)
+    for summary in summaries:
+        if (job := summary["job"]) not in traces:
+            continue
+        labels = traces[job]["label"]
+        parts: dict[str, Section] = {
+            "breakdown": steps.breakdown(step.get(job), summary["gpu_rows"], summary["steps"] or 0, labels),
+            "timeline": timeline.section(drawn.get(job), slices.get(job), path.get(job), labels, corpus),
+            "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), corpus),
+            "overlap": steps.overlap(step.get(job)),
+            "busy": usage.busy(busy.get(job), bands.get(job), labels),
+            "kernels": kernels.kernels(kernel.get(job), family.get(job)),
+            "collectives": kernels.collectives(collective.get(job)),
+            "stragglers": stragglers.section(late.get(job), summary["ranks"]),
+            "memory": usage.memory(memory.get(job), labels),
+            "replay": replays.error(error.get(job), corpus),
+        }
+        yield job, {name: asdict(part) for name, part in parts.items()}

@@ -1,0 +1,37 @@
+"""How long the page of a job of eight ranks takes: `python -m tests.bench.page`, the command as one types it."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from lumos_df.graph.run import replay
+from lumos_df.trace.ingest import ingest
+from tests.bench.measure import claim
+from tests.emulator import Job, Profiler, simulate, write
+
+_TRIES = 3
+"""The time is the least of this many: what else the machine does only adds."""
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as name:
+        corpus, page = Path(name) / "corpus", Path(name) / "page.html"
+        files = write(simulate(Job(ranks=8, layers=12, steps=3)), Profiler(), Path(name) / "traces")
+        ingest(list(map(str, files)), corpus, job="eight")
+        replay(corpus, path=True)
+        least = float("inf")
+        command = [sys.executable, "-m", "lumos_df", "report", "--corpus", str(corpus), "--html", str(page)]
+        for _ in range(_TRIES):
+            start = time.perf_counter()
+            subprocess.run(command, check=True, capture_output=True, env=dict(os.environ))
+            least = min(least, time.perf_counter() - start)
+        claim("page of a job of eight ranks, all it can show", least, "s", 3)
+        claim("its size", page.stat().st_size / 1e6, "MB", 5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""The numbers of a page are those that SQL gives."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.catalog import connect
+from lumos_df.page.write import write
+from tests.page.browser import data_of, job_of
+
+GPU_JOB = "gpu_generated"
+
+
+@pytest.fixture(scope="module")
+def page(played_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "page.html"
+    write(played_corpus, file)
+    return file
+
+
+def ask(corpus: Path, query: str) -> list[tuple[Any, ...]]:
+    with connect(corpus) as connection:
+        rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+    return rows
+
+
+def rows_of(table: dict[str, list[Any]], *columns: str) -> list[tuple[Any, ...]]:
+    return list(zip(*(table[column] for column in columns), strict=True))
+
+
+def test_every_job_has_its_summary(page: Path, played_corpus: Path) -> None:
+    with connect(played_corpus) as connection:
+        expected = connection.sql("FROM corpus_summary ORDER BY gpu_rows DESC").pl().to_dicts()
+    assert data_of(page)["summaries"] == expected
+    assert [job["summary"] for job in data_of(page)["jobs"]] == expected
+
+
+@pytest.mark.parametrize("job", ["cpu_ddp", GPU_JOB])
+def test_the_bars_are_the_breakdown(page: Path, played_corpus: Path, job: str) -> None:
+    found = job_of(page, job)
+    steps = found["sections"]["breakdown"]["data"]["steps"]
+    steps["rank"] = [found["traces"]["rank"][place] for place in steps["place"]]
+    parts = ("step_ns", "exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns", "memory_ns")
+    expected = ask(
+        played_corpus,
+        f"SELECT b.rank, step, {', '.join(parts)}, idle_ns FROM breakdown b JOIN traces USING (trace_id) "
+        f"WHERE job = '{job}' ORDER BY step, b.rank",
+    )
+    assert rows_of(steps, "rank", "step", *parts, "idle_ns") == expected
+
+
+def test_the_heat_map_is_the_view_straggler(page: Path, played_corpus: Path) -> None:
+    found = job_of(page, GPU_JOB)["sections"]["stragglers"]
+    columns = ("rank", "step", "collectives", "times_last", "waited_ns", "made_others_wait_ns")
+    expected = ask(
+        played_corpus, f"SELECT {', '.join(columns)} FROM straggler WHERE job = '{GPU_JOB}' ORDER BY step, rank"
+    )
+    assert rows_of(found["data"]["stragglers"], *columns) == expected
+    assert found["title"].startswith("Rank 2 made the others wait")
+
+
+def test_kernels_are_added_up_over_ranks(page: Path, played_corpus: Path) -> None:
+    shown = job_of(page, GPU_JOB)["sections"]["kernels"]["data"]["kernels"]
+    expected = ask(
+        played_corpus,
+        """
+        SELECT name, count(*), sum(dur)::BIGINT, min(dur), max(dur), count(DISTINCT rank)
+        FROM operators
+        WHERE kind IN ('kernel', 'memcpy', 'memset')
+        GROUP BY name
+        """,
+    )
+    assert sorted(rows_of(shown, "name", "calls", "total_ns", "min_ns", "max_ns", "ranks")) == sorted(expected)
+    assert shown["total_ns"] == sorted(shown["total_ns"], reverse=True)
+    assert sum(shown["gpu_pct"]) == pytest.approx(100, abs=0.1)
+
+
+def test_bandwidths_are_those_of_the_view(page: Path, played_corpus: Path) -> None:
+    shown = job_of(page, GPU_JOB)["sections"]["collectives"]["data"]["collectives"]
+    expected = ask(
+        played_corpus,
+        "SELECT collective, in_bytes, sum(calls)::BIGINT, min(busbw_gbps), max(busbw_gbps) FROM collective_summary "
+        "GROUP BY ALL",
+    )
+    columns = ("collective", "size_bytes", "calls", "min_busbw_gbps", "max_busbw_gbps")
+    assert sorted(rows_of(shown, *columns)) == sorted(expected)
+    assert all(low <= middle <= high for low, middle, high in rows_of(shown, *columns[3:4], "busbw_gbps", *columns[4:]))
+
+
+def test_busy_shares_are_those_of_the_view(page: Path, played_corpus: Path) -> None:
+    found = job_of(page, GPU_JOB)
+    busy = found["sections"]["busy"]["data"]["busy"]
+    mean = {found["traces"]["rank"][place]: share for place, share in rows_of(busy, "place", "mean_pct")}
+    milliseconds = ask(played_corpus, "SELECT rank, busy_pct FROM sm_utilization ORDER BY rank, ts")
+    for place, width, shares in rows_of(busy, "place", "width_ns", "busy_pct"):
+        rank = found["traces"]["rank"][place]
+        expected = [share for other, share in milliseconds if other == rank]
+        assert mean[rank] == pytest.approx(sum(expected) / len(expected), abs=0.01)
+        assert width == 1_000_000
+        assert shares == pytest.approx(expected, abs=0.051)
+
+
+def test_memory_peaks_are_those_of_the_view(page: Path, played_corpus: Path) -> None:
+    found = job_of(page, GPU_JOB)
+    memory = found["sections"]["memory"]["data"]["memory"]
+    expected = ask(
+        played_corpus,
+        "SELECT m.rank, max(m.allocated_bytes), max(m.reserved_bytes) FROM memory_timeline m "
+        f"JOIN traces USING (trace_id) WHERE job = '{GPU_JOB}' AND device_type = 'gpu' GROUP BY m.rank ORDER BY m.rank",
+    )
+    ranks = [found["traces"]["rank"][place] for place in memory["place"]]
+    assert list(zip(ranks, memory["peak_bytes"], memory["reserved_bytes"], strict=True)) == expected
+    assert [max(line) for line in memory["allocated_bytes"]] == memory["peak_bytes"]
+
+
+def test_the_timeline_holds_all_gpu_time_of_its_steps(page: Path, played_corpus: Path) -> None:
+    found = job_of(page, GPU_JOB)
+    data = found["sections"]["timeline"]["data"]
+    names, slices, ranks = data["slices"]["names"], data["slices"], data["ranks"]
+    (step,) = set(ranks["step"])
+    busy: dict[tuple[int, str], int] = {}
+    for place, kind, time in rows_of(slices, "place", "class", "busy_ns"):
+        key = found["traces"]["rank"][place], names[kind]
+        busy[key] = busy.get(key, 0) + time
+    expected = ask(
+        played_corpus,
+        f"""
+        SELECT o.rank, sum(least(o.ts + o.dur, s.ts + s.dur) - greatest(o.ts, s.ts))::BIGINT
+        FROM operators o
+        JOIN step s ON s.trace_id = o.trace_id AND s.step = {step} AND o.ts < s.ts + s.dur AND o.ts + o.dur > s.ts
+        WHERE o.family = 'communication'
+        GROUP BY o.rank
+        """,
+    )
+    assert {rank: time for (rank, kind), time in busy.items() if kind == "communication"} == dict(expected)
+    window = {place: (start, start + length) for place, start, length in rows_of(ranks, "place", "start_ns", "step_ns")}
+    for place, start, length, rows, time in rows_of(slices, "place", "start_ns", "dur_ns", "rows", "busy_ns"):
+        assert window[place][0] <= start
+        assert start + length <= window[place][1]
+        assert rows > 1 or time == length
+
+
+def test_the_path_of_the_timeline_is_the_longest_steps(page: Path, played_corpus: Path) -> None:
+    found = job_of(page, GPU_JOB)
+    data = found["sections"]["timeline"]["data"]
+    ((place, step),) = [row[:2] for row in rows_of(data["ranks"], "place", "step", "has_path") if row[2]]
+    expected = ask(
+        played_corpus,
+        f"SELECT kind, sum(dur)::BIGINT FROM critical_path WHERE dur > 0 AND step = {step} "
+        f"AND trace_id = '{found['traces']['trace_id'][place]}' GROUP BY kind",
+    )
+    times: dict[str, int] = {}
+    for kind, time in rows_of(data["path"], "kind", "time_ns"):
+        name = data["path"]["names"][kind]
+        times[name] = times.get(name, 0) + time
+    assert times == dict(expected)
+    assert any(data["slices"]["critical"])
+
+
+def test_replays_paths_and_gains_are_those_of_the_views(page: Path, played_corpus: Path) -> None:
+    sections = job_of(page, GPU_JOB)["sections"]
+    replays = sections["replay"]["data"]["replays"]
+    columns = ("step", "recorded_ns", "replayed_ns", "error_pct", "unexplained_ns")
+    expected = ask(
+        played_corpus,
+        f"SELECT {', '.join(columns)} FROM replay_error JOIN traces USING (trace_id) WHERE job = '{GPU_JOB}'",
+    )
+    assert sorted(rows_of(replays, *columns)) == sorted(expected)
+    kinds = sections["path"]["data"]["kinds"]
+    assert sum(kinds["time_ns"]) == sum(replays["recorded_ns"])
+    first = rows_of(sections["path"]["data"]["gains"], "what", "value", "gain_ns")[0]
+    assert first in ask(
+        played_corpus,
+        f"SELECT what, value, sum(gain_ns)::BIGINT FROM gain JOIN traces USING (trace_id) WHERE job = '{GPU_JOB}' "
+        "GROUP BY what, value ORDER BY sum(gain_ns) DESC LIMIT 3",
+    )
+
+
+def test_the_headline_names_the_largest_shares(page: Path) -> None:
+    summary = job_of(page, GPU_JOB)["summary"]
+    shares = sorted(
+        summary[part] for part in ("exposed_compute_pct", "overlapped_pct", "exposed_communication_pct", "other_pct")
+    )
+    headline = job_of(page, GPU_JOB)["headline"]
+    assert f"{shares[-1]:.0f}%" in headline
+    assert f"{shares[-2]:.0f}%" in headline
+    assert "on 4 ranks" in headline

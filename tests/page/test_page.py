@@ -1,0 +1,229 @@
+"""The page as a file: whole, self-contained, safe with any text, and there whatever lacks."""
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.catalog import blank, connect
+from lumos_df.layout import write_manifest
+from lumos_df.page.document import embedded, render
+from lumos_df.page.write import collect, write
+from tests.conftest import Run
+from tests.page.browser import data_of, job_of
+from tests.trace.literal import annotation, corpus_of, kernel, launch, op
+
+MAX_BYTES = 5_000_000
+
+NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(2)><!-- \u2028 & \"' {{script}}"
+
+
+def page_of(folder: Path, events: list[dict[str, Any]]) -> Path:
+    corpus_of(folder, events).close()  # type: ignore[attr-defined]  # the protocol has only what tests ask with
+    write(folder / "corpus", folder / "page.html")
+    return folder / "page.html"
+
+
+def titles(page: Path) -> dict[str, str]:
+    (job,) = data_of(page)["jobs"]
+    return {name: section["title"] for name, section in job["sections"].items()}
+
+
+def test_the_file_fetches_nothing_and_runs_only_its_own_script(sample_corpus: Path, tmp_path: Path) -> None:
+    write(sample_corpus, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert not re.findall(
+        r"""(?:src|href)\s*=\s*["']|url\(|@import|https?://|\bfetch\(|XMLHttpRequest|innerHTML""", text
+    )
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert policy
+    assert len(scripts) == 1
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert "default-src &#x27;none&#x27;" in policy[1]
+    assert f"script-src &#x27;sha256-{digest}&#x27;" in policy[1]
+
+
+def test_texts_cannot_leave_the_data(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [op(NASTY, 0, 90), launch(10, 5, 1), kernel(NASTY, 20, 30, correlation=1)])
+    text = page.read_text("utf-8")
+    assert text.count("<script") == 2
+    assert "<img" not in text
+    assert job_of(page, tmp_path.name)["sections"]["kernels"]["data"]["kernels"]["name"] == [NASTY]
+
+
+@pytest.mark.parametrize("text", [NASTY, "<!--<script>", "]]>", "\x00\x1f", "\ud800"])
+def test_json_is_text_to_any_parser(text: str) -> None:
+    shown = embedded({"text": text})
+    assert not re.search("[<>&\u2028\u2029]", shown)
+    assert render({"corpus": text, "jobs": []}).count("<script") == 2
+
+
+def test_a_long_name_is_cut(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [op("aten::mm", 0, 90), launch(10, 5, 1), kernel("x" * 5000, 20, 30, correlation=1)])
+    (name,) = job_of(page, tmp_path.name)["sections"]["kernels"]["data"]["kernels"]["name"]
+    assert name == "x" * 200
+
+
+def test_an_empty_corpus_has_a_page(tmp_path: Path) -> None:
+    write_manifest(tmp_path)
+    write(tmp_path, tmp_path / "page.html")
+    assert data_of(tmp_path / "page.html")["jobs"] == []
+
+
+def test_what_lacks_is_said_with_the_remedy(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [op("aten::mm", 0, 90), op("aten::add", 100, 20)])
+    (job,) = data_of(page)["jobs"]
+    notes = {name: section["note"] for name, section in job["sections"].items()}
+    assert "nothing on a GPU was recorded" in job["headline"]
+    assert "ProfilerActivity.CUDA" in notes["kernels"]
+    assert "profile_memory=True" in notes["memory"]
+    assert notes["stragglers"] == "One rank has nobody to wait for."
+    assert notes["replay"] == f"Run: `lumos-df replay --corpus {tmp_path / 'corpus'}`"
+    assert notes["path"] == f"Run: `lumos-df critical-path --corpus {tmp_path / 'corpus'}`"
+    assert f"lumos-df critical-path --corpus {tmp_path / 'corpus'}" in notes["timeline"]
+    drawn = {name for name, section in job["sections"].items() if section["data"]}
+    assert drawn == {"breakdown", "timeline"}
+
+
+def test_commands_are_ready_for_a_shell() -> None:
+    with blank() as connection:
+        assert collect(connection, "my corpus")["option"] == "--corpus 'my corpus'"
+
+
+def test_one_rank_without_steps_or_collectives(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [op("aten::mm", 0, 90), launch(10, 5, 1), kernel("gemm", 20, 3000, correlation=1)])
+    found = titles(page)
+    assert found["overlap"] == "No communication"
+    assert found["breakdown"] == "One step of one rank: 3.02 ms"
+    assert found["timeline"] == "The whole trace: 3.02 ms"
+    assert found["busy"].startswith("A kernel runs")
+
+
+def test_the_typical_step_is_drawn(tmp_path: Path) -> None:
+    marks = [
+        annotation(f"ProfilerStep#{number}", 1000 * number, length) for number, length in enumerate([900, 100, 500])
+    ]
+    page = page_of(tmp_path, [*marks, op("aten::mm", 2010, 90), op("aten::add", 10, 20), op("aten::sub", 1010, 20)])
+    assert titles(page)["timeline"] == "Step 2: 500 us"
+
+
+def test_two_runs_of_one_rank_are_told_apart(tmp_path: Path) -> None:
+    corpus_of(tmp_path, [op("aten::mm", 0, 90)], "rank0.json")
+    corpus_of(tmp_path, [op("aten::mm", 0, 80)], "again_rank0.json")
+    write(tmp_path / "corpus", tmp_path / "page.html")
+    labels = job_of(tmp_path / "page.html", tmp_path.name)["traces"]["label"]
+    assert len(set(labels)) == 2
+    assert all(re.fullmatch(r"0 \([0-9a-f]{6}\)", label) for label in labels)
+
+
+def test_hundreds_of_ranks_and_steps_fit() -> None:
+    with blank() as connection:
+        connection.execute(
+            """
+            INSERT INTO traces BY NAME
+            SELECT 't' || rank AS trace_id, 'big' AS job, rank, 0 AS clock_origin_ns, 1000 AS operators, 900 AS kernels,
+              0 AS memcpys, 0 AS memsets, []::VARCHAR[] AS warnings
+            FROM (SELECT unnest(range(512))::INTEGER AS rank)
+            """
+        )
+        # 60 steps of 20 ms on 512 ranks; each with 12 kernels on each of two streams.
+        connection.execute(
+            """
+            INSERT INTO operators BY NAME
+            WITH ranks AS (SELECT unnest(range(512))::INTEGER AS rank),
+            steps AS (SELECT rank, unnest(range(60))::INTEGER AS step FROM ranks)
+            SELECT 't' || rank AS trace_id, rank, (1_000_000 + step)::INTEGER AS op_id, 'annotation' AS kind,
+              'ProfilerStep#' || step AS name, step * 20_000_000 AS ts, 19_000_000 AS dur, NULL AS step
+            FROM steps
+            UNION ALL BY NAME
+            SELECT 't' || rank AS trace_id, rank, (step * 24 + nth)::INTEGER AS op_id, 'kernel' AS kind,
+              CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'ncclDevKernel_AllReduce' END AS name,
+              CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'communication' END AS family,
+              CASE WHEN nth % 2 = 1 THEN 'all_reduce' END AS collective,
+              step * 20_000_000 + nth * 700_000 + rank * 10 AS ts, 600_000 AS dur, step, 0 AS device,
+              7 + nth % 2 AS stream, nth AS seq, 'recorded' AS seq_evidence
+            FROM (SELECT *, unnest(range(24)) AS nth FROM steps)
+            """
+        )
+        data = collect(connection, "big")
+    (job,) = data["jobs"]
+    assert len(render(data).encode()) < MAX_BYTES
+    shown = job["sections"]["breakdown"]
+    assert shown["note"].endswith("The last 39 of 60 steps are shown.")
+    assert set(shown["data"]["steps"]["step"]) == set(range(21, 60))
+    assert len(job["sections"]["timeline"]["data"]["ranks"]["place"]) == 8
+    assert len(job["sections"]["busy"]["data"]["busy"]["place"]) == 512
+
+
+def test_of_many_jobs_the_largest_are_shown() -> None:
+    with blank() as connection:
+        connection.execute(
+            "INSERT INTO traces BY NAME SELECT 't' || n AS trace_id, 'job' || n AS job, 0 AS rank, n AS operators, "
+            "n AS kernels, 0 AS memcpys, 0 AS memsets, []::VARCHAR[] AS warnings FROM (SELECT unnest(range(14)) AS n)"
+        )
+        data = collect(connection, "many")
+    assert len(data["summaries"]) == 14
+    assert {job["summary"]["job"] for job in data["jobs"]} == {f"job{number}" for number in range(2, 14)}
+
+
+ESTIMATES = """
+    CREATE OR REPLACE TABLE estimates AS
+    SELECT
+      'estimate-' || nth AS trace_id, 'gpt' AS model, 'h100' AS hardware, gpus, tp, 1 AS pp, 1 AS vp, gpus // tp AS dp,
+      1 AS cp, 1 AS ep, 1 AS micro_batch, 64 AS batch, 1 AS zero, 'none' AS recompute, step_ns, step_ns - 5 AS low_ns,
+      step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes, 80 - memory_bytes AS memory_margin_bytes,
+      memory_bytes <= 80 AS fits
+    FROM (VALUES (0, 8, 1, 100, 90), (1, 8, 2, 120, 70), (2, 8, 4, 150, 40), (3, 8, 8, 160, 45), (4, 16, 8, 80, 50))
+      AS plan(nth, gpus, tp, step_ns, memory_bytes)
+"""
+
+
+def test_estimates_are_ranked_with_their_front() -> None:
+    with blank() as connection:
+        connection.execute("DROP VIEW IF EXISTS estimates; DROP TABLE IF EXISTS estimates")
+        connection.execute(ESTIMATES)
+        section = collect(connection, "plans")["plans"]
+    shown = section["data"]["plans"]
+    assert shown["step_ns"] == [80, 120, 150, 160, 100]
+    assert shown["on_front"] == [True, True, True, False, False]
+    assert shown["fits"] == [True, True, True, True, False]
+    assert shown["low_ns"] == [75, 115, 145, 155, 95]
+    assert section["title"].startswith(
+        "tp=8, pp=1, dp=2, micro_batch=1, batch=64, zero=1 is the fastest that fits: 80 ns"
+    )
+
+
+def test_without_estimates_there_is_no_section(sample_corpus: Path) -> None:
+    with connect(sample_corpus) as connection:
+        assert collect(connection, "c")["plans"] is None
+
+
+def test_the_command_writes_the_page(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
+    done = lumos("report", "--corpus", sample_corpus, "--html", "deep/page.html")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert re.fullmatch(r"deep/page.html: \S+ KiB; open it in a browser\n", done.stderr)
+    page = tmp_path / "deep" / "page.html"
+    assert len(data_of(page)["jobs"]) == 2
+    assert page.stat().st_size < MAX_BYTES
+
+
+def test_bad_input_is_one_line(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "a_file").touch()
+    for arguments, complaint in (
+        (["--corpus", "nowhere"], "nowhere: no corpus here"),
+        (["--corpus", sample_corpus, "--html", tmp_path], "a folder; name a file in it"),
+        (["--corpus", sample_corpus, "--html", "a_file/page.html"], "a_file"),
+    ):
+        done = lumos("report", *(["--html", "page.html"] if "--html" not in arguments else []), *arguments)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(rf"lumos-df: .*{complaint}.*\n", done.stderr)
+
+
+def test_the_page_takes_no_other_option(lumos: Run) -> None:
+    done = lumos("report", "--html", "page.html", "--view", "step")
+    assert done.returncode == 2
+    assert "leave out --view" in done.stderr
