@@ -15,10 +15,6 @@ class CorpusError(LumosError):
     """A corpus that cannot be opened or written."""
 
 
-class HardwareError(LumosError):
-    """A GPU without a description, or a description that lacks something."""
-
-
 class QueryError(LumosError):
     """A query, view or option that the corpus does not have."""
 

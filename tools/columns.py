@@ -29,7 +29,7 @@ def elementwise(moved_bytes, hbm_bandwidth, params):
 
 @kernel
 def attention(shape, peak_flops, hbm_bandwidth, sms, params):
-    """Return seconds [rows] of causal forward passes in bf16; shape: batch, length, heads, kv_heads, head_dim [rows]."""
+    """Return seconds [rows] of causal forward passes in bf16; shape: batch, length, heads, kv_heads, size [rows]."""
     seconds = np.empty(shape.shape[1])
     for i in range(len(seconds)):
         batch, length, heads, kv_heads, head_dim = shape[:, i]
@@ -57,7 +57,7 @@ def inside_node(kind, payload, group, bandwidth, params):
     seconds = np.empty(len(payload))
     up = np.empty((4, len(params)))
     up[:] = params
-    out = np.ones(6)
+    out = np.ones(7)
     for i in range(len(payload)):
         seconds[i] = collective_seconds(kind, payload[i], group[i], group[i], bandwidth, 1.0, up, out)
     return seconds

@@ -30,6 +30,7 @@ from tools.least_deviations import fit
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Fold = NDArray[np.int64]
 
 FOLDS: Final = 5
 
@@ -50,18 +51,16 @@ class Gpu:
     """One GPU's link inside the node, bytes a second and direction."""
     gemm: dict[str, str]
     """Data type -> data type in the measured tables."""
-    attention: bool
-    """Whether its table measures full attention: B200's grows linearly with length, so it is of a sliding window."""
-    network: str = ""
-    """Its name in nccl_collectives.csv, where two nodes were measured."""
+    attention: AttentionParameters | None = None
+    """What is published, where the table does not measure full attention."""
+    networks: tuple[tuple[str, float], ...] = ()
+    """Two nodes of it in nccl_collectives.csv: name there, network a GPU in bytes a second; the first is fitted."""
     switch_reduces: bool = True
     """Whether NVLS is there: Hopper and later."""
 
 
 GPUS: Final = {
-    "a100-sxm-80": Gpu(
-        "a100_sxm", {"bf16": 312e12}, 2.039e12, 108, 300e9, {"bf16": "bfloat16"}, attention=True, switch_reduces=False
-    ),
+    "a100-sxm-80": Gpu("a100_sxm", {"bf16": 312e12}, 2.039e12, 108, 300e9, {"bf16": "bfloat16"}, switch_reduces=False),
     "h100-sxm": Gpu(
         "h100_sxm",
         {"bf16": 989e12, "fp8": 1979e12},
@@ -69,8 +68,7 @@ GPUS: Final = {
         132,
         450e9,
         {"bf16": "bfloat16", "fp8": "fp8"},
-        attention=True,
-        network="H200",
+        networks=(("H200", 50e9), ("H100 80GB HBM3 (GCP a3-mega)", 25e9)),
     ),
     "b200": Gpu(
         "b200_sxm",
@@ -79,13 +77,17 @@ GPUS: Final = {
         148,
         900e9,
         {"bf16": "bfloat16", "fp8": "fp8_static"},
-        attention=False,
+        attention=AttentionParameters(
+            floor_s=9e-6, efficiency=0.85, half_head=39.0, overhead_keys=600.0, exposed=1.0, tail=0.44
+        ),
     ),
 }
-"""NVIDIA's data sheets of A100 (80 GB SXM), H100 (SXM) and HGX B200."""
+"""NVIDIA's data sheets of A100 (80 GB SXM), H100 (SXM) and HGX B200.
 
-OUT_BANDWIDTH: Final = 50e9
-"""Of the two measured H200 nodes: a 400 Gbit/s adapter a GPU, bytes a second."""
+B200's attention table grows linearly with length: it is of a sliding window, whatever its column says. So B200 takes
+the shape of H100's curve and 0.65 of the peak for long rows with heads of 128, between cuDNN 9.13 and
+FlashAttention-4, which reaches 1605 TFLOP/s, 1.3 times as many at most (together.ai/blog/flashattention-4).
+"""
 
 _UNFITTED: Final = ("training_factor", "backward_efficiency", "switch_group")
 
@@ -108,7 +110,7 @@ class Measured:
     """[rows]."""
     regions: dict[str, Mask]
     """Rows by the name of a region, to report errors of."""
-    left_out: dict[str, Array]
+    left_out: dict[str, Fold]
     """By way of leaving rows out: the fold of each row."""
 
     def fit(self, rows: Mask) -> Array:
@@ -150,13 +152,25 @@ def free(of: type[Any], *fixed: str) -> tuple[str, ...]:
     return tuple(each.name for each in fields(of) if each.name not in {*_UNFITTED, *fixed})
 
 
-def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
-    """Return the matrix products of one GPU and data type."""
+def pairs(n: Array, k: Array) -> Fold:
+    """Return the fold of each row such that all rows of a pair (n, k) are in the same one."""
+    return np.unique(n + 1j * k, return_inverse=True)[1] * 7 % 11 % FOLDS
+
+
+def octaves(payload: Array) -> Fold:
+    """Return the fold of each row such that neighbouring powers of two are in different ones."""
+    return np.round(np.log2(payload)).astype(np.int64) % FOLDS
+
+
+def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str, like: GemmParameters | None = None) -> Measured:
+    """Return the matrix products of one GPU and data type; the power limit, which is the GPU's, as `like` has it."""
     rows = table.filter(gpu=gpu.table, dtype=gpu.gemm[dtype])
+    if dtype == "fp8":  # cuBLAS's 8-bit products, and Transformer Engine's, need a multiple of 16; others are emulated
+        rows = rows.filter(pl.col("m") % 16 == 0)
     m, n, k = (rows[name].to_numpy().astype(np.float64) for name in "mnk")
     size = 1.0 if dtype == "fp8" else 2.0
     training = (m >= 1024) & (n >= 512) & (k >= 512)
-    fixed = () if dtype == "fp8" else ("cast_bytes",)
+    fixed = ("throttle", "throttle_s") if like else ("cast_bytes",)
     start = GemmParameters(
         floor_s=3e-6,
         efficiency=0.8,
@@ -169,8 +183,8 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
         exposed=0.3,
         split_ratio=1.5,
         split_s=3e-6,
-        throttle=0.05,
-        throttle_s=1e-3,
+        throttle=like.throttle if like else 0.05,
+        throttle_s=like.throttle_s if like else 1e-3,
         cast_bytes=3.0 if dtype == "fp8" else 1e-3,
     )
     return Measured(
@@ -179,7 +193,7 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
         free(GemmParameters, *fixed),
         lambda p, r: columns.gemm(m[r], n[r], k[r], size, gpu.peak_flops[dtype], gpu.hbm_bandwidth, gpu.sms, p),
         rows["latency_us"].to_numpy() * 1e-6,
-        np.where(training, 3.0, 1.0),
+        np.where(training & (m >= 8192), 9.0, np.where(training, 3.0, 1.0)),
         {
             "all": m > 0,
             "m <= 64": m <= 64,
@@ -189,26 +203,35 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str) -> Measured:
             "m >= 8192, n, k >= 512": training & (m >= 8192),
         },
         {
-            "(n, k)": (np.log2(n) * 977 + np.log2(k) * 3571).astype(np.int64) % FOLDS * 1.0,
-            "m range": np.digitize(m, [32, 256, 1024, 3000]) * 1.0,
+            "(n, k)": pairs(n, k),
+            "m range": np.digitize(m, [32, 256, 1024, 3000]),
         },
     )
 
 
 def memory(table: pl.DataFrame, gpu: Gpu) -> Measured:
-    """Return matrix products of at most 8 rows: they read the other operand once, and that is all that takes time."""
-    rows = table.filter(pl.col("m") <= 8, pl.col("k") >= 1024, pl.col("n") >= 1024, gpu=gpu.table, dtype="bfloat16")
-    m, n, k = (rows[name].to_numpy().astype(np.float64) for name in "mnk")
-    moved = 2.0 * (n * k + m * n + m * k)
+    """Return the products with few rows that move bytes fastest, a tenth of those of similar size.
+
+    They read one large operand once. What the best of them reach is what memory gives; others wait for something else.
+    """
+    moved = 2.0 * (pl.col("n") * pl.col("k") + pl.col("m") * (pl.col("n") + pl.col("k")))
+    rate = pl.col("moved") / pl.col("latency_us")
+    rows = (
+        table.filter(pl.col("m") <= 256, gpu=gpu.table, dtype="bfloat16")
+        .with_columns(moved=moved)
+        .filter(pl.col("moved") >= 1e6)
+        .filter(rate >= rate.quantile(0.9).over(pl.col("moved").log(2).floor()))
+    )
+    n, k, bytes_moved = (rows[name].to_numpy().astype(np.float64) for name in ("n", "k", "moved"))
     return Measured(
         MemoryParameters,
         vector(MemoryParameters(3e-6, 0.85, 1e6)),
         free(MemoryParameters),
-        lambda p, r: columns.elementwise(moved[r], gpu.hbm_bandwidth, p),
+        lambda p, r: columns.elementwise(bytes_moved[r], gpu.hbm_bandwidth, p),
         rows["latency_us"].to_numpy() * 1e-6,
-        np.ones(len(moved)),
-        {"all": m > 0, ">= 64 MB": moved >= 64e6},
-        {"(n, k)": (np.log2(n) * 977 + np.log2(k) * 3571).astype(np.int64) % FOLDS * 1.0},
+        np.ones(len(n)),
+        {"all": n > 0, ">= 64 MB": bytes_moved >= 64e6},
+        {"(n, k)": pairs(n, k)},
     )
 
 
@@ -223,7 +246,7 @@ def attention(table: pl.DataFrame, gpu: Gpu) -> Measured:
     fixed = () if len(np.unique(size)) > 1 else ("half_head",)
     return Measured(
         AttentionParameters,
-        vector(AttentionParameters(1.3e-5, 0.7, 20.0, 200.0, 0.5)),
+        vector(AttentionParameters(1.3e-5, 0.7, 20.0, 200.0, 0.5, 0.2)),
         free(AttentionParameters, *fixed),
         lambda p, r: columns.attention(shape[:, r], gpu.peak_flops["bf16"], gpu.hbm_bandwidth, gpu.sms, p),
         rows["latency"].to_numpy() * 1e-3,
@@ -234,8 +257,8 @@ def attention(table: pl.DataFrame, gpu: Gpu) -> Measured:
             "length >= 2048, 64 heads up": (length >= 2048) & (shape[0] * shape[2] >= 64),
         },
         {
-            "length": np.unique(length, return_inverse=True)[1] % FOLDS * 1.0,
-            "heads": np.unique(shape[2], return_inverse=True)[1] % FOLDS * 1.0,
+            "length": np.unique(length, return_inverse=True)[1] % FOLDS,
+            "heads": np.unique(shape[2], return_inverse=True)[1] % FOLDS,
         },
     )
 
@@ -262,31 +285,31 @@ def scale_up(table: pl.DataFrame, gpu: Gpu, kind: int) -> Measured:
         rows["latency"].to_numpy() * 1e-3,
         np.ones(len(payload)),
         {"all": group > 0, ">= 1 MiB": payload >= 2**20, "8 GPUs": group == 8},
-        {"group": group, "size": np.round(np.log2(payload)) % FOLDS},
+        {"group": group.astype(np.int64), "size": octaves(payload)},
     )
 
 
-def scale_out(table: pl.DataFrame, gpu: Gpu, up: Array) -> Measured:
+def scale_out(table: pl.DataFrame, gpu: Gpu, network: tuple[str, float], up: Array) -> Measured:
     """Return the all-reduces of two nodes of eight GPUs; what a hop takes is NCCL's own figure."""
-    rows = table.filter(pl.col("time_us").is_not_null(), gpu=gpu.network, nodes=2).sort("bytes")
+    rows = table.filter(pl.col("time_us").is_not_null(), gpu=network[0], nodes=2).sort("bytes")
     payload = rows["bytes"].to_numpy().astype(np.float64)
     return Measured(
         ScaleOutParameters,
         vector(NCCL_NETWORK),
-        free(ScaleOutParameters, "ring_hop_s", "tree_hop_s"),
-        lambda p, r: columns.across_nodes(payload[r], 16.0, 8.0, gpu.link_bandwidth, OUT_BANDWIDTH, up, p),
+        ("base_s", "exposed"),
+        lambda p, r: columns.across_nodes(payload[r], 16.0, 8.0, gpu.link_bandwidth, network[1], up, p),
         rows["time_us"].to_numpy() * 1e-6,
         np.ones(len(payload)),
         {"all": payload > 0, ">= 16 MiB": payload >= 2**24},
-        {"size": np.round(np.log2(payload)) % FOLDS},
+        {"size": octaves(payload)},
     )
 
 
 NCCL_NETWORK: Final = ScaleOutParameters(
-    base_s=1e-5, ring_hop_s=2.7e-6, tree_hop_s=5e-6, simple_s=5e-5, low_rate=0.5, simple_rate=0.9
+    base_s=2.3e-5, ring_hop_s=2.7e-6, tree_hop_s=5e-6, simple_s=5e-5, low_rate=0.5, simple_rate=0.9, exposed=0.1
 )
-"""Hops of protocol LL over the network and LL's half rate: NVIDIA/nccl src/graph/tuning.cc; 0.9: Calculon's InfiniBand
-efficiency (arXiv 2305.15286's code)."""
+"""Starting takes what was fitted to two H200 nodes. Hops of protocol LL over the network, its half rate: NVIDIA/nccl,
+src/graph/tuning.cc. 0.9: InfiniBand's efficiency in Calculon (github.com/calculon-ai/calculon, systems/)."""
 
 
 def toml(tables: dict[str, Any], source: str) -> str:
@@ -303,20 +326,25 @@ def tables_of(name: str, gpu: Gpu, truth: Path) -> dict[str, Any]:
     kernels = {file: pl.read_parquet(truth / "kernels" / f"{file}.parquet") for file in _KERNELS}
     found: dict[str, Any] = {}
     for dtype in gpu.gemm:
-        found[f"gemm.{dtype}"] = GemmParameters(*gemm(kernels["gemm"], gpu, dtype).report(f"{name} gemm {dtype}"))
-    if gpu.attention:
-        found["attention.bf16"] = AttentionParameters(
-            *attention(kernels["attention_forward"], gpu).report(f"{name} attention")
-        )
+        measured = gemm(kernels["gemm"], gpu, dtype, found.get("gemm.bf16"))
+        found[f"gemm.{dtype}"] = GemmParameters(*measured.report(f"{name} gemm {dtype}"))
+    found["attention.bf16"] = gpu.attention or AttentionParameters(
+        *attention(kernels["attention_forward"], gpu).report(f"{name} attention")
+    )
     found["memory"] = MemoryParameters(*memory(kernels["gemm"], gpu).report(f"{name} memory"))
     for kind, collective in enumerate(COLLECTIVES):
         measured = scale_up(kernels["nccl"], gpu, kind)
         found[f"network.scale_up.{collective}"] = ScaleUpParameters(*measured.report(f"{name} {collective}"))
     found["network.scale_out"] = NCCL_NETWORK
-    if gpu.network:
+    if gpu.networks:
         up = np.array([astuple(found[f"network.scale_up.{collective}"]) for collective in COLLECTIVES])
-        measured = scale_out(pl.read_csv(truth / "nccl_collectives.csv", infer_schema_length=None), gpu, up)
-        found["network.scale_out"] = ScaleOutParameters(*measured.report(f"{name} two nodes"))
+        table = pl.read_csv(truth / "nccl_collectives.csv", infer_schema_length=None)
+        fitted_one, *others = (scale_out(table, gpu, network, up) for network in gpu.networks)
+        found["network.scale_out"] = ScaleOutParameters(*fitted_one.report(f"{name} two nodes"))
+        for other in others:
+            for region, rows in other.regions.items():
+                ratio = other.seconds(vector(found["network.scale_out"]), rows) / other.measured_s[rows]
+                print(f"{name} two nodes of another network, not fitted: {region:28} {error(ratio)}")
     return found
 
 

@@ -6,7 +6,7 @@ Levenberg and Marquardt's method with numerical derivatives, on weights 1/|devia
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,9 @@ _NEAR: Final = 0.02
 """Deviations below it weigh the same."""
 
 
-class Parameters(Protocol):
-    """A dataclass whose fields say their bounds in `metadata`: low > 0, high."""
-
-    __dataclass_fields__: dict[str, Any]
-
-
 def fit(
     start: Array,
-    of: type[Parameters],
+    of: type[Any],
     free: tuple[str, ...],
     seconds: Callable[[Array], Array],
     measured_s: Array,
@@ -37,16 +31,16 @@ def fit(
 
     Args:
         start: float64 [fields].
-        of: the class of the parameters.
+        of: the class of the parameters, whose fields have their bounds in `metadata`: low, above 0, and high.
         free: names of the fields that may change.
         seconds: gives the model's seconds [rows] for parameters.
         measured_s: seconds [rows].
         weight: [rows].
         rounds: steps at most.
     """
-    names = [each.name for each in fields(of)]  # type: ignore[arg-type]
+    names = [each.name for each in fields(of)]
     moving = [names.index(name) for name in free]
-    low, high = (np.log([fields(of)[k].metadata[end] for k in moving]) for end in ("low", "high"))  # type: ignore[arg-type]
+    low, high = (np.log([fields(of)[k].metadata[end] for k in moving]) for end in ("low", "high"))
 
     def inside(place: Array) -> Array:
         found = start.copy()

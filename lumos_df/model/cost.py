@@ -53,6 +53,8 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
             kind = GEMM
             m, n, k, batch = ops[i, op.M], ops[i, op.N], ops[i, op.K], ops[i, op.BATCH]
             factor = software.compute_factor
+            if family == op.GROUPED_GEMM:
+                factor *= software.expert_factor
             forward = _product(m, n, k, batch, plan, hardware) * factor
             backward = _product(m, k, n, batch, plan, hardware) * factor
             weight = _product(k, n, m, batch, plan, hardware) * factor
@@ -159,7 +161,8 @@ def _attention(ops, i, model, plan, hardware, software, backward):
     heads = ops[i, op.BATCH] / plan.micro_batch
     size = PRECISION_BYTES[precision]
     if plan.flash:
-        return software.compute_factor * attention_seconds(
+        factor = software.attention_factor * (hardware.flash2_factor if software.flash2 else 1.0)
+        return factor * attention_seconds(
             plan.micro_batch,
             ops[i, op.M],
             ops[i, op.N],
@@ -174,7 +177,7 @@ def _attention(ops, i, model, plan, hardware, software, backward):
             hardware.sms,
             hardware.attention[precision],
         )
-    return software.compute_factor * unfused_attention_seconds(
+    return unfused_attention_seconds(
         plan.micro_batch,
         ops[i, op.M],
         ops[i, op.N],

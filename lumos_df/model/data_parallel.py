@@ -46,7 +46,6 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
         stride = min(stride, placement.group_stride(plan, placement.CP))
     copies = expert_copies(plan)
     copies_stride = placement.expert_group_stride(plan, placement.DP)
-    hidden = 0.0
     if plan.zero >= 3:
         each = _unit_seconds(shared, ranks, stride, hardware, software)
         each += _unit_seconds(expert, copies, copies_stride, hardware, software)
@@ -58,11 +57,19 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
             exposed = micro_batches * (max(each - software.dp_hidden * compute_s, 0.0) + ends)
             exposed = min(exposed, total)
     else:
-        total = _reduced_seconds(shared, ranks, stride, plan, hardware, software)
-        total += _reduced_seconds(expert, copies, copies_stride, plan, hardware, software)
+        scattered = _scatter_seconds(shared, ranks, stride, plan, hardware, software)
+        scattered += _scatter_seconds(expert, copies, copies_stride, plan, hardware, software)
+        gathered = 0.0
+        if plan.zero >= 1:
+            gathered = _gather_seconds(shared, ranks, stride, hardware)
+            gathered += _gather_seconds(expert, copies, copies_stride, hardware)
+        total = scattered + gathered
         exposed = total
         if plan.overlap_dp and (plan.zero == 0 or software.overlaps_sharded):
-            exposed = max(total - software.dp_hidden * backward_s, _LEFT_OVER * total)
+            # Gradients go while the last micro-batch's backward pass still makes others, parameters come while the
+            # first micro-batch's forward pass needs only some.
+            exposed = max(scattered - software.dp_hidden * backward_s, _LEFT_OVER * scattered)
+            exposed += max(gathered - software.dp_hidden * (compute_s - backward_s), _LEFT_OVER * gathered)
     hidden = total - exposed
     local = shared / (ranks if plan.zero >= 1 else 1) + expert / (copies if plan.zero >= 1 else 1)
     bandwidth = hardware.hbm_bandwidth * hardware.memory[1]
@@ -77,15 +84,20 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
 
 
 @lean_kernel
-def _reduced_seconds(parameters, ranks, stride, plan, hardware, software):
-    """Return seconds to reduce the gradients of `parameters`, and to gather what a sharded optimizer updated."""
+def _scatter_seconds(parameters, ranks, stride, plan, hardware, software):
+    """Return seconds to reduce the gradients of `parameters`: to all ranks, or to the one whose optimizer needs them."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    gradients = parameters * software.reduce_bytes
-    if plan.zero == 0:
-        return ranks_seconds(op.ALL_REDUCE, gradients, ranks, stride, hardware)
-    scattered = ranks_seconds(op.REDUCE_SCATTER, gradients, ranks, stride, hardware)
-    return scattered + ranks_seconds(op.ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware)
+    family = op.ALL_REDUCE if plan.zero == 0 else op.REDUCE_SCATTER
+    return ranks_seconds(family, parameters * software.reduce_bytes, ranks, stride, hardware)
+
+
+@lean_kernel
+def _gather_seconds(parameters, ranks, stride, hardware):
+    """Return seconds to gather `parameters` that a sharded optimizer updated."""
+    if ranks <= 1 or parameters <= 0.0:
+        return 0.0
+    return ranks_seconds(op.ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware)
 
 
 @lean_kernel
@@ -93,5 +105,7 @@ def _unit_seconds(parameters, ranks, stride, hardware, software):
     """Return seconds of a micro-batch with sharded parameters: gathered for both passes, gradients scattered."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    gathered = ranks_seconds(op.ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware)
-    return 2.0 * gathered + ranks_seconds(op.REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware)
+    gathered = _gather_seconds(parameters, ranks, stride, hardware)
+    return 2.0 * gathered + ranks_seconds(
+        op.REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware
+    )

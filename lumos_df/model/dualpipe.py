@@ -99,7 +99,7 @@ def dualpipe(
                 b1[d] = _run(clock, d, out_busy[d], ready, backward_input[one], in_busy[d])
                 clock[d] += backward_weight[one]
                 f1[d] = _run(clock, d, in_busy[d], f1[inner] + in_rest[d], forward[one], out_busy[d])
-    # Steps 4 to 7: in round i F0 of pp-1-h+i with B1 of half-1-h+i, then F1 of half+i with B0 of i, while there are any.
+    # Steps 4 to 7: in round i F0 of pp-1-h+i with B1 of half-1-h+i, then F1 of half+i with B0 of i, as far as they go.
     left = micro_batches // 2
     skipped = 0.0
     wait = 0
@@ -181,7 +181,7 @@ def dualpipe(
 
 @inlined_kernel
 def _links(pp, send_delay, send_busy, out_busy, out_rest, in_busy, in_rest):
-    """Write the links of each stage toward its end and toward the middle: how long busy, and how much longer it takes."""
+    """Write of each stage's links, toward its end and toward the middle, how long busy and how much longer they are."""
     half = pp // 2
     for d in range(pp):
         outer = d - 1 if d < half else d

@@ -6,8 +6,7 @@ measurements. The compiled functions take a class as a vector, its fields in the
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, fields
-from functools import cache
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -56,9 +55,18 @@ class GemmParameters:
     throttle_s: float = _bounded(1e-5, 1e-1)
     """Run time at which half of `throttle` is lost, in seconds."""
     cast_bytes: float = _bounded(1e-3, 100.0, 1e-3)
-    """Bytes moved an element of A to convert it to 8 bits before the product; 0 where it comes converted."""
+    """Bytes moved an element of A to convert it to 8 bits before the product; 0.001, as good as none, where A comes
+    converted."""
     training_factor: float = _bounded(0.3, 3.0, 1.0)
     """Time of a training framework's kernel over the measured kernel's; set by a fit to whole training runs."""
+
+    def converted(self, floor_s: float) -> "GemmParameters":
+        """Return the parameters of products whose operands come in 8 bits, as one kernel with a floor of `floor_s`.
+
+        Inference engines convert A in a kernel of their own before each product, and that is in what was measured. A
+        training framework converts where it writes, so a model of it counts those bytes there.
+        """
+        return replace(self, cast_bytes=1e-3, floor_s=floor_s)
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,9 @@ class AttentionParameters:
     """What starting and ending a tile of 128 queries costs, as a number of keys."""
     exposed: float = _bounded(1e-3, 1.0)
     """Share of the shorter of computing and loading that does not hide behind the longer when both are equal."""
-    backward_efficiency: float = _bounded(0.3, 1.5, 0.85)
+    tail: float = _bounded(1e-3, 1.0)
+    """Share of the longest tile's time that passes at the end, when multiprocessors run out of tiles one by one."""
+    backward_efficiency: float = _bounded(0.3, 1.5, 0.86)
     """Rate of the backward pass relative to the forward pass, each by the operations it has to do (2.5 to 1)."""
     training_factor: float = _bounded(0.3, 3.0, 1.0)
     """Time of a training framework's kernel over the measured kernel's; set by a fit to whole training runs."""
@@ -135,7 +145,7 @@ class ScaleOutParameters:
     """What crossing nodes adds to a collective (`lumos_df.model.network`)."""
 
     base_s: float = _bounded(1e-6, 5e-4)
-    """Time added once when a group spans nodes, in seconds."""
+    """Time to start crossing nodes, in seconds; an all-reduce does so twice, there and back."""
     ring_hop_s: float = _bounded(1e-6, 1e-4)
     """Time of one step of a ring from node to node, in seconds."""
     tree_hop_s: float = _bounded(1e-6, 1e-4)
@@ -146,6 +156,8 @@ class ScaleOutParameters:
     """Share of the network's bandwidth that the protocol for small messages reaches."""
     simple_rate: float = _bounded(0.2, 1.0)
     """Share of the network's bandwidth that the protocol for large messages reaches."""
+    exposed: float = _bounded(1e-3, 1.0, 0.1)
+    """Share of the faster of the work inside nodes and across them that does not hide behind the slower."""
 
 
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -197,7 +209,7 @@ def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:
 
     Raises `HardwareError` for a name without a file, and for a file with a table or number missing or out of bounds.
     """
-    tables = dict(_tables(gpu))
+    tables = _tables(gpu)
     for key, numbers in _flat("", dict(own or {})):
         tables[key] = tables.get(key, {}) | numbers
     return Fitted(
@@ -211,7 +223,6 @@ def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:
     )
 
 
-@cache
 def _tables(gpu: str) -> dict[str, dict[str, float]]:
     """Return the tables of a file by dotted name, over those of the files that it inherits from."""
     file = folder() / f"{gpu}.toml"
@@ -220,7 +231,8 @@ def _tables(gpu: str) -> dict[str, dict[str, float]]:
         raise HardwareError(f"no fitted parameters for GPU '{gpu}'{nearest(gpu, choices)}; there are: {choices}")
     found = tomllib.loads(file.read_text("utf-8"))
     inherited = _tables(str(found["inherits"])) if "inherits" in found else {}
-    return inherited | dict(_flat("", found))
+    own = dict(_flat("", found))
+    return {name: inherited.get(name, {}) | own.get(name, {}) for name in inherited | own}
 
 
 def _flat(prefix: str, table: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:

@@ -2,8 +2,8 @@
 
 A product C[m, n] = A[m, k] B[k, n] is cut into tiles of C; a multiprocessor computes a tile at a time, and all of them
 one wave of tiles at a time. A library picks the tile, and how often to split k where tiles are few: the model takes the
-fastest. The parts follow NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave quantisation); the
-numbers are fitted (`lumos_df.model.fitted.GemmParameters`).
+fastest of seven tiles. The parts follow NVIDIA's "Matrix Multiplication Background User's Guide" (tile and wave
+quantisation); the numbers are fitted (`lumos_df.model.fitted.GemmParameters`).
 """
 
 import numpy as np
@@ -72,7 +72,6 @@ def gemm_seconds(m, n, k, batch, dtype_bytes, peak_flops, hbm_bandwidth, sms, pa
     load = dtype_bytes * K_STEP * sms / (params[6] * hbm_bandwidth)  # seconds of a row or column of a tile, a step
     reduce_s = params[9] * PARTIAL_SUM_BYTES * m * n * batch / hbm_bandwidth
 
-    rows_16 = np.ceil(m * (1.0 / 16.0)) * batch
     rows_64 = np.ceil(m * (1.0 / 64.0)) * batch
     rows_128 = np.ceil(m * (1.0 / 128.0)) * batch
     rows_256 = np.ceil(m * (1.0 / 256.0)) * batch
@@ -101,10 +100,10 @@ def gemm_seconds(m, n, k, batch, dtype_bytes, peak_flops, hbm_bandwidth, sms, pa
         compute,
         _tiled_seconds(rows_64 * columns_64, k, step, 4096.0 * start, reduce_s, split_s, per_sm, quantisation),
     )
-    step = max(80.0 * load, 1024.0 * arithmetic * per_64)
+    step = max(320.0 * load, 16384.0 * arithmetic * per_64)
     compute = min(
         compute,
-        _tiled_seconds(rows_16 * columns_64, k, step, 1024.0 * start, reduce_s, split_s, per_sm, quantisation),
+        _tiled_seconds(rows_64 * columns_256, k, step, 16384.0 * start, reduce_s, split_s, per_sm, quantisation),
     )
 
     moved = batch * (dtype_bytes * (m * k + n * k) + OUTPUT_BYTES * m * n)

@@ -30,6 +30,7 @@ HARDWARE_COLUMNS: Final = (
     Column("pcie_bandwidth", "bytes/s to the host in one direction", REAL),
     Column("tdp_w", "power limit of a GPU", REAL),
     Column("idle_w", "power of a GPU that waits", REAL),
+    Column("flash2_factor", "time of FlashAttention-2 over that of the best fused attention", REAL),
     Column("gemm", "fitted: matrix products by PRECISIONS", REAL, (4, 16)),
     Column("attention", "fitted: attention by PRECISIONS", REAL, (4, 16)),
     Column("memory", "fitted: memory-bound kernels", REAL, (8,)),
@@ -109,6 +110,8 @@ class Hardware:
     """Power limit in watts."""
     idle_w: float
     """Power in watts of a GPU that waits."""
+    flash2_factor: float
+    """Time of FlashAttention-2 over that of the best fused attention: 1 up to Ampere, for which it was written."""
     fitted_from: str
     """The GPU whose fitted kernel and network figures hold for this one: itself, or another of its vendor."""
     fitted: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -154,11 +157,16 @@ class Hardware:
     def _fitted_columns(self) -> dict[str, NDArray[np.float64]]:
         """Return the fitted columns of a record: the figures of `fitted_from`, those of `fitted` over them."""
         found = fitted.load(self.fitted_from, self.fitted)
-        eight_bits = "fp8" if "fp8" in found.gemm else "bf16"
+        # Training converts to 8 bits in kernels of its own, so the conversion inside the measured ones goes.
+        gemm = {
+            "fp8": found.gemm["fp8"].converted(found.gemm["bf16"].floor_s)
+            if "fp8" in found.gemm
+            else found.gemm["bf16"]
+        }
         columns = {name: np.zeros(HARDWARE_ROW[name].shape) for name in _FITTED_COLUMNS}
         for place, precision in enumerate(PRECISIONS):
-            gemm = fitted.vector(found.gemm[eight_bits if precision == "fp8" else "bf16"])
-            columns["gemm"][place, : len(gemm)] = gemm
+            products = fitted.vector(gemm.get(precision, found.gemm["bf16"]))
+            columns["gemm"][place, : len(products)] = products
             attention = fitted.vector(found.attention["bf16"])
             columns["attention"][place, : len(attention)] = attention
         memory, links = fitted.vector(found.memory), found.scale_up_table()
@@ -171,7 +179,7 @@ class Hardware:
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)
         yield from text(values, "name", "vendor", "generation", "fitted_from", "source")
-        yield from real(values, 0, "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
+        yield from real(values, 0, "flash2_factor", "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
         yield from real(values, 0, "idle_w")
         yield from whole(values, 1, "sms")
         peak = {f"peak_flops.{key}": value for key, value in vars(self.peak_flops).items()}

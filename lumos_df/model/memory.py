@@ -51,15 +51,18 @@ def layer_activation_bytes(model, plan, software, expert):
     narrow = t if plan.sequence_parallel else 1
     if plan.recompute == _FULL:
         return hidden / (t if plan.sequence_parallel else 1)
-    # Inputs of both norms, and what the norms put out; gathered copies are kept where the software keeps them.
+    # Inputs of both norms, and what the norms put out, gathered or not.
     norms = 2.0 * hidden / narrow
-    inputs = 2.0 * hidden / (1.0 if software.keep_gathered else narrow)
+    inputs = 2.0 * hidden * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
     masks = 2.0 * hidden / size / narrow if software.dropout else 0.0
     width = tokens * model.heads / t * size
     if model.kv_rank > 0:
         qkv = width * (2.0 * model.head_dim + model.v_dim) + tokens * (model.q_rank + 2.0 * model.kv_rank) * size
     else:
-        qkv = width * model.head_dim + 2.0 * tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
+        key = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
+        qkv = width * model.head_dim + 2.0 * key
+        if model.learned_positions == 0:
+            qkv += software.keep_rotary * (width * model.head_dim + key)
     core = width * model.v_dim
     if plan.flash:
         core += 4.0 * tokens * model.heads / t
@@ -71,7 +74,7 @@ def layer_activation_bytes(model, plan, software, expert):
 
 @lean_kernel
 def _feed_forward_bytes(model, plan, software, expert, tokens, size):
-    parts = (3.0 if model.gated else 2.0) + (1.0 if software.passes > 1.0 and model.gated else 0.0)
+    parts = (3.0 if model.gated else 2.0) + software.keep_ffn
     if not expert:
         return parts * tokens * model.ffn / plan.tp * size
     share = tokens / plan.tp
@@ -101,7 +104,9 @@ def state_bytes(plan, software, replicated, expert, out):
     gradient = software.gradient_bytes
     out[0] = weight * (_sharded(replicated, shared_by, plan.zero >= 3) + _sharded(expert, experts_by, plan.zero >= 3))
     out[1] = gradient * (_sharded(replicated, shared_by, plan.zero >= 2) + _sharded(expert, experts_by, plan.zero >= 2))
-    out[2] = optimizer * (_sharded(replicated, shared_by, plan.zero >= 1) + _sharded(expert, experts_by, plan.zero >= 1))
+    out[2] = optimizer * (
+        _sharded(replicated, shared_by, plan.zero >= 1) + _sharded(expert, experts_by, plan.zero >= 1)
+    )
     if plan.offload_optimizer:
         out[2] = 0.0
 

@@ -51,7 +51,7 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
     """Return seconds of one collective, once all its ranks have arrived.
 
     Across nodes the ranks of a node work first among themselves, then each with its peers on other nodes over its own
-    share of the network, both at once on different parts of the payload: the slower of the two counts.
+    share of the network, both at once on different parts of the payload: the slower counts, and a share of the faster.
 
     Args:
         kind: one of this module's kinds.
@@ -78,7 +78,9 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
         return _inside_node_seconds(kind, payload, group, up_bandwidth, row)
 
     nodes = np.ceil(group / per_node)
+    crossings = 1.0
     if kind == ALL_REDUCE:
+        crossings = 2.0
         crossing = 2.0 * payload * (nodes - 1.0) / (nodes * per_node)
         hops = min(2.0 * (nodes - 1.0) * out[1], 2.0 * np.ceil(np.log2(nodes)) * out[2])
     elif kind == ALL_TO_ALL:
@@ -97,4 +99,4 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
     if per_node > 1.0:
         inside = _inside_node_seconds(kind, payload, per_node, up_bandwidth, row)
     across = min(crossing / (out_bandwidth * out[4]), out[3] + crossing / (out_bandwidth * out[5]))
-    return out[0] + hops + max(inside, across)
+    return crossings * out[0] + hops + max(inside, across) + out[6] * min(inside, across)

@@ -6,10 +6,12 @@ vain, the state is a few times for each stage, and no time of a single task is s
 
 Sent times are when the sender is done with sending. A task then takes a stage from its clock to
 `max(clock + own, sent + after)`, where own = receive + compute + send, and after = what is left of the message's way
-+ compute + send; see `schedule.coefficients`.
++ compute + send; see `_coefficients` in `schedule`.
 """
 
-from lumos_df.jit import lean_kernel
+import numpy as np
+
+from lumos_df.jit import inlined_kernel, lean_kernel
 from lumos_df.model.periods import keep, shift
 
 
@@ -17,8 +19,8 @@ from lumos_df.model.periods import keep, shift
 def one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weight, clock, copy):
     """Run 1F1B, and with weight gradients apart ZB-H1; return the time that was not simulated step by step.
 
-    Step k is forward pp-1-s+k and backward k of every stage s, from the last stage to the first; then, where k >= s,
-    the weight gradients of k-s.
+    Step k is forward pp-1-s+k of every stage s, which waits for the step before; then backward k, from the last stage
+    to the first, and, where k >= s, the weight gradients of k-s.
 
     Args:
         pp, micro_batches: stages and micro-batches.
@@ -29,6 +31,7 @@ def one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weig
         copy: float64 [2 * pp] to work with.
     """
     sent = clock[pp:]
+    last = np.uint64(pp - 1)
     left = micro_batches
     skipped = 0.0
     # Every step from here on is the same until the first stage has no forward left.
@@ -37,16 +40,21 @@ def one_f_one_b(pp, micro_batches, lagging, f_own, f_after, b_own, b_after, weig
     power = 0
     k = 1 - pp
     while k < left:
-        for s in range(min(pp, pp + k) - 1, max(0, pp + k - left) - 1, -1):
-            # For the first stage this reads a time that `f_after`, minus infinity, voids.
-            done = max(clock[s] + f_own[s], clock[pp + s - 1] + f_after[s])
+        low = max(0, pp + k - left)
+        # What the first stage would wait for is voided by `f_after`, minus infinity.
+        before = sent[low - 1] if low else 0.0
+        for s in range(np.uint64(low), np.uint64(max(low, min(pp, pp + k)))):
+            done = max(clock[s] + f_own[s], before + f_after[s])
             clock[s] = done
+            before = sent[s]
             sent[s] = done
         if k >= 0:
             done = 0.0
-            for s in range(pp - 1, -1, -1):
+            lag = np.uint64(min(k + 1, pp))
+            for i in range(last + np.uint64(1)):
+                s = last - i
                 done = max(clock[s] + b_own[s], done + b_after[s])
-                clock[s] = done + weight[s] if k >= s else done
+                clock[s] = done + weight[s] if s < lag else done
         if power >= 0 and k >= steady and k < left - pp:
             wait += 1
             constant = shift(clock, copy, 2 * pp - 1) if power > 0 else -1.0
@@ -72,7 +80,9 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
 
     A stage's forwards are numbered: chunk 0 of pp micro-batches, chunk 1 of the same, ..., chunk 0 of the next pp;
     its backwards likewise from the last chunk to the first. Step q is forward q-s and backward q-ahead+s of every
-    stage s, all of which wait only for what was done in step q-1.
+    stage s, all of which wait only for what was done in step q-1. So at most pp forwards are under way between two
+    steps, with different remainders of their numbers by pp, and as many backwards: what was sent last of each is the
+    state, with the clocks.
 
     Args:
         pp, vp, micro_batches: stages, chunks a stage, micro-batches, a multiple of pp.
@@ -83,55 +93,47 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
     """
     f_sent = clock[pp:]
     b_sent = clock[2 * pp :]
-    round_ = pp * vp
+    many = pp * vp
     ahead = 2 * (pp - 1) + (vp - 1) * pp
     left = micro_batches * vp
     skipped = 0.0
     wait = 0
     power = 0
+    # The first stage's next forward and backward: remainder by pp, and where its chunk begins.
+    f_place = 0
+    f_chunk = 0
+    b_place = 1
+    b_chunk = 0
     q = 0
     while q < left + ahead:
-        wrap = f_sent[pp - 1]
-        row = q // pp
-        place = q - row * pp
-        low = max(0, q - left + 1)
-        chunk = (row - 1) % vp * pp
-        for s in range(min(pp - 1, q), max(low, place + 1) - 1, -1):
-            done = max(clock[s] + f_own[chunk + s], f_sent[s - 1] + f_after[chunk + s])
-            clock[s] = done
-            f_sent[s] = done
-        chunk = row % vp * pp
-        for s in range(min(place, q), low - 1, -1):
-            sent = f_sent[s - 1] if s else wrap
-            done = max(clock[s] + f_own[chunk + s], sent + f_after[chunk + s])
-            clock[s] = done
-            f_sent[s] = done
         b = q - ahead
+        low = max(0, q - left + 1)
+        high = min(pp, q + 1)
+        edge = f_place + 1
+        chunk = (f_chunk or many) - pp
+        _forwards(max(low, edge), high, f_place + pp, chunk, clock, f_sent, f_own, f_after)
+        _forwards(low, min(high, edge), f_place, f_chunk, clock, f_sent, f_own, f_after)
+        f_place += 1
+        if f_place == pp:
+            f_place = 0
+            f_chunk = f_chunk + pp if f_chunk < many - pp else 0
         if b > -pp:
-            wrap = b_sent[0]
-            row = b // pp
-            edge = (row + 1) * pp - b
+            low = max(0, -b)
             high = min(pp, left - b)
-            chunk = (vp - 1 - row % vp) * pp
-            for s in range(max(0, -b), min(high, edge)):
-                sent = b_sent[s + 1] if s < pp - 1 else wrap
-                done = max(clock[s] + b_own[chunk + s], sent + b_after[chunk + s])
-                clock[s] = done
-                b_sent[s] = done
-                gradients[chunk + s] = done
-            chunk = (vp - 1 - (row + 1) % vp) * pp
-            for s in range(max(edge, -b), high):
-                sent = b_sent[s + 1] if s < pp - 1 else wrap
-                done = max(clock[s] + b_own[chunk + s], sent + b_after[chunk + s])
-                clock[s] = done
-                b_sent[s] = done
-                gradients[chunk + s] = done
-        if power >= 0 and b >= 0 and b % round_ == 0 and q + round_ < left:
+            edge = pp - b_place
+            chunk = (b_chunk or many) - pp
+            _backwards(low, min(high, edge), b_place, b_chunk, clock, b_sent, b_own, b_after, gradients)
+            _backwards(max(low, edge), high, b_place - pp, chunk, clock, b_sent, b_own, b_after, gradients)
+            b_place += 1
+            if b_place == pp:
+                b_place = 0
+                b_chunk = chunk
+        if power >= 0 and b >= 0 and f_place == 0 and f_chunk == 0 and q + many < left:
             wait += 1
             constant = shift(clock, copy, 3 * pp) if power > 0 else -1.0
             if constant >= 0.0:
-                times = (left - 1 - q) // (wait * round_)
-                left -= times * wait * round_
+                times = (left - 1 - q) // (wait * many)
+                left -= times * wait * many
                 skipped = times * constant
                 power = -1
             elif wait >= power:
@@ -140,3 +142,29 @@ def interleaved(pp, vp, micro_batches, f_own, f_after, b_own, b_after, clock, co
                 wait = 0
         q += 1
     return skipped
+
+
+@inlined_kernel
+def _forwards(low, high, place, chunk, clock, sent, own, after):
+    """Run a forward on each stage from `low` to before `high`, that of the chunk that begins at `chunk`.
+
+    Numbers without sign halve the time: numba looks at no index whether it is negative.
+    """
+    where = np.uint64(place)
+    first = np.uint64(chunk)
+    for s in range(np.uint64(low), np.uint64(max(low, high))):
+        done = max(clock[s] + own[first + s], sent[where - s] + after[first + s])
+        clock[s] = done
+        sent[where - s] = done
+
+
+@inlined_kernel
+def _backwards(low, high, place, chunk, clock, sent, own, after, gradients):
+    """Run a backward on each stage from `low` to before `high`, that of the chunk that begins at `chunk`."""
+    where = np.uint64(place)
+    first = np.uint64(chunk)
+    for s in range(np.uint64(low), np.uint64(max(low, high))):
+        done = max(clock[s] + own[first + s], sent[where + s] + after[first + s])
+        clock[s] = done
+        sent[where + s] = done
+        gradients[first + s] = done

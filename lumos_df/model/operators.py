@@ -181,7 +181,9 @@ def attention_block(model, plan, software, ops, i):
             q_in = float(model.q_rank)
         i = _product(ops, i, _QKV, tokens, heads * model.head_dim, q_in, 1.0)
         i = _product(ops, i, _KEY_VALUE_DOWN, tokens, model.kv_rank + model.rope_dim, model.hidden, 1.0)
-        i = _product(ops, i, _KEY_VALUE_UP, tokens, heads * (model.head_dim - model.rope_dim + model.v_dim), model.kv_rank, 1.0)
+        i = _product(
+            ops, i, _KEY_VALUE_UP, tokens, heads * (model.head_dim - model.rope_dim + model.v_dim), model.kv_rank, 1.0
+        )
         width = heads * model.v_dim
         kv_width = heads * model.head_dim
     else:

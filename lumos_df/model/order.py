@@ -68,7 +68,7 @@ def _dualpipe(tasks, pp, left, stage):
     h = min(stage, pp - 1 - stage)
     flip = 1 if stage >= half else 0
     done = np.zeros((2, 2), np.int32)
-    waiting = np.empty((2 * half, 2), np.int32)
+    waiting = np.empty(pp, np.int32)
     many = waits = weights = 0
     for _ in range(2 * (half - 1 - h)):
         many = _directed(tasks, many, FORWARD, 0, flip, left, done)
@@ -77,9 +77,8 @@ def _dualpipe(tasks, pp, left, stage):
         many = _directed(tasks, many, FORWARD, 1, flip, left, done)
     for _ in range(half - 1 - h):
         many = _directed(tasks, many, BACKWARD_INPUT, 1, flip, left, done)
-        tasks[many] = tasks[many - 1]
-        tasks[many, KIND] = BACKWARD_WEIGHT
-        many = _directed(tasks, many + 1, FORWARD, 1, flip, left, done)
+        many = _weights(tasks, many, many - 1)
+        many = _directed(tasks, many, FORWARD, 1, flip, left, done)
     for i in range(left - pp + h + 1):
         tasks[many, PAIRED] = 0 if i == 0 and h == half - 1 else 1
         many = _directed(tasks, many, FORWARD, 0, flip, left, done)
@@ -97,18 +96,18 @@ def _dualpipe(tasks, pp, left, stage):
             kind = BACKWARD if j < apart_from(h, 1) else BACKWARD_INPUT
             many = _directed(tasks, many, kind, 1, flip, left, done)
             if kind == BACKWARD_INPUT:
-                waiting[waits] = tasks[many - 1, 1:3]
+                waiting[waits] = many - 1
                 waits += 1
         else:
-            many = _waited(tasks, many, waiting, weights)
+            many = _weights(tasks, many, waiting[weights])
             weights += 1
         kind = BACKWARD if j < apart_from(h, 0) else BACKWARD_INPUT
         many = _directed(tasks, many, kind, 0, flip, left, done)
         if kind == BACKWARD_INPUT:
-            waiting[waits] = tasks[many - 1, 1:3]
+            waiting[waits] = many - 1
             waits += 1
     for k in range(weights, waits):
-        many = _waited(tasks, many, waiting, k)
+        many = _weights(tasks, many, waiting[k])
     return many
 
 
@@ -125,8 +124,9 @@ def _directed(tasks, many, kind, phase, flip, left, done):
 
 
 @kernel
-def _waited(tasks, many, waiting, k):
-    """Append the weight gradients that have waited longest; return how many tasks there are now."""
+def _weights(tasks, many, row):
+    """Append the weight gradients that the backward in a row left; return how many tasks there are now."""
     tasks[many, KIND] = BACKWARD_WEIGHT
-    tasks[many, CHUNK:PAIRED] = waiting[k]
+    tasks[many, CHUNK] = tasks[row, CHUNK]
+    tasks[many, MICRO_BATCH] = tasks[row, MICRO_BATCH]
     return many + 1

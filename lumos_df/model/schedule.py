@@ -2,7 +2,7 @@
 
 A pipeline is simulated task by task (forward, backward, weight gradients of one micro-batch on one chunk of one stage)
 with stages and links that need not be equal. Chunk c of stage s is number c*pp+s in every array.
-`order` lists the tasks that `simulate` runs through. See docs/estimator.md for the schedules and their sources.
+`order` lists the tasks that `simulate` runs through. See docs/schedules.md for the schedules and their sources.
 """
 
 import numpy as np

@@ -13,28 +13,72 @@ from lumos_df.model.rows import REAL, Column, record, row_type
 
 SOFTWARE_COLUMNS: Final = (
     Column("launch_s", "host time of one operator of the forward pass, launch included, in seconds", REAL),
-    Column("backward_launch_s", "host time of one operator of the backward pass, in seconds; the autograd engine has no Python in it", REAL),
-    Column("collective_s", "host time of one tensor-, context- or expert-parallel collective beside its launch, in seconds", REAL),
+    Column(
+        "backward_launch_s",
+        "host time of one operator of the backward pass, in seconds; the autograd engine has no Python in it",
+        REAL,
+    ),
+    Column(
+        "collective_s",
+        "host time of one tensor-, context- or expert-parallel collective beside its launch, in seconds",
+        REAL,
+    ),
     Column("hop_s", "latency that each further node adds to such a collective, in seconds", REAL),
-    Column("piped_hops", "1: whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first"),
+    Column(
+        "piped_hops",
+        "1: whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first",
+    ),
     Column("micro_batch_s", "host time a micro-batch beside operators, in seconds", REAL),
     Column("step_s", "host time a step beside micro-batches (data, logging, optimizer), in seconds", REAL),
     Column("layer_step_s", "host time a step of each layer of a rank (optimizer, gradient norm), in seconds", REAL),
     Column("send_s", "host time of a send to the next stage, in seconds", REAL),
     Column("blocking_send", "1: a stage waits until what it sends is there"),
-    Column("run_ahead", "how sharply the slower of host and GPU sets the pace: exponent of their norm, 1 (one after the other) or more", REAL),
-    Column("passes", "memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone", REAL),
+    Column(
+        "run_ahead",
+        "how sharply the slower of host and GPU sets the pace: exponent of their norm, 1 (one after the other) or more",
+        REAL,
+    ),
+    Column(
+        "passes",
+        "memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone",
+        REAL,
+    ),
     Column("dropout", "1: the model is trained with dropout"),
-    Column("keep_gathered", "1: inputs gathered for sequence parallelism are kept for the backward pass"),
+    Column("keep_gathered", "share of inputs gathered for sequence parallelism that is kept for the backward pass", REAL),
+    Column("keep_ffn", "tensors as wide as the MLP that are kept beside those its products read", REAL),
+    Column("keep_rotary", "tensors as wide as query and key that are kept beside those attention reads", REAL),
     Column("balanced", "1: a pipeline's chunks are cut at equal compute, head included, instead of equal layers"),
     Column("gradient_bytes", "bytes a parameter in which gradients are kept: 2 or 4", REAL),
     Column("reduce_bytes", "bytes a parameter in which gradients are reduced over data-parallel ranks", REAL),
-    Column("optimizer_bytes", "bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments", REAL),
+    Column(
+        "optimizer_bytes",
+        "bytes a parameter of the optimizer's state: 12 for Adam with fp32 master weights and moments",
+        REAL,
+    ),
     Column("optimizer_traffic", "bytes a parameter that the optimizer's step reads and writes", REAL),
-    Column("compute_factor", "time of this software's matrix products over that of the kernels the hardware was fitted to", REAL),
+    Column(
+        "compute_factor",
+        "time of this software's matrix products over that of the kernels the hardware was fitted to",
+        REAL,
+    ),
+    Column(
+        "attention_factor",
+        "time of this software's fused attention over that of the kernels the hardware was fitted to",
+        REAL,
+    ),
+    Column("expert_factor", "time of its experts' grouped products over that of batched products", REAL),
+    Column("flash2", "1: attention is FlashAttention-2, which has no code of its own for Hopper and later"),
     Column("memory_factor", "the same of its memory-bound kernels", REAL),
-    Column("tp_hidden", "share of tensor-parallel communication that hides behind matrix products where the plan overlaps it", REAL),
-    Column("tp_backward_hidden", "share of it that hides in the backward pass in any case, behind the weight gradients", REAL),
+    Column(
+        "tp_hidden",
+        "share of tensor-parallel communication that hides behind matrix products where the plan overlaps it",
+        REAL,
+    ),
+    Column(
+        "tp_backward_hidden",
+        "share of it that hides in the backward pass in any case, behind the weight gradients",
+        REAL,
+    ),
     Column("dp_hidden", "share of the last micro-batch's backward pass behind which gradients can be reduced", REAL),
     Column("overlaps_sharded", "1: gradient reduction overlaps with ZeRO 1 and 2, too"),
     Column("slowdown", "compute time added a second of communication that runs beside it", REAL),
@@ -44,7 +88,11 @@ SOFTWARE_COLUMNS: Final = (
     Column("logits_bytes", "bytes a logit that the loss keeps: half, single precision and gradient", REAL),
     Column("reserve_bytes", "memory a GPU that is never a tensor: context, libraries, communication buffers", REAL),
     Column("reserve_fraction", "memory lost to the allocator's fragments, as a share of what tensors take", REAL),
-    Column("low_ratio", "lower end of the interval over the estimate: 8 runs of 10 lay above it and below `high_ratio`", REAL),
+    Column(
+        "low_ratio",
+        "lower end of the interval over the estimate: 8 runs of 10 lay above it and below `high_ratio`",
+        REAL,
+    ),
     Column("high_ratio", "upper end of the interval over the estimate", REAL),
 )
 """What a kernel knows of a software."""
@@ -85,8 +133,12 @@ class Software:
     """Memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone."""
     dropout: bool
     """Whether the model is trained with dropout."""
-    keep_gathered: bool
-    """Whether inputs gathered for sequence parallelism are kept for the backward pass."""
+    keep_gathered: float
+    """Share of inputs gathered for sequence parallelism that is kept for the backward pass; the rest is gathered again."""
+    keep_ffn: float
+    """Tensors as wide as the MLP that are kept beside those its products read: 0 where activations are fused."""
+    keep_rotary: float
+    """Tensors as wide as query and key that are kept beside those attention reads: 0 where rotary positions are fused."""
     balanced: bool
     """Whether a pipeline's chunks are cut at equal compute, head included, instead of equal layers."""
     gradient_bytes: float
@@ -99,6 +151,12 @@ class Software:
     """Bytes a parameter that the optimizer's step reads and writes."""
     compute_factor: float
     """Time of this software's matrix products over that of the kernels the hardware was fitted to."""
+    attention_factor: float
+    """Time of this software's fused attention over that of the kernels the hardware was fitted to."""
+    expert_factor: float
+    """Time of its experts' grouped products over that of batched products."""
+    flash2: bool
+    """Whether attention is FlashAttention-2, which has no code of its own for Hopper and later."""
     memory_factor: float
     """The same of its memory-bound kernels."""
     tp_hidden: float

@@ -74,9 +74,7 @@ def collective_host_s(plan, hardware, software):
     """Return the host's seconds of one collective inside a layer, latency of the nodes between its ranks included."""
     hops = 0.0
     if plan.tp > 1:
-        near = placement.members_per_domain(
-            plan.tp, placement.group_stride(plan, placement.TP), hardware.scale_up_gpus
-        )
+        near = placement.members_per_domain(plan.tp, placement.group_stride(plan, placement.TP), hardware.scale_up_gpus)
         hops = np.ceil(plan.tp / near) - 1.0
         spans = plan.tp * plan.cp * plan.dp * plan.pp > hardware.scale_up_gpus
         if software.piped_hops and plan.pp > 1 and spans:

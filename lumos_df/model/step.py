@@ -6,7 +6,9 @@ the step; they are those of the stage that ends last.
 
 from typing import Final
 
-from lumos_df.jit import lean_kernel
+import numpy as np
+
+from lumos_df.jit import kernel, lean_kernel
 from lumos_df.model import cost as c
 from lumos_df.model import data_parallel as dp
 from lumos_df.model import operators as op
@@ -303,3 +305,31 @@ def _flops(model, plan, out):
     elif plan.recompute == _SELECTIVE:
         again = 2.0 * model.layers * model.seq * model.heads * (model.head_dim + model.v_dim) * tokens
     out[HARDWARE_FLOPS] = out[MODEL_FLOPS] + again
+
+
+@kernel
+def evaluate_all(models, hardware, software, plans, model_of, hardware_of, out):
+    """Evaluate every plan; `out` is float64 [n, RESULTS]. See `lumos_df.estimate.sweep.evaluate_rows`."""
+    ops = np.zeros((OPERATORS, op.COLUMNS))
+    costs = np.zeros((st.BLOCKS, c.PASSES, c.KINDS))
+    chunks = np.zeros((st.CHUNK_ROWS + 1, LARGEST_PIPELINE))
+    pipe = np.zeros((6, LARGEST_PIPELINE))
+    stages = np.zeros((LARGEST_PIPELINE, pipeline.COLUMNS))
+    work = np.zeros(13 * LARGEST_PIPELINE)
+    for i in range(len(plans)):
+        plan = plans[i]
+        refused = evaluate(
+            models[model_of[i]],
+            plan,
+            hardware[hardware_of[i]],
+            software[plan.software],
+            ops,
+            costs,
+            chunks,
+            pipe,
+            stages,
+            work,
+            out[i],
+        )
+        if refused:
+            out[i, :] = np.nan

@@ -148,11 +148,10 @@ def starting(folder: Path) -> None:
     claim("the same again", warm, "s", 1.5)
 
 
-def graph() -> None:
-    """The graph, in a process of its own: its memory is a claim, and it keeps to one core."""
-    subprocess.run(
-        [sys.executable, "-m", "tests.bench.graph"], env={**os.environ, "PYTHONPATH": str(_ROOT)}, check=True
-    )
+def alone(part: str) -> None:
+    """A part in a process of its own: its memory is a claim, and it keeps to one core."""
+    command = [sys.executable, "-m", f"tests.bench.{part}"]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(_ROOT)}, check=True)
 
 
 def main() -> None:
@@ -167,7 +166,8 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
-        graph()
+        alone("graph")
+        alone("schedule")
 
 
 if __name__ == "__main__":

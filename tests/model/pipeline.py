@@ -27,7 +27,7 @@ class Pipeline:
 
     @classmethod
     def even(
-        cls, schedule: int, pp: int, vp: int, micro_batches: int, times: tuple[float, ...], delay: float = 0
+        cls, schedule: int, pp: int, vp: int, micro_batches: int, times: tuple[float, ...], delay: float = 0.0
     ) -> Self:
         """All chunks alike: forward, gradients of inputs and of weights, and DualPipe's overlapped pair."""
         f, b, w, *pair = times
@@ -41,7 +41,7 @@ class Pipeline:
             b * chunk,
             w * chunk,
             (pair[0] if pair else f + b + w) * chunk,
-            np.full(pp, delay),
+            np.full(pp, float(delay)),
             np.zeros(pp),
         )
 

@@ -1,0 +1,72 @@
+"""The time of attention: against its slow twin, the operations it does, and the unfused way."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lumos_df.model.attention import attention_seconds, unfused_attention_seconds
+from lumos_df.model.fitted import load, vector
+from tests.model import kernels
+from tests.model.kernels import A100, GPUS, H100, Gpu, Rows
+
+ROWS = st.builds(
+    Rows,
+    batch=st.integers(1, 16),
+    queries=st.integers(1, 40_000),
+    keys=st.integers(1, 40_000),
+    heads=st.integers(1, 128),
+    kv_heads=st.integers(1, 128),
+    size=st.sampled_from((64, 80, 128, 192, 256)),
+    causal=st.booleans(),
+    backward=st.booleans(),
+)
+LONG = Rows(1, 8192, 8192, 32, 8, 128, causal=True, backward=False)
+
+
+def seconds(rows: Rows, gpu: Gpu, factor: float = 1.0) -> float:
+    parameters = replace(load(gpu.name).attention["bf16"], training_factor=factor)
+    shape = (rows.batch, rows.queries, rows.keys, rows.heads, rows.kv_heads, rows.size, rows.causal, rows.backward)
+    figures = (2, gpu.peak_flops, gpu.hbm_bandwidth, gpu.sms)
+    return float(attention_seconds(*shape, *figures, vector(parameters)))
+
+
+def unfused(rows: Rows, gpu: Gpu, *, dropout: bool = False) -> float:
+    fitted = load(gpu.name)
+    shape = (rows.batch, rows.queries, rows.keys, rows.heads, rows.size, dropout, rows.backward)
+    figures = (2, gpu.peak_flops, gpu.hbm_bandwidth, gpu.sms)
+    return float(unfused_attention_seconds(*shape, *figures, vector(fitted.gemm["bf16"]), vector(fitted.memory)))
+
+
+@settings(deadline=None)  # the first call compiles
+@given(ROWS, st.sampled_from(GPUS), st.floats(0.5, 2))
+def test_the_compiled_function_is_its_twin(rows: Rows, gpu: Gpu, factor: float) -> None:
+    parameters = replace(load(gpu.name).attention["bf16"], training_factor=factor)
+    assert seconds(rows, gpu, factor) == pytest.approx(kernels.attention(rows, gpu, parameters), rel=1e-9)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(ROWS, st.sampled_from(GPUS))
+def test_never_faster_than_the_peak(rows: Rows, gpu: Gpu) -> None:
+    operations = 4 * rows.batch * rows.heads * rows.size * rows.queries * rows.keys * (2.5 if rows.backward else 1)
+    assert seconds(rows, gpu) >= operations / (2 if rows.causal else 1) / gpu.peak_flops
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_a_mask_halves_long_rows_and_backward_takes_its_ratio(gpu: Gpu) -> None:
+    forward = seconds(LONG, gpu)
+    assert 1.7 < seconds(replace(LONG, causal=False), gpu) / forward < 2
+    backward = load(gpu.name).attention["bf16"].backward_efficiency
+    assert seconds(replace(LONG, backward=True), gpu) / forward == pytest.approx(2.5 / backward, rel=0.02)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("gpu", [A100, H100], ids=lambda gpu: gpu.name)
+def test_unfused_attention_moves_its_scores_through_memory(gpu: Gpu, backward: bool) -> None:  # noqa: FBT001
+    rows = replace(LONG, backward=backward)
+    scores = rows.heads * rows.queries * rows.keys
+    plain, dropped = unfused(rows, gpu), unfused(rows, gpu, dropout=True)
+    assert plain > scores * (3 if backward else 2) * 2 / gpu.hbm_bandwidth
+    assert dropped - plain > scores * 5 / gpu.hbm_bandwidth
+    assert plain > 2 * seconds(rows, gpu)

@@ -1,0 +1,85 @@
+"""The time of collectives: against their slow twin, the bandwidth of links, and each other."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lumos_df.model import network
+from lumos_df.model.fitted import COLLECTIVES, load, vector
+from lumos_df.model.network import collective_seconds
+from tests.model import kernels
+from tests.model.kernels import GPUS, H100, STEPS, Gpu, Place
+
+KINDS = tuple(STEPS)
+LIKE = {"broadcast": "all_gather", "point_to_point": "all_to_all"}
+GPU = st.sampled_from(GPUS)
+PAYLOAD = st.floats(1, 1e11)
+
+
+def seconds(kind: str, payload: float, group: int, per_node: int, gpu: Gpu, out_bandwidth: float = 50e9) -> float:
+    fitted = load(gpu.name)
+    number = KINDS.index(kind)
+    tables = (fitted.scale_up_table(), vector(fitted.scale_out))
+    return float(collective_seconds(number, payload, group, per_node, gpu.link, out_bandwidth, *tables))
+
+
+def test_kinds_are_numbered_as_the_tables_are() -> None:
+    assert [getattr(network, kind.upper()) for kind in KINDS] == list(range(6))
+    assert KINDS[:4] == COLLECTIVES
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.sampled_from(KINDS), PAYLOAD, st.integers(2, 1024), st.integers(1, 72), GPU, st.floats(1e9, 1e12))
+def test_the_compiled_function_is_its_twin(
+    kind: str, payload: float, group: int, per_node: int, gpu: Gpu, out_bandwidth: float
+) -> None:
+    fitted = load(gpu.name)
+    place = Place(group, per_node, gpu.link, out_bandwidth)
+    expected = kernels.collective(kind, payload, place, fitted.scale_up[LIKE.get(kind, kind)], fitted.scale_out)
+    assert seconds(kind, payload, group, per_node, gpu, out_bandwidth) == pytest.approx(expected, rel=1e-9)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.sampled_from(KINDS), PAYLOAD, st.integers(2, 1024), st.sampled_from((1, 2, 4, 8)), GPU)
+def test_more_bytes_and_slower_links_never_take_less(
+    kind: str, payload: float, group: int, per_node: int, gpu: Gpu
+) -> None:
+    one = seconds(kind, payload, group, per_node, gpu)
+    assert seconds(kind, 2 * payload, group, per_node, gpu) >= one
+    assert seconds(kind, payload, group, per_node, gpu, out_bandwidth=25e9) >= one
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.sampled_from(COLLECTIVES), PAYLOAD, GPU)
+def test_a_group_on_one_node_is_faster_than_across(kind: str, payload: float, gpu: Gpu) -> None:
+    assert seconds(kind, payload, 8, 8, gpu) < seconds(kind, payload, 8, 1, gpu)
+
+
+def test_nobody_to_talk_to_takes_no_time() -> None:
+    assert seconds("all_reduce", 1e9, 1, 1, H100) == 0
+    assert seconds("all_reduce", 0, 8, 8, H100) == 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind", "busbw"),
+    [
+        (GPUS[0], "all_reduce", 222e9),
+        (GPUS[0], "all_gather", 205e9),
+        (H100, "all_reduce", 445e9),
+        (H100, "reduce_scatter", 336e9),
+        (GPUS[2], "all_reduce", 704e9),
+        (GPUS[2], "all_gather", 617e9),
+    ],
+)
+def test_eight_gpus_reach_the_measured_bus_bandwidth(gpu: Gpu, kind: str, busbw: float) -> None:
+    """nccl-tests' bus bandwidth at 512 MiB, in ai-dynamo/aiconfigurator 095f58a."""
+    payload = 2**29
+    found = STEPS[kind] * payload * 7 / 8 / seconds(kind, payload, 8, 8, gpu)
+    assert found == pytest.approx(busbw, rel=0.05)
+
+
+def test_many_nodes_are_bound_by_their_network() -> None:
+    payload = 2**34
+    ring = 2 * payload * 15 / 16 / 8 / 50e9
+    assert ring < seconds("all_reduce", payload, 128, 8, H100) < 1.3 * ring
+    assert payload / 50e9 < seconds("point_to_point", payload, 2, 1, H100) < 1.2 * payload / 50e9
