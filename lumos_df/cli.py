@@ -265,7 +265,9 @@ def sweep(
     ] = None,
     plan: Annotated[
         list[str] | None,
-        typer.Option(metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."),
+        typer.Option(
+            metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
+        ),
     ] = None,
     where: Annotated[
         str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
@@ -277,12 +279,15 @@ def sweep(
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Only part I of N of the grid, for N jobs on one folder.")
     ] = None,
-    engine: Annotated[Engine, typer.Option(help="Where to run: here, in processes, or on a Ray cluster.")] = Engine.SERIAL,
+    engine: Annotated[
+        Engine, typer.Option(help="Where to run: here, in processes, or on a Ray cluster.")
+    ] = Engine.SERIAL,
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Processes at once; by default one a CPU.")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here.")
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
     ] = None,
     form: Form = None,
     output: Annotated[

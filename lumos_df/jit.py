@@ -40,10 +40,11 @@ def _compiled(function: Kernel, **more: bool) -> Kernel:
     options: dict[str, Any] = {**_OPTIONS, **more}
     compiled: Any = numba.njit(**options)(function)
     chosen = compiled.get_call_template
+    plain: Callable[[Any], Any] = types.unliteral
 
     def once_for_all_constants(args: Any, kws: Any) -> Any:
         """Choose the version for a call as if constants were variables: numba would compile one for each constant."""
-        return chosen([types.unliteral(kind) for kind in args], {key: types.unliteral(kws[key]) for key in kws})
+        return chosen([plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()})
 
     compiled.get_call_template = once_for_all_constants
     kernel: Kernel = compiled

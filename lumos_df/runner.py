@@ -77,11 +77,12 @@ def map_items(
 ) -> Iterator[Outcome[Result]]:
     """Yield the outcome of `function(item)` for every item, as they finish.
 
-    An exception, or a worker that dies, is the outcome of its own item; the other items still run. With one worker, or
-    one item, everything runs in this process. Otherwise `function`, the items and the results travel by pickle, so
-    `function` must be importable, and what it prints goes to standard error. `workers` defaults to the CPUs this
-    process may use, and never exceeds the items; on a cluster at an `address` it is the cluster's. `report` is called at the start and after each item, and gets the
-    item's `str`. Closing the iterator early ends the workers.
+    An exception, or a worker that dies, is the outcome of its own item; the other items still run. In this process
+    everything runs with the engine `serial`, one worker, or one item. Otherwise `function`, the items and the results
+    travel by pickle, so `function` must be importable, and what it prints goes to standard error. `workers` defaults to
+    the CPUs this process may use, and never exceeds the items; on a cluster that is there already, at an `address`, it
+    is the cluster's business. `report` is called at the start and after each item, and gets the item's `str`. Closing
+    the iterator early ends the workers.
     """
     if workers is not None and workers < 1:
         raise LumosError(f"workers is {workers}: it must be at least 1")
@@ -174,7 +175,7 @@ def _map_on_ray(
     except (ConnectionError, ValueError) as error:
         raise LumosError(f"engine ray: no cluster at '{address}' ({error})") from None
     try:
-        call = ray.remote(max_retries=0)(lambda item: function(item))  # a bound method is no function to Ray
+        call = ray.remote(max_retries=0)(partial(function))  # a bound method is no function to Ray
         waiting = {call.remote(item): index for index, item in enumerate(items)}
         while waiting:
             for done in ray.wait(list(waiting))[0]:

@@ -17,8 +17,8 @@ from lumos_df.model.step import RESULTS
 from lumos_df.model.transformer import Model
 
 _BORROWED: Final = 1.1
-"""What a GPU whose kernels were never measured adds to either end of the interval, as a factor: a judgement, as there is
-nothing to fit it to."""
+"""What a GPU whose kernels were never measured adds to either end of the interval, as a factor: a judgement, as nothing
+measured says how much."""
 
 _COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s", "recompute_s", "optimizer_s")
 _COMMUNICATION: Final = ("tp_exposed_s", "cp_exposed_s", "ep_exposed_s", "pp_exposed_s", "dp_exposed_s")
@@ -30,7 +30,9 @@ _MEMORY: Final = (
     ("logits_gb", "logits_bytes", "logits"),
     ("reserve_gb", "reserve_bytes", "libraries, buffers and fragments"),
 )
-_PARTS: Final = tuple((name, doc) for name, doc in RESULTS if name.endswith("_s") and name not in {"iteration_time_s", "overlapped_s"})
+_PARTS: Final = tuple(
+    (name, doc) for name, doc in RESULTS if name.endswith("_s") and name not in {"iteration_time_s", "overlapped_s"}
+)
 
 ANSWERS: Final = (
     ("gpus", "GPUs of the job: tp * cp * dp * pp"),

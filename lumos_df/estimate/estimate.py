@@ -79,9 +79,7 @@ class Estimate:
             (name, f"{value:.6g}" if isinstance(value, float) else str(value)) for name, value in self.answers.items()
         )
         meaning = dict(ANSWERS)
-        return pa.Table.from_pylist(
-            [{"name": name, "value": value, "meaning": meaning[name]} for name, value in shown]
-        )
+        return pa.Table.from_pylist([{"name": name, "value": value, "meaning": meaning[name]} for name, value in shown])
 
 
 def estimate(

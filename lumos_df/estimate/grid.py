@@ -114,7 +114,7 @@ class Grid:
     def stretch(self, first: int, last: int) -> Stretch:
         """Return the configurations `first` to `last` (not included)."""
         ends = self._ends()
-        parts = []
+        parts: list[tuple[NDArray[np.void], NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]] = []
         for place in range(int(np.searchsorted(ends, first, "right")), len(self.blocks)):
             start = int(ends[place - 1]) if place else 0
             if parts and start >= last:
@@ -157,7 +157,7 @@ class Grid:
 
 
 def _listed(said: Any) -> list[Any]:
-    return list(said) if isinstance(said, list) else [said]
+    return list(said) if isinstance(said, list | tuple) else [said]
 
 
 def _block(plan: str | Mapping[str, Any], profiles: dict[str, int]) -> Axes:

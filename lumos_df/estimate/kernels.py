@@ -49,7 +49,14 @@ def front(memory, level, levels):
 
 @kernel
 def write_blocks(models, plans, hardware, software, table, cost, ends):
-    """Write the operators of each of `operators.BLOCKS` into `table` with their seconds, and where each block ends into `ends`."""
+    """Write what the blocks of a model run into `table`, with seconds, and where each block ends into `ends`.
+
+    Args:
+        models, plans, hardware, software: one record each of MODEL_ROW, PLAN_ROW, HARDWARE_ROW and SOFTWARE_ROW.
+        table: float64 [BLOCKS * OPERATORS, op.COLUMNS], written.
+        cost: float64 [PASSES, KINDS], work space.
+        ends: int64 [BLOCKS] of `operators.BLOCKS`, written.
+    """
     model, plan, gpu, profile = models[0], plans[0], hardware[0], software[0]
     n = op.attention_block(model, plan, profile, table, 0)
     ends[0] = n

@@ -4,7 +4,6 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from lumos_df.estimate.kernels import front
 
@@ -29,4 +28,4 @@ def pareto_front(frame: pl.DataFrame) -> pl.DataFrame:
     order = np.lexsort((frame[NUMBER].to_numpy(), gpus, memory, time))
     order = order[np.isfinite(time[order])]
     sizes, level = np.unique(gpus[order], return_inverse=True)
-    return frame[order[front(memory[order], level, len(sizes))]]
+    return frame[np.asarray(order[front(memory[order], level, len(sizes))])]

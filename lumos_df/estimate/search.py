@@ -131,7 +131,7 @@ class Search:
         file = self.folder / f"part-{part.number:06}.parquet" if self.folder is not None else None
         if file is not None and file.exists():
             return self._stored(file)
-        jobs, numbers, refused = self._legal(part)
+        jobs, numbers, refused = self.legal(part)
         frame = self._condition(self._frame(jobs, numbers))
         found = Found(part.last - part.first, refused, len(frame), self._best(frame))
         if file is not None:
@@ -144,7 +144,7 @@ class Search:
             publish_file(file, content.getvalue())
         return found
 
-    def _legal(self, part: Part) -> tuple[Jobs, NDArray[np.int64], dict[str, Refused]]:
+    def legal(self, part: Part) -> tuple[Jobs, NDArray[np.int64], dict[str, Refused]]:
         """Return the legal configurations of a stretch, their numbers, and what was refused."""
         stretch = self.grid.stretch(part.first, part.last)
         jobs = stretch.jobs
@@ -172,7 +172,9 @@ class Search:
     def _frame(self, jobs: Jobs, numbers: NDArray[np.int64]) -> pl.DataFrame:
         """Return the answers of configurations, as the columns that a filter and a user see."""
         named = {
-            name: pl.Series(column.choices, dtype=pl.String).gather(column.codes) if isinstance(column, Words) else column
+            name: pl.Series(column.choices, dtype=pl.String).gather(column.codes)
+            if isinstance(column, Words)
+            else column
             for name, column in labels(jobs).items()
         }
         return pl.DataFrame({NUMBER: numbers, **named, **answers(jobs)})
@@ -206,9 +208,7 @@ class Search:
             refused[field] = Refused(before.count + each.count, before.example) if before else each
         empty = self._frame(self.grid.stretch(0, 0).jobs, np.zeros(0, np.int64))
         best = self._best(pl.concat([empty, *(one.best for one in found)]))
-        return Found(
-            sum(one.configurations for one in found), refused, sum(one.kept for one in found), best
-        )
+        return Found(sum(one.configurations for one in found), refused, sum(one.kept for one in found), best)
 
     def _claim(self, folder: Path) -> None:
         """Say in `folder` whose rows it holds. Raises `LumosError` where they are another search's."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from lumos_df.errors import CorpusError
 from lumos_df.estimate.estimate import Estimate
 from lumos_df.graph import store
-from lumos_df.layout import MANIFEST, check, trace_folder, write_manifest
+from lumos_df.layout import EMPTY_PARTITION, MANIFEST, check, trace_folder, write_manifest
 from lumos_df.schema import ESTIMATE_OPERATORS, ESTIMATES, ID_LENGTH, Table
 
 _NS: Final = 1e9
@@ -34,6 +34,7 @@ def write(corpus: Path, estimate: Estimate, job: str | None = None) -> str:
         if any(corpus.iterdir()) or (corpus / MANIFEST).exists():
             check(corpus)
         else:
+            (corpus / EMPTY_PARTITION).mkdir()
             write_manifest(corpus)
         trace_folder(corpus, name).mkdir(exist_ok=True)
     except OSError as error:
@@ -62,8 +63,12 @@ def _row(estimate: Estimate, job: str | None) -> dict[str, Any]:
             row[f"{key[:-3]}_bytes"] = round(value * _NS)
     row["step_ns"] = row.pop("iteration_time_ns")
     row["other_ns"] = row["step_ns"] - sum(row[f"{part[:-2]}_ns"] for part in _PARTS)
-    return row | vars(estimate.plan) | {
-        "model": estimate.model.name,
-        "hardware": estimate.hardware.name,
-        "software": estimate.software.name,
-    }
+    return (
+        row
+        | vars(estimate.plan)
+        | {
+            "model": estimate.model.name,
+            "hardware": estimate.hardware.name,
+            "software": estimate.software.name,
+        }
+    )

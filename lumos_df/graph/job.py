@@ -54,9 +54,9 @@ def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
     """
     check(corpus)
     ids = sorted(
-        folder.name.removeprefix("trace_id=")
-        for folder in corpus.iterdir()
-        if folder.name.startswith("trace_id=") and folder.name != EMPTY_PARTITION
+        file.parent.name.removeprefix("trace_id=")
+        for file in corpus.glob("trace_id=*/traces.parquet")  # an estimate's folder has none
+        if file.parent.name != EMPTY_PARTITION
     )
     about = {one: _about(corpus, one) for one in ids}
     jobs: dict[str, list[str]] = {}

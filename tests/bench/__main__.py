@@ -168,6 +168,7 @@ def main() -> None:
         large(folder)
         alone("graph")
         alone("schedule")
+        alone("estimate")
 
 
 if __name__ == "__main__":
