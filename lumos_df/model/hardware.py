@@ -110,12 +110,12 @@ class Hardware:
     """Power limit in watts."""
     idle_w: float
     """Power in watts of a GPU that waits."""
-    flash2_factor: float
-    """Time of FlashAttention-2 over that of the best fused attention: 1 up to Ampere, for which it was written."""
     fitted_from: str
     """The GPU whose fitted kernel and network figures hold for this one: itself, or another of its vendor."""
     fitted: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Fitted tables of its own (`FITTED`), which go before those of `fitted_from`."""
+    flash2_factor: float = 1.0
+    """Time of FlashAttention-2 over that of the best fused attention: 1 up to Ampere, for which it was written."""
     source: str = ""
     """Where the figures are from."""
 

@@ -44,7 +44,9 @@ SOFTWARE_COLUMNS: Final = (
         REAL,
     ),
     Column("dropout", "1: the model is trained with dropout"),
-    Column("keep_gathered", "share of inputs gathered for sequence parallelism that is kept for the backward pass", REAL),
+    Column(
+        "keep_gathered", "share of inputs gathered for sequence parallelism that is kept for the backward pass", REAL
+    ),
     Column("keep_ffn", "tensors as wide as the MLP that are kept beside those its products read", REAL),
     Column("keep_rotary", "tensors as wide as query and key that are kept beside those attention reads", REAL),
     Column("balanced", "1: a pipeline's chunks are cut at equal compute, head included, instead of equal layers"),

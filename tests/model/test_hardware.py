@@ -163,7 +163,5 @@ def test_every_software_reads_and_makes_a_row(name: str) -> None:
 
 
 def test_software_that_cannot_be_is_refused() -> None:
-    with pytest.raises(
-        SoftwareError, match="software 'nemo': launch_s = -1: must be a number at least 0; dropout = 1: must"
-    ):
+    with pytest.raises(SoftwareError, match="software 'nemo': dropout = 1: must be true or false; launch_s = -1: must"):
         replace(Software.read("nemo"), launch_s=-1, dropout=1)  # type: ignore[arg-type]

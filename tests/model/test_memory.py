@@ -1,0 +1,81 @@
+"""Memory of a rank, against the figures of the papers whose formulas it follows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lumos_df.model.memory import layer_activation_bytes, recomputed_bytes, state_bytes
+from lumos_df.model.plan import Plan
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
+
+GIB = 2.0**30
+
+MODES = {
+    "none": {},
+    "sequence": {"sequence_parallel": True},
+    "selective": {"recompute": "selective"},
+    "both": {"sequence_parallel": True, "recompute": "selective"},
+}
+
+# Korthikanti et al. 2022 (arXiv 2205.05198), table 2 with the configurations of table 3.
+# Micro-batches that the first stage holds, times layers of a stage: 48 for 22B, 96 (1 + 7 / 24) for 175B, and so on.
+ACTIVATIONS = [
+    ("megatron-22b", 4, 48, "none", 59.25),
+    ("megatron-22b", 4, 48, "sequence", 39.5625),
+    ("megatron-22b", 4, 48, "selective", 29.25),
+    ("megatron-22b", 4, 48, "both", 9.5625),
+    ("megatron-175b", 1, 124, "none", 66.84375),
+    ("megatron-175b", 1, 124, "both", 12.3515625),
+    ("megatron-1t", 1, 128, "none", 131.25),
+    ("megatron-1t", 1, 128, "both", 26.5625),
+]
+
+
+def plan(**fields: object) -> Plan:
+    return Plan(**{"tp": 8, "precision": "fp16", "flash": False, "batch": 64, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("name", "micro_batch", "layers", "mode", "gib"), ACTIVATIONS)
+def test_activations_are_those_of_the_paper(name: str, micro_batch: int, layers: int, mode: str, gib: float) -> None:
+    model = replace(Model.read(name), seq=2048)
+    row = plan(micro_batch=micro_batch, **MODES[mode]).row()
+    layer = layer_activation_bytes(model.row(), row, Software.read("megatron-2021").row(), False)
+    assert layer * layers / GIB == pytest.approx(gib, rel=1e-3)
+
+
+def test_full_recomputation_keeps_a_layers_input_and_one_layer_alive() -> None:
+    model = replace(Model.read("megatron-22b"), seq=2048)
+    software = Software.read("megatron-2021").row()
+    full = plan(micro_batch=4, recompute="full").row()
+    kept = layer_activation_bytes(model.row(), full, software, False)
+    assert kept == 2 * 4 * 2048 * model.hidden
+    whole = layer_activation_bytes(model.row(), plan(micro_batch=4).row(), software, False)
+    assert 0.5 * whole < recomputed_bytes(model.row(), full, software) < 1.5 * whole
+
+
+@pytest.mark.parametrize(
+    ("zero", "expected"),
+    # Rajbhandari et al. 2020 (arXiv 1910.02054), figure 1: 7.5B parameters, 64 ranks, 2 + 2 + 12 bytes a parameter.
+    [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.875)],
+)
+def test_zero_shards_states_as_its_paper_says(zero: int, expected: float) -> None:
+    software = replace(Software.read("megatron"), gradient_bytes=2.0)
+    states = np.zeros(3)
+    state_bytes(Plan(dp=64, zero=zero, batch=64).row(), software.row(), 7.5e9, 0.0, states)
+    assert states.sum() / 1e9 == pytest.approx(expected, rel=0.01)
+
+
+def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
+    states = np.zeros(3)
+    spread = Plan(dp=64, ep=8, zero=1, batch=64).row()
+    state_bytes(spread, Software.read("megatron").row(), 0.0, 1e9, states)
+    assert states[2] == pytest.approx(12e9 / 8)
+
+
+def test_an_offloaded_optimizer_takes_no_gpu_memory() -> None:
+    states = np.zeros(3)
+    state_bytes(Plan(offload_optimizer=True, batch=1).row(), Software.read("megatron").row(), 1e9, 0.0, states)
+    assert states[2] == 0.0
+    assert states[0] == 2e9
