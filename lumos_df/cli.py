@@ -233,9 +233,9 @@ def estimate(
 ) -> None:
     """Estimate a step of a training job from nothing but model, hardware and plan: time, breakdown, memory, energy.
 
-    Units are in the names; docs/estimator.md says how it is computed.
+    Units are in the names; nothing of it is measured. docs/estimates.md says what stands behind it.
     """
-    from lumos_df.estimate.estimate import estimate as estimate_job  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.configuration import estimate as estimate_job  # noqa: PLC0415 - slow to import
 
     if job is not None and corpus is None:
         raise typer.BadParameter("names a job of a corpus; give --corpus", param_hint="--job")

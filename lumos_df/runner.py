@@ -8,6 +8,7 @@ multiprocessing's spawn would), and a worker that dies takes one item with it, n
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -28,6 +29,10 @@ Result = TypeVar("Result")
 
 _LENGTH_BYTES: Final = 8
 """Every message between the processes follows its own length."""
+
+
+_REACH_S: Final = 10
+"""Seconds until a cluster counts as not there."""
 
 
 class WorkerError(LumosError):
@@ -168,6 +173,12 @@ def _map_on_ray(
         import ray  # noqa: PLC0415 - an extra
     except ImportError:
         raise LumosError("engine ray: Ray is not installed; pip install 'lumos-df[ray]'") from None
+
+    def answer(item: Item) -> Result:  # Ray takes no methods
+        return function(item)
+
+    if address and ":" in address:
+        _reach(address)
     where = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     here = {"num_cpus": max(count, 1), "include_dashboard": False, "runtime_env": {"env_vars": where}}
     try:
@@ -175,7 +186,7 @@ def _map_on_ray(
     except (ConnectionError, ValueError) as error:
         raise LumosError(f"engine ray: no cluster at '{address}' ({error})") from None
     try:
-        call = ray.remote(max_retries=0)(partial(function))  # a bound method is no function to Ray
+        call = ray.remote(max_retries=0)(answer)
         waiting = {call.remote(item): index for index, item in enumerate(items)}
         while waiting:
             for done in ray.wait(list(waiting))[0]:
@@ -188,6 +199,15 @@ def _map_on_ray(
                     yield Outcome(index, None, WorkerError(f"its Ray worker ended: {error}"))
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise `LumosError` where nothing listens at an address: Ray itself would try for many minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+    except (OSError, ValueError) as error:
+        raise LumosError(f"engine ray: no cluster at '{address}' ({error}); write HOST:PORT of its head") from None
 
 
 class _Worker:

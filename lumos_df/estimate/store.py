@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lumos_df.errors import CorpusError
-from lumos_df.estimate.estimate import Estimate
+from lumos_df.estimate.configuration import Estimate
 from lumos_df.graph import store
 from lumos_df.layout import EMPTY_PARTITION, MANIFEST, check, trace_folder, write_manifest
 from lumos_df.schema import ESTIMATE_OPERATORS, ESTIMATES, ID_LENGTH, Table

@@ -9,7 +9,7 @@ import pytest
 
 from lumos_df import connect
 from lumos_df.estimate import store
-from lumos_df.estimate.estimate import estimate
+from lumos_df.estimate.configuration import estimate
 from lumos_df.model.library import data_folder
 from tests.conftest import SAMPLES, Run
 

@@ -7,7 +7,7 @@ import pytest
 
 from lumos_df.errors import HardwareError, LumosError, ModelError, PlanError, SoftwareError
 from lumos_df.estimate.answer import ANSWERS, provenance
-from lumos_df.estimate.estimate import estimate
+from lumos_df.estimate.configuration import estimate
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lumos_df.errors import LumosError
 from lumos_df.estimate.answer import ANSWERS
-from lumos_df.estimate.estimate import estimate
+from lumos_df.estimate.configuration import estimate
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.ranking import fastest, pareto_front
 from lumos_df.estimate.search import STRETCH, Found, Search
@@ -205,6 +205,13 @@ def test_every_engine_finds_the_same(engine: Engine, large: Found, tmp_path: Pat
     assert found.best.equals(large.best)
     assert (found.configurations, found.kept, found.refused) == (large.configurations, large.kept, large.refused)
     assert json.loads((tmp_path / "rows" / "grid.json").read_text())["filter"] == "fits"
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: the extra 'ray'")
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "here:there"])
+def test_a_cluster_that_is_not_there_is_named(address: str) -> None:
+    with pytest.raises(LumosError, match=f"no cluster at '{address}'"):
+        Search(SMALL).run(engine=Engine.RAY, address=address)
 
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
