@@ -1,7 +1,8 @@
 """lumos-df: profiler traces to tables that answer questions.
 
 `ingest(paths, corpus)` reads trace files into a corpus, `connect(corpus)` opens it for SQL in DuckDB (whose results are
-polars by `.pl()` and Arrow by `__arrow_c_stream__`), and the module `report` exports views and summarises.
+polars by `.pl()` and Arrow by `__arrow_c_stream__`), the module `report` exports views and summarises, and the package
+`estimate` says what a job would take that was never run.
 """
 
 from importlib import import_module
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lumos_df import report
+    from lumos_df import estimate, report
     from lumos_df.catalog import connect
     from lumos_df.errors import LumosError
     from lumos_df.trace.ingest import ingest
 
-__all__ = ["LumosError", "__version__", "connect", "ingest", "report"]
+__all__ = ["LumosError", "__version__", "connect", "estimate", "ingest", "report"]
 
 _PLACES: Final = {
     "LumosError": "lumos_df.errors",
@@ -26,8 +27,8 @@ _PLACES: Final = {
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used: `import lumos_df` alone costs nothing."""
-    if name == "report":
-        return import_module("lumos_df.report")
+    if name in {"estimate", "report"}:
+        return import_module(f"lumos_df.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module 'lumos_df' has no attribute '{name}'")
     return getattr(import_module(_PLACES[name]), name)

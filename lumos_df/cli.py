@@ -13,11 +13,12 @@ import typer
 
 from lumos_df import __version__
 from lumos_df.errors import LumosError
-from lumos_df.output import Format, choose_format, write
-from lumos_df.runner import parse_shard, progress
+from lumos_df.output import Format, choose_format, write, write_json, write_table
+from lumos_df.runner import Engine, parse_shard, progress
 from lumos_df.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from lumos_df.estimate.search import Found
     from lumos_df.graph.whatif import Change
     from lumos_df.trace.ingest import IngestResult
 
@@ -81,12 +82,8 @@ def ingest(
     """
     from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
 
-    try:
-        part = parse_shard(shard) if shard else (0, 1)
-    except LumosError as error:
-        raise typer.BadParameter(str(error), param_hint="--shard") from None
     with progress(sys.stderr) as report:
-        result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=part, report=report)
+        result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=_part(shard), report=report)
     _tell(result, corpus)
     if result.failed:
         raise typer.Exit(1)
@@ -253,6 +250,115 @@ def export(
     print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
 
 
+@app.command()
+def estimate(
+    *,
+    model: Annotated[str, typer.Option(metavar="NAME|FILE", help="The model: a name, our JSON, or a config.json.")],
+    hardware: Annotated[str, typer.Option(metavar="NAME|FILE", help="The GPU and its links: a name, or a TOML file.")],
+    plan: Annotated[str, typer.Option(metavar="PLAN", help="How the job is spread: 'tp=8,pp=4,dp=8,batch=1536'.")],
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also store it in a corpus, which is made if it is not there.")
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --corpus: the job there that it is an estimate of.")
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Estimate a step of a training job from nothing but model, hardware and plan: time, breakdown, memory, energy.
+
+    Units are in the names; nothing of it is measured. docs/estimates.md says what stands behind it.
+    """
+    from lumos_df.estimate.configuration import estimate as estimate_job  # noqa: PLC0415 - slow to import
+
+    if job is not None and corpus is None:
+        raise typer.BadParameter("names a job of a corpus; give --corpus", param_hint="--job")
+    chosen = choose_format(form, output)
+    found = estimate_job(model, hardware, plan)
+    if corpus is not None:
+        from lumos_df.estimate import store  # noqa: PLC0415 - slow to import
+
+        print(f"{corpus}: stored as {store.write(corpus, found, job)}", file=sys.stderr)
+    if chosen is Format.JSON:
+        write_json(found.to_dict(), output)
+    else:
+        write_table(found.by_name() if chosen is Format.TABLE else found.row(), chosen, output)
+
+
+@app.command()
+def sweep(
+    grid: Annotated[
+        Path | None, typer.Argument(metavar="[GRID.toml]", help="`model`, `hardware` and `plan`, each one or a list.")
+    ] = None,
+    *,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a model; may be given several times.")
+    ] = None,
+    hardware: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a GPU; may be given several times.")
+    ] = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
+        ),
+    ] = None,
+    where: Annotated[
+        str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
+    ] = "fits",
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Write the N fastest.")] = 10,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="Write those that no other beats in time, memory and GPUs at once.")
+    ] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only part I of N of the grid, for N jobs on one folder.")
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Where to run: here, in processes, or on a Ray cluster.")
+    ] = Engine.SERIAL,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes at once; by default one a CPU.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also store all that meets the condition, as Parquet; again: it goes on."),
+    ] = None,
+) -> None:
+    """Estimate every legal plan of a grid, and write the fastest, or the Pareto front.
+
+    An axis gpus gives dp = gpus / (tp * pp * cp), an axis micro_batches gives batch = micro_batches * dp * micro_batch.
+    """
+    from lumos_df.estimate.grid import Grid  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.search import Search  # noqa: PLC0415 - slow to import
+
+    if grid is not None and (model or hardware or plan):
+        raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
+    if grid is None and not (model and hardware and plan):
+        raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan")
+    if address is not None and engine is not Engine.RAY:
+        raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
+    axes = Grid.read(grid) if grid is not None else Grid.make(model or [], hardware or [], plan or [])
+    search = Search(axes, where, top, pareto, output)
+    with progress(sys.stderr) as report:
+        found = search.run(part=_part(shard), engine=engine, workers=workers, address=address, report=report)
+    _tell_search(found)
+    write_table(found.best.to_arrow(), form or Format.TABLE, None)
+
+
+def _part(shard: str | None) -> tuple[int, int]:
+    try:
+        return parse_shard(shard) if shard else (0, 1)
+    except LumosError as error:
+        raise typer.BadParameter(str(error), param_hint="--shard") from None
+
+
 def _of(view: str, trace_ids: list[str], step: int | None) -> str:
     """Return the query for a view's rows of some traces and a step."""
     chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
@@ -404,6 +510,16 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path, its permissions and the disk's space")
+
+
+def _tell_search(found: "Found") -> None:
+    for field, each in found.refused.items():
+        print(f"refused {each.count:,} by {field}, such as {each.example}", file=sys.stderr)
+    print(
+        f"{format_count(found.configurations, 'configuration')}; {found.legal:,} legal and estimated; "
+        f"{found.kept:,} meet the condition",
+        file=sys.stderr,
+    )
 
 
 def _fail(message: str) -> NoReturn:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numba
+from numba import types
 
 from lumos_df.kernel_cache import folder
 
@@ -37,8 +38,17 @@ def inlined_kernel(function: Kernel) -> Kernel:
 
 def _compiled(function: Kernel, **more: bool) -> Kernel:
     options: dict[str, Any] = {**_OPTIONS, **more}
-    compiled: Kernel = numba.njit(**options)(function)
-    return compiled
+    compiled: Any = numba.njit(**options)(function)
+    chosen = compiled.get_call_template
+    plain: Callable[[Any], Any] = types.unliteral
+
+    def once_for_all_constants(args: Any, kws: Any) -> Any:
+        """Choose the version for a call as if constants were variables: numba would compile one for each constant."""
+        return chosen([plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()})
+
+    compiled.get_call_template = once_for_all_constants
+    kernel: Kernel = compiled
+    return kernel
 
 
 vars(numba.config)["CACHE_DIR"] = str(folder())

@@ -21,6 +21,8 @@ MANIFEST: Final = "manifest.json"
 CATALOG: Final = "catalog.duckdb"
 STAGING: Final = ".staging"
 EMPTY_PARTITION: Final = "trace_id=__HIVE_DEFAULT_PARTITION__"
+ESTIMATE: Final = "estimate-"
+"""How the id of an estimate starts: its folder has no traces."""
 
 
 def table_glob(corpus: Path, table: str) -> str:

@@ -3,6 +3,7 @@
 The command line needs `Format` at once, so DuckDB is imported only where a query is run.
 """
 
+import json
 import os
 import secrets
 import shutil
@@ -68,6 +69,25 @@ def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, outpu
     if output is None and form is Format.PARQUET and sys.stdout.isatty():
         raise LumosError("parquet is not for a terminal; name a file with --output")
     interruptible(connection, lambda: _write(connection, sql, form, output))
+
+
+def write_table(rows: object, form: Format, output: Path | None) -> None:
+    """Write a pyarrow table as `write` does the rows of a query."""
+    import duckdb  # noqa: PLC0415 - only where rows are written
+
+    with duckdb.connect() as connection:
+        connection.register("_rows", rows)
+        write(connection, "FROM _rows", form, output)
+
+
+def write_json(value: object, output: Path | None) -> None:
+    """Write one JSON value to a file, whole or not at all, or to standard output. Raises as `write` does."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+        return
+    with whole_file(output) as draft:
+        draft.write_text(text, "utf-8")
 
 
 def interruptible(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Result]) -> Result:

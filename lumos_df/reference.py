@@ -25,6 +25,7 @@ Times are whole nanoseconds: `ts` is a start on the trace's own clock (add `trac
 
 _FOLDERS: Final = {
     "report": ("Report views", "Summaries; `lumos-df report` exports these."),
+    "sim": ("Simulated views", "Estimates, alone and beside what was measured."),
     "trace": ("Row-level views", "One row an event, interval or instant."),
     "base": ("Base views", "What other views build on."),
 }

@@ -8,6 +8,7 @@ multiprocessing's spawn would), and a worker that dies takes one item with it, n
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock
@@ -27,6 +29,10 @@ Result = TypeVar("Result")
 
 _LENGTH_BYTES: Final = 8
 """Every message between the processes follows its own length."""
+
+
+_REACH_S: Final = 10
+"""Seconds until a cluster counts as not there."""
 
 
 class WorkerError(LumosError):
@@ -54,25 +60,44 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
+class Engine(StrEnum):
+    """Where items run."""
+
+    SERIAL = "serial"
+    """In this process, one after another."""
+    PROCESSES = "processes"
+    """In worker processes of this machine."""
+    RAY = "ray"
+    """On a Ray cluster, which is started here unless an address joins one."""
+
+
 def map_items(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     *,
     workers: int | None = None,
+    engine: Engine = Engine.PROCESSES,
+    address: str | None = None,
     report: Report | None = None,
 ) -> Iterator[Outcome[Result]]:
     """Yield the outcome of `function(item)` for every item, as they finish.
 
-    An exception, or a worker that dies, is the outcome of its own item; the other items still run. With one worker, or
-    one item, everything runs in this process. Otherwise `function`, the items and the results travel by pickle, so
-    `function` must be importable, and what it prints goes to standard error. `workers` defaults to the CPUs this
-    process may use, and never exceeds the items. `report` is called at the start and after each item, and gets the
-    item's `str`. Closing the iterator early ends the workers.
+    An exception, or a worker that dies, is the outcome of its own item; the other items still run. In this process
+    everything runs with the engine `serial`, one worker, or one item. Otherwise `function`, the items and the results
+    travel by pickle, so `function` must be importable, and what it prints goes to standard error. `workers` defaults to
+    the CPUs this process may use, and never exceeds the items; on a cluster that is there already, at an `address`, it
+    is the cluster's business. `report` is called at the start and after each item, and gets the item's `str`. Closing
+    the iterator early ends the workers.
     """
     if workers is not None and workers < 1:
         raise LumosError(f"workers is {workers}: it must be at least 1")
     count = min(len(items), workers or available_cpus())
-    outcomes = _map_here(function, items) if count <= 1 else _map_in_workers(function, items, count)
+    if engine is Engine.RAY:
+        outcomes = _map_on_ray(function, items, count, address)
+    elif engine is Engine.SERIAL or count <= 1:
+        outcomes = _map_here(function, items)
+    else:
+        outcomes = _map_in_workers(function, items, count)
     if report is None:
         yield from outcomes
         return
@@ -139,6 +164,50 @@ def _map_in_workers(function: Callable[[Item], Result], items: Sequence[Item], c
         threads.shutdown()
         for worker in crew:
             worker.close()
+
+
+def _map_on_ray(
+    function: Callable[[Item], Result], items: Sequence[Item], count: int, address: str | None
+) -> Iterator[Outcome[Result]]:
+    try:
+        import ray  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise LumosError("engine ray: Ray is not installed; pip install 'lumos-df[ray]'") from None
+
+    def answer(item: Item) -> Result:  # Ray takes no methods
+        return function(item)
+
+    if address and ":" in address:
+        _reach(address)
+    where = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    here = {"num_cpus": max(count, 1), "include_dashboard": False, "runtime_env": {"env_vars": where}}
+    try:
+        ray.init(log_to_driver=False, **({"address": address} if address else here))
+    except (ConnectionError, ValueError) as error:
+        raise LumosError(f"engine ray: no cluster at '{address}' ({error})") from None
+    try:
+        call = ray.remote(max_retries=0)(answer)
+        waiting = {call.remote(item): index for index, item in enumerate(items)}
+        while waiting:
+            for done in ray.wait(list(waiting))[0]:
+                index = waiting.pop(done)
+                try:
+                    yield Outcome(index, ray.get(done), None)
+                except ray.exceptions.RayTaskError as error:
+                    yield Outcome(index, None, error.cause if isinstance(error.cause, Exception) else error)
+                except ray.exceptions.RayError as error:
+                    yield Outcome(index, None, WorkerError(f"its Ray worker ended: {error}"))
+    finally:
+        ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Raise `LumosError` where nothing listens at an address: Ray itself would try for many minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
+    except (OSError, ValueError) as error:
+        raise LumosError(f"engine ray: no cluster at '{address}' ({error}); write HOST:PORT of its head") from None
 
 
 class _Worker:

@@ -13,7 +13,7 @@ from lumos_df.graph import collectives, dependencies, rows
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.replay import Network, Replay, Run, network, of_trace, replay, run
-from lumos_df.layout import EMPTY_PARTITION, check
+from lumos_df.layout import EMPTY_PARTITION, ESTIMATE, check
 
 _Of = TypeVar("_Of")
 _Result = TypeVar("_Result")
@@ -85,8 +85,8 @@ def _members(corpus: Path) -> dict[str, list[tuple[int, str]]]:
     check(corpus)
     jobs: dict[str, list[tuple[int, str]]] = {}
     for folder in corpus.iterdir():
-        if folder.name.startswith("trace_id=") and folder.name != EMPTY_PARTITION:
-            trace_id = folder.name.removeprefix("trace_id=")
+        trace_id = folder.name.removeprefix("trace_id=")
+        if trace_id != folder.name != EMPTY_PARTITION and not trace_id.startswith(ESTIMATE):
             about = rows.about(corpus, trace_id)
             jobs.setdefault(str(about["job"]), []).append((int(about["rank"]), trace_id))
     return {job: sorted(members) for job, members in sorted(jobs.items())}

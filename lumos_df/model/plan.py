@@ -68,8 +68,11 @@ _SCHEDULE_ALIASES: Final = {
     "interleaved-1f1b": "interleaved",
 }
 _SAID: Final = {"1": True, "true": True, "on": True, "yes": True, "0": False, "false": False, "off": False, "no": False}
-_OVERLAPS: Final = ("overlap_tp", "overlap_dp", "overlap_pp")
-_FLAGS: Final = ("sequence_parallel", "flash", *_OVERLAPS, "offload_optimizer")
+OVERLAPS: Final = ("overlap_tp", "overlap_dp", "overlap_pp")
+"""Flags that are those of the software unless a plan says otherwise."""
+FLAGS: Final = ("sequence_parallel", "flash", *OVERLAPS, "offload_optimizer")
+"""Fields that are true or false."""
+
 _WORDS: Final = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
 
 
@@ -131,11 +134,11 @@ class Plan:
         is not said has its default, but the schedule is interleaved when vp is above 1, and the overlaps are those of
         the software. Raises `PlanError`, and `SoftwareError` for an unknown software.
         """
-        values = {name: _value(name, said) for name, said in _words(written)}
+        values = {name: value_of(name, said) for name, said in words(written)}
         if values.get("vp", 1) != 1:
             values.setdefault("schedule", "interleaved")
         software = Software.read(str(values.get("software", cls.software)))
-        for name in _OVERLAPS:
+        for name in OVERLAPS:
             values.setdefault(name, getattr(software, name))
         return cls(**values)  # type: ignore[arg-type]  # refused by __post_init__ where they are of another kind
 
@@ -151,13 +154,12 @@ class Plan:
 
     def row(self, software: int = 0) -> np.void:
         """Return the plan as one `PLAN_ROW`; `software` is its profile's row in the table that goes with it."""
-        order = [DIMENSIONS.index(dimension) for dimension in self.placement.split("-")]
         values = {
             **vars(self),
             "recompute": RECOMPUTE.index(self.recompute),
             "schedule": SCHEDULES.index(self.schedule),
             "precision": PRECISIONS.index(self.precision),
-            "placement": sum(dimension << (3 * place) for place, dimension in enumerate(order)),
+            "placement": placement_code(self.placement),
             "software": software,
         }
         return record(PLAN_ROW, values)
@@ -205,7 +207,7 @@ class Plan:
         yield from whole(values, 0, "zero")
         if type(self.zero) is int and self.zero > 3:
             yield Complaint("zero", f"= {self.zero}: must be 0 to 3; nearest is 3")
-        yield from flag(values, *_FLAGS)
+        yield from flag(values, *FLAGS)
         for name, choices in _WORDS.items():
             yield from word(values, name, choices)
         yield from text(values, "placement", "software")
@@ -222,27 +224,49 @@ def _remedy(row: np.void, name: str, fits: list[int]) -> str:
     return f"nearest is {closest(int(row[name]), fits)}"
 
 
-def _words(written: str) -> Iterator[tuple[str, str]]:
-    """Give the fields that a text names, by their full names, and what it says of each. Raises `PlanError`."""
-    known = [field.name for field in fields(Plan)]
+def placement_code(written: str) -> int:
+    """Return an order of `DIMENSIONS`, such as `tp-cp-ep-dp-pp`, as a record holds it: a base-8 digit each."""
+    return sum(DIMENSIONS.index(dimension) << (3 * place) for place, dimension in enumerate(written.split("-")))
+
+
+def placement_text(code: int) -> str:
+    """Return the order that `placement_code` made a number of."""
+    return "-".join(DIMENSIONS[code >> (3 * place) & 7] for place in range(len(DIMENSIONS)))
+
+
+def words(written: str, more: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """Give the fields that a text names, by their full names, and what it says of each. Raises `PlanError`.
+
+    Args:
+        written: such as `tp=8,pp=4,sp`.
+        more: names that the text may have besides those of a plan.
+    """
     seen = set()
     for part in filter(None, (part.strip() for part in written.split(","))):
         spelled, equals, value = (piece.strip() for piece in part.partition("="))
-        name = _ALIASES.get(spelled.casefold().replace("-", "_"), spelled.casefold().replace("-", "_"))
-        if name not in known:
-            hint = nearest(name, [*known, *_ALIASES]) or f"; there are {', '.join(known)}"
-            raise PlanError(f"plan: there is no field '{spelled}'{hint}")
+        name = field_name(spelled, more)
         if name in seen:
             raise PlanError(f"plan: '{name}' is said twice")
-        if not equals and name not in _FLAGS:
+        if not equals and name not in FLAGS:
             raise PlanError(f"plan: '{spelled}' needs a value: {spelled}=...")
         seen.add(name)
         yield name, value if equals else "true"
 
 
-def _value(name: str, said: str) -> object:
+def field_name(spelled: str, more: tuple[str, ...] = ()) -> str:
+    """Return the full name of a plan's field, or of one of `more`. Raises `PlanError` with the nearest name."""
+    known = [*(field.name for field in fields(Plan)), *more]
+    plain = spelled.casefold().replace("-", "_")
+    name = _ALIASES.get(plain, plain)
+    if name not in known:
+        hint = nearest(name, [*known, *_ALIASES]) or f"; there are {', '.join(known)}"
+        raise PlanError(f"plan: there is no field '{spelled}'{hint}")
+    return name
+
+
+def value_of(name: str, said: str) -> object:
     """Return what a text stands for in a field; the text itself where it stands for nothing, for `Plan` to refuse."""
-    if name in _FLAGS:
+    if name in FLAGS:
         return _SAID.get(said.casefold(), said)
     if name == "schedule":
         return _SCHEDULE_ALIASES.get(said.casefold(), said.casefold())

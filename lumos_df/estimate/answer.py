@@ -1,0 +1,168 @@
+"""What is asked of an estimate, column by column, from what the evaluation returns: one row a configuration.
+
+A single estimate is a row of these columns, so it is the row of a sweep bit for bit.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.estimate.sweep import RESULT_COLUMNS, evaluate_rows
+from lumos_df.model.hardware import FITTED, PRECISIONS, Hardware
+from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, RECOMPUTE, SCHEDULES, placement_text
+from lumos_df.model.software import Software
+from lumos_df.model.step import RESULTS
+from lumos_df.model.transformer import Model
+
+_BORROWED: Final = 1.1
+"""What a GPU whose kernels were never measured adds to either end of the interval, as a factor: a judgement, as nothing
+measured says how much."""
+
+_COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s", "recompute_s", "optimizer_s")
+_COMMUNICATION: Final = ("tp_exposed_s", "cp_exposed_s", "ep_exposed_s", "pp_exposed_s", "dp_exposed_s")
+_MEMORY: Final = (
+    ("weights_gb", "weights_bytes", "parameters"),
+    ("gradients_gb", "gradients_bytes", "gradients"),
+    ("optimizer_gb", "optimizer_bytes", "optimizer states"),
+    ("activations_gb", "activations_bytes", "activations at their most"),
+    ("logits_gb", "logits_bytes", "logits"),
+    ("reserve_gb", "reserve_bytes", "libraries, buffers and fragments"),
+)
+_PARTS: Final = tuple(
+    (name, doc) for name, doc in RESULTS if name.endswith("_s") and name not in {"iteration_time_s", "overlapped_s"}
+)
+
+ANSWERS: Final = (
+    ("gpus", "GPUs of the job: tp * cp * dp * pp"),
+    ("iteration_time_s", "seconds of a step"),
+    ("low_s", "lower end of the interval that holds the truth 8 times of 10"),
+    ("high_s", "upper end of that interval"),
+    ("tokens_per_s_per_gpu", "tokens a second and GPU"),
+    ("mfu_pct", "FLOP that the model asks for over the peak of its precision, percent"),
+    ("hfu_pct", "the same with what is computed again"),
+    ("exposed_compute_s", "compute and optimizer, less what runs beside communication"),
+    ("overlapped_s", "compute with communication beside it"),
+    ("exposed_communication_s", "communication that nothing hides"),
+    ("other_s", "pipeline bubble and waiting for the host; the four add up to the step"),
+    *_PARTS,
+    ("memory_gb", "10^9 bytes of the fullest GPU"),
+    *((name, f"10^9 bytes of it: {doc}") for name, _, doc in _MEMORY),
+    ("memory_margin_gb", "10^9 bytes that are left on it; negative where it does not fit"),
+    ("memory_stage", "its pipeline stage"),
+    ("fits", "whether the memory is at most that of the GPU"),
+    ("energy_j", "joules of all GPUs: tdp_w while they work, idle_w during other_s; not measured"),
+)
+"""Columns of an answer: name, meaning."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Configurations: row i is `plans[i]` for `models[model_of[i]]` on `hardware[hardware_of[i]]`."""
+
+    models: tuple[Model, ...]
+    """The models."""
+    hardware: tuple[Hardware, ...]
+    """The GPUs."""
+    software: tuple[Software, ...]
+    """The software profiles; a plan's column `software` is the place of its own."""
+    plans: NDArray[np.void]
+    """PLAN_ROW [n], all legal."""
+    model_of: NDArray[np.int64]
+    """[n]."""
+    hardware_of: NDArray[np.int64]
+    """[n]."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """A column of words."""
+
+    codes: NDArray[np.int64]
+    """[n]."""
+    choices: tuple[str, ...]
+    """What they stand for."""
+
+
+def labels(jobs: Jobs) -> dict[str, NDArray[Any] | Words]:
+    """Return what a row is: model, hardware, and the plan's fields as a plan has them."""
+    plans = jobs.plans
+    distinct, placements = np.unique(plans["placement"], return_inverse=True)
+    words = {
+        "recompute": RECOMPUTE,
+        "schedule": SCHEDULES,
+        "precision": PRECISIONS,
+        "software": tuple(each.name for each in jobs.software),
+    }
+    return {
+        "model": Words(jobs.model_of, tuple(each.name for each in jobs.models)),
+        "hardware": Words(jobs.hardware_of, tuple(each.name for each in jobs.hardware)),
+        **{column.name: plans[column.name] for column in PLAN_COLUMNS},
+        **{name: plans[name] != 0 for name in FLAGS},
+        **{name: Words(plans[name], choices) for name, choices in words.items()},
+        "placement": Words(placements, tuple(placement_text(code) for code in distinct.tolist())),
+    }
+
+
+def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
+    """Estimate every row; return the columns of `ANSWERS`, each [n].
+
+    A row whose schedule cannot run is nan throughout, and does not fit.
+    """
+    models = np.array([each.row() for each in jobs.models])
+    hardware = np.array([each.row() for each in jobs.hardware])
+    software = np.array([each.row() for each in jobs.software])
+    plans, model_of, hardware_of = jobs.plans, jobs.model_of, jobs.hardware_of
+    results = evaluate_rows(models, hardware, software, plans, model_of, hardware_of)
+    of = dict(zip(RESULT_COLUMNS, np.ascontiguousarray(results.T), strict=True))
+    step = of["iteration_time_s"]
+    gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
+    wider = np.where([_borrowed(each) for each in jobs.hardware], _BORROWED, 1.0)[hardware_of]
+    compute = sum(of[name] for name in _COMPUTE)
+    communication = sum(of[name] for name in _COMMUNICATION)
+    other = of["bubble_s"] + of["host_s"]
+    overlapped = np.minimum(of["overlapped_s"], compute)
+    peak = hardware["peak_flops"][hardware_of, plans["precision"]] * gpus * step
+    margin = hardware["hbm_bytes"][hardware_of] - of["memory_bytes"]
+    power_s = hardware["tdp_w"][hardware_of] * (step - other) + hardware["idle_w"][hardware_of] * other
+    found: dict[str, NDArray[Any]] = {
+        **{name: of[name] for name, _ in _PARTS},
+        **{name: of[source] / 1e9 for name, source, _ in _MEMORY},
+        "gpus": gpus,
+        "iteration_time_s": step,
+        "low_s": step * software["low_ratio"][plans["software"]] / wider,
+        "high_s": step * software["high_ratio"][plans["software"]] * wider,
+        "tokens_per_s_per_gpu": plans["batch"] * models["seq"][model_of] / step / gpus,
+        "mfu_pct": 100.0 * of["model_flops"] / peak,
+        "hfu_pct": 100.0 * of["hardware_flops"] / peak,
+        "exposed_compute_s": step - overlapped - communication - other,
+        "overlapped_s": overlapped,
+        "exposed_communication_s": communication,
+        "other_s": other,
+        "memory_gb": of["memory_bytes"] / 1e9,
+        "memory_margin_gb": margin / 1e9,
+        "memory_stage": np.nan_to_num(of["memory_stage"]).astype(np.int64),
+        "fits": margin >= 0.0,
+        "energy_j": gpus * power_s,
+    }
+    return {name: found[name] for name, _ in ANSWERS}
+
+
+def _borrowed(hardware: Hardware) -> bool:
+    """Return whether any of a GPU's fitted figures are another's."""
+    return hardware.fitted_from != hardware.name and not set(FITTED) <= set(hardware.fitted)
+
+
+def provenance(model: Model, hardware: Hardware, software: Software) -> dict[str, str]:
+    """Return where the figures behind an estimate are from."""
+    own = ", ".join(hardware.fitted)
+    kernels = f"fitted to measurements of {hardware.fitted_from}" + (f", but its own {own}" if own else "")
+    return {
+        "durations": "modelled: nothing of this job was measured",
+        "model": model.source,
+        "hardware": hardware.source,
+        "kernels and collectives": kernels + (" (borrowed: the interval is wider)" if _borrowed(hardware) else ""),
+        "software": software.source,
+        "energy": "gpus * (tdp_w * (iteration_time_s - other_s) + idle_w * other_s); no power was measured",
+    }

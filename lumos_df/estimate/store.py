@@ -1,0 +1,74 @@
+"""Estimates in a corpus, beside what was measured: tables `estimates` and `estimate_operators`."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, Final
+
+from lumos_df.errors import CorpusError
+from lumos_df.estimate.configuration import Estimate
+from lumos_df.graph import store
+from lumos_df.layout import EMPTY_PARTITION, ESTIMATE, MANIFEST, check, trace_folder, write_manifest
+from lumos_df.schema import ESTIMATE_OPERATORS, ESTIMATES, ID_LENGTH, Table
+
+_NS: Final = 1e9
+_PARTS: Final = ("exposed_compute_s", "overlapped_s", "exposed_communication_s")
+
+
+def write(corpus: Path, estimate: Estimate, job: str | None = None) -> str:
+    """Store an estimate and its operators, over those of the same inputs; return its `trace_id`.
+
+    A folder that is not there yet becomes a corpus.
+
+    Args:
+        corpus: the corpus folder.
+        estimate: what to store.
+        job: the job of the corpus that it estimates, for the view `estimate_vs_measured`.
+
+    Raises:
+        CorpusError: the folder is something else, or cannot be written.
+    """
+    inputs = (vars(estimate.model), vars(estimate.hardware), vars(estimate.software), vars(estimate.plan), job)
+    name = f"{ESTIMATE}{hashlib.sha256(repr(inputs).encode()).hexdigest()[:ID_LENGTH]}"
+    try:
+        corpus.mkdir(parents=True, exist_ok=True)
+        if any(corpus.iterdir()) or (corpus / MANIFEST).exists():
+            check(corpus)
+        else:
+            (corpus / EMPTY_PARTITION).mkdir()
+            write_manifest(corpus)
+        trace_folder(corpus, name).mkdir(exist_ok=True)
+    except OSError as error:
+        raise CorpusError(
+            f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to"
+        ) from None
+    # The estimate last: who finds it finds its operators, too.
+    _write(corpus, name, ESTIMATE_OPERATORS, estimate.operators)
+    _write(corpus, name, ESTIMATES, [_row(estimate, job)])
+    return name
+
+
+def _write(corpus: Path, name: str, table: Table, rows: list[dict[str, Any]]) -> None:
+    columns = {column.name: [row[column.name] for row in rows] for column in table.columns[1:]}
+    store.write(corpus, name, table, columns)
+
+
+def _row(estimate: Estimate, job: str | None) -> dict[str, Any]:
+    """Return the row of `estimates`: times in whole nanoseconds, of which the four parts add up to the step."""
+    found = estimate.answers
+    row: dict[str, Any] = dict(found) | {"job": job, "provenance": "modelled"}
+    for key, value in found.items():
+        if key.endswith("_s"):
+            row[f"{key[:-2]}_ns"] = round(value * _NS)
+        elif key.endswith("_gb"):
+            row[f"{key[:-3]}_bytes"] = round(value * _NS)
+    row["step_ns"] = row.pop("iteration_time_ns")
+    row["other_ns"] = row["step_ns"] - sum(row[f"{part[:-2]}_ns"] for part in _PARTS)
+    return (
+        row
+        | vars(estimate.plan)
+        | {
+            "model": estimate.model.name,
+            "hardware": estimate.hardware.name,
+            "software": estimate.software.name,
+        }
+    )

@@ -1,0 +1,49 @@
+-- Where the time of every estimated step goes: exposed compute, exposed communication, overlapped, other.
+-- Filled by `lumos-df estimate --corpus`; the four add up to the step to the nanosecond, as in `breakdown`.
+CREATE VIEW estimate_breakdown(
+  -- Estimate.
+  trace_id,
+  -- Job that it estimates; null where it stands for none.
+  job,
+  -- Model.
+  model,
+  -- GPU and its links.
+  hardware,
+  -- GPUs of the job.
+  gpus,
+  -- Duration of the step, ns.
+  step_ns,
+  -- Compute and optimizer without communication beside them, ns.
+  exposed_compute_ns,
+  -- Communication that nothing hides, ns.
+  exposed_communication_ns,
+  -- Compute with communication beside it, ns.
+  overlapped_ns,
+  -- Bubble and waiting for the host, ns.
+  other_ns,
+  -- Exposed compute over the step, percent.
+  exposed_compute_pct,
+  -- Exposed communication over the step, percent.
+  exposed_communication_pct,
+  -- Overlapped time over the step, percent.
+  overlapped_pct,
+  -- Other time over the step, percent.
+  other_pct
+) AS
+SELECT
+  trace_id,
+  job,
+  model,
+  hardware,
+  gpus,
+  step_ns,
+  exposed_compute_ns,
+  exposed_communication_ns,
+  overlapped_ns,
+  other_ns,
+  round(100.0 * exposed_compute_ns / nullif(step_ns, 0), 2),
+  round(100.0 * exposed_communication_ns / nullif(step_ns, 0), 2),
+  round(100.0 * overlapped_ns / nullif(step_ns, 0), 2),
+  round(100.0 * other_ns / nullif(step_ns, 0), 2)
+FROM estimates
+ORDER BY trace_id;

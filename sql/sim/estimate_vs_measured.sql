@@ -1,0 +1,66 @@
+-- Every estimate that names a job of the corpus beside that job's measured steps: medians over ranks and steps.
+-- Errors are positive where the estimate is longer; the parts of a median need not add up to it.
+CREATE VIEW estimate_vs_measured(
+  -- Estimate.
+  trace_id,
+  -- Job.
+  job,
+  -- Steps of the job's ranks that were measured.
+  steps,
+  -- Median step as measured, ns.
+  measured_ns,
+  -- Step as estimated, ns.
+  estimated_ns,
+  -- By how much the estimate is longer, percent.
+  error_pct,
+  -- Whether the measured step lies within low_ns and high_ns of the estimate.
+  inside_interval,
+  -- Exposed compute as measured, ns.
+  exposed_compute_ns_measured,
+  -- The same as estimated, ns.
+  exposed_compute_ns_estimated,
+  -- Exposed communication as measured, ns.
+  exposed_communication_ns_measured,
+  -- The same as estimated, ns.
+  exposed_communication_ns_estimated,
+  -- Overlapped as measured, ns.
+  overlapped_ns_measured,
+  -- The same as estimated, ns.
+  overlapped_ns_estimated,
+  -- Other as measured, ns.
+  other_ns_measured,
+  -- The same as estimated, ns.
+  other_ns_estimated
+) AS
+WITH measured AS (
+  SELECT
+    traces.job,
+    count(*) AS steps,
+    median(breakdown.step_ns)::BIGINT AS step_ns,
+    median(breakdown.exposed_compute_ns)::BIGINT AS exposed_compute_ns,
+    median(breakdown.exposed_communication_ns)::BIGINT AS exposed_communication_ns,
+    median(breakdown.overlapped_ns)::BIGINT AS overlapped_ns,
+    median(breakdown.other_ns)::BIGINT AS other_ns
+  FROM breakdown
+  JOIN traces ON traces.trace_id = breakdown.trace_id
+  GROUP BY traces.job
+)
+SELECT
+  estimate.trace_id,
+  estimate.job,
+  measured.steps,
+  measured.step_ns,
+  estimate.step_ns,
+  round(100.0 * (estimate.step_ns - measured.step_ns) / nullif(measured.step_ns, 0), 2),
+  measured.step_ns BETWEEN estimate.low_ns AND estimate.high_ns,
+  measured.exposed_compute_ns,
+  estimate.exposed_compute_ns,
+  measured.exposed_communication_ns,
+  estimate.exposed_communication_ns,
+  measured.overlapped_ns,
+  estimate.overlapped_ns,
+  measured.other_ns,
+  estimate.other_ns
+FROM estimates AS estimate
+JOIN measured ON measured.job = estimate.job
+ORDER BY estimate.job, estimate.trace_id;
