@@ -1,7 +1,7 @@
 """What a job would take under another plan: one configuration or a million, from nothing but their figures.
 
-`estimate(model, hardware, plan)` answers for one configuration; `Search(Grid.make(models, hardware, plans)).run()` for all
-legal ones of a grid. `answer.ANSWERS` says what either has.
+`estimate(model, hardware, plan)` answers for one configuration; `Search(Grid.make(models, hardware, plans)).run()` for
+all legal ones of a grid. `answer.ANSWERS` says what either has.
 """
 
 from importlib import import_module
