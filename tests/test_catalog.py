@@ -322,8 +322,8 @@ def test_views_come_after_what_they_read_and_not_in_circles(tmp_path: Path) -> N
         catalog.in_order([first, loop])
 
 
-def test_every_public_view_is_either_row_by_row_or_a_report() -> None:
-    assert {view.folder for view in catalog.views() if not view.internal} == {"trace", "report"}
+def test_every_public_view_is_row_by_row_a_report_or_simulated() -> None:
+    assert {view.folder for view in catalog.views() if not view.internal} == {"trace", "report", "sim"}
     assert {view.folder for view in catalog.views() if view.internal} == {"base"}
 
 

@@ -49,18 +49,18 @@ SELECT
   estimate.trace_id,
   estimate.job,
   measured.steps,
-  measured.step_ns,
-  estimate.step_ns,
+  measured.step_ns AS step_ns_measured,
+  estimate.step_ns AS step_ns_estimated,
   round(100.0 * (estimate.step_ns - measured.step_ns) / nullif(measured.step_ns, 0), 2),
   measured.step_ns BETWEEN estimate.low_ns AND estimate.high_ns,
-  measured.exposed_compute_ns,
-  estimate.exposed_compute_ns,
-  measured.exposed_communication_ns,
-  estimate.exposed_communication_ns,
-  measured.overlapped_ns,
-  estimate.overlapped_ns,
-  measured.other_ns,
-  estimate.other_ns
+  measured.exposed_compute_ns AS exposed_compute_ns_measured,
+  estimate.exposed_compute_ns AS exposed_compute_ns_estimated,
+  measured.exposed_communication_ns AS exposed_communication_ns_measured,
+  estimate.exposed_communication_ns AS exposed_communication_ns_estimated,
+  measured.overlapped_ns AS overlapped_ns_measured,
+  estimate.overlapped_ns AS overlapped_ns_estimated,
+  measured.other_ns AS other_ns_measured,
+  estimate.other_ns AS other_ns_estimated
 FROM estimates AS estimate
 JOIN measured ON measured.job = estimate.job
 ORDER BY estimate.job, estimate.trace_id;

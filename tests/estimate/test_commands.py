@@ -27,7 +27,7 @@ def test_an_estimate_is_one_object(lumos: Run) -> None:
 def test_an_estimate_is_a_row_or_a_table(lumos: Run, tmp_path: Path) -> None:
     expected = estimate("llama-3-8b", "h100-sxm", PLAN[1]).answers
     assert lumos("estimate", *JOB, *PLAN, "--output", "row.csv").returncode == 0
-    (row,) = csv.DictReader((tmp_path / "row.csv").open())
+    (row,) = csv.DictReader((tmp_path / "row.csv").read_text().splitlines())
     assert float(row["iteration_time_s"]) == expected["iteration_time_s"]
     assert (row["model"], row["tp"], row["schedule"]) == ("llama-3-8b", "2", "1f1b")
     shown = lumos("estimate", *JOB, *PLAN).stdout
