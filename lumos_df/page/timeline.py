@@ -127,7 +127,15 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         CREATE OR REPLACE TEMP TABLE page_row AS
         WITH
         gpu AS (
-          SELECT trace_id, op_id, 'GPU ' || device || ' stream ' || stream AS lane, class, name, ts, end_ts
+          SELECT
+            trace_id,
+            op_id,
+            'GPU ' || device || ' stream ' || stream AS lane,
+            class,
+            name,
+            ts,
+            end_ts,
+            NULL::BIGINT AS thread
           FROM _gpu
           WHERE trace_id IN (SELECT trace_id FROM page_window)
         ),
@@ -149,7 +157,7 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         every AS (
           FROM gpu
           UNION ALL
-          SELECT trace_id, op_id, 'thread ' || thread, 'host', name, ts, end_ts
+          SELECT trace_id, op_id, 'thread ' || thread, 'host', name, ts, end_ts, thread
           FROM call
           JOIN thread USING (trace_id, thread)
         )
@@ -163,7 +171,10 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           name,
           greatest(ts, begin_ts) + shift_ns AS start_ns,
           least(every.end_ts, w.end_ts) + shift_ns AS end_ns,
-          bin_ns
+          bin_ns,
+          thread,
+          ts,
+          every.end_ts
         FROM every
         JOIN page_window AS w ON w.trace_id = every.trace_id AND ts < w.end_ts AND every.end_ts > begin_ts
         """,
@@ -172,11 +183,23 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         connection,
         f"""
         WITH
-        path AS (
-          SELECT DISTINCT on_trace_id AS trace_id, op_id, true AS critical
+        -- What runs on the path: of a gap or a launch the row only begins after it.
+        running AS (
+          SELECT DISTINCT o.trace_id, o.op_id, o.thread, o.ts
           FROM critical_path AS piece
           JOIN page_window AS w ON w.trace_id = piece.trace_id AND w.step IS NOT DISTINCT FROM piece.step
-          WHERE w.has_path AND op_id IS NOT NULL AND piece.kind IN ('kernel', 'transfer', 'memory', 'sync', 'host')
+          JOIN operators AS o ON o.trace_id = piece.on_trace_id AND o.op_id = piece.op_id
+          WHERE w.has_path AND piece.kind NOT IN ('gap', 'launch')
+        ),
+        -- The path names the calls of a thread; the lane shows the operators around them.
+        path AS (
+          SELECT trace_id, op_id, true AS critical FROM running WHERE thread IS NULL
+          UNION
+          SELECT around.trace_id, around.op_id, true
+          FROM running
+          ASOF JOIN page_row AS around
+            ON around.trace_id = running.trace_id AND around.thread = running.thread AND running.ts >= around.ts
+          WHERE running.ts < around.end_ts
         )
         SELECT
           job,

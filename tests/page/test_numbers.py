@@ -155,7 +155,33 @@ def test_the_path_of_the_timeline_is_the_longest_steps(page: Path, played_corpus
         name = data["path"]["names"][kind]
         times[name] = times.get(name, 0) + time
     assert times == dict(expected)
-    assert any(data["slices"]["critical"])
+
+
+def test_slices_on_the_path_are_marked_on_every_rank(page: Path, played_corpus: Path) -> None:
+    found = job_of(page, GPU_JOB)
+    data = found["sections"]["timeline"]["data"]
+    ((place, step),) = [row[:2] for row in rows_of(data["ranks"], "place", "step", "has_path") if row[2]]
+    # Kernels that are drawn alone; the path goes through rank 2, for which the others wait.
+    expected = ask(
+        played_corpus,
+        f"""
+        SELECT DISTINCT p.on_rank, o.name, o.dur
+        FROM critical_path p
+        JOIN operators o ON o.trace_id = p.on_trace_id AND o.op_id = p.op_id
+        WHERE p.step = {step} AND p.trace_id = '{found["traces"]["trace_id"][place]}' AND o.kind = 'kernel'
+          AND p.kind NOT IN ('gap', 'launch') AND o.dur >= {data["ranks"]["bin_ns"][0]}
+        """,
+    )
+    columns = ("place", "name", "dur_ns", "rows", "critical", "class")
+    names = data["slices"]["names"]
+    marked = {
+        (found["traces"]["rank"][place], names[name], time)
+        for place, name, time, rows, critical, kind in rows_of(data["slices"], *columns)
+        if critical and rows == 1 and names[kind] != "host"
+    }
+    assert {rank for rank, *_ in expected} > {2}
+    assert set(expected) <= marked
+    assert any(critical for *_, critical, kind in rows_of(data["slices"], *columns) if names[kind] == "host")
 
 
 def test_replays_paths_and_gains_are_those_of_the_views(page: Path, played_corpus: Path) -> None:

@@ -184,7 +184,6 @@ ESTIMATES = """
 
 def test_estimates_are_ranked_with_their_front() -> None:
     with blank() as connection:
-        connection.execute("DROP VIEW IF EXISTS estimates; DROP TABLE IF EXISTS estimates")
         connection.execute(ESTIMATES)
         section = collect(connection, "plans")["plans"]
     shown = section["data"]["plans"]
