@@ -253,6 +253,38 @@ def export(
     print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
 
 
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def capture(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="What starts the training: -- python train.py --its-options.")
+    ],
+    *,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the files, one a rank.")] = Path("traces"),
+    warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Steps that pass before anything is measured.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps that are recorded.")] = 3,
+    unprofiled: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Steps timed without the profiler, before and again after.")
+    ] = 5,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Record every Python call; slows the host down.")] = False,
+    fake_world: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run one rank of N, with collectives that do nothing; see --rank."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=0, metavar="R", help="The rank of --fake-world to run.")] = None,
+) -> None:
+    """Run a training command and record a few of its steps, without a change to its script.
+
+    Steps are those of its first optimizer. Its exit status is passed on.
+    """
+    from lumos_df.capture.command import capture as run, tell  # noqa: PLC0415 - a command's own
+    from lumos_df.capture.settings import Settings  # noqa: PLC0415 - as above
+
+    settings = Settings(str(output), warmup, steps, unprofiled, stacks, fake_world or 0)
+    captured = run(command, settings, rank)
+    tell(captured)
+    raise typer.Exit(captured.status)
+
+
 def _of(view: str, trace_ids: list[str], step: int | None) -> str:
     """Return the query for a view's rows of some traces and a step."""
     chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)

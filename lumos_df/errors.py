@@ -35,6 +35,10 @@ class SoftwareError(LumosError):
     """A software profile that cannot be: an unknown name, a file that does not read, a figure that lacks."""
 
 
+class CaptureError(LumosError):
+    """A recording or a measurement that cannot be made: no torch, no device, a folder that cannot be written."""
+
+
 def nearest(word: str, choices: list[str]) -> str:
     """Return `"; did you mean 'x'?"` for the choice most like `word`, or `""` when none is close."""
     match = get_close_matches(word, choices, n=1)
