@@ -23,6 +23,7 @@ class _AfterImport:
         "torch.optim.optimizer": "count_steps",
         "torch.distributed.distributed_c10d": "fake_process_groups",
         "torch.nn.parallel.distributed": "fake_gradients",
+        "torch.distributed.pipelining.stage": "fake_votes",
     }
 
     def find_spec(
