@@ -285,6 +285,44 @@ def capture(
     raise typer.Exit(captured.status)
 
 
+@app.command()
+def calibrate(
+    *,
+    measure: Annotated[
+        str | None, typer.Option(metavar="KIND,...", help="Measure kernels here: gemm,attention,memory,collectives.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="Measure what this model runs.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="... by this plan: tp=8,micro_batch=1.")] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Whose figures stand in for what is not measured.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(metavar="FILE.toml", help="The hardware file that --measure writes.")
+    ] = Path("hardware.toml"),
+    from_corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Run the operators of a corpus again, one by one.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, metavar="N", help="How many of them: those that took longest.")] = 50,
+    form: Form = None,
+) -> None:
+    """Measure this machine with torch, and compare with the model or with a recording."""
+    import duckdb  # noqa: PLC0415 - slow to import
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.capture import calibrate as measuring  # noqa: PLC0415 - slow to import
+
+    if (measure is None) == (from_corpus is None):
+        raise typer.BadParameter("give --measure KIND,... or --from-corpus DIR")
+    if from_corpus is not None:
+        rows = measuring.compare(from_corpus, most)
+    else:
+        rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
+        print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
+    with duckdb.connect() as connection:
+        connection.register("_measured", pl.DataFrame(rows, infer_schema_length=None))
+        write(connection, "FROM _measured", choose_format(form, None), None)
+
+
 def _of(view: str, trace_ids: list[str], step: int | None) -> str:
     """Return the query for a view's rows of some traces and a step."""
     chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)

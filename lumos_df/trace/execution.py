@@ -4,6 +4,8 @@ Both number operators by the same "record function id" (rf_id). Read by DuckDB, 
 file: its nested lists of mixed types are no work for the scanner, and it is rare.
 """
 
+import gzip
+import json
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +18,19 @@ from lumos_df.trace import record
 from lumos_df.trace.kineto import Operators
 from lumos_df.trace.tables import arrow_schema
 
-_LARGEST: Final = 1 << 32
-"""Bytes of a file that DuckDB takes as one object."""
+_SHAPE: Final = json.dumps(
+    {
+        "nodes": [
+            {
+                "id": "BIGINT",
+                "ctrl_deps": "BIGINT",
+                **{side: dict.fromkeys(("values", "shapes", "types", "strides"), "JSON") for side in ("inputs", "outputs")},
+                "attrs": [{"name": "VARCHAR", "value": "JSON"}],
+            }
+        ]
+    }
+)
+"""What is read of a file, as DuckDB's json_transform wants it."""
 
 _NODES: Final = """
 CREATE TEMP TABLE node AS
@@ -30,12 +43,7 @@ SELECT
   found.n.inputs AS inputs,
   found.n.outputs AS outputs,
   list_filter(found.n.attrs, lambda a: a.name = 'op_schema')[1].value ->> '$' AS op_schema
-FROM (SELECT unnest(nodes) AS n FROM read_json($file, format = 'unstructured', maximum_object_size = $largest, columns = {
-  nodes: 'STRUCT(id BIGINT, ctrl_deps BIGINT,
-    inputs STRUCT("values" JSON, shapes JSON, types JSON, strides JSON),
-    outputs STRUCT("values" JSON, shapes JSON, types JSON, strides JSON),
-    attrs STRUCT(name VARCHAR, value JSON)[])[]'
-})) AS found
+FROM (SELECT unnest(json_transform($text, $shape).nodes) AS n) AS found
 JOIN (
   SELECT event, (args ->> '$."Record function id"')::BIGINT AS rf_id FROM read_parquet($args)
 ) AS stated ON stated.rf_id = (list_filter(found.n.attrs, lambda a: a.name = 'rf_id')[1].value)::BIGINT
@@ -48,10 +56,10 @@ WHERE stated.rf_id > 0
 _RESULT: Final = """
 WITH
 used AS (
-  SELECT op_id, ts, finish, unnest(json_extract(inputs."values", ['$[*]', '$[*][*]']).flatten()) AS value, false AS wrote
+  SELECT op_id, ts, finish, unnest(json_extract(inputs."values", '$[*]') || json_extract(inputs."values", '$[*][*]')) AS value, false AS wrote
   FROM node
   UNION ALL
-  SELECT op_id, ts, finish, unnest(json_extract(outputs."values", ['$[*]', '$[*][*]']).flatten()), true
+  SELECT op_id, ts, finish, unnest(json_extract(outputs."values", '$[*]') || json_extract(outputs."values", '$[*][*]')), true
   FROM node
 ),
 tensor AS (
@@ -107,14 +115,19 @@ def nodes(file: str, args: Path, ops: Operators) -> pa.Table:
     with duckdb.connect() as connection:
         connection.register("rows", rows)
         try:
-            connection.execute(_NODES, {"file": file, "args": str(args), "largest": _LARGEST})
-            found = connection.execute(_RESULT, {"rank": ops.rank}).to_arrow_table()
-        except duckdb.Error as error:
+            connection.execute(_NODES, {"text": _text(file), "shape": _SHAPE, "args": str(args)})
+            found = connection.sql(_RESULT, params={"rank": ops.rank}).to_arrow_table()
+        except (duckdb.Error, OSError, EOFError, ValueError) as error:
             raise TraceError(f"{file}: no execution trace of schema 1.1 ({error}); record it with torch 2.3 or later") from None
     if not found.num_rows:
         raise TraceError(f"{file}: has no operator of the trace beside it; record both in one run of the profiler")
     target = arrow_schema(schema.EXECUTION_NODES)
     return found.select(target.names).cast(target)
+
+
+def _text(file: str) -> str:
+    data = Path(file).read_bytes()
+    return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode("utf-8", "replace")
 
 
 def fill_shapes(ops: Operators, found: pa.Table) -> None:
