@@ -18,6 +18,8 @@ from lumos_df.runner import Engine, parse_shard, progress
 from lumos_df.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from lumos_df.estimate.search import Found
     from lumos_df.graph.whatif import Change
     from lumos_df.trace.ingest import IngestResult
@@ -250,6 +252,38 @@ def export(
     print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
 
 
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def capture(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="What starts the training: -- python train.py --its-options.")
+    ],
+    *,
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the files, one a rank.")] = Path("traces"),
+    warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Steps that pass before anything is measured.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps that are recorded.")] = 3,
+    unprofiled: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Steps timed without the profiler, before and again after.")
+    ] = 5,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Record every Python call; slows the host down.")] = False,
+    fake_world: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run one rank of N, with collectives that do nothing; see --rank."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=0, metavar="R", help="The rank of --fake-world to run.")] = None,
+) -> None:
+    """Run a training command and record a few of its steps, without a change to its script.
+
+    Steps are those of its first optimizer. Its exit status is passed on.
+    """
+    from lumos_df.capture.command import capture as run, tell  # noqa: PLC0415 - a command's own
+    from lumos_df.capture.settings import Settings  # noqa: PLC0415 - as above
+
+    settings = Settings(str(output), warmup, steps, unprofiled, stacks, fake_world or 0)
+    captured = run(command, settings, rank)
+    tell(captured)
+    raise typer.Exit(captured.status)
+
+
 @app.command()
 def estimate(
     *,
@@ -460,31 +494,100 @@ def scoreboard(
 
 @app.command()
 def calibrate(
-    runs: Annotated[Path, typer.Argument(metavar="RUNS.csv", help="Measured runs: 3 to 20 are enough.")],
+    runs: Annotated[
+        Path | None, typer.Argument(metavar="[RUNS.csv]", help="Measured runs: 3 to 20 are enough.")
+    ] = None,
     *,
-    hardware: Annotated[str, typer.Option(metavar="NAME|FILE", help="The GPU they ran on.")],
-    output: Annotated[Path, typer.Option(metavar="FILE.toml", help="The hardware file to write.")],
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Instead: the kernels of a corpus, as they were measured.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(metavar="KIND,...", help="Instead: measure here: gemm,attention,memory,collectives. Needs torch."),
+    ] = None,
+    from_corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Instead: run a corpus's operators again here. Needs torch.")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The GPU; RUNS.csv needs it, others find it.")
+    ] = None,
     software: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="The software they ran with, over what the rows say.")
     ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="--measure what this model runs.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="... by this plan: tp=8,micro_batch=1.")] = None,
+    most: Annotated[
+        int, typer.Option(min=1, metavar="N", help="--from-corpus: how many operators, those that took longest.")
+    ] = 50,
+    output: Annotated[
+        Path, typer.Option(metavar="FILE.toml", help="The hardware file to write; its software's goes beside it.")
+    ] = Path("hardware.toml"),
     form: Form = None,
 ) -> None:
-    """Fit a machine to a few measured runs of it, and write it as a hardware file.
+    """Fit a machine to what was measured on it, and write it as a hardware file.
 
-    The error is told before, and by leaving each run out. The software's file, with the host's speed, goes beside it.
+    From a few measured runs, whose error is told before and by leaving each run out; from the kernels of a corpus; or from
+    kernels that run here and now.
     """
     import duckdb  # noqa: PLC0415 - slow to import
+
+    if sum(one is not None for one in (runs, corpus, measure, from_corpus)) != 1:
+        raise typer.BadParameter("give one of RUNS.csv, --corpus DIR, --measure KIND,... and --from-corpus DIR")
+    with duckdb.connect() as connection:
+        if runs is not None:
+            found = _fit_runs(runs, hardware, software, output)
+        elif corpus is not None:
+            found = _fit_corpus(corpus, hardware, software, output)
+        else:
+            found = _measure(measure, from_corpus, model, plan, hardware, most, output)
+        connection.register("_found", found)
+        write(connection, "FROM _found", choose_format(form, None), None)
+
+
+def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> pl.DataFrame:
     import polars as pl  # noqa: PLC0415 - slow to import
 
     from lumos_df.estimate import machine  # noqa: PLC0415 - slow to import
 
+    if hardware is None:
+        raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
     found = machine.run(runs, hardware, output, software)
-    with duckdb.connect() as connection:
-        connection.register("_found", pl.DataFrame([found]))
-        write(connection, "SELECT * EXCLUDE (refused) FROM _found", choose_format(form, None), None)
     _tell_refused(str(runs), found.refused)
-    files = " or ".join(f"software={file}" for file in found.software_files)
-    print(f"estimate with --hardware {found.hardware_file} and {files} in the plan", file=sys.stderr)
+    _tell_calibrated(found.hardware_file, " or ".join(f"software={file}" for file in found.software_files))
+    return pl.DataFrame([found]).drop("refused")
+
+
+def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> pl.DataFrame:
+    from lumos_df.estimate import anchor  # noqa: PLC0415 - slow to import
+
+    found, beside = anchor.calibrate(corpus, output, hardware, software or "megatron")
+    _tell_calibrated(str(output), f"software={beside}")
+    return anchor.table(found)
+
+
+def _measure(
+    measure: str | None,
+    from_corpus: Path | None,
+    model: str | None,
+    plan: str | None,
+    hardware: str | None,
+    most: int,
+    output: Path,
+) -> pl.DataFrame:
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.capture import calibrate as measuring  # noqa: PLC0415 - slow to import
+
+    if from_corpus is not None:
+        rows = measuring.compare(from_corpus, most)
+    else:
+        rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
+        print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _tell_calibrated(hardware: str, software: str) -> None:
+    print(f"estimate with --hardware {hardware} and {software} in the plan", file=sys.stderr)
 
 
 def _tell_refused(where: str, reasons: dict[str, int]) -> None:

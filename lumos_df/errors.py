@@ -39,6 +39,10 @@ class TruthError(LumosError):
     """A table of measured runs that cannot be read: an unknown set, a missing file or column."""
 
 
+class CaptureError(LumosError):
+    """A recording or a measurement that cannot be made: no torch, no device, a folder that cannot be written."""
+
+
 def nearest(word: str, choices: list[str]) -> str:
     """Return `"; did you mean 'x'?"` for the choice most like `word`, or `""` when none is close."""
     match = get_close_matches(word, choices, n=1)

@@ -266,6 +266,32 @@ PROCESS_GROUPS: Final = _table(
     ("ranks", "list<int32>", "Global ranks of the group, in order; null where the trace does not list them."),
 )
 
+EXECUTION_NODES: Final = _table(
+    "execution_nodes",
+    "One row an operator that a PyTorch execution trace beside the file knows: what it read and wrote.",
+    ("rank", "int32", "Rank in the job."),
+    ("op_id", "int32", "The operator, by the record function id that both files have."),
+    ("node", "int64", "id of the node in the execution trace."),
+    ("parent_node", "int64", "id of the node around it (ctrl_deps)."),
+    (
+        "inputs",
+        "string",
+        "JSON list of the inputs' values; a tensor is [tensor, storage, offset, elements, bytes of one, device].",
+    ),
+    ("input_dims", "string", "JSON list of the inputs' shapes."),
+    ("input_types", "string", "JSON list of the inputs' types."),
+    ("input_strides", "string", "JSON list of the inputs' strides, in elements."),
+    ("outputs", "string", "JSON list of the outputs' values, as `inputs`."),
+    ("output_dims", "string", "JSON list of the outputs' shapes."),
+    ("output_types", "string", "JSON list of the outputs' types."),
+    ("op_schema", "string", "Signature of the operator."),
+    (
+        "reads_from",
+        "list<int32>",
+        "op_ids of the last operators that wrote the storages it reads; null where none did in the trace.",
+    ),
+)
+
 EDGES: Final = _table(
     "edges",
     "One row a dependency between two operators, as rebuilt by `lumos-df replay`.",
@@ -523,6 +549,7 @@ TABLES: Final = (
     MEMORY_EVENTS,
     COUNTERS,
     PROCESS_GROUPS,
+    EXECUTION_NODES,
     EDGES,
     COLLECTIVE_MEMBERS,
     CLOCKS,

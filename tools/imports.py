@@ -24,7 +24,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "runner": frozenset({"errors"}),
     "catalog": frozenset({"errors", "layout", "schema"}),
     "reference": frozenset({"catalog", "schema"}),
-    "capture": _BASE,
+    "capture": _DATA | {"model"},
     "trace": _DATA,
     "graph": _DATA,
     "model": _DATA,

@@ -70,9 +70,14 @@ class Staging:
             raise
         return self
 
+    @property
+    def args_file(self) -> Path:
+        """Return the file of the raw args, whole once they are closed."""
+        return self._folder / "args.parquet"
+
     def _args_writer(self) -> pq.ParquetWriter:
         return pq.ParquetWriter(
-            self._folder / "args.parquet",
+            self.args_file,
             arrow_schema(schema.ARGS),
             use_dictionary=False,
             write_statistics=["event"],
@@ -121,7 +126,7 @@ class Staging:
 
     def share_args(self, trace_id: str, own: NDArray[np.bool_] | None) -> None:
         """Give the trace its args: those of the events that are its `own`, or the whole file for None."""
-        source, target = self._folder / "args.parquet", self._folder / trace_id / "args.parquet"
+        source, target = self.args_file, self._folder / trace_id / "args.parquet"
         if own is None:
             source.replace(target)
             return

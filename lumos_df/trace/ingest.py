@@ -12,6 +12,7 @@ from lumos_df.layout import CATALOG, MANIFEST
 from lumos_df.runner import Progress, Report, map_items
 from lumos_df.runner import shard as shard_of
 from lumos_df.trace import sources
+from lumos_df.trace.beside import pair
 from lumos_df.trace.folder import open_for_writing, trace_ids
 from lumos_df.trace.result import Failed, Ingested, IngestResult, Skipped
 
@@ -56,9 +57,16 @@ def ingest(
     expanded, bad = sources.expand([os.fspath(path) for path in named])
     if not expanded:
         raise TraceError("; ".join(message for _, message in bad))
-    files = shard_of(expanded, *shard)
+    traces, executions, alone = pair(expanded)
+    bad += [
+        (path, f"{path}: an execution trace without its Kineto file; put rank0.et.json beside rank0.json")
+        for path in alone
+    ]
+    files = shard_of(traces, *shard)
     open_for_writing(folder)
-    task = partial(_take_in, corpus=folder, rank=rank, job=job, look_first=bool(trace_ids(folder)))
+    task = partial(
+        _take_in, corpus=folder, rank=rank, job=job, executions=executions, look_first=bool(trace_ids(folder))
+    )
     if sources.STDIN in files:
         workers = 1  # standard input belongs to this process
     done: dict[int, Ingested] = {}
@@ -85,10 +93,12 @@ def _in_order(found: dict[int, Fate]) -> tuple[Fate, ...]:
     return tuple(found[index] for index in sorted(found))
 
 
-def _take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_first: bool) -> Ingested | Skipped:
+def _take_in(
+    path: str, corpus: Path, rank: int | None, job: str | None, *, executions: dict[str, str], look_first: bool
+) -> Ingested | Skipped:
     from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
 
-    return take_in(path, corpus, rank, job, look_first=look_first)
+    return take_in(path, corpus, rank, job, execution=executions.get(path), look_first=look_first)
 
 
 def _compile() -> None:

@@ -5,12 +5,16 @@ import io
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
+
 from lumos_df import schema
+from lumos_df.errors import TraceError
 from lumos_df.layout import MANIFEST
 from lumos_df.trace import kineto, record, sources, summary, tables
 from lumos_df.trace.collectives import collectives
 from lumos_df.trace.corpus import Staging, create, holds
 from lumos_df.trace.derive import derive
+from lumos_df.trace.execution import fill_shapes, nodes
 from lumos_df.trace.reader import read_trace
 from lumos_df.trace.result import Ingested, Skipped
 
@@ -23,7 +27,9 @@ def compile_kernels() -> None:
     )
 
 
-def take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_first: bool) -> Ingested | Skipped:
+def take_in(
+    path: str, corpus: Path, rank: int | None, job: str | None, *, execution: str | None = None, look_first: bool
+) -> Ingested | Skipped:
     """Read one file into the corpus, which is laid out by whoever comes first.
 
     Args:
@@ -31,6 +37,7 @@ def take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_
         corpus: the corpus folder, which exists.
         rank: rank of the trace, over what the file says.
         job: job of the trace; by default the name of its folder.
+        execution: the PyTorch execution trace of the same run.
         look_first: the corpus has traces, so the file's digest is looked up before the file is read.
     """
     if not (corpus / MANIFEST).exists():
@@ -45,6 +52,7 @@ def take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_
         if holds(corpus, raw.sha256):
             return Skipped(name, _already(rank, job))
         ranks = kineto.operators(raw, name, rank)
+        beside = _execution_nodes(execution, staging, ranks) if execution else None
         ids: list[str] = []
         warnings: dict[str, None] = {}
         for ops in ranks:
@@ -55,11 +63,26 @@ def take_in(path: str, corpus: Path, rank: int | None, job: str | None, *, look_
                 )
             )
             ids.append(trace_id)
+        if beside is not None:
+            staging.write(ids[0], schema.EXECUTION_NODES, beside)
         published = sum(staging.publish(trace_id) for trace_id in ids)
         if not published:
             return Skipped(name, "another writer put it into the corpus meanwhile")
     operators = sum(len(ops) for ops in ranks)
     return Ingested(name, tuple(ids), int(raw.counts[record.EVENTS]), operators, tuple(warnings))
+
+
+def _execution_nodes(execution: str, staging: Staging, ranks: list[kineto.Operators]) -> pa.Table | None:
+    """Return what an execution trace adds, its shapes filled in; a bad one costs a warning, not the trace."""
+    try:
+        if len(ranks) > 1:
+            raise TraceError(f"{execution}: of one rank, beside a file of {len(ranks)}; left out")
+        found = nodes(execution, staging.args_file, ranks[0])
+    except TraceError as error:
+        ranks[0].raw.warnings.append(" ".join(str(error).split()))
+        return None
+    fill_shapes(ranks[0], found)
+    return found
 
 
 def _already(rank: int | None, job: str | None) -> str:

@@ -1,0 +1,58 @@
+"""The profiler's file, with what it does not know added, as a gzip file that appears whole."""
+
+import gzip
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+KEY: Final = "lumosCapture"
+"""The top-level member of a trace that holds what a capture adds."""
+
+_HEAD: Final = 1 << 16
+"""Bytes at the start of the text within which the member stands whole."""
+
+
+def publish(raw: Path, target: Path, metadata: Mapping[str, object]) -> None:
+    """Write the trace `raw` to `target`, gzipped, with `metadata` as its first member.
+
+    Raises `OSError` for a file that cannot be written, and where the profiler has left less than a whole trace.
+    """
+    with raw.open("rb") as source:
+        source.seek(-min(raw.stat().st_size, 16), os.SEEK_END)
+        if not source.read().rstrip().endswith(b"}"):
+            raise OSError(f"{raw.parent}: the profiler's file breaks off; is the disk full?")
+        source.seek(0)
+        space, brace, rest = source.read(64).partition(b"{")
+        if not brace or space.strip():
+            raise OSError(f"{raw.parent}: the profiler's file is no JSON object")
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            # Level 4 packs traces within a tenth of level 9 in a third of the time.
+            with draft.open("wb") as plain, gzip.GzipFile("", "wb", compresslevel=4, fileobj=plain, mtime=0) as packed:
+                packed.write(b'{"%s": %s,' % (KEY.encode(), json.dumps(metadata).encode()) + rest)
+                shutil.copyfileobj(source, packed, 1 << 20)
+            draft.replace(target)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+
+
+def read_metadata(trace: Path) -> dict[str, object]:
+    """Return what `publish` has added to a trace; nothing for a file of another maker, or no trace."""
+    try:
+        with gzip.open(trace, "rb") as packed:
+            head = packed.read(_HEAD).decode("utf-8", "replace")
+    except (OSError, EOFError):
+        return {}
+    opening = f'{{"{KEY}": '
+    if not head.startswith(opening):
+        return {}
+    try:
+        found, _ = json.JSONDecoder().raw_decode(head, len(opening))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

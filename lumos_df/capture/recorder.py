@@ -1,0 +1,162 @@
+"""A training loop's steps: some pass, some are timed as they are, some are recorded; one file at the end."""
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from multiprocessing import util
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.profiler import profile, schedule
+
+from lumos_df.capture.clock import Clock
+from lumos_df.capture.modules import ModuleMarks
+from lumos_df.capture.publish import publish
+from lumos_df.capture.settings import Settings
+
+_WHERE_RANKS_ARE = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Set by torchrun, Slurm, Open MPI, MPICH; what torch.distributed says goes before."""
+_WHERE_WORLDS_ARE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+
+class Recorder:
+    """Counts steps and does what is due at the end of each.
+
+    With w steps of warm-up, u unprofiled and s recorded ones, in this order: w pass, u are timed, one passes while the
+    profiler warms up, s are recorded, one passes while what the profiler left is settled, u are timed. Then the file is
+    written; every later step costs a comparison.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._done = 0
+        timed, start = settings.warmup, settings.recorded_after
+        self._before = Clock(timed, timed + settings.unprofiled)
+        self._recorded = Clock(start, start + settings.steps)
+        self._after = Clock(start + settings.steps + 1, start + settings.steps + 1 + settings.unprofiled)
+        self._profiler: Any = None
+        self._marks = ModuleMarks()
+        self._closed = False
+        self._on_terminate: Any = None
+        # Also runs in children of multiprocessing, which leave without atexit.
+        self._finalizer = util.Finalize(None, self.close, exitpriority=100)
+        self._mark()
+        if self._recorded.first == 1:
+            self._start()
+
+    def step(self) -> None:
+        """Say that a training step has ended."""
+        if self._closed:
+            return
+        self._done += 1
+        first = self._done == self._recorded.first
+        if first:
+            self._profiler.step()  # begins to record, which takes a while and belongs to no step
+        self._mark()
+        if self._profiler is not None and not first and self._done <= self._recorded.last:
+            self._profiler.step()
+        if self._done == self._recorded.first - 1:
+            self._start()
+        if first and not self._settings.stacks:
+            self._marks.start()
+        if self._done == self._recorded.last:
+            self._stop()
+        if self._done == self._after.last:
+            self.close()
+
+    def _mark(self) -> None:
+        for clock in (self._before, self._recorded, self._after):
+            clock.mark(self._done)
+
+    def _start(self) -> None:
+        self._profiler = profile(
+            schedule=schedule(wait=0, warmup=1, active=self._settings.steps, repeat=1),
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=self._settings.stacks,
+            with_modules=True,
+        )
+        self._profiler.start()
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            # A launcher that lost one rank terminates the others: what they have recorded is kept.
+            self._on_terminate = signal.signal(signal.SIGTERM, self._terminate)
+
+    def _stop(self) -> None:
+        self._marks.stop()
+        self._profiler.stop()
+
+    def _terminate(self, number: int, _: FrameType | None) -> None:
+        self.close()
+        os.kill(os.getpid(), number)
+
+    def close(self) -> None:
+        """Write what was recorded, once. A failure is told in one line and does not disturb the job."""
+        if self._closed:
+            return
+        self._closed = True
+        self._finalizer.cancel()
+        rank = rank_of_this_process()
+        try:
+            if self._done >= self._recorded.first:
+                self._write(rank)
+            else:
+                if self._profiler is not None:
+                    self._profiler.stop()
+                needed = self._recorded.first + 1
+                _tell(rank, f"ended after {self._done} steps; recording begins in step {needed}: give fewer --warmup")
+        except (OSError, RuntimeError) as error:
+            _tell(rank, f"not recorded: {error}")
+        finally:
+            if self._on_terminate is not None:
+                signal.signal(signal.SIGTERM, self._on_terminate)
+
+    def _write(self, rank: int) -> None:
+        if self._done < self._recorded.last:
+            self._stop()
+        folder = Path(self._settings.output)
+        with tempfile.TemporaryDirectory(prefix=f".rank{rank}-", dir=folder) as scratch:
+            raw = Path(scratch) / "trace.json"
+            self._profiler.export_chrome_trace(str(raw))
+            publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank))
+        if self._done < self._recorded.last:
+            complete = self._done - self._recorded.first
+            _tell(rank, f"ended in recorded step {complete + 1} of {self._settings.steps}; what was recorded is kept")
+
+    def _metadata(self, rank: int) -> dict[str, object]:
+        from lumos_df import __version__  # noqa: PLC0415 - a cycle at import otherwise
+
+        fake = self._settings.fake_world
+        return {
+            "version": __version__,
+            "run": self._settings.run,
+            "rank": rank,
+            "worldSize": fake or _stated(_WHERE_WORLDS_ARE, 1),
+            "torch": torch.__version__,
+            "recordedAfterSteps": self._recorded.first,
+            "complete": self._done >= self._recorded.last,
+            "unprofiledBeforeNs": self._before.durations_ns(),
+            "profiledNs": self._recorded.durations_ns(),
+            "unprofiledAfterNs": self._after.durations_ns(),
+            "unmeasured": ["collectives"] if fake else [],
+        }
+
+
+def rank_of_this_process() -> int:
+    """Return the rank: as torch.distributed has it, else as the launcher's variables do, else 0."""
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_rank())
+    return _stated(_WHERE_RANKS_ARE, 0)
+
+
+def _stated(names: tuple[str, ...], default: int) -> int:
+    found = (os.environ.get(name, "") for name in names)
+    return next((int(text) for text in found if text.isdecimal()), default)
+
+
+def _tell(rank: int, message: str) -> None:
+    print(f"lumos-df capture: rank {rank}: {message}", file=sys.stderr, flush=True)  # noqa: T201 - the job's terminal

@@ -1,0 +1,210 @@
+"""Kernels that were measured on a machine, beside the model of them, and the hardware file that follows.
+
+What a machine's data sheet says stays; a factor a kind of work brings the model's median to what was measured. A machine
+that is in no data sheet gets the peaks that its best kernels reached.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.errors import HardwareError
+from lumos_df.model import fitted, network
+from lumos_df.model import operators as op
+from lumos_df.model.attention import attention_seconds
+from lumos_df.model.elementwise import elementwise_seconds
+from lumos_df.model.gemm import gemm_seconds
+from lumos_df.model.hardware import PRECISIONS, Hardware, PeakFlops, ScaleUp
+from lumos_df.model.plan import Plan
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
+
+KINDS: Final = ("gemm", "attention", "memory", "collectives")
+"""What can be measured."""
+
+_BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
+_LARGEST_TABLE: Final = 64
+_BISECTIONS: Final = 60
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kernel to measure."""
+
+    kind: str
+    """One of `KINDS`."""
+    what: str
+    """Of collectives: all_reduce, all_gather, reduce_scatter, all_to_all; of attention: forward, backward; else empty."""
+    size: tuple[int, ...]
+    """gemm: m, n, k; attention: batch, length, heads, head size; memory: bytes; collectives: bytes, ranks."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A kernel and how long it took."""
+
+    shape: Shape
+    """The kernel."""
+    seconds: float
+    """Median."""
+
+
+def default_shapes(kinds: Iterable[str], *, small: bool = False) -> list[Shape]:
+    """Return shapes of a usual range; `small` for a CPU."""
+    sides = (64, 256, 1024) if small else (64, 512, 1024, 2048, 4096, 8192)
+    sizes = tuple(1 << power for power in (range(14, 27, 3) if small else range(14, 31, 2)))
+    lengths = (128, 512) if small else (512, 2048, 8192)
+    found = {
+        "gemm": [Shape("gemm", "", (m, n, n)) for m in sides for n in sides[1:]],
+        "attention": [
+            Shape("attention", way, (1, length, 8, 64)) for length in lengths for way in ("forward", "backward")
+        ],
+        "memory": [Shape("memory", "", (size,)) for size in sizes],
+        "collectives": [Shape("collectives", kind, (size, 0)) for kind in fitted.COLLECTIVES for size in sizes],
+    }
+    return [shape for kind in kinds for shape in found[kind]]
+
+
+def shapes_of(model: Model, plan: Plan, kinds: Iterable[str]) -> list[Shape]:
+    """Return the kernels of a layer and of the head that a rank of `plan` runs for `model`, forward and backward."""
+    software = Software.read(plan.software)
+    row, plan_row, software_row = model.row(), plan.row(), software.row()
+    table = np.zeros((_LARGEST_TABLE, op.COLUMNS))
+    used = op.attention_block(row, plan_row, software_row, table, 0)
+    block = op.expert_block if model.experts else op.dense_block
+    used = op.head_block(row, plan_row, software_row, table, block(row, plan_row, software_row, table, used))
+    found: dict[Shape, None] = {}
+    for name, m, n, k, batch, moved in zip(
+        table[:used, op.FAMILY].astype(int).tolist(),
+        *(table[:used, column].astype(int).tolist() for column in (op.M, op.N, op.K, op.BATCH, op.BYTES)),
+        strict=True,
+    ):
+        family = op.FAMILIES[name]
+        if family == "gemm":
+            found |= dict.fromkeys(Shape("gemm", "", size) for size in ((m, n, k), (m, k, n), (k, n, m)))
+        elif family == "attention":
+            heads = max(batch // plan.micro_batch, 1)
+            size = (plan.micro_batch, m, heads, k)
+            found |= dict.fromkeys(Shape("attention", way, size) for way in ("forward", "backward"))
+        elif family == "elementwise":
+            found[Shape("memory", "", (moved,))] = None
+        elif family in fitted.COLLECTIVES:
+            found[Shape("collectives", family, (moved, 0))] = None
+    wanted = set(kinds)
+    return [shape for shape in found if shape.kind in wanted]
+
+
+def modelled_seconds(shape: Shape, hardware: np.void, precision: str) -> float:
+    """Return what the model says of a kernel on `HARDWARE_ROW` `hardware`, in one of `PRECISIONS`."""
+    place = PRECISIONS.index(precision)
+    peak, bandwidth, sms = hardware["peak_flops"][place], hardware["hbm_bandwidth"], float(hardware["sms"])
+    width = _BYTES[precision]
+    if shape.kind == "gemm":
+        m, n, k = shape.size
+        return float(gemm_seconds(m, n, k, 1.0, width, peak, bandwidth, sms, hardware["gemm"][place]))
+    if shape.kind == "attention":
+        batch, length, heads, size = shape.size
+        backward = shape.what == "backward"
+        parameters = hardware["attention"][place]
+        return float(
+            attention_seconds(
+                *(batch, length, length, heads, heads, size, True, backward),
+                *(width, peak, bandwidth, sms, parameters),
+            )
+        )
+    if shape.kind == "memory":
+        return float(elementwise_seconds(shape.size[0], bandwidth, hardware["memory"]))
+    moved, ranks = shape.size
+    kind = fitted.COLLECTIVES.index(shape.what)
+    up = hardware["scale_up_bandwidth"]
+    table, out = hardware["scale_up"], hardware["scale_out"]
+    return float(network.collective_seconds(kind, moved, ranks, ranks, up, up, table, out))
+
+
+def fit(base: Hardware, measured: Sequence[Measurement], precision: str, *, name: str, known: bool) -> Hardware:
+    """Return `base` with factors that bring the median of each kind of kernel to what was measured.
+
+    Args:
+        base: the machine's own figures where it is `known`, else another's, whose peaks are replaced.
+        measured: kernels of `KINDS`.
+        precision: one of `PRECISIONS`, of what was measured.
+        name: what to call the result.
+        known: whether the peaks of `base` are this machine's.
+    """
+    hardware = base if known else _with_reached_peaks(base, measured, precision)
+    tables: dict[str, Any] = {key: dict(value) for key, value in hardware.fitted.items()}
+    row = hardware.row()
+    for kind in ("gemm", "attention", "memory"):
+        ratios = _ratios(measured, kind, row, precision)
+        if not len(ratios):
+            continue
+        old = row[kind] if kind == "memory" else row[kind][PRECISIONS.index(precision)]
+        of = {"gemm": fitted.GemmParameters, "attention": fitted.AttentionParameters, "memory": fitted.MemoryParameters}
+        place = [each.name for each in fields(of[kind])].index("training_factor")
+        bounds = fields(of[kind])[place].metadata
+        factor = float(np.clip(old[place] * np.median(ratios), bounds["low"], bounds["high"]))
+        own = tables.setdefault(kind, {})
+        # Products and attention are fitted for bf16, and other formats take its figures.
+        (own if kind == "memory" else own.setdefault("bf16", {}))["training_factor"] = round(factor, 4)
+    hardware = replace(hardware, fitted=tables)
+    if any(each.shape.kind == "collectives" for each in measured):
+        hardware = _with_bandwidth(hardware, measured, precision)
+    return replace(hardware, name=name, source=f"measured on this machine; what was not: {base.name}, {base.source}")
+
+
+def _ratios(measured: Sequence[Measurement], kind: str, row: np.void, precision: str) -> NDArray[np.float64]:
+    """Return measured over modelled seconds of the kernels of a kind."""
+    return np.array(
+        [each.seconds / modelled_seconds(each.shape, row, precision) for each in measured if each.shape.kind == kind]
+    )
+
+
+def _with_reached_peaks(base: Hardware, measured: Sequence[Measurement], precision: str) -> Hardware:
+    """Return `base` with the rates that the best kernels reached, over the share of a peak that its model reaches."""
+    row = base.row()
+    flops = [2.0 * np.prod(each.shape.size) / each.seconds for each in measured if each.shape.kind == "gemm"]
+    moved = [each.shape.size[0] / each.seconds for each in measured if each.shape.kind == "memory"]
+    if not flops or not moved:
+        raise HardwareError("a machine that is in no data sheet needs --measure gemm,memory for its peaks")
+    peak = float(max(flops) / row["gemm"][PRECISIONS.index("bf16")][1])
+    peaks = PeakFlops(**{name: peak if name in {"fp32", precision} else 0.0 for name in PRECISIONS})
+    return replace(base, peak_flops=peaks, hbm_bandwidth=float(max(moved) / row["memory"][1]))
+
+
+def _with_bandwidth(hardware: Hardware, measured: Sequence[Measurement], precision: str) -> Hardware:
+    """Return `hardware` with the bandwidth of the fast links that brings the median of collectives to what was measured."""
+    low, high = 1e6, 1e13
+    ranks = max(each.shape.size[1] for each in measured if each.shape.kind == "collectives")
+    for _ in range(_BISECTIONS):
+        middle = float(np.sqrt(low * high))
+        tried = replace(hardware, scale_up=ScaleUp(max(hardware.scale_up.gpus, ranks), middle))
+        ratio = np.median(_ratios(measured, "collectives", tried.row(), precision))
+        low, high = (low, middle) if ratio > 1.0 else (middle, high)
+    return replace(hardware, scale_up=ScaleUp(max(hardware.scale_up.gpus, ranks), float(f"{low:.4g}")))
+
+
+def to_toml(hardware: Hardware) -> str:
+    """Return a hardware as the text of a file that `Hardware.read` reads."""
+    flat = {each.name: getattr(hardware, each.name) for each in fields(hardware)}
+    own = flat.pop("fitted")
+    tables: dict[str, Any] = {name: vars(flat.pop(name)) for name in ("peak_flops", "scale_up", "scale_out")}
+    return "\n".join(_lines("", flat | tables | dict(own))) + "\n"
+
+
+def _lines(name: str, table: dict[str, Any]) -> list[str]:
+    values = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    lines = ["", f"[{name}]"] if name and values else []
+    lines += [f"{key} = {_value(value)}" for key, value in values.items()]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines += _lines(f"{name}.{key}".removeprefix("."), value)
+    return lines
+
+
+def _value(value: object) -> str:
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
