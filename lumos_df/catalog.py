@@ -39,7 +39,8 @@ _VIEW: Final = re.compile(
 )
 _MACRO: Final = re.compile(
     r"-- (?P<first>\S[^\n]*)\n-- (?P<second>\S[^\n]*)\n"
-    r"(?P<sql>CREATE MACRO (?P<name>\w+)\(\n(?P<parameters>.*?)\n\) AS TABLE\nSELECT\n(?P<columns>.*?)\nFROM \(\n.+);\n\Z",
+    r"(?P<sql>CREATE MACRO (?P<name>\w+)\(\n(?P<parameters>.*?)\n\) AS TABLE\n"
+    r"SELECT\n(?P<columns>.*?)\nFROM \(\n.+);\n\Z",
     re.DOTALL,
 )
 _COLUMN: Final = re.compile(r'  -- (?P<doc>\S.*)\n  "?(?P<name>\w+)"?(?P<default> := \w+)?(?:,\n|\Z)')

@@ -19,7 +19,7 @@ import typer
 
 from lumos_df.report import report_views
 from tests.conftest import ROOT, SAMPLES, Run, command
-from tools.docs import PAGES, ROOT, cli_reference
+from tools.docs import PAGES, cli_reference
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(10000000) b WHERE (a.range * b.range) % 7 = 3"
 

@@ -1,4 +1,4 @@
-"""Write what is generated, `docs/` above all: `python -m tools.docs`; `--check` only names what is stale and exits 1."""
+"""Write the generated pages of `docs/` and views: `python -m tools.docs`; `--check` names stale ones and exits 1."""
 
 import re
 import sys

@@ -70,7 +70,11 @@ def by_relatives(
         wanted = roofs.filter(pl.col("keys").list.contains(key)).select("gpu")
         if wanted.is_empty():
             raise QueryError(f"no GPU '{hardware}' in the corpus or in data/hardware")
-    shaped = measured.filter(pl.col("m").is_not_null() | pl.col("bytes").is_not_null(), pl.col("p50_ns") > 0)
+    shaped = measured.filter(
+        pl.col("m").is_not_null() | pl.col("bytes").is_not_null(),
+        pl.col("p50_ns") > 0,
+        pl.min_horizontal(*_SIZES) >= 1,
+    )
     old = _roofed(shaped, roofs).filter(pl.col("roof_ns") > 0)
     new = _roofed(asked.join(wanted, how="cross"), roofs)
     known = pl.concat([_known(new[i : i + _step(old)], old) for i in range(0, max(len(new), 1), _step(old))])

@@ -98,7 +98,7 @@ FROM (
     SELECT
       NULL::BIGINT AS row, gpu, family, operator, dtype, m, n, k, batch, ranks, bytes, calls, p50_ns::DOUBLE AS measured_ns
     FROM measured
-    WHERE (m IS NOT NULL OR bytes IS NOT NULL) AND p50_ns > 0
+    WHERE (m IS NOT NULL OR bytes IS NOT NULL) AND p50_ns > 0 AND least(m, n, k, batch, ranks, bytes) >= 1
     UNION ALL
     SELECT row, gpu, family, operator, dtype, m, n, k, batch, ranks, bytes, NULL, NULL
     FROM asked

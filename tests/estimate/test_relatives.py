@@ -1,4 +1,4 @@
-"""Kernels of new shapes by measured relatives: SQL and polars say the same, and what must hold whatever was measured."""
+"""Kernels of new shapes by measured relatives: SQL and polars say the same, and what must hold of both."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def shapes(corpus: Path, count: int, seed: int) -> pl.DataFrame:
     rng = np.random.default_rng(seed)
 
     def sizes(high: float) -> list[int]:
-        return (2 ** rng.uniform(2, high, count)).astype(int).tolist()
+        return [int(2**power) for power in rng.uniform(2, high, count)]
 
     types = rng.choice(["bf16", "fp16", "float32", "fp8", "float64"], count).tolist()
     products = pl.DataFrame(
@@ -59,9 +59,10 @@ def shapes(corpus: Path, count: int, seed: int) -> pl.DataFrame:
         }
     )
     with connect(corpus) as connection:
-        measured = connection.sql(
+        measured: pl.DataFrame = connection.sql(
             "SELECT family, operator, dtype, m, n, k, batch, ranks, bytes FROM kernel_efficiency "
-            "WHERE (m IS NOT NULL OR bytes IS NOT NULL) AND (family <> 'communication' OR ranks IS NOT NULL)"
+            "WHERE (m IS NOT NULL OR bytes IS NOT NULL) AND (family <> 'communication' OR ranks IS NOT NULL) "
+            "AND least(m, n, k, batch, ranks, bytes) >= 1"
         ).pl()
     some = measured.sample(min(count, len(measured)), seed=seed)
     return pl.concat([products, memory, collectives, some, memory.with_columns(n=1024)], how="diagonal_relaxed")
@@ -83,7 +84,7 @@ def test_what_was_measured_keeps_its_time(corpus: Path) -> None:
     with connect(corpus) as connection:
         rows = connection.sql(
             "SELECT * FROM kernel_efficiency WHERE p50_ns > 0 AND (m IS NOT NULL OR bytes IS NOT NULL) "
-            "AND operator IS NOT NULL AND (m IS NOT NULL OR n IS NOT NULL) AND family <> 'communication' AND gpu IS NOT NULL"
+            "AND operator IS NOT NULL AND n IS NOT NULL AND gpu IS NOT NULL AND least(m, n, k, batch, bytes) >= 1"
         ).pl()
     assert len(rows) > 10
     asked = rows.select("family", "operator", "dtype", "m", "n", "k", "batch", "bytes")
