@@ -297,6 +297,31 @@ def export(
     print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
 
 
+@app.command()
+def calibrate(
+    *,
+    corpus: Annotated[Path, typer.Option(metavar="DIR", help="The corpus whose kernels are measured.")],
+    output: Annotated[Path, typer.Option(metavar="FILE.toml", help="The hardware file to write.")],
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The GPU they ran on, over what the traces say.")
+    ] = None,
+    software: Annotated[str, typer.Option(metavar="NAME|FILE", help="The software they ran with.")] = "megatron",
+    form: Form = None,
+) -> None:
+    """Fit a machine to the kernels of a corpus, and write it as a hardware file.
+
+    Kernels, collectives and the host's time for an operator are as measured. The software's file goes beside it.
+    """
+    from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate import anchor  # noqa: PLC0415 - slow to import
+
+    found, beside = anchor.calibrate(corpus, output, hardware, software)
+    with catalog.connect(corpus) as connection:
+        connection.register("_found", anchor.table(found))
+        write(connection, "FROM _found", choose_format(form, None), None)
+    print(f"estimate with --hardware {output} and software={beside} in the plan", file=sys.stderr)
+
+
 def _of(view: str, trace_ids: list[str], step: int | None) -> str:
     """Return the query for a view's rows of some traces and a step."""
     chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
