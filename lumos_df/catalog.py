@@ -37,7 +37,13 @@ _VIEW: Final = re.compile(
     r"(?P<sql>CREATE VIEW (?P<name>\w+)\(\n(?P<columns>.*?)\n\) AS\n.+);\n\Z",
     re.DOTALL,
 )
-_COLUMN: Final = re.compile(r'  -- (?P<doc>\S.*)\n  "?(?P<name>\w+)"?(?:,\n|\Z)')
+_MACRO: Final = re.compile(
+    r"-- (?P<first>\S[^\n]*)\n-- (?P<second>\S[^\n]*)\n"
+    r"(?P<sql>CREATE MACRO (?P<name>\w+)\(\n(?P<parameters>.*?)\n\) AS TABLE\n"
+    r"SELECT\n(?P<columns>.*?)\nFROM \(\n.+);\n\Z",
+    re.DOTALL,
+)
+_COLUMN: Final = re.compile(r'  -- (?P<doc>\S.*)\n  "?(?P<name>\w+)"?(?P<default> := \w+)?(?:,\n|\Z)')
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 _COMMENT: Final = re.compile(r"--.*")
 _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
@@ -69,6 +75,23 @@ class View:
         return self.name.startswith("_")
 
 
+@dataclass(frozen=True, slots=True)
+class Macro:
+    """One table macro of `sql/`: a query with parameters."""
+
+    name: str
+    folder: str
+    """Folder below `sql/`."""
+    doc: str
+    parameters: tuple[ViewColumn, ...]
+    """Those without a default are the names of tables; the others are named where they are given."""
+    optional: frozenset[str]
+    """Parameters with a default."""
+    columns: tuple[ViewColumn, ...]
+    sql: str
+    """The `CREATE MACRO` statement."""
+
+
 def sql_folder() -> Path:
     """Return the folder of the view files: inside an installed package, else at the root of the repository."""
     package = Path(__file__).parent
@@ -82,7 +105,19 @@ def views() -> tuple[View, ...]:
 
     Raises `ValueError` when a file breaks the rules of `read_view`, or views read one another in a circle.
     """
-    return in_order(map(read_view, sorted(sql_folder().glob("*/*.sql"))))
+    return in_order(map(read_view, _files_of("VIEW")))
+
+
+@cache
+def macros() -> tuple[Macro, ...]:
+    """Return every table macro of `sql/`; raises `ValueError` when a file breaks the rules of `read_macro`."""
+    return tuple(map(read_macro, _files_of("MACRO")))
+
+
+def _files_of(kind: str) -> list[Path]:
+    """Return the files of `sql/` that hold a MACRO, or those that do not."""
+    files = sorted(sql_folder().glob("*/*.sql"))
+    return [file for file in files if ("\nCREATE MACRO " in file.read_text("utf-8")) == (kind == "MACRO")]
 
 
 def read_view(path: Path) -> View:
@@ -91,23 +126,55 @@ def read_view(path: Path) -> View:
     It is two comment lines, `CREATE VIEW <file name>(`, the columns, each after a comment line of its own, `) AS`,
     the query and a semicolon. Raises `ValueError` when the file is not written so.
     """
-    match = _VIEW.match(path.read_text("utf-8"))
-    if match is None:
-        raise ValueError(
-            f"{path}: must be two comment lines, 'CREATE VIEW {path.stem}(', columns, ') AS', a query, ';'"
-        )
-    if match["name"] != path.stem:
-        raise ValueError(f"{path}: defines view '{match['name']}'; the file must bear the view's name")
-    columns = tuple(_COLUMN.finditer(match["columns"]))
-    if "".join(column[0] for column in columns) != match["columns"]:
-        raise ValueError(f"{path}: every column of the view needs one comment line before it and a line of its own")
+    match = _statement(path, _VIEW, f"'CREATE VIEW {path.stem}(', columns, ') AS', a query")
     return View(
         name=path.stem,
         folder=path.parent.name,
         doc=f"{match['first']} {match['second']}",
-        columns=tuple(ViewColumn(column["name"], column["doc"]) for column in columns),
+        columns=tuple(ViewColumn(name, doc) for name, doc, _ in _documented(path, match["columns"])),
         sql=match["sql"],
     )
+
+
+def read_macro(path: Path) -> Macro:
+    """Read a file of a table macro.
+
+    It is two comment lines, `CREATE MACRO <file name>(`, the parameters, each after a comment line of its own,
+    `) AS TABLE`, `SELECT`, the columns likewise, `FROM (`, the query that they come from, and `);`. Raises
+    `ValueError` when the file is not written so.
+    """
+    match = _statement(
+        path,
+        _MACRO,
+        f"'CREATE MACRO {path.stem}(', parameters, ') AS TABLE', 'SELECT', columns, 'FROM (', a query, ')'",
+    )
+    parameters = _documented(path, match["parameters"])
+    return Macro(
+        name=path.stem,
+        folder=path.parent.name,
+        doc=f"{match['first']} {match['second']}",
+        parameters=tuple(ViewColumn(name, doc) for name, doc, _ in parameters),
+        optional=frozenset(name for name, _, optional in parameters if optional),
+        columns=tuple(ViewColumn(name, doc) for name, doc, _ in _documented(path, match["columns"])),
+        sql=match["sql"],
+    )
+
+
+def _statement(path: Path, pattern: re.Pattern[str], parts: str) -> re.Match[str]:
+    match = pattern.match(path.read_text("utf-8"))
+    if match is None:
+        raise ValueError(f"{path}: must be two comment lines, {parts}, ';'")
+    if match["name"] != path.stem:
+        raise ValueError(f"{path}: defines view '{match['name']}'; the file must bear the view's name")
+    return match
+
+
+def _documented(path: Path, text: str) -> list[tuple[str, str, bool]]:
+    """Return name, documentation and whether there is a default, of each line of a list of columns or parameters."""
+    found = list(_COLUMN.finditer(text))
+    if "".join(each[0] for each in found) != text:
+        raise ValueError(f"{path}: every column of the view needs one comment line before it and a line of its own")
+    return [(each["name"], each["doc"], each["default"] is not None) for each in found]
 
 
 def in_order(unordered: Iterable[View]) -> tuple[View, ...]:
@@ -259,6 +326,9 @@ def _view_statements() -> Iterator[str]:
     for view in views():
         yield view.sql
         yield from _comments(view.name, view.doc, ((column.name, column.doc) for column in view.columns))
+    for macro in macros():
+        yield macro.sql
+        yield f"COMMENT ON MACRO TABLE {macro.name} IS {_quoted(macro.doc)}"
 
 
 def _table_statements(corpus: Path, table: Table) -> Iterator[str]:

@@ -207,6 +207,50 @@ def describe(
 
 
 @app.command()
+def diff(
+    a: Annotated[
+        str, typer.Argument(metavar="A", help="A job, or a trace's id or its beginning; `:N` behind it means step N.")
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same of what is compared with it.")],
+    *,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="layer|phase|family|operator",
+            help="Only this grouping; may be given several times. By default every one.",
+        ),
+    ] = None,
+    corpus: Corpus = Path("corpus"),
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Say where the time of two steps differs: by layer, phase, family and operator, each adding up to the difference.
+
+    Of a job, or a trace, the step of median duration is compared.
+    """
+    from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df import diff as comparison  # noqa: PLC0415 - slow to import
+
+    try:
+        groups = [comparison.By(text) for text in by or ()]
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write layer, phase, family or operator", param_hint="--by") from None
+    rows, *sides = comparison.diff(corpus, a, b, groups)
+    with catalog.connect(corpus) as connection:
+        connection.register("_diff", rows)
+        write(connection, "FROM _diff", choose_format(form, output), output)
+    for side in sides:
+        of = f", the median of {side.of}" if side.of > 1 else ""
+        which = "the whole trace" if side.step is None else f"step {side.step}"
+        print(f"{side.asked}: {which} of rank {side.rank}, trace {side.trace_id}{of}", file=sys.stderr)
+        if not side.has_layers and (not groups or comparison.By.LAYER in groups):
+            see = f"lumos-df describe --corpus {corpus} --trace {side.trace_id}"
+            print(f"{side.asked}: no layers are known; to look for them: {see}", file=sys.stderr)
+
+
+@app.command()
 def critical_path(
     *,
     corpus: Corpus = Path("corpus"),
@@ -544,7 +588,7 @@ def calibrate(
         write(connection, "FROM _found", choose_format(form, None), None)
 
 
-def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> pl.DataFrame:
+def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
     import polars as pl  # noqa: PLC0415 - slow to import
 
     from lumos_df.estimate import machine  # noqa: PLC0415 - slow to import
@@ -557,7 +601,7 @@ def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Pa
     return pl.DataFrame([found]).drop("refused")
 
 
-def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> pl.DataFrame:
+def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
     from lumos_df.estimate import anchor  # noqa: PLC0415 - slow to import
 
     found, beside = anchor.calibrate(corpus, output, hardware, software or "megatron")
@@ -573,7 +617,7 @@ def _measure(
     hardware: str | None,
     most: int,
     output: Path,
-) -> pl.DataFrame:
+) -> "pl.DataFrame":
     import polars as pl  # noqa: PLC0415 - slow to import
 
     from lumos_df.capture import calibrate as measuring  # noqa: PLC0415 - slow to import

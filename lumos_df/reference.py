@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from lumos_df.catalog import blank, views
+from lumos_df.catalog import Macro, blank, macros, views
 from lumos_df.schema import TABLES
 
 _HEAD: Final = """\
@@ -44,6 +44,11 @@ def _lines() -> Iterator[str]:
                 "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
             ).fetchall()
         }
+        # No table is needed to know the types of a macro's columns, only the name of one.
+        database.execute("CREATE TABLE _none(nothing INTEGER)")
+        for macro in macros():
+            for column, type_name, *_ in database.execute(f"DESCRIBE FROM {_call(macro, '_none')}").fetchall():
+                types[macro.name, column] = type_name
     public = sorted((view for view in views() if not view.internal), key=lambda view: view.name)
     yield _HEAD
     for folder, (title, what) in _FOLDERS.items():
@@ -52,9 +57,29 @@ def _lines() -> Iterator[str]:
             yield f"## {title}\n\n{what}\n"
         for view in chosen:
             yield from _section(view.name, view.doc, ((column.name, column.doc) for column in view.columns), types)
+        for macro in macros():
+            if macro.folder == folder:
+                yield from _macro(macro, types)
     yield "## Stored tables\n\nParquet files, one set a trace: `DIR/trace_id=<id>/<table>.parquet`.\n"
     for table in TABLES:
         yield from _section(table.name, table.doc, ((column.name, column.doc) for column in table.columns), types)
+
+
+def _macro(macro: Macro, types: dict[tuple[str, str], str]) -> Iterator[str]:
+    yield f"### `{macro.name}`\n\n{macro.doc}\n\n| parameter | what |\n|---|---|"
+    for parameter in macro.parameters:
+        default = " := ..." if parameter.name in macro.optional else ""
+        yield f"| `{parameter.name}{default}` | {parameter.doc} |"
+    yield "\n| column | type | what |\n|---|---|---|"
+    for column in macro.columns:
+        yield f"| `{column.name}` | {types[macro.name, column.name]} | {column.doc} |"
+    yield ""
+
+
+def _call(macro: Macro, table: str) -> str:
+    """Return a call of a table macro with the same table for every parameter without a default."""
+    needed = len(macro.parameters) - len(macro.optional)
+    return macro.name + "(" + ", ".join([f"'{table}'"] * needed) + ")"
 
 
 def _section(

@@ -90,6 +90,10 @@ def test_every_view_answers_any_client(corpus: Path) -> None:
             assert busy(client) == [(TRACE, 30)]
             for view in catalog.views():
                 client.execute(f"SELECT * FROM {view.name}").fetchall()
+            client.execute("CREATE TEMP TABLE shapes AS SELECT 'copy' AS family, 1000 AS bytes")
+            assert client.execute(
+                "SELECT gpu, provenance FROM estimate_kernels('shapes', hardware := 'H100')"
+            ).fetchall() == [("h100-sxm", "modelled")]
 
 
 def test_it_opens_by_a_relative_path_from_any_folder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,9 +296,50 @@ def test_a_view_file_out_of_form_is_refused(tmp_path: Path, old: str, new: str, 
         catalog.read_view(path)
 
 
+MACRO = """\
+-- What it computes.
+-- More of it.
+CREATE MACRO sample(
+  -- A table.
+  given,
+  -- A number.
+  most := 3
+) AS TABLE
+SELECT
+  -- One.
+  a
+FROM (
+  SELECT 1 AS a FROM query_table(given) LIMIT most
+);
+"""
+
+
+def test_a_macro_file_is_read_with_its_parameters_and_columns(tmp_path: Path) -> None:
+    macro = catalog.read_macro(write_view(tmp_path, MACRO))
+    assert [(each.name, each.doc) for each in macro.parameters] == [("given", "A table."), ("most", "A number.")]
+    assert macro.optional == {"most"}
+    assert [(each.name, each.doc) for each in macro.columns] == [("a", "One.")]
+    assert macro.doc == "What it computes. More of it."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (" AS TABLE", "", "must be two comment lines, 'CREATE MACRO sample"),
+        ("  -- A number.\n", "", "every column of the view needs one comment line"),
+        ("  -- One.\n", "", "every column of the view needs one comment line"),
+        ("MACRO sample", "MACRO simple", "defines view 'simple'; the file must bear the view's name"),
+    ],
+)
+def test_a_macro_file_out_of_form_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"sample.sql: {message}"):
+        catalog.read_macro(write_view(tmp_path, MACRO.replace(old, new)))
+
+
 def with_view(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     view = catalog.read_view(write_view(folder, text))
     monkeypatch.setattr(catalog, "views", lambda: (view,))
+    monkeypatch.setattr(catalog, "macros", tuple)
 
 
 def test_a_column_outside_the_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +369,7 @@ def test_views_come_after_what_they_read_and_not_in_circles(tmp_path: Path) -> N
 
 def test_every_public_view_is_row_by_row_a_report_or_simulated() -> None:
     assert {view.folder for view in catalog.views() if not view.internal} == {"trace", "report", "sim"}
-    assert {view.folder for view in catalog.views() if view.internal} == {"base"}
+    assert {view.folder for view in catalog.views() if view.internal} == {"base", "sim"}
 
 
 def test_connect_imports_no_compiler_and_no_data_frames(corpus: Path) -> None:

@@ -1,4 +1,4 @@
-"""Write the generated pages of `docs/`: `python -m tools.docs`; `--check` only names those out of date and exits 1."""
+"""Write the generated pages of `docs/` and views: `python -m tools.docs`; `--check` names stale ones and exits 1."""
 
 import re
 import sys
@@ -10,8 +10,9 @@ import typer
 
 from lumos_df import reference
 from lumos_df.cli import app
+from tools import gpu_figures
 
-DOCS: Final = Path(__file__).parent.parent / "docs"
+ROOT: Final = Path(__file__).parent.parent
 
 _WIDTH: Final = 1000
 """Wider than any usage line: pages must not depend on the terminal."""
@@ -22,8 +23,12 @@ def cli_reference(app: typer.Typer = app) -> str:
     return "\n".join(_cli_lines(app)) + "\n"
 
 
-PAGES: Final[dict[str, Callable[[], str]]] = {"cli.md": cli_reference, "sql.md": reference.sql_reference}
-"""Every generated page and what makes it."""
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "sql/sim/_gpu_figures.sql": gpu_figures.view,
+    "docs/cli.md": cli_reference,
+    "docs/sql.md": reference.sql_reference,
+}
+"""Every generated file and what makes it; each after what it is made from."""
 
 
 def _cli_lines(app: typer.Typer) -> Iterator[str]:
@@ -63,16 +68,20 @@ def _is_current(page: Path, text: str) -> bool:
 
 
 def main() -> int:
-    """Write or check the pages; return 1 when a page that is checked is out of date."""
-    stale = [name for name, make in PAGES.items() if not _is_current(DOCS / name, make())]
-    if "--check" in sys.argv[1:]:
-        for name in stale:
-            print(f"docs/{name} is out of date: make docs")
-        return bool(stale)
-    for name in stale:
-        (DOCS / name).write_text(PAGES[name](), "utf-8")
-        print(f"wrote docs/{name}")
-    return 0
+    """Write or check the files; return 1 when one that is checked is out of date."""
+    checked = "--check" in sys.argv[1:]
+    stale = False
+    for name, make in PAGES.items():
+        text = make()
+        if _is_current(ROOT / name, text):
+            continue
+        stale = True
+        if checked:
+            print(f"{name} is out of date: make docs")
+        else:
+            (ROOT / name).write_text(text, "utf-8")
+            print(f"wrote {name}")
+    return int(checked and stale)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "structure": _DATA | {"graph"},
     "estimate": _DATA | {"graph", "model", "structure"},
     "output": _DATA,
+    "diff": _DATA,
     "report": _DATA | {"output"},
     "page": _DATA | {"output"},
     "export": _DATA | {"graph", "output"},

@@ -27,6 +27,11 @@ def names(folder: str) -> list[str]:
     return sorted(path.stem for path in _files(folder))
 
 
+def keys(folder: str, name: str) -> list[str]:
+    """Return how a document of the data may be called: its name and aliases, small letters, digits and points only."""
+    return [key for key, path in _index(folder).items() if path.stem == name]
+
+
 def read_document(
     name_or_path: str | os.PathLike[str], folder: str, error: type[LumosError]
 ) -> tuple[str, dict[str, Any]]:

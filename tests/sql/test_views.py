@@ -1,6 +1,7 @@
 """Every view against literal rows: `tests/sql/<folder>/<view>.toml` holds cases of stored rows and the expected CSV.
 
-A case is CSV text for each stored table it needs, and `expect`. What a row leaves out is null, but for `trace_id`
+A case is CSV text for each stored table it needs, and `expect`. That of a table macro also has `call`, and `given`
+tables of its own, each the text of a query. What a row leaves out is null, but for `trace_id`
 (`t`), `rank` (0) and `op_id` (the row's place, from 0). `expect` may name some of the view's columns only; over all
 its cases a view must have each of them named.
 """
@@ -9,11 +10,12 @@ import csv
 import tomllib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 
-from lumos_df.catalog import View, blank, views
+from lumos_df.catalog import Macro, View, blank, macros, views
 from lumos_df.schema import TABLES
 
 HERE = Path(__file__).parent
@@ -34,7 +36,7 @@ def database() -> duckdb.DuckDBPyConnection:
     return blank()
 
 
-def fill(case: dict[str, str]) -> None:
+def fill(case: dict[str, Any]) -> None:
     for table in TABLES:
         database().execute(f"DELETE FROM {table.name}")
         header, *lines = cells(case.get(table.name, "-"))
@@ -50,16 +52,22 @@ def fill(case: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("view", "case"), PARAMETERS)
-def test_view(view: str, case: dict[str, str]) -> None:
-    assert case.keys() <= {table.name for table in TABLES} | {"expect"}
+def test_view(view: str, case: dict[str, Any]) -> None:
+    assert case.keys() <= {table.name for table in TABLES} | {"expect", "call", "given"}
     fill(case)
+    for name, rows in case.get("given", {}).items():
+        database().execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}")
     columns, *rows = cells(case["expect"])
     selected = ", ".join(f"coalesce(\"{name}\"::VARCHAR, '')" for name in columns)
-    assert sorted(database().execute(f"SELECT {selected} FROM {view}").fetchall()) == sorted(map(tuple, rows))
+    assert sorted(database().execute(f"SELECT {selected} FROM {case.get('call', view)}").fetchall()) == sorted(
+        map(tuple, rows)
+    )
 
 
-@pytest.mark.parametrize("view", [view for view in views() if not view.internal], ids=lambda view: view.name)
-def test_every_column_of_every_view_has_a_case(view: View) -> None:
+@pytest.mark.parametrize(
+    "view", [*(view for view in views() if not view.internal), *macros()], ids=lambda view: view.name
+)
+def test_every_column_of_every_view_has_a_case(view: View | Macro) -> None:
     cases = CASES.get(HERE / view.folder / f"{view.name}.toml", {})
     named = {name for case in cases.values() for name in cells(case["expect"])[0]}
     assert named == {column.name for column in view.columns}

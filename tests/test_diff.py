@@ -1,0 +1,129 @@
+"""`lumos-df diff`: the rows add up to the difference exactly, and a known change is found where it was made."""
+
+import csv
+import io
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from lumos_df.catalog import connect
+from lumos_df.diff import By, diff
+from lumos_df.errors import QueryError
+from lumos_df.structure.describe import describe
+from lumos_df.trace.ingest import ingest
+from tests.conftest import Run
+from tests.emulator import Job, Profiler, simulate, write
+from tests.emulator.hardware import kernel_ns
+from tests.graph.conftest import REAL
+
+STEPS = (2, 3)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two emulated jobs, of which the second has matrix products that take three times as long."""
+    folder = tmp_path_factory.mktemp("diff")
+    job = Job(ranks=1, layers=2, steps=len(STEPS))
+    write(simulate(job), Profiler(memory=False, stacks=False), folder / "before")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tests.emulator.model.kernel_ns", lambda flops, moved: kernel_ns(flops, moved) * (3 if flops else 1)
+        )
+        write(simulate(job), Profiler(memory=False, stacks=False), folder / "after")
+    assert not ingest([folder / "before", folder / "after"], folder / "corpus").failed
+    describe(folder / "corpus")
+    return folder / "corpus"
+
+
+def rows(corpus: Path, a: str, b: str, *by: By) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = diff(corpus, a, b, by)[0].to_pylist()
+    return found
+
+
+def adds_up(found: list[dict[str, object]], groups: int) -> None:
+    whole = found[0]
+    assert (whole["what"], whole["value"]) == ("step", "step")
+    names = {row["what"] for row in found[1:]}
+    assert len(names) == groups
+    for what in names:
+        for column in ("a_ns", "b_ns", "difference_ns"):
+            assert sum(int(str(row[column])) for row in found if row["what"] == what) == whole[column], (what, column)
+
+
+def test_a_known_change_is_found_where_it_was_made(corpus: Path) -> None:
+    found = rows(corpus, "before:2", "after:2")
+    adds_up(found, len(By))
+    with connect(corpus) as connection:
+        longer = connection.execute(
+            "SELECT family, sum(CASE job WHEN 'after' THEN dur ELSE -dur END)::BIGINT AS longer_ns "
+            "FROM operators JOIN traces USING (trace_id) WHERE kind = 'kernel' AND step = 2 GROUP BY family"
+        ).fetchall()
+    changed = {family: ns for family, ns in longer if family in {"gemm", "attention"}}
+    families = {str(row["value"]): int(str(row["difference_ns"])) for row in found if row["what"] == "family"}
+    assert next(iter(families)) == "gemm"
+    assert {family: families[family] for family in changed} == changed
+    others = {family: ns for family, ns in families.items() if family not in {*changed, "idle"}}
+    assert len(others) > 3
+    assert max(map(abs, others.values())) < 0.01 * changed["gemm"]
+    operators = {str(row["value"]): int(str(row["difference_ns"])) for row in found if row["what"] == "operator"}
+    assert sum(operators[name] for name in ("aten::mm", "aten::addmm") if name in operators) == changed["gemm"]
+    assert {str(row["value"]) for row in found if row["what"] == "phase"} >= {"forward", "backward", "optimizer"}
+
+
+def test_a_step_does_not_differ_from_itself(corpus: Path) -> None:
+    for row in rows(corpus, "before:3", "before:3"):
+        assert row["difference_ns"] == 0
+        assert row["a_ns"] == row["b_ns"]
+
+
+def test_the_largest_difference_comes_first_in_each_grouping(corpus: Path) -> None:
+    found = rows(corpus, "before", "after")
+    for what in By:
+        sizes = [abs(int(str(row["difference_ns"]))) for row in found if row["what"] == what]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_trace_and_a_job_stand_for_their_step_of_median_duration(corpus: Path) -> None:
+    with connect(corpus) as connection:
+        steps = connection.execute(
+            "SELECT step.trace_id, step, dur FROM step JOIN traces USING (trace_id) WHERE job = 'before' ORDER BY dur"
+        ).fetchall()
+    trace_id, step, dur = steps[(len(steps) - 1) // 2]
+    for name in ("before", trace_id, trace_id[:6]):
+        _, side, _ = diff(corpus, name, "after")
+        assert (side.trace_id, side.step, side.step_ns, side.of) == (trace_id, step, dur, len(STEPS))
+
+
+@pytest.mark.parametrize(
+    ("a", "message"),
+    [
+        ("befor", "no job or trace 'befor'; did you mean 'before'?"),
+        ("", "no job or trace ''"),
+        ("before:7", "'before' has no step 7; it has 2, 3"),
+    ],
+)
+def test_what_is_not_there_is_refused(corpus: Path, a: str, message: str) -> None:
+    with pytest.raises(QueryError) as refused:
+        diff(corpus, a, "after")
+    assert message in str(refused.value)
+
+
+def test_the_command_writes_the_rows_and_tells_what_it_compared(corpus: Path, lumos: Run) -> None:
+    said = lumos("diff", "before:2", "after", "--by", "family", "--format", "csv", "--corpus", str(corpus))
+    assert said.returncode == 0
+    table = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert {row["what"] for row in table} == {"step", "family"}
+    assert "before:2: step 2 of rank 0" in said.stderr
+    assert f"after: step {diff(corpus, 'before', 'after')[2].step} of rank 0" in said.stderr
+    wrong = lumos("diff", "before", "after", "--by", "size", "--corpus", str(corpus))
+    assert wrong.returncode == 2
+    assert "write layer, phase, family or operator" in wrong.stderr.replace("\n", " ")
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+def test_real_traces_add_up(tmp_path: Path) -> None:
+    names = ("megatron_tp2_train", "single_gpu_ns", "rocm_mi300_resnet", "alexnet_cuda_sync", "cpu_only")
+    assert not ingest([REAL / name for name in names], tmp_path / "corpus").failed
+    for a, b in combinations(names, 2):
+        adds_up(rows(tmp_path / "corpus", a, b), len(By))
