@@ -9,6 +9,8 @@ const FEW = 64;
 const time = (key, label, extra = {}) => ({ key, label, write: asTime, ...extra });
 const count = (key, label) => ({ key, label, write: asCount });
 const text = (key, label) => ({ key, label, write: asText });
+/** The name of an operator, of which only what tells it apart is shown. */
+const kernelName = (key, label) => ({ key, label, write: asText, brief: asKernel });
 const share = (key, label, extra = {}) => ({ key, label, write: asPercent, ...extra });
 
 /** Rows of a table with the ranks' labels beside their numbers. */
@@ -110,7 +112,7 @@ const DRAW = {
       host.append(el("h3", {}, "What faster operators would gain"));
       table(host, {
         name: "path.gains", caption: "Simulated with each family of kernels, and each operator by name, taking no time; all ranks and steps together", rows: gains, limit: 8,
-        columns: [text("value", "operator"), time("time_ns", "time"), time("gain_ns", "gain"), share("gain_pct", "of the step", { bar: true })],
+        columns: [kernelName("value", "operator"), time("time_ns", "time"), time("gain_ns", "gain"), share("gain_pct", "of the step", { bar: true })],
       });
       numbers(host, {
         name: "path.half", caption: "What a family of kernels, or an operator by name, gains at no time and at half of it", rows: gains,
@@ -165,7 +167,7 @@ const DRAW = {
       table(box, {
         name: "kernels.kernels", caption: "Kernels, memcpys and memsets", limit: 10,
         rows: Object.fromEntries(Object.entries(kernels).map(([key, values]) => [key, rows.map((row) => values[row])])),
-        columns: [{ key: "name", label: "kernel", write: asText, brief: asKernel }, text("family", "family"), share("gpu_pct", "GPU time", { bar: true }), time("total_ns", "total"), count("calls", "calls"), time("mean_ns", "mean"), time("max_ns", "longest")],
+        columns: [kernelName("name", "kernel"), text("family", "family"), share("gpu_pct", "GPU time", { bar: true }), time("total_ns", "total"), count("calls", "calls"), time("mean_ns", "mean"), time("max_ns", "longest")],
       });
     });
     controls.append(choice("Family", [["", "all"], ...families.family.map((family, row) => [family, `${family} (${asPercent(families.gpu_pct[row])})`])], "",
