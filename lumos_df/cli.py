@@ -276,12 +276,12 @@ def capture(
 
     Steps are those of its first optimizer. Its exit status is passed on.
     """
-    from lumos_df.capture.command import capture as run, tell  # noqa: PLC0415 - a command's own
+    from lumos_df.capture import command as capturing  # noqa: PLC0415 - a command's own
     from lumos_df.capture.settings import Settings  # noqa: PLC0415 - as above
 
     settings = Settings(str(output), warmup, steps, unprofiled, stacks, fake_world or 0)
-    captured = run(command, settings, rank)
-    tell(captured)
+    captured = capturing.capture(command, settings, rank)
+    capturing.tell(captured)
     raise typer.Exit(captured.status)
 
 
@@ -296,9 +296,9 @@ def calibrate(
     hardware: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="Whose figures stand in for what is not measured.")
     ] = None,
-    output: Annotated[
-        Path, typer.Option(metavar="FILE.toml", help="The hardware file that --measure writes.")
-    ] = Path("hardware.toml"),
+    output: Annotated[Path, typer.Option(metavar="FILE.toml", help="The hardware file that --measure writes.")] = Path(
+        "hardware.toml"
+    ),
     from_corpus: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Run the operators of a corpus again, one by one.")
     ] = None,

@@ -1,7 +1,7 @@
 """Kernels that were measured on a machine, beside the model of them, and the hardware file that follows.
 
-What a machine's data sheet says stays; a factor a kind of work brings the model's median to what was measured. A machine
-that is in no data sheet gets the peaks that its best kernels reached.
+What a machine's data sheet says stays; a factor a kind of work brings the model's median to what was measured. A
+machine that is in no data sheet gets the peaks that its best kernels reached.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ class Shape:
     kind: str
     """One of `KINDS`."""
     what: str
-    """Of collectives: all_reduce, all_gather, reduce_scatter, all_to_all; of attention: forward, backward; else empty."""
+    """Of collectives one of `fitted.COLLECTIVES`, of attention forward or backward, else empty."""
     size: tuple[int, ...]
     """gemm: m, n, k; attention: batch, length, heads, head size; memory: bytes; collectives: bytes, ranks."""
 
@@ -124,9 +124,7 @@ def modelled_seconds(shape: Shape, hardware: np.void, precision: str) -> float:
     return float(network.collective_seconds(kind, moved, ranks, ranks, up, up, table, out))
 
 
-def fit(
-    base: Hardware, measured: Sequence[Measurement], precision: str, *, name: str, known: bool
-) -> Hardware:
+def fit(base: Hardware, measured: Sequence[Measurement], precision: str, *, name: str, known: bool) -> Hardware:
     """Return `base` with factors that bring the median of each kind of kernel to what was measured.
 
     Args:
@@ -177,7 +175,7 @@ def _with_reached_peaks(base: Hardware, measured: Sequence[Measurement], precisi
 
 
 def _with_bandwidth(hardware: Hardware, measured: Sequence[Measurement], precision: str) -> Hardware:
-    """Return `hardware` with the bandwidth of the fast links that brings the median of collectives to what was measured."""
+    """Return `hardware` with the bandwidth of fast links that brings the median of collectives to what was measured."""
     low, high = 1e6, 1e13
     ranks = max(each.shape.size[1] for each in measured if each.shape.kind == "collectives")
     for _ in range(_BISECTIONS):

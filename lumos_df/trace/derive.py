@@ -9,7 +9,19 @@ from numpy.typing import NDArray
 
 from lumos_df.trace import classify, kineto, record, sweep
 from lumos_df.trace.intervals import enclosing
-from lumos_df.trace.kineto import ANNOTATION, CPU_OP, GPU_ANNOTATION, KERNEL, MEMCPY, MEMSET, NONE, PYTHON, RUNTIME, SYNC, Operators
+from lumos_df.trace.kineto import (
+    ANNOTATION,
+    CPU_OP,
+    GPU_ANNOTATION,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    NONE,
+    PYTHON,
+    RUNTIME,
+    SYNC,
+    Operators,
+)
 
 GPU: Final = (KERNEL, MEMCPY, MEMSET)
 _LAYER: Final = re.compile(r"(?i)(?:layer(?!_?norm)|block)\w*_(\d+)$")
@@ -239,7 +251,8 @@ def _modules(
 ) -> tuple[NDArray[np.int32], list[str]]:
     """Return each row's module path, as a place in a list of paths.
 
-    From `nn.Module: Name_0` rows, of the Python tracer or of `lumos-df capture`, else from the operators' `Module Hierarchy`.
+    From `nn.Module: Name_0` rows, of the Python tracer or of `lumos-df capture`, else from the operators'
+    `Module Hierarchy`.
     Backward rows take the path of their forward operator.
     """
     named = ops.raw.where(lambda text: text.startswith("nn.Module: "))

@@ -1,7 +1,7 @@
 """A PyTorch execution trace beside a Kineto file: what operators read and wrote, and so what depends on what.
 
-Both number operators by the same "record function id" (rf_id). Read by DuckDB, which is loaded only where there is such a
-file: its nested lists of mixed types are no work for the scanner, and it is rare.
+Both number operators by the same "record function id" (rf_id). Read by DuckDB, which is loaded only where there is such
+a file: its nested lists of mixed types are no work for the scanner, and it is rare.
 """
 
 import gzip
@@ -24,7 +24,10 @@ _SHAPE: Final = json.dumps(
             {
                 "id": "BIGINT",
                 "ctrl_deps": "BIGINT",
-                **{side: dict.fromkeys(("values", "shapes", "types", "strides"), "JSON") for side in ("inputs", "outputs")},
+                **{
+                    side: dict.fromkeys(("values", "shapes", "types", "strides"), "JSON")
+                    for side in ("inputs", "outputs")
+                },
                 "attrs": [{"name": "VARCHAR", "value": "JSON"}],
             }
         ]
@@ -56,11 +59,17 @@ WHERE stated.rf_id > 0
 _RESULT: Final = """
 WITH
 used AS (
-  SELECT op_id, ts, finish, unnest(json_extract(inputs."values", '$[*]') || json_extract(inputs."values", '$[*][*]')) AS value, false AS wrote
-  FROM node
-  UNION ALL
-  SELECT op_id, ts, finish, unnest(json_extract(outputs."values", '$[*]') || json_extract(outputs."values", '$[*][*]')), true
-  FROM node
+  SELECT
+    op_id,
+    ts,
+    finish,
+    unnest(json_extract(side."values", '$[*]') || json_extract(side."values", '$[*][*]')) AS value,
+    wrote
+  FROM (
+    SELECT op_id, ts, finish, inputs AS side, false AS wrote FROM node
+    UNION ALL
+    SELECT op_id, ts, finish, outputs, true FROM node
+  )
 ),
 tensor AS (
   SELECT DISTINCT op_id, ts, finish, wrote, (value ->> '$[1]')::BIGINT AS storage, value ->> '$[5]' AS device
@@ -109,16 +118,16 @@ def nodes(file: str, args: Path, ops: Operators) -> pa.Table:
     """
     import duckdb  # noqa: PLC0415 - only for such a file
 
-    rows = pa.table(
-        {"op_id": np.arange(len(ops), dtype=np.int32), "event": ops.event, "ts": ops.ts, "dur": ops.dur}
-    )
+    rows = pa.table({"op_id": np.arange(len(ops), dtype=np.int32), "event": ops.event, "ts": ops.ts, "dur": ops.dur})
     with duckdb.connect() as connection:
         connection.register("rows", rows)
         try:
             connection.execute(_NODES, {"text": _text(file), "shape": _SHAPE, "args": str(args)})
             found = connection.sql(_RESULT, params={"rank": ops.rank}).to_arrow_table()
         except (duckdb.Error, OSError, EOFError, ValueError) as error:
-            raise TraceError(f"{file}: no execution trace of schema 1.1 ({error}); record it with torch 2.3 or later") from None
+            raise TraceError(
+                f"{file}: no execution trace of schema 1.1 ({error}); record it with torch 2.3 or later"
+            ) from None
     if not found.num_rows:
         raise TraceError(f"{file}: has no operator of the trace beside it; record both in one run of the profiler")
     target = arrow_schema(schema.EXECUTION_NODES)

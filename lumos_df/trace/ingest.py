@@ -58,7 +58,10 @@ def ingest(
     if not expanded:
         raise TraceError("; ".join(message for _, message in bad))
     traces, executions, alone = pair(expanded)
-    bad += [(path, f"{path}: an execution trace without its Kineto file; put rank0.et.json beside rank0.json") for path in alone]
+    bad += [
+        (path, f"{path}: an execution trace without its Kineto file; put rank0.et.json beside rank0.json")
+        for path in alone
+    ]
     files = shard_of(traces, *shard)
     open_for_writing(folder)
     task = partial(

@@ -73,13 +73,15 @@ def test_every_rank_is_recorded_and_says_what_recording_cost(
     assert what == {"steps": steps, "shapes": True, "modules": True, "collectives": True, "layers": 2}
     (held,) = rows(tmp_path / "corpus", "SELECT count(*) AS n FROM memory_events")
     assert held["n"] > 0
-    groups = rows(tmp_path / "corpus", "SELECT DISTINCT size, ranks FROM process_groups WHERE description = 'default_pg'")
+    groups = rows(
+        tmp_path / "corpus", "SELECT DISTINCT size, ranks FROM process_groups WHERE description = 'default_pg'"
+    )
     assert groups == [{"size": 2, "ranks": [0, 1]}]
 
 
 def test_recorded_steps_last_as_long_by_the_trace_as_by_the_clock(from_outside: Path, tmp_path: Path) -> None:
     ingest([from_outside], tmp_path / "corpus", workers=1)
-    for row in rows(tmp_path / "corpus", "SELECT rank, list(step_ns ORDER BY step) AS ns FROM step GROUP BY rank"):
+    for row in rows(tmp_path / "corpus", "SELECT rank, list(step_ns ORDER BY step) AS ns FROM breakdown GROUP BY rank"):
         by_clock = metadata(from_outside / f"rank{row['rank']}.json.gz")["profiledNs"]
         # The clock stands outside the profiler's own marks, which may cost what they like, but cover the step.
         assert all(inside <= 1.02 * outside for inside, outside in zip(row["ns"], by_clock, strict=True))
@@ -156,7 +158,10 @@ def test_a_killed_rank_leaves_nothing_half_written(shell: Shell, tmp_path: Path)
 
 def test_a_full_disk_costs_the_recording_not_the_job(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text("import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n" + LOOP.format(steps=12, end="print('done')"))
+    script.write_text(
+        "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        + LOOP.format(steps=12, end="print('done')")
+    )
     done = shell(*CAPTURE, "--output", tmp_path / "traces", *SHORT, "--", sys.executable, script)
     assert done.stdout == "done\n"
     assert "rank 0: not recorded:" in done.stderr
@@ -166,7 +171,11 @@ def test_a_full_disk_costs_the_recording_not_the_job(shell: Shell, tmp_path: Pat
 
 def test_a_scheduler_of_learning_rates_made_after_the_first_step_still_works(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    after = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\nfor _ in range(9):\n    loss(); optimizer.step(); scheduler.step()\nprint(scheduler.get_last_lr()[0] < 1e-9)"
+    after = (
+        "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
+        "for _ in range(9): loss(); optimizer.step(); scheduler.step()\n"
+        "print(scheduler.get_last_lr()[0] < 1e-9)"
+    )
     script.write_text(LOOP.format(steps=1, end=after))
     done = shell(*CAPTURE, "--output", tmp_path / "traces", *SHORT, "--", sys.executable, "-W", "error", script)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
@@ -201,7 +210,11 @@ for _ in range({steps}):
     ("arguments", "job", "complaint"),
     [
         ((), "print('nothing')", "nothing was recorded: no rank came to step 5 of an optimizer of torch.optim"),
-        ((), LOOP.format(steps=3, end=""), "rank 0: ended after 2 steps; recording begins in step 5: give fewer --warmup"),
+        (
+            (),
+            LOOP.format(steps=3, end=""),
+            "rank 0: ended after 2 steps; recording begins in step 5: give fewer --warmup",
+        ),
         (("--rank", 1), "", "--fake-world N and --rank r go together"),
         (("--fake-world", 4, "--rank", 4), "", "--rank 4: a world of 4 has ranks 0 to 3"),
     ],
@@ -219,4 +232,6 @@ def test_a_folder_with_recordings_is_not_written_over(from_outside: Path, shell:
     shutil.copytree(from_outside, tmp_path / "traces")
     done = shell(*CAPTURE, "--output", tmp_path / "traces", "--", sys.executable, "-c", "")
     assert done.returncode == 1
-    assert done.stderr == f"lumos-df: {tmp_path / 'traces'}: has rank0.json.gz already; give a new folder with --output\n"
+    assert (
+        done.stderr == f"lumos-df: {tmp_path / 'traces'}: has rank0.json.gz already; give a new folder with --output\n"
+    )
