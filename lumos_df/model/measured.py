@@ -5,6 +5,7 @@ machine that is in no data sheet gets the peaks that its best kernels reached.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -135,7 +136,7 @@ def fit(base: Hardware, measured: Sequence[Measurement], precision: str, *, name
         known: whether the peaks of `base` are this machine's.
     """
     hardware = base if known else _with_reached_peaks(base, measured, precision)
-    tables: dict[str, Any] = {key: dict(value) for key, value in hardware.fitted.items()}
+    tables: dict[str, Any] = deepcopy(dict(hardware.fitted))
     row = hardware.row()
     for kind in ("gemm", "attention", "memory"):
         ratios = _ratios(measured, kind, row, precision)

@@ -166,7 +166,7 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
-        for part in ("graph", "structure", "schedule"):
+        for part in ("graph", "structure", "schedule", "capture"):
             alone(part)
 
 
