@@ -2,13 +2,14 @@
 # make test     run the tests
 # make check    lint, types, documentation, import direction
 # make bench    the speed and memory claims, measured here
+# make record   record a grid of real runs on this machine's GPU into data/traces/gpu_grid (PYTHON_WITH_TORCH=...)
 # make docs     write the generated pages of docs/ again
 #
 # All that is needed is Python 3.11 or newer; the first run makes an environment in .venv and installs into it.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := report
-.PHONY: report test check bench docs clean
+.PHONY: report test check bench record docs clean
 
 TRACES ?= data/traces
 BUILD := build/$(notdir $(abspath $(TRACES)))
@@ -42,6 +43,10 @@ bench: $(VENV)/.installed-dev
 	@$(BIN)/python -m venv .venv-peers && .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check \
 		'HolisticTraceAnalysis>=0.5,<1' || echo "no HolisticTraceAnalysis to compare with" >&2
 	@PEERS=$$(ls $(CURDIR)/.venv-peers/bin/python) $(BIN)/python -m tests.bench
+
+PYTHON_WITH_TORCH ?= $(BIN)/python
+record: $(VENV)/.installed
+	@PYTHONPATH=$(CURDIR) $(PYTHON_WITH_TORCH) -m tools.record_grid data/traces/gpu_grid
 
 docs: $(VENV)/.installed-dev
 	@$(BIN)/python -m tools.docs

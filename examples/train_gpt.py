@@ -5,8 +5,9 @@
     lumos-df capture --output traces -- torchrun --nproc-per-node 2 examples/train_gpt.py
     python examples/train_gpt.py --profile traces      # the same, from within
 
-Data parallel is DistributedDataParallel, or FSDP2 with --shard (and wherever tensor parallel is on, too); tensor parallel
-is DTensor's; pipeline parallel is torch.distributed.pipelining's 1F1B. It needs torch and, for --profile, lumos-df.
+Data parallel is DistributedDataParallel, or FSDP2 with --shard (and wherever tensor parallel is on, too); tensor
+parallel is DTensor's; pipeline parallel is torch.distributed.pipelining's 1F1B. It needs torch and, for --profile,
+lumos-df.
 """
 
 import argparse
@@ -178,8 +179,7 @@ def main(arguments: list[str]) -> None:
     model, run = trainer(options, mesh, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     generator = torch.Generator().manual_seed(mesh.get_local_rank("dp") if mesh else 0)
-    shape = (options.batch, options.sequence + 1)
-    text = torch.randint(options.vocabulary, shape, generator=generator).to(device)
+    text = torch.randint(options.vocabulary, (options.batch, options.sequence + 1), generator=generator).to(device)
     tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
     times: list[float] = []
     with recording(options.profile) as recorder:

@@ -319,12 +319,12 @@ def capture(
 
     Steps are those of its first optimizer. Its exit status is passed on.
     """
-    from lumos_df.capture.command import capture as run, tell  # noqa: PLC0415 - a command's own
+    from lumos_df.capture import command as capturing  # noqa: PLC0415 - a command's own
     from lumos_df.capture.settings import Settings  # noqa: PLC0415 - as above
 
     settings = Settings(str(output), warmup, steps, unprofiled, stacks, fake_world or 0)
-    captured = run(command, settings, rank)
-    tell(captured)
+    captured = capturing.capture(command, settings, rank)
+    capturing.tell(captured)
     raise typer.Exit(captured.status)
 
 

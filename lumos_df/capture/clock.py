@@ -38,4 +38,4 @@ def _between(start: Any, end: Any) -> int:
     if isinstance(start, int):
         return int(end - start)
     end.synchronize()
-    return round(start.elapsed_time(end) * 1e6)
+    return round(float(start.elapsed_time(end)) * 1e6)

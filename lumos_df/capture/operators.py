@@ -14,8 +14,14 @@ from lumos_df import catalog
 from lumos_df.capture.microbenchmarks import device, seconds
 
 _TYPES: Final = {
-    **{"float": torch.float32, "double": torch.float64, "c10::Half": torch.float16, "c10::BFloat16": torch.bfloat16},
-    **{"long": torch.int64, "long int": torch.int64, "int": torch.int32, "bool": torch.bool},
+    "float": torch.float32,
+    "double": torch.float64,
+    "c10::Half": torch.float16,
+    "c10::BFloat16": torch.bfloat16,
+    "long": torch.int64,
+    "long int": torch.int64,
+    "int": torch.int32,
+    "bool": torch.bool,
     "unsigned char": torch.uint8,
 }
 """Element types as the profiler writes them."""

@@ -1,10 +1,11 @@
 """Kernels that were measured on a machine, beside the model of them, and the hardware file that follows.
 
-What a machine's data sheet says stays; a factor a kind of work brings the model's median to what was measured. A machine
-that is in no data sheet gets the peaks that its best kernels reached.
+What a machine's data sheet says stays; a factor a kind of work brings the model's median to what was measured. A
+machine that is in no data sheet gets the peaks that its best kernels reached.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ class Shape:
     kind: str
     """One of `KINDS`."""
     what: str
-    """Of collectives: all_reduce, all_gather, reduce_scatter, all_to_all; of attention: forward, backward; else empty."""
+    """Of collectives one of `fitted.COLLECTIVES`, of attention forward or backward, else empty."""
     size: tuple[int, ...]
     """gemm: m, n, k; attention: batch, length, heads, head size; memory: bytes; collectives: bytes, ranks."""
 
@@ -135,7 +136,7 @@ def fit(base: Hardware, measured: Sequence[Measurement], precision: str, *, name
         known: whether the peaks of `base` are this machine's.
     """
     hardware = base if known else _with_reached_peaks(base, measured, precision)
-    tables: dict[str, Any] = {key: dict(value) for key, value in hardware.fitted.items()}
+    tables: dict[str, Any] = deepcopy(dict(hardware.fitted))
     row = hardware.row()
     for kind in ("gemm", "attention", "memory"):
         ratios = _ratios(measured, kind, row, precision)
@@ -175,7 +176,7 @@ def _with_reached_peaks(base: Hardware, measured: Sequence[Measurement], precisi
 
 
 def _with_bandwidth(hardware: Hardware, measured: Sequence[Measurement], precision: str) -> Hardware:
-    """Return `hardware` with the bandwidth of the fast links that brings the median of collectives to what was measured."""
+    """Return `hardware` with the bandwidth of fast links that brings the median of collectives to what was measured."""
     low, high = 1e6, 1e13
     ranks = max(each.shape.size[1] for each in measured if each.shape.kind == "collectives")
     for _ in range(_BISECTIONS):

@@ -19,8 +19,8 @@ _NUMBER: Final = re.compile(r"\d+")
 def pair(files: list[str]) -> tuple[list[str], dict[str, str], list[str]]:
     """Return the other files; the execution trace of each that has one; execution traces that belong to none.
 
-    An execution trace belongs to the file of its folder that ends in the same number (rank0.et.json to rank0.json.gz), or
-    to the only one there.
+    An execution trace belongs to the file of its folder with the same last number in its name (rank0.et.json to
+    rank0.json.gz), or to the only one there.
     """
     executions = [file for file in files if _is_execution_trace(file)]
     if not executions:

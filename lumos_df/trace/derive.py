@@ -251,7 +251,8 @@ def _modules(
 ) -> tuple[NDArray[np.int32], list[str]]:
     """Return each row's module path, as a place in a list of paths.
 
-    From `nn.Module: Name_0` rows, of the Python tracer or of `lumos-df capture`, else from the operators' `Module Hierarchy`.
+    From `nn.Module: Name_0` rows, of the Python tracer or of `lumos-df capture`, else from the operators'
+    `Module Hierarchy`.
     Backward rows take the path of their forward operator.
     """
     named = ops.raw.where(lambda text: text.startswith("nn.Module: "))

@@ -1,7 +1,7 @@
 """A PyTorch execution trace beside a Kineto file: what operators read and wrote, and so what depends on what.
 
-Both number operators by the same "record function id" (rf_id). Read by DuckDB, which is loaded only where there is such a
-file: its nested lists of mixed types are no work for the scanner, and it is rare.
+Both number operators by the same "record function id" (rf_id). Read by DuckDB, which is loaded only where there is such
+a file: its nested lists of mixed types are no work for the scanner, and it is rare.
 """
 
 import gzip
@@ -59,11 +59,17 @@ WHERE stated.rf_id > 0
 _RESULT: Final = """
 WITH
 used AS (
-  SELECT op_id, ts, finish, unnest(json_extract(inputs."values", '$[*]') || json_extract(inputs."values", '$[*][*]')) AS value, false AS wrote
-  FROM node
-  UNION ALL
-  SELECT op_id, ts, finish, unnest(json_extract(outputs."values", '$[*]') || json_extract(outputs."values", '$[*][*]')), true
-  FROM node
+  SELECT
+    op_id,
+    ts,
+    finish,
+    unnest(json_extract(side."values", '$[*]') || json_extract(side."values", '$[*][*]')) AS value,
+    wrote
+  FROM (
+    SELECT op_id, ts, finish, inputs AS side, false AS wrote FROM node
+    UNION ALL
+    SELECT op_id, ts, finish, outputs, true FROM node
+  )
 ),
 tensor AS (
   SELECT DISTINCT op_id, ts, finish, wrote, (value ->> '$[1]')::BIGINT AS storage, value ->> '$[5]' AS device

@@ -74,9 +74,10 @@ def take_in(
 
 def _execution_nodes(execution: str, staging: Staging, ranks: list[kineto.Operators]) -> pa.Table | None:
     """Return what an execution trace adds, its shapes filled in; a bad one costs a warning, not the trace."""
+    if len(ranks) > 1:
+        ranks[0].raw.warnings.append(f"{execution}: of one rank, beside a file of {len(ranks)}; left out")
+        return None
     try:
-        if len(ranks) > 1:
-            raise TraceError(f"{execution}: of one rank, beside a file of {len(ranks)}; left out")
         found = nodes(execution, staging.args_file, ranks[0])
     except TraceError as error:
         ranks[0].raw.warnings.append(" ".join(str(error).split()))

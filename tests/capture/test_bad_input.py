@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -60,11 +61,10 @@ def test_a_kind_of_measurement_that_is_none(lumos: Run) -> None:
     )
 
 
-@pytest.mark.parametrize("values", [{"steps": 0}, {"warmup": -1}, {"unprofiled": -1}])
-def test_counts_that_cannot_be(values: dict[str, int]) -> None:
-    ((name, value),) = values.items()
+@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("warmup", -1), ("unprofiled", -1)])
+def test_counts_that_cannot_be(name: str, value: int) -> None:
     with pytest.raises(CaptureError, match=f"{name} = {value}: must be at least"):
-        Settings("traces", **values)
+        replace(Settings("traces"), **{name: value})
 
 
 @pytest.mark.parametrize("head", ["{", "\n {\n "])

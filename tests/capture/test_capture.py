@@ -81,7 +81,7 @@ def test_every_rank_is_recorded_and_says_what_recording_cost(
 
 def test_recorded_steps_last_as_long_by_the_trace_as_by_the_clock(from_outside: Path, tmp_path: Path) -> None:
     ingest([from_outside], tmp_path / "corpus", workers=1)
-    for row in rows(tmp_path / "corpus", "SELECT rank, list(step_ns ORDER BY step) AS ns FROM step GROUP BY rank"):
+    for row in rows(tmp_path / "corpus", "SELECT rank, list(step_ns ORDER BY step) AS ns FROM breakdown GROUP BY rank"):
         by_clock = metadata(from_outside / f"rank{row['rank']}.json.gz")["profiledNs"]
         # The clock stands outside the profiler's own marks, which may cost what they like, but cover the step.
         assert all(inside <= 1.02 * outside for inside, outside in zip(row["ns"], by_clock, strict=True))
@@ -171,7 +171,11 @@ def test_a_full_disk_costs_the_recording_not_the_job(shell: Shell, tmp_path: Pat
 
 def test_a_scheduler_of_learning_rates_made_after_the_first_step_still_works(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    after = "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\nfor _ in range(9):\n    loss(); optimizer.step(); scheduler.step()\nprint(scheduler.get_last_lr()[0] < 1e-9)"
+    after = (
+        "scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)\n"
+        "for _ in range(9): loss(); optimizer.step(); scheduler.step()\n"
+        "print(scheduler.get_last_lr()[0] < 1e-9)"
+    )
     script.write_text(LOOP.format(steps=1, end=after))
     done = shell(*CAPTURE, "--output", tmp_path / "traces", *SHORT, "--", sys.executable, "-W", "error", script)
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

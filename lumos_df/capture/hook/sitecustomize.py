@@ -51,9 +51,7 @@ class _AfterImport:
 def _action(name: str) -> Callable[[ModuleType], None]:
     """Return a function of `lumos_df.capture.inject`, loaded from beside this file whatever else is on the path."""
     if "lumos_df" not in sys.modules:
-        spec = spec_from_file_location(
-            "lumos_df", os.path.join(_PACKAGE, "__init__.py"), submodule_search_locations=[_PACKAGE]
-        )
+        spec = spec_from_file_location("lumos_df", f"{_PACKAGE}/__init__.py", submodule_search_locations=[_PACKAGE])
         if spec is None or spec.loader is None:
             raise ImportError(f"{_PACKAGE}: no lumos_df here")
         sys.modules["lumos_df"] = module_from_spec(spec)
@@ -74,5 +72,5 @@ def _import_the_next() -> None:
         sys.modules["sitecustomize"] = own
 
 
-sys.meta_path.insert(0, _AfterImport())  # type: ignore[arg-type]  # it has what Python calls
+sys.meta_path.insert(0, _AfterImport())
 _import_the_next()
