@@ -10,7 +10,7 @@ from typing import Final
 import duckdb
 
 from lumos_df import __version__
-from lumos_df.catalog import one_line_errors, views
+from lumos_df.catalog import macros, one_line_errors, views
 from lumos_df.errors import LumosError, nearest
 from lumos_df.output import Format, write
 from lumos_df.schema import TABLES
@@ -92,7 +92,8 @@ def _answer(connection: duckdb.DuckDBPyConnection, text: str, form: Format) -> N
 
 def _tables() -> str:
     stored = [(table.name, table.doc) for table in TABLES]
-    public = sorted((view.name, view.doc) for view in views() if not view.internal)
+    shown = [(view.name, view.doc) for view in views() if not view.internal]
+    public = sorted([*shown, *((macro.name, macro.doc) for macro in macros())])
     width = max(len(name) for name, _ in stored + public)
     return "\n".join(f"{name:<{width}}  {doc}" for name, doc in stored + public)
 

@@ -7,7 +7,8 @@ measured shape how much slower than the roofline they ran,
 
 where octaves are the distance of two shapes, the sum over dimensions of |log2| of their ratio, and roof is the time of
 the smallest kernel plus the longer of arithmetic and memory traffic (Williams et al. 2009) at the rates that large
-kernels reach. Without a relative it is the roof itself.
+kernels reach. Beyond the largest measured shape the excess over the roof falls with size. Without a relative it is the
+roof itself.
 """
 
 import re
@@ -34,6 +35,9 @@ SELECT
   )
 FROM _roof
 """
+_NEARING: Final = 0.2
+"""Power of size by which kernels that are slower than the roof come nearer to it beyond the largest that was measured:
+from three batches of one model (docs/kernels.md)."""
 _AT_ONCE: Final = 1_000_000
 """Pairs of a new and a measured shape that are compared in one go, to bound memory."""
 
@@ -220,12 +224,17 @@ def _known(new: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("strangeness") == pl.col("strangeness").min().over(groups))
         .filter(pl.col("octaves") == pl.col("octaves").min().over(*groups, "larger"))
     )
+    slowness, growth = pl.col("p50_ns") / pl.col("roof_ns_old"), pl.col("work") / pl.col("work_old")
+    beyond = (
+        pl.when((slowness > 1) & (growth > 1)).then(1.0 + (slowness - 1.0) * growth.pow(-_NEARING)).otherwise(slowness)
+    )
     weight, calls = 1.0 / pl.max_horizontal("octaves", pl.lit(1e-9)), pl.col("calls")
     return (
         near.group_by(*groups, "larger")
         .agg(
             pl.col("octaves", "strangeness").first(),
-            slowness=(calls * pl.col("p50_ns") / pl.col("roof_ns_old")).sum() / calls.sum(),
+            slowness=(calls * slowness).sum() / calls.sum(),
+            beyond=(calls * beyond).sum() / calls.sum(),
             measured_ns=(calls * pl.col("p50_ns")).sum() / calls.sum(),
         )
         .group_by(groups)
@@ -233,7 +242,9 @@ def _known(new: pl.DataFrame, old: pl.DataFrame) -> pl.DataFrame:
             pl.col("strangeness").first(),
             sides=pl.len(),
             measured_ns=pl.col("measured_ns").filter(pl.col("octaves") == 0).first(),
-            slowness=((pl.col("slowness").log() * weight).sum() / weight.sum()).exp(),
+            slowness=pl.when(pl.len() == 1)
+            .then(pl.col("beyond").first())
+            .otherwise(((pl.col("slowness").log() * weight).sum() / weight.sum()).exp()),
             octaves=pl.col("octaves").min(),
         )
     )

@@ -35,7 +35,7 @@ SELECT
   dur_ns,
   -- All `count` of them, ns.
   total_ns,
-  -- How far the nearest measured relative is: sum over dimensions of |log2| of the ratio; null where there is none.
+  -- How far the nearest measured relative is: sum over dimensions of how often they double or halve; null where there is none.
   octaves
 FROM (
   WITH
@@ -154,6 +154,11 @@ FROM (
       old.calls,
       old.measured_ns,
       old.measured_ns / old.roof_ns AS slowness,
+      -- What is slower than the roof comes nearer to it as it grows: by this power of size, from three batches of one model.
+      CASE
+        WHEN slowness > 1 AND new.work > old.work THEN 1 + (slowness - 1) * pow(new.work / old.work, -0.2)
+        ELSE slowness
+      END AS slowness_beyond,
       old.work > new.work AS larger,
       -- What sets apart more than size does: another GPU, type, operator, width of a memory-bound kernel, in this order.
       8 * (old.gpu <> new.gpu)::INTEGER
@@ -191,6 +196,7 @@ FROM (
       octaves,
       strangeness,
       sum(calls * slowness) / sum(calls) AS slowness,
+      sum(calls * slowness_beyond) / sum(calls) AS slowness_beyond,
       sum(calls * measured_ns) / sum(calls) AS measured_ns
     FROM relative
     GROUP BY row, gpu, larger, octaves, strangeness
@@ -205,7 +211,10 @@ FROM (
       count(*) AS sides,
       min(octaves) AS octaves,
       any_value(measured_ns) FILTER (octaves = 0) AS measured_ns,
-      exp(sum(ln(slowness) / greatest(octaves, 1e-9)) / sum(1 / greatest(octaves, 1e-9))) AS slowness
+      CASE
+        WHEN count(*) = 1 THEN any_value(slowness_beyond)
+        ELSE exp(sum(ln(slowness) / greatest(octaves, 1e-9)) / sum(1 / greatest(octaves, 1e-9)))
+      END AS slowness
     FROM side
     GROUP BY row, gpu
   )

@@ -144,3 +144,20 @@ def test_what_is_no_shape_is_refused(corpus: Path, shape: dict[str, object], mes
 def test_an_unknown_gpu_is_refused(corpus: Path) -> None:
     with pytest.raises(QueryError, match="no GPU 'zx81' in the corpus or in data/hardware"):
         estimate_kernels(corpus, pl.DataFrame({"family": ["copy"], "bytes": [5]}), "zx81")
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+@pytest.mark.parametrize("known", [(8,), (32,), (128,), (8, 32), (8, 128), (32, 128)])
+def test_batches_of_a_transformer_follow_from_others(tmp_path: Path, known: tuple[int, ...]) -> None:
+    folder = REAL / "transformer_batch_sweep"
+    files = {batch: folder / f"bs{batch}.json.gz" for batch in (8, 32, 128)}
+    assert not ingest([files[batch] for batch in known], tmp_path / "known").failed
+    for batch in files.keys() - set(known):
+        assert not ingest([files[batch]], tmp_path / f"{batch}").failed
+        with connect(tmp_path / f"{batch}") as connection:
+            calls = connection.sql(
+                "SELECT family, operator, dtype, m, n, k, batch, bytes, dur FROM _kernel_call "
+                "WHERE m IS NOT NULL OR bytes IS NOT NULL"
+            ).pl()
+        found = estimate_kernels(tmp_path / "known", calls.drop("dur"))
+        assert found["dur_ns"].sum() == pytest.approx(calls["dur"].sum(), rel=0.12 if len(known) == 1 else 0.08)
