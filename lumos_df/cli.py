@@ -43,6 +43,17 @@ Trace = Annotated[
     str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")
 ]
 Step = Annotated[int | None, typer.Option(min=0, metavar="N", help="Only step N.")]
+Scale = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WHAT:FACTOR", help="Multiply a time: family=gemm:0.5, name~flash.*:0.8, kind=host:0.7."),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout."),
+]
+NoWait = Annotated[
+    list[str] | None, typer.Option(metavar="rank=N", help="Take away the long gaps in which a rank does nothing.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -134,17 +145,9 @@ def replay(
     corpus: Corpus = Path("corpus"),
     trace: Trace = None,
     step: Step = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WHAT:FACTOR", help="Multiply a time: family=gemm:0.5, name~flash.*:0.8, kind=host:0.7."),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout."),
-    ] = None,
-    no_wait: Annotated[
-        list[str] | None, typer.Option(metavar="rank=N", help="Take away the long gaps in which a rank does nothing.")
-    ] = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
     form: Form = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
@@ -155,19 +158,10 @@ def replay(
     With --scale, --drop or --no-wait: the new step beside the old.
     """
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
-    from lumos_df.graph import run, whatif  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)
-    changes: list[Change] = []
-    for switch, read, texts in (
-        ("--scale", whatif.scale, scale),
-        ("--drop", whatif.drop, drop),
-        ("--no-wait", whatif.no_wait, no_wait),
-    ):
-        try:
-            changes += map(read, texts or [])
-        except LumosError as error:
-            raise typer.BadParameter(str(error), param_hint=switch) from None
+    changes = _switches(scale, drop, no_wait)
     if changes:
         rows = run.what_if(corpus, changes, trace, step)
         with catalog.connect(corpus) as connection:
@@ -205,6 +199,74 @@ def describe(
     with catalog.connect(corpus) as connection:
         connection.register("_facts", facts)
         write(connection, "FROM _facts", choose_format(form, output), output)
+
+
+@app.command()
+def estimate(
+    *,
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="What becomes of the job: dp=16, layers=64, hardware=h200-sxm."),
+    ] = None,
+    known: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=N", help="A dimension or degree of the job as it ran, over what its traces say."),
+    ] = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    step: Step = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also store the new job, replayed, as traces of this corpus."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Estimate a job that never ran from one that did: its recorded graph, changed and run again.
+
+    One row a rank and step, the new job beside the old; the traces need not have run with what --set names.
+    """
+    from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate import anchored, change as changes  # noqa: PLC0415 - slow to import
+    from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    found = anchored.estimate(
+        corpus,
+        changes.parse(change or []),
+        trace=trace,
+        job=job,
+        known=parse_overrides(known or []),
+        switches=_switches(scale, drop, no_wait),
+        step=step,
+        into=into,
+    )
+    with catalog.connect(corpus) as connection:
+        connection.register("_estimates", found)
+        write(connection, "FROM _estimates", chosen, output)
+
+
+def _switches(scale: list[str] | None, drop: list[str] | None, no_wait: list[str] | None) -> "list[Change]":
+    """Return the changes that --scale, --drop and --no-wait mean."""
+    from lumos_df.graph import whatif  # noqa: PLC0415 - slow to import
+
+    changes: list[Change] = []
+    for switch, read, texts in (
+        ("--scale", whatif.scale, scale),
+        ("--drop", whatif.drop, drop),
+        ("--no-wait", whatif.no_wait, no_wait),
+    ):
+        try:
+            changes += map(read, texts or [])
+        except LumosError as error:
+            raise typer.BadParameter(str(error), param_hint=switch) from None
+    return changes
 
 
 @app.command()

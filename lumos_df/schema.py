@@ -416,6 +416,17 @@ DIMENSIONS: Final = _table(
     ("reason", "string", "How it was found, or why it was not."),
 )
 
+ESTIMATE_OPERATORS: Final = _table(
+    "estimate_operators",
+    "One row an operator of an estimated trace, beside `operators`: which measured one it is made from, and how its time is known.",
+    ("rank", "int32", "Rank in the job."),
+    ("op_id", "int32", "The operator."),
+    ("source_trace_id", "string", "Trace of the measured operator."),
+    ("source_op_id", "int32", "That operator; null where none was measured."),
+    ("provenance", "string", "measured, rescaled, interpolated, modelled."),
+    ("error_pct", "float64", "Likely error of its duration, per cent."),
+)
+
 TABLES: Final = (
     TRACES,
     OPERATORS,
@@ -432,5 +443,6 @@ TABLES: Final = (
     GAINS,
     LAYERS,
     DIMENSIONS,
+    ESTIMATE_OPERATORS,
 )
 """Every stored table, in the order a reader would want them."""

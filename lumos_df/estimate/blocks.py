@@ -18,6 +18,7 @@ from lumos_df.structure.rows import FORWARD
 OUTSIDE, FORWARD_PASS, BACKWARD_PASS = range(3)
 """What a block belongs to."""
 _BITS: Final = 20
+_LOW: Final = (1 << _BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +42,53 @@ def blocks(graph: Graph, structure: Structure) -> Blocks:
     """Cut a trace into blocks."""
     rows, atoms, gpu = graph.rows, graph.atoms, graph.gpu
     many = len(atoms.row)
-    key = np.full(many, NONE, np.int64)
     inside = np.zeros(len(rows), np.bool_)
     inside[structure.kernels.row] = True
     use = np.flatnonzero((gpu.call >= 0) & inside[gpu.row])
-    kernel, call = gpu.row[use], gpu.call[use]
-    key[call] = np.where(
-        structure.layer[kernel] >= 0,
-        (((rows.step[kernel].astype(np.int64) + 1) << _BITS | structure.micro_batch[kernel] + 1) << 2
-         | np.where(structure.phase[kernel] == FORWARD, FORWARD_PASS, BACKWARD_PASS)) << _BITS
-        | structure.layer[kernel] + 1,
-        0,
+    kernel = gpu.row[use]
+    ahead = np.where(structure.phase[kernel] == FORWARD, FORWARD_PASS, BACKWARD_PASS)
+    known = np.full(many, NONE, np.int64)
+    in_layer = structure.layer[kernel] >= 0
+    known[gpu.call[use]] = _key(
+        rows.step[kernel], structure.micro_batch[kernel], np.where(in_layer, ahead, OUTSIDE), structure.layer[kernel]
     )
-    key = _spread(key, atoms.thread, structure.layer[atoms.row])
+    none = np.full(many, NONE, np.int32)
+    around = _key(rows.step[atoms.row], structure.micro_batch[atoms.row], np.zeros(many, np.int64), none)
+    key = _spread(known, atoms.thread, structure.layer[atoms.row], around)
     changes = np.flatnonzero(np.diff(key, prepend=key[:1] - 1)) if many else np.empty(0, np.int64)
     of_atom = (np.searchsorted(changes, np.arange(many), side="right") - 1).astype(np.int32)
     first = key[changes]
-    layer = np.where(first > 0, (first & ((1 << _BITS) - 1)) - 1, NONE).astype(np.int32)
-    kind = np.where(first > 0, first >> _BITS & 3, OUTSIDE).astype(np.int8)
-    begun = atoms.row[changes]
-    batch = structure.micro_batch[begun]
-    batch = np.where(first > 0, (first >> (_BITS + 2) & ((1 << _BITS) - 1)) - 1, batch).astype(np.int32)
+    layer = (first & _LOW) - 1
+    kind = first >> _BITS & 3
+    batch = (first >> (_BITS + 2) & _LOW) - 1
+    step = (first >> (2 * _BITS + 2)) - 1
     of_row = np.zeros(len(rows), np.int32)
     _place_host(graph, of_atom, of_row)
     _place_gpu(graph, of_atom, of_row)
-    return Blocks(of_row, kind, rows.step[begun], batch, layer)
+    return Blocks(of_row, kind.astype(np.int8), step.astype(np.int32), batch.astype(np.int32), layer.astype(np.int32))
 
 
-def _spread(key: NDArray[np.int64], thread: NDArray[np.int32], layer: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the key of every atom, of which those that launch compute are known (not NONE); 0 is outside.
+def _key(
+    step: NDArray[np.int32], batch: NDArray[np.int32], kind: NDArray[np.int64], layer: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return one number of what a block is."""
+    found: NDArray[np.int64] = (((step.astype(np.int64) + 1) << _BITS | batch + 1) << 2 | kind) << _BITS | layer + 1
+    return found
+
+
+def _spread(
+    key: NDArray[np.int64], thread: NDArray[np.int32], layer: NDArray[np.int32], outside: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the key of every atom.
 
     An atom between two of one key has it, too; else it goes with the one before or after that has its layer.
+
+    Args:
+        key: those of the atoms that launch compute, NONE for others.
+        thread, layer: of the atoms.
+        outside: the key that each has where it is part of no layer.
     """
-    found = np.zeros(len(key), np.int64)
+    found = outside.copy()
     for one in np.unique(thread).tolist():
         own = np.flatnonzero(thread == one)
         known = np.flatnonzero(key[own] != NONE)
@@ -82,12 +97,12 @@ def _spread(key: NDArray[np.int64], thread: NDArray[np.int32], layer: NDArray[np
         place = np.searchsorted(known, np.arange(len(own)))
         after = key[own[known[np.minimum(place, len(known) - 1)]]]
         before = key[own[known[np.maximum(place - 1, 0)]]]
-        after = np.where(place < len(known), after, 0)
-        before = np.where(place > 0, before, 0)
-        low = (1 << _BITS) - 1
-        fits_after = (after > 0) & ((after & low) - 1 == layer[own])
-        fits_before = (before > 0) & ((before & low) - 1 == layer[own])
-        chosen = np.where(before == after, after, np.where(fits_after, after, np.where(fits_before, before, 0)))
+        after = np.where(place < len(known), after, outside[own])
+        before = np.where(place > 0, before, outside[own])
+        fits_after = (after & _LOW > 0) & ((after & _LOW) - 1 == layer[own])
+        fits_before = (before & _LOW > 0) & ((before & _LOW) - 1 == layer[own])
+        rest = np.where(fits_after, after, np.where(fits_before, before, outside[own]))
+        chosen = np.where(before == after, after, rest)
         found[own] = np.where(key[own] != NONE, key[own], chosen)
     silent = ~np.isin(thread, np.unique(thread[key != NONE]))
     if silent.any() and not silent.all():

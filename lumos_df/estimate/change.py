@@ -86,6 +86,17 @@ class Settings:
         return self != Settings()
 
 
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        parts = {name: str(value) for name, value in self.numbers.items()}
+        if self.batch_scale != 1:
+            parts["batch_scale"] = f"{self.batch_scale:g}"
+        parts |= {name: str(getattr(self, name)) for name in _WORDS[:-1] if getattr(self, name) is not None}
+        if self.overlap is not None:
+            parts["overlap"] = "on" if self.overlap else "off"
+        return ",".join(f"{name}={value}" for name, value in parts.items())
+
+
 def parse(texts: list[str]) -> Settings:
     """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
     found = Settings()

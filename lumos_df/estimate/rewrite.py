@@ -16,7 +16,7 @@ from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import STREAM, THREAD, Edges
 from lumos_df.graph.gpu import FAR, Work
 from lumos_df.graph.host import Atoms, Handoffs
-from lumos_df.graph.rows import NONE, Rows
+from lumos_df.graph.rows import NONE, RUNTIME, Rows
 
 _COPIED = (
     "kind", "family", "name", "thread", "stream", "correlation", "step", "collective", "group", "group_size", "seq",
@@ -121,7 +121,9 @@ class _Layout:
     def new_of(self, row: NDArray[np.int32], position: NDArray[np.int64], *, first: bool = False) -> NDArray[np.int64]:
         """Return the new number of rows in the last copy of their block up to a position, or NONE."""
         place = self.last_copy(self.block[row], position, first=first)
-        return np.where(place >= 0, self.at(row, np.maximum(place, 0)), NONE)
+        found = np.full(len(row), NONE, np.int64)
+        found[place >= 0] = self.at(row[place >= 0], place[place >= 0])
+        return found
 
 
 def _spanning(graph: Graph, block: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -135,7 +137,8 @@ def _spanning(graph: Graph, block: NDArray[np.int32]) -> NDArray[np.bool_]:
         # An atom that a row holds is one that begins before the row ends.
         last = np.searchsorted(atoms.ts[own], rows.end[host]) - 1
         spans[host] = (last >= 0) & (of_atom[own[np.maximum(last, 0)]] > block[host])
-    spans[atoms.row] = False
+    # A call is one moment of its thread, however long.
+    spans[rows.kind == RUNTIME] = False
     return spans
 
 
@@ -301,7 +304,9 @@ def _sources(
     """Return the new source of edges into the copies at some positions, or NONE."""
     lanes, blocks = _lanes(graph, layout), layout.blocks
     from_, to = layout.block[src].astype(np.int64), layout.block[dst].astype(np.int64)
-    found = np.where(from_ == to, layout.at(src, position), NONE)
+    found = np.full(len(src), NONE, np.int64)
+    same = from_ == to
+    found[same] = layout.at(src[same], position[same])
     # As many blocks back, where there is a block of the same kind: the row that stands where the source stood.
     back = np.clip(position - (to - from_), 0, len(layout.program) - 1)
     there = layout.program[back]
@@ -314,19 +319,19 @@ def _sources(
     # Counted from the end where the source was nearer to it.
     turn = np.where(own_high - 1 - lanes.at[src] < turn, high - own_high + lanes.at[src] - low, turn)
     at = np.clip(low + turn, low, np.maximum(high - 1, low))
-    use = (from_ != to) & alike & (high > low) & (position != back)
-    standing = lanes.order[np.minimum(at, len(lanes.order) - 1)] if len(lanes.order) else src
-    found = np.where(use, layout.at(np.where(use, standing, src), np.where(use, back, position)), found)
+    use = np.flatnonzero(~same & alike & (high > low) & (position != back))
+    found[use] = layout.at(lanes.order[at[use]], back[use])
     # Else the last copy before; of a source that went with its block, the last of its lane before it.
-    rest = np.flatnonzero((from_ != to) & ~use)
+    rest = ~same
+    rest[use] = False
+    rest = np.flatnonzero(rest)
     found[rest] = _before(layout, lanes, src[rest], position[rest])
     return found
 
 
 def _before(layout: _Layout, lanes: _Lanes, src: NDArray[np.int32], position: NDArray[np.int64]) -> NDArray[np.int64]:
-    place = layout.last_copy(layout.block[src], position)
-    found = np.where(place >= 0, layout.at(src, np.maximum(place, 0)), NONE)
-    gone = np.flatnonzero(place < 0)
+    found = layout.new_of(src, position)
+    gone = np.flatnonzero(layout.last_copy(layout.block[src], position) < 0)
     at = lanes.at[src[gone]]
     for _ in range(64):
         # Dropped blocks lie beside one another, so few steps back reach one that is left.
