@@ -15,6 +15,7 @@ from lumos_df.estimate.anchor import Anchor, load
 from lumos_df.estimate.blocks import blocks
 from lumos_df.estimate.change import Settings, changed
 from lumos_df.estimate.program import program
+from lumos_df.estimate.regroup import staged
 from lumos_df.estimate.rewrite import Rewritten, rewritten
 from lumos_df.estimate.symbols import Symbols
 from lumos_df.estimate.timing import RESCALED, Work, work
@@ -153,12 +154,16 @@ def estimated(
     times = [durations.times(anchor, of, k, graph.own, others) for k, graph in enumerate(job.graphs)]
     job, transfer_error = _retimed(anchor, of, job, times)
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
-    if (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
+    ranks = list(range(len(job.graphs)))
+    batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
+    if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule:
+        job, times, sources, transfer_error, ranks = staged(anchor, of, job, times, transfer_error)
+    elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
         job, times, sources, transfer_error = _rebuilt(anchor, of, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
-    warnings += _warnings(times, played, sources)
-    return Estimated(anchor, played, of, job, times, transfer_error, sources, list(range(len(job.graphs))), job.replay(), warnings)
+    warnings += _warnings(times, played, sources, ranks)
+    return Estimated(anchor, played, of, job, times, transfer_error, sources, ranks, job.replay(), warnings)
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
@@ -302,13 +307,15 @@ def _copied(found: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray
     )
 
 
-def _warnings(times: list[durations.Times], played: Played, sources: list[NDArray[np.int32]]) -> list[str]:
+def _warnings(
+    times: list[durations.Times], played: Played, sources: list[NDArray[np.int32]], ranks: list[int]
+) -> list[str]:
     """Return what a reader should know of how far the change goes beyond what was measured."""
-    before = np.concatenate([replay.graph.own[source] for replay, source in zip(played.replays, sources, strict=True)])
-    after = np.concatenate([time.own for time in times])
-    on_gpu = np.concatenate(
-        [replay.graph.rows.on_gpu[source] for replay, source in zip(played.replays, sources, strict=True)]
-    )
+    graphs = [played.replays[rank].graph for rank in ranks]
+    before = np.concatenate([graph.own[source] for graph, source in zip(graphs, sources, strict=True)])
+    # What was inserted has no source, and lies behind all that has.
+    after = np.concatenate([time.own[: len(source)] for time, source in zip(times, sources, strict=True)])
+    on_gpu = np.concatenate([graph.rows.on_gpu[source] for graph, source in zip(graphs, sources, strict=True)])
     before, after = before[on_gpu], after[on_gpu]
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)

@@ -23,8 +23,9 @@ def rows(of: "Estimated", only: int | None = None) -> pa.Table:
     """Return one row a rank and step; `only`: of this step."""
     found: list[dict[str, Any]] = []
     low, high = _bounds(of)
-    for k, before in enumerate(of.played.replays):
-        replay = settled(of.after.replays[k], before)
+    for k, after in enumerate(of.after.replays):
+        before = of.played.replays[of.ranks[k]]
+        replay = settled(after, before)
         shares = _shares(of, k, replay)
         for place, number in enumerate(replay.steps.number.tolist()):
             if only is not None and number != only:
@@ -144,5 +145,6 @@ def _played(of: "Estimated", sign: float) -> list[NDArray[np.int64]]:
     own = np.round(net.own * (1 + sign * np.concatenate(error))).astype(np.int64)
     transfer = np.round(net.transfer * (1 + sign * of.transfer_error)).astype(np.int64)
     played = of.job.replay(replace(net, own=own, transfer=transfer))
-    ended = [settled(after, before) for after, before in zip(played.replays, of.played.replays, strict=True)]
+    before = [of.played.replays[rank] for rank in of.ranks]
+    ended = [settled(after, one) for after, one in zip(played.replays, before, strict=True)]
     return [one.high - one.low for one in ended]

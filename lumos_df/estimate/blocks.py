@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.rows import NONE
+from lumos_df.graph.steps import steps
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.rows import FORWARD
 
@@ -53,7 +54,9 @@ def blocks(graph: Graph, structure: Structure) -> Blocks:
         rows.step[kernel], structure.micro_batch[kernel], np.where(in_layer, ahead, OUTSIDE), structure.layer[kernel]
     )
     none = np.full(many, NONE, np.int32)
-    around = _key(rows.step[atoms.row], structure.micro_batch[atoms.row], np.zeros(many, np.int64), none)
+    marked = np.isin(atoms.row, steps(rows).mark)
+    batch_of = np.where(marked, NONE, structure.micro_batch[atoms.row]).astype(np.int32)
+    around = _key(rows.step[atoms.row], batch_of, np.zeros(many, np.int64), none)
     key = _spread(known, atoms.thread, structure.layer[atoms.row], around)
     changes = np.flatnonzero(np.diff(key, prepend=key[:1] - 1)) if many else np.empty(0, np.int64)
     of_atom = (np.searchsorted(changes, np.arange(many), side="right") - 1).astype(np.int32)

@@ -37,8 +37,10 @@ def _times(old: int, new: int) -> NDArray[np.int64]:
         kept = np.arange(old) < new - 1
         kept[-1] = True
         return kept.astype(np.int64)
-    chosen = np.round(np.linspace(0, old - 1, new)).astype(np.int64)
-    return np.bincount(chosen, minlength=old)
+    # The first and the last meet what is around them, so what is copied lies between, where there is anything.
+    edge = 1 if old > 2 else 0
+    chosen = edge + np.round(np.linspace(0, old - 1 - 2 * edge, new - 2 * edge)).astype(np.int64)
+    return np.bincount(chosen, minlength=old) + np.isin(np.arange(old), (0, old - 1)) * edge
 
 
 def _batches(of: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.int64]:

@@ -35,6 +35,8 @@ class Rewritten:
     """The how-manieth copy of its block a row is in [n]."""
     copies: NDArray[np.int32]
     """How many copies there are of its block [n]."""
+    position: NDArray[np.int64]
+    """Place of its block in the new sequence [n]."""
 
 
 def rewritten(graph: Graph, of: Blocks, program: NDArray[np.int64]) -> Rewritten:
@@ -51,7 +53,7 @@ def rewritten(graph: Graph, of: Blocks, program: NDArray[np.int64]) -> Rewritten
     atoms = _atoms(graph, layout, rows)
     gpu = _gpu(graph, layout, rows, atoms)
     found, waits_itself = _edges(graph, layout, atoms, gpu)
-    found, order, target, dropped = _ordered(rows, atoms, gpu, found, waits_itself)
+    found, order, target, dropped = ordered(rows, atoms, gpu, found, waits_itself)
     own = graph.own[layout.source]
     carried = layout.new_of(graph.carried, np.zeros(len(graph.carried), np.int64), first=True)
     nothing = np.empty(0, np.int64)
@@ -71,7 +73,8 @@ def rewritten(graph: Graph, of: Blocks, program: NDArray[np.int64]) -> Rewritten
         graph.dropped + dropped,
     )
     block = program[layout.position]
-    return Rewritten(made, layout.source, layout.ordinal[layout.position], np.bincount(program, minlength=len(of))[block].astype(np.int32))
+    copies = np.bincount(program, minlength=len(of))[block].astype(np.int32)
+    return Rewritten(made, layout.source, layout.ordinal[layout.position], copies, layout.position)
 
 
 class _Layout:
@@ -349,7 +352,7 @@ def _before(layout: _Layout, lanes: _Lanes, src: NDArray[np.int32], position: ND
     return found
 
 
-def _ordered(
+def ordered(
     rows: Rows, atoms: Atoms, gpu: Work, found: Edges, waits_itself: NDArray[np.bool_]
 ) -> tuple[Edges, NDArray[np.int32], NDArray[np.int32], int]:
     """Return the edges that go forward, that order, what they order, and how many were left out."""
