@@ -14,11 +14,13 @@ from lumos_df.estimate import answer, durations, store
 from lumos_df.estimate.anchor import Anchor, load
 from lumos_df.estimate.blocks import blocks
 from lumos_df.estimate.change import Settings, changed
+from lumos_df.estimate.overlap import with_overlap
 from lumos_df.estimate.program import program
 from lumos_df.estimate.regroup import staged
 from lumos_df.estimate.rewrite import Rewritten, rewritten
 from lumos_df.estimate.symbols import Symbols
 from lumos_df.estimate.timing import RESCALED, Work, work
+from lumos_df.estimate.transfers import DP
 from lumos_df.graph import whatif
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.job import Job, Played, groups
@@ -153,6 +155,8 @@ def estimated(
     others = [_measured(other, of) for other in siblings] if settings else []
     times = [durations.times(anchor, of, k, graph.own, others) for k, graph in enumerate(job.graphs)]
     job, transfer_error = _retimed(anchor, of, job, times)
+    if settings.overlap is not None:
+        job = _overlapped(anchor, job, on=settings.overlap)
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
     ranks = list(range(len(job.graphs)))
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
@@ -163,6 +167,10 @@ def estimated(
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
     warnings += _warnings(times, played, sources, ranks)
+    sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
+    if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
+        warnings.append("the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
+                        "record with record_shapes=True")
     return Estimated(anchor, played, of, job, times, transfer_error, sources, ranks, job.replay(), warnings)
 
 
@@ -185,6 +193,14 @@ def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
     ]
     instances = job.instances and _kept(replace(job.instances, transfer=net.transfer), kept_members(net, job.instances))
     return Job(graphs, instances, net)
+
+
+def _overlapped(anchor: Anchor, job: Job, *, on: bool) -> Job:
+    graphs = []
+    for k, graph in enumerate(job.graphs):
+        row, degree = durations.collectives(anchor, k)
+        graphs.append(with_overlap(graph, anchor.about.ranks[k].structure, row[degree == DP], on=on))
+    return replace(job, graphs=graphs)
 
 
 def _kept(found: Instances, member: NDArray[np.int64]) -> Instances:

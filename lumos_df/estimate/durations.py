@@ -19,14 +19,12 @@ from lumos_df.schema import FAMILIES
 from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.describe import Rank
 from lumos_df.structure.parallelism import roles
-from lumos_df.structure.rows import OPTIMIZER
+from lumos_df.structure.rows import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE
 
 _ERROR: Final = (0.01, 0.06, 0.03, 0.3)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""
-_FAR: Final = 8.0
-"""Times of kernels that change by more than this are extrapolations, of which a warning tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +70,8 @@ def plan(anchor: Anchor, new: Sizes, settings: Settings) -> Plan:
 def _batch(anchor: Anchor, settings: Settings) -> tuple[int, int] | None:
     """Return the batch of a model that is no transformer, before and after."""
     before = anchor.sizes.micro_batch
-    if settings.batch_scale == 1 and "micro_batch" not in settings.numbers:
+    if before is None or (settings.batch_scale == 1 and "micro_batch" not in settings.numbers):
         return None
-    if before is None:
-        why = anchor.about.facts["micro_batch"].reason
-        raise QueryError(f"{anchor.about.job}: the batch cannot change, because it is unknown ({why}); "
-                         "record with record_shapes=True, or tell it with --known micro_batch=N")
     after = settings.numbers.get("micro_batch", max(1, round(before * settings.batch_scale)))
     return before, after
 
@@ -122,7 +116,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
         after = np.where(known, between, after)
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(found.before)
-    after = np.where(unknown, found.time * _typical(found, after), after)
+    after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
     after = after * _parameters(anchor, of, about, found.row)
     change = np.round((after - found.time) * 1e9).astype(np.int64)
     same = change == 0
@@ -133,14 +127,23 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     return done
 
 
-def _typical(found: Work, after: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return by how much time a kernel of unknown work grows: as the last one of known work before it did."""
+def _like_others(of: Plan, found: Work, after: NDArray[np.float64], phase: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Return the time of kernels of unknown work: they grow as the last one of known work before them did.
+
+    Where the trace records no shapes at all, all that the forward and backward passes do grows with the tokens.
+    """
     known = np.flatnonzero(~np.isnan(found.before))
-    if not len(known):
-        return np.ones(len(after))
-    before = known[np.maximum(np.searchsorted(known, np.arange(len(after)), side="right") - 1, 0)]
-    ratio: NDArray[np.float64] = after[before] / np.maximum(found.time[before], 1e-9)
-    return ratio
+    if len(known):
+        before = known[np.maximum(np.searchsorted(known, np.arange(len(after)), side="right") - 1, 0)]
+        return found.time * after[before] / np.maximum(found.time[before], 1e-9)
+    passes = np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE))
+    return np.where(passes, found.floor + (found.time - found.floor) * tokens(of), found.time)
+
+
+def tokens(of: Plan) -> float:
+    """Return by how much the tokens, or what a model that is no transformer has of them, grow."""
+    batch = _ratio(of.new.micro_batch, of.old.micro_batch) if of.old.micro_batch else of.settings.batch_scale
+    return batch * _ratio(of.new.seq, of.old.seq)
 
 
 def _parameters(anchor: Anchor, of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.float64]:
@@ -148,8 +151,7 @@ def _parameters(anchor: Anchor, of: Plan, about: Rank, row: NDArray[np.int32]) -
     ratio = np.ones(len(row))
     if of.old.layers and of.new.layers and of.new.layers != of.old.layers:
         outside = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
-        multi = np.isin(about.trace.rows.family[row], (FAMILIES.index("optimizer"),)) if "optimizer" in FAMILIES else True
-        ratio[outside & multi] = parameters(of.new) / parameters(of.old)
+        ratio[outside & (about.trace.rows.family[row] == FAMILIES.index("optimizer"))] = parameters(of.new) / parameters(of.old)
     return ratio
 
 
@@ -213,6 +215,15 @@ def _paired(
     return np.where(many > 0, place, NONE)
 
 
+def collectives(anchor: Anchor, rank: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Return the collective kernels of a rank and the degree of each, a place in `facts.DEGREES` or NONE; [k]."""
+    trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
+    own = shapes.operations(trace, structure.phase, structure.layer)
+    row, degree = roles(trace, structure, dimensions.local(structure, own))
+    kept = trace.rows.on_gpu[row]
+    return row[kept], degree[kept]
+
+
 def collective_times(
     anchor: Anchor, of: Plan, rank: int, shortest: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
@@ -224,12 +235,8 @@ def collective_times(
         rank: place of the rank in the job.
         shortest: ns of the shortest transfer of a kind, by row [n].
     """
-    about = anchor.about.ranks[rank]
-    trace, structure = about.trace, about.structure
-    own = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = roles(trace, structure, dimensions.local(structure, own))
-    kept = trace.rows.on_gpu[row]
-    row, degree = row[kept], degree[kept]
+    trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
+    row, degree = collectives(anchor, rank)
     grown = _bytes_ratio(of, row, degree, structure.layer)
     return row, retimed(
         trace, row, degree, shortest[row], (of.groups[0], of.links[0]), (of.groups[1], of.links[1]), grown
@@ -242,15 +249,11 @@ def _bytes_ratio(
     """Return by how much the payload of each collective grows: activations with tokens, gradients with parameters."""
     old, new = of.old, of.new
     element = of.runs_on.element_bytes / of.measured_on.element_bytes
-    tokens = (
-        _ratio(new.seq, old.seq)
-        * (_ratio(new.micro_batch, old.micro_batch) if old.micro_batch else of.settings.batch_scale)
-        * _ratio(new.hidden, old.hidden)
-    )
+    activation = tokens(of) * _ratio(new.hidden, old.hidden)
     per_layer = parameters(replace(new, layers=old.layers)) / parameters(replace(old))
     ratio = np.ones(len(row))
     activations = np.isin(degree, (TP, EP, 2))
-    ratio[activations] = tokens * element
+    ratio[activations] = activation * element
     gradients = degree == DP
     ratio[gradients] = np.where(layer[row] >= 0, per_layer, parameters(new) / parameters(old))[gradients]
     return ratio

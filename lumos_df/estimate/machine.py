@@ -1,7 +1,6 @@
 """The GPU that a trace was recorded on, and the one it shall run on."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final, Self
 
 import numpy as np
@@ -58,8 +57,8 @@ def recorded_on(device: str | None) -> tuple[Hardware, str | None]:
         words = device.casefold().replace("-", " ").split()
         like = [name for name in names("hardware") if name.split("-")[0] in words]
         if like:
-            text = device.casefold().replace("tesla ", "").replace("nvidia ", "").replace(" ", "-")
-            best = (get_close_matches(text, like, n=1, cutoff=0.0) or like)[0]
+            # Where the name does not say how it is built in, it is not on a card.
+            best = next((name for name in like if ("pcie" in name) == ("pcie" in words)), like[0])
             return Hardware.read(best), f"{device}: its ratios are taken from {best}"
     why = device or "the trace names no GPU"
     return Hardware.read(_STAND_IN), f"{why}: not among the known GPUs; ratios are taken from {_STAND_IN}"
