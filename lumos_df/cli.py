@@ -209,7 +209,9 @@ def estimate(
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="What becomes of the job: dp=16, layers=64, hardware=h200-sxm."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="What becomes of the job: dp=16, layers=64, hardware=h200-sxm."
+        ),
     ] = None,
     known: Annotated[
         list[str] | None,
@@ -233,7 +235,8 @@ def estimate(
     One row a rank and step, the new job beside the old; the traces need not have run with what --set names.
     """
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
-    from lumos_df.estimate import anchored, change as changes  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate import anchored  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate import change as changes
     from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)

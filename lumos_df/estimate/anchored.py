@@ -86,7 +86,9 @@ def estimate(
             store.write(one, corpus, into, str(settings) or "unchanged")
     table = pa.concat_tables(tables) if tables else answer.empty()
     if step is not None and not len(table):
-        raise QueryError(f"{corpus}: no step {step}; see: lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}")
+        raise QueryError(
+            f"{corpus}: no step {step}; see: lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}"
+        )
     return table
 
 
@@ -169,8 +171,10 @@ def estimated(
     warnings += _warnings(times, played, sources, ranks)
     sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
     if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
-        warnings.append("the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
-                        "record with record_shapes=True")
+        warnings.append(
+            "the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
+            "record with record_shapes=True"
+        )
     return Estimated(anchor, played, of, job, times, transfer_error, sources, ranks, job.replay(), warnings)
 
 
@@ -240,7 +244,9 @@ def _retimed(
                 members = found.row[mine]
                 transfer[found.instance[mine]] = np.round(shortest[members] * of_row[members]).astype(np.int64)
                 error[found.instance[mine]] = np.where(of_row[members] != 1, 0.1, 0.01)
-        graphs.append(graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own))
+        graphs.append(
+            graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
+        )
     same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
     if same and (found is None or np.array_equal(transfer, found.transfer)):
         return job, error
@@ -248,18 +254,27 @@ def _retimed(
 
 
 def _moves(of: durations.Plan) -> bool:
-    return of.old != of.new or of.links[0] is not of.links[1] and (bool(of.settings.network) or bool(of.settings.hardware))
+    return (
+        of.old != of.new or (of.links[0] is not of.links[1] and (bool(of.settings.network) or bool(of.settings.hardware)))
+    )
 
 
 def _shortest(
-    collective: NDArray[np.int8], in_bytes: NDArray[np.int64], group: NDArray[np.int32], own: NDArray[np.int64], anchor: Anchor, k: int
+    collective: NDArray[np.int8],
+    in_bytes: NDArray[np.int64],
+    group: NDArray[np.int32],
+    own: NDArray[np.int64],
+    anchor: Anchor,
+    k: int,
 ) -> NDArray[np.int64]:
     """Return the shortest duration of each collective's kind: nearest to what the transfer takes without waiting."""
     rows = anchor.job.graphs[k].rows
     shortest = own.copy()
     member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (collective >= 0))
     if len(member):
-        _, kind = np.unique(np.stack((collective[member], in_bytes[member], group[member])), axis=1, return_inverse=True)
+        _, kind = np.unique(
+            np.stack((collective[member], in_bytes[member], group[member])), axis=1, return_inverse=True
+        )
         kind = kind.reshape(-1)
         least = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(least, kind, own[member])
@@ -277,8 +292,10 @@ def _rebuilt(
     for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True):
         found = blocks(graph, rank.structure)
         if layers[0] != layers[1] and not (found.layer >= 0).any():
-            raise QueryError(f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
-                             "name them in the trace with annotations layer=N, or record with_modules=True")
+            raise QueryError(
+                f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
+                "name them in the trace with annotations layer=N, or record with_modules=True"
+            )
         made.append(rewritten(graph, found, program(found, layers, batch)))
     graphs = [one.graph for one in made]
     instances, origin = _copied(job.instances, made) if job.instances else (None, np.empty(0, np.int64))

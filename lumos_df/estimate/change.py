@@ -6,7 +6,6 @@ from typing import Final, Self
 
 from lumos_df.errors import QueryError, nearest
 from lumos_df.structure.describe import Description
-from lumos_df.structure.facts import DEGREES
 
 _FACT_OF: Final = {
     "layers": "layers",
@@ -85,7 +84,6 @@ class Settings:
         """Return whether anything is to change."""
         return self != Settings()
 
-
     def __str__(self) -> str:
         """Return it as it is written."""
         parts = {name: str(value) for name, value in self.numbers.items()}
@@ -111,7 +109,9 @@ def parse(texts: list[str]) -> Settings:
         elif name == "dtype":
             kind = _DTYPE_NAMES.get(value, value)
             if kind not in DTYPES:
-                raise QueryError(f"--set {text}: no dtype '{value}'{nearest(kind, [*DTYPES])}; one of {', '.join(DTYPES)}")
+                raise QueryError(
+                    f"--set {text}: no dtype '{value}'{nearest(kind, [*DTYPES])}; one of {', '.join(DTYPES)}"
+                )
             found = replace(found, dtype=kind)
         elif name == "overlap":
             if value not in ("on", "off"):
@@ -159,12 +159,16 @@ def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
         new = replace(new, micro_batch=max(1, round(old.micro_batch * settings.batch_scale)))
     if new.heads != old.heads and old.head_dim and new.heads and new.hidden == old.hidden and old.heads:
         if old.heads * old.head_dim % new.heads:
-            raise QueryError(f"{job}: heads={new.heads} does not divide {old.heads * old.head_dim}; take a divisor of it")
+            raise QueryError(
+                f"{job}: heads={new.heads} does not divide {old.heads * old.head_dim}; take a divisor of it"
+            )
         new = replace(new, head_dim=old.heads * old.head_dim // new.heads, kv_heads=_kv(old, new.heads))
     elif new.hidden != old.hidden and "heads" not in settings.numbers and old.heads and old.head_dim and new.hidden:
         if old.heads * old.head_dim == old.hidden:
             if new.hidden % old.head_dim:
-                raise QueryError(f"{job}: hidden={new.hidden} is no multiple of head_dim={old.head_dim}; give heads=N, too")
+                raise QueryError(
+                    f"{job}: hidden={new.hidden} is no multiple of head_dim={old.head_dim}; give heads=N, too"
+                )
             new = replace(new, heads=new.hidden // old.head_dim, kv_heads=_kv(old, new.hidden // old.head_dim))
     elif new.heads != old.heads and new.hidden and new.heads:
         if new.hidden % new.heads:
@@ -193,7 +197,9 @@ def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
                 raise QueryError(f"{job}: tp cannot change, because {name} is unknown; tell it with --known {name}=N")
             if whole % new.tp:
                 legal = max(each for each in range(1, new.tp + 1) if whole % each == 0)
-                raise QueryError(f"{job}: tp={new.tp} does not divide {name}={whole}; the nearest that does is tp={legal}")
+                raise QueryError(
+                    f"{job}: tp={new.tp} does not divide {name}={whole}; the nearest that does is tp={legal}"
+                )
     if new.dp and new.dp != old.dp and old.dp == 1:
         raise QueryError(
             f"{job}: dp={new.dp} adds collectives, and the job ran none to learn a group from (dp=1); record it with dp=2"

@@ -61,7 +61,8 @@ def plan(anchor: Anchor, new: Sizes, settings: Settings) -> Plan:
         batch = _batch(anchor, settings)
     measured_on = Machine.of(anchor.hardware, anchor.dtype)
     hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware
-    runs_on = Machine.of(hardware, settings.dtype or anchor.dtype)
+    same = not settings.hardware and not settings.dtype
+    runs_on = measured_on if same else Machine.of(hardware, settings.dtype or anchor.dtype)
     links = Links.of(measured_on), _links(settings.network, Links.of(runs_on))
     groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
     return Plan(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links)
@@ -105,7 +106,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     provenance = np.full(many, MEASURED, np.int8)
     error = np.full(many, _ERROR[MEASURED])
     done = Times(own.copy(), provenance, error)
-    if of.old == of.new and of.runs_on.row == of.measured_on.row and of.settings.batch_scale == 1 and not of.settings.dtype:
+    if of.old == of.new and of.runs_on is of.measured_on and of.settings.batch_scale == 1:
         return done
     found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure.phase)
     floors = of.runs_on.row["memory"][0] / of.measured_on.row["memory"][0]
@@ -113,7 +114,8 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     how = np.full(len(found.row), RESCALED)
     if others:
         between, known = _interpolated(found, others)
-        after = np.where(known, between, after)
+        # The line through two sizes errs where caches end, the scaled one where the efficiency changes: not the same way.
+        after = np.where(known, np.sqrt(np.where(known, between, 1.0) * after), after)
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(found.before)
     after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
@@ -151,7 +153,9 @@ def _parameters(anchor: Anchor, of: Plan, about: Rank, row: NDArray[np.int32]) -
     ratio = np.ones(len(row))
     if of.old.layers and of.new.layers and of.new.layers != of.old.layers:
         outside = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
-        ratio[outside & (about.trace.rows.family[row] == FAMILIES.index("optimizer"))] = parameters(of.new) / parameters(of.old)
+        ratio[outside & (about.trace.rows.family[row] == FAMILIES.index("optimizer"))] = parameters(
+            of.new
+        ) / parameters(of.old)
     return ratio
 
 

@@ -27,7 +27,9 @@ def with_overlap(graph: Graph, structure: Structure, reductions: NDArray[np.int3
     kernel = kernel[np.isin(structure.phase[kernel], (BACKWARD, RECOMPUTE)) & (rows.family[kernel] != COMMUNICATION)]
     if not len(reductions) or not len(kernel):
         what = "reduces no gradients" if not len(reductions) else "has no backward pass"
-        raise QueryError(f"{rows.job}: rank {rows.rank} {what}, so overlap changes nothing; record a step of training with dp=2")
+        raise QueryError(
+            f"{rows.job}: rank {rows.rank} {what}, so overlap changes nothing; record a step of training with dp=2"
+        )
     source, target = [], []
     for step in np.unique(rows.step[reductions]).tolist():
         own = reductions[rows.step[reductions] == step]
@@ -42,11 +44,9 @@ def with_overlap(graph: Graph, structure: Structure, reductions: NDArray[np.int3
     led = np.zeros(len(rows), np.bool_)
     led[into] = on
     kept = ~led[graph.edges.dst] | (graph.edges.kind == STREAM)
-    made = edges(np.concatenate(source) if source else into, into, EVENT, 0, False)  # noqa: FBT003 - a column
+    made = edges(np.concatenate(source) if source else into, into, EVENT, 0, False)
     itself = np.append((graph.order_target != graph.edges.dst)[kept], np.zeros(len(made), np.bool_))
     found, sequence, order_target, dropped = ordered(
         rows, graph.atoms, graph.gpu, join([graph.edges.where(kept), made]), itself
     )
-    return replace(
-        graph, edges=found, order=sequence, order_target=order_target, dropped=graph.dropped + dropped
-    )
+    return replace(graph, edges=found, order=sequence, order_target=order_target, dropped=graph.dropped + dropped)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lumos_df.estimate.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, Blocks
 from lumos_df.estimate.rewrite import Rewritten, ordered
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.edges import END_START, EVENT, START_START, STREAM, Edges, edges, join
+from lumos_df.graph.edges import END_START, EVENT, START_START, STREAM, edges, join
 from lumos_df.graph.gpu import Work
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE, Rows
 from lumos_df.model.order import BACKWARD, KIND, MICRO_BATCH, order
@@ -61,7 +61,7 @@ def stage(of: Blocks, schedule: int, place: tuple[int, int], batches: int, layer
         task.append(np.full(len(parts.before), NONE))
         for one in tasks.tolist():
             is_backward = one[KIND] >= BACKWARD
-            pieces = (parts.backward if is_backward else parts.forward)
+            pieces = parts.backward if is_backward else parts.forward
             if not pieces:
                 continue
             piece = pieces[one[MICRO_BATCH] % len(pieces)]
@@ -103,7 +103,7 @@ def _parts(of: Blocks, own: NDArray[np.int64], wanted: int, *, first: bool, last
         middle = back[0] if len(back) else ended + 1
         embedding = around[around < start] if first else around[:0]
         head = around[(around > start) & (around < middle)] if last else around[:0]
-        behind = around[around > middle] if first or not len(back) and last else around[:0]
+        behind = around[around > middle] if first or (not len(back) and last) else around[:0]
         if not len(back):
             head, behind = (around[around > start] if last else around[:0]), around[:0]
         forward.append(own[np.concatenate((embedding, _fitted(of, own, ahead, wanted), head))])

@@ -39,7 +39,9 @@ def staged(
     stages, batches, layers = new.pp or 1, new.batch or 1, new.layers
     how = of.settings.schedule or "1f1b"
     if how not in _SCHEDULES:
-        raise PlanError(f"schedule={how} is not for traces{nearest(how, [*_SCHEDULES])}; one of {', '.join(_SCHEDULES)}")
+        raise PlanError(
+            f"schedule={how} is not for traces{nearest(how, [*_SCHEDULES])}; one of {', '.join(_SCHEDULES)}"
+        )
     if layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
     found = [blocks(graph, rank.structure) for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True)]
@@ -88,8 +90,10 @@ def _makers(anchor: Anchor, stages: int, found: list[Blocks]) -> list[list[int]]
         if one.stage.number is not None:
             of_stage.setdefault(one.stage.number, []).append(rank)
     if 0 not in of_stage or before - 1 not in of_stage:
-        raise QueryError(f"{name}: pp cannot change, because the corpus lacks a rank of the first or the last stage; "
-                         "ingest one of each")
+        raise QueryError(
+            f"{name}: pp cannot change, because the corpus lacks a rank of the first or the last stage; "
+            "ingest one of each"
+        )
     if stages == 1:
         raise QueryError(f"{name}: one stage has both embedding and head, which no rank of this job had; take pp=2")
     middle = of_stage[min(1, before - 1) if before > 2 else 0]

@@ -110,7 +110,9 @@ class _Layout:
         found: NDArray[np.int64] = self.number[self.base[position] + self.rank[row]]
         return found
 
-    def last_copy(self, block: NDArray[np.int32], position: NDArray[np.int64], *, first: bool = False) -> NDArray[np.int64]:
+    def last_copy(
+        self, block: NDArray[np.int32], position: NDArray[np.int64], *, first: bool = False
+    ) -> NDArray[np.int64]:
         """Return the last position, at most `position`, of each block (the first of all: `first`), or NONE."""
         wide = len(self.program) + 1
         if not len(self.keys):
@@ -171,7 +173,9 @@ def _times(graph: Graph, layout: _Layout) -> tuple[NDArray[np.int64], NDArray[np
         # A row ends in the part in which its end lies: as often as that is copied, in the last copy.
         ends = part[np.minimum(np.searchsorted(high, rows.end[source[on]] - 1), len(part) - 1)]
         same = ends <= layout.block[source[on]]
-        at = np.where(same, position[on], layout.last_copy(ends.astype(np.int32), np.full(len(ends), len(layout.program))))
+        at = np.where(
+            same, position[on], layout.last_copy(ends.astype(np.int32), np.full(len(ends), len(layout.program)))
+        )
         finish[on] += np.where(at >= 0, shift[np.maximum(at, 0)], shift[position[on]])
         moved[here] = shift[here]
     gpu = host < 0
@@ -270,7 +274,10 @@ def _edges(graph: Graph, layout: _Layout, atoms: Atoms, gpu: Work) -> tuple[Edge
     into = np.full(len(graph.rows), NONE, np.int64)
     into[old.dst[chain]] = np.flatnonzero(chain)
     has = atoms.before >= 0
-    for before, row in ((atoms.row[atoms.before[has]], atoms.row[has]), (gpu.before[gpu.before >= 0], gpu.row[gpu.before >= 0])):
+    for before, row in (
+        (atoms.row[atoms.before[has]], atoms.row[has]),
+        (gpu.before[gpu.before >= 0], gpu.row[gpu.before >= 0]),
+    ):
         edge = into[layout.source[row]]
         known = edge >= 0
         new_src.append(before[known].astype(np.int64))

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.estimate.answer import settled
 from lumos_df.estimate.symbols import Symbols
 from lumos_df.estimate.timing import PROVENANCE
 from lumos_df.graph import critical_path, store
@@ -133,7 +132,9 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> Graph:
     )
 
 
-def _idle(chain: NDArray[np.bool_], dst: NDArray[np.int32], lag: NDArray[np.int64], atoms: Any, many: int) -> NDArray[np.int64]:
+def _idle(
+    chain: NDArray[np.bool_], dst: NDArray[np.int32], lag: NDArray[np.int64], atoms: Any, many: int
+) -> NDArray[np.int64]:
     """Return how long a thread waited before each row: the time since its last atom that is no work."""
     idle = np.zeros(many, np.int64)
     has = atoms.before >= 0
@@ -172,7 +173,9 @@ def _write_trace(of: "Estimated", corpus: Path, into: Path, k: int, order: NDArr
         "ts": pa.array(rows.ts),
         "dur": pa.array(rows.dur),
         **{
-            name: pa.array(table[name].to_numpy(zero_copy_only=False) + (copy << _COPY_BITS), pa.int64(), from_pandas=True)
+            name: pa.array(
+                table[name].to_numpy(zero_copy_only=False) + (copy << _COPY_BITS), pa.int64(), from_pandas=True
+            )
             for name in ("correlation", "wait_correlation")
             if not table[name].null_count
         },

@@ -56,6 +56,8 @@ class Work:
     before: NDArray[np.float64]
     """The part that grows with work, by the cost functions, s; nan where nothing tells the work."""
     after: NDArray[np.float64]
+    linear: NDArray[np.float64]
+    """What `after` would be if the kernel did as many operations a second as before."""
     key: NDArray[np.int64]
     """The same for kernels of one kind of operator, in other traces of the model, too."""
 
@@ -65,7 +67,11 @@ class Work:
             trust = self.before / (self.before + self.floor / 2)
             own = np.maximum(self.time - self.floor, 1e-9) / self.before
             efficiency = np.where(self.before > 0, own**trust, 1.0)
-        grown = self.time + efficiency * (self.after - self.before) + self.floor * (floor_ratio - 1)
+            # A kernel that beat its cost function when it was small does not beat it as much when it is large.
+            faster = np.minimum(efficiency * (self.linear - self.before), self.after - self.before)
+        growth = efficiency * (self.after - self.before)
+        growth = np.where((growth > 0) & (efficiency < 1), np.maximum(growth, faster), growth)
+        grown = self.time + growth + self.floor * (floor_ratio - 1)
         least = np.minimum(self.time, self.floor) * min(floor_ratio, 1.0)
         return np.where(np.isnan(grown), self.time, np.maximum(grown, least))
 
@@ -96,13 +102,17 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
     )
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
-    before, after = np.empty(len(first)), np.empty(len(first))
+    before, after, linear = np.empty((3, len(first)))
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
         one = _Kernel.of(trace, int(row[at]), int(operator[at]), backward=bool(columns[-1][at]))
-        before[number], after[number] = one.seconds(old, float(floor[at])), one.changed(symbols, old, new, float(floor[at]))
+        before[number], after[number] = (
+            one.seconds(old, float(floor[at])),
+            one.changed(symbols, old, new, float(floor[at])),
+        )
+        linear[number] = before[number] * one.operations(symbols) if old is new else after[number]
         kinds.append(one.kind())
-    return Work(row, time, floor, before[inverse], after[inverse], _numbers(kinds)[inverse])
+    return Work(row, time, floor, before[inverse], after[inverse], linear[inverse], _numbers(kinds)[inverse])
 
 
 def _numbers(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
@@ -186,6 +196,23 @@ class _Kernel:
         rate = old.memory_rate / new.memory_rate * new.element_bytes / old.element_bytes
         return self._memory(old, floor) * ratio * rate
 
+    def operations(self, symbols: Symbols) -> float:
+        """Return by how much its operations grow; nan where nothing tells them."""
+        one = self.operation
+        if one is None or not self.numel:
+            return float("nan")
+        after = replace(
+            one, shapes=tuple(symbols.rescaled(shape) if shape is not None else None for shape in one.shapes)
+        )
+        if self.family == GEMM and (one.is_product() or one.is_batched()):
+            many = after.operands[0][0] / max(one.operands[0][0], 1) if one.is_batched() else 1.0
+            return many * prod(after.product) / max(prod(one.product), 1)
+        if self.family == ATTENTION and one.is_attention():
+            was, now = one.operands[0], after.operands[0]
+            return prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
+        tensors = [symbols.rescaled(shape) for shape in self.numel]
+        return replace(self, numel=tuple(tensors))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
+
     def _memory(self, machine: Machine, floor: float) -> float:
         """Return the time of moving its tensors, or that of its blocks in waves where that is longer, s."""
         moved = self._elements() * machine.element_bytes / machine.memory_rate
@@ -254,7 +281,7 @@ def _attention(one: Operation, machine: Machine, *, backward: bool) -> float:
             heads,
             kv_heads,
             query[3],
-            True,  # noqa: FBT003 - a kernel takes places
+            True,
             backward,
             float(machine.element_bytes),
             row["peak_flops"][machine.precision],

@@ -143,9 +143,11 @@ def _kinds(
         uses.append(_Use(degree, name, known, in_bytes, what))
     # What reduces activations in the forward does so in the backward, too: the same group, else the same bytes.
     tensor = {_shared(use) for use in uses if use and use.degree == "tp"}
-    return row, np.array(kind, np.int64), [
-        replace(use, degree="tp") if use and _shared(use) in tensor else use for use in uses
-    ]
+    return (
+        row,
+        np.array(kind, np.int64),
+        [replace(use, degree="tp") if use and _shared(use) in tensor else use for use in uses],
+    )
 
 
 def _shared(use: _Use) -> tuple[str | None, int | None]:
