@@ -235,14 +235,14 @@ def estimate(
     One row a rank and step, the new job beside the old; the traces need not have run with what --set names.
     """
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
-    from lumos_df.estimate import anchored  # noqa: PLC0415 - slow to import
-    from lumos_df.estimate import change as changes
+    from lumos_df.estimate.anchored.change import parse  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.anchored.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
     from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)
-    found = anchored.estimate(
+    found = estimate_changed(
         corpus,
-        changes.parse(change or []),
+        parse(change or []),
         trace=trace,
         job=job,
         known=parse_overrides(known or []),

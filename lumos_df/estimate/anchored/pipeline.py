@@ -5,13 +5,14 @@ one with the head, those between from any. Its layers are that rank's own measur
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, Blocks
-from lumos_df.estimate.rewrite import Rewritten, ordered
+from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, Blocks
+from lumos_df.estimate.anchored.rewrite import Rewritten, ordered
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import END_START, EVENT, START_START, STREAM, edges, join
 from lumos_df.graph.gpu import Work
@@ -54,7 +55,7 @@ def stage(of: Blocks, schedule: int, place: tuple[int, int], batches: int, layer
     backward: list[bool] = []
     batch: list[int] = []
     bounds = np.append(np.flatnonzero(np.diff(of.step, prepend=of.step[:1] - 1)), len(of)).tolist()
-    for turn, (low, high) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for turn, (low, high) in enumerate(pairwise(bounds)):
         own = np.arange(low, high)
         parts = _parts(of, own, wanted, first=number == 0, last=number == stages - 1)
         program.append(parts.before)
@@ -136,8 +137,8 @@ def ends(made: Rewritten, of: Stage) -> Ends:
     rows = graph.rows
     kernel = graph.gpu.row[(rows.kind[graph.gpu.row] == KERNEL) & (rows.family[graph.gpu.row] != COMMUNICATION)]
     found = [np.full(many, NONE, np.int64) for _ in range(3)]
-    for into, row, last in ((found[0], graph.atoms.row, False), (found[1], kernel, False), (found[2], kernel, True)):
-        row = row[task[row] >= 0]
+    for into, every, last in ((found[0], graph.atoms.row, False), (found[1], kernel, False), (found[2], kernel, True)):
+        row = every[task[every] >= 0]
         ordered_rows = row[np.argsort(made.position[row], kind="stable")]
         chosen = ordered_rows if last else ordered_rows[::-1]
         into[task[chosen]] = chosen
@@ -237,12 +238,13 @@ def _more_rows(rows: Rows, what: Sends, lasts: int) -> Rows:
         "seq_recorded": False,
         **dict.fromkeys(("correlation", "seq", "in_bytes", "wait_stream", "wait_correlation"), rows.null),
     }
-    taken = {}
+    taken: dict[str, Any] = {}
     for name in rows.__slots__:
         column = getattr(rows, name)
         if isinstance(column, np.ndarray) and name != "stream_keys":
             taken[name] = np.append(column, np.broadcast_to(value.get(name, NONE), many)).astype(column.dtype)
-    return replace(rows, **{**taken, "names": names, "collectives": collectives, "stream_keys": keys})
+    taken |= {"names": names, "collectives": collectives, "stream_keys": keys}
+    return replace(rows, **taken)
 
 
 def _more_work(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError
-from lumos_df.estimate.rewrite import ordered
+from lumos_df.estimate.anchored.rewrite import ordered
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import EVENT, STREAM, edges, join
 from lumos_df.graph.rows import COMMUNICATION

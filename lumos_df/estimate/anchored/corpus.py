@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.estimate.symbols import Symbols
-from lumos_df.estimate.timing import PROVENANCE
+from lumos_df.estimate.anchored.symbols import Symbols
+from lumos_df.estimate.anchored.timing import PROVENANCE
 from lumos_df.graph import critical_path, store
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
@@ -31,7 +31,7 @@ from lumos_df.trace.corpus import create
 from lumos_df.trace.folder import open_for_writing
 
 if TYPE_CHECKING:
-    from lumos_df.estimate.anchored import Estimated
+    from lumos_df.estimate.anchored.estimate import Estimated
 
 _COPY_BITS: Final = 40
 """Correlations of copies are those of the original with the number of the copy above so many bits."""

@@ -1,7 +1,7 @@
 """Which dimension of the model each axis of a recorded shape is, and so what the shape becomes in the changed job.
 
 An axis of 2272 in a job of sequence 71 and micro-batch 32 is their product; where a size can be several things, the
-reading is taken that makes the whole tensor most like those a transformer has: one sequence, one micro-batch, one width.
+reading is taken that makes the tensor most like those a transformer has: one sequence, one micro-batch, one width.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
-from lumos_df.estimate.change import Sizes
+from lumos_df.estimate.anchored.change import Sizes
 
 Shape = tuple[int, ...]
 

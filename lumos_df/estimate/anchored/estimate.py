@@ -7,26 +7,29 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError, nearest
-from lumos_df.estimate import answer, durations, store
-from lumos_df.estimate.anchor import Anchor, load
-from lumos_df.estimate.blocks import blocks
-from lumos_df.estimate.change import Settings, changed
-from lumos_df.estimate.overlap import with_overlap
-from lumos_df.estimate.program import program
-from lumos_df.estimate.regroup import staged
-from lumos_df.estimate.rewrite import Rewritten, rewritten
-from lumos_df.estimate.symbols import Symbols
-from lumos_df.estimate.timing import RESCALED, Work, work
-from lumos_df.estimate.transfers import DP
+from lumos_df.estimate.anchored import answer, durations
+from lumos_df.estimate.anchored import corpus as traces
+from lumos_df.estimate.anchored.anchor import Anchor, load
+from lumos_df.estimate.anchored.blocks import blocks
+from lumos_df.estimate.anchored.change import Settings, changed
+from lumos_df.estimate.anchored.overlap import with_overlap
+from lumos_df.estimate.anchored.program import program
+from lumos_df.estimate.anchored.regroup import staged
+from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten
+from lumos_df.estimate.anchored.symbols import Symbols
+from lumos_df.estimate.anchored.timing import RESCALED, Work, work
+from lumos_df.estimate.anchored.transfers import DP
 from lumos_df.graph import whatif
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.job import Job, Played, groups
 from lumos_df.graph.replay import kept_members, network
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE
 from lumos_df.graph.whatif import Change
+from lumos_df.layout import trace_folder
 
 _TRUSTED: Final = 8.0
 """A kernel that takes this many times as long, or as short, is an extrapolation."""
@@ -83,7 +86,7 @@ def estimate(
     tables = [answer.rows(one, step) for one in found]
     if into is not None:
         for one in found:
-            store.write(one, corpus, into, str(settings) or "unchanged")
+            traces.write(one, corpus, into, str(settings) or "unchanged")
     table = pa.concat_tables(tables) if tables else answer.empty()
     if step is not None and not len(table):
         raise QueryError(
@@ -117,10 +120,6 @@ def _chosen(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]
 
 
 def _job_name(corpus: Path, trace_id: str) -> str:
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    from lumos_df.layout import trace_folder  # noqa: PLC0415
-
     file = trace_folder(corpus, trace_id) / "traces.parquet"
     return str(pq.read_table(file, columns=["job"], partitioning=None)["job"][0].as_py())
 
@@ -254,9 +253,7 @@ def _retimed(
 
 
 def _moves(of: durations.Plan) -> bool:
-    return (
-        of.old != of.new or (of.links[0] is not of.links[1] and (bool(of.settings.network) or bool(of.settings.hardware)))
-    )
+    return of.old != of.new or bool(of.settings.network) or bool(of.settings.hardware)
 
 
 def _shortest(
@@ -353,8 +350,8 @@ def _warnings(
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)
     if share > 0.1:
-        return [
-            f"extrapolated: {share:.0%} of the GPU's time is kernels that take over {_TRUSTED:g} times as long or short as "
-            "measured; a trace nearer to the job asked for would narrow the interval"
-        ]
+        what = (
+            f"{share:.0%} of the GPU's time is kernels that take over {_TRUSTED:g} times as long or short as measured"
+        )
+        return [f"extrapolated: {what}; a trace nearer to the job asked for would narrow the interval"]
     return []

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.machine import Machine
-from lumos_df.estimate.symbols import Shape, Symbols
+from lumos_df.estimate.anchored.machine import Machine
+from lumos_df.estimate.anchored.symbols import Shape, Symbols
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE
 from lumos_df.model.attention import attention_seconds
 from lumos_df.model.gemm import gemm_seconds
@@ -88,7 +88,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
     """
     rows = trace.rows
     row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
-    time = rows.dur[row] * 1e-9
+    time = (rows.dur[row] * 1e-9).astype(np.float64)
     floor = np.minimum(time, _floor(time[rows.kind[row] == KERNEL]))
     operator = _shaped(trace, row)
     columns = (
@@ -102,7 +102,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
     )
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
-    before, after, linear = np.empty((3, len(first)))
+    before, after, linear = (np.empty(len(first)) for _ in range(3))
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
         one = _Kernel.of(trace, int(row[at]), int(operator[at]), backward=bool(columns[-1][at]))
@@ -112,7 +112,9 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
         )
         linear[number] = before[number] * one.operations(symbols) if old is new else after[number]
         kinds.append(one.kind())
-    return Work(row, time, floor, before[inverse], after[inverse], linear[inverse], _numbers(kinds)[inverse])
+    return Work(
+        row, time, floor.astype(np.float64), before[inverse], after[inverse], linear[inverse], _numbers(kinds)[inverse]
+    )
 
 
 def _numbers(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
@@ -263,7 +265,7 @@ def _product_seconds(m: int, k: int, n: int, many: int, machine: Machine) -> flo
             row["gemm"][machine.precision],
         )
     )
-    grown = max(seconds - row["gemm"][machine.precision][0], 1e-9)
+    grown = max(seconds - float(row["gemm"][machine.precision][0]), 1e-9)
     return grown * (_UNALIGNED if machine.element_bytes == 2 and (k % 8 or n % 8) else 1.0)
 
 

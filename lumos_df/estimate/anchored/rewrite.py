@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.blocks import OUTSIDE, Blocks
+from lumos_df.estimate.anchored.blocks import OUTSIDE, Blocks
 from lumos_df.graph import simulate as loops
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import STREAM, THREAD, Edges
@@ -219,7 +219,8 @@ def _gpu(graph: Graph, layout: _Layout, rows: Rows, atoms: Atoms) -> Work:
     place = np.full(len(graph.rows), NONE, np.int64)
     place[old.row] = np.arange(len(old.row))
     row = np.flatnonzero(place[layout.source] >= 0)
-    row = row[np.lexsort((place[layout.source[row]], layout.position[row], rows.stream[row]))].astype(np.int32)
+    turn = np.lexsort((place[layout.source[row]], layout.position[row], rows.stream[row]))
+    row = row[turn].astype(np.int32)
     was = place[layout.source[row]]
     issuer = np.where(old.call[was] >= 0, graph.atoms.row[np.maximum(old.call[was], 0)], NONE)
     by = layout.new_of(np.maximum(issuer, 0), layout.position[row])
@@ -230,7 +231,7 @@ def _gpu(graph: Graph, layout: _Layout, rows: Rows, atoms: Atoms) -> Work:
     issued = call.copy()
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         issued[low:high] = np.maximum.accumulate(issued[low:high])
-    return Work(row, call, old.launched[was] & (call >= 0), before, issued, bounds)
+    return Work(row.astype(np.int32), call, old.launched[was] & (call >= 0), before, issued, bounds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.change import Sizes
-from lumos_df.estimate.machine import Machine
+from lumos_df.estimate.anchored.change import Sizes
+from lumos_df.estimate.anchored.machine import Machine
 from lumos_df.graph.rows import NONE
 from lumos_df.model import network
 from lumos_df.model.placement import members_per_domain

@@ -7,14 +7,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lumos_df.estimate.timing import PROVENANCE
+from lumos_df.estimate.anchored.timing import PROVENANCE
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.rows import NONE
 from lumos_df.graph.simulate import UNSET, share
 from lumos_df.graph.steps import breakdown
 
 if TYPE_CHECKING:
-    from lumos_df.estimate.anchored import Estimated
+    from lumos_df.estimate.anchored.estimate import Estimated
 
 _PARTS: Final = ("exposed_compute", "overlapped", "exposed_communication", "other")
 

@@ -1,9 +1,11 @@
 """The sequence of a changed job's blocks: layers and micro-batches copied or dropped."""
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.blocks import OUTSIDE, Blocks
+from lumos_df.estimate.anchored.blocks import OUTSIDE, Blocks
 from lumos_df.graph.rows import NONE
 
 
@@ -49,7 +51,7 @@ def _batches(of: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.in
     step = of.step[sequence]
     # Steps lie one after another.
     bounds = np.append(np.flatnonzero(np.diff(step, prepend=step[:1] - 1)), len(sequence)).tolist()
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+    for low, high in pairwise(bounds):
         own = sequence[low:high]
         batch = _batch_of(of, own)
         known = np.unique(batch[batch >= 0])
@@ -59,8 +61,7 @@ def _batches(of: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.in
         inside = np.flatnonzero(batch >= 0)
         parts.append(own[: inside[0]])
         times = _times(len(known), new)
-        for one in np.repeat(known, times).tolist():
-            parts.append(own[batch == one])
+        parts.extend(own[batch == one] for one in np.repeat(known, times).tolist())
         parts.append(own[inside[0] :][batch[inside[0] :] == NONE])
     return np.concatenate(parts) if parts else sequence
 

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError
-from lumos_df.estimate.anchor import Anchor
-from lumos_df.estimate.change import Settings, Sizes
-from lumos_df.estimate.machine import Machine
-from lumos_df.estimate.symbols import Symbols
-from lumos_df.estimate.timing import INTERPOLATED, MEASURED, RESCALED, Work, work
-from lumos_df.estimate.transfers import DP, EP, TP, Groups, Links, retimed
+from lumos_df.estimate.anchored.anchor import Anchor
+from lumos_df.estimate.anchored.change import Settings, Sizes
+from lumos_df.estimate.anchored.machine import Machine
+from lumos_df.estimate.anchored.symbols import Symbols
+from lumos_df.estimate.anchored.timing import INTERPOLATED, MEASURED, RESCALED, Work, work
+from lumos_df.estimate.anchored.transfers import DP, EP, TP, Groups, Links, retimed
 from lumos_df.graph.rows import NONE
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema import FAMILIES
@@ -114,12 +114,12 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     how = np.full(len(found.row), RESCALED)
     if others:
         between, known = _interpolated(found, others)
-        # The line through two sizes errs where caches end, the scaled one where the efficiency changes: not the same way.
+        # The line through two sizes errs where caches end, the scaled time where efficiency changes: not alike.
         after = np.where(known, np.sqrt(np.where(known, between, 1.0) * after), after)
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(found.before)
     after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
-    after = after * _parameters(anchor, of, about, found.row)
+    after = after * _parameters(of, about, found.row)
     change = np.round((after - found.time) * 1e9).astype(np.int64)
     same = change == 0
     done.own[found.row] = np.maximum(own[found.row] + change, 0)
@@ -148,14 +148,14 @@ def tokens(of: Plan) -> float:
     return batch * _ratio(of.new.seq, of.old.seq)
 
 
-def _parameters(anchor: Anchor, of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Return by how much the optimizer's kernels grow with the number of layers: one of them works on all parameters."""
+def _parameters(of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return by how much the optimizer's kernels grow with a rank's layers: one of them works on all parameters."""
     ratio = np.ones(len(row))
-    if of.old.layers and of.new.layers and of.new.layers != of.old.layers:
+    more = replace(of.old, layers=of.new.layers, pp=of.new.pp)
+    if more != of.old:
         outside = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
-        ratio[outside & (about.trace.rows.family[row] == FAMILIES.index("optimizer"))] = parameters(
-            of.new
-        ) / parameters(of.old)
+        outside &= about.trace.rows.family[row] == FAMILIES.index("optimizer")
+        ratio[outside] = parameters(more) / parameters(of.old)
     return ratio
 
 
@@ -254,7 +254,8 @@ def _bytes_ratio(
     old, new = of.old, of.new
     element = of.runs_on.element_bytes / of.measured_on.element_bytes
     activation = tokens(of) * _ratio(new.hidden, old.hidden)
-    per_layer = parameters(replace(new, layers=old.layers)) / parameters(replace(old))
+    same = replace(new, layers=old.layers, pp=old.pp, vocab=old.vocab)
+    per_layer = parameters(same) / parameters(old)
     ratio = np.ones(len(row))
     activations = np.isin(degree, (TP, EP, 2))
     ratio[activations] = activation * element

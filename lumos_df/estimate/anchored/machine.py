@@ -6,7 +6,7 @@ from typing import Final, Self
 import numpy as np
 
 from lumos_df.errors import HardwareError
-from lumos_df.estimate.change import DTYPES
+from lumos_df.estimate.anchored.change import DTYPES
 from lumos_df.model.hardware import PRECISIONS, Hardware
 from lumos_df.model.library import names
 

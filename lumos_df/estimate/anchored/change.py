@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from lumos_df.errors import QueryError, nearest
 from lumos_df.structure.describe import Description
@@ -118,7 +118,8 @@ def parse(texts: list[str]) -> Settings:
                 raise QueryError(f"--set {text}: write overlap=on or overlap=off")
             found = replace(found, overlap=value == "on")
         else:
-            found = replace(found, **{name: value})
+            words: dict[str, Any] = {name: value}
+            found = replace(found, **words)
     if found.batch_scale != 1 and "micro_batch" in found.numbers:
         raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")
     return found
@@ -157,25 +158,27 @@ def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
         new = replace(new, element_bytes=DTYPES[settings.dtype])
     if settings.batch_scale != 1 and old.micro_batch:
         new = replace(new, micro_batch=max(1, round(old.micro_batch * settings.batch_scale)))
-    if new.heads != old.heads and old.head_dim and new.heads and new.hidden == old.hidden and old.heads:
-        if old.heads * old.head_dim % new.heads:
-            raise QueryError(
-                f"{job}: heads={new.heads} does not divide {old.heads * old.head_dim}; take a divisor of it"
-            )
-        new = replace(new, head_dim=old.heads * old.head_dim // new.heads, kv_heads=_kv(old, new.heads))
-    elif new.hidden != old.hidden and "heads" not in settings.numbers and old.heads and old.head_dim and new.hidden:
-        if old.heads * old.head_dim == old.hidden:
-            if new.hidden % old.head_dim:
-                raise QueryError(
-                    f"{job}: hidden={new.hidden} is no multiple of head_dim={old.head_dim}; give heads=N, too"
-                )
-            new = replace(new, heads=new.hidden // old.head_dim, kv_heads=_kv(old, new.hidden // old.head_dim))
-    elif new.heads != old.heads and new.hidden and new.heads:
-        if new.hidden % new.heads:
-            raise QueryError(f"{job}: hidden={new.hidden} is no multiple of heads={new.heads}")
-        new = replace(new, head_dim=new.hidden // new.heads, kv_heads=_kv(old, new.heads))
+    new = _with_heads(job, old, new, given="heads" in settings.numbers)
     _check_cut(job, old, new)
     return new
+
+
+def _with_heads(job: str, old: Sizes, new: Sizes, *, given: bool) -> Sizes:
+    """Return the sizes with heads and their width that go together; `given`: the heads are what the user says."""
+    if not (old.heads and old.head_dim and new.heads and new.hidden):
+        return new
+    if given and new.heads != old.heads:
+        whole = old.heads * old.head_dim if new.hidden == old.hidden else new.hidden
+        if whole % new.heads:
+            raise QueryError(f"{job}: heads={new.heads} does not divide {whole}; take a divisor of it")
+        return replace(new, head_dim=whole // new.heads, kv_heads=_kv(old, new.heads))
+    if new.hidden == old.hidden or old.heads * old.head_dim != old.hidden:
+        return new
+    if given:
+        return replace(new, head_dim=new.hidden // new.heads)
+    if new.hidden % old.head_dim:
+        raise QueryError(f"{job}: hidden={new.hidden} is no multiple of head_dim={old.head_dim}; give heads=N, too")
+    return replace(new, heads=new.hidden // old.head_dim, kv_heads=_kv(old, new.hidden // old.head_dim))
 
 
 def _kv(old: Sizes, heads: int) -> int | None:
@@ -202,7 +205,8 @@ def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
                 )
     if new.dp and new.dp != old.dp and old.dp == 1:
         raise QueryError(
-            f"{job}: dp={new.dp} adds collectives, and the job ran none to learn a group from (dp=1); record it with dp=2"
+            f"{job}: dp={new.dp} adds collectives, and the job ran none to learn a group from (dp=1); "
+            "record it with dp=2"
         )
     if new.pp and new.layers and new.pp > new.layers:
         raise QueryError(f"{job}: pp={new.pp} stages need as many layers; the model has {new.layers}")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from lumos_df.estimate.change import DTYPES, Sizes
-from lumos_df.estimate.machine import recorded_on
+from lumos_df.estimate.anchored.change import DTYPES, Sizes
+from lumos_df.estimate.anchored.machine import recorded_on
 from lumos_df.graph.job import Job
 from lumos_df.graph.job import load as load_job
 from lumos_df.layout import trace_folder

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import PlanError, QueryError, nearest
-from lumos_df.estimate import pipeline
-from lumos_df.estimate.anchor import Anchor
-from lumos_df.estimate.blocks import Blocks, blocks
-from lumos_df.estimate.durations import Plan, Times
-from lumos_df.estimate.rewrite import Rewritten, rewritten
-from lumos_df.estimate.timing import MODELLED
+from lumos_df.estimate.anchored import pipeline
+from lumos_df.estimate.anchored.anchor import Anchor
+from lumos_df.estimate.anchored.blocks import Blocks, blocks
+from lumos_df.estimate.anchored.durations import Plan, Times
+from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten
+from lumos_df.estimate.anchored.timing import MODELLED
 from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.job import Job
@@ -35,7 +35,7 @@ def staged(
     Raises:
         QueryError: the trace has no layers, or not the ranks that the stages need.
     """
-    name, new, old = anchor.about.job, of.new, of.old
+    name, new = anchor.about.job, of.new
     stages, batches, layers = new.pp or 1, new.batch or 1, new.layers
     how = of.settings.schedule or "1f1b"
     if how not in _SCHEDULES:
@@ -74,7 +74,6 @@ def staged(
                 )
             )
     instances, errors = _instances(job.instances, made, waits, sends_ns, error)
-    del old
     return Job(graphs, instances, network(graphs, instances)), taken, sources, errors, [rank for _, rank, _ in made]
 
 
@@ -144,12 +143,12 @@ def _instances(
         trace.append(np.full(len(what.kind), k))
         row.append(begin + np.arange(len(what.kind)))
     keys, traces, rows_ = np.concatenate(key), np.concatenate(trace), np.concatenate(row)
-    number, first, instance, many = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    names, instance, many = np.unique(keys, return_inverse=True, return_counts=True)
     instance = instance.reshape(-1)
     kept = (many > 1)[instance]
     _, instance = np.unique(instance[kept], return_inverse=True)
     traces, rows_ = traces[kept], rows_[kept]
-    origin = np.where(number[many > 1] >= 0, number[many > 1] >> 44, NONE)
+    origin = np.where(names[many > 1] >= 0, names[many > 1] >> 44, NONE)
     transfer = np.full(len(origin), sends_ns, np.int64)
     errors = np.full(len(origin), _ERROR)
     if found is not None:
@@ -157,7 +156,6 @@ def _instances(
         errors[origin >= 0] = error[origin[origin >= 0]]
     order = np.lexsort((traces, instance.reshape(-1)))
     clocks = tuple(Clock(0, 0.0, 0, 0) for _ in made)
-    del first
     return (
         Instances(
             instance.reshape(-1)[order].astype(np.int32),
