@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from lumos_df import __version__
+from lumos_df import __version__, cli_estimates
+from lumos_df.cli_options import Corpus, Drop, Form, NoWait, Scale, Step, Trace, part_of, switches
 from lumos_df.errors import LumosError
-from lumos_df.output import Format, choose_format, write, write_json, write_table
-from lumos_df.runner import Engine, parse_shard, progress
+from lumos_df.output import Format, choose_format, write
+from lumos_df.runner import progress
 from lumos_df.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from lumos_df.estimate.search import Found
-    from lumos_df.graph.whatif import Change
     from lumos_df.trace.ingest import IngestResult
 
 app = typer.Typer(
@@ -34,18 +31,6 @@ app = typer.Typer(
 )
 
 WARNINGS_SHOWN: Final = 10
-
-
-Corpus = Annotated[Path, typer.Option(metavar="DIR", help="The corpus folder.")]
-Form = Annotated[
-    Format | None,
-    typer.Option("--format", help="How to write the result; by default what the file's name ends in, else a table."),
-]
-
-Trace = Annotated[
-    str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")
-]
-Step = Annotated[int | None, typer.Option(min=0, metavar="N", help="Only step N.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -85,7 +70,7 @@ def ingest(
     from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
 
     with progress(sys.stderr) as report:
-        result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=_part(shard), report=report)
+        result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=part_of(shard), report=report)
     _tell(result, corpus)
     if result.failed:
         raise typer.Exit(1)
@@ -133,17 +118,9 @@ def replay(
     corpus: Corpus = Path("corpus"),
     trace: Trace = None,
     step: Step = None,
-    scale: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WHAT:FACTOR", help="Multiply a time: family=gemm:0.5, name~flash.*:0.8, kind=host:0.7."),
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout."),
-    ] = None,
-    no_wait: Annotated[
-        list[str] | None, typer.Option(metavar="rank=N", help="Take away the long gaps in which a rank does nothing.")
-    ] = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
     form: Form = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
@@ -154,19 +131,10 @@ def replay(
     With --scale, --drop or --no-wait: the new step beside the old.
     """
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
-    from lumos_df.graph import run, whatif  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)
-    changes: list[Change] = []
-    for switch, read, texts in (
-        ("--scale", whatif.scale, scale),
-        ("--drop", whatif.drop, drop),
-        ("--no-wait", whatif.no_wait, no_wait),
-    ):
-        try:
-            changes += map(read, texts or [])
-        except LumosError as error:
-            raise typer.BadParameter(str(error), param_hint=switch) from None
+    changes = switches(scale, drop, no_wait)
     if changes:
         rows = run.what_if(corpus, changes, trace, step)
         with catalog.connect(corpus) as connection:
@@ -328,115 +296,6 @@ def capture(
     raise typer.Exit(captured.status)
 
 
-@app.command()
-def estimate(
-    *,
-    model: Annotated[str, typer.Option(metavar="NAME|FILE", help="The model: a name, our JSON, or a config.json.")],
-    hardware: Annotated[str, typer.Option(metavar="NAME|FILE", help="The GPU and its links: a name, or a TOML file.")],
-    plan: Annotated[str, typer.Option(metavar="PLAN", help="How the job is spread: 'tp=8,pp=4,dp=8,batch=1536'.")],
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also store it in a corpus, which is made if it is not there.")
-    ] = None,
-    job: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --corpus: the job there that it is an estimate of.")
-    ] = None,
-    form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
-) -> None:
-    """Estimate a step of a training job from nothing but model, hardware and plan: time, breakdown, memory, energy.
-
-    Units are in the names; nothing of it is measured. docs/estimates.md says what stands behind it.
-    """
-    from lumos_df.estimate.configuration import estimate as estimate_job  # noqa: PLC0415 - slow to import
-
-    if job is not None and corpus is None:
-        raise typer.BadParameter("names a job of a corpus; give --corpus", param_hint="--job")
-    chosen = choose_format(form, output)
-    found = estimate_job(model, hardware, plan)
-    if corpus is not None:
-        from lumos_df.estimate import store  # noqa: PLC0415 - slow to import
-
-        print(f"{corpus}: stored as {store.write(corpus, found, job)}", file=sys.stderr)
-    if chosen is Format.JSON:
-        write_json(found.to_dict(), output)
-    else:
-        write_table(found.by_name() if chosen is Format.TABLE else found.row(), chosen, output)
-
-
-@app.command()
-def sweep(
-    grid: Annotated[
-        Path | None, typer.Argument(metavar="[GRID.toml]", help="`model`, `hardware` and `plan`, each one or a list.")
-    ] = None,
-    *,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a model; may be given several times.")
-    ] = None,
-    hardware: Annotated[
-        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a GPU; may be given several times.")
-    ] = None,
-    plan: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
-        ),
-    ] = None,
-    where: Annotated[
-        str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
-    ] = "fits",
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Write the N fastest.")] = 10,
-    pareto: Annotated[
-        bool, typer.Option("--pareto", help="Write those that no other beats in time, memory and GPUs at once.")
-    ] = False,
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Only part I of N of the grid, for N jobs on one folder.")
-    ] = None,
-    engine: Annotated[
-        Engine, typer.Option(help="Where to run: here, in processes, or on a Ray cluster.")
-    ] = Engine.SERIAL,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes at once; by default one a CPU.")
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
-    ] = None,
-    form: Form = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Also store all that meets the condition, as Parquet; again: it goes on."),
-    ] = None,
-) -> None:
-    """Estimate every legal plan of a grid, and write the fastest, or the Pareto front.
-
-    An axis gpus gives dp = gpus / (tp * pp * cp), an axis micro_batches gives batch = micro_batches * dp * micro_batch.
-    """
-    from lumos_df.estimate.grid import Grid  # noqa: PLC0415 - slow to import
-    from lumos_df.estimate.search import Search  # noqa: PLC0415 - slow to import
-
-    if grid is not None and (model or hardware or plan):
-        raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
-    if grid is None and not (model and hardware and plan):
-        raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan")
-    if address is not None and engine is not Engine.RAY:
-        raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
-    axes = Grid.read(grid) if grid is not None else Grid.make(model or [], hardware or [], plan or [])
-    search = Search(axes, where, top, pareto, output)
-    with progress(sys.stderr) as report:
-        found = search.run(part=_part(shard), engine=engine, workers=workers, address=address, report=report)
-    _tell_search(found)
-    write_table(found.best.to_arrow(), form or Format.TABLE, None)
-
-
-def _part(shard: str | None) -> tuple[int, int]:
-    try:
-        return parse_shard(shard) if shard else (0, 1)
-    except LumosError as error:
-        raise typer.BadParameter(str(error), param_hint="--shard") from None
-
-
 def _of(view: str, trace_ids: list[str], step: int | None) -> str:
     """Return the query for a view's rows of some traces and a step."""
     chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
@@ -498,145 +357,7 @@ def report(
         raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
 
 
-@app.command()
-def scoreboard(
-    *,
-    truth: Annotated[Path, typer.Option(metavar="DIR", help="The folder with the CSVs of measured runs.")],
-    dataset: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this set; may be given several times.")
-    ] = None,
-    calibrate: Annotated[
-        int | None, typer.Option(min=3, metavar="K", help="Calibrate on K random runs of each set, score the others.")
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
-    ] = None,
-    form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
-) -> None:
-    """Compare estimates with measured runs: one row a set, with errors, ranks, memory and what was refused."""
-    import duckdb  # noqa: PLC0415 - slow to import
-    import polars as pl  # noqa: PLC0415 - slow to import
-
-    from lumos_df.estimate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
-
-    if seed is not None and calibrate is None:
-        raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
-    scores = score(truth, dataset or (), calibrate or 0, seed)
-    chosen = choose_format(form, output)
-    with duckdb.connect() as connection:
-        connection.register("_scores", pl.DataFrame(scores))
-        hidden = " EXCLUDE (refused_reasons)" if chosen is Format.TABLE else ""
-        write(connection, f"SELECT *{hidden} FROM _scores", chosen, output)
-    if chosen is Format.TABLE:
-        for each in scores:
-            _tell_refused(each.dataset, {str(why["reason"]): int(why["rows"]) for why in each.refused_reasons})
-
-
-@app.command()
-def calibrate(
-    runs: Annotated[
-        Path | None, typer.Argument(metavar="[RUNS.csv]", help="Measured runs: 3 to 20 are enough.")
-    ] = None,
-    *,
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Instead: the kernels of a corpus, as they were measured.")
-    ] = None,
-    measure: Annotated[
-        str | None,
-        typer.Option(metavar="KIND,...", help="Instead: measure here: gemm,attention,memory,collectives. Needs torch."),
-    ] = None,
-    from_corpus: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Instead: run a corpus's operators again here. Needs torch.")
-    ] = None,
-    hardware: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="The GPU; RUNS.csv needs it, others find it.")
-    ] = None,
-    software: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="The software they ran with, over what the rows say.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="--measure what this model runs.")] = None,
-    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="... by this plan: tp=8,micro_batch=1.")] = None,
-    most: Annotated[
-        int, typer.Option(min=1, metavar="N", help="--from-corpus: how many operators, those that took longest.")
-    ] = 50,
-    output: Annotated[
-        Path, typer.Option(metavar="FILE.toml", help="The hardware file to write; its software's goes beside it.")
-    ] = Path("hardware.toml"),
-    form: Form = None,
-) -> None:
-    """Fit a machine to what was measured on it, and write it as a hardware file.
-
-    From a few measured runs, whose error is told before and by leaving each run out; from the kernels of a corpus; or from
-    kernels that run here and now.
-    """
-    import duckdb  # noqa: PLC0415 - slow to import
-
-    if sum(one is not None for one in (runs, corpus, measure, from_corpus)) != 1:
-        raise typer.BadParameter("give one of RUNS.csv, --corpus DIR, --measure KIND,... and --from-corpus DIR")
-    with duckdb.connect() as connection:
-        if runs is not None:
-            found = _fit_runs(runs, hardware, software, output)
-        elif corpus is not None:
-            found = _fit_corpus(corpus, hardware, software, output)
-        else:
-            found = _measure(measure, from_corpus, model, plan, hardware, most, output)
-        connection.register("_found", found)
-        write(connection, "FROM _found", choose_format(form, None), None)
-
-
-def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
-    import polars as pl  # noqa: PLC0415 - slow to import
-
-    from lumos_df.estimate import machine  # noqa: PLC0415 - slow to import
-
-    if hardware is None:
-        raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
-    found = machine.run(runs, hardware, output, software)
-    _tell_refused(str(runs), found.refused)
-    _tell_calibrated(found.hardware_file, " or ".join(f"software={file}" for file in found.software_files))
-    return pl.DataFrame([found]).drop("refused")
-
-
-def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
-    from lumos_df.estimate import anchor  # noqa: PLC0415 - slow to import
-
-    found, beside = anchor.calibrate(corpus, output, hardware, software or "megatron")
-    _tell_calibrated(str(output), f"software={beside}")
-    return anchor.table(found)
-
-
-def _measure(
-    measure: str | None,
-    from_corpus: Path | None,
-    model: str | None,
-    plan: str | None,
-    hardware: str | None,
-    most: int,
-    output: Path,
-) -> "pl.DataFrame":
-    import polars as pl  # noqa: PLC0415 - slow to import
-
-    from lumos_df.capture import calibrate as measuring  # noqa: PLC0415 - slow to import
-
-    if from_corpus is not None:
-        rows = measuring.compare(from_corpus, most)
-    else:
-        rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
-        print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
-    return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _tell_calibrated(hardware: str, software: str) -> None:
-    print(f"estimate with --hardware {hardware} and {software} in the plan", file=sys.stderr)
-
-
-def _tell_refused(where: str, reasons: dict[str, int]) -> None:
-    for reason, rows in reasons.items():
-        print(f"{where}: refused {format_count(rows, 'row')}: {reason}", file=sys.stderr)
+app.add_typer(cli_estimates.app)
 
 
 def main() -> None:
@@ -657,16 +378,6 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{error.strerror or error}; check the path, its permissions and the disk's space")
-
-
-def _tell_search(found: "Found") -> None:
-    for field, each in found.refused.items():
-        print(f"refused {each.count:,} by {field}, such as {each.example}", file=sys.stderr)
-    print(
-        f"{format_count(found.configurations, 'configuration')}; {found.legal:,} legal and estimated; "
-        f"{found.kept:,} meet the condition",
-        file=sys.stderr,
-    )
 
 
 def _fail(message: str) -> NoReturn:

@@ -542,6 +542,17 @@ ESTIMATE_OPERATORS: Final = _table(
     ("flops", "int64", "Floating-point operations of matrix products, no mask taken off."),
 )
 
+OPERATOR_SOURCES: Final = _table(
+    "operator_sources",
+    "One row an operator of an estimated trace, beside `operators`: which measured one it is made from, and how its time is known.",
+    ("rank", "int32", "Rank in the job."),
+    ("op_id", "int32", "The operator."),
+    ("source_trace_id", "string", "Trace of the measured operator."),
+    ("source_op_id", "int32", "That operator; null where none was measured."),
+    ("provenance", "string", "measured, rescaled, interpolated, modelled."),
+    ("error_pct", "float64", "Likely error of its duration, per cent."),
+)
+
 TABLES: Final = (
     TRACES,
     OPERATORS,
@@ -561,5 +572,6 @@ TABLES: Final = (
     DIMENSIONS,
     ESTIMATES,
     ESTIMATE_OPERATORS,
+    OPERATOR_SOURCES,
 )
 """Every stored table, in the order a reader would want them."""

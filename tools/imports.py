@@ -29,7 +29,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "graph": _DATA,
     "model": _DATA,
     "structure": _DATA | {"graph"},
-    "estimate": _DATA | {"graph", "model", "structure"},
+    "estimate": _DATA | {"graph", "model", "structure", "trace"},
     "output": _DATA,
     "diff": _DATA,
     "report": _DATA | {"output"},

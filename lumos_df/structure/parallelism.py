@@ -93,8 +93,27 @@ def stage(trace: Trace, pp: Fact, pipeline: str | None) -> Fact:
     return Fact(ranks.index(trace.rows.rank), "group", f"place of rank {trace.rows.rank} in group {pipeline}")
 
 
+def roles(trace: Trace, structure: Structure, shapes: Local) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Return the collectives of a trace and the degree of each, a place in `facts.DEGREES` or NONE; [k] both."""
+    row, kind, uses = _kinds(trace, structure, shapes)
+    degree = np.array([DEGREES.index(use.degree) if use else NONE for use in uses], np.int8)
+    return row, degree[kind] if len(row) else np.empty(0, np.int8)
+
+
 def _uses(trace: Trace, structure: Structure, shapes: Local) -> list[_Use]:
     """Return what the trace's collectives are used for, alike ones together, most often used first."""
+    _, kind, uses = _kinds(trace, structure, shapes)
+    found: Counter[_Use] = Counter()
+    for use, count in zip(uses, np.bincount(kind, minlength=len(uses)).tolist(), strict=True):
+        if use:
+            found[use] += count
+    return [use for use, _ in found.most_common()]
+
+
+def _kinds(
+    trace: Trace, structure: Structure, shapes: Local
+) -> tuple[NDArray[np.int32], NDArray[np.int64], list[_Use | None]]:
+    """Return the collectives, which kind each is, by first appearance, and what each kind is used for."""
     row = _collectives(trace)
     rows = trace.rows
     columns = (
@@ -106,27 +125,33 @@ def _uses(trace: Trace, structure: Structure, shapes: Local) -> list[_Use]:
         _during(trace, structure, row),
         structure.layer[row] >= 0,
     )
-    spelled = Counter(zip(*(column.tolist() for column in columns), strict=True))
-    found: Counter[_Use] = Counter()
-    for (collective, group, size, in_bytes, dtype, phase, inside), count in spelled.items():
+    number: dict[tuple[int, ...], int] = {}
+    kind = [number.setdefault(one, len(number)) for one in zip(*(column.tolist() for column in columns), strict=True)]
+    uses: list[_Use | None] = []
+    for collective, group, size, in_bytes, dtype, phase, inside in number:
         name = rows.groups[group] if group >= 0 else None
         description, _, listed = trace.group_ranks.get(name or "", (None, None, None))
         known = size if size > 0 else listed
-        if known == 1:
-            continue
         word = rows.collectives[collective]
-        call = _Call(word, phase, inside, in_bytes, _fits(shapes, in_bytes, trace, dtype, known or 1))
+        call = _Call(word, phase, bool(inside), in_bytes, _fits(shapes, in_bytes, trace, dtype, known or 1))
         degree = _described(description) or _degree(call, structure.kind)
-        if degree:
-            where = {FORWARD: "forward", BACKWARD: "backward", RECOMPUTE: "recompute"}.get(phase, "optimizer")
-            what = f"{word} in the {where} pass" + (", inside layers" if inside else "")
-            found[_Use(degree, name, known, in_bytes, what)] += count
+        if known == 1 or not degree:
+            uses.append(None)
+            continue
+        where = {FORWARD: "forward", BACKWARD: "backward", RECOMPUTE: "recompute"}.get(phase, "optimizer")
+        what = f"{word} in the {where} pass" + (", inside layers" if inside else "")
+        uses.append(_Use(degree, name, known, in_bytes, what))
     # What reduces activations in the forward does so in the backward, too: the same group, else the same bytes.
-    tensor = {(use.group, None if use.group else use.in_bytes) for use in found if use.degree == "tp"}
-    return [
-        replace(use, degree="tp") if (use.group, None if use.group else use.in_bytes) in tensor else use
-        for use, _ in found.most_common()
-    ]
+    tensor = {_shared(use) for use in uses if use and use.degree == "tp"}
+    return (
+        row,
+        np.array(kind, np.int64),
+        [replace(use, degree="tp") if use and _shared(use) in tensor else use for use in uses],
+    )
+
+
+def _shared(use: _Use) -> tuple[str | None, int | None]:
+    return use.group, None if use.group else use.in_bytes
 
 
 def _fits(shapes: Local, in_bytes: int, trace: Trace, dtype: int, members: int) -> bool | None:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,8 +64,9 @@ def test_a_kind_of_measurement_that_is_none(lumos: Run) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("steps", 0), ("warmup", -1), ("unprofiled", -1)])
 def test_counts_that_cannot_be(name: str, value: int) -> None:
+    wrong: dict[str, Any] = {name: value}
     with pytest.raises(CaptureError, match=f"{name} = {value}: must be at least"):
-        replace(Settings("traces"), **{name: value})
+        replace(Settings("traces"), **wrong)
 
 
 @pytest.mark.parametrize("head", ["{", "\n {\n "])

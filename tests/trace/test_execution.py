@@ -92,7 +92,8 @@ def test_operators_gain_inputs_shapes_and_what_they_read_from(name: str, tmp_pat
 
 
 def test_shapes_that_the_kineto_file_has_stay(tmp_path: Path) -> None:
-    ingest([write(tmp_path / "job", NODES, **{"Input Dims": [[2]]})], tmp_path / "corpus", workers=1)
+    recorded: dict[str, Any] = {"Input Dims": [[2]]}
+    ingest([write(tmp_path / "job", NODES, **recorded)], tmp_path / "corpus", workers=1)
     assert rows(tmp_path / "corpus", "SELECT DISTINCT input_dims FROM operators") == [("[[2]]",)]
 
 

@@ -1,0 +1,330 @@
+"""The commands about jobs that never ran: estimate, sweep, and the fits and scores behind them."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lumos_df.cli_options import Drop, Form, NoWait, Scale, Step, Trace, part_of, switches
+from lumos_df.output import Format, choose_format, write, write_json, write_table
+from lumos_df.runner import Engine, progress
+from lumos_df.units import format_count
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from lumos_df.estimate.search import Found
+
+app = typer.Typer()
+
+
+@app.command()
+def estimate(
+    *,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The model: a name, our JSON, or a config.json.")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The GPU and its links: a name, or a TOML file.")
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="PLAN", help="How the job is spread: 'tp=8,pp=4,dp=8,batch=1536'.")
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --model: also store it there. Without: the corpus of the recorded job."),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The job of the corpus that it is an estimate of, or changes.")
+    ] = None,
+    trace: Trace = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="What becomes of a recorded job: dp=16, layers=64."),
+    ] = None,
+    known: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=N", help="A dimension or degree of the recorded job, over what its traces say."),
+    ] = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    step: Step = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also store the changed job, replayed, as traces of this corpus.")
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Estimate a training job that never ran: time, breakdown, memory.
+
+    From figures alone, with --model, --hardware and --plan; or from a job that did run: its recorded graph, changed
+    with --set and run again, one row a rank and step, new beside old. docs/estimates.md and docs/whatif.md say how.
+    """
+    nouns = (model, hardware, plan)
+    recorded = (trace, change, known, scale, drop, no_wait, step, into)
+    if any(one is not None for one in nouns):
+        if None in nouns:
+            raise typer.BadParameter("give all of --model, --hardware and --plan; or --corpus and --set alone")
+        if any(recorded):
+            raise typer.BadParameter("--set and what goes with it change a recorded job; leave out --model")
+        _estimate_plan(str(model), str(hardware), str(plan), corpus, job, form, output)
+        return
+    from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.anchored.change import parse  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.anchored.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
+    from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
+
+    folder = corpus or Path("corpus")
+    chosen = choose_format(form, output)
+    found = estimate_changed(
+        folder,
+        parse(change or []),
+        trace=trace,
+        job=job,
+        known=parse_overrides(known or []),
+        switches=switches(scale, drop, no_wait),
+        step=step,
+        into=into,
+    )
+    with catalog.connect(folder) as connection:
+        connection.register("_estimates", found)
+        write(connection, "FROM _estimates", chosen, output)
+
+
+def _estimate_plan(
+    model: str, hardware: str, plan: str, corpus: Path | None, job: str | None, form: Form, output: Path | None
+) -> None:
+    from lumos_df.estimate.configuration import estimate as estimate_job  # noqa: PLC0415 - slow to import
+
+    if job is not None and corpus is None:
+        raise typer.BadParameter("names a job of a corpus; give --corpus", param_hint="--job")
+    chosen = choose_format(form, output)
+    found = estimate_job(model, hardware, plan)
+    if corpus is not None:
+        from lumos_df.estimate import store  # noqa: PLC0415 - slow to import
+
+        print(f"{corpus}: stored as {store.write(corpus, found, job)}", file=sys.stderr)
+    if chosen is Format.JSON:
+        write_json(found.to_dict(), output)
+    else:
+        write_table(found.by_name() if chosen is Format.TABLE else found.row(), chosen, output)
+
+
+@app.command()
+def sweep(
+    grid: Annotated[
+        Path | None, typer.Argument(metavar="[GRID.toml]", help="`model`, `hardware` and `plan`, each one or a list.")
+    ] = None,
+    *,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a model; may be given several times.")
+    ] = None,
+    hardware: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a GPU; may be given several times.")
+    ] = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
+        ),
+    ] = None,
+    where: Annotated[
+        str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
+    ] = "fits",
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Write the N fastest.")] = 10,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="Write those that no other beats in time, memory and GPUs at once.")
+    ] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only part I of N of the grid, for N jobs on one folder.")
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Where to run: here, in processes, or on a Ray cluster.")
+    ] = Engine.SERIAL,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes at once; by default one a CPU.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also store all that meets the condition, as Parquet; again: it goes on."),
+    ] = None,
+) -> None:
+    """Estimate every legal plan of a grid, and write the fastest, or the Pareto front.
+
+    An axis gpus gives dp = gpus / (tp * pp * cp), an axis micro_batches gives batch = micro_batches * dp * micro_batch.
+    """
+    from lumos_df.estimate.grid import Grid  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.search import Search  # noqa: PLC0415 - slow to import
+
+    if grid is not None and (model or hardware or plan):
+        raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
+    if grid is None and not (model and hardware and plan):
+        raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan")
+    if address is not None and engine is not Engine.RAY:
+        raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
+    axes = Grid.read(grid) if grid is not None else Grid.make(model or [], hardware or [], plan or [])
+    search = Search(axes, where, top, pareto, output)
+    with progress(sys.stderr) as report:
+        found = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
+    _tell_search(found)
+    write_table(found.best.to_arrow(), form or Format.TABLE, None)
+
+
+def _tell_search(found: "Found") -> None:
+    for field, each in found.refused.items():
+        print(f"refused {each.count:,} by {field}, such as {each.example}", file=sys.stderr)
+    print(
+        f"{format_count(found.configurations, 'configuration')}; {found.legal:,} legal and estimated; "
+        f"{found.kept:,} meet the condition",
+        file=sys.stderr,
+    )
+
+
+@app.command()
+def scoreboard(
+    *,
+    truth: Annotated[Path, typer.Option(metavar="DIR", help="The folder with the CSVs of measured runs.")],
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this set; may be given several times.")
+    ] = None,
+    calibrate: Annotated[
+        int | None, typer.Option(min=3, metavar="K", help="Calibrate on K random runs of each set, score the others.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
+    ] = None,
+) -> None:
+    """Compare estimates with measured runs: one row a set, with errors, ranks, memory and what was refused."""
+    import duckdb  # noqa: PLC0415 - slow to import
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.estimate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
+
+    if seed is not None and calibrate is None:
+        raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
+    scores = score(truth, dataset or (), calibrate or 0, seed)
+    chosen = choose_format(form, output)
+    with duckdb.connect() as connection:
+        connection.register("_scores", pl.DataFrame(scores))
+        hidden = " EXCLUDE (refused_reasons)" if chosen is Format.TABLE else ""
+        write(connection, f"SELECT *{hidden} FROM _scores", chosen, output)
+    if chosen is Format.TABLE:
+        for each in scores:
+            _tell_refused(each.dataset, {str(why["reason"]): int(why["rows"]) for why in each.refused_reasons})
+
+
+@app.command()
+def calibrate(
+    runs: Annotated[
+        Path | None, typer.Argument(metavar="[RUNS.csv]", help="Measured runs: 3 to 20 are enough.")
+    ] = None,
+    *,
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Instead: the kernels of a corpus, as they were measured.")
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(metavar="KIND,...", help="Instead: measure here: gemm,attention,memory,collectives. Needs torch."),
+    ] = None,
+    from_corpus: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Instead: run a corpus's operators again here. Needs torch.")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The GPU; RUNS.csv needs it, others find it.")
+    ] = None,
+    software: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The software they ran with, over what the rows say.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="--measure what this model runs.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="... by this plan: tp=8,micro_batch=1.")] = None,
+    most: Annotated[
+        int, typer.Option(min=1, metavar="N", help="--from-corpus: how many operators, those that took longest.")
+    ] = 50,
+    output: Annotated[
+        Path, typer.Option(metavar="FILE.toml", help="The hardware file to write; its software's goes beside it.")
+    ] = Path("hardware.toml"),
+    form: Form = None,
+) -> None:
+    """Fit a machine to what was measured on it, and write it as a hardware file.
+
+    From a few measured runs, whose error is told before and by leaving each run out; from the kernels of a corpus; or
+    from kernels that run here and now.
+    """
+    import duckdb  # noqa: PLC0415 - slow to import
+
+    if sum(one is not None for one in (runs, corpus, measure, from_corpus)) != 1:
+        raise typer.BadParameter("give one of RUNS.csv, --corpus DIR, --measure KIND,... and --from-corpus DIR")
+    with duckdb.connect() as connection:
+        if runs is not None:
+            found = _fit_runs(runs, hardware, software, output)
+        elif corpus is not None:
+            found = _fit_corpus(corpus, hardware, software, output)
+        else:
+            found = _measure(measure, from_corpus, model, plan, hardware, most, output)
+        connection.register("_found", found)
+        write(connection, "FROM _found", choose_format(form, None), None)
+
+
+def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.estimate import machine  # noqa: PLC0415 - slow to import
+
+    if hardware is None:
+        raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
+    found = machine.run(runs, hardware, output, software)
+    _tell_refused(str(runs), found.refused)
+    _tell_calibrated(found.hardware_file, " or ".join(f"software={file}" for file in found.software_files))
+    return pl.DataFrame([found]).drop("refused")
+
+
+def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+    from lumos_df.estimate import anchor  # noqa: PLC0415 - slow to import
+
+    found, beside = anchor.calibrate(corpus, output, hardware, software or "megatron")
+    _tell_calibrated(str(output), f"software={beside}")
+    return anchor.table(found)
+
+
+def _measure(
+    measure: str | None,
+    from_corpus: Path | None,
+    model: str | None,
+    plan: str | None,
+    hardware: str | None,
+    most: int,
+    output: Path,
+) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.capture import calibrate as measuring  # noqa: PLC0415 - slow to import
+
+    if from_corpus is not None:
+        rows = measuring.compare(from_corpus, most)
+    else:
+        rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
+        print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _tell_calibrated(hardware: str, software: str) -> None:
+    print(f"estimate with --hardware {hardware} and {software} in the plan", file=sys.stderr)
+
+
+def _tell_refused(where: str, reasons: dict[str, int]) -> None:
+    for reason, rows in reasons.items():
+        print(f"{where}: refused {format_count(rows, 'row')}: {reason}", file=sys.stderr)

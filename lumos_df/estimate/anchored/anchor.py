@@ -1,0 +1,58 @@
+"""A job that did run: its graph, what is known of its model and plan, and the GPU it ran on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from lumos_df.estimate.anchored.change import DTYPES, Sizes
+from lumos_df.estimate.anchored.machine import recorded_on
+from lumos_df.graph.job import Job
+from lumos_df.graph.job import load as load_job
+from lumos_df.layout import trace_folder
+from lumos_df.model.hardware import Hardware
+from lumos_df.structure import rows
+from lumos_df.structure.describe import Description, of_traces
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """What an estimate starts from."""
+
+    job: Job
+    about: Description
+    sizes: Sizes
+    hardware: Hardware
+    dtype: str
+    """One of `change.DTYPES`."""
+    experts: int | None
+    """Ranks of an expert-parallel group."""
+    warnings: tuple[str, ...]
+
+
+def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor:
+    """Read a job. Raise `LumosError` where it cannot be read.
+
+    Args:
+        corpus: the corpus folder.
+        trace_ids: its traces.
+        known: dimensions and degrees that hold whatever the traces say.
+    """
+    job = load_job(corpus, trace_ids)
+    about = of_traces([rows.extend(corpus, graph.rows) for graph in job.graphs], known)
+    file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
+    device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
+    hardware, warning = recorded_on(device)
+    word = str(about.facts["dtype"].value)
+    word = "float8" if word.startswith("float8") else word
+    sizes = Sizes.of(about)
+    return Anchor(
+        job,
+        about,
+        sizes,
+        hardware,
+        word if word in DTYPES else "float16",
+        about.facts["ep"].number,
+        (warning,) if warning else (),
+    )

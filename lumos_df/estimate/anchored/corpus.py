@@ -1,0 +1,230 @@
+"""An estimated job as traces of a corpus: operators with the times that they would have, and the replay of their graph.
+
+So whatever reads a corpus reads an estimate: views, reports, critical paths, timelines, and the next estimate.
+"""
+
+import json
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lumos_df import schema
+from lumos_df.estimate.anchored.symbols import Symbols
+from lumos_df.estimate.anchored.timing import PROVENANCE
+from lumos_df.graph import critical_path, store
+from lumos_df.graph.collectives import Instances
+from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.edges import THREAD
+from lumos_df.graph.job import Job
+from lumos_df.graph.replay import Replay, network
+from lumos_df.graph.rows import NONE, RUNTIME
+from lumos_df.graph.simulate import UNSET
+from lumos_df.graph.tables import words, write_replay
+from lumos_df.layout import trace_folder
+from lumos_df.trace.corpus import create
+from lumos_df.trace.folder import open_for_writing
+
+if TYPE_CHECKING:
+    from lumos_df.estimate.anchored.estimate import Estimated
+
+_COPY_BITS: Final = 40
+"""Correlations of copies are those of the original with the number of the copy above so many bits."""
+_ALONG: Final = ("process_groups",)
+
+
+def write(of: "Estimated", corpus: Path, into: Path, what: str) -> list[str]:
+    """Store an estimated job; return the ids of its traces. Raise `CorpusError` where that cannot be done.
+
+    Args:
+        of: the job.
+        corpus: the corpus that it is from.
+        into: the corpus to store it in, which may be the same; made where there is none.
+        what: the change, for the job's name.
+    """
+    open_for_writing(into)
+    if not (into / "manifest.json").exists():
+        create(into)
+    orders = [_order(after) for after in of.after.replays]
+    graphs: list[Graph] = []
+    for k, order in enumerate(orders):
+        old = of.after.replays[k].graph.rows
+        trace_id = f"{sha256(f'{old.trace_id} {what}'.encode()).hexdigest()[: schema.ID_LENGTH]}-r{old.rank}"
+        graph = _renumbered(of.after.replays[k], order)
+        graphs.append(replace(graph, rows=replace(graph.rows, trace_id=trace_id, job=f"{old.job}: {what}")))
+        _write_trace(of, corpus, into, k, order, graphs[-1])
+    instances = of.job.instances and _instances(of.job.instances, orders)
+    job = Job(graphs, instances, network(graphs, instances))
+    played = job.replay()
+    write_replay(into, job, played, critical_path.slack(played.network, played.run, job.graphs, played.replays))
+    return [graph.rows.trace_id for graph in graphs]
+
+
+def _order(after: Replay) -> NDArray[np.int64]:
+    """Return the rows of a replay in the order of their times."""
+    start, end = _placed(after)
+    return np.lexsort((np.arange(len(start)), start - end, start))
+
+
+def _placed(after: Replay) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return when every row begins and ends; what no replay places, as it was recorded."""
+    rows = after.graph.rows
+    has = after.start != UNSET
+    return np.where(has, after.start, rows.ts), np.where(has, after.end, rows.end)
+
+
+def _renumbered(after: Replay, order: NDArray[np.int64]) -> Graph:
+    """Return the graph with its rows numbered by a new order, and with the replay's times as recorded ones."""
+    graph = after.graph
+    many = len(order)
+    number = np.full(many + 1, NONE, np.int32)
+    number[order] = np.arange(many)
+    start, end = _placed(after)
+    start, end = start[order], end[order]
+    rows = graph.rows
+    taken: dict[str, Any] = {
+        name: getattr(rows, name)[order]
+        for name in rows.__slots__
+        if isinstance(getattr(rows, name), np.ndarray) and name != "stream_keys"
+    }
+    for name in ("parent", "forward"):
+        taken[name] = number[taken[name]]
+    moved = replace(rows, **{**taken, "ts": start, "dur": end - start})
+    row = number[graph.atoms.row]
+    again = np.lexsort((row,))
+    place = np.full(len(row) + 1, NONE, np.int32)
+    place[again] = np.arange(len(row))
+    row = row[again]
+    calls = moved.kind[row] == RUNTIME
+    atoms = replace(
+        graph.atoms,
+        row=row,
+        thread=moved.thread[row],
+        ts=start[row],
+        dur=np.where(calls, (end - start)[row], 0),
+        of_row=place[graph.atoms.of_row[order]],
+        before=place[graph.atoms.before[again]],
+    )
+    gpu = replace(
+        graph.gpu,
+        row=number[graph.gpu.row],
+        call=place[graph.gpu.call],
+        before=number[graph.gpu.before],
+        issued=place[graph.gpu.issued],
+    )
+    found = replace(graph.edges, src=number[graph.edges.src], dst=number[graph.edges.dst])
+    return replace(
+        graph,
+        rows=moved,
+        atoms=atoms,
+        gpu=gpu,
+        edges=found,
+        order=number[graph.order],
+        order_target=number[graph.order_target],
+        own=graph.own[order],
+        idle_before=_idle(found.kind == THREAD, found.dst, found.lag, atoms, many),
+        carried=number[graph.carried],
+    )
+
+
+def _idle(
+    chain: NDArray[np.bool_], dst: NDArray[np.int32], lag: NDArray[np.int64], atoms: Any, many: int
+) -> NDArray[np.int64]:
+    """Return how long a thread waited before each row: the time since its last atom that is no work."""
+    idle = np.zeros(many, np.int64)
+    has = atoms.before >= 0
+    end = atoms.ts + atoms.dur
+    gap = np.zeros(many, np.int64)
+    gap[atoms.row[has]] = atoms.ts[has] - end[atoms.before[has]]
+    idle[dst[chain]] = np.maximum(gap[dst[chain]] - lag[chain], 0)
+    return idle
+
+
+def _instances(found: Instances, orders: list[NDArray[np.int64]]) -> Instances:
+    row = found.row.copy()
+    for k, order in enumerate(orders):
+        number = np.empty(len(order), np.int32)
+        number[order] = np.arange(len(order))
+        mine = found.trace == k
+        row[mine] = number[row[mine]]
+    return replace(found, row=row)
+
+
+def _write_trace(of: "Estimated", corpus: Path, into: Path, k: int, order: NDArray[np.int64], graph: Graph) -> None:
+    rows = graph.rows
+    source = of.sources[k][order]
+    old = trace_folder(corpus, of.played.replays[of.ranks[k]].graph.rows.trace_id)
+    folder = trace_folder(into, rows.trace_id)
+    folder.mkdir(exist_ok=True)
+    table = pq.ParquetFile(old / "operators.parquet").read().take(pa.array(source))
+    copy = np.zeros(len(source), np.int64)
+    by_source = np.lexsort((np.arange(len(source)), source))
+    start = np.searchsorted(source[by_source], source[by_source])
+    copy[by_source] = np.arange(len(source)) - start
+    new = {
+        "op_id": pa.array(np.arange(len(source)), pa.int32()),
+        "parent_id": _nullable(rows.parent),
+        "forward_id": _nullable(rows.forward),
+        "ts": pa.array(rows.ts),
+        "dur": pa.array(rows.dur),
+        **{
+            name: pa.array(
+                table[name].to_numpy(zero_copy_only=False) + (copy << _COPY_BITS), pa.int64(), from_pandas=True
+            )
+            for name in ("correlation", "wait_correlation")
+            if not table[name].null_count
+        },
+        "input_dims": _shapes(table["input_dims"], of.plan.symbols),
+    }
+    for name, column in new.items():
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+    pq.write_table(table, folder / "operators.parquet", compression="zstd", store_schema=False)
+    about = pq.read_table(old / "traces.parquet", partitioning=None).to_pylist()[0]
+    about |= {
+        "job": rows.job,
+        "operators": len(rows),
+        "first_ts": int(rows.ts.min(initial=0)),
+        "last_ts": int(rows.end.max(initial=0)),
+        "warnings": [*(about["warnings"] or []), "estimated: this job never ran", *of.warnings],
+    }
+    kinds = pq.read_schema(old / "traces.parquet")
+    pq.write_table(pa.Table.from_pylist([about], kinds), folder / "traces.parquet", store_schema=False)
+    for name in _ALONG:
+        if (old / f"{name}.parquet").exists():
+            (folder / f"{name}.parquet").write_bytes((old / f"{name}.parquet").read_bytes())
+    store.write(
+        into,
+        rows.trace_id,
+        schema.OPERATOR_SOURCES,
+        {
+            "rank": np.full(len(source), rows.rank, np.int32),
+            "op_id": np.arange(len(source), dtype=np.int32),
+            "source_trace_id": [old.name.removeprefix("trace_id=")] * len(source),
+            "source_op_id": source,
+            "provenance": words(of.times[k].provenance[order], PROVENANCE),
+            "error_pct": pa.array(100 * of.times[k].error[order]),
+        },
+    )
+
+
+def _nullable(values: NDArray[np.int32]) -> pa.Array:
+    return pa.array(values, mask=values < 0)
+
+
+def _shapes(column: pa.ChunkedArray, symbols: Symbols) -> pa.Array:
+    """Return the recorded shapes as they are in the changed job."""
+    coded = column.combine_chunks().dictionary_encode()
+    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+    told = [json.dumps(_rescaled(json.loads(text), symbols)) for text in coded.dictionary.to_pylist()]
+    return pa.DictionaryArray.from_arrays(coded.indices, pa.array(told, pa.string())).cast(pa.string())
+
+
+def _rescaled(said: Any, symbols: Symbols) -> Any:
+    if isinstance(said, list) and said and all(type(size) is int for size in said):
+        return list(symbols.rescaled(tuple(said)))
+    return [_rescaled(one, symbols) for one in said] if isinstance(said, list) else said

@@ -1,0 +1,268 @@
+"""How long every operator of a job takes after a change, and how that is known."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.errors import QueryError
+from lumos_df.estimate.anchored.anchor import Anchor
+from lumos_df.estimate.anchored.change import Settings, Sizes
+from lumos_df.estimate.anchored.machine import Machine
+from lumos_df.estimate.anchored.symbols import Symbols
+from lumos_df.estimate.anchored.timing import INTERPOLATED, MEASURED, RESCALED, Work, work
+from lumos_df.estimate.anchored.transfers import DP, EP, TP, Groups, Links, retimed
+from lumos_df.graph.rows import NONE
+from lumos_df.model.hardware import Hardware
+from lumos_df.schema import FAMILIES
+from lumos_df.structure import dimensions, shapes
+from lumos_df.structure.describe import Rank
+from lumos_df.structure.parallelism import roles
+from lumos_df.structure.rows import BACKWARD, FORWARD, OPTIMIZER, RECOMPUTE
+
+_ERROR: Final = (0.01, 0.06, 0.03, 0.3)
+"""Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
+_ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
+"""What every doubling or halving adds to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Durations of one rank's operators after a change [n]."""
+
+    own: NDArray[np.int64]
+    """ns that a row lasts by itself."""
+    provenance: NDArray[np.int8]
+    """Place in `timing.PROVENANCE`."""
+    error: NDArray[np.float64]
+    """Relative, of the duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A change with all that follows from it."""
+
+    old: Sizes
+    new: Sizes
+    settings: Settings
+    symbols: Symbols
+    measured_on: Machine
+    runs_on: Machine
+    groups: tuple[Groups, Groups]
+    links: tuple[Links, Links]
+
+
+def plan(anchor: Anchor, new: Sizes, settings: Settings) -> Plan:
+    """Return a plan. Raise `QueryError` or `HardwareError` for a GPU, type or network that cannot be."""
+    old = anchor.sizes
+    batch = None
+    if anchor.about.facts["model"].value != "transformer" or old.hidden is None:
+        batch = _batch(anchor, settings)
+    measured_on = Machine.of(anchor.hardware, anchor.dtype)
+    hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware
+    same = not settings.hardware and not settings.dtype
+    runs_on = measured_on if same else Machine.of(hardware, settings.dtype or anchor.dtype)
+    links = Links.of(measured_on), _links(settings.network, Links.of(runs_on))
+    groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
+    return Plan(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links)
+
+
+def _batch(anchor: Anchor, settings: Settings) -> tuple[int, int] | None:
+    """Return the batch of a model that is no transformer, before and after."""
+    before = anchor.sizes.micro_batch
+    if before is None or (settings.batch_scale == 1 and "micro_batch" not in settings.numbers):
+        return None
+    after = settings.numbers.get("micro_batch", max(1, round(before * settings.batch_scale)))
+    return before, after
+
+
+def _links(text: str | None, links: Links) -> Links:
+    if text is None:
+        return links
+    bandwidth, _, latency = text.partition("/")
+    try:
+        numbers = float(bandwidth), float(latency) if latency else float("nan")
+    except ValueError:
+        other = Hardware.read(text)
+        return Links.of(Machine.of(other, "float32"))
+    if not 0 < numbers[0] < 1e18 or numbers[1] < 0:
+        raise QueryError(f"--set network={text}: write bytes/s and perhaps seconds, such as 50e9/5e-6, or a hardware")
+    return links.all_of(*numbers)
+
+
+def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: list[Work]) -> Times:
+    """Return the durations of one rank's operators, collectives aside.
+
+    Args:
+        anchor: the job.
+        of: the change.
+        rank: place of the rank in the job.
+        own: its durations before, ns [n].
+        others: the same model at other sizes, as measured.
+    """
+    about = anchor.about.ranks[rank]
+    many = len(own)
+    provenance = np.full(many, MEASURED, np.int8)
+    error = np.full(many, _ERROR[MEASURED])
+    done = Times(own.copy(), provenance, error)
+    if of.old == of.new and of.runs_on is of.measured_on and of.settings.batch_scale == 1:
+        return done
+    found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure.phase)
+    floors = of.runs_on.row["memory"][0] / of.measured_on.row["memory"][0]
+    after = found.rescaled(float(floors))
+    how = np.full(len(found.row), RESCALED)
+    if others:
+        between, known = _interpolated(found, others)
+        # The line through two sizes errs where caches end, the scaled time where efficiency changes: not alike.
+        after = np.where(known, np.sqrt(np.where(known, between, 1.0) * after), after)
+        how = np.where(known, INTERPOLATED, how)
+    unknown = np.isnan(found.before)
+    after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
+    after = after * _parameters(of, about, found.row)
+    change = np.round((after - found.time) * 1e9).astype(np.int64)
+    same = change == 0
+    done.own[found.row] = np.maximum(own[found.row] + change, 0)
+    provenance[found.row] = np.where(same, MEASURED, how)
+    octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(found.time, 1e-9)))
+    error[found.row] = np.take(_ERROR, provenance[found.row]) + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
+    return done
+
+
+def _like_others(of: Plan, found: Work, after: NDArray[np.float64], phase: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Return the time of kernels of unknown work: they grow as the last one of known work before them did.
+
+    Where the trace records no shapes at all, all that the forward and backward passes do grows with the tokens.
+    """
+    known = np.flatnonzero(~np.isnan(found.before))
+    if len(known):
+        before = known[np.maximum(np.searchsorted(known, np.arange(len(after)), side="right") - 1, 0)]
+        return found.time * after[before] / np.maximum(found.time[before], 1e-9)
+    passes = np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE))
+    return np.where(passes, found.floor + (found.time - found.floor) * tokens(of), found.time)
+
+
+def tokens(of: Plan) -> float:
+    """Return by how much the tokens, or what a model that is no transformer has of them, grow."""
+    batch = _ratio(of.new.micro_batch, of.old.micro_batch) if of.old.micro_batch else of.settings.batch_scale
+    return batch * _ratio(of.new.seq, of.old.seq)
+
+
+def _parameters(of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return by how much the optimizer's kernels grow with a rank's layers: one of them works on all parameters."""
+    ratio = np.ones(len(row))
+    more = replace(of.old, layers=of.new.layers, pp=of.new.pp)
+    if more != of.old:
+        outside = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
+        outside &= about.trace.rows.family[row] == FAMILIES.index("optimizer")
+        ratio[outside] = parameters(more) / parameters(of.old)
+    return ratio
+
+
+def parameters(sizes: Sizes) -> float:
+    """Return the parameters of a rank, near enough for ratios: products of the layers and the vocabulary."""
+    hidden = sizes.hidden or 1
+    heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
+    keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
+    layer = hidden * (2 * heads + 2 * keys + 2 * (sizes.ffn or 4 * hidden))
+    whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + (sizes.vocab or 0) * hidden
+    return whole / (sizes.tp or 1)
+
+
+def _interpolated(found: Work, others: list[Work]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the time of kernels on the line through this size and the nearest other one, where both have them."""
+    result = np.full(len(found.row), np.nan)
+    nearest = np.full(len(found.row), np.inf)
+    order = _occurrence(found.key)
+    for other in others:
+        place = _paired(found.key, order, other.key, _occurrence(other.key))
+        has = np.flatnonzero(place >= 0)
+        theirs = place[has]
+        apart = other.before[theirs] - found.before[has]
+        far = np.abs(apart) > 0.1 * np.maximum(found.before[has], other.before[theirs])
+        has, theirs, apart = has[far], theirs[far], apart[far]
+        slope = np.maximum((other.time[theirs] - found.time[has]) / apart, 0)
+        # What lies outside of both sizes goes on from the one that is nearer.
+        beyond = np.abs(found.after[has] - other.before[theirs]) < np.abs(found.after[has] - found.before[has])
+        start = np.where(beyond, other.time[theirs], found.time[has])
+        work_at = np.where(beyond, other.before[theirs], found.before[has])
+        line = np.maximum(start + slope * (found.after[has] - work_at), np.minimum(found.floor[has], start))
+        distance = np.abs(np.log(np.maximum(found.after[has], 1e-12) / np.maximum(other.before[theirs], 1e-12)))
+        better = distance < nearest[has]
+        result[has[better]], nearest[has[better]] = line[better], distance[better]
+    return result, ~np.isnan(result)
+
+
+def _occurrence(key: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the how-manieth of its key each entry is."""
+    order = np.argsort(key, kind="stable")
+    first = np.append(True, np.diff(key[order]) != 0)
+    start = np.maximum.accumulate(np.where(first, np.arange(len(key)), 0))
+    number = np.empty(len(key), np.int64)
+    number[order] = np.arange(len(key)) - start
+    return number
+
+
+def _paired(
+    key: NDArray[np.int64], number: NDArray[np.int64], other: NDArray[np.int64], their: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return which entry of the others is of the same key, the same of its kind in turn; NONE where there is none."""
+    order = np.lexsort((their, other))
+    keys = other[order]
+    low = np.searchsorted(keys, key)
+    many = np.searchsorted(keys, key, side="right") - low
+    mine = np.unique(key, return_inverse=True)[1].reshape(-1)
+    count = np.bincount(mine)[mine]
+    # Where one has more of a kind, as with a kernel that splits, they are spread over each other.
+    turn = number * np.maximum(many, 1) // count
+    place = order[np.minimum(low + turn, max(len(order) - 1, 0))] if len(order) else np.zeros(len(key), np.int64)
+    return np.where(many > 0, place, NONE)
+
+
+def collectives(anchor: Anchor, rank: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Return the collective kernels of a rank and the degree of each, a place in `facts.DEGREES` or NONE; [k]."""
+    trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
+    own = shapes.operations(trace, structure.phase, structure.layer)
+    row, degree = roles(trace, structure, dimensions.local(structure, own))
+    kept = trace.rows.on_gpu[row]
+    return row[kept], degree[kept]
+
+
+def collective_times(
+    anchor: Anchor, of: Plan, rank: int, shortest: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    """Return one rank's collectives and the ratio of their transfer after the change to that before [k].
+
+    Args:
+        anchor: the job.
+        of: the change.
+        rank: place of the rank in the job.
+        shortest: ns of the shortest transfer of a kind, by row [n].
+    """
+    trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
+    row, degree = collectives(anchor, rank)
+    grown = _bytes_ratio(of, row, degree, structure.layer)
+    return row, retimed(
+        trace, row, degree, shortest[row], (of.groups[0], of.links[0]), (of.groups[1], of.links[1]), grown
+    )
+
+
+def _bytes_ratio(
+    of: Plan, row: NDArray[np.int32], degree: NDArray[np.int8], layer: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Return by how much the payload of each collective grows: activations with tokens, gradients with parameters."""
+    old, new = of.old, of.new
+    element = of.runs_on.element_bytes / of.measured_on.element_bytes
+    activation = tokens(of) * _ratio(new.hidden, old.hidden)
+    same = replace(new, layers=old.layers, pp=old.pp, vocab=old.vocab)
+    per_layer = parameters(same) / parameters(old)
+    ratio = np.ones(len(row))
+    activations = np.isin(degree, (TP, EP, 2))
+    ratio[activations] = activation * element
+    gradients = degree == DP
+    ratio[gradients] = np.where(layer[row] >= 0, per_layer, parameters(new) / parameters(old))[gradients]
+    return ratio
+
+
+def _ratio(new: int | None, old: int | None) -> float:
+    return new / old if new and old else 1.0

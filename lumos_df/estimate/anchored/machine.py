@@ -1,0 +1,64 @@
+"""The GPU that a trace was recorded on, and the one it shall run on."""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from lumos_df.errors import HardwareError
+from lumos_df.estimate.anchored.change import DTYPES
+from lumos_df.model.hardware import PRECISIONS, Hardware
+from lumos_df.model.library import names
+
+_STAND_IN: Final = "a100-sxm-80"
+"""Whose ratios hold for a GPU that the library does not have."""
+_PRECISION: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A GPU, and the type of what it multiplies."""
+
+    hardware: Hardware
+    row: np.void
+    """Its `HARDWARE_ROW`."""
+    precision: int
+    """Place in `PRECISIONS`."""
+    element_bytes: int
+
+    @classmethod
+    def of(cls, hardware: Hardware, dtype: str) -> Self:
+        """Return a machine; `dtype` is one of `change.DTYPES`. Raise `HardwareError` where the GPU has no such type."""
+        precision = PRECISIONS.index(_PRECISION[dtype])
+        row = hardware.row()
+        if not row["peak_flops"][precision]:
+            has = [each for each, name in _PRECISION.items() if row["peak_flops"][PRECISIONS.index(name)]]
+            raise HardwareError(f"{hardware.name} multiplies no {dtype}; it has {', '.join(has)}")
+        return cls(hardware, row, precision, DTYPES[dtype])
+
+    @property
+    def memory_rate(self) -> float:
+        """Bytes/s that a kernel bound by memory reaches."""
+        return float(self.row["hbm_bandwidth"] * self.row["memory"][1])
+
+    @property
+    def sms(self) -> int:
+        """Multiprocessors."""
+        return int(self.row["sms"])
+
+
+def recorded_on(device: str | None) -> tuple[Hardware, str | None]:
+    """Return the GPU of a trace by its device name, and a warning where another stands in for it."""
+    if device:
+        try:
+            return Hardware.read(device), None
+        except HardwareError:
+            pass
+        words = device.casefold().replace("-", " ").split()
+        like = [name for name in names("hardware") if name.split("-")[0] in words]
+        if like:
+            # Where the name does not say how it is built in, it is not on a card.
+            best = next((name for name in like if ("pcie" in name) == ("pcie" in words)), like[0])
+            return Hardware.read(best), f"{device}: its ratios are taken from {best}"
+    why = device or "the trace names no GPU"
+    return Hardware.read(_STAND_IN), f"{why}: not among the known GPUs; ratios are taken from {_STAND_IN}"
