@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.anchored.blocks import OUTSIDE, Blocks
+from lumos_df.estimate.anchored.blocks import FORWARD_PASS, OUTSIDE, Blocks
 from lumos_df.graph.rows import NONE
 
 
@@ -19,30 +19,52 @@ def program(of: Blocks, layers: tuple[int, int], batch: tuple[int, int]) -> NDAr
     """
     sequence = np.arange(len(of), dtype=np.int64)
     if layers[0] != layers[1]:
-        known = np.unique(of.layer[of.layer >= 0])
-        many = max(1, round(len(known) * layers[1] / layers[0]))
-        times = np.ones(len(of), np.int64)
-        inside = of.layer >= 0
-        times[inside] = _times(len(known), many)[np.searchsorted(known, of.layer[inside])]
-        sequence = np.repeat(sequence, times)
+        sequence = _layers(of, layers[1] / layers[0])
     if batch[0] != batch[1]:
         sequence = _batches(of, sequence, batch[1])
     return sequence
 
 
-def _times(old: int, new: int) -> NDArray[np.int64]:
-    """Return how often each of `old` things is there when they are made `new`.
+def _layers(of: Blocks, ratio: float) -> NDArray[np.int64]:
+    """Return the blocks with another number of layers in every pass; the backward comes down through the same ones."""
+    known = np.unique(of.layer[of.layer >= 0])
+    chosen = known[_order(len(known), max(1, round(len(known) * ratio)))]
+    inside = np.flatnonzero(of.layer >= 0)
+    same = (np.diff(of.kind[inside]) == 0) & (np.diff(of.step[inside]) == 0) & (np.diff(of.micro_batch[inside]) == 0)
+    starts = np.append(0, np.flatnonzero(~same) + 1)
+    parts: list[NDArray[np.int64]] = []
+    done = 0
+    for low, high in pairwise(np.append(starts, len(inside)).tolist()):
+        begin, end = int(inside[low]), int(inside[high - 1]) + 1
+        parts.append(np.arange(done, begin))
+        parts += _pass(of, begin, end, chosen)
+        done = end
+    parts.append(np.arange(done, len(of)))
+    return np.concatenate(parts)
 
-    Fewer are the first ones and the last, which meets what follows; more are copies, spread evenly.
+
+def _pass(of: Blocks, begin: int, end: int, chosen: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+    """Return the blocks of one pass by the chosen layers; what lies between two layers goes with the first."""
+    own = np.arange(begin, end)
+    layer = of.layer[own]
+    known = np.flatnonzero(layer >= 0)
+    layer = layer[known[np.searchsorted(known, np.arange(len(own)), side="right") - 1]]
+    up = of.kind[begin] == FORWARD_PASS
+    return [own[layer == one] for one in (chosen if up else chosen[::-1]).tolist()]
+
+
+def _order(old: int, new: int) -> NDArray[np.int64]:
+    """Return which of `old` layers or micro-batches the `new` ones are made of.
+
+    The first and the last meet what is around them, so they stay; those between are left out at the end, or come again
+    in their order: what disturbed a rank now and then does so as often, and no more at once, than as recorded.
     """
-    if new <= old:
-        kept = np.arange(old) < new - 1
-        kept[-1] = True
-        return kept.astype(np.int64)
-    # The first and the last meet what is around them, so what is copied lies between, where there is anything.
-    edge = 1 if old > 2 else 0
-    chosen = edge + np.round(np.linspace(0, old - 1 - 2 * edge, new - 2 * edge)).astype(np.int64)
-    return np.bincount(chosen, minlength=old) + np.isin(np.arange(old), (0, old - 1)) * edge
+    if old <= 2:
+        return np.sort(np.arange(new) % old) if new >= old else np.arange(new)
+    if new == 1:
+        return np.zeros(1, np.int64)
+    between = 1 + np.arange(new - 2) % (old - 2)
+    return np.concatenate(([0], between, [old - 1]))
 
 
 def _batches(of: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.int64]:
@@ -60,8 +82,7 @@ def _batches(of: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.in
             continue
         inside = np.flatnonzero(batch >= 0)
         parts.append(own[: inside[0]])
-        times = _times(len(known), new)
-        parts.extend(own[batch == one] for one in np.repeat(known, times).tolist())
+        parts.extend(own[batch == one] for one in known[_order(len(known), new)].tolist())
         parts.append(own[inside[0] :][batch[inside[0] :] == NONE])
     return np.concatenate(parts) if parts else sequence
 

@@ -16,8 +16,8 @@ _PARTS = ("exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "ot
 
 
 def answers(corpus: Path, *texts: str, **more: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = estimate(corpus, parse([*texts]), **more).to_pylist()
-    return found
+    rows: list[dict[str, Any]] = estimate(corpus, parse([*texts]), **more).to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize(
