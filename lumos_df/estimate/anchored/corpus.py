@@ -24,7 +24,7 @@ from lumos_df.graph.edges import THREAD
 from lumos_df.graph.job import Job
 from lumos_df.graph.replay import Replay, network
 from lumos_df.graph.rows import NONE, RUNTIME
-from lumos_df.graph.simulate import UNSET
+from lumos_df.graph.simulate import UNSET, forward_star
 from lumos_df.graph.tables import words, write_replay
 from lumos_df.layout import trace_folder
 from lumos_df.trace.corpus import create
@@ -90,7 +90,7 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> Graph:
     taken: dict[str, Any] = {
         name: getattr(rows, name)[order]
         for name in rows.__slots__
-        if isinstance(getattr(rows, name), np.ndarray) and name != "stream_keys"
+        if isinstance(getattr(rows, name), np.ndarray) and name not in {"stream_keys", "end"}
     }
     for name in ("parent", "forward"):
         taken[name] = number[taken[name]]
@@ -101,6 +101,7 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> Graph:
     place[again] = np.arange(len(row))
     row = row[again]
     calls = moved.kind[row] == RUNTIME
+    bounds, by_thread = forward_star(moved.thread[row], len(graph.atoms.bounds) - 1)
     atoms = replace(
         graph.atoms,
         row=row,
@@ -109,6 +110,8 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> Graph:
         dur=np.where(calls, (end - start)[row], 0),
         of_row=place[graph.atoms.of_row[order]],
         before=place[graph.atoms.before[again]],
+        by_thread=by_thread,
+        bounds=bounds,
     )
     gpu = replace(
         graph.gpu,
@@ -117,6 +120,9 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> Graph:
         before=number[graph.gpu.before],
         issued=place[graph.gpu.issued],
     )
+    ended = np.zeros(many, np.int64)
+    ended[atoms.row] = atoms.ts + atoms.dur
+    ended[gpu.row] = moved.end[gpu.row]
     found = replace(graph.edges, src=number[graph.edges.src], dst=number[graph.edges.dst])
     return replace(
         graph,
@@ -127,6 +133,7 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> Graph:
         order=number[graph.order],
         order_target=number[graph.order_target],
         own=graph.own[order],
+        ended=ended,
         idle_before=_idle(found.kind == THREAD, found.dst, found.lag, atoms, many),
         carried=number[graph.carried],
     )

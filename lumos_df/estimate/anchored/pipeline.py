@@ -212,6 +212,7 @@ def with_sends(graph: Graph, what: Sends, lasts: int) -> Graph:
         order=sequence,
         order_target=target,
         own=np.append(graph.own, np.full(many, lasts)),
+        ended=np.append(graph.ended, rows.end[len(graph.ended) :]),
         idle_before=np.append(graph.idle_before, np.zeros(many, np.int64)),
         dropped=graph.dropped + dropped,
     )
@@ -241,7 +242,7 @@ def _more_rows(rows: Rows, what: Sends, lasts: int) -> Rows:
     taken: dict[str, Any] = {}
     for name in rows.__slots__:
         column = getattr(rows, name)
-        if isinstance(column, np.ndarray) and name != "stream_keys":
+        if isinstance(column, np.ndarray) and name not in {"stream_keys", "end"}:
             taken[name] = np.append(column, np.broadcast_to(value.get(name, NONE), many)).astype(column.dtype)
     taken |= {"names": names, "collectives": collectives, "stream_keys": keys}
     return replace(rows, **taken)

@@ -190,7 +190,7 @@ def _times(graph: Graph, layout: _Layout) -> tuple[NDArray[np.int64], NDArray[np
 
 def _rows(rows: Rows, layout: _Layout, begin: NDArray[np.int64], finish: NDArray[np.int64]) -> Rows:
     taken = {name: getattr(rows, name)[layout.source] for name in _COPIED}
-    other = {each.name: getattr(rows, each.name) for each in fields(rows) if each.name not in taken}
+    other = {each.name: getattr(rows, each.name) for each in fields(rows) if each.init and each.name not in taken}
     for name in ("parent", "forward"):
         above = other[name][layout.source]
         new = layout.new_of(np.maximum(above, 0), layout.position)
