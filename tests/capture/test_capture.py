@@ -186,7 +186,8 @@ def test_recording_from_within_keeps_what_an_exception_leaves(shell: Shell, tmp_
     script.write_text(
         "from lumos_df.capture import profile\nimport torch\n"
         f"with profile({str(tmp_path / 'traces')!r}, warmup=0, unprofiled=0, steps=2) as recorder:\n"
-        "    for step in range(9):\n        torch.ones(3).sum()\n        if step == 2:\n            raise KeyError('mine')\n"
+        "    for step in range(9):\n        torch.ones(3).sum()\n"
+        "        if step == 2:\n            raise KeyError('mine')\n"
         "        recorder.step()\n"
     )
     done = shell(sys.executable, script)
