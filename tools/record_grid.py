@@ -1,7 +1,7 @@
-"""Record a grid of real single-GPU runs of examples/train_gpt.py: `python -m tools.record_grid data/traces/gpu_grid`.
+"""Record a grid of real single-GPU runs of examples/train_gpt.py: `python -m tools.record_grid FOLDER`.
 
-Layers x width x batch x sequence, eager and compiled: one folder a run, with the times of unprofiled steps in each
-file. Where there is no GPU it says so and does nothing. Runs that are there already are kept.
+Layers x width x batch x sequence, eager and compiled: one folder a run, unprofiled steps timed in each file.
+Where there is no GPU it says so and does nothing. Runs that are there already are kept.
 """
 
 import argparse

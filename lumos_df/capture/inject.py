@@ -63,7 +63,7 @@ def fake_process_groups(module: Any) -> None:
 
 
 def fake_gradients(module: Any) -> None:
-    """Let DistributedDataParallel average gradients over a fake world: its own way wants results."""
+    """Let DistributedDataParallel average gradients over a fake world: its own way wants results, a fake has none."""
     if not Settings.from_environment().fake_world:
         return
     made = module.DistributedDataParallel.__init__

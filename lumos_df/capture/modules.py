@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.autograd.profiler import record_function
+from torch.compiler import is_compiling
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 
@@ -33,6 +34,8 @@ class ModuleMarks:
         self._handles = []
 
     def _enter(self, module: nn.Module, _: object) -> None:
+        if is_compiling():
+            return
         name = self._names.get(module)
         if name is None:
             kind = type(module).__name__
@@ -43,6 +46,8 @@ class ModuleMarks:
         self._stack().append(mark)
 
     def _leave(self, *_: object) -> None:
+        if is_compiling():
+            return
         if stack := self._stack():
             stack.pop().__exit__(None, None, None)
 

@@ -62,8 +62,6 @@ class Recorder:
             self._profiler.step()
         if self._done == self._recorded.first - 1:
             self._start()
-        if first and not self._settings.stacks:
-            self._marks.start()
         if self._done == self._recorded.last:
             self._stop()
         if self._done == self._after.last:
@@ -82,6 +80,8 @@ class Recorder:
             with_modules=True,
         )
         self._profiler.start()
+        if not self._settings.stacks:
+            self._marks.start()  # a step early: what is compiled is compiled again for them, and not in a recorded step
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             # A launcher that lost one rank terminates the others: what they have recorded is kept.
             self._on_terminate = signal.signal(signal.SIGTERM, self._terminate)
@@ -106,7 +106,7 @@ class Recorder:
                 self._write(rank)
             else:
                 if self._profiler is not None:
-                    self._profiler.stop()
+                    self._stop()
                 needed = self._recorded.first + 1
                 _tell(rank, f"ended after {self._done} steps; recording begins in step {needed}: give fewer --warmup")
         except (OSError, RuntimeError) as error:

@@ -3,10 +3,8 @@
 import gzip
 import json
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,11 +60,13 @@ def test_a_kind_of_measurement_that_is_none(lumos: Run) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("warmup", -1), ("unprofiled", -1)])
-def test_counts_that_cannot_be(name: str, value: int) -> None:
-    wrong: dict[str, Any] = {name: value}
-    with pytest.raises(CaptureError, match=f"{name} = {value}: must be at least"):
-        replace(Settings("traces"), **wrong)
+@pytest.mark.parametrize(
+    ("counts", "complaint"),
+    [((-1, 3, 5), "warmup = -1: must be at least 0"), ((5, 0, 5), "steps = 0: must be at least 1")],
+)
+def test_counts_that_cannot_be(counts: tuple[int, int, int], complaint: str) -> None:
+    with pytest.raises(CaptureError, match=complaint):
+        Settings("traces", *counts)
 
 
 @pytest.mark.parametrize("head", ["{", "\n {\n "])

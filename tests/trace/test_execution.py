@@ -43,18 +43,18 @@ NODES = [
 TIMES = {1: (0, 10), 2: (20, 30), 3: (22, 20), 4: (60, 10), 5: (80, 5)}
 
 
-def kineto(**more: object) -> dict[str, Any]:
+def kineto(dims: object) -> dict[str, Any]:
     events = [
         {"ph": "X", "cat": "cpu_op", "name": f"aten::op{rf}", "pid": 1, "tid": 1, "ts": ts, "dur": dur}
-        | {"args": {"Record function id": rf, **more}}
+        | {"args": {"Record function id": rf} | ({"Input Dims": dims} if dims else {})}
         for rf, (ts, dur) in TIMES.items()
     ]
     return {"schemaVersion": 1, "distributedInfo": {"rank": 0}, "traceEvents": events}
 
 
-def write(folder: Path, execution: object, name: str = "rank0.et.json", **more: object) -> Path:
+def write(folder: Path, execution: object, name: str = "rank0.et.json", dims: object = None) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / "rank0.json").write_text(json.dumps(kineto(**more)))
+    (folder / "rank0.json").write_text(json.dumps(kineto(dims)))
     text = execution if isinstance(execution, str) else json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": execution})
     (folder / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     return folder
@@ -92,8 +92,7 @@ def test_operators_gain_inputs_shapes_and_what_they_read_from(name: str, tmp_pat
 
 
 def test_shapes_that_the_kineto_file_has_stay(tmp_path: Path) -> None:
-    recorded: dict[str, Any] = {"Input Dims": [[2]]}
-    ingest([write(tmp_path / "job", NODES, **recorded)], tmp_path / "corpus", workers=1)
+    ingest([write(tmp_path / "job", NODES, "rank0.et.json", [[2]])], tmp_path / "corpus", workers=1)
     assert rows(tmp_path / "corpus", "SELECT DISTINCT input_dims FROM operators") == [("[[2]]",)]
 
 
