@@ -228,6 +228,18 @@ def collectives(anchor: Anchor, rank: int) -> tuple[NDArray[np.int32], NDArray[n
     return row[kept], degree[kept]
 
 
+def reductions(anchor: Anchor, rank: int) -> NDArray[np.bool_]:
+    """Return which rows reduce gradients once a step: none where every micro-batch has its own reductions [n]."""
+    about = anchor.about.ranks[rank]
+    row, degree = collectives(anchor, rank)
+    row = row[degree == DP]
+    found = np.zeros(len(about.trace), np.bool_)
+    batch = about.structure.micro_batch[row]
+    if len(np.unique(batch[batch >= 0])) <= 1 or anchor.sizes.batch == 1:
+        found[row] = True
+    return found
+
+
 def collective_times(
     anchor: Anchor, of: Plan, rank: int, shortest: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:

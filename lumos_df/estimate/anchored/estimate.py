@@ -17,9 +17,9 @@ from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.blocks import blocks
 from lumos_df.estimate.anchored.change import Settings, changed
 from lumos_df.estimate.anchored.overlap import with_overlap
-from lumos_df.estimate.anchored.program import program
+from lumos_df.estimate.anchored.program import early, program
 from lumos_df.estimate.anchored.regroup import staged
-from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten
+from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.symbols import Symbols
 from lumos_df.estimate.anchored.timing import RESCALED, Work, work
 from lumos_df.estimate.anchored.transfers import DP
@@ -293,11 +293,16 @@ def _rebuilt(
                 f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
                 "name them in the trace with annotations layer=N, or record with_modules=True"
             )
-        made.append(rewritten(graph, found, program(found, layers, batch)))
+        sequence = program(found, layers, batch)
+        one = rewritten(graph, found, sequence)
+        if batch[0] != batch[1]:
+            again = early(found, sequence)[one.position] & durations.reductions(anchor, len(made))[one.source]
+            one = without(one, again)
+        made.append(one)
     graphs = [one.graph for one in made]
     instances, origin = _copied(job.instances, made) if job.instances else (None, np.empty(0, np.int64))
     taken = [
-        durations.Times(time.own[one.source], time.provenance[one.source], time.error[one.source])
+        durations.Times(one.graph.own, time.provenance[one.source], time.error[one.source])
         for one, time in zip(made, times, strict=True)
     ]
     return (
@@ -317,7 +322,7 @@ def _copied(found: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray
         rows = found.row[mine]
         inside = rows < len(instance)
         instance[rows[inside]] = found.instance[mine][inside]
-        row = np.flatnonzero(instance[one.source] >= 0)
+        row = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
         parts.append((instance[one.source[row]], one.copy[row].astype(np.int64), np.full(len(row), k), row))
     old, copy, trace, row = (np.concatenate(column) for column in zip(*parts, strict=True))
     key = old << 24 | copy

@@ -35,6 +35,17 @@ class Stage:
     """Of each task."""
     micro_batch: NDArray[np.int64]
     """Of each task, counted over all steps."""
+    batches: int
+    """Micro-batches of a step."""
+
+    def early(self) -> NDArray[np.bool_]:
+        """Return which blocks are of a backward task that is not the last one of its step [p]."""
+        latest = np.zeros(len(self.backward), np.bool_)
+        back = np.flatnonzero(self.backward)
+        step = self.micro_batch[back] // max(self.batches, 1)
+        latest[back[np.flatnonzero(np.diff(step, append=-1))]] = True
+        found = self.backward & ~latest
+        return np.append(found, False)[self.task]
 
 
 def stage(of: Blocks, schedule: int, place: tuple[int, int], batches: int, layers: int) -> Stage:
@@ -72,7 +83,13 @@ def stage(of: Blocks, schedule: int, place: tuple[int, int], batches: int, layer
             batch.append(turn * batches + one[MICRO_BATCH])
         program.append(parts.after)
         task.append(np.full(len(parts.after), NONE))
-    return Stage(np.concatenate(program), np.concatenate(task), np.array(backward, np.bool_), np.array(batch, np.int64))
+    return Stage(
+        np.concatenate(program),
+        np.concatenate(task),
+        np.array(backward, np.bool_),
+        np.array(batch, np.int64),
+        batches,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,3 +98,27 @@ def _batch_of(of: Blocks, own: NDArray[np.int64]) -> NDArray[np.int32]:
         between = (place > 0) & (place < len(inside)) & (before == after)
         batch = np.where(between, after, batch)
     return batch.astype(np.int32)
+
+
+def early(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which blocks of a sequence come again later in their step, in another micro-batch [p]."""
+    step = of.step[sequence]
+    batch = of.micro_batch[sequence]
+    kind = of.kind[sequence]
+    # A new pass begins where the kind, the micro-batch or the step of layers changes.
+    inside = np.flatnonzero(kind != OUTSIDE)
+    change = np.append(
+        True, (np.diff(kind[inside]) != 0) | (np.diff(batch[inside]) != 0) | (np.diff(step[inside]) != 0)
+    )
+    number = np.cumsum(change)
+    last: dict[tuple[int, int], int] = {}
+    for place, one in zip(inside[change].tolist(), number[change].tolist(), strict=True):
+        last[int(step[place]), int(kind[place])] = one
+    found = np.zeros(len(sequence), np.bool_)
+    final = np.array([last[int(step[place]), int(kind[place])] for place in inside[change].tolist()], np.int64)
+    if len(final):
+        found[inside] = number != final[number - 1]
+        # What comes between two passes ends the first of them.
+        before = np.searchsorted(inside, np.arange(len(sequence)), side="right") - 1
+        found = np.where(before >= 0, found[inside[np.maximum(before, 0)]], False)
+    return found

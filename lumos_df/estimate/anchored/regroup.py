@@ -10,8 +10,8 @@ from lumos_df.errors import PlanError, QueryError, nearest
 from lumos_df.estimate.anchored import pipeline
 from lumos_df.estimate.anchored.anchor import Anchor
 from lumos_df.estimate.anchored.blocks import Blocks, blocks
-from lumos_df.estimate.anchored.durations import Plan, Times
-from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten
+from lumos_df.estimate.anchored.durations import Plan, Times, reductions
+from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.timing import MODELLED
 from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
@@ -57,6 +57,7 @@ def staged(
             sequence = pipeline.stage(found[rank], _SCHEDULES[how], (number, stages), batches, layers)
             one = rewritten(job.graphs[rank], found[rank], sequence.program)
             one = replace(one, graph=_alone(one.graph))
+            one = without(one, sequence.early()[one.position] & reductions(anchor, rank)[one.source])
             what = pipeline.sends(sequence, pipeline.ends(one, sequence), (number, stages))
             graph = pipeline.with_sends(one.graph, what, sends_ns)
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
@@ -131,7 +132,7 @@ def _instances(
             instance = np.full(int(one.source.max(initial=0)) + 1, NONE, np.int64)
             inside = found.row[mine] < len(instance)
             instance[found.row[mine][inside]] = found.instance[mine][inside]
-            here = np.flatnonzero(instance[one.source] >= 0)
+            here = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
             key.append((instance[one.source[here]] << 32 | one.copy[here]) << 12 | number)
             trace.append(np.full(len(here), k))
             row.append(here)

@@ -81,6 +81,12 @@ def rewritten(graph: Graph, of: Blocks, program: NDArray[np.int64]) -> Rewritten
     return Rewritten(made, layout.source, layout.ordinal[layout.position], copies, layout.position)
 
 
+def without(made: Rewritten, gone: NDArray[np.bool_]) -> Rewritten:
+    """Return rewritten rows of which some take no time and, numbered as no copy, meet no other rank's [n]."""
+    own = np.where(gone, 0, made.graph.own)
+    return replace(made, graph=replace(made.graph, own=own), copy=np.where(gone, NONE, made.copy).astype(np.int32))
+
+
 class _Layout:
     """Where every row of the original comes in the new sequence."""
 

@@ -48,10 +48,12 @@ def test_a_changed_job_takes_what_it_takes_when_it_runs(
         assert abs(apart) < max(0.04, within) * step, part
 
 
-def test_more_micro_batches_are_more_of_the_same(emulated: Path) -> None:
+def test_more_micro_batches_are_more_of_the_same_and_one_reduction(emulated: Path) -> None:
     once, twice = answers(emulated), answers(emulated, "batch=2")
     for row, other in zip(once, twice, strict=True):
         assert 1.5 < other["gpu_busy_ns"] / row["gpu_busy_ns"] < 2.01
+        reduced = [each["overlapped_ns"] + each["exposed_communication_ns"] for each in (row, other)]
+        assert reduced[1] < 1.3 * reduced[0]
 
 
 def test_gradients_that_wait_for_the_backward_pass_overlap_nothing(emulated: Path) -> None:

@@ -101,6 +101,17 @@ def test_fewer_ranks_of_tensor_parallelism_compute_more_each(megatron: Path) -> 
         assert other["rescaled_pct"] > 20
 
 
+@pytest.mark.parametrize(("members", "measured_ms"), [(4, (0.544, 0.574)), (2, (0.392, 0.405))])
+def test_an_all_reduce_among_fewer_takes_what_nccl_tests_measured(
+    megatron: Path, members: int, measured_ms: tuple[float, float]
+) -> None:
+    """64 MiB on A100 SXM, as 16-bit and as 8-bit elements (ai-dynamo/aiconfigurator 095f58a, Apache-2.0)."""
+    (found,) = estimates(megatron, parse([f"tp={members}"]), None, None, {}, ())
+    assert found.job.instances is not None
+    typical = float(np.median(found.job.instances.transfer)) / 1e6
+    assert 0.9 * measured_ms[0] < typical < 1.1 * measured_ms[1]
+
+
 def test_stages_share_the_layers_and_send(megatron: Path) -> None:
     found = estimates(megatron, parse(["pp=4", "batch=8"]), None, None, {}, ())[0]
     assert len(found.job.graphs) == 32
