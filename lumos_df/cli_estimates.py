@@ -132,6 +132,10 @@ def sweep(
             metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
         ),
     ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Kernels, collectives and host as this corpus's traces show them."),
+    ] = None,
     where: Annotated[
         str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
     ] = "fits",
@@ -172,6 +176,10 @@ def sweep(
     if address is not None and engine is not Engine.RAY:
         raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
     axes = Grid.read(grid) if grid is not None else Grid.make(model or [], hardware or [], plan or [])
+    if corpus is not None:
+        from lumos_df.estimate.anchor import anchored  # noqa: PLC0415 - slow to import
+
+        axes = anchored(axes, corpus)
     search = Search(axes, where, top, pareto, output)
     with progress(sys.stderr) as report:
         found = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from lumos_df.catalog import connect
 from lumos_df.errors import HardwareError, LumosError, QueryError
 from lumos_df.estimate import measured
+from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.toml import dump
 from lumos_df.model import fitted
 from lumos_df.model.hardware import PRECISIONS, Hardware
@@ -121,6 +122,13 @@ def anchor(corpus: Path, hardware: Hardware | None = None, software: Software | 
             "record with torch.profiler's record_shapes=True"
         )
     return Anchor(gpu.name, found)
+
+
+def anchored(grid: Grid, corpus: Path) -> Grid:
+    """Return a grid whose GPUs and software are as a corpus shows them. Raises as `anchor` does."""
+    found = anchor(corpus)
+    hardware, software = map(found.hardware, grid.hardware), map(found.software, grid.software)
+    return replace(grid, hardware=tuple(hardware), software=tuple(software))
 
 
 def calibrate(

@@ -12,7 +12,9 @@ import pytest
 from lumos_df import catalog, layout
 from lumos_df.errors import HardwareError, LumosError, QueryError
 from lumos_df.estimate import measured
-from lumos_df.estimate.anchor import Anchor, anchor, calibrate
+from lumos_df.estimate.anchor import Anchor, anchor, anchored, calibrate
+from lumos_df.estimate.grid import Grid
+from lumos_df.estimate.search import Search
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.software import Software
 from lumos_df.schema import TABLES
@@ -211,3 +213,13 @@ def test_real_traces_are_near_the_catalogue_and_nearer_when_anchored(tmp_path: P
         if gpu == "a100-sxm-80":
             # The gathered all-reduces of eight ranks, 64 MiB: NCCL's table within its spread.
             assert 0.85 < found["all_reduce"].after < 1.15
+
+
+def test_a_sweep_is_scored_with_what_was_measured(corpus: Path, found: Anchor) -> None:
+    plans = ["tp=1|2,dp=4,batch=8"]
+    grid = Grid.make(["gpt3-1.3b"], ["a100-sxm-80", "h100-sxm"], plans)
+    shown = anchored(grid, corpus)
+    assert [one.name for one in shown.hardware] == [one.name for one in grid.hardware]
+    assert shown.hardware[0].fitted == found.hardware(Hardware.read("a100-sxm-80")).fitted
+    step = [Search(axes, "true", 10).run().best["iteration_time_s"].to_list() for axes in (grid, shown)]
+    assert step[0] != step[1]
