@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from lumos_df.errors import LumosError, nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+LARGEST: Final = 2**31 - 1
+"""The largest whole number that a figure may be: products of a few stay within what records hold."""
 
 _Noun = TypeVar("_Noun", bound="DataclassInstance")
 
@@ -28,13 +31,15 @@ def refuse(error: type[LumosError], what: str, complaints: Iterable[Complaint]) 
 
 
 def whole(values: dict[str, Any], least: int, *names: str) -> Iterator[Complaint]:
-    """Complain of the named values that are no whole numbers of at least `least`."""
+    """Complain of the named values that are no whole numbers of at least `least` and at most `LARGEST`."""
     for name in names:
         value = values[name]
         if type(value) is not int:
             yield Complaint(name, f"= {value!r}: must be a whole number of at least {least}")
         elif value < least:
             yield Complaint(name, f"= {value}: must be at least {least}; nearest is {least}")
+        elif value > LARGEST:
+            yield Complaint(name, f"= {value}: must be at most {LARGEST}; nearest is {LARGEST}")
 
 
 def real(values: dict[str, Any], least: float, *names: str, above: bool = False) -> Iterator[Complaint]:
