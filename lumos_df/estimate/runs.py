@@ -20,7 +20,7 @@ REAL: Final = (
     *("iteration_time_s", "iteration_time_ms", "tokens_per_s_per_gpu", "tokens_per_s", "iteration_time_s_derived"),
     *("hw_tflops_per_gpu_incl_recompute", "memory_gb", "network_bandwidth"),
 )
-"""Columns that are numbers."""
+"""Columns that are numbers above 0; what is none says nothing."""
 
 TEXT: Final = (
     *("source", "notes", "task", "gpu", "model", "framework", "software"),
@@ -121,7 +121,9 @@ def _typed(table: pl.DataFrame) -> pl.DataFrame:
     }
     table = table.with_columns(model_said=pl.col("model"), **first)
     whole = [pl.col(name).cast(pl.Float64, strict=False).cast(pl.Int64, strict=False) for name in WHOLE]
-    table = table.with_columns(*whole, *(pl.col(name).cast(pl.Float64, strict=False) for name in REAL))
+    real = {name: pl.col(name).cast(pl.Float64, strict=False) for name in REAL}
+    above = [pl.when(value.is_finite() & (value > 0)).then(value).alias(name) for name, value in real.items()]
+    table = table.with_columns(*whole, *above)
     one = [pl.col(name).fill_null(1) for name in ("vp", "cp", "ep", "etp")]
     table = table.with_columns(*one)
     degree = pl.col("tp") * pl.col("pp") * pl.col("cp")

@@ -91,6 +91,9 @@ def scoreboard(folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: in
             scores.append(_median(draws))
         elif wanted:
             raise TruthError(f"dataset '{dataset.name}': {len(truth)} runs are too few to calibrate on {runs} of them")
+    if not scores:
+        few = f"; each set has fewer than the {2 * runs} runs of --calibrate {runs}" if runs else ""
+        raise TruthError(f"{folder}: nothing to score in {', '.join(sorted({each.file for each in present}))}{few}")
     return scores
 
 

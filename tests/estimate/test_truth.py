@@ -69,6 +69,8 @@ def test_a_step_s_time_comes_from_what_is_stated(tmp_path: Path) -> None:
     [
         ({"task": "LoRA"}, "no full-parameter pre-training but LoRA"),
         ({"iteration_time_s": ""}, "no step time"),
+        ({"iteration_time_s": -4}, "no step time"),
+        ({"iteration_time_s": "nan"}, "no step time"),
         ({"precision": "NVFP4"}, "precision NVFP4 is not modelled"),
         ({"mbs": "", "precision": ""}, "does not say mbs precision"),
         ({"gpu": "abacus"}, "hardware 'abacus' is not known"),
@@ -137,6 +139,22 @@ def test_what_is_not_there_is_said(tmp_path: Path, lumos: Run, arguments: list[s
     done = lumos("scoreboard", "--truth", tmp_path, *arguments)
     assert done.returncode == 1
     assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "arguments", "complaint"),
+    [
+        (0, [], "nothing to score in published_training_runs.csv\n"),
+        (1, ["--calibrate", "3"], "each set has fewer than the 6 runs of --calibrate 3\n"),
+    ],
+)
+def test_nothing_to_score_is_said(tmp_path: Path, lumos: Run, rows: int, arguments: list[str], complaint: str) -> None:
+    file = write(tmp_path / "published_training_runs.csv", [{}])
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[: rows + 1]))
+    done = lumos("scoreboard", "--truth", tmp_path, *arguments)
+    assert done.returncode == 1
+    assert done.stderr.endswith(complaint)
     assert done.stderr.count("\n") == 1
 
 
