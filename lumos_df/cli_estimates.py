@@ -85,7 +85,7 @@ def estimate(
         parse(change or []),
         trace=trace,
         job=job,
-        known=parse_overrides(known or []),
+        known=parse_overrides(known or [], "--known"),
         switches=switches(scale, drop, no_wait),
         step=step,
         into=into,

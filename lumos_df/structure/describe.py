@@ -56,20 +56,27 @@ class Description:
         return value
 
 
-def parse_overrides(settings: list[str]) -> dict[str, int]:
-    """Return what `--set NAME=N` says of dimensions and degrees. Raise `QueryError` where it is no such setting."""
+def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, int]:
+    """Return what `NAME=N` of an option say of dimensions and degrees. Raise `QueryError` where one is no such."""
     choices = [*DIMENSIONS, "world", *DEGREES]
-    found = {}
+    found: dict[str, int] = {}
     for text in settings:
         name, _, value = (part.strip() for part in text.partition("="))
         if name not in choices:
             raise QueryError(
-                f"--set {text}: no dimension '{name}'{nearest(name, choices)}; one of {', '.join(choices)}"
+                f"{option} {text}: no dimension '{name}'{nearest(name, choices)}; one of {', '.join(choices)}"
             )
-        if not (value.isascii() and value.isdigit()) or int(value) < 1:
-            raise QueryError(f"--set {text}: write a whole number of at least 1, such as {name}=8")
-        found[name] = int(value)
+        if name in found:
+            raise QueryError(f"{option} {text}: '{name}' is said twice")
+        found[name] = whole_number(f"{option} {text}", name, value)
     return found
+
+
+def whole_number(said: str, name: str, value: str) -> int:
+    """Return a value of `NAME=N` in an option, of which `said` is the text. Raise `QueryError` where it cannot be."""
+    if not (value.isascii() and value.isdigit() and len(value) < 20) or not 1 <= int(value) < 1 << 31:
+        raise QueryError(f"{said}: write a whole number of at least 1 and below 2**31, such as {name}=8")
+    return int(value)
 
 
 def describe(

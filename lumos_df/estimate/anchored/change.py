@@ -1,11 +1,11 @@
 """What becomes of a job: `--set NAME=VALUE`, checked against what the job was."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from lumos_df.errors import QueryError, nearest
-from lumos_df.structure.describe import Description
+from lumos_df.structure.describe import Description, whole_number
 
 _FACT_OF: Final = {
     "layers": "layers",
@@ -98,12 +98,9 @@ class Settings:
 def parse(texts: list[str]) -> Settings:
     """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
     found = Settings()
-    for text in texts:
-        name, sign, value = (part.strip() for part in text.partition("="))
-        if name not in NAMES or not sign:
-            raise QueryError(f"--set {text}: no '{name}' to change{nearest(name, [*NAMES])}; one of {', '.join(NAMES)}")
+    for text, name, value in _said(texts):
         if name in _FACT_OF:
-            found = replace(found, numbers={**found.numbers, name: _whole(text, name, value)})
+            found = replace(found, numbers={**found.numbers, name: whole_number(f"--set {text}", name, value)})
         elif name == "batch_scale":
             found = replace(found, batch_scale=_real(text, name, value, "2"))
         elif name == "dtype":
@@ -125,10 +122,19 @@ def parse(texts: list[str]) -> Settings:
     return found
 
 
-def _whole(text: str, name: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit()) or not 1 <= int(value) < 1 << 31:
-        raise QueryError(f"--set {text}: write a whole number of at least 1, such as {name}=8")
-    return int(value)
+def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Give each text, the name in it and its value. Raise `QueryError` for a name that is unknown or said twice."""
+    seen: set[str] = set()
+    for text in texts:
+        name, sign, value = (part.strip() for part in text.partition("="))
+        if name not in NAMES:
+            raise QueryError(f"--set {text}: no '{name}' to change{nearest(name, [*NAMES])}; one of {', '.join(NAMES)}")
+        if not sign:
+            raise QueryError(f"--set {text}: '{name}' needs a value: {name}=...")
+        if name in seen:
+            raise QueryError(f"--set {text}: '{name}' is said twice")
+        seen.add(name)
+        yield text, name, value
 
 
 def _real(text: str, name: str, value: str, example: str) -> float:

@@ -22,7 +22,9 @@ def test_settings_are_read_and_written_alike() -> None:
     [
         (["layer=4"], "did you mean 'layers'?"),
         (["layers=0"], "a whole number of at least 1"),
-        (["layers"], "no 'layers' to change"),
+        (["layers"], "'layers' needs a value"),
+        (["layers=99999999999999999999"], "below 2\\*\\*31"),
+        (["dp=2", "dp=4"], "'dp' is said twice"),
         (["dtype=bf61"], "no dtype 'bf61'"),
         (["batch_scale=-1"], "a number above 0"),
         (["overlap=yes"], "overlap=on or overlap=off"),
