@@ -99,15 +99,15 @@ class Grid:
             models, hardware: names or files.
             plans: texts such as `tp=1|2|4,pp=1|2,gpus=64,batch=512`, or tables of lists. Each is a block of its own.
         """
-        asked = {"model": list(models), "hardware": list(hardware), "plan": list(plans)}
-        for noun, said in asked.items():
+        models, hardware, plans = list(models), list(hardware), list(plans)
+        for noun, said in (("model", models), ("hardware", hardware), ("plan", plans)):
             if not said:
                 raise LumosError(f"{noun} = []: a grid needs at least one {noun}")
         profiles: dict[str, int] = {}
-        blocks = tuple(_block(plan, profiles) for plan in asked["plan"])
+        blocks = tuple(_block(plan, profiles) for plan in plans)
         return cls(
-            tuple(Model.read(name) for name in asked["model"]),
-            tuple(Hardware.read(name) for name in asked["hardware"]),
+            tuple(Model.read(name) for name in models),
+            tuple(Hardware.read(name) for name in hardware),
             tuple(Software.read(name) for name in profiles),
             blocks,
         )
