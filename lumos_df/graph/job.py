@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lumos_df.errors import QueryError, nearest
+from lumos_df.errors import CorpusError, QueryError, nearest
 from lumos_df.graph import collectives, dependencies, rows
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
@@ -58,12 +58,14 @@ def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
     Traces of one job whose ranks differ ran together; several traces of one rank are runs of their own.
 
     Raises:
-        CorpusError: `corpus` is no corpus.
+        CorpusError: `corpus` is no corpus, or holds no trace.
         QueryError: no trace, or more than one, goes by that id.
     """
     found: list[list[str]] = []
     for members in _members(corpus).values():
         found.extend([[one] for _, one in members] if _twice(members) else [[one for _, one in members]])
+    if not found:
+        raise CorpusError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
     ids = sorted(one for members in found for one in members)
     if trace is None:
         return found

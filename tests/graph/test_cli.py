@@ -68,10 +68,16 @@ def test_a_switch_that_means_nothing_is_wrong_usage(
     assert says in done.stderr
 
 
-def test_a_corpus_without_traces_has_nothing_to_replay(lumos: Run, own_corpus: Path, tmp_path: Path) -> None:
+def test_a_corpus_without_traces_has_no_job(lumos: Run, own_corpus: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     shutil.copytree(own_corpus, empty, ignore=lambda _, names: fnmatch.filter(names, "trace_id=[0-9a-f]*"))
-    for arguments in (("replay",), ("replay", "--scale", "kind=gpu:2"), ("critical-path",)):
+    for arguments in (
+        ("replay",),
+        ("replay", "--scale", "kind=gpu:2"),
+        ("critical-path",),
+        ("describe",),
+        ("estimate", "--set", "dp=2"),
+    ):
         done = lumos(*arguments, "--corpus", empty)
         assert done.returncode == 1
         assert "holds no trace; add some with: lumos-df ingest" in done.stderr
