@@ -276,6 +276,8 @@ def calibrate(
 
     if sum(one is not None for one in (runs, corpus, measure, from_corpus)) != 1:
         raise typer.BadParameter("give one of RUNS.csv, --corpus DIR, --measure KIND,... and --from-corpus DIR")
+    if output.suffix != ".toml":
+        raise typer.BadParameter("a hardware file's name ends in .toml", param_hint="--output")
     with duckdb.connect() as connection:
         if runs is not None:
             found = _fit_runs(runs, hardware, software, output)

@@ -103,6 +103,10 @@ class Grid:
         for noun, said in (("model", models), ("hardware", hardware), ("plan", plans)):
             if not said:
                 raise LumosError(f"{noun} = []: a grid needs at least one {noun}")
+        for noun, said in (("model", models), ("hardware", hardware)):
+            for name in said:
+                if not isinstance(name, str | os.PathLike):
+                    raise LumosError(f"{noun} = {name!r}: must be a name or a file")
         profiles: dict[str, int] = {}
         blocks = tuple(_block(plan, profiles) for plan in plans)
         return cls(

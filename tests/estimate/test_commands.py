@@ -129,3 +129,10 @@ def test_bad_input_is_one_line_and_bad_usage_is_2(
     assert why in " ".join(done.stderr.split()).replace("│ ", "")
     if status == 1:
         assert done.stderr.count("\n") == 1
+
+
+def test_a_hardware_file_that_no_command_would_read_is_not_written(tmp_path: Path, lumos: Run) -> None:
+    done = lumos("calibrate", tmp_path / "runs.csv", "--hardware", "h100", "--output", tmp_path / "mine")
+    assert done.returncode == 2
+    assert "a hardware file's name ends in .toml" in done.stderr
+    assert not (tmp_path / "mine").exists()

@@ -124,6 +124,7 @@ def test_a_plan_that_cannot_be_is_named(plan: Any, why: str) -> None:
         ("model = ", "grid.toml: does not read"),
         ('model = "llama-3-8b"\nhardware = "b200"\n', "grid.toml: needs 'plan'"),
         ('model = "llama-3-8b"\nhardware = "b200"\nplan = []\n', "plan = .*: a grid needs at least one plan"),
+        ('model = 3\nhardware = "b200"\nplan = "tp=1"\n', "model = 3: must be a name or a file"),
         ('models = "llama-3-8b"\n', "grid.toml: there is no 'models'; did you mean 'model'"),
         ('model = "llama-3-8c"\nhardware = "b200"\nplan = "tp=1"\n', "did you mean 'llama-3-8b'"),
     ],
