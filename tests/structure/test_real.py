@@ -150,7 +150,7 @@ def test_describe_prints_and_stores(corpus: Path, lumos: Run) -> None:
     ("arguments", "message"),
     [
         (("--set", "layer=4"), "did you mean 'layers'?"),
-        (("--set", "tp=many"), "whole number of at least 1, such as tp=8"),
+        (("--set", "tp=many"), "whole number of at least 1 and below 2**31, such as tp=8"),
         (("--set", "tp=0"), "whole number of at least 1"),
         (("--set", "tp"), "whole number of at least 1"),
         (("--job", "cpu_dpp"), "no job 'cpu_dpp'; did you mean 'cpu_ddp'?"),
