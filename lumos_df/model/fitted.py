@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import HardwareError, nearest
+from lumos_df.model.library import data_folder
 
 Vector = NDArray[np.float64]
 
@@ -195,9 +196,7 @@ def vector(parameters: Parameters) -> Vector:
 
 def folder() -> Path:
     """Return the folder of the fitted parameters: installed with the package, or the repository's `data`."""
-    package = Path(__file__).parent.parent
-    installed = package / "data"
-    return (installed if installed.is_dir() else package.parent / "data") / "hardware" / "fitted"
+    return data_folder() / "hardware" / "fitted"
 
 
 def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:

@@ -105,6 +105,9 @@ def evaluate(model, plan, hardware, software, ops, costs, chunks, pipe, stages, 
         work: float64 [13 * LARGEST_PIPELINE], work space of the schedule.
         out: float64 [RESULTS].
     """
+    # DualPipe has two chunks a stage whatever vp says; the working arrays end somewhere.
+    if plan.pp * max(plan.vp, 2) > LARGEST_PIPELINE:
+        return pipeline.TOO_MANY_CHUNKS
     block_costs(model, plan, hardware, software, ops, costs)
     st.cut(model, plan, software, chunks)
     st.chunk_seconds(plan, hardware, software, costs, chunks)

@@ -163,5 +163,11 @@ def test_a_balanced_pipeline_gives_the_head_its_share() -> None:
     assert list(chunks[stages.DENSE_LAYERS, :4]) == [5, 5, 5, 1]
 
 
+def test_a_pipeline_longer_than_the_working_arrays_is_no_number() -> None:
+    deep = replace(GPT, layers=5000)
+    assert np.isfinite(estimate(Plan(pp=512, batch=4), model=deep)).all()
+    assert np.isnan(estimate(Plan(pp=2000, batch=4), model=deep)).all()
+
+
 def test_a_schedule_that_cannot_run_is_no_number() -> None:
     assert np.isnan(estimate(Plan(pp=4, vp=2, schedule="interleaved", batch=6))).all()

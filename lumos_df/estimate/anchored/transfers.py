@@ -86,14 +86,6 @@ class Groups:
         return cls((tp, dp, 2 if pp > 1 else 1, experts or 1), (1, tp, tp * dp, tp))
 
 
-@dataclass(frozen=True, slots=True)
-class Retimed:
-    """What becomes of the time of collectives [k]."""
-
-    ratio: NDArray[np.float64]
-    """New transfer over the old one; 0 where the group is gone."""
-
-
 def retimed(
     trace: Trace,
     row: NDArray[np.int32],
