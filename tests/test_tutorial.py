@@ -1,16 +1,23 @@
-"""The tutorial's commands run, and print what the page shows."""
+"""The commands of tutorial and README run, and print what the tutorial shows."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tools.tutorial import PAGE, StepError, rewritten
 
 
 def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
     page = PAGE.read_text("utf-8")
     assert rewritten(page, tmp_path) == page, "written anew by python -m tools.tutorial?"
+
+
+def test_the_commands_of_the_readme_run(tmp_path: Path) -> None:
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert rewritten(page, tmp_path) == page
+    assert (tmp_path / "page.html").exists()
 
 
 def test_every_box_of_the_page_is_run_or_is_what_one_printed() -> None:

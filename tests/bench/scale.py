@@ -5,16 +5,20 @@ wanted, each in a file of its own, and go through the commands with one worker. 
 the largest job measured, and for every rank more what a rank cost between the last two.
 """
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 from lumos_df import connect
-from tests.bench.__main__ import _SAMPLE, _TRACES, Cost, ingest, lumos
+from tests.bench.__main__ import Cost, ingest, lumos
 from tests.bench.inputs import repeat
 
+_ROOT = Path(__file__).parents[2]
+_TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
 _REAL = _TRACES / "megatron_tp8_forward"
-_BASES = sorted((_REAL if _REAL.is_dir() else _SAMPLE.parent).glob("rank*.json.gz"))
+_SAMPLE = _ROOT / "data" / "traces" / "gpu_generated"
+_BASES = sorted((_REAL if _REAL.is_dir() else _SAMPLE).glob("rank*.json.gz"))
 _RANKS = (16, 64, 256)
 _MANY = 10_000
 _ONCE = 0.01
@@ -69,7 +73,7 @@ def line(what: str, values: list[float], digits: int) -> str:
 
 def main() -> None:
     """Measure and print."""
-    ingest([_SAMPLE])  # kernels compiled
+    ingest(_BASES[:1])  # kernels compiled
     found = []
     for ranks in _RANKS:
         with tempfile.TemporaryDirectory(prefix="lumos-df-bench-") as folder:
