@@ -39,6 +39,7 @@ def rewritten(page: str, folder: Path) -> str:
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "PYTHONIOENCODING": "utf-8",
+        "COLUMNS": "80",  # what a terminal of usual width shows
     }
 
     def block(found: re.Match[str]) -> str:
