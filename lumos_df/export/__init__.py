@@ -1,0 +1,1 @@
+"""A job for other tools: timelines for ui.perfetto.dev, execution traces for Chakra."""

@@ -1,0 +1,177 @@
+"""The messages of Chakra's schema/protobuf/et_def.proto, a column of them from columns of operators."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from typing import Any, Final
+
+from lumos_df.export import wire
+from lumos_df.export.nodes import Nodes
+
+_METADATA, _LOAD, _STORE, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = range(1, 8)
+_COLLECTIVES: Final = {
+    "all_reduce": 0,
+    "reduce": 1,
+    "all_gather": 2,
+    "gather": 3,
+    "scatter": 4,
+    "broadcast": 5,
+    "all_to_all": 6,
+    "send_recv": 6,
+    "reduce_scatter": 7,
+    "barrier": 9,
+}
+"""CollectiveCommType of each kind of collective; NCCL's all-to-all is sends and receives in one kernel."""
+
+
+def _encoded(
+    of: Rank, rows: pa.Table, made: Nodes, part: slice, micros: NDArray[np.int64], named: dict[str, str]
+) -> pa.Buffer:
+    columns = {name: rows[name].combine_chunks() for name in rows.column_names}
+    columns = {name: pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for name, c in columns.items()}
+    work = pa.array(made.work[part])
+    columns |= {name: _only(pc.invert(work), columns[name]) for name in columns.keys() - {"thread", "step"}}
+    host = pc.is_valid(columns["thread"])
+    kind = _kinds(columns)
+    communicates = pc.greater_equal(kind, _SEND)
+    started = np.maximum(made.ts[part] - of.zero, 0) // 1000
+    sends, receives = pc.equal(kind, _SEND), pc.equal(kind, _RECEIVE)
+    direct = pc.or_(sends, receives)
+    me = pa.array(np.full(len(rows), of.rank, np.int64))
+    caller = made.caller[part]
+    needs = made.bounds[part.start : part.stop + 1]
+    group = columns["group"].dictionary_encode()
+    number = pa.array([named.get(name) for name in group.dictionary.to_pylist()], pa.string()).take(group.indices)
+    code = columns["collective"].dictionary_encode()
+    shape = pa.array([_COLLECTIVES.get(name) for name in code.dictionary.to_pylist()], pa.int64()).take(code.indices)
+    return wire.delimited(
+        wire.message(
+            wire.number(1, pa.array(made.id[part])),
+            wire.text(2, pc.fill_null(columns["name"], "host work")),
+            wire.number(3, kind),
+            wire.packed(4, np.append(0, np.cumsum(caller > 0)), caller[caller > 0]),
+            wire.packed(5, needs - needs[0], made.needs[needs[0] : needs[-1]]),
+            wire.number(6, pa.array(started)),
+            wire.number(7, pa.array(micros)),
+            _tensors(8, columns["inputs"], columns["input_dims"], columns["input_types"]),
+            _tensors(9, columns["outputs"], columns["output_dims"], columns["output_types"]),
+            _attribute("is_cpu_op", _BOOL, pc.and_not(host, communicates)),
+            _attribute("tid", _INT64, columns["thread"]),
+            _attribute("stream", _INT64, columns["stream"]),
+            _attribute("step", _INT64, columns["step"]),
+            _attribute("op_schema", _STRING, columns["op_schema"]),
+            _attribute("num_ops", _INT64, columns["flops"]),
+            _attribute("tensor_size", _UINT64, columns["moved_bytes"]),
+            _attribute("comm_type", _INT64, _only(pc.equal(kind, _COLLECTIVE), shape)),
+            _attribute("comm_size", _INT64, _only(communicates, columns["comm_bytes"])),
+            _attribute("pg_name", _STRING, _only(communicates, number)),
+            _attribute("comm_src", _INT32, _only(direct, pc.if_else(sends, me, columns["peer"]))),
+            _attribute("comm_dst", _INT32, _only(direct, pc.if_else(sends, columns["peer"], me))),
+            _attribute("comm_tag", _INT32, _only(direct, columns["tag"])),
+            _attribute("provenance", _STRING, columns["provenance"]),
+        )
+    )
+
+
+def _kinds(columns: dict[str, pa.Array]) -> pa.Array:
+    """Return the NodeType of every row; a copy between host and GPU loads or stores, seen from the GPU."""
+    code = columns["collective"].dictionary_encode()
+    direct = {"send": _SEND, "recv": _RECEIVE}
+    meant = [direct.get(name, _COLLECTIVE if name in _COLLECTIVES else None) for name in code.dictionary.to_pylist()]
+    copies = pc.fill_null(pc.equal(columns["kind"], "memcpy"), False)
+    loads = pc.and_(copies, pc.match_substring_regex(columns["name"], "HtoD|HostToDevice"))
+    stores = pc.and_(copies, pc.match_substring_regex(columns["name"], "DtoH|DeviceToHost"))
+    moves = pc.if_else(loads, _LOAD, pc.if_else(stores, _STORE, _COMPUTE))
+    return pc.coalesce(pa.array(meant, pa.int64()).take(code.indices), moves.cast(pa.int64()))
+
+
+def _only(where: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(where, values, pa.scalar(None, values.type))
+
+
+_INT32, _INT64, _UINT64, _BOOL, _STRING = 7, 9, 13, 27, 29
+"""Fields of AttributeProto's value, by type."""
+
+
+def _attribute(name: str, kind: int, values: pa.Array) -> pa.Array:
+    """Return the field `attr` of a Node."""
+    return wire.text(10, _named(name, kind, values))
+
+
+def _named(name: str, kind: int, values: pa.Array) -> pa.Array:
+    value = wire.text(kind, values) if kind == _STRING else wire.number(kind, values)
+    title = wire.text(1, pa.array([name])).take(pa.array(np.zeros(len(values), np.int64)))
+    return _only(pc.is_valid(value), wire.message(title, value))
+
+
+def _tensors(field: int, values: pa.Array, shapes: pa.Array, types: pa.Array) -> pa.Array:
+    """Return a field IOInfo; none where nothing is known."""
+    known = pc.or_(pc.is_valid(values), pc.or_(pc.is_valid(shapes), pc.is_valid(types)))
+    return wire.text(
+        field, _only(known, wire.message(wire.text(1, values), wire.text(2, shapes), wire.text(3, types)))
+    )
+
+
+def _global(of: Rank, rows: pa.Table, known: dict[str, Group], *, estimated: bool) -> bytes:
+    """Return the delimited GlobalMetadata."""
+    start = _filled(rows["ts"])
+    first = max(int(start.min(initial=of.zero)) - of.zero, 0)
+    last = max(int((start + _filled(rows["dur"])).max(initial=of.zero)) - of.zero, 0)
+    said = {
+        "schema": (_STRING, SCHEMA),
+        "start_ts": (_UINT64, first // 1000),
+        "finish_ts": (_UINT64, last // 1000),
+        "job": (_STRING, of.job),
+        "rank": (_INT64, of.rank),
+        "trace_id": (_STRING, of.trace_id),
+        "estimated": (_BOOL, estimated),
+        "process_groups": (_STRING, json.dumps([_described(group) for group in known.values()])),
+    }
+    attributes = [wire.text(2, _named(name, kind, pa.array([value]))) for name, (kind, value) in said.items()]
+    return wire.delimited(wire.message(wire.text(1, pa.array([SCHEMA])), *attributes)).to_pybytes()
+
+
+def _group_node(listed: list[Group]) -> bytes:
+    """Return the delimited node that lists the groups, as PyTorch's execution traces have it and ASTRA-sim reads it."""
+    values = f"['{json.dumps([_described(group) for group in listed])}']"
+    nothing: Any = pa.nulls(1, pa.string())
+    return wire.delimited(
+        wire.message(
+            wire.text(2, pa.array(["## process_group:init ##"])),
+            wire.number(3, pa.array([_METADATA])),
+            _tensors(8, pa.array([values]), nothing, nothing),
+            _attribute("is_cpu_op", _BOOL, pa.array([True])),
+        )
+    ).to_pybytes()
+
+
+def _described(group: Group) -> dict[str, Any]:
+    return {
+        "pg_name": group.number,
+        "pg_desc": group.description or group.name,
+        "backend_config": group.backend or "",
+        "ranks": list(group.ranks or ()),
+        "group_size": group.size or len(group.ranks or ()),
+    }
+def _filled(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    values: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
+    return values
+
+
+def _lane(rows: pa.Table) -> NDArray[np.int64]:
+    """Return a number for each thread, and for each stream of a device; -1 for what runs on neither."""
+    keys = np.stack([_filled(rows[name]) for name in ("thread", "device", "stream")], axis=1)
+    _, number = np.unique(keys, axis=0, return_inverse=True)
+    return np.where((keys < 0).all(axis=1), -1, number.reshape(-1))
+
+
+def _micros(dur: NDArray[np.int64], lane: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return whole microseconds that add up on every lane: what rounding takes from one node, a later one gets."""
+    order = np.argsort(lane, kind="stable")
+    end = np.cumsum(dur[order])
+    micros = np.empty(len(dur), np.int64)
+    micros[order] = end // 1000 - (end - dur[order]) // 1000
+    return micros
+
+
