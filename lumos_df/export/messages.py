@@ -1,14 +1,18 @@
 """The messages of Chakra's schema/protobuf/et_def.proto, a column of them from columns of operators."""
 
+import json
+from typing import Any, Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
-from typing import Any, Final
 
 from lumos_df.export import wire
 from lumos_df.export.nodes import Nodes
+from lumos_df.export.process_groups import Group
+from lumos_df.export.ranks import Rank
 
+SCHEMA: Final = "0.0.4"
 _METADATA, _LOAD, _STORE, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = range(1, 8)
 _COLLECTIVES: Final = {
     "all_reduce": 0,
@@ -25,9 +29,16 @@ _COLLECTIVES: Final = {
 """CollectiveCommType of each kind of collective; NCCL's all-to-all is sends and receives in one kernel."""
 
 
-def _encoded(
-    of: Rank, rows: pa.Table, made: Nodes, part: slice, micros: NDArray[np.int64], named: dict[str, str]
-) -> pa.Buffer:
+def nodes(of: Rank, rows: pa.Table, made: Nodes, part: slice, named: dict[str, str]) -> pa.Buffer:
+    """Return delimited Nodes.
+
+    Args:
+        of: the rank.
+        rows: the operators of these nodes.
+        made: the nodes of the rank.
+        part: which of them are meant.
+        named: number of a process group, by its name.
+    """
     columns = {name: rows[name].combine_chunks() for name in rows.column_names}
     columns = {name: pa.concat_arrays(c.chunks) if isinstance(c, pa.ChunkedArray) else c for name, c in columns.items()}
     work = pa.array(made.work[part])
@@ -53,7 +64,7 @@ def _encoded(
             wire.packed(4, np.append(0, np.cumsum(caller > 0)), caller[caller > 0]),
             wire.packed(5, needs - needs[0], made.needs[needs[0] : needs[-1]]),
             wire.number(6, pa.array(started)),
-            wire.number(7, pa.array(micros)),
+            wire.number(7, pa.array(made.micros[part])),
             _tensors(8, columns["inputs"], columns["input_dims"], columns["input_types"]),
             _tensors(9, columns["outputs"], columns["output_dims"], columns["output_types"]),
             _attribute("is_cpu_op", _BOOL, pc.and_not(host, communicates)),
@@ -108,31 +119,27 @@ def _named(name: str, kind: int, values: pa.Array) -> pa.Array:
 def _tensors(field: int, values: pa.Array, shapes: pa.Array, types: pa.Array) -> pa.Array:
     """Return a field IOInfo; none where nothing is known."""
     known = pc.or_(pc.is_valid(values), pc.or_(pc.is_valid(shapes), pc.is_valid(types)))
-    return wire.text(
-        field, _only(known, wire.message(wire.text(1, values), wire.text(2, shapes), wire.text(3, types)))
-    )
+    return wire.text(field, _only(known, wire.message(wire.text(1, values), wire.text(2, shapes), wire.text(3, types))))
 
 
-def _global(of: Rank, rows: pa.Table, known: dict[str, Group], *, estimated: bool) -> bytes:
+def metadata(of: Rank, made: Nodes, groups: list[Group], *, estimated: bool) -> bytes:
     """Return the delimited GlobalMetadata."""
-    start = _filled(rows["ts"])
-    first = max(int(start.min(initial=of.zero)) - of.zero, 0)
-    last = max(int((start + _filled(rows["dur"])).max(initial=of.zero)) - of.zero, 0)
+    end = made.ts + made.dur
     said = {
         "schema": (_STRING, SCHEMA),
-        "start_ts": (_UINT64, first // 1000),
-        "finish_ts": (_UINT64, last // 1000),
+        "start_ts": (_UINT64, max(int(made.ts.min(initial=of.zero)) - of.zero, 0) // 1000),
+        "finish_ts": (_UINT64, max(int(end.max(initial=of.zero)) - of.zero, 0) // 1000),
         "job": (_STRING, of.job),
         "rank": (_INT64, of.rank),
         "trace_id": (_STRING, of.trace_id),
         "estimated": (_BOOL, estimated),
-        "process_groups": (_STRING, json.dumps([_described(group) for group in known.values()])),
+        "process_groups": (_STRING, json.dumps([_described(group) for group in groups])),
     }
     attributes = [wire.text(2, _named(name, kind, pa.array([value]))) for name, (kind, value) in said.items()]
     return wire.delimited(wire.message(wire.text(1, pa.array([SCHEMA])), *attributes)).to_pybytes()
 
 
-def _group_node(listed: list[Group]) -> bytes:
+def groups(listed: list[Group]) -> bytes:
     """Return the delimited node that lists the groups, as PyTorch's execution traces have it and ASTRA-sim reads it."""
     values = f"['{json.dumps([_described(group) for group in listed])}']"
     nothing: Any = pa.nulls(1, pa.string())
@@ -154,24 +161,3 @@ def _described(group: Group) -> dict[str, Any]:
         "ranks": list(group.ranks or ()),
         "group_size": group.size or len(group.ranks or ()),
     }
-def _filled(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    values: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
-    return values
-
-
-def _lane(rows: pa.Table) -> NDArray[np.int64]:
-    """Return a number for each thread, and for each stream of a device; -1 for what runs on neither."""
-    keys = np.stack([_filled(rows[name]) for name in ("thread", "device", "stream")], axis=1)
-    _, number = np.unique(keys, axis=0, return_inverse=True)
-    return np.where((keys < 0).all(axis=1), -1, number.reshape(-1))
-
-
-def _micros(dur: NDArray[np.int64], lane: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return whole microseconds that add up on every lane: what rounding takes from one node, a later one gets."""
-    order = np.argsort(lane, kind="stable")
-    end = np.cumsum(dur[order])
-    micros = np.empty(len(dur), np.int64)
-    micros[order] = end // 1000 - (end - dur[order]) // 1000
-    return micros
-
-

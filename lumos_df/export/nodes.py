@@ -58,6 +58,8 @@ class Nodes:
     ts: NDArray[np.int64]
     dur: NDArray[np.int64]
     """ns, both."""
+    micros: NDArray[np.int64]
+    """The duration in whole us."""
     caller: NDArray[np.int64]
     """id of the innermost node around it, or that launched it; 0 without one."""
     bounds: NDArray[np.int64]
@@ -86,12 +88,14 @@ def nodes(of: Operators, edges: Edges) -> Nodes:
     needs = np.concatenate((edges.src[kept], follows[chained], number[is_work] - 1)) + 1
     pair = np.unique(place[waits] * len(place) + needs)
     waits, needs = np.divmod(pair, len(place))
+    lasts = np.where(is_work, work[row], dur[row])
     return Nodes(
         number,
         row,
         is_work,
-        of.ts[row] - np.where(is_work, work[row], 0),
-        np.where(is_work, work[row], dur[row]),
+        of.ts[row] - np.where(is_work, lasts, 0),
+        lasts,
+        _micros(lasts, of.lane[row]),
         _callers(of)[row] + 1,
         np.searchsorted(waits, np.arange(len(row) + 1)),
         needs,
@@ -161,3 +165,12 @@ def _host(of: Operators, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.in
     share = np.where(lagged, left - np.append(left[1:], 0), until)
     dur[row] = np.where(tied, np.where(of.call[row], dur[row], moment), share)
     return dur, follows, work
+
+
+def _micros(dur: NDArray[np.int64], lane: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return whole microseconds that add up on every lane: what rounding takes from one node, a later one gets."""
+    order = np.argsort(lane, kind="stable")
+    end = np.cumsum(dur[order])
+    micros = np.empty(len(dur), np.int64)
+    micros[order] = end // 1000 - (end - dur[order]) // 1000
+    return micros

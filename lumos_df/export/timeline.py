@@ -62,9 +62,7 @@ WINDOW w AS (PARTITION BY step ORDER BY piece)
 """
 
 
-def export(
-    corpus: Path, what: What, output: Path, trace: str | None = None, changes: "Sequence[Change]" = ()
-) -> int:
+def export(corpus: Path, what: What, output: Path, trace: str | None = None, changes: "Sequence[Change]" = ()) -> int:
     """Write a timeline as Chrome trace JSON, compressed where the name ends in `.gz`; return its number of events.
 
     Times start at 0 with the first operator of a job, the clocks of its ranks aligned as far as a replay has told them.

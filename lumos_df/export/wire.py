@@ -43,14 +43,18 @@ def text(field: int, values: pa.Array) -> pa.Array:
     """Return a field of strings, bytes or messages."""
     values = values.cast(pa.binary())
     size = pc.fill_null(pc.binary_length(values), 0).to_numpy().astype(np.uint64)
-    return pc.binary_join_element_wise(_tag(field, _BYTES), _column(*varints(size)), values, b"", null_handling="emit_null")
+    return pc.binary_join_element_wise(
+        _tag(field, _BYTES), _column(*varints(size)), values, b"", null_handling="emit_null"
+    )
 
 
 def packed(field: int, offsets: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
     """Return a repeated field of integers; row i has values[offsets[i]:offsets[i + 1]], and no field where it has none."""
     at, written = varints(values.view(np.uint64))
     bounds = at[offsets]
-    return text(field, _where(pa.array(np.diff(offsets) > 0), _column(bounds - bounds[0], written[bounds[0] : bounds[-1]])))
+    return text(
+        field, _where(pa.array(np.diff(offsets) > 0), _column(bounds - bounds[0], written[bounds[0] : bounds[-1]]))
+    )
 
 
 def message(*fields: pa.Array) -> pa.Array:
