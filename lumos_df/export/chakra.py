@@ -75,7 +75,7 @@ def _write(
     connection: "duckdb.DuckDBPyConnection", of: Rank, known: dict[tuple[str, str], Group], file: IO[bytes]
 ) -> int:
     """Write one rank's trace; return the number of its nodes."""
-    told, estimated = rows(connection, of.trace_id)
+    told, estimated = rows(connection, of)
     made = nodes(operators(told), edges(connection, of.trace_id))
     named = {name: group.number for (trace_id, name), group in known.items() if trace_id == of.trace_id}
     every = list({group.number: group for group in known.values()}.values())

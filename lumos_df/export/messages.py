@@ -124,11 +124,12 @@ def _tensors(field: int, values: pa.Array, shapes: pa.Array, types: pa.Array) ->
 
 def metadata(of: Rank, made: Nodes, groups: list[Group], *, estimated: bool) -> bytes:
     """Return the delimited GlobalMetadata."""
-    end = made.ts + made.dur
+    begun = (made.ts - of.zero) // 1000
+    ended = (made.ts + made.dur - of.zero) // 1000
     said = {
         "schema": (_STRING, SCHEMA),
-        "start_ts": (_UINT64, max(int(made.ts.min(initial=of.zero)) - of.zero, 0) // 1000),
-        "finish_ts": (_UINT64, max(int(end.max(initial=of.zero)) - of.zero, 0) // 1000),
+        "start_ts": (_UINT64, max(int(begun.min()), 0) if len(begun) else 0),
+        "finish_ts": (_UINT64, max(int(ended.max()), 0) if len(ended) else 0),
         "job": (_STRING, of.job),
         "rank": (_INT64, of.rank),
         "trace_id": (_STRING, of.trace_id),

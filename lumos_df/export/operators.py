@@ -8,13 +8,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lumos_df.export.nodes import Edges, Operators
+from lumos_df.export.ranks import Rank
 from lumos_df.schema import GPU_KINDS
 
 if TYPE_CHECKING:
     import duckdb
 
 
-def rows(connection: "duckdb.DuckDBPyConnection", trace_id: str) -> tuple[pa.Table, bool]:
+def rows(connection: "duckdb.DuckDBPyConnection", of: Rank) -> tuple[pa.Table, bool]:
     """Return the operators of a trace with what their nodes say, in the order of op_id, and whether it is an estimate."""
     found = connection.sql(
         f"""
@@ -24,15 +25,6 @@ def rows(connection: "duckdb.DuckDBPyConnection", trace_id: str) -> tuple[pa.Tab
           WHERE trace_id = $trace AND src_trace_id = $trace AND kind <> 'collective'
           UNION
           SELECT dst FROM edges WHERE trace_id = $trace AND src_trace_id = $trace AND kind <> 'collective'
-        ),
-        meeting AS (
-          SELECT a.op_id, min(b.rank) AS peer, min(a.instance_id) AS tag
-          FROM collectives a
-          JOIN collectives b ON b.instance_id = a.instance_id AND b.trace_id <> a.trace_id
-          JOIN traces s ON s.trace_id = a.trace_id
-          JOIN traces t ON t.trace_id = b.trace_id AND t.job = s.job
-          WHERE a.trace_id = $trace AND a.members = 2
-          GROUP BY a.op_id
         ),
         row AS (
           SELECT o.*, CASE
@@ -47,6 +39,22 @@ def rows(connection: "duckdb.DuckDBPyConnection", trace_id: str) -> tuple[pa.Tab
           FROM operators o
           LEFT JOIN tied ON tied.op_id = o.op_id
           WHERE o.trace_id = $trace
+        ),
+        peer AS (
+          SELECT o.op_id, o.group, o.collective, coalesce(
+              try_cast(a.args ->> CASE o.collective WHEN 'send' THEN '$."Dst Rank"' ELSE '$."Src Rank"' END AS INTEGER),
+              CASE WHEN len(g.ranks) = 2 THEN list_sum(g.ranks) - $rank END
+            ) AS peer
+          FROM row o
+          LEFT JOIN args a ON a.trace_id = $trace AND a.event = o.event
+          LEFT JOIN process_groups g ON g.trace_id = $trace AND g.group = o.group
+          WHERE o.may_communicate AND o.collective IN ('send', 'recv')
+        ),
+        meeting AS (
+          -- What one rank sends another in a group arrives in the order in which it was sent.
+          SELECT op_id, peer, row_number() OVER (PARTITION BY "group", collective, peer ORDER BY op_id) - 1 AS tag
+          FROM peer
+          WHERE peer IS NOT NULL
         )
         SELECT o.op_id, o.parent_id, o.kind, o.name, o.ts, o.dur, o.thread, o.device, o.stream, o.step, o.flops, o.group,
           o.is_node OR (o.may_communicate AND o.collective IS NOT NULL) AS is_node,
@@ -66,7 +74,7 @@ def rows(connection: "duckdb.DuckDBPyConnection", trace_id: str) -> tuple[pa.Tab
         LEFT JOIN operator_sources s ON s.trace_id = $trace AND s.op_id = o.op_id
         ORDER BY o.op_id
         """,
-        params={"trace": trace_id},
+        params={"trace": of.trace_id, "rank": of.rank},
     ).to_arrow_table()
     return found, found["provenance"].null_count < len(found)
 

@@ -23,8 +23,10 @@ def ranks(connection: "duckdb.DuckDBPyConnection", job: list[str]) -> list[Rank]
     found = connection.execute(
         """
         WITH started AS (
-          SELECT t.trace_id, t.job, t.rank, t.first_ts,
-            coalesce(t.clock_origin_ns, 0) - coalesce(c.offset_ns, 0) AS to_job_time
+          SELECT t.trace_id, t.job, t.rank, coalesce(t.clock_origin_ns, 0) - coalesce(c.offset_ns, 0) AS to_job_time, (
+              SELECT min(o.ts) FROM operators o
+              WHERE o.trace_id = t.trace_id AND o.kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset', 'annotation')
+            ) AS first_ts
           FROM traces t
           LEFT JOIN clocks c ON c.trace_id = t.trace_id
           WHERE t.trace_id IN (SELECT unnest($job))
