@@ -263,9 +263,9 @@ def export(
 ) -> None:
     """Write a job for other tools: one timeline of all ranks for ui.perfetto.dev, or a Chakra execution trace a rank.
 
-    perfetto: as recorded or estimated; with --scale, --drop or --no-wait also the changed job. replay: the replay beside.
-    critical-path: also that path, with arrows. chakra: nodes with durations and dependencies. The last three show what
-    `lumos-df replay` or `lumos-df critical-path` has stored.
+    perfetto: as recorded or estimated; with --scale, --drop or --no-wait also as changed. replay: the replay beside.
+    critical-path: also that path, with arrows. chakra: nodes with durations and dependencies. All but perfetto show
+    what `lumos-df replay` or `lumos-df critical-path` has stored.
     """
     from lumos_df.export import What  # noqa: PLC0415 - a command's own
 

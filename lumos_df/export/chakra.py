@@ -2,8 +2,8 @@
 
 A file is a `GlobalMetadata` and then one `Node` after another, each behind its length as a varint. Names, numbers and
 types of the fields are those of `schema/protobuf/et_def.proto`; attributes are written with the types that Chakra's
-feeder reads them as. An operator's node has its op_id + 1 for an id: 0 is the node that lists the process groups, because
-ASTRA-sim issues what depends on nothing in the order of ids.
+feeder reads them as. An operator's node has its op_id + 1 for an id: 0 is the node that lists the process groups,
+because ASTRA-sim issues what depends on nothing in the order of ids.
 """
 
 from contextlib import ExitStack

@@ -7,7 +7,7 @@ from lumos_df.jit import kernel
 
 @kernel
 def depths(lane, ts, end, lanes):
-    """Return how many lanes below its own each slice is drawn: in the first one where all that is open goes on around it.
+    """Return how many lanes below its own each slice is drawn: in the first where all that is open goes on around it.
 
     Args:
         lane: int64 [n] from 0; the slices of a lane come by ts, then the longest first.

@@ -137,21 +137,20 @@ def metadata(of: Rank, made: Nodes, groups: list[Group], *, estimated: bool) -> 
         "process_groups": (_STRING, json.dumps([_described(group) for group in groups])),
     }
     attributes = [wire.text(2, _named(name, kind, pa.array([value]))) for name, (kind, value) in said.items()]
-    return wire.delimited(wire.message(wire.text(1, pa.array([SCHEMA])), *attributes)).to_pybytes()
+    return bytes(wire.delimited(wire.message(wire.text(1, pa.array([SCHEMA])), *attributes)))
 
 
 def groups(listed: list[Group]) -> bytes:
     """Return the delimited node that lists the groups, as PyTorch's execution traces have it and ASTRA-sim reads it."""
     values = f"['{json.dumps([_described(group) for group in listed])}']"
     nothing: Any = pa.nulls(1, pa.string())
-    return wire.delimited(
-        wire.message(
-            wire.text(2, pa.array(["## process_group:init ##"])),
-            wire.number(3, pa.array([_METADATA])),
-            _tensors(8, pa.array([values]), nothing, nothing),
-            _attribute("is_cpu_op", _BOOL, pa.array([True])),
-        )
-    ).to_pybytes()
+    described = wire.message(
+        wire.text(2, pa.array(["## process_group:init ##"])),
+        wire.number(3, pa.array([_METADATA])),
+        _tensors(8, pa.array([values]), nothing, nothing),
+        _attribute("is_cpu_op", _BOOL, pa.array([True])),
+    )
+    return bytes(wire.delimited(described))
 
 
 def _described(group: Group) -> dict[str, Any]:

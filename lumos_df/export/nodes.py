@@ -1,9 +1,9 @@
 """From operators and edges to the nodes of an execution trace, which have durations but no lags.
 
-An execution trace knows one rule: a node starts when all it depends on has ended. Two things of the graph need care then.
-The host's work between two calls is the lag of a `thread` edge: the operators that begin in between take it, each until
-the next one begins, and what passes before the first of them is a node of its own. And a call that waits for the GPU lasts
-only as long as it goes on after what it waited for, because that is among its dependencies.
+An execution trace knows one rule: a node starts when all it depends on has ended. Two things of the graph need care
+then. The host's work between two calls is the lag of a `thread` edge: the operators that begin in between take it, each
+until the next one begins, and what passes before the first of them is a node of its own. And a call that waits for the
+GPU lasts only as long as it goes on after what it waited for, because that is among its dependencies.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The k nodes of a trace, what begins earlier first. An operator's id is its op_id + 1, host work has higher ones."""
+    """The k nodes of a trace by their rows. An operator's id is its op_id + 1; host work has higher ones."""
 
     id: NDArray[np.int64]
     row: NDArray[np.int64]

@@ -1,4 +1,4 @@
-"""What a trace of a corpus holds for the nodes of an execution trace: its operators with what is said of them, its edges."""
+"""What a corpus holds for the nodes of an execution trace: operators with what is said of them, and edges."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rows(connection: "duckdb.DuckDBPyConnection", of: Rank) -> tuple[pa.Table, bool]:
-    """Return the operators of a trace with what their nodes say, in the order of op_id, and whether it is an estimate."""
+    """Return the operators of a rank with what their nodes say, by op_id, and whether it is an estimate."""
     found = connection.sql(
         f"""
         WITH
@@ -56,7 +56,8 @@ def rows(connection: "duckdb.DuckDBPyConnection", of: Rank) -> tuple[pa.Table, b
           FROM peer
           WHERE peer IS NOT NULL
         )
-        SELECT o.op_id, o.parent_id, o.kind, o.name, o.ts, o.dur, o.thread, o.device, o.stream, o.step, o.flops, o.group,
+        SELECT o.op_id, o.parent_id, o.kind, o.name, o.ts, o.dur, o.thread, o.device, o.stream, o.step, o.flops,
+          o.group,
           o.is_node OR (o.may_communicate AND o.collective IS NOT NULL) AS is_node,
           CASE WHEN o.may_communicate THEN o.collective END AS collective,
           CASE
@@ -66,7 +67,8 @@ def rows(connection: "duckdb.DuckDBPyConnection", of: Rank) -> tuple[pa.Table, b
           END AS comm_bytes,
           CASE WHEN o.kind IN ('memcpy', 'memset') THEN o.in_bytes END AS moved_bytes,
           m.peer, m.tag,
-          x.inputs, coalesce(x.input_dims, o.input_dims) AS input_dims, coalesce(x.input_types, o.input_types) AS input_types,
+          x.inputs, coalesce(x.input_dims, o.input_dims) AS input_dims,
+          coalesce(x.input_types, o.input_types) AS input_types,
           x.outputs, x.output_dims, x.output_types, x.op_schema, s.provenance
         FROM row o
         LEFT JOIN meeting m ON m.op_id = o.op_id

@@ -24,8 +24,8 @@ def ranks(connection: "duckdb.DuckDBPyConnection", job: list[str]) -> list[Rank]
         """
         WITH started AS (
           SELECT t.trace_id, t.job, t.rank, coalesce(t.clock_origin_ns, 0) - coalesce(c.offset_ns, 0) AS to_job_time, (
-              SELECT min(o.ts) FROM operators o
-              WHERE o.trace_id = t.trace_id AND o.kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset', 'annotation')
+              SELECT min(ts) FROM operators
+              WHERE trace_id = t.trace_id AND kind NOT IN ('python', 'sync', 'gpu_annotation', 'other')
             ) AS first_ts
           FROM traces t
           LEFT JOIN clocks c ON c.trace_id = t.trace_id

@@ -1,7 +1,6 @@
-"""Timelines for ui.perfetto.dev: a job as it ran, beside its replay or with the critical path, and arrows between them."""
+"""Timelines for ui.perfetto.dev: a job as it ran, its replay and critical path beside, with arrows."""
 
 import gzip
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,8 @@ from lumos_df.graph.job import groups
 from lumos_df.output import whole_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import duckdb
 
     from lumos_df.graph.whatif import Change
@@ -155,16 +156,18 @@ class _Writer:
         self._processes += 1
         self._write(
             """
-            WITH lane AS (SELECT tid, any_value(lane) AS name FROM _placed GROUP BY tid)
-            SELECT '{"ph":"M","pid":' || $pid || ',"tid":0,"name":"process_name","args":{"name":' || to_json($name) || '}}'
-            UNION ALL
-            SELECT '{"ph":"M","pid":' || $pid || ',"tid":0,"name":"process_sort_index","args":{"sort_index":' || $pid || '}}'
-            UNION ALL
-            SELECT '{"ph":"M","pid":' || $pid || ',"tid":' || tid || ',"name":"thread_name","args":{"name":' || to_json(name)
-              || '}}' FROM lane
-            UNION ALL
-            SELECT '{"ph":"M","pid":' || $pid || ',"tid":' || tid || ',"name":"thread_sort_index","args":{"sort_index":' || tid
-              || '}}' FROM lane
+            WITH about AS (
+              SELECT 0 AS tid, 'process_name' AS what, 'name' AS key, to_json($name) AS value
+              UNION ALL
+              SELECT 0, 'process_sort_index', 'sort_index', to_json($pid)
+              UNION ALL
+              SELECT tid, 'thread_name', 'name', to_json(any_value(lane)) FROM _placed GROUP BY tid
+              UNION ALL
+              SELECT DISTINCT tid, 'thread_sort_index', 'sort_index', to_json(tid) FROM _placed
+            )
+            SELECT '{"ph":"M","pid":' || $pid || ',"tid":' || tid || ',"name":"' || what || '","args":{"' || key || '":'
+              || value || '}}'
+            FROM about
             """,
             {"pid": process, "name": name},
         )
@@ -196,13 +199,16 @@ class _Writer:
         placed = placed.append_column("id", pa.array(np.arange(self._arrows, self._arrows + len(placed))))
         self._arrows += len(placed)
         self.connection.register("_arrows", placed)
-        common = """'","cat":"' || name || '","id":' || id || ',"pid":' || $pid || ',"tid":'"""
         self._write(
             f"""
-            SELECT '{{"ph":"s","name":"' || name || {common} || src_tid || ',"ts":' || {_micros("src_ts")} || '}}' FROM _arrows
-            UNION ALL
-            SELECT '{{"ph":"f","bp":"e","name":"' || name || {common} || dst_tid || ',"ts":' || {_micros("dst_ts")} || '}}'
-            FROM _arrows
+            WITH point AS (
+              SELECT '{{"ph":"s"' AS begun, name, id, src_tid AS tid, src_ts AS ts FROM _arrows
+              UNION ALL
+              SELECT '{{"ph":"f","bp":"e"', name, id, dst_tid, dst_ts FROM _arrows
+            )
+            SELECT begun || ',"name":"' || name || '","cat":"' || name || '","id":' || id || ',"pid":' || $pid
+              || ',"tid":' || tid || ',"ts":' || {_micros("ts")} || '}}'
+            FROM point
             """,
             {"pid": process},
         )

@@ -49,7 +49,7 @@ def text(field: int, values: pa.Array) -> pa.Array:
 
 
 def packed(field: int, offsets: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
-    """Return a repeated field of integers; row i has values[offsets[i]:offsets[i + 1]], and no field where it has none."""
+    """Return a repeated field of integers: row i has values[offsets[i]:offsets[i + 1]], and no field without any."""
     at, written = varints(values.view(np.uint64))
     bounds = at[offsets]
     return text(

@@ -97,7 +97,7 @@ def changed_replays(corpus: Path, changes: list[Change], trace: str | None = Non
 def _changed(
     corpus: Path, changes: list[Change], trace: str | None, step: int | None
 ) -> Iterator[tuple[Job, Played, Played]]:
-    """Simulate one job after another without and with changes; at the end raise `QueryError` for one without operators."""
+    """Simulate one job after another, without and with changes; at the end raise `QueryError` if one meant nothing."""
     used = [False] * len(changes)
     for job, played in _jobs(corpus, trace, step):
         used = [before or now for before, now in zip(used, meant(job.graphs, changes), strict=True)]

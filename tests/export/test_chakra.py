@@ -137,7 +137,7 @@ def test_a_simulator_reaches_every_node_and_finds_callers_done(traces: Traces) -
             for need in node.data_deps:
                 children[need].append(node.id)
         ready = [number for number, many in waits.items() if not many]
-        done = set()
+        done: set[int] = set()
         while ready:
             number = ready.pop()  # the latest first: as unlike the recorded order as can be
             assert set(of[number].ctrl_deps) <= done
@@ -176,8 +176,9 @@ def test_communication_has_kind_size_and_group_and_ranks_agree(traces: Traces, c
     names = {"send_recv": "all_to_all"}
     query = """
         SELECT rank, op_id, collective, in_bytes, "group" FROM operators
-        WHERE collective NOT IN ('unknown', 'send', 'recv') AND (kind = 'kernel' OR kind = 'annotation' AND in_bytes IS NOT NULL
-          AND (SELECT sum(kernels) FROM traces) = 0)
+        WHERE collective NOT IN ('unknown', 'send', 'recv') AND (
+          kind = 'kernel' OR kind = 'annotation' AND in_bytes IS NOT NULL AND (SELECT sum(kernels) FROM traces) = 0
+        )
     """
     of = {rank: {node.id: node for node in nodes} for rank, (_, nodes) in traces.items()}
     wanted = rows(corpus, query)
@@ -267,7 +268,7 @@ def test_google_s_decoder_reads_the_same_and_writes_the_same_length(traces: Trac
     about, nodes = traces[rank]
     data = (corpus.parent / "et" / f"job.{rank}.et").read_bytes()
     at = 0
-    read_back = []
+    read_back: list[Any] = []
     while at < len(data):
         size = shift = 0
         while True:

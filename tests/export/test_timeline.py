@@ -107,7 +107,7 @@ def test_an_arrow_leads_from_every_launch_to_what_it_launched(corpus: Path) -> N
     export(corpus, What.PERFETTO, file)
     events: Timeline = json.loads(file.read_text())["traceEvents"]
     begun = {(e["pid"], e["tid"], e["ts"]): e for e in events if e["ph"] == "X"}
-    ends = defaultdict(dict)
+    ends: dict[int, dict[str, Any]] = defaultdict(dict)
     for event in events:
         if event["ph"] in "sf":
             ends[event["id"]][event["ph"]] = begun[event["pid"], event["tid"], event["ts"]]
