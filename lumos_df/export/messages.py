@@ -1,6 +1,7 @@
 """The messages of Chakra's schema/protobuf/et_def.proto, a column of them from columns of operators."""
 
 import json
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -59,8 +60,8 @@ def nodes(of: Rank, rows: pa.Table, made: Nodes, part: slice, named: dict[str, s
     return wire.delimited(
         wire.message(
             wire.number(1, pa.array(made.id[part])),
-            wire.text(2, pc.fill_null(columns["name"], "host work")),
-            wire.number(3, kind),
+            wire.each_once(partial(wire.text, 2), pc.fill_null(columns["name"], "host work")),
+            wire.each_once(partial(wire.number, 3), kind),
             wire.packed(4, np.append(0, np.cumsum(caller > 0)), caller[caller > 0]),
             wire.packed(5, needs - needs[0], made.needs[needs[0] : needs[-1]]),
             wire.number(6, pa.array(started)),
@@ -107,7 +108,7 @@ _INT32, _INT64, _UINT64, _BOOL, _STRING = 7, 9, 13, 27, 29
 
 def _attribute(name: str, kind: int, values: pa.Array) -> pa.Array:
     """Return the field `attr` of a Node."""
-    return wire.text(10, _named(name, kind, values))
+    return wire.each_once(lambda distinct: wire.text(10, _named(name, kind, distinct)), values)
 
 
 def _named(name: str, kind: int, values: pa.Array) -> pa.Array:
@@ -118,8 +119,9 @@ def _named(name: str, kind: int, values: pa.Array) -> pa.Array:
 
 def _tensors(field: int, values: pa.Array, shapes: pa.Array, types: pa.Array) -> pa.Array:
     """Return a field IOInfo; none where nothing is known."""
-    known = pc.or_(pc.is_valid(values), pc.or_(pc.is_valid(shapes), pc.is_valid(types)))
-    return wire.text(field, _only(known, wire.message(wire.text(1, values), wire.text(2, shapes), wire.text(3, types))))
+    parts = [wire.each_once(partial(wire.text, k + 1), column) for k, column in enumerate((values, shapes, types))]
+    whole = wire.message(*parts)
+    return wire.text(field, _only(pc.greater(pc.binary_length(whole), 0), whole))
 
 
 def metadata(of: Rank, made: Nodes, groups: list[Group], *, estimated: bool) -> bytes:

@@ -116,6 +116,14 @@ def _filled(column: pa.ChunkedArray) -> NDArray[np.int64]:
 
 def _lane(rows: pa.Table) -> NDArray[np.int64]:
     """Return a number for each thread, and for each stream of a device; -1 for what runs on neither."""
-    keys = np.stack([_filled(rows[name]) for name in ("thread", "device", "stream")], axis=1)
-    _, number = np.unique(keys, axis=0, return_inverse=True)
-    return np.where((keys < 0).all(axis=1), -1, number.reshape(-1))
+    thread, device, stream = (_code(rows[name]) for name in ("thread", "device", "stream"))
+    devices, streams = int(device.max(initial=0)) + 1, int(stream.max(initial=0)) + 1
+    return (thread * devices + device) * streams + stream - 1
+
+
+def _code(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return a number from 1 for each value; 0 for null."""
+    coded = column.combine_chunks().dictionary_encode()
+    coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
+    codes: NDArray[np.int64] = pc.fill_null(coded.indices, -1).to_numpy().astype(np.int64) + 1
+    return codes
