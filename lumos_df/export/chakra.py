@@ -60,7 +60,9 @@ def export(corpus: Path, output: Path, trace: str | None = None) -> tuple[list[P
         if not all(member.trace_id in replayed for member in members):
             raise CorpusError(f"{corpus}: no dependencies are known yet; first run: lumos-df replay --corpus {corpus}")
         paths = [output.with_name(f"{output.name}.{member.rank}.et") for member in members]
-        strangers = sorted(set(output.parent.glob(f"{output.name}.*.et")) - set(paths))
+        strangers = sorted(
+            file for file in output.parent.glob("*.et") if _is_of(file, output.name) and file not in paths
+        )
         if strangers:
             raise LumosError(f"{strangers[0]}: of another export, with other ranks; remove it or give another --output")
         known = process_groups(connection, jobs[0])
@@ -69,6 +71,11 @@ def export(corpus: Path, output: Path, trace: str | None = None) -> tuple[list[P
             with files.enter_context(whole_file(path)).open("wb") as file:
                 written += _write(connection, member, known, file)
     return paths, written
+
+
+def _is_of(file: Path, name: str) -> bool:
+    before, _, rank = file.stem.rpartition(".")
+    return before == name and rank.isdecimal()
 
 
 def _write(

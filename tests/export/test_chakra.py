@@ -384,6 +384,14 @@ def test_one_job_is_chosen(lumos: Run, sample_corpus: Path) -> None:
     assert "holds 2 jobs; name a trace of one with --trace ID" in done.stderr
 
 
+@pytest.mark.parametrize("options", [["--what", "chakras"], ["--what", "chakra", "--scale", "family=gemm:0.5"]])
+def test_what_makes_no_sense_is_usage(lumos: Run, job: Path, tmp_path: Path, options: list[str]) -> None:
+    done = lumos("export", *options, "--corpus", job, "--output", "job")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "write replay, critical-path, perfetto, chakra" in done.stderr or "only perfetto shows" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("trace", "told"),
     [("ffffffff", "no trace has the id 'ffffffff'"), ("estimate-12", "an estimate of its parts, without a graph")],
@@ -400,6 +408,7 @@ def test_a_folder_is_no_name(job: Path, tmp_path: Path) -> None:
 
 
 def test_files_of_other_ranks_are_in_the_way_and_those_of_the_same_are_replaced(job: Path, tmp_path: Path) -> None:
+    (tmp_path / "job.before.9.et").write_bytes(b"of a job of another name")
     first, _ = export(job, tmp_path / "job.et")
     content = [file.read_bytes() for file in first]
     first[2].write_bytes(b"old")
