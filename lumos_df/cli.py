@@ -245,22 +245,46 @@ def critical_path(
 @app.command()
 def export(
     *,
-    what: Annotated[str, typer.Option(metavar="replay|critical-path", help="Which timeline.")] = "replay",
+    what: Annotated[
+        str, typer.Option(metavar="perfetto|replay|critical-path|chakra", help="Which timeline, or execution traces.")
+    ] = "replay",
     corpus: Corpus = Path("corpus"),
     trace: Trace = None,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The file; compressed where its name ends in .gz.")],
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The file; compressed where its name ends in .gz. For chakra what comes before .RANK.et.",
+        ),
+    ],
 ) -> None:
-    """Write a timeline that ui.perfetto.dev opens: recorded beside replayed, or the critical path with arrows.
+    """Write a job for other tools: one timeline of all ranks for ui.perfetto.dev, or a Chakra execution trace a rank.
 
-    It shows what `lumos-df replay` or `lumos-df critical-path` has stored.
+    perfetto: as recorded or estimated; with --scale, --drop or --no-wait also as changed. replay: the replay beside.
+    critical-path: also that path, with arrows. chakra: nodes with durations and dependencies. All but perfetto show
+    what `lumos-df replay` or `lumos-df critical-path` has stored.
     """
-    from lumos_df import export as timelines  # noqa: PLC0415 - slow to import
+    from lumos_df.export import What  # noqa: PLC0415 - a command's own
 
     try:
-        chosen = timelines.What(what)
+        chosen = What(what)
     except ValueError:
-        raise typer.BadParameter(f"'{what}': write replay or critical-path", param_hint="--what") from None
-    written = timelines.export(corpus, chosen, output, trace)
+        raise typer.BadParameter(f"'{what}': write {', '.join(What)}", param_hint="--what") from None
+    changes = switches(scale, drop, no_wait)
+    if changes and chosen is not What.PERFETTO:
+        raise typer.BadParameter("only perfetto shows a changed job", param_hint="--scale, --drop, --no-wait")
+    if chosen is What.CHAKRA:
+        from lumos_df.export import chakra  # noqa: PLC0415 - slow to import
+
+        files, nodes = chakra.export(corpus, output, trace)
+        print(f"{files[0]}: {format_count(len(files), 'file')}, {format_count(nodes, 'node')}", file=sys.stderr)
+        return
+    from lumos_df.export import timeline  # noqa: PLC0415 - slow to import
+
+    written = timeline.export(corpus, chosen, output, trace, changes)
     print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
 
 
