@@ -74,6 +74,7 @@ def estimate(
         _estimate_plan(str(model), str(hardware), str(plan), corpus, job, form, output)
         return
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.anchored.answer import SHOWN  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.change import parse  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
     from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
@@ -92,7 +93,8 @@ def estimate(
     )
     with catalog.connect(folder) as connection:
         connection.register("_estimates", found)
-        write(connection, "FROM _estimates", chosen, output)
+        shown = ", ".join(SHOWN) if chosen is Format.TABLE else "*"
+        write(connection, f"SELECT {shown} FROM _estimates", chosen, output)
 
 
 def _estimate_plan(

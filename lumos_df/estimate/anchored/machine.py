@@ -47,11 +47,14 @@ class Machine:
         return int(self.row["sms"])
 
 
-def recorded_on(device: str | None) -> tuple[Hardware, str | None]:
-    """Return the GPU of a trace by its device name, and a warning where another stands in for it."""
+def recorded_on(device: str | None) -> tuple[Hardware, str | None, bool]:
+    """Return the GPU of a trace by its device name, a warning where another stands in for it, and whether it is that very one.
+
+    One that is known by its chip alone may have other peaks, memory and power: only ratios are like.
+    """
     if device:
         try:
-            return Hardware.read(device), None
+            return Hardware.read(device), None, True
         except HardwareError:
             pass
         words = device.casefold().replace("-", " ").split()
@@ -59,6 +62,6 @@ def recorded_on(device: str | None) -> tuple[Hardware, str | None]:
         if like:
             # Where the name does not say how it is built in, it is not on a card.
             best = next((name for name in like if ("pcie" in name) == ("pcie" in words)), like[0])
-            return Hardware.read(best), f"{device}: its ratios are taken from {best}"
+            return Hardware.read(best), f"{device}: its ratios are taken from {best}", False
     why = device or "the trace names no GPU"
-    return Hardware.read(_STAND_IN), f"{why}: not among the known GPUs; ratios are taken from {_STAND_IN}"
+    return Hardware.read(_STAND_IN), f"{why}: not among the known GPUs; ratios are taken from {_STAND_IN}", False
