@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError, nearest
-from lumos_df.estimate.anchored import answer, durations
+from lumos_df.estimate.anchored import answer, durations, extent
 from lumos_df.estimate.anchored import corpus as traces
 from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.blocks import blocks
@@ -149,6 +149,7 @@ def estimated(
     """
     about = anchor.about
     new = changed(about.job, anchor.sizes, settings)
+    extent.check(anchor, new)
     of = durations.plan(anchor, new, settings)
     warnings = list(anchor.warnings)
     played = anchor.job.replay()
