@@ -156,6 +156,8 @@ def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
                 f"{job}: {said} is {product}, and the ranks are {_told('world', world)}; give degrees whose product "
                 f"{'is' if whole else 'divides'} that, or world=N, too"
             )
+    if _given(facts["ep"]) and (world.number or 0) % (facts["ep"].number or 1):
+        raise QueryError(f"{job}: {_told('ep', facts['ep'])} does not divide {_told('world', world)}")
     pp, layers = facts["pp"], facts["layers"]
     if (_given(pp) or _given(layers)) and (pp.number or 1) > (layers.number or pp.number or 1):
         raise QueryError(f"{job}: {_told('pp', pp)} stages need as many layers, and there are {_told('layers', layers)}")
