@@ -179,7 +179,8 @@ def diff(
     a: Annotated[
         str,
         typer.Argument(
-            metavar="A", help="A job, or the id of a trace or an estimate, or its beginning; `:N` behind it means step N."
+            metavar="A",
+            help="A job, or the id of a trace or an estimate, or its beginning; `:N` behind it means step N.",
         ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same of what is compared with it.")],

@@ -136,9 +136,7 @@ def _side(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -> Si
     return Side(asked, trace_id, job, rank, step, step_ns, len(steps), layers)
 
 
-def _estimate(
-    connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str, name: str, number: str | None
-) -> Side:
+def _estimate(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str, name: str, number: str | None) -> Side:
     """Return the step of an estimate."""
     known = connection.execute("SELECT trace_id, job, step_ns FROM estimates ORDER BY trace_id").fetchall()
     found = [row for row in known if str(row[0]).startswith(name)]

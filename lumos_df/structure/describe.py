@@ -160,7 +160,9 @@ def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
         raise QueryError(f"{job}: {_told('ep', facts['ep'])} does not divide {_told('world', world)}")
     pp, layers = facts["pp"], facts["layers"]
     if (_given(pp) or _given(layers)) and (pp.number or 1) > (layers.number or pp.number or 1):
-        raise QueryError(f"{job}: {_told('pp', pp)} stages need as many layers, and there are {_told('layers', layers)}")
+        raise QueryError(
+            f"{job}: {_told('pp', pp)} stages need as many layers, and there are {_told('layers', layers)}"
+        )
     for name in ("heads", "ffn", "vocabulary"):
         size, tp = facts[name], facts["tp"]
         if (_given(size) or _given(tp)) and (size.number or 0) % (tp.number or 1):

@@ -104,7 +104,9 @@ def rows(of: "Estimated", only: int | None = None) -> pa.Table:
     return pa.Table.from_pylist(found, SCHEMA)
 
 
-def _figures(replay: Replay, side: Side, work: Work | None, finer: dict[str, NDArray[np.int64]]) -> list[dict[str, Any]]:
+def _figures(
+    replay: Replay, side: Side, work: Work | None, finer: dict[str, NDArray[np.int64]]
+) -> list[dict[str, Any]]:
     """Return the figures of every step of a rank, memory aside."""
     found = []
     for place in range(len(replay.low)):

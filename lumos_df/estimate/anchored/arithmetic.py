@@ -1,4 +1,4 @@
-"""Floating-point operations of every step of a job, from the shapes that were recorded, as they were and as they become."""
+"""Floating-point operations of every step of a job, from its recorded shapes: as they were, and as they become."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -74,4 +74,4 @@ def by_step(
         return np.array([flops.sum()])
     place = np.searchsorted(numbers, step)
     inside = (place < len(numbers)) & (np.take(numbers, np.minimum(place, len(numbers) - 1)) == step)
-    return np.bincount(place[inside], flops[inside], len(numbers))
+    return np.bincount(place[inside], flops[inside], len(numbers)).astype(np.float64)

@@ -104,11 +104,12 @@ def estimates(
     switches: tuple[Change, ...],
 ) -> list[Estimated]:
     """Return the changed jobs of a corpus; see `estimate`."""
-    chosen = _chosen(corpus, trace, job)
+    chosen = chosen_jobs(corpus, trace, job)
     return [estimated(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known)) for ids in chosen]
 
 
-def _chosen(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
+def chosen_jobs(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
+    """Return the traces of each job of a corpus, or of the job of a trace or a name. Raises as `estimate` does."""
     found = groups(corpus, trace)
     if job is not None:
         named = [(ids, _job_name(corpus, ids[0])) for ids in found]

@@ -12,7 +12,8 @@ from lumos_df.model.library import names
 
 _STAND_IN: Final = "a100-sxm-80"
 """Whose ratios hold for a GPU that the library does not have."""
-_PRECISION: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+PRECISION_OF: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+"""What an element type is called among `PRECISIONS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class Machine:
     @classmethod
     def of(cls, hardware: Hardware, dtype: str) -> Self:
         """Return a machine; `dtype` is one of `change.DTYPES`. Raise `HardwareError` where the GPU has no such type."""
-        precision = PRECISIONS.index(_PRECISION[dtype])
+        precision = PRECISIONS.index(PRECISION_OF[dtype])
         row = hardware.row()
         if not row["peak_flops"][precision]:
-            has = [each for each, name in _PRECISION.items() if row["peak_flops"][PRECISIONS.index(name)]]
+            has = [each for each, name in PRECISION_OF.items() if row["peak_flops"][PRECISIONS.index(name)]]
             raise HardwareError(f"{hardware.name} multiplies no {dtype}; it has {', '.join(has)}")
         return cls(hardware, row, precision, DTYPES[dtype])
 
@@ -48,7 +49,7 @@ class Machine:
 
 
 def recorded_on(device: str | None) -> tuple[Hardware, str | None, bool]:
-    """Return the GPU of a trace by its device name, a warning where another stands in for it, and whether it is that very one.
+    """Return the GPU of a trace by its device's name, a warning where another stands in for it, and whether none does.
 
     One that is known by its chip alone may have other peaks, memory and power: only ratios are like.
     """

@@ -1,11 +1,11 @@
 """A recorded or changed job as the estimator's own nouns, where all that it needs is known: its memory and its FLOP."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from lumos_df.errors import LumosError
+from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.anchor import Anchor
 from lumos_df.estimate.anchored.change import Sizes
 from lumos_df.estimate.anchored.machine import Machine
@@ -20,7 +20,8 @@ from lumos_df.structure.facts import DEGREES
 from lumos_df.structure.rows import BACKWARD, RECOMPUTE
 from lumos_df.structure.shapes import Operation
 
-_NEEDED: Final = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "seq", "micro_batch", "batch", "vocab")
+_MODEL: Final = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "seq", "vocab")
+_PLAN: Final = ("tp", "dp", "pp", "micro_batch", "batch")
 _ATTENTION, _GEMM = (FAMILIES.index(name) for name in ("attention", "gemm"))
 _SOFTWARE: Final = "megatron"
 """Whose bytes of gradients and optimizer states are taken: mixed-precision Adam."""
@@ -79,6 +80,24 @@ def _gated(own: list[Operation], sizes: Sizes) -> bool:
     return bool(down) and up >= 2 * down
 
 
+def model(anchor: Anchor, sizes: Sizes, does: Habits) -> Model:
+    """Return a job's model. Raise `LumosError` where the estimator has no such, or not all of it is known."""
+    job = anchor.about.job
+    if anchor.about.facts["model"].value != "transformer":
+        raise QueryError(f"{job}: the model is no transformer")
+    _need(job, sizes, _MODEL)
+    if (anchor.experts or 1) > 1:
+        raise QueryError(f"{job}: the sizes of its experts are unknown")
+    of: dict[str, Any] = {name: getattr(sizes, name) for name in _MODEL}
+    return Model(job, **of, gated=does.gated)
+
+
+def _need(job: str, sizes: Sizes, names: tuple[str, ...]) -> None:
+    missing = [name for name in names if getattr(sizes, name) is None]
+    if missing:
+        raise QueryError(f"{job}: unknown {', '.join(missing)}; lumos-df describe says why")
+
+
 def results(anchor: Anchor, sizes: Sizes, machine: Machine, does: Habits, schedule: str | None) -> dict[str, float]:
     """Return what the estimator says of a job: `model.step.RESULTS` by name.
 
@@ -92,31 +111,24 @@ def results(anchor: Anchor, sizes: Sizes, machine: Machine, does: Habits, schedu
     Raises:
         LumosError: why the estimator knows nothing of such a job.
     """
-    if anchor.about.facts["model"].value != "transformer":
-        raise LumosError("the model is no transformer")
-    missing = [name for name in (*_NEEDED, "tp", "dp", "pp") if getattr(sizes, name) is None]
-    if missing:
-        raise LumosError(f"{', '.join(missing)} unknown")
-    if (anchor.experts or 1) > 1:
-        raise LumosError("the sizes of its experts are unknown")
-    of = {name: int(getattr(sizes, name)) for name in (*_NEEDED, "tp", "dp", "pp")}
-    model = Model(
-        anchor.about.job,
-        **{name: of[name] for name in ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "seq", "vocab")},
-        gated=does.gated,
-    )
-    plan = Plan(
-        **{name: of[name] for name in ("tp", "dp", "pp", "micro_batch")},
-        batch=of["batch"] * of["micro_batch"] * of["dp"],
+    of = model(anchor, sizes, does)
+    _need(anchor.about.job, sizes, _PLAN)
+    plan: dict[str, Any] = {name: getattr(sizes, name) for name in _PLAN}
+    batches = plan.pop("batch")
+    by = Plan(
+        **plan,
+        batch=batches * plan["micro_batch"] * plan["dp"],
         sequence_parallel=does.sequence_parallel,
         recompute=does.recompute,
-        schedule=(schedule or "1f1b") if of["pp"] > 1 else "1f1b",
+        schedule=(schedule or "1f1b") if plan["pp"] > 1 else "1f1b",
         zero=does.zero,
         precision=PRECISIONS[machine.precision],
         flash=does.flash,
     )
-    plan.check(model, machine.hardware)
+    by.check(of, machine.hardware)
     first = np.zeros(1, np.int64)
-    nouns = (np.array([noun.row()]) for noun in (model, machine.hardware, Software.read(_SOFTWARE), plan))
-    found = evaluate_rows(*nouns, first, first)[0]
+    models, hardware, software, plans = (
+        np.array([noun.row()]) for noun in (of, machine.hardware, Software.read(_SOFTWARE), by)
+    )
+    found = evaluate_rows(models, hardware, software, plans, first, first)[0]
     return dict(zip(RESULT_COLUMNS, found.tolist(), strict=True))

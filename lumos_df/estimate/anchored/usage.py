@@ -170,8 +170,8 @@ class Usage:
         if not self.new.known_hardware:
             found.append("MFU, energy and what fits are unknown, as the GPU is; tell it with --set hardware=NAME|FILE")
         if self.memory[0]["memory_gb"] is None:
-            why = self.new.why or self.old.why if self._does.trains else "the job has no backward pass"
-            found.append(f"memory is unknown: {why}")
+            backward = f"{self._of.anchor.about.job}: the job has no backward pass"
+            found.append(f"memory is unknown: {(self.new.why or self.old.why) if self._does.trains else backward}")
         return found
 
 
