@@ -155,7 +155,7 @@ def test_another_gpu_takes_the_kernels_factors_and_keeps_its_network(found: Anch
 
 
 def test_the_files_say_the_same(corpus: Path, found: Anchor, tmp_path: Path) -> None:
-    output = tmp_path / "mine.toml"
+    output = tmp_path / "in" / "a new folder" / "mine.toml"
     again, beside = calibrate(corpus, output)
     assert again == found
     base, software = Hardware.read(GPU), Software.read("megatron")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from lumos_df.estimate.anchored.estimate import Estimated
 
 _PARTS: Final = ("exposed_compute", "overlapped", "exposed_communication", "other")
-_FINER: Final = tuple(f"{name}_s" for name in NAMES)
+_FINER: Final = (*(f"{name}_s" for name in NAMES), "cp_exposed_s")
+"""Finer parts; no trace tells context parallelism, so its part is null."""
 _NANOSECONDS: Final = ("step_ns", "gpu_busy_ns", *(f"{part}_ns" for part in _PARTS))
 _FIGURES: Final = (
     ("iteration_time_s", pa.float64()),
@@ -75,7 +76,7 @@ def rows(of: "Estimated", only: int | None = None) -> pa.Table:
         rank = of.ranks[k]
         before = of.played.replays[rank]
         replay = settled(after, before)
-        work, was = usage.work(replay, rank, of.sources[k]), usage.work(before, rank, None)
+        work, was = usage.work(replay, of.made_from(k), of.source(k)), usage.work(before, (rank,), None)
         new = _figures(replay, usage.new, work, _parts(of, k, replay))
         old = _figures(before, usage.old, was, _original_parts(of, rank, before))
         least = _least(usage.new, work, len(new))
@@ -127,11 +128,11 @@ def _figures(
 
 def _parts(of: "Estimated", k: int, replay: Replay) -> dict[str, NDArray[np.int64]]:
     """Return the finer parts of a rank of the changed job."""
-    source, inserted = of.sources[k], len(replay.graph.rows) - len(of.sources[k])
-    phase, degree = _told(of, of.ranks[k])
-    # What was inserted are sends and receives.
-    phase = np.append(phase[source], np.full(inserted, OTHER)).astype(np.int8)
-    degree = np.append(degree[source], np.full(inserted, PP)).astype(np.int8)
+    source = of.source(k)
+    told = [_told(of, rank) for rank in of.made_from(k)]
+    # What was inserted has no source: sends and receives.
+    phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER))[source]
+    degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(PP))[source]
     return parts(replay, phase, degree, of.job.instances, k)
 
 

@@ -55,6 +55,15 @@ class Estimated:
     after: Played
     warnings: list[str]
 
+    def made_from(self, k: int) -> tuple[int, ...]:
+        """Return which traces of the original a graph is from; `source` counts their rows one behind the other."""
+        return (self.ranks[k],)
+
+    def source(self, k: int) -> NDArray[np.int32]:
+        """Return which row of the original every row of a graph is from, NONE for what was inserted [n]."""
+        inserted = len(self.job.graphs[k].rows) - len(self.sources[k])
+        return np.append(self.sources[k], np.full(inserted, NONE)).astype(np.int32)
+
 
 def estimate(
     corpus: Path,

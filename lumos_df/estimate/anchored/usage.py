@@ -117,22 +117,25 @@ class Usage:
         """FLOP of the operators of every recorded rank."""
         return [arithmetic.recorded(rank, self._of.plan.symbols) for rank in self._of.anchor.about.ranks]
 
-    def work(self, replay: Replay, rank: int, source: NDArray[np.int32] | None) -> Work | None:
+    def work(self, replay: Replay, ranks: tuple[int, ...], source: NDArray[np.int32] | None) -> Work | None:
         """Return the FLOP of the steps of one rank, None where nothing tells them.
 
         Args:
             replay: the rank.
-            rank: place of the recorded rank that it is made from.
-            source: rows of that one that its first rows are made from; None: it is the recorded rank itself.
+            ranks: places of the recorded ranks that it is made from.
+            source: which row of theirs, one rank's behind the other's, each row is from, NONE where none; None: it is
+                the recorded rank itself.
         """
-        told = self._recorded[rank]
-        steps, numbers = replay.graph.rows.step, replay.steps.number
-        if told is not None:
-            own = told.before if source is None else told.after[source]
-            again = told.again if source is None else told.again[source]
+        told = [each for rank in ranks if (each := self._recorded[rank])]
+        numbers = replay.steps.number
+        if len(told) == len(ranks):
+            own = np.concatenate([each.before if source is None else each.after for each in told])
+            again = np.concatenate([each.again for each in told])
+            if source is not None:
+                own, again = np.append(own, 0)[source], np.append(again, False)[source]
             whole = bool(numbers[0] == NONE)
             asked, done = (
-                arithmetic.by_step(each, steps[: len(own)], numbers, whole=whole)
+                arithmetic.by_step(each, replay.graph.rows.step, numbers, whole=whole)
                 for each in (np.where(again, 0, own), own)
             )
             return Work(asked, done, "recorded")
