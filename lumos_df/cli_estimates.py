@@ -199,10 +199,10 @@ def sweep(
     elif model and hardware:
         axes = Grid.make(model, hardware, plan or [])
     else:
-        from lumos_df.estimate.anchored.rebuild import anchor_of, recorded  # noqa: PLC0415 - slow to import
+        from lumos_df.estimate.anchored.rebuild import anchor_of, hardware_of, model_of  # noqa: PLC0415 - slow to import
 
-        ran, on = recorded(anchor_of(corpus or Path(), job))
-        axes = Grid.make(model or [ran], hardware or [on], plan or [])
+        ran = anchor_of(corpus or Path(), job)
+        axes = Grid.make(model or [model_of(ran)], hardware or [hardware_of(ran)], plan or [])
     if corpus is not None:
         from lumos_df.estimate.anchor import anchored  # noqa: PLC0415 - slow to import
 

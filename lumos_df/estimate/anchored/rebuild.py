@@ -38,11 +38,16 @@ def anchor_of(corpus: Path, job: str | None) -> Anchor:
     return load(corpus, found[0], {})
 
 
-def recorded(anchor: Anchor) -> tuple[Model, Hardware]:
-    """Return the model and the GPU that a job ran. Raise `LumosError` where the trace does not tell them."""
+def model_of(anchor: Anchor) -> Model:
+    """Return the model that a job ran. Raise `LumosError` where the trace does not tell it."""
+    return nouns.model(anchor, anchor.sizes, nouns.habits(anchor))
+
+
+def hardware_of(anchor: Anchor) -> Hardware:
+    """Return the GPU that a job ran on. Raise `QueryError` where the library does not have it."""
     if not anchor.known_hardware:
         raise QueryError(f"{anchor.about.job}: {'; '.join(anchor.warnings)}; name the GPU with --hardware")
-    return nouns.model(anchor, anchor.sizes, nouns.habits(anchor)), anchor.hardware
+    return anchor.hardware
 
 
 def rebuilt(

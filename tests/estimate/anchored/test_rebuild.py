@@ -10,7 +10,7 @@ from lumos_df.catalog import connect
 from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.change import parse
 from lumos_df.estimate.anchored.estimate import estimate
-from lumos_df.estimate.anchored.rebuild import anchor_of, rebuilt, recorded
+from lumos_df.estimate.anchored.rebuild import anchor_of, hardware_of, model_of, rebuilt
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.search import Search
 from tests.conftest import Run
@@ -22,8 +22,10 @@ PLANS = "dp=4|8,pp=1,micro_batches=1|2,mbs=4"
 
 @pytest.fixture(scope="module")
 def grid(emulated: Path) -> Grid:
-    model, hardware = recorded(anchor_of(emulated, None))
-    return Grid.make([model], [hardware], [PLANS, "tp=2,dp=4,batch=16,mbs=4", "dp=4,batch=16,mbs=4,recompute=full"])
+    ran = anchor_of(emulated, None)
+    return Grid.make(
+        [model_of(ran)], [hardware_of(ran)], [PLANS, "tp=2,dp=4,batch=16,mbs=4", "dp=4,batch=16,mbs=4,recompute=full"]
+    )
 
 
 def test_the_model_and_gpu_of_a_sweep_are_the_recorded_ones(grid: Grid) -> None:
