@@ -164,8 +164,10 @@ def _network(text: str, value: str) -> str:
             form = "write bytes/s and perhaps seconds a step, such as 50e9/5e-6, or a hardware"
             raise QueryError(f"--set {text}: no bandwidth, and {error}; {form}") from None
         return value
-    if not 0 < figures[0] < 1e18 or not 0 <= figures[1] < 1e3:
-        raise QueryError(f"--set {text}: write bytes/s above 0 and perhaps seconds a step, such as network=50e9/5e-6")
+    if not 1e3 <= figures[0] < 1e18 or not 0 <= figures[1] <= 1:
+        raise QueryError(
+            f"--set {text}: write at least 1e3 bytes/s, and perhaps at most 1 second a step, such as network=50e9/5e-6"
+        )
     return value
 
 

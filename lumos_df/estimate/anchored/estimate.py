@@ -159,7 +159,7 @@ def estimated(
     """
     about = anchor.about
     new = changed(about.job, anchor.sizes, settings)
-    extent.check(anchor, new)
+    extent.check(anchor, new, settings.batch_scale)
     of = durations.plan(anchor, new, settings)
     warnings = list(anchor.warnings)
     played = anchor.job.replay()

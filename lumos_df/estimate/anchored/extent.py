@@ -1,5 +1,6 @@
-"""How large the graph of a changed job is, before it is built: what does not fit is refused at once."""
+"""How large a changed job is, before it is built: what does not fit is refused at once."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +13,10 @@ from lumos_df.estimate.anchored.change import Sizes
 MOST_OPERATORS: Final = 1 << 24
 """Operators of a changed job at the most, all ranks together: about 6 GB of memory, and half a minute."""
 _GROWS: Final = ("layers", "batch", "pp")
+_SIZED: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "head_dim", "vocab", "tp")
+MOST_GROWTH: Final = 1e9
+"""How many times as much a kernel may have to do at the most: what is measured in nanoseconds still fits, and no trace
+says anything of more."""
 
 
 def operators(anchor: Anchor, new: Sizes) -> int:
@@ -29,21 +34,51 @@ def operators(anchor: Anchor, new: Sizes) -> int:
     return round(found)
 
 
-def check(anchor: Anchor, new: Sizes) -> None:
-    """Raise `QueryError` where the changed job has more than `MOST_OPERATORS`, with the largest size that fits."""
+def growth(old: Sizes, new: Sizes, batch_scale: float = 1.0) -> float:
+    """Return how many times as much a kernel of the changed job has to do, at the most: products, scores, the head."""
+    by = {name: (getattr(new, name) or 1) / (getattr(old, name) or 1) for name in _SIZED}
+    tokens = by["seq"] * (by["micro_batch"] if old.micro_batch else batch_scale)
+    width = max(by[name] for name in ("hidden", "ffn", "vocab")), by["heads"] * by["head_dim"]
+    return float(tokens * max(by["hidden"] * max(width), by["seq"] * width[1]) / by["tp"])
+
+
+def check(anchor: Anchor, new: Sizes, batch_scale: float = 1.0) -> None:
+    """Raise `QueryError` where a changed job is too large to be answered, with the largest size that is not.
+
+    Args:
+        anchor: the job.
+        new: its sizes after the change.
+        batch_scale: factor of its batch, for a model whose batch is unknown.
+    """
+    old, job = anchor.sizes, anchor.about.job
+    more = growth(old, new, batch_scale)
+    if more > MOST_GROWTH:
+        name = max(_SIZED, key=lambda one: (getattr(new, one) or 1) / (getattr(old, one) or 1))
+        low = _largest(new, name, lambda sizes: growth(old, sizes, batch_scale) <= MOST_GROWTH)
+        said = f"batch_scale={batch_scale:g}" if getattr(new, name) is None else f"{name}={getattr(new, name)}"
+        raise QueryError(
+            f"{job}: {said} makes kernels up to {more:.2g} times as large as measured, and at most {MOST_GROWTH:.0e} "
+            f"times is answered; {_remedy(name, low)}, or start from a larger job"
+        )
     many = operators(anchor, new)
-    old = anchor.sizes
-    growth = {name: (getattr(new, name) or 1) / (getattr(old, name) or 1) for name in _GROWS}
-    if many <= MOST_OPERATORS or max(growth.values()) <= 1:
-        return
-    name = max(growth, key=lambda one: growth[one])
-    low, high = 0, int(getattr(new, name))
+    grown = {name: (getattr(new, name) or 1) / (getattr(old, name) or 1) for name in _GROWS}
+    if many > MOST_OPERATORS and max(grown.values()) > 1:
+        name = max(grown, key=lambda one: grown[one])
+        low = _largest(new, name, lambda sizes: operators(anchor, sizes) <= MOST_OPERATORS)
+        raise QueryError(
+            f"{job}: {name}={getattr(new, name)} makes a graph of {many:,} operators, and at most {MOST_OPERATORS:,} "
+            f"fit; {_remedy(name, low)}, or start from a corpus of fewer ranks"
+        )
+
+
+def _largest(new: Sizes, name: str, fits: Callable[[Sizes], bool]) -> int:
+    """Return the largest value of a size that fits; 0 where none does."""
+    low, high = 0, int(getattr(new, name) or 1)
     while high - low > 1:
         middle = (low + high) // 2
-        fits = operators(anchor, replace(new, **{name: middle})) <= MOST_OPERATORS
-        low, high = (middle, high) if fits else (low, middle)
-    remedy = f"the largest that fits is {name}={low}" if low else "change less at once"
-    raise QueryError(
-        f"{anchor.about.job}: {name}={getattr(new, name)} makes a graph of {many:,} operators, and at most "
-        f"{MOST_OPERATORS:,} fit; {remedy}, or start from a corpus of fewer ranks"
-    )
+        low, high = (middle, high) if fits(replace(new, **{name: middle})) else (low, middle)
+    return low
+
+
+def _remedy(name: str, low: int) -> str:
+    return f"the largest that fits is {name}={low}" if low else "change less at once"

@@ -30,8 +30,10 @@ def test_settings_are_read_and_written_alike() -> None:
         (["overlap=yes"], "overlap=on or overlap=off"),
         (["batch_scale=2", "micro_batch=8"], "twice"),
         (["network=fast"], "network=fast: no bandwidth, and hardware 'fast' is not known.*such as 50e9/5e-6"),
-        (["network=-1"], "write bytes/s above 0"),
-        (["network=nan"], "write bytes/s above 0"),
+        (["network=-1"], "write at least 1e3 bytes/s"),
+        (["network=nan"], "write at least 1e3 bytes/s"),
+        (["network=1e-300"], "write at least 1e3 bytes/s"),
+        (["network=50e9/2"], "at most 1 second a step"),
         (["network=50e9/slow"], "no bandwidth"),
     ],
 )

@@ -39,6 +39,14 @@ def test_what_does_not_fit_is_refused_at_once_with_the_largest_that_does(emulate
 
 
 @pytest.mark.parametrize(
+    "text", ["seq=2147483647", "hidden=2147483584", "micro_batch=2147483647,seq=1048576", "batch_scale=1e17"]
+)
+def test_a_kernel_that_no_trace_says_anything_of_is_refused(emulated: Path, text: str) -> None:
+    with pytest.raises(QueryError, match=r"as large as measured.*the largest that fits is"):
+        estimates(emulated, parse(text.split(",")), None, None, {}, ())
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         ({"tp": 1000}, r"tp=1000 \(given\) x dp=4 .* is 4000, and the ranks are world=4"),
