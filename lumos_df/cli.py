@@ -177,7 +177,11 @@ def describe(
 @app.command()
 def diff(
     a: Annotated[
-        str, typer.Argument(metavar="A", help="A job, or a trace's id or its beginning; `:N` behind it means step N.")
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A job, or the id of a trace or an estimate, or its beginning; `:N` behind it means step N.",
+        ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same of what is compared with it.")],
     *,
@@ -210,6 +214,9 @@ def diff(
         connection.register("_diff", rows)
         write(connection, "FROM _diff", choose_format(form, output), output)
     for side in sides:
+        if side.rank is None:
+            print(f"{side.asked}: the step of {side.trace_id}, its layers those of the whole model", file=sys.stderr)
+            continue
         of = f", the median of {side.of}" if side.of > 1 else ""
         which = "the whole trace" if side.step is None else f"step {side.step}"
         print(f"{side.asked}: {which} of rank {side.rank}, trace {side.trace_id}{of}", file=sys.stderr)

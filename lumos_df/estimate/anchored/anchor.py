@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lumos_df.estimate.anchored.change import DTYPES, Sizes
@@ -24,10 +25,14 @@ class Anchor:
     about: Description
     sizes: Sizes
     hardware: Hardware
+    known_hardware: bool
+    """Whether that is the GPU; else one that stands in for it."""
     dtype: str
-    """One of `change.DTYPES`."""
+    """One of `change.DTYPES`; float16 where the trace does not tell."""
     experts: int | None
     """Ranks of an expert-parallel group."""
+    peak_bytes: int | None
+    """Most memory that the allocator of any rank held, as recorded; None where it was not."""
     warnings: tuple[str, ...]
 
 
@@ -43,7 +48,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
     about = of_traces([rows.extend(corpus, graph.rows) for graph in job.graphs], known)
     file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
     device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
-    hardware, warning = recorded_on(device)
+    hardware, warning, known_hardware = recorded_on(device)
     word = str(about.facts["dtype"].value)
     word = "float8" if word.startswith("float8") else word
     sizes = Sizes.of(about)
@@ -52,7 +57,21 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
         about,
         sizes,
         hardware,
+        known_hardware,
         word if word in DTYPES else "float16",
         about.facts["ep"].number,
+        max((peak for one in trace_ids if (peak := _peak(corpus, one)) is not None), default=None),
         (warning,) if warning else (),
     )
+
+
+def _peak(corpus: Path, trace_id: str) -> int | None:
+    """Return the most that a GPU's allocator held: reserved, else allocated; None where no totals were recorded."""
+    file = trace_folder(corpus, trace_id) / "memory_events.parquet"
+    if not file.exists():
+        return None
+    columns = ["device_type", "reserved_bytes", "allocated_bytes"]
+    table = pq.read_table(file, columns=columns, partitioning=None)
+    table = table.filter(pc.equal(table["device_type"], "gpu"))
+    peaks = (pc.max(table[name]).as_py() for name in columns[1:])
+    return next((int(peak) for peak in peaks if peak), None)
