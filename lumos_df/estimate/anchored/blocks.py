@@ -16,8 +16,8 @@ from lumos_df.graph.steps import steps
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.rows import FORWARD
 
-OUTSIDE, FORWARD_PASS, BACKWARD_PASS = range(3)
-"""What a block belongs to."""
+OUTSIDE, FORWARD_PASS, BACKWARD_PASS, WEIGHTS = range(4)
+"""What a block belongs to; only `weights.parted` tells the gradients of weights apart."""
 _BITS: Final = 20
 _LOW: Final = (1 << _BITS) - 1
 

@@ -21,12 +21,13 @@ _FACT_OF: Final = {
     "pp": "pp",
 }
 """Which fact of a job each whole number changes; `batch` is micro-batches a step."""
+_NUMBERS: Final = (*_FACT_OF, "vp")
 
 DTYPES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 """Bytes of an element."""
 _DTYPE_NAMES: Final = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp8": "float8"}
 _WORDS: Final = ("dtype", "hardware", "network", "schedule", "overlap")
-NAMES: Final = (*_FACT_OF, "batch_scale", *_WORDS)
+NAMES: Final = (*_NUMBERS, "batch_scale", *_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Sizes:
     dp: int | None
     pp: int | None
     element_bytes: int = 2
+    vp: int = 1
+    """Chunks of layers of a stage; no trace tells what they were."""
 
     @classmethod
     def of(cls, about: Description) -> Self:
@@ -60,6 +63,7 @@ class Sizes:
             kv_heads=about.facts["kv_heads"].number,
             head_dim=about.facts["head_dim"].number,
             element_bytes=DTYPES.get(kind, 2),
+            vp=1,
         )
 
 
@@ -99,7 +103,7 @@ def parse(texts: list[str]) -> Settings:
     """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
     found = Settings()
     for text, name, value in _said(texts):
-        if name in _FACT_OF:
+        if name in _NUMBERS:
             found = replace(found, numbers={**found.numbers, name: whole_number(f"--set {text}", name, value)})
         elif name == "batch_scale":
             found = replace(found, batch_scale=_real(text, name, value, "2"))

@@ -161,7 +161,7 @@ def estimated(
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
     ranks = list(range(len(job.graphs)))
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
-    if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule:
+    if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
         job, times, sources, transfer_error, ranks = staged(anchor, of, job, times, transfer_error)
     elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
         job, times, sources, transfer_error = _rebuilt(anchor, of, job, times, transfer_error)

@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import PlanError, QueryError, nearest
-from lumos_df.estimate.anchored import pipeline
+from lumos_df.errors import QueryError
+from lumos_df.estimate.anchored import chunks, pipeline
 from lumos_df.estimate.anchored.anchor import Anchor
 from lumos_df.estimate.anchored.blocks import Blocks, blocks
 from lumos_df.estimate.anchored.durations import Plan, Times, reductions
@@ -19,10 +19,8 @@ from lumos_df.graph.job import Job
 from lumos_df.graph.replay import network
 from lumos_df.graph.rows import NONE
 from lumos_df.model import network as collectives
-from lumos_df.model import schedule
 from lumos_df.structure.kernels import POINT_TO_POINT
 
-_SCHEDULES: Final = {"1f1b": schedule.ONE_F_ONE_B, "zb-h1": schedule.ZB_H1, "gpipe": schedule.GPIPE}
 _ERROR: Final = 0.3
 """Relative error of a modelled send."""
 
@@ -36,16 +34,11 @@ def staged(
         QueryError: the trace has no layers, or not the ranks that the stages need.
     """
     name, new = anchor.about.job, of.new
-    stages, batches, layers = new.pp or 1, new.batch or 1, new.layers
-    how = of.settings.schedule or "1f1b"
-    if how not in _SCHEDULES:
-        raise PlanError(
-            f"schedule={how} is not for traces{nearest(how, [*_SCHEDULES])}; one of {', '.join(_SCHEDULES)}"
-        )
-    if layers is None:
+    if new.layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
+    how = chunks.pipeline(of.settings, new, new.layers)
     found = [blocks(graph, rank.structure) for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True)]
-    makers = _makers(anchor, stages, found)
+    makers = _makers(anchor, how.stages, found)
     sends_ns = round(_send_seconds(of) * 1e9)
     graphs: list[Graph] = []
     taken: list[Times] = []
@@ -54,11 +47,11 @@ def staged(
     waits: list[pipeline.Sends] = []
     for number, ranks in enumerate(makers):
         for rank in ranks:
-            sequence = pipeline.stage(found[rank], _SCHEDULES[how], (number, stages), batches, layers)
+            sequence = pipeline.stage(found[rank], how, number)
             one = rewritten(job.graphs[rank], found[rank], sequence.program)
             one = replace(one, graph=_alone(one.graph))
             one = without(one, sequence.early()[one.position] & reductions(anchor, rank)[one.source])
-            what = pipeline.sends(sequence, pipeline.ends(one, sequence), (number, stages))
+            what = pipeline.sends(sequence, pipeline.ends(one, sequence))
             graph = pipeline.with_sends(one.graph, what, sends_ns)
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
@@ -137,10 +130,9 @@ def _instances(
             trace.append(np.full(len(here), k))
             row.append(here)
         what, begin = waits[k], len(one.source)
-        # A send forward of stage s meets a receive forward of stage s + 1; a backward one of s that of s - 1.
-        link = number - np.select([what.kind == 1, what.kind == 2], [1, 1], 0)
+        # What is sent over a link meets what is received over it, of the same micro-batch and the same way.
         same_rank = sum(1 for other, _, _ in made[:k] if other == number)
-        key.append(-1 - (((what.micro_batch << 12 | link) << 12 | same_rank) << 1 | what.kind // 2))
+        key.append(-1 - (((what.micro_batch << 12 | what.link) << 12 | same_rank) << 1 | what.kind // 2))
         trace.append(np.full(len(what.kind), k))
         row.append(begin + np.arange(len(what.kind)))
     keys, traces, rows_ = np.concatenate(key), np.concatenate(trace), np.concatenate(row)
