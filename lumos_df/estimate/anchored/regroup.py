@@ -1,6 +1,6 @@
 """A job of another number of pipeline stages: which traced rank makes which stage, and their sends and receives."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from lumos_df.estimate.anchored.blocks import Blocks, blocks
 from lumos_df.estimate.anchored.durations import Plan, Times, reductions
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.timing import MODELLED
+from lumos_df.estimate.anchored.weights import parted
 from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.job import Job
@@ -37,8 +38,8 @@ def staged(
     if new.layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
     how = chunks.pipeline(of.settings, new, new.layers)
-    found = [blocks(graph, rank.structure) for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True)]
-    makers = _makers(anchor, how.stages, found)
+    cuts = [_cut(anchor, job, rank, how) for rank in range(len(job.graphs))]
+    makers = _makers(anchor, how.stages, [one.blocks for one in cuts])
     sends_ns = round(_send_seconds(of) * 1e9)
     graphs: list[Graph] = []
     taken: list[Times] = []
@@ -47,9 +48,10 @@ def staged(
     waits: list[pipeline.Sends] = []
     for number, ranks in enumerate(makers):
         for rank in ranks:
-            sequence = pipeline.stage(found[rank], how, number)
-            one = rewritten(job.graphs[rank], found[rank], sequence.program)
-            one = replace(one, graph=_alone(one.graph))
+            cut = cuts[rank]
+            sequence = pipeline.stage(cut.blocks, how, number)
+            one = rewritten(cut.graph, cut.blocks, sequence.program)
+            one = replace(one, graph=_alone(one.graph), source=cut.source[one.source])
             one = without(one, sequence.early()[one.position] & reductions(anchor, rank)[one.source])
             what = pipeline.sends(sequence, pipeline.ends(one, sequence))
             graph = pipeline.with_sends(one.graph, what, sends_ns)
@@ -69,6 +71,24 @@ def staged(
             )
     instances, errors = _instances(job.instances, made, waits, sends_ns, error)
     return Job(graphs, instances, network(graphs, instances)), taken, sources, errors, [rank for _, rank, _ in made]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A traced rank as blocks that stages are made of."""
+
+    graph: Graph
+    blocks: Blocks
+    source: NDArray[np.int32]
+    """Row of the trace that each row of the graph is."""
+
+
+def _cut(anchor: Anchor, job: Job, rank: int, how: chunks.Pipeline) -> _Cut:
+    graph, about = job.graphs[rank], anchor.about.ranks[rank]
+    found = blocks(graph, about.structure)
+    if not how.parts_gradients:
+        return _Cut(graph, found, np.arange(len(graph.rows), dtype=np.int32))
+    return _Cut(*parted(graph, found, about.trace, about.structure.phase, reductions(anchor, rank)))
 
 
 def _makers(anchor: Anchor, stages: int, found: list[Blocks]) -> list[list[int]]:

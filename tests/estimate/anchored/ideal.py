@@ -1,12 +1,11 @@
 """Traces in which every layer takes the same and the host is always ahead, and the schedule's own arithmetic of them."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from lumos_df.estimate.anchored.estimate import Estimated
 from lumos_df.graph.rows import COMMUNICATION, KERNEL
@@ -41,17 +40,18 @@ def _timed(events: list[dict[str, Any]], truth: list[Truth], layer_us: dict[str,
         key = (one.layer, one.micro_batch, kind)
         many[key] = many.get(key, 0) + 1
     each = {"forward": FORWARD_US, "inputs": INPUT_US, "weights": WEIGHT_US} | layer_us
-    steps = truth_steps = 1
     free: dict[int, float] = {}
     kernels = [event for event in events if event["cat"] == "kernel"]
     steps = max(1, sum(event["name"].startswith("ProfilerStep") for event in events))
-    assert truth_steps <= steps
     for event, one, kind in zip(kernels, truth, kinds, strict=True):
         inside = one.layer is not None and kind in each
         lasts = each[kind] * steps / many[one.layer, one.micro_batch, kind] if inside else _REST_US
         start = max(event["ts"], free.get(event["tid"], 0.0))
         event["ts"], event["dur"] = start, lasts
         free[event["tid"]] = start + lasts
+        if "grad_" in one.name and one.name.startswith("gemm"):
+            # One name for both, so that nothing but the place tells whose gradient it is.
+            event["name"] = "ampere_bf16_s16816gemm"
 
 
 def _kind(one: Truth) -> str:
@@ -81,4 +81,4 @@ def send_us(found: Estimated) -> float:
 def arithmetic_us(schedule: int, pp: int, vp: int, many: int, layers: int, send: float) -> float:
     """The schedule's own step of chunks of equally many layers."""
     times = tuple(layers * one for one in (FORWARD_US, INPUT_US, WEIGHT_US))
-    return twin(Pipeline.even(schedule, pp, vp, many, times, send)).makespan
+    return twin(replace(Pipeline.even(schedule, pp, vp, many, times, send), pairs=False)).makespan
