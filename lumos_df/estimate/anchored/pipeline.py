@@ -5,7 +5,6 @@ one with the head, those between from any. Its layers are that rank's own measur
 """
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -51,11 +50,12 @@ class Stage:
         return np.append(found, False)[self.task]
 
 
-def stage(of: Blocks, how: Pipeline, number: int) -> Stage:
+def stage(of: Blocks, turns: list[NDArray[np.int64]], how: Pipeline, number: int) -> Stage:
     """Return the sequence of a stage's blocks.
 
     Args:
-        of: blocks of the rank that it is made from.
+        of: blocks of what it is made from.
+        turns: those of each step, in the order of their work.
         how: the pipeline.
         number: which of its stages.
     """
@@ -64,9 +64,7 @@ def stage(of: Blocks, how: Pipeline, number: int) -> Stage:
     program: list[NDArray[np.int64]] = []
     of_task: list[NDArray[np.int64]] = []
     done: list[tuple[int, int, int, int]] = []
-    bounds = np.append(np.flatnonzero(np.diff(of.step, prepend=of.step[:1] - 1)), len(of)).tolist()
-    for turn, (low, high) in enumerate(pairwise(bounds)):
-        own = np.arange(low, high)
+    for turn, own in enumerate(turns):
         parts = [_parts(of, own, how, place) for place in places]
         program.append(parts[0].before)
         of_task.append(np.full(len(parts[0].before), NONE))
