@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 from lumos_df.errors import QueryError, nearest
+from lumos_df.model.plan import value_of
 from lumos_df.structure.describe import Description, whole_number
 
 _FACT_OF: Final = {
@@ -119,7 +120,7 @@ def parse(texts: list[str]) -> Settings:
                 raise QueryError(f"--set {text}: write overlap=on or overlap=off")
             found = replace(found, overlap=value == "on")
         else:
-            words: dict[str, Any] = {name: value}
+            words: dict[str, Any] = {name: value_of(name, value) if name == "schedule" else value}
             found = replace(found, **words)
     if found.batch_scale != 1 and "micro_batch" in found.numbers:
         raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")

@@ -12,7 +12,7 @@ from lumos_df.model import schedule
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.order import BACKWARD_WEIGHT, KIND, order
 from lumos_df.model.placement import chunk_layers
-from lumos_df.model.plan import SCHEDULES, Plan, value_of
+from lumos_df.model.plan import SCHEDULES, Plan
 from lumos_df.model.transformer import Model
 
 _NAMES: Final = tuple(name for place, name in enumerate(SCHEDULES) if place != schedule.FSDP)
@@ -71,10 +71,9 @@ def pipeline(settings: Settings, new: Sizes, layers: int) -> Pipeline:
         new: sizes of the changed job.
         layers: of the whole model.
     """
-    said = settings.schedule or ("interleaved" if new.vp > 1 else "1f1b")
-    name = str(value_of("schedule", said))
+    name = settings.schedule or ("interleaved" if new.vp > 1 else "1f1b")
     if name not in _NAMES:
-        raise PlanError(f"schedule={said} is not for traces{nearest(name, [*_NAMES])}; one of {', '.join(_NAMES)}")
+        raise PlanError(f"schedule={name} is not for traces{nearest(name, [*_NAMES])}; one of {', '.join(_NAMES)}")
     plan = Plan(pp=new.pp or 1, vp=new.vp, schedule=name, batch=new.batch or 1)
     # The rules of schedules ask nothing of a model but its layers, and nothing of the GPU.
     plan.check(Model("trace", layers, hidden=64, heads=1, vocab=64, seq=64), Hardware.read("h100-sxm"))

@@ -151,7 +151,9 @@ def tokens(of: Plan) -> float:
 def _parameters(of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.float64]:
     """Return by how much the optimizer's kernels grow with a rank's layers: one of them works on all parameters."""
     ratio = np.ones(len(row))
-    more = replace(of.old, layers=of.new.layers, pp=of.new.pp)
+    # DualPipe's ranks have two stages each.
+    copies = 2 if of.settings.schedule == "dualpipe" else 1
+    more = replace(of.old, layers=of.new.layers and copies * of.new.layers, pp=of.new.pp)
     if more != of.old:
         outside = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
         outside &= about.trace.rows.family[row] == FAMILIES.index("optimizer")

@@ -180,6 +180,11 @@ def estimated(
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
     warnings += _warnings(times, played, sources, makers)
+    if settings.schedule == "dualpipe":
+        warnings.append(
+            "the forward and the backward that dualpipe overlaps run one after the other: no trace tells what both "
+            "take at once"
+        )
     sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
     if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
         warnings.append(

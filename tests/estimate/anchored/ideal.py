@@ -1,7 +1,6 @@
-"""Traces in which every layer takes the same and the host is always ahead, and the schedule's own arithmetic of them."""
+"""Traces in which every layer takes the same and the host is always ahead, and the schedule's arithmetic of them."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,8 @@ import numpy as np
 
 from lumos_df.estimate.anchored.estimate import Estimated
 from lumos_df.graph.rows import COMMUNICATION, KERNEL
-from lumos_df.trace.ingest import ingest
+from lumos_df.model.schedule import DUALPIPE
+from tests.estimate.anchored.conftest import ingested
 from tests.model.pipeline import Pipeline, twin
 from tests.structure.made import Made, Rank, Truth
 
@@ -19,27 +19,30 @@ _REST_US = 0.5
 """What each kernel outside the layers takes."""
 
 
-def corpus(folder: Path, job: Made, ranks: tuple[int, ...] = (0,), **layer_us: float) -> Path:
-    """Write some ranks of a job and return the corpus of them; `layer_us`: another `forward`, `inputs`, `weights`."""
-    traces = folder / "job"
-    traces.mkdir(parents=True)
+def corpus(folder: Path, job: Made, ranks: tuple[int, ...] = (0,)) -> Path:
+    """Write some ranks of a job and return the corpus of them."""
+    traces(folder / "job", job, ranks)
+    return ingested(folder / "corpus", folder / "job")
+
+
+def traces(folder: Path, job: Made, ranks: tuple[int, ...]) -> None:
+    """Write some ranks of a job."""
+    folder.mkdir(parents=True, exist_ok=True)
     for number in ranks:
         rank = Rank(job, number)
         document = rank.document()
-        _timed(document["traceEvents"], rank.truth, layer_us)
-        (traces / f"rank{number}.json").write_text(json.dumps(document))
-    assert not ingest([traces], folder / "corpus", workers=1).failed
-    return folder / "corpus"
+        _timed(document["traceEvents"], rank.truth)
+        (folder / f"rank{number}.json").write_text(json.dumps(document))
 
 
-def _timed(events: list[dict[str, Any]], truth: list[Truth], layer_us: dict[str, float]) -> None:
+def _timed(events: list[dict[str, Any]], truth: list[Truth]) -> None:
     """Give kernels their durations, one after another on each stream."""
     many: dict[tuple[int | None, int | None, str], int] = {}
     kinds = [_kind(one) for one in truth]
     for one, kind in zip(truth, kinds, strict=True):
         key = (one.layer, one.micro_batch, kind)
         many[key] = many.get(key, 0) + 1
-    each = {"forward": FORWARD_US, "inputs": INPUT_US, "weights": WEIGHT_US} | layer_us
+    each = {"forward": FORWARD_US, "inputs": INPUT_US, "weights": WEIGHT_US}
     free: dict[int, float] = {}
     kernels = [event for event in events if event["cat"] == "kernel"]
     steps = max(1, sum(event["name"].startswith("ProfilerStep") for event in events))
@@ -74,11 +77,18 @@ def span_us(found: Estimated) -> float:
 
 def send_us(found: Estimated) -> float:
     """What a send takes without waiting."""
-    assert found.job.instances is not None
-    return float(np.median(found.job.instances.transfer)) / 1e3
+    graph = found.job.graphs[0]
+    return float(graph.own[graph.rows.name == graph.rows.names.index("send forward")][0]) / 1e3
 
 
-def arithmetic_us(schedule: int, pp: int, vp: int, many: int, layers: int, send: float) -> float:
-    """The schedule's own step of chunks of equally many layers."""
-    times = tuple(layers * one for one in (FORWARD_US, INPUT_US, WEIGHT_US))
-    return twin(replace(Pipeline.even(schedule, pp, vp, many, times, send), pairs=False)).makespan
+def arithmetic_us(schedule: int, pp: int, many: int, layers: list[int], send: float) -> float:
+    """The schedule's own step; `layers`: those of every part of the model, which are one behind another.
+
+    DualPipe's pairs run one after the other.
+    """
+    both = schedule == DUALPIPE
+    place = np.array(layers + layers[::-1] if both else layers)
+    forward, inputs, weights = (one * place for one in (FORWARD_US, INPUT_US, WEIGHT_US))
+    free, delay = np.zeros(pp), np.full(pp, send)
+    vp = len(place) // pp
+    return twin(Pipeline(schedule, pp, vp, many, forward, inputs, weights, 0 * forward, delay, free, False)).makespan
