@@ -107,6 +107,8 @@ def early(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
     kind = of.kind[sequence]
     # A new pass begins where the kind, the micro-batch or the step of layers changes.
     inside = np.flatnonzero(kind != OUTSIDE)
+    if not len(inside):
+        return np.zeros(len(sequence), np.bool_)
     change = np.append(
         True, (np.diff(kind[inside]) != 0) | (np.diff(batch[inside]) != 0) | (np.diff(step[inside]) != 0)
     )
