@@ -1,11 +1,12 @@
 """The backward pass parted: gradients of weights, which nothing in a pipeline waits for, apart from those of inputs.
 
 A product y = x w has two gradients, products as well: that of x contracts over the columns of w, that of w over the
-rows of x, so shapes tell them apart; of two that look alike, and of two of one node of autograd that tell no shapes,
-the second is that of w, as PyTorch's formulas have it. With the products go what adds them up (`AccumulateGrad`) and
+rows of x, so shapes tell them apart; of two that look alike, and of two of one node of autograd without shapes, the
+second is that of w, as PyTorch's formulas have it. With the products go what adds them up (`AccumulateGrad`) and
 the reduction over replicas. All else stays with the gradients of inputs.
 """
 
+import re
 from typing import Final
 
 import numpy as np
@@ -14,13 +15,13 @@ from numpy.typing import NDArray
 from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, WEIGHTS, Blocks, placed
 from lumos_df.estimate.anchored.rewrite import rewritten
-from lumos_df.estimate.anchored.timing import GEMM, operation_of, shaped
+from lumos_df.estimate.anchored.timing import GEMM, operation_of
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.rows import CPU_OP, KERNEL, NONE
+from lumos_df.graph.rows import CPU_OP, KERNEL, NONE, Rows
 from lumos_df.structure.rows import BACKWARD, FORWARD, RECOMPUTE, Trace
-from lumos_df.structure.shapes import Operation
+from lumos_df.structure.shapes import BATCHED, PRODUCT, Operation
 
-_ADDS_UP: Final = "AccumulateGrad"
+_ADDS_UP: Final = re.compile(r".*AccumulateGrad")
 _NEITHER, _INPUT, _WEIGHT, _EITHER, _UNTOLD = range(5)
 """Whose gradient a product is by its shapes; `_UNTOLD` without shapes."""
 
@@ -49,7 +50,7 @@ def parted(
     if not moved.any() and (of.kind == BACKWARD_PASS).any():
         raise QueryError(
             f"{graph.rows.job}: rank {graph.rows.rank} does not tell gradients of weights from those of inputs, which "
-            "this schedule runs apart; record it with record_shapes=True, or take schedule=1f1b"
+            "this schedule runs apart; record its operators with record_shapes=True, or take schedule=1f1b"
         )
     moved |= reductions
     whose = of.of_row[atoms.row]
@@ -123,24 +124,44 @@ def of_weights(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.bool_]:
         phase: phase of each [n].
     """
     rows = trace.rows
+    found = np.zeros(len(rows), np.bool_)
     work = np.flatnonzero(rows.on_gpu & (phase == BACKWARD)).astype(np.int32)
     kernel = work[(rows.kind[work] == KERNEL) & (rows.family[work] == GEMM)]
-    products, forward = _forward_products(trace, phase)
-    operator = shaped(trace, kernel)
-    told = _told(trace, operator, products)
+    one, many = (_named(rows, pattern) for pattern in (PRODUCT, BATCHED))
+    product = rows.nearest(one | many, kernel)
     node = rows.nearest(rows.forward >= 0, kernel)
     node = np.where(node >= 0, rows.forward[node], NONE)
-    told[(told == _UNTOLD) & ~np.append(forward, False)[node]] = _NEITHER
+    passed = one & np.isin(phase, (FORWARD, RECOMPUTE))
+    told = _told(trace, product, {each.product for each in _operations(trace, np.flatnonzero(passed))[0]})
+    told[(told == _UNTOLD) & ~np.append(_with_above(rows, passed), False)[node]] = _NEITHER
+    told[np.append(many, False)[product]] = _NEITHER
     # One operator may launch several kernels; where none is known each kernel is one.
-    unit = np.where((operator >= 0) & (told != _UNTOLD), operator, len(rows) + kernel)
+    unit = np.where(product >= 0, product, len(rows) + kernel)
     chosen = (told == _WEIGHT) | _second(told, node, unit, rows.ts[kernel])
+    if chosen.any():
+        found[kernel[chosen]] = True
+        whole = product[chosen & (product >= 0)]
+        adds = rows.nearest(_named(rows, _ADDS_UP), work) >= 0
+        found[work] |= np.isin(rows.nearest(one, work), whole) | adds
+    return found
+
+
+def _named(rows: Rows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Return which operators of the host go by such a name [n]."""
+    named = np.array([*(bool(pattern.match(name)) for name in rows.names), False], np.bool_)
+    found: NDArray[np.bool_] = named[rows.name] & (rows.kind == CPU_OP)
+    return found
+
+
+def _with_above(rows: Rows, below: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return some rows and all rows above them [n]."""
     found = np.zeros(len(rows), np.bool_)
-    if not chosen.any():
-        return found
-    found[kernel[chosen]] = True
-    whole = operator[chosen & (told != _UNTOLD)]
-    adds = np.array([*(_ADDS_UP in name for name in rows.names), False])[rows.name]
-    found[work] |= np.isin(shaped(trace, work), whole) | (rows.nearest(adds, work) >= 0)
+    at = np.flatnonzero(below)
+    while len(at):
+        found[at] = True
+        at = np.unique(rows.parent[at])
+        at = at[at >= 0]
+        at = at[~found[at]]
     return found
 
 
@@ -167,47 +188,30 @@ def _told(trace: Trace, operator: NDArray[np.int64], products: set[tuple[int, in
 
     Args:
         trace: the operators.
-        operator: those with shapes, or NONE [k].
+        operator: those that the gradients are computed by, or NONE [k].
         products: (m, k, n) of the products of the forward pass.
     """
     found = np.full(len(operator), _UNTOLD, np.int64)
     has = np.flatnonzero(operator >= 0)
-    which, inverse = _distinct(trace, operator[has])
-    kinds = np.array([_whose(operation_of(trace, one), products) for one in which], np.int64)
-    found[has] = kinds[inverse] if len(has) else found[has]
+    kinds, which = _operations(trace, operator[has])
+    whose = np.array([*(_whose(one, products) for one in kinds), _UNTOLD], np.int64)
+    found[has] = whose[which]
     return found
 
 
 def _whose(one: Operation, products: set[tuple[int, int, int]]) -> int:
-    if one.is_batched():
-        return _NEITHER
-    if not one.is_product():
-        return _UNTOLD
     m, k, n = one.product
     weight = any(k == rows and {m, n} == {inner, columns} for rows, inner, columns in products)
     other = any(k == columns and {m, n} == {rows, inner} for rows, inner, columns in products)
     return (_EITHER if other else _WEIGHT) if weight else _INPUT if other else _NEITHER
 
 
-def _forward_products(trace: Trace, phase: NDArray[np.int8]) -> tuple[set[tuple[int, int, int]], NDArray[np.bool_]]:
-    """Return (m, k, n) of the products of the forward pass, and which rows are one or have one below them [n]."""
-    rows = trace.rows
-    above = np.zeros(len(rows), np.bool_)
-    row = np.flatnonzero((rows.kind == CPU_OP) & np.isin(phase, (FORWARD, RECOMPUTE)) & (trace.dims.code >= 0))
-    which, inverse = _distinct(trace, row)
-    operations = [operation_of(trace, one) for one in which]
-    is_product = np.array([one.is_product() for one in operations], np.bool_)
-    at = row[is_product[inverse]] if len(row) else row
-    while len(at):
-        above[at] = True
-        at = np.unique(rows.parent[at])
-        at = at[at >= 0]
-        at = at[~above[at]]
-    return {one.product for one in operations if one.is_product()}, above
-
-
-def _distinct(trace: Trace, row: NDArray[np.int64]) -> tuple[list[int], NDArray[np.int64]]:
-    """Return one row of each name and shapes, and which of them every row is like [k]."""
+def _operations(trace: Trace, row: NDArray[np.int64]) -> tuple[list[Operation], NDArray[np.int64]]:
+    """Return the distinct products of matrices among operators, and which each of them is, NONE without shapes [k]."""
     key = trace.rows.name[row].astype(np.int64) * (len(trace.dims.words) + 1) + trace.dims.code[row]
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return row[first].tolist(), inverse.reshape(-1)
+    every = [operation_of(trace, one) if trace.dims.code[one] >= 0 else None for one in row[first].tolist()]
+    kept = {number: one for number, one in enumerate(every) if one is not None and one.is_product()}
+    place = np.full(len(every) + 1, NONE, np.int64)
+    place[[*kept]] = np.arange(len(kept))
+    return [*kept.values()], place[inverse.reshape(-1)]
