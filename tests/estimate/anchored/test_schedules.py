@@ -13,15 +13,18 @@ from lumos_df.estimate.anchored.anchor import load
 from lumos_df.estimate.anchored.change import parse
 from lumos_df.estimate.anchored.estimate import Estimated, estimate, estimates
 from lumos_df.estimate.anchored.weights import of_weights
+from lumos_df.graph.edges import THREAD
 from lumos_df.graph.job import groups
 from lumos_df.graph.rows import KERNEL
 from lumos_df.model.schedule import DUALPIPE, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZB_H1
-from lumos_df.schema import FAMILIES
+from lumos_df.schema import FAMILIES, PHASES
 from tests.conftest import Run
 from tests.emulator import Job
 from tests.estimate.anchored import ideal
-from tests.estimate.anchored.conftest import emulate, ingested
+from tests.estimate.anchored.conftest import REAL, emulate, ingested
 from tests.structure.made import Made
+
+_OPTIMIZER = "multi_tensor_apply_kernel<AdamFunctor>"
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +38,13 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first and the last of four stages, both tensor-parallel ranks of each, over two steps."""
     job = Made(layers=2, pp=4, tp=2, micro_batches=4, steps=2)
     return ideal.corpus(tmp_path_factory.mktemp("ends"), job, (0, 1, 6, 7))
+
+
+@pytest.fixture(scope="module")
+def host_bound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model so small that the GPU waits for the host."""
+    job = Job(ranks=1, layers=8, steps=1, hidden=128, heads=4, sequence=64, batch=1, vocabulary=512)
+    return emulate(tmp_path_factory.mktemp("small"), job)
 
 
 def changed(corpus: Path, text: str) -> Estimated:
@@ -102,7 +112,7 @@ def test_first_and_last_stage_make_one_that_has_all(ends: Path, batch: int) -> N
     for graph, source in zip(found.job.graphs, found.sources, strict=True):
         names = Counter(graph.rows.names[graph.rows.name[row]] for row in graph.gpu.row.tolist())
         assert names["indexSelectLargeIndex"] == names["cunn_SoftMaxForward"] == 2 * batch
-        assert names["multi_tensor_apply_kernel<AdamFunctor>"] == 2 * 3
+        assert names[_OPTIMIZER] == 2 * 3
         assert (source >= 0).all()
 
 
@@ -157,6 +167,38 @@ def test_gradients_reduced_in_the_backward_pass_wait_for_those_of_weights(emulat
         assert sorted(one.own[one.gpu.row].tolist()) == sorted(other.own[other.gpu.row].tolist())
     spans = [ideal.span_us(found) for found in (plain, apart)]
     assert 0.75 * spans[0] < spans[1] < 0.97 * spans[0]
+
+
+def test_products_without_shapes_are_told_by_autograd(tmp_path: Path) -> None:
+    """A real training step: each linear layer's node launches a product for the input and then one for the weight."""
+    corpus = ingested(tmp_path / "corpus", REAL / "megatron_tp2_train")
+    for about in load(corpus, groups(corpus)[0], {}).about.ranks:
+        rows, phase = about.trace.rows, about.structure.phase
+        products = np.array([name == "aten::mm" for name in rows.names])[rows.name]
+        ahead, back = (np.flatnonzero(products & (phase == PHASES.index(one))) for one in ("forward", "backward"))
+        found = np.flatnonzero(of_weights(about.trace, phase))
+        chosen = np.intersect1d(rows.nearest(products, found.astype(np.int32)), back)
+        assert (len(ahead), len(back)) == (9, 18)
+        assert chosen.tolist() == back[1::2].tolist()
+
+
+@pytest.mark.parametrize("text", ["", " vp=2", " schedule=zb-h1", " schedule=dualpipe"])
+def test_a_host_that_is_behind_does_one_task_after_the_other(host_bound: Path, text: str) -> None:
+    for replay in changed(host_bound, f"pp=2 batch=4{text}").after.replays:
+        graph = replay.graph
+        row = graph.atoms.row
+        work = int(graph.own[row].sum() + graph.edges.lag[graph.edges.kind == THREAD].sum())
+        assert work <= int(replay.end[row].max() - replay.start[row].min()) < 1.1 * work
+
+
+def test_two_stages_a_rank_are_twice_the_parameters(whole: Path) -> None:
+    """A layer has 12 h^2 parameters; embedding or logits 5000 h."""
+    spent = []
+    for name in ("1f1b", "dualpipe"):
+        graph = changed(whole, f"pp=4 batch=8 schedule={name}").job.graphs[1]
+        spent.append(graph.own[graph.rows.name == graph.rows.names.index(_OPTIMIZER)].sum())
+    layer, table = 12 * 256**2, 5000 * 256
+    assert spent[1] / spent[0] == pytest.approx((4 * layer + table) / (2 * layer + table), rel=0.01)
 
 
 def test_one_chunk_a_stage_is_no_change(whole: Path) -> None:
