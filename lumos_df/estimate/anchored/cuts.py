@@ -36,6 +36,8 @@ class Cut:
     """The blocks of each step, in the order of their work."""
     reductions: NDArray[np.bool_]
     """Which rows of the graph reduce gradients once a step."""
+    untold: float
+    """Share of the time of the backward pass's products that may be gradients of weights, but are not parted."""
 
 
 def cut(anchor: Anchor, graph: Graph, rank: int, *, parts_gradients: bool) -> Cut:
@@ -54,11 +56,12 @@ def cut(anchor: Anchor, graph: Graph, rank: int, *, parts_gradients: bool) -> Cu
     reduces = reductions(anchor, rank)
     found = blocks(graph, about.structure)
     source = np.arange(len(graph.rows), dtype=np.int32)
+    untold = 0.0
     if parts_gradients:
-        graph, found, source = parted(graph, found, about.trace, about.structure.phase, reduces)
+        graph, found, source, untold = parted(graph, found, about.trace, about.structure.phase, reduces)
     bounds = np.append(np.flatnonzero(np.diff(found.step, prepend=found.step[:1] - 1)), len(found)).tolist()
     turns = [np.arange(low, high) for low, high in pairwise(bounds)]
-    return Cut((rank,), graph, found, source, turns, reduces[source])
+    return Cut((rank,), graph, found, source, turns, reduces[source], untold)
 
 
 def joined(one: Cut, other: Cut, rows: int) -> Cut:
@@ -97,6 +100,7 @@ def joined(one: Cut, other: Cut, rows: int) -> Cut:
         np.append(one.source, other.source + rows).astype(np.int32),
         turns,
         np.append(one.reductions, other.reductions),
+        max(one.untold, other.untold),
     )
 
 

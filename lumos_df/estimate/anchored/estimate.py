@@ -175,16 +175,12 @@ def estimated(
             made.transfer_error,
             made.makers,
         )
+        warnings += made.warnings
     elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
         job, times, sources, transfer_error = _rebuilt(anchor, of, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
     warnings += _warnings(times, played, sources, makers)
-    if settings.schedule == "dualpipe":
-        warnings.append(
-            "the forward and the backward that dualpipe overlaps run one after the other: no trace tells what both "
-            "take at once"
-        )
     sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
     if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
         warnings.append(

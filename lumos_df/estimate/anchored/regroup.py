@@ -19,10 +19,13 @@ from lumos_df.graph.job import Job
 from lumos_df.graph.replay import network
 from lumos_df.graph.rows import NONE
 from lumos_df.model import network as collectives
+from lumos_df.model import schedule
 from lumos_df.structure.kernels import POINT_TO_POINT
 
 _ERROR: Final = 0.3
 """Relative error of a modelled send."""
+_UNTOLD: Final = 0.05
+"""Share of the backward pass's products that may not be told without a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Staged:
     """Relative error of each collective."""
     makers: list[tuple[int, ...]]
     """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
+    warnings: list[str]
 
 
 def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArray[np.float64]) -> Staged:
@@ -63,7 +67,8 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
     made: list[_Made] = []
-    for number, makers in enumerate(_makers(anchor, job, how)):
+    stages = _makers(anchor, job, how)
+    for number, makers in enumerate(stages):
         for maker in makers:
             sequence = pipeline.stage(maker.blocks, maker.turns, how, number)
             one = rewritten(maker.graph, maker.blocks, sequence.program)
@@ -90,7 +95,24 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
     sizes = [len(rank.trace) for rank in anchor.about.ranks]
     instances, transfer_error = _instances(job.instances, made, sizes, sends_ns, error)
     again_job = Job(graphs, instances, network(graphs, instances))
-    return Staged(again_job, taken, sources, transfer_error, [one.ranks for one in made])
+    return Staged(again_job, taken, sources, transfer_error, [one.ranks for one in made], _warnings(how, stages))
+
+
+def _warnings(how: chunks.Pipeline, stages: list[list[Cut]]) -> list[str]:
+    """Return what a reader should know of the schedule."""
+    found = []
+    untold = max(maker.untold for makers in stages for maker in makers)
+    if untold > _UNTOLD:
+        found.append(
+            f"{untold:.0%} of the time of the backward pass's products is not told to be of weights or of inputs, and "
+            "does not move: the schedule gains less than it would; record with record_shapes=True"
+        )
+    if how.schedule == schedule.DUALPIPE:
+        found.append(
+            "the forward and the backward that dualpipe overlaps run one after the other: no trace tells what both "
+            "take at once"
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _NEITHER, _INPUT, _WEIGHT, _EITHER, _UNTOLD = range(5)
 
 def parted(
     graph: Graph, of: Blocks, trace: Trace, phase: NDArray[np.int8], reductions: NDArray[np.bool_]
-) -> tuple[Graph, Blocks, NDArray[np.int32]]:
+) -> tuple[Graph, Blocks, NDArray[np.int32], float]:
     """Return a trace with the weight gradients of every micro-batch in blocks at the end of its backward pass.
 
     Args:
@@ -39,14 +39,15 @@ def parted(
         reductions: which operators reduce gradients over replicas [n].
 
     Returns:
-        The graph, its blocks, and which row of the original each of its rows is.
+        The graph, its blocks, which row of the original each of its rows is, and of what share of the time of the
+        backward pass's products nothing tells whose gradients they are.
 
     Raises:
         QueryError: nothing tells which products are gradients of weights.
     """
     atoms, gpu = graph.atoms, graph.gpu
     many = len(atoms.row)
-    moved = of_weights(trace, phase)
+    moved, untold = of_weights(trace, phase)
     if not moved.any() and (of.kind == BACKWARD_PASS).any():
         raise QueryError(
             f"{graph.rows.job}: rank {graph.rows.rank} does not tell gradients of weights from those of inputs, which "
@@ -74,7 +75,8 @@ def parted(
     block = (np.cumsum(begins) - 1)[made.position].astype(np.int32)
     kind = np.where(apart[first], WEIGHTS, of.kind[run[first]]).astype(np.int8)
     again = Blocks(block, kind, of.step[run[first]], of.micro_batch[run[first]], of.layer[run[first]])
-    return made.graph, again, made.source
+    products = trace.rows.of_kind(KERNEL) & (trace.rows.family == GEMM) & (phase == BACKWARD)
+    return made.graph, again, made.source, float(graph.own[untold].sum() / max(graph.own[products].sum(), 1))
 
 
 def _with_next(
@@ -116,25 +118,27 @@ def _delayed(of: Blocks, run: NDArray[np.int32], apart: NDArray[np.bool_]) -> ND
     return np.lexsort((at, apart, np.where(apart, end[number], at)))
 
 
-def of_weights(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.bool_]:
-    """Return which GPU rows compute gradients of weights, or add them up; none where no product is known to [n].
+def of_weights(trace: Trace, phase: NDArray[np.int8]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which GPU rows compute or add up gradients of weights, and of which products nothing tells; both [n].
 
     Args:
         trace: the operators.
         phase: phase of each [n].
     """
     rows = trace.rows
-    found = np.zeros(len(rows), np.bool_)
+    found, untold = (np.zeros(len(rows), np.bool_) for _ in range(2))
     work = np.flatnonzero(rows.on_gpu & (phase == BACKWARD)).astype(np.int32)
     kernel = work[(rows.kind[work] == KERNEL) & (rows.family[work] == GEMM)]
     one, many = (_named(rows, pattern) for pattern in (PRODUCT, BATCHED))
     product = rows.nearest(one | many, kernel)
     node = rows.nearest(rows.forward >= 0, kernel)
     node = np.where(node >= 0, rows.forward[node], NONE)
-    passed = one & np.isin(phase, (FORWARD, RECOMPUTE))
-    told = _told(trace, product, {each.product for each in _operations(trace, np.flatnonzero(passed))[0]})
-    told[(told == _UNTOLD) & ~np.append(_with_above(rows, passed), False)[node]] = _NEITHER
+    passed = np.isin(phase, (FORWARD, RECOMPUTE))
+    told = _told(trace, product, {each.product for each in _operations(trace, np.flatnonzero(one & passed))[0]})
     told[np.append(many, False)[product]] = _NEITHER
+    linear, batched = (np.append(_with_above(rows, each & passed), False)[node] for each in (one, many))
+    untold[kernel[(told == _UNTOLD) & ~linear & ~batched]] = True
+    told[(told == _UNTOLD) & ~linear] = _NEITHER
     # One operator may launch several kernels; where none is known each kernel is one.
     unit = np.where(product >= 0, product, len(rows) + kernel)
     chosen = (told == _WEIGHT) | _second(told, node, unit, rows.ts[kernel])
@@ -143,7 +147,7 @@ def of_weights(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.bool_]:
         whole = product[chosen & (product >= 0)]
         adds = rows.nearest(_named(rows, _ADDS_UP), work) >= 0
         found[work] |= np.isin(rows.nearest(one, work), whole) | adds
-    return found
+    return found, untold
 
 
 def _named(rows: Rows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:

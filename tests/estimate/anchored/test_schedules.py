@@ -149,7 +149,7 @@ def test_gradients_of_weights_are_the_second_product_of_every_linear_layer(tmp_p
     corpus = emulate(tmp_path, Job(ranks=1, layers=2, steps=2, sequence=sequence))
     about = load(corpus, groups(corpus)[0], {}).about.ranks[0]
     rows = about.trace.rows
-    found = of_weights(about.trace, about.structure.phase)
+    found, untold = of_weights(about.trace, about.structure.phase)
     gemm = np.flatnonzero((rows.kind == KERNEL) & (rows.family == FAMILIES.index("gemm")))
     node = rows.nearest(rows.forward >= 0, gemm.astype(np.int32))
     linear = gemm[node >= 0]
@@ -158,6 +158,7 @@ def test_gradients_of_weights_are_the_second_product_of_every_linear_layer(tmp_p
     assert not found[pairs[:, 0]].any()
     assert found[pairs[:, 1]].all()
     assert not found[gemm[node < 0]].any()
+    assert not untold.any()
 
 
 def test_gradients_reduced_in_the_backward_pass_wait_for_those_of_weights(emulated: Path) -> None:
@@ -176,7 +177,7 @@ def test_products_without_shapes_are_told_by_autograd(tmp_path: Path) -> None:
         rows, phase = about.trace.rows, about.structure.phase
         products = np.array([name == "aten::mm" for name in rows.names])[rows.name]
         ahead, back = (np.flatnonzero(products & (phase == PHASES.index(one))) for one in ("forward", "backward"))
-        found = np.flatnonzero(of_weights(about.trace, phase))
+        found = np.flatnonzero(of_weights(about.trace, phase)[0])
         chosen = np.intersect1d(rows.nearest(products, found.astype(np.int32)), back)
         assert (len(ahead), len(back)) == (9, 18)
         assert chosen.tolist() == back[1::2].tolist()
@@ -195,7 +196,9 @@ def test_two_stages_a_rank_are_twice_the_parameters(whole: Path) -> None:
     """A layer has 12 h^2 parameters; embedding or logits 5000 h."""
     spent = []
     for name in ("1f1b", "dualpipe"):
-        graph = changed(whole, f"pp=4 batch=8 schedule={name}").job.graphs[1]
+        found = changed(whole, f"pp=4 batch=8 schedule={name}")
+        graph = found.job.graphs[1]
+        assert any("one after the other" in text for text in found.warnings) == (name == "dualpipe")
         spent.append(graph.own[graph.rows.name == graph.rows.names.index(_OPTIMIZER)].sum())
     layer, table = 12 * 256**2, 5000 * 256
     assert spent[1] / spent[0] == pytest.approx((4 * layer + table) / (2 * layer + table), rel=0.01)
@@ -231,6 +234,15 @@ def test_a_trace_that_does_not_tell_gradients_apart_is_refused(tmp_path: Path, s
     corpus = ideal.corpus(tmp_path, Made(layers=2, links=False))
     with pytest.raises(LumosError, match=r"does not tell gradients of weights .* record_shapes=True"):
         changed(corpus, f"pp=2 batch=4 schedule={schedule}")
+
+
+def test_what_is_not_told_stays_and_is_said(tmp_path: Path) -> None:
+    """Where a layer is computed again inside a node, that node has lost its link: one product of four."""
+    corpus = ideal.corpus(tmp_path, Made(layers=8, micro_batches=1, recompute=True))
+    found = changed(corpus, "pp=2 batch=4 schedule=zb-h1")
+    assert any("25% of the time of the backward pass's products" in text for text in found.warnings)
+    plain = ideal.span_us(changed(corpus, "pp=2 batch=4 schedule=1f1b"))
+    assert ideal.span_us(found) < plain
 
 
 def test_stages_recorded_over_other_steps_are_not_joined(tmp_path: Path) -> None:
