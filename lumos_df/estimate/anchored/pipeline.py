@@ -175,7 +175,7 @@ def ends(made: Rewritten, of: Stage) -> Ends:
     return Ends(*found)
 
 
-def in_turn(made: Rewritten, of: Stage) -> Edges:
+def host_turns(made: Rewritten, of: Stage) -> Edges:
     """Return what makes a rank's host do one task after the other, whichever of its threads does which.
 
     Each thread that launches work begins a task when all of them have ended the one before, and wakes up in the median
@@ -242,7 +242,7 @@ def with_sends(graph: Graph, what: Sends, lasts: int, turns: Edges) -> Graph:
         graph: the graph.
         what: the sends and receives.
         lasts: ns that each takes without waiting.
-        turns: what `in_turn` says.
+        turns: what `host_turns` says.
     """
     many, old = len(what.kind), len(graph.rows)
     rows = _more_rows(graph.rows, what, lasts)

@@ -75,7 +75,7 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
             again = sequence.early()[one.position] & maker.reductions[one.source]
             one = without(one, again | _passed_on(one.graph))
             what = pipeline.sends(sequence, pipeline.ends(one, sequence))
-            graph = pipeline.with_sends(one.graph, what, sends_ns, pipeline.in_turn(one, sequence))
+            graph = pipeline.with_sends(one.graph, what, sends_ns, pipeline.host_turns(one, sequence))
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
             source, many = maker.source[one.source], len(what.kind)

@@ -90,7 +90,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
     row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
     time = (rows.dur[row] * 1e-9).astype(np.float64)
     floor = np.minimum(time, _floor(time[rows.kind[row] == KERNEL]))
-    operator = _shaped(trace, row)
+    operator = shaped(trace, row)
     columns = (
         np.where(operator >= 0, rows.name[operator], NONE),
         np.where(operator >= 0, trace.dims.code[operator], NONE),
@@ -127,7 +127,7 @@ def _floor(times: NDArray[np.float64]) -> float:
     return min(float(np.percentile(times, 5)), _WIDEST_FLOOR_S) if len(times) else 0.0
 
 
-def _shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
+def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the nearest operator above each row that has shapes, or NONE."""
     return trace.rows.nearest(trace.dims.code >= 0, row)
 
