@@ -108,7 +108,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     done = Times(own.copy(), provenance, error)
     if of.old == of.new and of.runs_on is of.measured_on and of.settings.batch_scale == 1:
         return done
-    found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure.phase)
+    found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure)
     floors = of.runs_on.row["memory"][0] / of.measured_on.row["memory"][0]
     after = found.rescaled(float(floors))
     how = np.full(len(found.row), RESCALED)
