@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.anchor import Anchor
-from lumos_df.estimate.anchored.change import Settings, Sizes
+from lumos_df.estimate.anchored.change import Settings, Sizes, parameters
 from lumos_df.estimate.anchored.machine import Machine
 from lumos_df.estimate.anchored.symbols import Symbols
 from lumos_df.estimate.anchored.timing import INTERPOLATED, MEASURED, RESCALED, Work, work
@@ -119,7 +119,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(found.before)
     after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
-    after = after * _parameters(of, about, found.row)
+    after = np.where(_updates(of, about, found.row), found.time * parameters(of.new) / parameters(of.old), after)
     change = np.round((after - found.time) * 1e9).astype(np.int64)
     same = change == 0
     done.own[found.row] = np.maximum(own[found.row] + change, 0)
@@ -148,25 +148,11 @@ def tokens(of: Plan) -> float:
     return batch * _ratio(of.new.seq, of.old.seq)
 
 
-def _parameters(of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Return by how much the optimizer's kernels grow with a rank's layers: one of them works on all parameters."""
-    ratio = np.ones(len(row))
-    more = replace(of.old, layers=of.new.layers, pp=of.new.pp)
-    if more != of.old:
-        outside = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
-        outside &= about.trace.rows.family[row] == FAMILIES.index("optimizer")
-        ratio[outside] = parameters(more) / parameters(of.old)
-    return ratio
-
-
-def parameters(sizes: Sizes) -> float:
-    """Return the parameters of a rank, near enough for ratios: products of the layers and the vocabulary."""
-    hidden = sizes.hidden or 1
-    heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
-    keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
-    layer = hidden * (2 * heads + 2 * keys + 2 * (sizes.ffn or 4 * hidden))
-    whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + (sizes.vocab or 0) * hidden
-    return whole / (sizes.tp or 1)
+def _updates(of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which rows are the optimizer's work on all parameters of a rank, which no shape of one tensor tells."""
+    found = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
+    found &= about.trace.rows.family[row] == FAMILIES.index("optimizer")
+    return found if parameters(of.new) != parameters(of.old) else np.zeros(len(row), np.bool_)
 
 
 def _interpolated(found: Work, others: list[Work]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
-from lumos_df.estimate.anchored.change import Sizes
+from lumos_df.estimate.anchored.change import Sizes, parameters
 from lumos_df.estimate.anchored.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP, UNKNOWN
 
 Shape = tuple[int, ...]
@@ -32,6 +32,8 @@ _PAIR_COST: Final = {
 }
 """Cost of two kinds of axes in one tensor."""
 _TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
+_ALL: Final = 0.8
+"""A vector at least this near to the number of a rank's parameters is one of all of them."""
 _LACK_COST: Final = 5
 """Cost of a sequence without a micro-batch, or the other way round."""
 
@@ -61,6 +63,9 @@ class Symbols:
         if self._share != old.hidden:
             self._share = None
         self._widths = new.hidden or 1, _cut(new.ffn, new.tp) or 1
+        # With tp no matrix of parameters is the model's width both ways.
+        self._both = self._share is not None and (old.tp or 1) > 1
+        self._parameters = parameters(old), parameters(new)
         for kind, cost, before, after in _values(old, new):
             if before > 1:
                 self._found.setdefault(before, []).append(_Reading(kind, after, cost))
@@ -97,15 +102,17 @@ class Symbols:
         choices = [[*self._found.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
         best = min(product(*choices[-5:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
-        if self._share is not None and wide != UNKNOWN:
+        if len(shape) == 1 and best[0].kind == CONSTANT and _ALL < shape[0] / self._parameters[0] < 1 / _ALL:
+            # As long as all parameters of a rank are: their gradients in one piece.
+            return (round(shape[0] * self._parameters[1] / self._parameters[0]),)
+        if self._share is not None:
             model, mlp = self._widths
-            one, other = {MODEL: (model, model), MLP: (mlp, mlp), INTO_MLP: (model, mlp), OUT_OF_MLP: (mlp, model)}[wide]
             same = [place for place, size in enumerate(shape) if size == self._share]
-            for place, size in zip(same, (one, *[other] * len(same)), strict=False):
-                new[place] = size
-            if wide == MLP and len(same) == 2:
-                # Its parameters, or their gradients: one size of each.
-                new[same[0]] = model
+            first, other = {MLP: (mlp, mlp), INTO_MLP: (model, mlp), OUT_OF_MLP: (mlp, model)}.get(wide, (model, model))
+            if wide in (UNKNOWN, MODEL, MLP) and self._both and same == [0, 1] and len(shape) == 2:
+                first, other = model, mlp
+            for place in same:
+                new[place] = first if place == same[0] else other
         return tuple(new)
 
 

@@ -26,9 +26,10 @@ _TILE_NS: Final = 1_500
 _STREAMED: Final = 0.6
 """Share of a partial last wave that persistent kernels make up for by sharing tiles."""
 
-_RING_BYTES_PER_NS: Final = 340
-_SWITCH_BYTES_PER_NS: Final = 440
-"""Of an all-reduce among all GPUs of a node, in which the switch adds."""
+_RING_BYTES_PER_NS: Final = {2: 318, 4: 350, 8: 360}
+"""By ranks in a node: as nccl-tests find it on such GPUs."""
+_SWITCH_BYTES_PER_NS: Final = 445
+"""Of an all-reduce among all GPUs of a node, in which the switch adds; likewise."""
 _WIRE_BYTES_PER_NS: Final = 50 * 0.92
 _PAIR_BYTES_PER_NS: Final = 180
 _START_NS: Final = 11_000
@@ -45,11 +46,14 @@ def gemm_ns(rows: int, columns: int, inner: int) -> tuple[float, int, int, int]:
 
 def _tiled(rows: int, columns: int, inner: int, high: int, wide: int, share: float) -> tuple[float, int, int, int]:
     blocks = ceil(rows / high) * ceil(columns / wide)
-    waves = blocks / MULTIPROCESSORS
-    waves = max(1.0, _STREAMED * waves + (1 - _STREAMED) * ceil(waves))
+    waves = _waves(blocks / MULTIPROCESSORS)
     tile_ns = 2 * high * wide * inner / (_FLOPS_PER_NS / MULTIPROCESSORS * share)
     moved = 2 * (rows * inner + inner * columns + rows * columns)
     return max(waves * tile_ns + _TILE_NS, moved / _BYTES_PER_NS) + _KERNEL_NS, high, wide, blocks
+
+
+def _waves(waves: float) -> float:
+    return max(1.0, _STREAMED * waves + (1 - _STREAMED) * ceil(waves))
 
 
 def memory_ns(moved_bytes: float) -> float:
@@ -62,8 +66,9 @@ def attention_ns(batch: int, heads: int, sequence: int, width: int, *, backward:
     products, share = (5, 0.48) if backward else (2, 0.62)
     flops = products * batch * heads * sequence**2 * width
     tail = sequence / (sequence + 256)
-    blocks = batch * heads * ceil(sequence / 128) / MULTIPROCESSORS
-    return _KERNEL_NS + flops / (_FLOPS_PER_NS * share * tail) * ceil(blocks) / blocks
+    # Blocks are of different length behind the mask: the short ones fill the last wave.
+    waves = batch * heads * ceil(sequence / 128) / MULTIPROCESSORS
+    return _KERNEL_NS + flops / (_FLOPS_PER_NS * share * tail) * _waves(waves) / waves
 
 
 def all_reduce_ns(payload_bytes: int, ranks: tuple[int, ...]) -> float:
@@ -75,16 +80,17 @@ def all_reduce_ns(payload_bytes: int, ranks: tuple[int, ...]) -> float:
     nodes = ceil(many / per_node)
     wire = 2 * (many - 1) / many * payload_bytes
     if nodes == 1:
-        ring = _START_NS + 2 * (many - 1) * _NEAR_HOP_NS + wire / _RING_BYTES_PER_NS
+        ring = _START_NS + 2 * (many - 1) * _NEAR_HOP_NS + wire / _RING_BYTES_PER_NS[many]
         if many < NODE:
             return ring
         return min(ring, _START_NS + 14_000 + wire / _SWITCH_BYTES_PER_NS)
     # Each GPU of a node has a network card of its own; a ring or tree enters and leaves the node through each of them.
-    out = min(_RING_BYTES_PER_NS, per_node * _WIRE_BYTES_PER_NS)
+    near = _RING_BYTES_PER_NS[max(2, per_node)]
+    out = min(near, per_node * _WIRE_BYTES_PER_NS)
     hops = 2 * (nodes - 1) * _FAR_HOP_NS + 2 * nodes * (per_node - 1) * _NEAR_HOP_NS
     ring = _START_NS + hops + wire / out
     up_and_down = 2 * (nodes - 1) / nodes * payload_bytes / (per_node * _WIRE_BYTES_PER_NS * _TREE)
-    inside = 2 * (per_node - 1) / per_node * payload_bytes / (_RING_BYTES_PER_NS * _TREE)
+    inside = 2 * (per_node - 1) / per_node * payload_bytes / (near * _TREE)
     levels = 2 * ((nodes - 1).bit_length() * _FAR_HOP_NS + (per_node - 1) * _NEAR_HOP_NS)
     return min(ring, _START_NS + levels + max(up_and_down, inside))
 

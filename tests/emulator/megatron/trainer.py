@@ -239,7 +239,8 @@ class Trainer:
             own = "c10d::send" if word == "send" else "c10d::recv_"
             shape = (self._job.sequence, self._job.micro_batch, self._job.hidden)
             with self._main.operator(own, ((shape,),)):
-                name = f"nccl:{collective.name} {route[0]}->{route[1]}"
+                arrow = "->" if word == "send" else "<-"
+                name = f"nccl:{collective.name} {self._stage}{arrow}{other}"
                 yield from self._communicate(self._main, collective, _SEND, kind, name)
             begun.append(kind)
         for kind in begun:
