@@ -119,7 +119,9 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(found.before)
     after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
-    after = np.where(_updates(of, about, found.row), found.time * parameters(of.new) / parameters(of.old), after)
+    if (growth := _growth(of)) != 1:
+        growth *= of.measured_on.memory_rate / of.runs_on.memory_rate
+        after = np.where(updates(about, found.row), found.time * growth, after)
     change = np.round((after - found.time) * 1e9).astype(np.int64)
     same = change == 0
     done.own[found.row] = np.maximum(own[found.row] + change, 0)
@@ -148,11 +150,17 @@ def tokens(of: Plan) -> float:
     return batch * _ratio(of.new.seq, of.old.seq)
 
 
-def _updates(of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+def updates(about: Rank, row: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return which rows are the optimizer's work on all parameters of a rank, which no shape of one tensor tells."""
-    found = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
-    found &= about.trace.rows.family[row] == FAMILIES.index("optimizer")
-    return found if parameters(of.new) != parameters(of.old) else np.zeros(len(row), np.bool_)
+    found: NDArray[np.bool_] = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
+    return found & (about.trace.rows.family[row] == FAMILIES.index("optimizer"))
+
+
+def _growth(of: Plan) -> float:
+    """Return by how much the parameters of a rank grow; DualPipe's ranks have two stages each."""
+    copies = 2 if of.settings.schedule == "dualpipe" else 1
+    new = replace(of.new, layers=of.new.layers and copies * of.new.layers)
+    return parameters(new) / parameters(of.old)
 
 
 def _interpolated(found: Work, others: list[Work]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

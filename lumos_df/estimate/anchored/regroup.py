@@ -1,16 +1,16 @@
 """A job of another number of pipeline stages: which traced rank makes which stage, and their sends and receives."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import PlanError, QueryError, nearest
-from lumos_df.estimate.anchored import pipeline
+from lumos_df.errors import QueryError
+from lumos_df.estimate.anchored import chunks, pipeline
 from lumos_df.estimate.anchored.anchor import Anchor
-from lumos_df.estimate.anchored.blocks import Blocks, blocks
-from lumos_df.estimate.anchored.durations import Plan, Times, reductions
+from lumos_df.estimate.anchored.cuts import Cut, cut, joined
+from lumos_df.estimate.anchored.durations import Plan, Times
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.timing import MODELLED
 from lumos_df.graph.collectives import Clock, Instances
@@ -19,92 +19,129 @@ from lumos_df.graph.job import Job
 from lumos_df.graph.replay import network
 from lumos_df.graph.rows import NONE
 from lumos_df.model import network as collectives
-from lumos_df.model import schedule
 from lumos_df.structure.kernels import POINT_TO_POINT
 
-_SCHEDULES: Final = {"1f1b": schedule.ONE_F_ONE_B, "zb-h1": schedule.ZB_H1, "gpipe": schedule.GPIPE}
 _ERROR: Final = 0.3
 """Relative error of a modelled send."""
 
 
-def staged(
-    anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArray[np.float64]
-) -> tuple[Job, list[Times], list[NDArray[np.int32]], NDArray[np.float64], list[int]]:
-    """Return the job in other stages, its durations, sources, errors of collectives, and the rank each is made from.
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A job in other stages."""
+
+    job: Job
+    times: list[Times]
+    """One a graph of `job`."""
+    sources: list[NDArray[np.int32]]
+    """Which row of the original each row of each graph is from, NONE for what was inserted."""
+    transfer_error: NDArray[np.float64]
+    """Relative error of each collective."""
+    makers: list[tuple[int, ...]]
+    """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
+
+
+def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArray[np.float64]) -> Staged:
+    """Return a job in other stages.
+
+    Args:
+        anchor: the job.
+        of: the change.
+        job: the job with its new durations.
+        times: how long operators take, one a rank.
+        error: relative error of each collective of `job`.
 
     Raises:
         QueryError: the trace has no layers, or not the ranks that the stages need.
+        PlanError: a schedule that cannot be.
     """
     name, new = anchor.about.job, of.new
-    stages, batches, layers = new.pp or 1, new.batch or 1, new.layers
-    how = of.settings.schedule or "1f1b"
-    if how not in _SCHEDULES:
-        raise PlanError(
-            f"schedule={how} is not for traces{nearest(how, [*_SCHEDULES])}; one of {', '.join(_SCHEDULES)}"
-        )
-    if layers is None:
+    if new.layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
-    found = [blocks(graph, rank.structure) for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True)]
-    makers = _makers(anchor, stages, found)
+    how = chunks.pipeline(of.settings, new, new.layers)
     sends_ns = round(_send_seconds(of) * 1e9)
     graphs: list[Graph] = []
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
-    made: list[tuple[int, int, Rewritten]] = []
-    waits: list[pipeline.Sends] = []
-    for number, ranks in enumerate(makers):
-        for rank in ranks:
-            sequence = pipeline.stage(found[rank], _SCHEDULES[how], (number, stages), batches, layers)
-            one = rewritten(job.graphs[rank], found[rank], sequence.program)
-            one = replace(one, graph=_alone(one.graph))
-            one = without(one, sequence.early()[one.position] & reductions(anchor, rank)[one.source])
-            what = pipeline.sends(sequence, pipeline.ends(one, sequence), (number, stages))
+    made: list[_Made] = []
+    for number, makers in enumerate(_makers(anchor, job, how)):
+        for maker in makers:
+            sequence = pipeline.stage(maker.blocks, maker.turns, how, number)
+            one = rewritten(maker.graph, maker.blocks, sequence.program)
+            again = sequence.early()[one.position] & maker.reductions[one.source]
+            one = without(one, again | _passed_on(one.graph))
+            what = pipeline.sends(sequence, pipeline.ends(one, sequence))
             graph = pipeline.with_sends(one.graph, what, sends_ns)
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
-            made.append((number, rank, one))
-            waits.append(what)
-            sources.append(one.source)
-            many = len(what.kind)
-            time = times[rank]
+            source, many = maker.source[one.source], len(what.kind)
+            made.append(_Made(number, maker.ranks, replace(one, source=source), what))
+            sources.append(np.append(source, np.full(many, NONE)).astype(np.int32))
+            provenance, errors = (
+                np.concatenate([getattr(times[rank], column) for rank in maker.ranks])[source]
+                for column in ("provenance", "error")
+            )
             taken.append(
                 Times(
                     graph.own,
-                    np.append(time.provenance[one.source], np.full(many, MODELLED)).astype(np.int8),
-                    np.append(time.error[one.source], np.full(many, _ERROR)),
+                    np.append(provenance, np.full(many, MODELLED)).astype(np.int8),
+                    np.append(errors, np.full(many, _ERROR)),
                 )
             )
-    instances, errors = _instances(job.instances, made, waits, sends_ns, error)
-    return Job(graphs, instances, network(graphs, instances)), taken, sources, errors, [rank for _, rank, _ in made]
+    sizes = [len(rank.trace) for rank in anchor.about.ranks]
+    instances, transfer_error = _instances(job.instances, made, sizes, sends_ns, error)
+    again_job = Job(graphs, instances, network(graphs, instances))
+    return Staged(again_job, taken, sources, transfer_error, [one.ranks for one in made])
 
 
-def _makers(anchor: Anchor, stages: int, found: list[Blocks]) -> list[list[int]]:
-    """Return which traced ranks make each stage."""
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """One rank of the new job."""
+
+    number: int
+    """Of its stage."""
+    ranks: tuple[int, ...]
+    """Those that it is made from."""
+    rewritten: Rewritten
+    """Without sends; its sources are rows of those ranks, one behind the other."""
+    waits: pipeline.Sends
+
+
+def _makers(anchor: Anchor, job: Job, how: chunks.Pipeline) -> list[list[Cut]]:
+    """Return what each stage is made from, one a rank of it."""
     name, before = anchor.about.job, anchor.sizes.pp or 1
-    if not all((one.layer >= 0).any() for one in found):
+    every = [cut(anchor, graph, rank, parts_gradients=how.parts_gradients) for rank, graph in enumerate(job.graphs)]
+    if not all((one.blocks.layer >= 0).any() for one in every):
         raise QueryError(f"{name}: pp cannot change, because no layers were found; name them with annotations layer=N")
     if before == 1:
-        return [list(range(len(found)))] * stages
-    of_stage: dict[int, list[int]] = {}
+        return [every] * how.stages
+    of_stage: dict[int, list[Cut]] = {}
     for rank, one in enumerate(anchor.about.ranks):
         if one.stage.number is not None:
-            of_stage.setdefault(one.stage.number, []).append(rank)
+            of_stage.setdefault(one.stage.number, []).append(every[rank])
     if 0 not in of_stage or before - 1 not in of_stage:
         raise QueryError(
             f"{name}: pp cannot change, because the corpus lacks a rank of the first or the last stage; "
             "ingest one of each"
         )
-    if stages == 1:
-        raise QueryError(f"{name}: one stage has both embedding and head, which no rank of this job had; take pp=2")
-    middle = of_stage[min(1, before - 1) if before > 2 else 0]
-    return [of_stage[0], *([middle] * (stages - 2)), of_stage[before - 1]]
+    first, last = of_stage[0], of_stage[before - 1]
+    middle = of_stage.get(1, first) if before > 2 else first
+    found = []
+    for stage in range(how.stages):
+        ends = {how.place(stage, chunk) for chunk in range(how.chunks)} & {0, how.places - 1}
+        if len(ends) == 2 or how.places == 1:
+            pairs = zip(first, last, strict=False)
+            found.append([joined(one, other, len(anchor.about.ranks[one.ranks[0]].trace)) for one, other in pairs])
+        else:
+            found.append(first if 0 in ends else last if ends else middle)
+    return found
 
 
-def _alone(graph: Graph) -> Graph:
-    """Return a graph whose old sends and receives take no time: new ones take their place."""
+def _passed_on(graph: Graph) -> NDArray[np.bool_]:
+    """Return which rows are the old sends and receives: new ones take their place."""
     rows = graph.rows
     word = np.array([*(one in POINT_TO_POINT for one in rows.collectives), False])
-    return replace(graph, own=np.where(word[rows.collective] & rows.on_gpu, 0, graph.own))
+    found: NDArray[np.bool_] = word[rows.collective] & rows.on_gpu
+    return found
 
 
 def _send_seconds(of: Plan) -> float:
@@ -116,33 +153,33 @@ def _send_seconds(of: Plan) -> float:
 
 
 def _instances(
-    found: Instances | None,
-    made: list[tuple[int, int, Rewritten]],
-    waits: list[pipeline.Sends],
-    sends_ns: int,
-    error: NDArray[np.float64],
+    found: Instances | None, made: list[_Made], sizes: list[int], sends_ns: int, error: NDArray[np.float64]
 ) -> tuple[Instances, NDArray[np.float64]]:
-    """Return the collectives inside stages, as they were, and the sends from stage to stage."""
+    """Return the collectives inside stages, as they were, and the sends from stage to stage.
+
+    Args:
+        found: the collectives of the original.
+        made: the new ranks.
+        sizes: operators of each trace of the original.
+        sends_ns: what a send takes.
+        error: relative error of each collective of the original.
+    """
     key: list[NDArray[np.int64]] = []
     trace: list[NDArray[np.int64]] = []
     row: list[NDArray[np.int64]] = []
-    for k, (number, rank, one) in enumerate(made):
+    for k, of in enumerate(made):
+        one, what = of.rewritten, of.waits
         if found is not None:
-            mine = found.trace == rank
-            instance = np.full(int(one.source.max(initial=0)) + 1, NONE, np.int64)
-            inside = found.row[mine] < len(instance)
-            instance[found.row[mine][inside]] = found.instance[mine][inside]
+            instance = np.concatenate([_instance_of(found, rank, sizes[rank]) for rank in of.ranks])
             here = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
-            key.append((instance[one.source[here]] << 32 | one.copy[here]) << 12 | number)
+            key.append((instance[one.source[here]] << 32 | one.copy[here]) << 12 | of.number)
             trace.append(np.full(len(here), k))
             row.append(here)
-        what, begin = waits[k], len(one.source)
-        # A send forward of stage s meets a receive forward of stage s + 1; a backward one of s that of s - 1.
-        link = number - np.select([what.kind == 1, what.kind == 2], [1, 1], 0)
-        same_rank = sum(1 for other, _, _ in made[:k] if other == number)
-        key.append(-1 - (((what.micro_batch << 12 | link) << 12 | same_rank) << 1 | what.kind // 2))
+        # What is sent over a link meets what is received over it, of the same micro-batch and the same way.
+        same_rank = sum(1 for other in made[:k] if other.number == of.number)
+        key.append(-1 - (((what.micro_batch << 12 | what.link) << 12 | same_rank) << 1 | what.kind // 2))
         trace.append(np.full(len(what.kind), k))
-        row.append(begin + np.arange(len(what.kind)))
+        row.append(len(one.source) + np.arange(len(what.kind)))
     keys, traces, rows_ = np.concatenate(key), np.concatenate(trace), np.concatenate(row)
     names, instance, many = np.unique(keys, return_inverse=True, return_counts=True)
     instance = instance.reshape(-1)
@@ -168,3 +205,11 @@ def _instances(
         ),
         errors,
     )
+
+
+def _instance_of(found: Instances, rank: int, many: int) -> NDArray[np.int64]:
+    """Return the collective of each row of a rank, or NONE [many]."""
+    mine = found.trace == rank
+    instance = np.full(many, NONE, np.int64)
+    instance[found.row[mine]] = found.instance[mine]
+    return instance

@@ -92,7 +92,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: 
     row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
     time = (rows.dur[row] * 1e-9).astype(np.float64)
     floor = np.minimum(time, _floor(time[rows.kind[row] == KERNEL]))
-    operator = _shaped(trace, row)
+    operator = shaped(trace, row)
     columns = (
         np.where(operator >= 0, rows.name[operator], NONE),
         np.where(operator >= 0, trace.dims.code[operator], NONE),
@@ -143,16 +143,16 @@ def _floor(times: NDArray[np.float64]) -> float:
     return min(float(np.percentile(times, 5)), _WIDEST_FLOOR_S) if len(times) else 0.0
 
 
-def _shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
+def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the nearest operator above each row that has shapes, or NONE."""
-    has = np.append(trace.dims.code >= 0, False)
-    parent = np.append(trace.rows.parent, NONE)
-    at = parent[row].astype(np.int64)
-    while True:
-        missing = (at >= 0) & ~has[at]
-        if not missing.any():
-            return at
-        at = np.where(missing, parent[at], at)
+    return trace.rows.nearest(trace.dims.code >= 0, row)
+
+
+def operation_of(trace: Trace, operator: int) -> Operation:
+    """Return what one operator with shapes does."""
+    said = json.loads(trace.dims.words[trace.dims.code[operator]])
+    shapes = tuple(tuple(one) if one and all(type(size) is int for size in one) else None for one in said)
+    return Operation(trace.rows.names[trace.rows.name[operator]], shapes, (), 1, operator, inside=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +175,8 @@ class _Kernel:
         tensors: tuple[Shape, ...] = ()
         operation = None
         if operator >= 0:
-            said = json.loads(trace.dims.words[trace.dims.code[operator]])
-            tensors = tuple(_tensors(said))
-            shapes = tuple(tuple(one) if one and all(type(size) is int for size in one) else None for one in said)
-            operation = Operation(rows.names[rows.name[operator]], shapes, (), 1, operator, inside=True)
+            tensors = tuple(_tensors(json.loads(trace.dims.words[trace.dims.code[operator]])))
+            operation = operation_of(trace, operator)
         grid = _product(trace.grid.words, int(trace.grid.code[row]))
         threads = _product(trace.block.words, int(trace.block.code[row]))
         resident = min(_BLOCKS, max(1, _THREADS // max(threads, 1)))
