@@ -1,5 +1,6 @@
 """How long every operator of a job takes after a change, and how that is known."""
 
+import json
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -10,8 +11,8 @@ from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.anchor import Anchor
 from lumos_df.estimate.anchored.change import Settings, Sizes, parameters
 from lumos_df.estimate.anchored.machine import Machine
-from lumos_df.estimate.anchored.symbols import Symbols
-from lumos_df.estimate.anchored.timing import INTERPOLATED, MEASURED, RESCALED, Work, work
+from lumos_df.estimate.anchored.symbols import Symbols, is_all
+from lumos_df.estimate.anchored.timing import INTERPOLATED, MEASURED, RESCALED, Work, shaped, work
 from lumos_df.estimate.anchored.transfers import DP, EP, TP, Groups, Links, retimed
 from lumos_df.graph.rows import NONE
 from lumos_df.model.hardware import Hardware
@@ -121,7 +122,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
     if (growth := _growth(of)) != 1:
         growth *= of.measured_on.memory_rate / of.runs_on.memory_rate
-        after = np.where(updates(about, found.row), found.time * growth, after)
+        after = np.where(updates(about, of.old, found.row), found.time * growth, after)
     change = np.round((after - found.time) * 1e9).astype(np.int64)
     same = change == 0
     done.own[found.row] = np.maximum(own[found.row] + change, 0)
@@ -150,10 +151,21 @@ def tokens(of: Plan) -> float:
     return batch * _ratio(of.new.seq, of.old.seq)
 
 
-def updates(about: Rank, row: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which rows are the optimizer's work on all parameters of a rank, which no shape of one tensor tells."""
-    found: NDArray[np.bool_] = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
-    return found & (about.trace.rows.family[row] == FAMILIES.index("optimizer"))
+def updates(about: Rank, sizes: Sizes, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which GPU rows work on all parameters of a rank: the optimizer's, and those on a vector as long as all.
+
+    Args:
+        about: the rank.
+        sizes: those of its job.
+        row: some of its operators [k].
+    """
+    rows, structure = about.trace.rows, about.structure
+    found: NDArray[np.bool_] = (structure.phase[row] == OPTIMIZER) & (structure.layer[row] < 0)
+    found &= rows.family[row] == FAMILIES.index("optimizer")
+    long = np.array([*(is_all(json.loads(word), sizes) for word in about.trace.dims.words), False])
+    operator = shaped(about.trace, row)
+    found |= long[np.where(operator >= 0, about.trace.dims.code[operator], NONE)]
+    return found & rows.on_gpu[row]
 
 
 def _growth(of: Plan) -> float:

@@ -65,7 +65,6 @@ class Symbols:
         self._widths = new.hidden or 1, _cut(new.ffn, new.tp) or 1
         # With tp no matrix of parameters is the model's width both ways.
         self._both = self._share is not None and (old.tp or 1) > 1
-        self._parameters = parameters(old), parameters(new)
         for kind, cost, before, after in _values(old, new):
             if before > 1:
                 self._found.setdefault(before, []).append(_Reading(kind, after, cost))
@@ -102,9 +101,6 @@ class Symbols:
         choices = [[*self._found.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
         best = min(product(*choices[-5:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
-        if len(shape) == 1 and best[0].kind == CONSTANT and _ALL < shape[0] / self._parameters[0] < 1 / _ALL:
-            # As long as all parameters of a rank are: their gradients in one piece.
-            return (round(shape[0] * self._parameters[1] / self._parameters[0]),)
         if self._share is not None:
             model, mlp = self._widths
             same = [place for place, size in enumerate(shape) if size == self._share]
@@ -114,6 +110,14 @@ class Symbols:
             for place in same:
                 new[place] = first if place == same[0] else other
         return tuple(new)
+
+
+def is_all(shapes: list[object], sizes: Sizes) -> bool:
+    """Return whether the first of an operator's inputs is a vector of all parameters of a rank, or their gradients."""
+    first = shapes[0] if shapes else None
+    if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
+        return False
+    return _ALL < first[0] / parameters(sizes) < 1 / _ALL
 
 
 def _cost_of_constant(size: int) -> int:
