@@ -192,20 +192,26 @@ class Sends:
     after: NDArray[np.int64]
     """Row that lets it start."""
     behind: NDArray[np.int64]
-    """Kernel that has to be over, too, NONE for a send: torch.distributed lets whatever it communicates wait for what
-    the compute stream was given before."""
+    """Kernel that has to be over, too, NONE where none has."""
     before: NDArray[np.int64]
     """Row that waits for it, NONE where none does."""
 
 
-def sends(of: Stage, at: Ends, *, wait: bool) -> Sends:
-    """Return what a stage sends and receives; `wait`: what it does next waits for what it sends."""
+def sends(of: Stage, at: Ends, *, in_turn: bool) -> Sends:
+    """Return what a stage sends and receives.
+
+    Args:
+        of: the stage.
+        at: where its tasks begin and end.
+        in_turn: whether it computes and communicates in turns: a receive is posted behind the task before, and what
+            follows a send waits for it.
+    """
     first, last = of.place == 0, of.place == of.of.places - 1
     ahead, back = of.kind == FORWARD, (of.kind == BACKWARD) | (of.kind == BACKWARD_INPUT)
     parts: list[tuple[NDArray[np.int64], ...]] = []
     none = np.full(len(of.kind), NONE, np.int64)
-    past = np.append(none[:1], at.last_kernel[:-1])
-    following = np.append(at.first_kernel[1:], none[:1]) if wait else none
+    past = np.append(none[:1], at.last_kernel[:-1]) if in_turn else none
+    following = np.append(at.first_kernel[1:], none[:1]) if in_turn else none
     for kind, mine, link, after, behind, before in (
         (_SEND_FORWARD, ahead & ~last, of.place, at.last_kernel, none, following),
         (_RECEIVE_FORWARD, ahead & ~first, of.place - 1, at.first_call, past, at.first_kernel),

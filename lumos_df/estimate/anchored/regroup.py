@@ -21,10 +21,13 @@ from lumos_df.graph.replay import network
 from lumos_df.graph.edges import EVENT
 from lumos_df.graph.rows import COMMUNICATION, NONE
 from lumos_df.model import network as collectives
+from lumos_df.model import schedule
 from lumos_df.structure.kernels import POINT_TO_POINT
 
 _ERROR: Final = 0.3
 """Relative error of a modelled send."""
+_IN_TURN: Final = (schedule.ONE_F_ONE_B, schedule.GPIPE)
+"""Schedules that are run so where the traces' is: the others are there to communicate meanwhile."""
 _MEASURED_ERROR: Final = 0.1
 """Of one whose like the traces have."""
 
@@ -65,7 +68,7 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
     measured = _measured_send_ns(job)
     sends_ns = measured or round(_send_seconds(of) * 1e9)
     sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, _ERROR)
-    wait = all(_waited_for(graph) for graph in job.graphs)
+    in_turn = how.schedule in _IN_TURN and all(_in_turn(graph) for graph in job.graphs)
     graphs: list[Graph] = []
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
@@ -76,7 +79,7 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
             one = _with_parameters(rewritten(maker.graph, maker.blocks, sequence.program), maker, of, how, number)
             again = sequence.early()[one.position] & maker.reductions[one.source]
             one = without(one, again | _passed_on(one.graph))
-            what = pipeline.sends(sequence, pipeline.ends(one, sequence), wait=wait)
+            what = pipeline.sends(sequence, pipeline.ends(one, sequence), in_turn=in_turn)
             graph = pipeline.with_sends(one.graph, what, sends_ns)
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
@@ -176,14 +179,17 @@ def _measured_send_ns(job: Job) -> int | None:
     return round(float(np.median(found.transfer[passed]))) if passed.any() else None
 
 
-def _waited_for(graph: Graph) -> bool:
-    """Return whether the compute of a rank waits for what it sends, as Megatron's does: most of its sends hold some."""
+def _in_turn(graph: Graph) -> bool:
+    """Return whether a rank computes and communicates in turns, as Megatron does: its sends hold kernels.
+
+    Half of them are enough: of a send and a receive that are waited for together, the later one holds what follows.
+    """
     rows = graph.rows
     word = np.array([*(one == "send" for one in rows.collectives), False])
     sent = np.flatnonzero(word[rows.collective] & rows.on_gpu)
     found = graph.edges
     holds = (found.kind == EVENT) & rows.on_gpu[found.dst] & (rows.family[found.dst] != COMMUNICATION)
-    return len(sent) > 0 and 2 * np.isin(sent, found.src[holds]).sum() > len(sent)
+    return len(sent) > 0 and 2 * np.isin(sent, found.src[holds]).sum() >= len(sent)
 
 
 def _crossing(anchor: Anchor, found: Instances | None) -> NDArray[np.bool_]:
