@@ -309,11 +309,11 @@ def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: 
     return middle((over - last)[last > begin], 0)
 
 
-def _queue(
-    rows: Rows, atoms: Atoms, gpu: Work
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_], int]:
-    """Return what a full queue held: rows that had to end, the launch calls that waited for it or might have, which of
-    them did, and ns of a launch call that did not wait.
+def _queue(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_], int]:
+    """Return what a full queue holds.
+
+    That is rows that have to end, the launch calls that come after them, which of these were seen to wait, and ns of a
+    launch call that did not.
 
     A stream takes its queue in order. How many rows a full queue holds differs, because events take places, too: it is
     judged by the rows that were unfinished when a long launch call ended, and for calls between two of these it is what
@@ -346,9 +346,7 @@ def _queue(
     return np.concatenate(sources), np.concatenate(calls_), np.concatenate(waited), typical
 
 
-def _own_durations(
-    rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]
-) -> tuple[NDArray[np.int64], Edges]:
+def _own_durations(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> tuple[NDArray[np.int64], Edges]:
     """Return what each node lasts by itself, and the edges by which a full queue holds a launch call."""
     own = rows.dur.copy()
     own[atoms.row] = atoms.dur

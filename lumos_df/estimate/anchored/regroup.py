@@ -16,9 +16,9 @@ from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.timing import MODELLED, RESCALED
 from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.edges import EVENT
 from lumos_df.graph.job import Job
 from lumos_df.graph.replay import network
-from lumos_df.graph.edges import EVENT
 from lumos_df.graph.rows import COMMUNICATION, NONE
 from lumos_df.model import network as collectives
 from lumos_df.model import schedule

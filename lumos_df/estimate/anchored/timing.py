@@ -122,9 +122,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: 
     )
 
 
-def _wide(
-    trace: Trace, structure: Structure, row: NDArray[np.int32], operator: NDArray[np.int64]
-) -> NDArray[np.int8]:
+def _wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: NDArray[np.int64]) -> NDArray[np.int8]:
     """Return what the widths of every row are, a kind of `widths` [n]."""
     rows = trace.rows
     product = np.zeros(len(rows), np.bool_)

@@ -1,8 +1,8 @@
-"""Whether the width of a tensor inside a layer is the model's or that of its MLP, where a rank's share of the MLP is as
-wide as the model: 12288 over tp=2 is 6144, and no shape tells which of the two it is.
+"""Whether the width of a tensor inside a layer is the model's or that of its MLP.
 
-The order of a layer does: attention, the product behind it, then those into the MLP's width, then the one out of it;
-backward the other way round, each product twice.
+Where a rank's share of the MLP is as wide as the model (12288 over tp=2 is 6144), no shape tells. The order of a layer
+does: attention, the product behind it, then those into the MLP's width, then the one out of it; backward the other way
+round, each product twice.
 """
 
 from typing import Final
@@ -72,7 +72,9 @@ def _of_passes(
     known &= (total >= 3 * each) & (total % each == 0)
     out = np.where(ahead, so_far == total, so_far <= each)
     attention = np.where(ahead, so_far <= each, so_far > total - each)
-    of_product = np.where(attention, MODEL, np.where(out, np.where(ahead, OUT_OF_MLP, INTO_MLP), np.where(ahead, INTO_MLP, OUT_OF_MLP)))
+    of_product = np.where(
+        attention, MODEL, np.where(out, np.where(ahead, OUT_OF_MLP, INTO_MLP), np.where(ahead, INTO_MLP, OUT_OF_MLP))
+    )
     between = np.where(ahead, (so_far > 1) & (so_far < total), so_far == 2)
     kind = np.where(is_product, of_product, np.where(between, MLP, MODEL))
     found[row] = np.where(known, np.where(behind, kind, MODEL), UNKNOWN)

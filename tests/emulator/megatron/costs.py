@@ -40,7 +40,7 @@ _TREE: Final = 0.92
 
 
 def gemm_ns(rows: int, columns: int, inner: int) -> tuple[float, int, int, int]:
-    """Return the time of a product of bfloat16 matrices, and the rows and columns of its tile, and how many there are."""
+    """Return the time of a product of bfloat16 matrices, rows and columns of its tile, and how many tiles there are."""
     return min(_tiled(rows, columns, inner, *tile) for tile in _TILES)
 
 

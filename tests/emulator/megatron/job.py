@@ -83,7 +83,7 @@ class Megatron:
         return 1.0
 
     def place(self, rank: int) -> tuple[int, int, int]:
-        """Return where a rank is along tp, dp and pp: neighbours along tp are next to one another, along pp farthest."""
+        """Return where a rank is along tp, dp and pp: ranks count along tp first and along pp last."""
         return rank % self.tp, rank // self.tp % self.dp, rank // (self.tp * self.dp)
 
     def rank(self, tp: int, dp: int, pp: int) -> int:
@@ -111,7 +111,11 @@ class Megatron:
                 "TENSOR_MODEL_PARALLEL_GROUP",
                 [(at, dp, pp) for at in range(self.tp)],
             ),
-            "pp": (after_tp + dp * self.tp + tp, "PIPELINE_MODEL_PARALLEL_GROUP", [(tp, dp, at) for at in range(self.pp)]),
+            "pp": (
+                after_tp + dp * self.tp + tp,
+                "PIPELINE_MODEL_PARALLEL_GROUP",
+                [(tp, dp, at) for at in range(self.pp)],
+            ),
         }
         return {"world": Group("0", "default_pg", tuple(range(self.ranks)))} | {
             name: Group(str(number), description, tuple(self.rank(*place) for place in places))

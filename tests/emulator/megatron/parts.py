@@ -11,7 +11,8 @@ from tests.emulator.model import Shape, Work
 _THREADS: Final = 128
 _WIDTH: Final = {"BFloat16": 2, "Float": 4}
 _GEMM_NAME: Final = (
-    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_{}_n_tilesize{}x{}x64_warpgroupsize2x1x1_execute_segment_k_off_kernel__5x_cublas"
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_{}_n_tilesize{}x{}x64_warpgroupsize2x1x1_execute_segment_k_off_kernel"
+    "__5x_cublas"
 )
 
 
@@ -80,7 +81,7 @@ def _layer(job: Megatron) -> tuple[Function, ...]:
     )
 
 
-def optimizer(job: Megatron, parameters: tuple[Shape, ...]) -> tuple[Call, ...]:
+def optimizer(parameters: tuple[Shape, ...]) -> tuple[Call, ...]:
     """Return the gradients' norm, up to where the host needs it, and what comes after it: clipping and the update."""
     lists = tuple(parameters)
     return (
@@ -121,7 +122,14 @@ def _embedding(job: Megatron) -> Function:
                 Call(
                     "aten::embedding",
                     (weight, ids),
-                    (Call("aten::index_select", (weight, (), (job.tokens,)), (_native("indexSelectLargeIndex", 2 * moved, job.tokens),), (2,)),),
+                    (
+                        Call(
+                            "aten::index_select",
+                            (weight, (), (job.tokens,)),
+                            (_native("indexSelectLargeIndex", 2 * moved, job.tokens),),
+                            (2,),
+                        ),
+                    ),
                     (1,),
                 ),
                 *_reduced(job, out),
@@ -156,7 +164,14 @@ def _matmul(x: Shape, w: Shape, layout: str) -> Call:
 
 
 def _linear(job: Megatron, inputs: int, outputs: int, after: tuple[Part, ...], reduced: tuple[Part, ...]) -> Function:
-    """Return a linear layer; `after`: what follows its product, `reduced`: what follows that of its input's gradient."""
+    """Return a linear layer.
+
+    Args:
+        job: the job.
+        inputs, outputs: its widths on this rank.
+        after: what follows its product.
+        reduced: what follows the product for its input's gradient.
+    """
     x, y = ((job.sequence, job.micro_batch, size) for size in (inputs, outputs))
     weight = (outputs, inputs)
     name = "LinearWithGradAccumulationAndAsyncCommunication"
@@ -190,7 +205,9 @@ def _attention(job: Megatron) -> Function:
     size = (job.micro_batch, heads, job.sequence, shape[-1])
     blocks = job.micro_batch * heads * ceil(job.sequence / 128)
     moved = 2 * prod(shape)
-    ahead = Work("kernel", "void flash::flash_fwd_kernel<cutlass::bfloat16_t>", attention_ns(*size, backward=False), blocks)
+    ahead = Work(
+        "kernel", "void flash::flash_fwd_kernel<cutlass::bfloat16_t>", attention_ns(*size, backward=False), blocks
+    )
     back = Work(
         "kernel",
         "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<cutlass::bfloat16_t>",
@@ -205,9 +222,19 @@ def _attention(job: Megatron) -> Function:
                 "flash_attn::_flash_attn_backward",
                 (shape,) * 5,
                 (
-                    Work("kernel", "void flash::flash_bwd_dot_do_o_kernel<cutlass::bfloat16_t>", memory_ns(2 * moved), blocks),
+                    Work(
+                        "kernel",
+                        "void flash::flash_bwd_dot_do_o_kernel<cutlass::bfloat16_t>",
+                        memory_ns(2 * moved),
+                        blocks,
+                    ),
                     back,
-                    Work("kernel", "void flash::flash_bwd_convert_dq_kernel<cutlass::bfloat16_t>", memory_ns(3 * moved), blocks),
+                    Work(
+                        "kernel",
+                        "void flash::flash_bwd_convert_dq_kernel<cutlass::bfloat16_t>",
+                        memory_ns(3 * moved),
+                        blocks,
+                    ),
                 ),
             ),
         ),
@@ -218,7 +245,11 @@ def _norm(job: Megatron) -> Function:
     shape, width = _activation(job), (job.hidden,)
     moved = 2 * prod(shape)
     return Function(
-        Call("FusedLayerNormAffineFunction", (shape, width, width), (_kernel("void cuApplyLayerNorm<c10::BFloat16, float>", 2 * moved, job.tokens),)),
+        Call(
+            "FusedLayerNormAffineFunction",
+            (shape, width, width),
+            (_kernel("void cuApplyLayerNorm<c10::BFloat16, float>", 2 * moved, job.tokens),),
+        ),
         "FusedLayerNormAffineFunctionBackward",
         (
             Call(
@@ -251,7 +282,13 @@ def _gelu(job: Megatron, width: int) -> Function:
     return Function(
         Call("aten::gelu", (shape,), (_elementwise("GeluCUDAKernelImpl<c10::BFloat16>", 2 * moved, size),)),
         "GeluBackward0",
-        (Call("aten::gelu_backward", (shape, shape), (_elementwise("GeluBackwardCUDAKernelImpl<c10::BFloat16>", 3 * moved, size),)),),
+        (
+            Call(
+                "aten::gelu_backward",
+                (shape, shape),
+                (_elementwise("GeluBackwardCUDAKernelImpl<c10::BFloat16>", 3 * moved, size),),
+            ),
+        ),
     )
 
 
@@ -271,12 +308,32 @@ def _cross_entropy(job: Megatron) -> Function:
             "_VocabParallelCrossEntropy",
             (logits, each),
             (
-                Call("aten::max", (logits,), (_kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MaxOps>>", moved, job.tokens),)),
+                Call(
+                    "aten::max",
+                    (logits,),
+                    (
+                        _kernel(
+                            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MaxOps>>",
+                            moved,
+                            job.tokens,
+                        ),
+                    ),
+                ),
                 *reduced(),
                 Call("aten::sub_", (logits, (*each, 1)), (_elementwise("CUDAFunctor_add<float>", 2 * moved, size),)),
                 *reduced(),
                 Call("aten::exp_", (logits,), (_elementwise("exp_kernel_cuda<float>", 2 * moved, size),)),
-                Call("aten::sum", (logits,), (_kernel("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, sum_functor>>", moved, job.tokens),)),
+                Call(
+                    "aten::sum",
+                    (logits,),
+                    (
+                        _kernel(
+                            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, sum_functor>>",
+                            moved,
+                            job.tokens,
+                        ),
+                    ),
+                ),
                 *reduced(),
                 Call("aten::div_", (logits, (*each, 1)), (_elementwise("DivFunctor<float>", 2 * moved, size),)),
             ),

@@ -24,7 +24,7 @@ from tests.emulator.megatron.parts import (
     payload,
     stage,
 )
-from tests.emulator.megatron.schedule import Exchange, Pass, one_forward_one_backward
+from tests.emulator.megatron.schedule import Exchange, one_forward_one_backward
 from tests.emulator.model import Work, memcpy
 from tests.emulator.processors import Processors
 from tests.emulator.records import FIRST_PROCESS, Collective, Event, Recording
@@ -73,16 +73,17 @@ class Trainer:
 
     def train(self) -> Process:
         """Run all steps."""
-        for self._step in range(FIRST_STEP, FIRST_STEP + self._job.steps):
-            self.meter.enter(self._step)
-            with self._main.annotation(f"ProfilerStep#{self._step}"):
+        for step in range(FIRST_STEP, FIRST_STEP + self._job.steps):
+            self._step = step
+            self.meter.enter(step)
+            with self._main.annotation(f"ProfilerStep#{step}"):
                 yield from self._main.busy(PYTHON_NS)
                 yield from self._train_step()
                 # The log's timers wait for the GPU.
                 yield from self._main.synchronize()
                 yield from self._main.busy(PYTHON_NS)
             self.meter.enter(None)
-            self.steps.append(self.meter.step_truth(self._step, 0))
+            self.steps.append(self.meter.step_truth(step, 0))
             yield from self._main.busy(PYTHON_NS)
 
     def _train_step(self) -> Process:
@@ -102,23 +103,25 @@ class Trainer:
                 yield finished
                 yield THREAD_HANDOFF_NS
             else:
-                tapes[action.micro_batch] = yield from self._forward(action)
+                tapes[action.micro_batch] = []
+                yield from self._forward(tapes[action.micro_batch])
         yield from self._await(main, "dp")
         yield from self._update()
 
-    def _forward(self, _what: Pass) -> "Process":  # returns the tape
+    def _forward(self, tape: list[tuple[Function, int]]) -> Process:
+        """Run a forward pass and leave on the tape what the backward needs."""
         main, job = self._main, self._job
-        tape: list[tuple[Function, int]] = []
         yield from main.busy(PYTHON_NS)
         if self._stage in (0, job.pp - 1):
             ids = (job.micro_batch, job.sequence)
             copy = memcpy("HtoD (Pinned -> Device)", 8 * job.tokens)
-            yield from self._run(main, Call("aten::to", (ids,), (Call("aten::copy_", (ids, ids), (copy,), (0, 1)),), (0,)))
+            yield from self._run(
+                main, Call("aten::to", (ids,), (Call("aten::copy_", (ids, ids), (copy,), (0, 1)),), (0,))
+            )
         for function in self._functions:
             sequence = next(self._sequences)
             yield from self._run(main, function.forward, sequence)
             tape.append((function, sequence))
-        return tape
 
     def _backward(self, tape: list[tuple[Function, int]], finished: Signal, *, last: bool) -> Process:
         thread = self._autograd
@@ -142,7 +145,7 @@ class Trainer:
 
     def _update(self) -> Process:
         main, job = self._main, self._job
-        norm, *rest = optimizer(job, self._parameters)
+        norm, *rest = optimizer(self._parameters)
         with main.annotation("Optimizer.step#FusedAdam.step"):
             yield from main.busy(PYTHON_NS)
             yield from self._run(main, norm)
@@ -210,7 +213,7 @@ class Trainer:
                 yield from thread.hold(COMPUTE_STREAM, event)
 
     def _exchange(self, what: Exchange) -> Process:
-        """Send and receive: stages with an even number send first, the others receive first, so none waits in a ring."""
+        """Send and receive: stages of even number send first, the others receive first, so none waits in a ring."""
         tp, dp, _ = self._job.place(self._rank)
         order = ("send next", "receive previous", "send previous", "receive next")
         if self._stage % 2:
