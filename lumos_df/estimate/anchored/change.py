@@ -68,6 +68,16 @@ class Sizes:
         )
 
 
+def parameters(sizes: Sizes, tables: int = 1) -> float:
+    """Return the parameters of a rank, near enough for ratios: products of the layers, and tables of the vocabulary."""
+    hidden = sizes.hidden or 1
+    heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
+    keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
+    layer = hidden * (2 * heads + 2 * keys + 2 * (sizes.ffn or 4 * hidden))
+    whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + tables * (sizes.vocab or 0) * hidden
+    return whole / (sizes.tp or 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the user asks to change."""

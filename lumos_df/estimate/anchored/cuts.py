@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.anchor import Anchor
 from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, Blocks, blocks
-from lumos_df.estimate.anchored.durations import reductions
+from lumos_df.estimate.anchored.durations import reductions, updates
 from lumos_df.estimate.anchored.weights import parted
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import join
@@ -36,8 +36,12 @@ class Cut:
     """The blocks of each step, in the order of their work."""
     reductions: NDArray[np.bool_]
     """Which rows of the graph reduce gradients once a step."""
+    updates: NDArray[np.bool_]
+    """Which rows go over all parameters of the rank."""
     untold: float
     """Share of the time of the backward pass's products that may be gradients of weights, but are not parted."""
+    ends: tuple[bool, bool] = (True, True)
+    """Whether it has the embedding, and whether it has the head."""
 
 
 def cut(anchor: Anchor, graph: Graph, rank: int, *, parts_gradients: bool) -> Cut:
@@ -61,7 +65,10 @@ def cut(anchor: Anchor, graph: Graph, rank: int, *, parts_gradients: bool) -> Cu
         graph, found, source, untold = parted(graph, found, about.trace, about.structure.phase, reduces)
     bounds = np.append(np.flatnonzero(np.diff(found.step, prepend=found.step[:1] - 1)), len(found)).tolist()
     turns = [np.arange(low, high) for low, high in pairwise(bounds)]
-    return Cut((rank,), graph, found, source, turns, reduces[source], untold)
+    stage, stages = about.stage.number, anchor.sizes.pp or 1
+    ends = stages == 1 or stage in (None, 0), stages == 1 or stage in (None, stages - 1)
+    every = updates(about, anchor.sizes, np.arange(len(about.trace), dtype=np.int32))
+    return Cut((rank,), graph, found, source, turns, reduces[source], every[source], untold, ends)
 
 
 def joined(one: Cut, other: Cut, rows: int) -> Cut:
@@ -100,6 +107,7 @@ def joined(one: Cut, other: Cut, rows: int) -> Cut:
         np.append(one.source, other.source + rows).astype(np.int32),
         turns,
         np.append(one.reductions, other.reductions),
+        np.append(one.updates, other.updates),
         max(one.untold, other.untold),
     )
 

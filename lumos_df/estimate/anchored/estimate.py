@@ -227,7 +227,7 @@ def _measured(other: Anchor, of: durations.Plan) -> Work:
     """Return what the same model's kernels took at another size."""
     rank = other.about.ranks[0]
     same = Symbols(other.sizes, other.sizes)
-    return work(rank.trace, same, of.measured_on, of.measured_on, rank.structure.phase)
+    return work(rank.trace, same, of.measured_on, of.measured_on, rank.structure)
 
 
 def _retimed(

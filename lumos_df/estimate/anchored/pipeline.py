@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, WEIGHTS, Blocks
 from lumos_df.estimate.anchored.chunks import Pipeline
+from lumos_df.estimate.anchored.cuts import Cut
+from lumos_df.estimate.anchored.program import taken
 from lumos_df.estimate.anchored.rewrite import Rewritten, ordered
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import END_START, EVENT, HANDOFF, START_START, STREAM, Edges, edges, join
@@ -51,12 +53,11 @@ class Stage:
         return np.append(found, False)[self.task]
 
 
-def stage(of: Blocks, turns: list[NDArray[np.int64]], how: Pipeline, number: int) -> Stage:
+def stage(of: Cut, how: Pipeline, number: int) -> Stage:
     """Return the sequence of a stage's blocks.
 
     Args:
-        of: blocks of what it is made from.
-        turns: those of each step, in the order of their work.
+        of: what it is made from.
         how: the pipeline.
         number: which of its stages.
     """
@@ -65,15 +66,15 @@ def stage(of: Blocks, turns: list[NDArray[np.int64]], how: Pipeline, number: int
     program: list[NDArray[np.int64]] = []
     of_task: list[NDArray[np.int64]] = []
     done: list[tuple[int, int, int, int]] = []
-    for turn, own in enumerate(turns):
-        parts = [_parts(of, own, how, place) for place in places]
+    for turn, own in enumerate(of.turns):
+        parts = [_parts(of.blocks, own, how, place, of.ends) for place in places]
         program.append(parts[0].before)
         of_task.append(np.full(len(parts[0].before), NONE))
         for kind, chunk, batch, _ in tasks:
             pieces = parts[chunk].passes[kind]
             if not pieces:
                 continue
-            piece = pieces[batch % len(pieces)]
+            piece = pieces[taken(len(pieces), how.batches)[batch]]
             program.append(piece)
             of_task.append(np.full(len(piece), len(done)))
             done.append((kind, chunk, places[chunk], turn * how.batches + batch))
@@ -93,7 +94,8 @@ class _Parts:
     after: NDArray[np.int64]
 
 
-def _parts(of: Blocks, own: NDArray[np.int64], how: Pipeline, place: int) -> _Parts:
+def _parts(of: Blocks, own: NDArray[np.int64], how: Pipeline, place: int, has: tuple[bool, bool]) -> _Parts:
+    """Return one step's blocks for a part of the model; `has`: whether they hold the embedding, and the head."""
     kind, batch = of.kind[own], of.micro_batch[own]
     inside = np.flatnonzero(kind != OUTSIDE)
     if not len(inside):
@@ -111,11 +113,13 @@ def _parts(of: Blocks, own: NDArray[np.int64], how: Pipeline, place: int) -> _Pa
         around = np.flatnonzero(outside & (batch == one))
         start = ahead[0] if len(ahead) else begun
         middle = back[0] if len(back) else ended + 1
-        embedding = around[around < start] if first else around[:0]
-        head = around[(around > start) & (around < middle)] if last else around[:0]
-        behind = around[around > middle] if first or (not len(back) and last) else around[:0]
+        # What is there without an embedding or a head, every stage does.
+        with_first, with_last = first or not has[0], last or not has[1]
+        embedding = around[around < start] if with_first else around[:0]
+        head = around[(around > start) & (around < middle)] if with_last else around[:0]
+        behind = around[around > middle] if with_first else around[:0]
         if not len(back):
-            head, behind = (around[around > start] if last else around[:0]), around[:0]
+            head, behind = (around[around > start] if with_last else around[:0]), around[:0]
         forward.append(own[np.concatenate((embedding, _fitted(of, own, ahead, wanted), head))])
         if len(back):
             inputs.append(own[np.concatenate((_fitted(of, own, back, wanted), behind))])
@@ -213,25 +217,37 @@ class Sends:
     """Part of the model whose end it goes from or to."""
     after: NDArray[np.int64]
     """Row that lets it start."""
+    behind: NDArray[np.int64]
+    """Kernel that has to be over, too, NONE where none has."""
     before: NDArray[np.int64]
-    """Row that waits for it, NONE for a send."""
+    """Row that waits for it, NONE where none does."""
 
 
-def sends(of: Stage, at: Ends) -> Sends:
-    """Return what a stage sends and receives."""
+def sends(of: Stage, at: Ends, *, in_turn: bool) -> Sends:
+    """Return what a stage sends and receives.
+
+    Args:
+        of: the stage.
+        at: where its tasks begin and end.
+        in_turn: whether it computes and communicates in turns: a receive is posted behind the task before, and what
+            follows a send waits for it.
+    """
     first, last = of.place == 0, of.place == of.of.places - 1
     ahead, back = of.kind == FORWARD, (of.kind == BACKWARD) | (of.kind == BACKWARD_INPUT)
     parts: list[tuple[NDArray[np.int64], ...]] = []
     none = np.full(len(of.kind), NONE, np.int64)
-    for kind, mine, link, after, before in (
-        (_SEND_FORWARD, ahead & ~last, of.place, at.last_kernel, none),
-        (_RECEIVE_FORWARD, ahead & ~first, of.place - 1, at.first_call, at.first_kernel),
-        (_SEND_BACKWARD, back & ~first, of.place - 1, at.last_kernel, none),
-        (_RECEIVE_BACKWARD, back & ~last, of.place, at.first_call, at.first_kernel),
+    past = np.append(none[:1], at.last_kernel[:-1]) if in_turn else none
+    following = np.append(at.first_kernel[1:], none[:1]) if in_turn else none
+    for kind, mine, link, after, behind, before in (
+        (_SEND_FORWARD, ahead & ~last, of.place, at.last_kernel, none, following),
+        (_RECEIVE_FORWARD, ahead & ~first, of.place - 1, at.first_call, past, at.first_kernel),
+        (_SEND_BACKWARD, back & ~first, of.place - 1, at.last_kernel, none, following),
+        (_RECEIVE_BACKWARD, back & ~last, of.place, at.first_call, past, at.first_kernel),
     ):
         use = np.flatnonzero(mine & (after >= 0))
         lane = kind + len(_NAMES) * of.of.direction(of.chunk[use])
-        parts.append((np.full(len(use), kind), lane, of.micro_batch[use], link[use], after[use], before[use]))
+        columns = (of.micro_batch, link, after, behind, before)
+        parts.append((np.full(len(use), kind), lane, *(column[use] for column in columns)))
     return Sends(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -256,9 +272,10 @@ def with_sends(graph: Graph, what: Sends, lasts: int, turns: Edges) -> Graph:
     released = edges(
         what.after.astype(np.int32), new.astype(np.int32), EVENT, 0, False, np.where(launched, START_START, END_START)
     )
+    ended = edges(what.behind.astype(np.int32), new.astype(np.int32), EVENT, 0, False)
     waited = edges(new.astype(np.int32), what.before.astype(np.int32), EVENT, 0, False)
     chain = edges(before.astype(np.int32), new.astype(np.int32), STREAM, 0, False)
-    found = join([graph.edges, turns, released, waited, chain])
+    found = join([graph.edges, turns, released, ended, waited, chain])
     itself = np.append(graph.order_target != graph.edges.dst, np.zeros(len(found) - len(graph.edges), np.bool_))
     gpu = _more_work(graph.gpu, new[turn], before[turn], len(rows.stream_keys), stream[turn])
     longer = np.append(graph.atoms.of_row, np.full(many, NONE, np.int32)).astype(np.int32)

@@ -9,15 +9,17 @@ from numpy.typing import NDArray
 from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored import chunks, pipeline
 from lumos_df.estimate.anchored.anchor import Anchor
+from lumos_df.estimate.anchored.change import parameters
 from lumos_df.estimate.anchored.cuts import Cut, cut, joined
 from lumos_df.estimate.anchored.durations import Plan, Times
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
-from lumos_df.estimate.anchored.timing import MODELLED
+from lumos_df.estimate.anchored.timing import MODELLED, RESCALED
 from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.edges import EVENT
 from lumos_df.graph.job import Job
 from lumos_df.graph.replay import network
-from lumos_df.graph.rows import NONE
+from lumos_df.graph.rows import COMMUNICATION, NONE
 from lumos_df.model import network as collectives
 from lumos_df.model import schedule
 from lumos_df.structure.kernels import POINT_TO_POINT
@@ -26,6 +28,10 @@ _ERROR: Final = 0.3
 """Relative error of a modelled send."""
 _UNTOLD: Final = 0.05
 """Share of the backward pass's products that may not be told without a warning."""
+_IN_TURN: Final = (schedule.ONE_F_ONE_B, schedule.GPIPE)
+"""Schedules that are run so where the traces' is: the others are there to communicate meanwhile."""
+_MEASURED_ERROR: Final = 0.1
+"""Of one whose like the traces have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,10 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
     if new.layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
     how = chunks.pipeline(of.settings, new, new.layers)
-    sends_ns = round(_send_seconds(of) * 1e9)
+    measured = _measured_send_ns(job)
+    sends_ns = measured or round(_send_seconds(of) * 1e9)
+    sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, _ERROR)
+    in_turn = how.schedule in _IN_TURN and all(_in_turn(graph) for graph in job.graphs)
     graphs: list[Graph] = []
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
@@ -70,11 +79,11 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
     stages = _makers(anchor, job, how)
     for number, makers in enumerate(stages):
         for maker in makers:
-            sequence = pipeline.stage(maker.blocks, maker.turns, how, number)
-            one = rewritten(maker.graph, maker.blocks, sequence.program)
+            sequence = pipeline.stage(maker, how, number)
+            one = _with_parameters(rewritten(maker.graph, maker.blocks, sequence.program), maker, of, how, number)
             again = sequence.early()[one.position] & maker.reductions[one.source]
             one = without(one, again | _passed_on(one.graph))
-            what = pipeline.sends(sequence, pipeline.ends(one, sequence))
+            what = pipeline.sends(sequence, pipeline.ends(one, sequence), in_turn=in_turn)
             graph = pipeline.with_sends(one.graph, what, sends_ns, pipeline.host_turns(one, sequence))
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
@@ -88,12 +97,14 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
             taken.append(
                 Times(
                     graph.own,
-                    np.append(provenance, np.full(many, MODELLED)).astype(np.int8),
-                    np.append(errors, np.full(many, _ERROR)),
+                    np.append(provenance, np.full(many, sent[0])).astype(np.int8),
+                    np.append(errors, np.full(many, sent[1])),
                 )
             )
     sizes = [len(rank.trace) for rank in anchor.about.ranks]
-    instances, transfer_error = _instances(job.instances, made, sizes, sends_ns, error)
+    instances, transfer_error = _instances(
+        job.instances, made, sizes, (sends_ns, sent[1]), error, _crossing(anchor, job.instances)
+    )
     again_job = Job(graphs, instances, network(graphs, instances))
     return Staged(again_job, taken, sources, transfer_error, [one.ranks for one in made], _warnings(how, stages))
 
@@ -146,7 +157,8 @@ def _makers(anchor: Anchor, job: Job, how: chunks.Pipeline) -> list[list[Cut]]:
             "ingest one of each"
         )
     first, last = of_stage[0], of_stage[before - 1]
-    middle = of_stage.get(1, first) if before > 2 else first
+    # The head is between the passes of a micro-batch and is left out without anything that a stage does once a step.
+    middle = of_stage.get(1, last) if before > 2 else last
     found = []
     for stage in range(how.stages):
         ends = {how.place(stage, chunk) for chunk in range(how.chunks)} & {0, how.places - 1}
@@ -166,6 +178,52 @@ def _passed_on(graph: Graph) -> NDArray[np.bool_]:
     return found
 
 
+def _with_parameters(one: Rewritten, of: Cut, plan: Plan, how: chunks.Pipeline, number: int) -> Rewritten:
+    """Return a stage whose work on all parameters is that on its own: only the ends have tables of the vocabulary."""
+    places = [how.place(number, chunk) for chunk in range(how.chunks)]
+    tables = sum(place in (0, how.places - 1) for place in places)
+    share = parameters(plan.new, tables) / parameters(plan.new)
+    own = one.graph.own
+    own = np.where(of.updates[one.source], np.round(own * share).astype(np.int64), own)
+    return replace(one, graph=replace(one.graph, own=own))
+
+
+def _measured_send_ns(job: Job) -> int | None:
+    """Return what a send and its receive take without waiting, as the traces have it; None where they have none."""
+    found = job.instances
+    if found is None:
+        return None
+    passed = np.zeros(len(found.transfer), np.bool_)
+    for k, graph in enumerate(job.graphs):
+        mine = found.trace == k
+        passed[found.instance[mine][_passed_on(graph)[found.row[mine]]]] = True
+    return round(float(np.median(found.transfer[passed]))) if passed.any() else None
+
+
+def _in_turn(graph: Graph) -> bool:
+    """Return whether a rank computes and communicates in turns, as Megatron does: its sends hold kernels.
+
+    Half of them are enough: of a send and a receive that are waited for together, the later one holds what follows.
+    """
+    rows = graph.rows
+    word = np.array([*(one == "send" for one in rows.collectives), False])
+    sent = np.flatnonzero(word[rows.collective] & rows.on_gpu)
+    found = graph.edges
+    holds = (found.kind == EVENT) & rows.on_gpu[found.dst] & (rows.family[found.dst] != COMMUNICATION)
+    return len(sent) > 0 and 2 * np.isin(sent, found.src[holds]).sum() >= len(sent)
+
+
+def _crossing(anchor: Anchor, found: Instances | None) -> NDArray[np.bool_]:
+    """Return which collectives have ranks of several stages."""
+    if found is None:
+        return np.empty(0, np.bool_)
+    stage = np.array([one.stage.number or 0 for one in anchor.about.ranks], np.int64)[found.trace]
+    low, high = (np.full(len(found.transfer), value) for value in (len(stage), NONE))
+    np.minimum.at(low, found.instance, stage)
+    np.maximum.at(high, found.instance, stage)
+    return low < high
+
+
 def _send_seconds(of: Plan) -> float:
     """Return the time of sending an activation to the next stage."""
     new, links = of.new, of.links[1]
@@ -175,16 +233,22 @@ def _send_seconds(of: Plan) -> float:
 
 
 def _instances(
-    found: Instances | None, made: list[_Made], sizes: list[int], sends_ns: int, error: NDArray[np.float64]
+    found: Instances | None,
+    made: list[_Made],
+    sizes: list[int],
+    sends: tuple[int, float],
+    error: NDArray[np.float64],
+    crossing: NDArray[np.bool_],
 ) -> tuple[Instances, NDArray[np.float64]]:
-    """Return the collectives inside stages, as they were, and the sends from stage to stage.
+    """Return the collectives inside stages and of all of them, as they were, and the sends from stage to stage.
 
     Args:
         found: the collectives of the original.
         made: the new ranks.
         sizes: operators of each trace of the original.
-        sends_ns: what a send takes.
+        sends: what a send takes, ns, and the relative error of that.
         error: relative error of each collective of the original.
+        crossing: which of those had ranks of several stages.
     """
     key: list[NDArray[np.int64]] = []
     trace: list[NDArray[np.int64]] = []
@@ -194,7 +258,8 @@ def _instances(
         if found is not None:
             instance = np.concatenate([_instance_of(found, rank, sizes[rank]) for rank in of.ranks])
             here = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
-            key.append((instance[one.source[here]] << 32 | one.copy[here]) << 12 | of.number)
+            own = instance[one.source[here]]
+            key.append((own << 32 | one.copy[here]) << 12 | np.where(crossing[own], 0, of.number))
             trace.append(np.full(len(here), k))
             row.append(here)
         # What is sent over a link meets what is received over it, of the same micro-batch and the same way.
@@ -209,8 +274,8 @@ def _instances(
     _, instance = np.unique(instance[kept], return_inverse=True)
     traces, rows_ = traces[kept], rows_[kept]
     origin = np.where(names[many > 1] >= 0, names[many > 1] >> 44, NONE)
-    transfer = np.full(len(origin), sends_ns, np.int64)
-    errors = np.full(len(origin), _ERROR)
+    transfer = np.full(len(origin), sends[0], np.int64)
+    errors = np.full(len(origin), sends[1])
     if found is not None:
         transfer[origin >= 0] = found.transfer[origin[origin >= 0]]
         errors[origin >= 0] = error[origin[origin >= 0]]
