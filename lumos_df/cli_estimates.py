@@ -41,7 +41,7 @@ def estimate(
     trace: Trace = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="What becomes of a recorded job: dp=16, layers=64."),
+        typer.Option("--set", metavar="NAME=VALUE", help="What becomes of a recorded job: dp=16, layers=64, pp=4."),
     ] = None,
     known: Annotated[
         list[str] | None,

@@ -4,6 +4,7 @@ Members of a collective that ends together on all ranks end at one moment of tru
 and drift of the clocks, and the shortest member is the one that came last and waited for nobody.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,11 @@ TOGETHER: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "
 """Collectives whose members end at the same time."""
 _SAME: Final = {"send_recv": "all_to_all"}
 """An all-to-all looks like this without arguments, and one rank may have them where another has not."""
+_ROUTE: Final = re.compile(r"nccl:(?:send (\d+)->(\d+)|recv (\d+)<-(\d+))$")
+"""How torch.distributed annotates a send (rank of the group to rank) and a receive (rank from rank)."""
+_RANK_BITS: Final = 24
+_ABOVE: Final = 4
+"""How far above a kernel that annotation is, at most: around the launching call."""
 _SHIFTS: Final = 64
 """How many collectives one rank's recording may begin or end before another's, where no numbers were recorded."""
 _ALIKE_NS: Final = 1_000_000
@@ -126,19 +132,55 @@ def _groups(rows: Rows) -> dict[str, _Members]:
     place = np.array([*(TOGETHER.index(name) if name in TOGETHER else NONE for name in operations), NONE])
     operation = place[rows.collective]
     member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (operation >= 0))
-    names = rows.groups
     found = {}
     for group in np.unique(rows.group[member]).tolist():
         row = member[rows.group[member] == group].astype(np.int32)
         seq = rows.seq[row]
         numbered = bool(rows.seq_recorded[row].all()) and len(np.unique(seq)) == len(seq)
-        word = operation[row] * (1 << 48) + np.where(rows.in_bytes[row] == rows.null, 0, rows.in_bytes[row])
-        size = int(rows.group_size[row[0]])
-        end = rows.end[row] + rows.clock_origin
-        found[f"{names[group] if group != NONE else ''}/{size}"] = _Members(
-            row, word, seq, numbered, end, end - rows.dur[row]
-        )
+        found[_called(rows, group, row)] = _members(rows, row, operation[row], numbered=numbered)
+    return found | _transfers(rows)
+
+
+def _called(rows: Rows, group: int, row: NDArray[np.int32]) -> str:
+    return f"{rows.groups[group] if group != NONE else ''}/{int(rows.group_size[row[0]])}"
+
+
+def _members(rows: Rows, row: NDArray[np.int32], operation: NDArray[np.int64], *, numbered: bool) -> _Members:
+    word = operation * (1 << 48) + np.where(rows.in_bytes[row] == rows.null, 0, rows.in_bytes[row])
+    end = rows.end[row] + rows.clock_origin
+    return _Members(row, word, rows.seq[row], numbered, end, end - rows.dur[row])
+
+
+def _transfers(rows: Rows) -> dict[str, _Members]:
+    """Return sends and receives by their route: those of one rank of a group to another, be it the sender's or not.
+
+    Ranks number them each for itself, so numbers tell nothing.
+    """
+    routes = np.array([*(_route(name) for name in rows.names), NONE], np.int64)
+    words = np.array([*(name in ("send", "recv") for name in rows.collectives), False])
+    row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & words[rows.collective])
+    above, route = rows.parent[row], np.full(len(row), NONE, np.int64)
+    parent = np.append(rows.parent, NONE)
+    for _ in range(_ABOVE):
+        route = np.where(route >= 0, route, routes[np.where(above >= 0, rows.name[above], NONE)])
+        above = parent[above]
+    found = {}
+    key = np.stack((rows.group[row], route))[:, route >= 0]
+    row = row[route >= 0].astype(np.int32)
+    for group, one in np.unique(key, axis=1).T.tolist():
+        own = row[(key[0] == group) & (key[1] == one)]
+        name = f"{_called(rows, group, own)} {one >> _RANK_BITS}->{one & (1 << _RANK_BITS) - 1}"
+        found[name] = _members(rows, own, np.zeros(len(own), np.int64), numbered=False)
     return found
+
+
+def _route(name: str) -> int:
+    """Return from which rank to which an annotation says that something is sent, or NONE."""
+    said = _ROUTE.match(name)
+    if not said:
+        return NONE
+    source, target = said[1] or said[4], said[2] or said[3]
+    return int(source) << _RANK_BITS | int(target)
 
 
 def _pair(own: _Members, against: _Members) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -30,6 +30,10 @@ from lumos_df.graph.rows import ANNOTATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
 from lumos_df.graph.rows import SYNC as SYNC_ROW
 
 STEP = "ProfilerStep#"
+_NEAR_NS = 20_000
+"""Launches that take this much longer than the fastest waited for something: for events, where a host runs ahead."""
+_FEW_BLOCKED = 8
+"""Fewer long launch calls are accidents."""
 _QUEUE = 256
 """A launch call that is followed by fewer unfinished rows did not wait for the queue."""
 
@@ -67,7 +71,7 @@ def build(rows: Rows) -> Graph:
     gpu = work(rows, atoms)
     role = calls.roles(rows)
     constants = _constants(rows, atoms, gpu)
-    own, throttle = _own_durations(rows, atoms, gpu, constants, role)
+    own, throttle = _own_durations(rows, atoms, gpu, role)
     thread, idle_before = thread_edges(rows, atoms, passes)
     parts = [
         thread,
@@ -283,19 +287,19 @@ def _constants(rows: Rows, atoms: Atoms, gpu: Work) -> Constants:
     unseen = ~gpu.launched & (gpu.call >= 0) & (ready < call_begin)
     launch = _lower(after_end, 2_000)
     gap = gaps(rows, gpu)
-    depth, typical = _queue(rows, atoms, gpu)
     return Constants(
         launch,
         _lower((rows.ts[row] - call_begin)[unseen], launch + 10_000),
         gap,
-        depth,
-        typical,
     )
 
 
 def _lower(values: NDArray[np.int64], otherwise: int) -> int:
-    """Return the typical value of the lower three quarters: what is later than that waited for something else."""
-    return middle(values[values <= np.percentile(values, 75)], otherwise) if len(values) else otherwise
+    """Return the typical value of the lower three quarters, of those near the lowest: what is later waited."""
+    if not len(values):
+        return otherwise
+    near = values[values <= np.percentile(values, 5) + _NEAR_NS]
+    return middle(near[near <= np.percentile(near, 75)], otherwise)
 
 
 def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]) -> int:
@@ -305,26 +309,44 @@ def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: 
     return middle((over - last)[last > begin], 0)
 
 
-def _queue(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[int, int]:
-    """Return (rows that a full queue holds, ns of a launch call that did not wait); (0, 0) where no queue was full.
+def _queue(rows: Rows, atoms: Atoms, gpu: Work) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_], int]:
+    """Return what a full queue holds.
 
-    Judged by the rows that were unfinished when a long launch call ended.
+    That is rows that have to end, the launch calls that come after them, which of these were seen to wait, and ns of a
+    launch call that did not.
+
+    A stream takes its queue in order. How many rows a full queue holds differs, because events take places, too: it is
+    judged by the rows that were unfinished when a long launch call ended, and for calls between two of these it is what
+    it was at the one before.
     """
     launched = np.flatnonzero(gpu.launched)
+    none = np.empty(0, np.int32)
     if not len(launched):
-        return 0, 0
-    atom = np.sort(gpu.call[launched])
-    long = atoms.dur[atom]
-    typical = int(np.median(long))
-    finished = np.sort(rows.end[gpu.row[launched]])
-    unfinished = np.arange(1, len(atom) + 1) - np.searchsorted(finished, atoms.ts[atom], side="right")
-    blocked = unfinished[(long > 10 * typical) & (unfinished >= _QUEUE)]
-    return (int(np.median(blocked)) - 1 if len(blocked) >= 8 else 0), typical
+        return none, none, np.empty(0, np.bool_), 0
+    typical = int(np.percentile(atoms.dur[gpu.call[launched]], 25))
+    sources, calls_, waited = [none], [none], [np.empty(0, np.bool_)]
+    for stream in np.unique(rows.stream[gpu.row[launched]]).tolist():
+        own = launched[rows.stream[gpu.row[launched]] == stream]
+        own = own[np.argsort(gpu.call[own], kind="stable")]
+        call, row = gpu.call[own], gpu.row[own]
+        over = (atoms.ts + atoms.dur)[call]
+        turn = np.arange(len(own))
+        unfinished = turn + 1 - np.searchsorted(np.sort(rows.end[row]), over, side="right")
+        blocked = np.flatnonzero((atoms.dur[call] > 10 * typical) & (unfinished >= _QUEUE))
+        if len(blocked) < _FEW_BLOCKED:
+            continue
+        near = blocked[np.maximum(np.searchsorted(blocked, turn, side="right") - 1, 0)]
+        source = turn - unfinished[near]
+        kept = np.flatnonzero(source >= 0)
+        # A call that ended before this row did cannot have waited for it.
+        kept = kept[rows.end[row[source[kept]]] <= over[kept]]
+        sources.append(row[source[kept]])
+        calls_.append(atoms.row[call[kept]])
+        waited.append(rows.end[row[source[kept]]] > atoms.ts[call[kept]])
+    return np.concatenate(sources), np.concatenate(calls_), np.concatenate(waited), typical
 
 
-def _own_durations(
-    rows: Rows, atoms: Atoms, gpu: Work, constants: Constants, role: NDArray[np.int8]
-) -> tuple[NDArray[np.int64], Edges]:
+def _own_durations(rows: Rows, atoms: Atoms, gpu: Work, role: NDArray[np.int8]) -> tuple[NDArray[np.int64], Edges]:
     """Return what each node lasts by itself, and the edges by which a full queue holds a launch call."""
     own = rows.dur.copy()
     own[atoms.row] = atoms.dur
@@ -341,14 +363,9 @@ def _own_durations(
     if len(release):
         # The call's own work begins when what it waits for is over.
         own[atoms.row[release]] = atoms.dur[release] - _waited(rows, atoms, gpu, release)
-    if not constants.depth:
-        return own, edges(np.empty(0, np.int32), np.empty(0, np.int32), SYNC, 0, False, END_END)
-    issued = gpu.row[gpu.launched][np.argsort(gpu.call[gpu.launched], kind="stable")]
-    call = np.sort(gpu.call[gpu.launched])
-    src, dst = issued[: -constants.depth], atoms.row[call[constants.depth :]]
-    held = rows.end[src] > rows.ts[dst]
+    src, dst, held, typical = _queue(rows, atoms, gpu)
     freed = round(float(np.median((rows.end[dst] - rows.end[src])[held]))) if held.any() else 0
-    own[dst[held]] = np.minimum(own[dst[held]], constants.launch_call_ns)
+    own[dst[held]] = np.minimum(own[dst[held]], typical)
     return own, edges(src, dst, SYNC, freed, False, END_END)
 
 

@@ -77,10 +77,6 @@ class Constants:
     """From the beginning of an operator to the start of a row of it whose launch is not in the trace."""
     gap: NDArray[np.int64]
     """[g] Between the end of the row before on the stream and the row's start, when the row was in the queue."""
-    depth: int
-    """Rows that a queue holds before a launch call waits; 0 where none ever waited."""
-    launch_call_ns: int
-    """A launch call that did not wait."""
 
 
 def middle(values: NDArray[np.int64], otherwise: int) -> int:

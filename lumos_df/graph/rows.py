@@ -107,6 +107,16 @@ class Rows:
         wanted[list(kinds)] = True
         return wanted[self.kind]
 
+    def nearest(self, has: NDArray[np.bool_], row: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return the nearest row above each of `row` for which `has`, one value a row, holds; or NONE."""
+        holds, above = np.append(has, False), np.append(self.parent, NONE)
+        at = above[row].astype(np.int64)
+        while True:
+            missing = (at >= 0) & ~holds[at]
+            if not missing.any():
+                return at
+            at = np.where(missing, above[at], at)
+
 
 def about(corpus: Path, trace_id: str) -> dict[str, Any]:
     """Read the row of `traces` of one trace. Raise `CorpusError` when it cannot be read."""

@@ -14,8 +14,8 @@ from lumos_df.structure.rows import FORWARD, Trace
 
 Shape = tuple[int, ...]
 
-_PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_scaled_mm|_int_mm)$")
-_BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
+PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_scaled_mm|_int_mm)$")
+BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
 _ATTENTION: Final = re.compile(r"(?i)attention|attn|sdpa")
 _NORM: Final = re.compile(r"(?i)(?:layer|rms)_?norm")
 _LOOKUP: Final = re.compile(r"aten::(?:embedding|index_select|index)$")
@@ -38,11 +38,11 @@ class Operation:
 
     def is_product(self) -> bool:
         """Whether it multiplies two matrices."""
-        return bool(_PRODUCT.match(self.name)) and len(self._matrices(2)) >= 2
+        return bool(PRODUCT.match(self.name)) and len(self._matrices(2)) >= 2
 
     def is_batched(self) -> bool:
         """Whether it multiplies a batch of matrices."""
-        return bool(_BATCHED.match(self.name)) and len(self._matrices(3)) >= 2
+        return bool(BATCHED.match(self.name)) and len(self._matrices(3)) >= 2
 
     def is_attention(self) -> bool:
         """Whether it is fused attention, of (batch, heads, sequence, width) or (batch, sequence, heads, width)."""

@@ -1,13 +1,14 @@
 """GPUs: streams that work off what the host sends them, in order, and collectives that bring GPUs together."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from tests.emulator.engine import Engine, Process, Signal
-from tests.emulator.hardware import KERNEL_GAP_NS, LAUNCH_LATENCY_NS, Noise, all_reduce_ns
-from tests.emulator.job import DTYPE_BYTES, Job
+from tests.emulator.hardware import KERNEL_GAP_NS, LAUNCH_LATENCY_NS, Noise
 from tests.emulator.model import Work
+from tests.emulator.processors import Processors
 from tests.emulator.records import Collective, GpuRow, HostRow, Recording
 from tests.emulator.truth import Activity, CollectiveTruth, Meter
 
@@ -16,34 +17,60 @@ COMMUNICATION_STREAM: Final = 20
 COPY_STREAM: Final = 24
 APART_STREAM: Final = 28
 
+_Key: TypeAlias = tuple[str, tuple[int, int] | None, int]
+
+
+class Timing(Protocol):
+    """What a job says of how its GPU work is timed."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the noise."""
+
+    @property
+    def jitter_ns(self) -> int:
+        """A launch reaches the GPU up to this much later than usual."""
+
+    @property
+    def kernel_noise(self) -> float:
+        """Kernels take at most this share more or less than usual."""
+
+    @property
+    def queue_depth(self) -> int:
+        """How much a stream's queue holds before the host has to wait; 0: any number."""
+
+    def factor(self, name: str) -> float:
+        """Return how many times as long work of that name takes."""
+
 
 class Fabric:
     """What connects the GPUs: a collective transfers once its last member is there, and ends for all together."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, transfer_ns: Callable[[Collective], float]) -> None:
         self.truth: list[CollectiveTruth] = []
         self._engine = engine
-        self._arrivals: dict[int, dict[int, int]] = {}
-        self._over: dict[int, Signal] = {}
+        self._transfer_ns = transfer_ns
+        self._arrivals: dict[_Key, dict[int, int]] = {}
+        self._over: dict[_Key, Signal] = {}
 
     def join(self, collective: Collective, rank: int, factor: float) -> Signal:
         """Let `rank` arrive now for a transfer that takes `factor` times the usual; return what happens at the end."""
-        arrivals = self._arrivals.setdefault(collective.seq, {})
-        over = self._over.setdefault(collective.seq, Signal())
+        arrivals = self._arrivals.setdefault(collective.key, {})
+        over = self._over.setdefault(collective.key, Signal())
         arrivals[rank] = self._engine.now
-        if len(arrivals) == len(collective.ranks):
+        if len(arrivals) == collective.expected:
+            del self._arrivals[collective.key], self._over[collective.key]
             self._engine.start(self._transfer(collective, arrivals, over, factor))
         return over
 
     def _transfer(self, collective: Collective, arrivals: dict[int, int], over: Signal, factor: float) -> Process:
-        payload_bytes = collective.elements * DTYPE_BYTES
-        yield round(factor * all_reduce_ns(payload_bytes, len(collective.ranks)))
+        yield round(factor * self._transfer_ns(collective))
         self.truth.append(
             CollectiveTruth(
                 seq=collective.seq,
                 step=collective.step,
-                payload_bytes=payload_bytes,
-                arrivals_ns=tuple(arrivals[rank] for rank in collective.ranks),
+                payload_bytes=collective.elements * collective.element_bytes,
+                arrivals_ns=tuple(arrivals[rank] for rank in sorted(arrivals)),
                 end_ns=self._engine.now,
             )
         )
@@ -68,27 +95,48 @@ class _Stream:
     noise: Noise
     queue: deque[Process] = field(default_factory=deque)
     wake: Signal = field(default_factory=Signal)
+    room: Signal = field(default_factory=Signal)
 
 
 class Gpu:
     """The GPU of one rank."""
 
-    def __init__(self, engine: Engine, fabric: Fabric, recording: Recording, meter: Meter, job: Job) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        fabric: Fabric,
+        recording: Recording,
+        meter: Meter,
+        job: Timing,
+        processors: Processors | None = None,
+    ) -> None:
+        """Take what the GPU works with; `processors`: those that communication takes from the kernels beside it."""
         self._engine = engine
         self._fabric = fabric
         self._recording = recording
         self._meter = meter
         self._job = job
-        self._streams = {
-            number: _Stream(number, Noise(f"{job.seed}/{recording.rank}/stream {number}"))
-            for number in (COMPUTE_STREAM, COMMUNICATION_STREAM, COPY_STREAM, APART_STREAM)
-        }
-        for stream in self._streams.values():
-            engine.start(self._serve(stream))
+        self._processors = processors
+        self._streams: dict[int, _Stream] = {}
+        for number in (COMPUTE_STREAM, COMMUNICATION_STREAM, COPY_STREAM, APART_STREAM):
+            self._stream(number)
+
+    def _stream(self, number: int) -> _Stream:
+        if number not in self._streams:
+            noise = Noise(f"{self._job.seed}/{self._recording.rank}/stream {number}", self._job.kernel_noise)
+            self._streams[number] = _Stream(number, noise)
+            self._engine.start(self._serve(self._streams[number]))
+        return self._streams[number]
 
     def launch(self, stream: int, launch: Launch) -> None:
         """Queue the work."""
-        self._submit(stream, self._run(self._streams[stream], launch))
+        self._submit(stream, self._run(self._stream(stream), launch))
+
+    def make_room(self, number: int) -> Process:
+        """Wait until the queue of a stream has room."""
+        stream = self._stream(number)
+        while self._job.queue_depth and len(stream.queue) >= self._job.queue_depth:
+            yield stream.room
 
     def record(self, stream: int) -> Signal:
         """Return what happens once everything queued so far is over."""
@@ -105,7 +153,7 @@ class Gpu:
         return tuple(self.record(stream) for stream in self._streams)
 
     def _submit(self, number: int, process: Process) -> None:
-        stream = self._streams[number]
+        stream = self._stream(number)
         stream.queue.append(process)
         self._engine.fire(stream.wake)
 
@@ -115,6 +163,9 @@ class Gpu:
                 stream.wake = Signal()
                 yield stream.wake
             yield from stream.queue.popleft()
+            if stream.room.waiting:
+                room, stream.room = stream.room, Signal()
+                self._engine.fire(room)
 
     def _run(self, stream: _Stream, launch: Launch) -> Process:
         late = stream.noise.up_to(self._job.jitter_ns)
@@ -126,9 +177,12 @@ class Gpu:
         self._meter.begin(activity)
         factor = self._job.factor(launch.work.name)
         if launch.collective:
+            self._take(launch.work.blocks)
             yield self._fabric.join(launch.collective, self._recording.rank, factor)
+            self._take(-launch.work.blocks)
         else:
-            yield stream.noise.around(factor * launch.work.ns)
+            ns = stream.noise.around(factor * launch.work.ns)
+            yield self._processors.work(ns) if self._processors and activity == "compute" else ns
         self._meter.end(activity)
         self._recording.gpu.append(
             GpuRow(
@@ -143,6 +197,10 @@ class Gpu:
             )
         )
         yield KERNEL_GAP_NS
+
+    def _take(self, blocks: int) -> None:
+        if self._processors:
+            self._processors.take(blocks)
 
     def _reach(self, event: Signal) -> Process:
         self._engine.fire(event)

@@ -6,9 +6,10 @@ Peak rates are the data sheet's; efficiencies and host costs are round numbers o
 from random import Random
 from typing import Final
 
-DEVICE_NAME: Final = "NVIDIA A100-SXM4-80GB"
+from tests.emulator.device import Device
+
 MULTIPROCESSORS: Final = 108
-DEVICE_MEMORY_BYTES: Final = 85_094_825_984
+DEVICE: Final = Device("NVIDIA A100-SXM4-80GB", 85_094_825_984, (8, 0), MULTIPROCESSORS)
 
 FLOPS_PER_NS: Final = 312_000 * 0.6
 HBM_BYTES_PER_NS: Final = 2_039 * 0.8
@@ -37,12 +38,13 @@ _NOISE: Final = 0.03
 class Noise:
     """Reproducible noise of one thread or stream; others never disturb it."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, share: float = _NOISE) -> None:
         self._random = Random(key)  # noqa: S311 - noise, not a secret
+        self._share = share
 
     def around(self, ns: float) -> int:
-        """Return `ns`, off by at most 3 %."""
-        return round(ns * (1 + _NOISE * (2 * self._random.random() - 1)))
+        """Return `ns`, off by at most the share, 3 % where none was given."""
+        return round(ns * (1 + self._share * (2 * self._random.random() - 1))) if self._share else round(ns)
 
     def up_to(self, ns: int) -> int:
         """Return something between 0 and `ns`."""

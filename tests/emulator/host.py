@@ -63,10 +63,10 @@ class Host:
 class Thread:
     """A host thread. What takes time is a process: `yield from` it."""
 
-    def __init__(self, host: Host, number: int, seed: int) -> None:
+    def __init__(self, host: Host, number: int, seed: int, noise: float = 0.03) -> None:
         self.number = number
         self._host = host
-        self._noise = Noise(f"{seed}/{host.recording.rank}/thread {number}")
+        self._noise = Noise(f"{seed}/{host.recording.rank}/thread {number}", noise)
         self._open: list[HostRow] = []
 
     @contextmanager
@@ -122,6 +122,7 @@ class Thread:
     ) -> Process:
         """Send work to a stream; `call` is the runtime call's name where it is not the usual one."""
         with self._runtime(call or _CALLS[work.kind]) as (row, correlation):
+            yield from self._host.gpu.make_room(stream)
             annotations = tuple(up for up in self._open if up.kind == "user_annotation")
             launch = Launch(work, row, correlation, row.external_id, annotations, collective)
             self._host.gpu.launch(stream, launch)

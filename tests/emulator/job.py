@@ -31,6 +31,10 @@ class Job:
     """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
     apart: bool = False
     """Every function is followed by a small kernel on a stream of its own, for which nothing waits."""
+    kernel_noise: float = 0.03
+    """Kernels take at most this share more or less than usual."""
+    queue_depth: int = 0
+    """How much a stream's queue holds before the host has to wait; 0: any number."""
     jitter_ns: int = 0
     """A launch reaches the GPU up to this much later than usual."""
     factors: tuple[tuple[str, float], ...] = ()

@@ -5,13 +5,12 @@ import json
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
-from tests.emulator.hardware import DEVICE_MEMORY_BYTES, DEVICE_NAME, MULTIPROCESSORS
-from tests.emulator.job import Job, Profiler
+from tests.emulator.device import Device
+from tests.emulator.job import Profiler
 from tests.emulator.model import THREADS
-from tests.emulator.records import FIRST_PROCESS, Collective, GpuRow, HostRow, MemoryRow, Recording
-from tests.emulator.training import Outcome
+from tests.emulator.records import FIRST_PROCESS, Collective, GpuRow, Group, HostRow, MemoryRow, Recording
 
 Event: TypeAlias = dict[str, Any]
 Lane: TypeAlias = tuple[int | str, int | str]
@@ -19,11 +18,11 @@ Lane: TypeAlias = tuple[int | str, int | str]
 
 LABEL: Final = "by tests/emulator, not recorded"
 BASE_TIME_NS: Final = 1_790_000_000_000_000_000
+NODE: Final = 8
+"""GPUs of a node: a rank sees those of its own."""
 START_NS: Final = 10_000_000_000
 """Where a true clock stands when the job begins; a clock may be this far behind."""
 
-_GROUP: Final = "0"
-_GROUP_DESCRIPTION: Final = "default_pg"
 _CALLBACKS: Final = {
     "cudaLaunchKernel": 211,
     "cudaLaunchKernelExC": 430,
@@ -42,7 +41,27 @@ _WAITS: Final = {
 """Calls that `cuda_sync` rows describe, and what these are called."""
 
 
-def write(outcome: Outcome, profiler: Profiler, directory: Path) -> tuple[Path, ...]:
+class World(Protocol):
+    """How many ranks a job has."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks."""
+
+
+class Ran(Protocol):
+    """What is left of a job: its recordings."""
+
+    @property
+    def job(self) -> World:
+        """The job."""
+
+    @property
+    def recordings(self) -> tuple[Recording, ...]:
+        """One a rank."""
+
+
+def write(outcome: Ran, profiler: Profiler, directory: Path) -> tuple[Path, ...]:
     """Write `directory`/rank<n>.json.gz for every rank; return the paths."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -55,20 +74,13 @@ def write(outcome: Outcome, profiler: Profiler, directory: Path) -> tuple[Path, 
     return tuple(paths)
 
 
-def document(recording: Recording, job: Job, profiler: Profiler) -> dict[str, Any]:
+def document(recording: Recording, job: World, profiler: Profiler) -> dict[str, Any]:
     """Return the file of one rank as the JSON object that it holds."""
-    rank, ranks = recording.rank, list(range(job.ranks))
-    group = {
-        "pg_name": _GROUP,
-        "pg_desc": _GROUP_DESCRIPTION,
-        "backend_config": "cuda:nccl",
-        "pg_size": job.ranks,
-        "ranks": ranks,
-    }
+    here = min(job.ranks, NODE)
     return {
         "generated": LABEL,
         "schemaVersion": 1,
-        "deviceProperties": [_device(number) for number in ranks],
+        "deviceProperties": [_device(number, recording.device) for number in range(here)],
         "cupti_version": 24,
         "cuda_runtime_version": 12040,
         "cuda_driver_version": 12040,
@@ -77,10 +89,10 @@ def document(recording: Recording, job: Job, profiler: Profiler) -> dict[str, An
         "with_stack": int(profiler.stacks),
         "distributedInfo": {
             "backend": "nccl",
-            "rank": rank,
+            "rank": recording.rank,
             "world_size": job.ranks,
-            "pg_count": 1,
-            "pg_config": [group],
+            "pg_count": len(recording.groups),
+            "pg_config": [_group(group) for group in recording.groups],
             "nccl_version": "2.21.5",
         },
         "displayTimeUnit": "ms",
@@ -89,19 +101,29 @@ def document(recording: Recording, job: Job, profiler: Profiler) -> dict[str, An
     }
 
 
-def _device(number: int) -> Event:
+def _group(group: Group) -> Event:
+    return {
+        "pg_name": group.name,
+        "pg_desc": group.description,
+        "backend_config": "cuda:nccl",
+        "pg_size": len(group.ranks),
+        "ranks": list(group.ranks),
+    }
+
+
+def _device(number: int, device: Device) -> Event:
     return {
         "id": number,
-        "name": DEVICE_NAME,
-        "totalGlobalMem": DEVICE_MEMORY_BYTES,
-        "computeMajor": 8,
-        "computeMinor": 0,
+        "name": device.name,
+        "totalGlobalMem": device.memory_bytes,
+        "computeMajor": device.capability[0],
+        "computeMinor": device.capability[1],
         "maxThreadsPerBlock": 1024,
         "maxThreadsPerMultiprocessor": 2048,
         "regsPerBlock": 65536,
         "warpSize": 32,
         "sharedMemPerBlock": 49152,
-        "numSms": MULTIPROCESSORS,
+        "numSms": device.multiprocessors,
         "regsPerMultiprocessor": 65536,
         "sharedMemPerBlockOptin": 166912,
         "sharedMemPerMultiprocessor": 167936,
@@ -119,7 +141,7 @@ class _Writer:
         self._recording = recording
         self._profiler = profiler
         self._process = FIRST_PROCESS + recording.rank
-        self._device = recording.rank
+        self._device = recording.rank % NODE
         self._zero = START_NS + profiler.offset_ns(recording.rank)
         self._index = count()
 
@@ -164,10 +186,10 @@ class _Writer:
             args |= {"Input Dims": row.shapes, "Input type": _types(row)}
         if row.collective and self._profiler.collective_args:
             args |= _collective(row.collective)
-            if row.collective.ranks:
+            if row.collective.ranks and not row.collective.route:
                 args |= {
-                    "Global rank start": 0,
-                    "Global rank stride": 1,
+                    "Global rank start": row.collective.ranks[0],
+                    "Global rank stride": _stride(row.collective.ranks),
                     "Rank": self._recording.rank,
                     "Seq": row.collective.seq,
                 }
@@ -225,7 +247,7 @@ class _Writer:
             "correlation": row.correlation,
         }
         if row.work.kind == "kernel":
-            blocks = row.work.blocks / MULTIPROCESSORS
+            blocks = row.work.blocks / self._recording.device.multiprocessors
             warps = blocks * THREADS / 32
             args |= {
                 "queued": 0,
@@ -298,6 +320,10 @@ class _Writer:
         return event | {"cat": category, "name": category} | ({"bp": "e"} if phase == "f" else {})
 
 
+def _stride(ranks: tuple[int, ...]) -> int:
+    return ranks[1] - ranks[0] if len(ranks) > 1 else 1
+
+
 def _types(row: HostRow) -> list[str]:
     return [
         "Scalar"
@@ -329,9 +355,9 @@ def _collective(collective: Collective) -> Event:
         "In msg nelems": collective.elements,
         "Out msg nelems": collective.elements,
         "Group size": len(collective.ranks),
-        "dtype": "BFloat16",
+        "dtype": collective.dtype,
         **split,
-        "Process Group Name": _GROUP,
-        "Process Group Description": _GROUP_DESCRIPTION,
+        "Process Group Name": collective.group,
+        "Process Group Description": collective.description,
         "Process Group Ranks": str(list(collective.ranks)),
     }

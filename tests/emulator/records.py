@@ -3,11 +3,21 @@
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from tests.emulator.device import Device
 from tests.emulator.engine import Signal
 from tests.emulator.model import Shape, Work
 
 FIRST_PROCESS: Final = 4000
 """Process of rank 0, and its main thread; the other ranks follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +28,26 @@ class Collective:
     ranks: tuple[int, ...]
     elements: int = 0
     seq: int = 0
+    """Number in its group; of a send or receive, among those from the one rank to the other."""
     step: int = 0
+    group: str = "0"
+    description: str = "default_pg"
+    dtype: str = "BFloat16"
+    element_bytes: int = 2
+    route: tuple[int, int] | None = None
+    """Of a send or receive: from which rank to which."""
+    members: int = 0
+    """How many ranks take part in the simulation; 0: all of them."""
+
+    @property
+    def key(self) -> tuple[str, tuple[int, int] | None, int]:
+        """Return what all members have in common and no other collective has."""
+        return self.group, self.route, self.seq
+
+    @property
+    def expected(self) -> int:
+        """Return how many have to arrive."""
+        return 2 if self.route else self.members or len(self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +116,8 @@ class Recording:
     """Everything that happened on one rank."""
 
     rank: int
+    device: Device
+    groups: tuple[Group, ...]
     host: list[HostRow] = field(default_factory=list)
     gpu: list[GpuRow] = field(default_factory=list)
     memory: list[MemoryRow] = field(default_factory=list)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.emulator.engine import Engine, Process, Signal
 from tests.emulator.gpu import APART_STREAM, COMMUNICATION_STREAM, COMPUTE_STREAM, COPY_STREAM, Fabric, Gpu
-from tests.emulator.hardware import PYTHON_NS, THREAD_HANDOFF_NS
+from tests.emulator.hardware import DEVICE, PYTHON_NS, THREAD_HANDOFF_NS, all_reduce_ns
 from tests.emulator.host import Host, Memory, Thread
 from tests.emulator.job import DTYPE_BYTES, Job
 from tests.emulator.model import (
@@ -24,7 +24,7 @@ from tests.emulator.model import (
     parameter_count,
     transformer,
 )
-from tests.emulator.records import FIRST_PROCESS, Collective, Event, Recording
+from tests.emulator.records import FIRST_PROCESS, Collective, Event, Group, Recording
 from tests.emulator.truth import Meter, StepTruth, Truth
 
 FIRST_STEP: Final = 2
@@ -47,7 +47,7 @@ class Outcome:
 def simulate(job: Job) -> Outcome:
     """Run the job."""
     engine = Engine()
-    fabric = Fabric(engine)
+    fabric = Fabric(engine, _transfer_ns)
     trainers = [_Trainer(job, rank, engine, fabric) for rank in range(job.ranks)]
     for trainer in trainers:
         engine.start(trainer.train())
@@ -63,6 +63,10 @@ def simulate(job: Job) -> Outcome:
     )
 
 
+def _transfer_ns(collective: Collective) -> float:
+    return all_reduce_ns(collective.elements * DTYPE_BYTES, len(collective.ranks))
+
+
 @dataclass(frozen=True, slots=True)
 class _Saved:
     """What the forward pass leaves for the backward."""
@@ -74,7 +78,7 @@ class _Saved:
 
 class _Trainer:
     def __init__(self, job: Job, rank: int, engine: Engine, fabric: Fabric) -> None:
-        self.recording = Recording(rank)
+        self.recording = Recording(rank, DEVICE, (Group("0", "default_pg", tuple(range(job.ranks))),))
         self.meter = Meter(engine, rank)
         self.steps: list[StepTruth] = []
         self._job = job

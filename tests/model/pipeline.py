@@ -24,6 +24,8 @@ class Pipeline:
     overlapped: Floats
     delay: Floats
     busy: Floats
+    pairs: bool = True
+    """Whether DualPipe's pairs run as one; else one task after the other."""
 
     @classmethod
     def even(
@@ -97,7 +99,7 @@ def slots(pipe: Pipeline, stage: int) -> list[Slot]:
     kinds = (pipe.forward, pipe.backward_input + pipe.backward_weight, pipe.backward_input, pipe.backward_weight)
     found = []
     while rows:
-        many = 1 + rows[0][3]
+        many = 1 + rows[0][3] * pipe.pairs
         parts, rows = rows[:many], rows[many:]
         chunks = tuple(chunk * pipe.pp + stage for _, chunk, _, _ in parts)
         seconds = pipe.overlapped[chunks[0]] if many > 1 else kinds[parts[0][0]][chunks[0]]

@@ -76,7 +76,7 @@ def rows(of: "Estimated", only: int | None = None) -> pa.Table:
         rank = of.ranks[k]
         before = of.played.replays[rank]
         replay = settled(after, before)
-        work, was = usage.work(replay, of.made_from(k), of.source(k)), usage.work(before, (rank,), None)
+        work, was = usage.work(replay, of.makers[k], of.sources[k]), usage.work(before, (rank,), None)
         new = _figures(replay, usage.new, work, _parts(of, k, replay))
         old = _figures(before, usage.old, was, _original_parts(of, rank, before))
         least = _least(usage.new, work, len(new))
@@ -128,8 +128,8 @@ def _figures(
 
 def _parts(of: "Estimated", k: int, replay: Replay) -> dict[str, NDArray[np.int64]]:
     """Return the finer parts of a rank of the changed job."""
-    source = of.source(k)
-    told = [_told(of, rank) for rank in of.made_from(k)]
+    source = of.sources[k]
+    told = [_told(of, rank) for rank in of.makers[k]]
     # What was inserted has no source: sends and receives.
     phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER))[source]
     degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(PP))[source]

@@ -16,8 +16,8 @@ from lumos_df.graph.steps import steps
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.rows import FORWARD
 
-OUTSIDE, FORWARD_PASS, BACKWARD_PASS = range(3)
-"""What a block belongs to."""
+OUTSIDE, FORWARD_PASS, BACKWARD_PASS, WEIGHTS = range(4)
+"""What a block belongs to; only `weights.parted` tells the gradients of weights apart."""
 _BITS: Final = 20
 _LOW: Final = (1 << _BITS) - 1
 
@@ -65,10 +65,21 @@ def blocks(graph: Graph, structure: Structure) -> Blocks:
     kind = first >> _BITS & 3
     batch = (first >> (_BITS + 2) & _LOW) - 1
     step = (first >> (2 * _BITS + 2)) - 1
-    of_row = np.zeros(len(rows), np.int32)
+    return Blocks(
+        placed(graph, of_atom),
+        kind.astype(np.int8),
+        step.astype(np.int32),
+        batch.astype(np.int32),
+        layer.astype(np.int32),
+    )
+
+
+def placed(graph: Graph, of_atom: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the block of every operator, given those of the atoms [n]."""
+    of_row = np.zeros(len(graph.rows), np.int32)
     _place_host(graph, of_atom, of_row)
     _place_gpu(graph, of_atom, of_row)
-    return Blocks(of_row, kind.astype(np.int8), step.astype(np.int32), batch.astype(np.int32), layer.astype(np.int32))
+    return of_row
 
 
 def _key(

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 from lumos_df.errors import HardwareError, QueryError, nearest
 from lumos_df.model.figures import refuse
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.plan import too_many
+from lumos_df.model.plan import too_many, value_of
 from lumos_df.structure.describe import Description, whole_number
 
 _FACT_OF: Final = {
@@ -24,12 +24,13 @@ _FACT_OF: Final = {
     "pp": "pp",
 }
 """Which fact of a job each whole number changes; `batch` is micro-batches a step."""
+_NUMBERS: Final = (*_FACT_OF, "vp")
 
 DTYPES: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
 """Bytes of an element."""
 _DTYPE_NAMES: Final = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp8": "float8"}
 _WORDS: Final = ("dtype", "hardware", "network", "schedule", "overlap")
-NAMES: Final = (*_FACT_OF, "batch_scale", *_WORDS)
+NAMES: Final = (*_NUMBERS, "batch_scale", *_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Sizes:
     dp: int | None
     pp: int | None
     element_bytes: int = 2
+    vp: int = 1
+    """Chunks of layers of a stage; no trace tells what they were."""
 
     @classmethod
     def of(cls, about: Description) -> Self:
@@ -63,7 +66,18 @@ class Sizes:
             kv_heads=about.facts["kv_heads"].number,
             head_dim=about.facts["head_dim"].number,
             element_bytes=DTYPES.get(kind, 2),
+            vp=1,
         )
+
+
+def parameters(sizes: Sizes, tables: int = 1) -> float:
+    """Return the parameters of a rank, near enough for ratios: products of the layers, and tables of the vocabulary."""
+    hidden = sizes.hidden or 1
+    heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
+    keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
+    layer = hidden * (2 * heads + 2 * keys + 2 * (sizes.ffn or 4 * hidden))
+    whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + tables * (sizes.vocab or 0) * hidden
+    return whole / (sizes.tp or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +116,7 @@ def parse(texts: list[str]) -> Settings:
     """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
     found = Settings()
     for text, name, value in _said(texts):
-        if name in _FACT_OF:
+        if name in _NUMBERS:
             found = replace(found, numbers={**found.numbers, name: whole_number(f"--set {text}", name, value)})
         elif name == "batch_scale":
             found = replace(found, batch_scale=_real(text, name, value, "2"))
@@ -120,7 +134,7 @@ def parse(texts: list[str]) -> Settings:
         elif name == "network":
             found = replace(found, network=_network(text, value))
         else:
-            words: dict[str, Any] = {name: value}
+            words: dict[str, Any] = {name: value_of(name, value) if name == "schedule" else value}
             found = replace(found, **words)
     if found.batch_scale != 1 and "micro_batch" in found.numbers:
         raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")

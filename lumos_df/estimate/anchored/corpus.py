@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -22,7 +23,7 @@ from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import THREAD
 from lumos_df.graph.job import Job
 from lumos_df.graph.replay import Replay, network
-from lumos_df.graph.rows import NONE, RUNTIME
+from lumos_df.graph.rows import NONE, RUNTIME, Rows
 from lumos_df.graph.simulate import UNSET, forward_star
 from lumos_df.graph.tables import words, write_replay
 from lumos_df.layout import trace_folder
@@ -164,15 +165,63 @@ def _instances(found: Instances, orders: list[NDArray[np.int64]]) -> Instances:
 def _write_trace(of: "Estimated", corpus: Path, into: Path, k: int, order: NDArray[np.int64], graph: Graph) -> None:
     rows = graph.rows
     source = of.sources[k][order]
-    old = trace_folder(corpus, of.played.replays[of.ranks[k]].graph.rows.trace_id)
+    old = [trace_folder(corpus, of.played.replays[rank].graph.rows.trace_id) for rank in of.makers[k]]
     folder = trace_folder(into, rows.trace_id)
     folder.mkdir(exist_ok=True)
-    table = pq.ParquetFile(old / "operators.parquet").read().take(pa.array(source))
+    table = _operators([pq.ParquetFile(one / "operators.parquet").read() for one in old], source, rows, of.plan.symbols)
+    pq.write_table(table, folder / "operators.parquet", compression="zstd", store_schema=False)
+    about = pq.read_table(old[0] / "traces.parquet", partitioning=None).to_pylist()[0]
+    about |= {
+        "job": rows.job,
+        "rank": rows.rank,
+        "world_size": None if rows.world_size == NONE else rows.world_size,
+        "operators": len(rows),
+        "first_ts": int(rows.ts.min(initial=0)),
+        "last_ts": int(rows.end.max(initial=0)),
+        "warnings": [*(about["warnings"] or []), "estimated: this job never ran", *of.warnings],
+    }
+    kinds = pq.read_schema(old[0] / "traces.parquet")
+    pq.write_table(pa.Table.from_pylist([about], kinds), folder / "traces.parquet", store_schema=False)
+    for name in _ALONG:
+        # Groups name ranks by their numbers, which are others in other stages.
+        if rows.world_size != NONE and (old[0] / f"{name}.parquet").exists():
+            (folder / f"{name}.parquet").write_bytes((old[0] / f"{name}.parquet").read_bytes())
+    base = np.cumsum([0, *(len(of.played.replays[rank].graph.rows) for rank in of.makers[k])])
+    which = np.searchsorted(base, np.maximum(source, 0), side="right") - 1
+    store.write(
+        into,
+        rows.trace_id,
+        schema.OPERATOR_SOURCES,
+        {
+            "rank": np.full(len(source), rows.rank, np.int32),
+            "op_id": np.arange(len(source), dtype=np.int32),
+            "source_trace_id": pa.array([one.name.removeprefix("trace_id=") for one in old]).take(
+                pa.array(which, mask=source < 0)
+            ),
+            "source_op_id": pa.array((source - base[which]).astype(np.int32), mask=source < 0),
+            "provenance": words(of.times[k].provenance[order], PROVENANCE),
+            "error_pct": pa.array(100 * of.times[k].error[order]),
+        },
+    )
+
+
+def _operators(tables: list[pa.Table], source: NDArray[np.int32], rows: Rows, symbols: Symbols) -> pa.Table:
+    """Return the operators of a trace as they are stored.
+
+    Args:
+        tables: operators of the traces that it is made from.
+        source: which of theirs, one table behind the other, each operator is from, NONE for what was inserted.
+        rows: the operators, with their new times.
+        symbols: what axes of shapes become.
+    """
+    whole = pa.concat_tables(tables)
+    table = whole.take(pa.array(source, mask=source < 0))
     copy = np.zeros(len(source), np.int64)
     by_source = np.lexsort((np.arange(len(source)), source))
     start = np.searchsorted(source[by_source], source[by_source])
     copy[by_source] = np.arange(len(source)) - start
-    new = {
+    new: dict[str, pa.Array] = {
+        "rank": pa.array(np.full(len(source), rows.rank, np.int32)),
         "op_id": pa.array(np.arange(len(source)), pa.int32()),
         "parent_id": _nullable(rows.parent),
         "forward_id": _nullable(rows.forward),
@@ -185,37 +234,46 @@ def _write_trace(of: "Estimated", corpus: Path, into: Path, k: int, order: NDArr
             for name in ("correlation", "wait_correlation")
             if not table[name].null_count
         },
-        "input_dims": _shapes(table["input_dims"], of.plan.symbols),
+        "input_dims": _shapes(table["input_dims"], symbols),
     }
+    if (source < 0).any() or len(tables) > 1:
+        new |= _moved(table, source, len(tables[0]), rows)
     for name, column in new.items():
         table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
-    pq.write_table(table, folder / "operators.parquet", compression="zstd", store_schema=False)
-    about = pq.read_table(old / "traces.parquet", partitioning=None).to_pylist()[0]
-    about |= {
-        "job": rows.job,
-        "operators": len(rows),
-        "first_ts": int(rows.ts.min(initial=0)),
-        "last_ts": int(rows.end.max(initial=0)),
-        "warnings": [*(about["warnings"] or []), "estimated: this job never ran", *of.warnings],
+    return table
+
+
+def _moved(table: pa.Table, source: NDArray[np.int32], first: int, rows: Rows) -> dict[str, pa.Array]:
+    """Return what is not as it was recorded where operators were inserted, or come from two traces.
+
+    Args:
+        table: the operators as recorded, null where inserted.
+        source: where they are from, as for `_operators`.
+        first: operators of the first trace.
+        rows: the operators.
+    """
+    inserted = pa.array(source < 0)
+    said: dict[str, Any] = {
+        "kind": "kernel",
+        "family": "communication",
+        "phase": "communication",
+        "name": pa.array(rows.names).take(pa.array(rows.name)),
+        "collective": pa.array([*rows.collectives, None]).take(pa.array(rows.collective % (len(rows.collectives) + 1))),
+        "group_size": pa.array(rows.group_size),
+        "step": _nullable(rows.step),
     }
-    kinds = pq.read_schema(old / "traces.parquet")
-    pq.write_table(pa.Table.from_pylist([about], kinds), folder / "traces.parquet", store_schema=False)
-    for name in _ALONG:
-        if (old / f"{name}.parquet").exists():
-            (folder / f"{name}.parquet").write_bytes((old / f"{name}.parquet").read_bytes())
-    store.write(
-        into,
-        rows.trace_id,
-        schema.OPERATOR_SOURCES,
-        {
-            "rank": np.full(len(source), rows.rank, np.int32),
-            "op_id": np.arange(len(source), dtype=np.int32),
-            "source_trace_id": [old.name.removeprefix("trace_id=")] * len(source),
-            "source_op_id": source,
-            "provenance": words(of.times[k].provenance[order], PROVENANCE),
-            "error_pct": pa.array(100 * of.times[k].error[order]),
-        },
-    )
+    found = {name: pc.if_else(inserted, value, table[name]).combine_chunks() for name, value in said.items()}
+    # A thread goes by the number that it has in the first trace that has it.
+    recorded = table["thread"].fill_null(NONE).to_numpy()
+    number = np.flatnonzero(rows.thread >= 0)
+    number = number[np.argsort(source[number] >= first, kind="stable")]
+    thread = np.full(int(rows.thread.max(initial=NONE)) + 2, NONE)
+    thread[rows.thread[number[::-1]]] = recorded[number[::-1]]
+    on_gpu, keys = rows.on_gpu, np.vstack((rows.stream_keys, [(NONE, NONE)]))
+    found["thread"] = pa.array(thread[rows.thread], mask=rows.thread < 0)
+    found["stream"] = pa.array(keys[rows.stream, 1], mask=rows.stream < 0)
+    found["device"] = pa.array(keys[rows.stream, 0].astype(np.int32), mask=~on_gpu | (rows.stream < 0))
+    return found
 
 
 def _nullable(values: NDArray[np.int32]) -> pa.Array:

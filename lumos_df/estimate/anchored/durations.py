@@ -1,5 +1,6 @@
 """How long every operator of a job takes after a change, and how that is known."""
 
+import json
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -8,10 +9,10 @@ from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.anchor import Anchor
-from lumos_df.estimate.anchored.change import Settings, Sizes
+from lumos_df.estimate.anchored.change import Settings, Sizes, parameters
 from lumos_df.estimate.anchored.machine import Machine
-from lumos_df.estimate.anchored.symbols import Symbols
-from lumos_df.estimate.anchored.timing import INTERPOLATED, MEASURED, RESCALED, Work, work
+from lumos_df.estimate.anchored.symbols import Symbols, is_all
+from lumos_df.estimate.anchored.timing import INTERPOLATED, MEASURED, RESCALED, Work, shaped, work
 from lumos_df.estimate.anchored.transfers import DP, EP, TP, Groups, Links, retimed
 from lumos_df.graph.rows import NONE
 from lumos_df.model.hardware import Hardware
@@ -108,7 +109,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     done = Times(own.copy(), provenance, error)
     if of.old == of.new and of.runs_on is of.measured_on and of.settings.batch_scale == 1:
         return done
-    found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure.phase)
+    found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure)
     floors = of.runs_on.row["memory"][0] / of.measured_on.row["memory"][0]
     after = found.rescaled(float(floors))
     how = np.full(len(found.row), RESCALED)
@@ -119,7 +120,9 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(found.before)
     after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
-    after = after * _parameters(of, about, found.row)
+    if (growth := _growth(of)) != 1:
+        growth *= of.measured_on.memory_rate / of.runs_on.memory_rate
+        after = np.where(updates(about, of.old, found.row), found.time * growth, after)
     change = np.round((after - found.time) * 1e9).astype(np.int64)
     same = change == 0
     done.own[found.row] = np.maximum(own[found.row] + change, 0)
@@ -148,25 +151,28 @@ def tokens(of: Plan) -> float:
     return batch * _ratio(of.new.seq, of.old.seq)
 
 
-def _parameters(of: Plan, about: Rank, row: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Return by how much the optimizer's kernels grow with a rank's layers: one of them works on all parameters."""
-    ratio = np.ones(len(row))
-    more = replace(of.old, layers=of.new.layers, pp=of.new.pp)
-    if more != of.old:
-        outside = (about.structure.phase[row] == OPTIMIZER) & (about.structure.layer[row] < 0)
-        outside &= about.trace.rows.family[row] == FAMILIES.index("optimizer")
-        ratio[outside] = parameters(more) / parameters(of.old)
-    return ratio
+def updates(about: Rank, sizes: Sizes, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which GPU rows work on all parameters of a rank: the optimizer's, and those on a vector as long as all.
+
+    Args:
+        about: the rank.
+        sizes: those of its job.
+        row: some of its operators [k].
+    """
+    rows, structure = about.trace.rows, about.structure
+    found: NDArray[np.bool_] = (structure.phase[row] == OPTIMIZER) & (structure.layer[row] < 0)
+    found &= rows.family[row] == FAMILIES.index("optimizer")
+    long = np.array([*(is_all(json.loads(word), sizes) for word in about.trace.dims.words), False])
+    operator = shaped(about.trace, row)
+    found |= long[np.where(operator >= 0, about.trace.dims.code[operator], NONE)]
+    return found & rows.on_gpu[row]
 
 
-def parameters(sizes: Sizes) -> float:
-    """Return the parameters of a rank, near enough for ratios: products of the layers and the vocabulary."""
-    hidden = sizes.hidden or 1
-    heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
-    keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
-    layer = hidden * (2 * heads + 2 * keys + 2 * (sizes.ffn or 4 * hidden))
-    whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + (sizes.vocab or 0) * hidden
-    return whole / (sizes.tp or 1)
+def _growth(of: Plan) -> float:
+    """Return by how much the parameters of a rank grow; DualPipe's ranks have two stages each."""
+    copies = 2 if of.settings.schedule == "dualpipe" else 1
+    new = replace(of.new, layers=of.new.layers and copies * of.new.layers)
+    return parameters(new) / parameters(of.old)
 
 
 def _interpolated(found: Work, others: list[Work]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

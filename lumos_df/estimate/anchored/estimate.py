@@ -49,20 +49,16 @@ class Estimated:
     transfer_error: NDArray[np.float64]
     """Relative error of each collective of `job`."""
     sources: list[NDArray[np.int32]]
-    """Which row of the original each row of each graph is from."""
-    ranks: list[int]
-    """Which trace of the original each graph is from."""
+    """Which row of the original each row of each graph is from, NONE for what was inserted."""
+    makers: list[tuple[int, ...]]
+    """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
     after: Played
     warnings: list[str]
 
-    def made_from(self, k: int) -> tuple[int, ...]:
-        """Return which traces of the original a graph is from; `source` counts their rows one behind the other."""
-        return (self.ranks[k],)
-
-    def source(self, k: int) -> NDArray[np.int32]:
-        """Return which row of the original every row of a graph is from, NONE for what was inserted [n]."""
-        inserted = len(self.job.graphs[k].rows) - len(self.sources[k])
-        return np.append(self.sources[k], np.full(inserted, NONE)).astype(np.int32)
+    @property
+    def ranks(self) -> list[int]:
+        """Which trace of the original each graph is held against: the first that it is from."""
+        return [ranks[0] for ranks in self.makers]
 
 
 def estimate(
@@ -170,22 +166,30 @@ def estimated(
     if settings.overlap is not None:
         job = _overlapped(anchor, job, on=settings.overlap)
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
-    ranks = list(range(len(job.graphs)))
+    makers: list[tuple[int, ...]] = [(rank,) for rank in range(len(job.graphs))]
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
-    if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule:
-        job, times, sources, transfer_error, ranks = staged(anchor, of, job, times, transfer_error)
+    if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
+        made = staged(anchor, of, job, times, transfer_error)
+        job, times, sources, transfer_error, makers = (
+            made.job,
+            made.times,
+            made.sources,
+            made.transfer_error,
+            made.makers,
+        )
+        warnings += made.warnings
     elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
         job, times, sources, transfer_error = _rebuilt(anchor, of, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
-    warnings += _warnings(times, played, sources, ranks)
+    warnings += _warnings(times, played, sources, makers)
     sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
     if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
         warnings.append(
             "the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
             "record with record_shapes=True"
         )
-    return Estimated(anchor, played, of, job, times, transfer_error, sources, ranks, job.replay(), warnings)
+    return Estimated(anchor, played, of, job, times, transfer_error, sources, makers, job.replay(), warnings)
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
@@ -225,7 +229,7 @@ def _measured(other: Anchor, of: durations.Plan) -> Work:
     """Return what the same model's kernels took at another size."""
     rank = other.about.ranks[0]
     same = Symbols(other.sizes, other.sizes)
-    return work(rank.trace, same, of.measured_on, of.measured_on, rank.structure.phase)
+    return work(rank.trace, same, of.measured_on, of.measured_on, rank.structure)
 
 
 def _retimed(
@@ -354,15 +358,17 @@ def _copied(found: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray
 
 
 def _warnings(
-    times: list[durations.Times], played: Played, sources: list[NDArray[np.int32]], ranks: list[int]
+    times: list[durations.Times], played: Played, sources: list[NDArray[np.int32]], makers: list[tuple[int, ...]]
 ) -> list[str]:
     """Return what a reader should know of how far the change goes beyond what was measured."""
-    graphs = [played.replays[rank].graph for rank in ranks]
-    before = np.concatenate([graph.own[source] for graph, source in zip(graphs, sources, strict=True)])
-    # What was inserted has no source, and lies behind all that has.
-    after = np.concatenate([time.own[: len(source)] for time, source in zip(times, sources, strict=True)])
-    on_gpu = np.concatenate([graph.rows.on_gpu[source] for graph, source in zip(graphs, sources, strict=True)])
-    before, after = before[on_gpu], after[on_gpu]
+    parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    for time, source, ranks in zip(times, sources, makers, strict=True):
+        graphs = [played.replays[rank].graph for rank in ranks]
+        own = np.concatenate([graph.own for graph in graphs])
+        on_gpu = np.concatenate([graph.rows.on_gpu for graph in graphs])
+        known = np.flatnonzero((source >= 0) & on_gpu[source])
+        parts.append((own[source[known]], time.own[known]))
+    before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)
     if share > 0.1:

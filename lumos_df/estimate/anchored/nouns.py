@@ -21,7 +21,7 @@ from lumos_df.structure.rows import BACKWARD, RECOMPUTE
 from lumos_df.structure.shapes import Operation
 
 _MODEL: Final = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "seq", "vocab")
-_PLAN: Final = ("tp", "dp", "pp", "micro_batch", "batch")
+_PLAN: Final = ("tp", "dp", "pp", "vp", "micro_batch", "batch")
 _ATTENTION, _GEMM = (FAMILIES.index(name) for name in ("attention", "gemm"))
 _SOFTWARE: Final = "megatron"
 """Whose bytes of gradients and optimizer states are taken: mixed-precision Adam."""
@@ -106,7 +106,7 @@ def results(anchor: Anchor, sizes: Sizes, machine: Machine, does: Habits, schedu
         sizes: its dimensions and degrees, as they are or as they become.
         machine: the GPU.
         does: what else it does.
-        schedule: its pipeline's order of micro-batches; None: 1F1B.
+        schedule: its pipeline's order of micro-batches; None: 1F1B, interleaved where a stage has several chunks.
 
     Raises:
         LumosError: why the estimator knows nothing of such a job.
@@ -120,7 +120,7 @@ def results(anchor: Anchor, sizes: Sizes, machine: Machine, does: Habits, schedu
         batch=batches * plan["micro_batch"] * plan["dp"],
         sequence_parallel=does.sequence_parallel,
         recompute=does.recompute,
-        schedule=(schedule or "1f1b") if plan["pp"] > 1 else "1f1b",
+        schedule=(schedule or ("interleaved" if sizes.vp > 1 else "1f1b")) if sizes.pp != 1 else "1f1b",
         zero=does.zero,
         precision=PRECISIONS[machine.precision],
         flash=does.flash,

@@ -5,20 +5,22 @@ one with the head, those between from any. Its layers are that rank's own measur
 """
 
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import permutations
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, Blocks
+from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, WEIGHTS, Blocks
+from lumos_df.estimate.anchored.chunks import Pipeline
+from lumos_df.estimate.anchored.cuts import Cut
+from lumos_df.estimate.anchored.program import taken
 from lumos_df.estimate.anchored.rewrite import Rewritten, ordered
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.edges import END_START, EVENT, START_START, STREAM, edges, join
+from lumos_df.graph.edges import END_START, EVENT, HANDOFF, START_START, STREAM, Edges, edges, join
 from lumos_df.graph.gpu import Work
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE, Rows
-from lumos_df.model.order import BACKWARD, KIND, MICRO_BATCH, order
-from lumos_df.model.placement import chunk_layers
+from lumos_df.model.order import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 _SEND_FORWARD, _RECEIVE_FORWARD, _SEND_BACKWARD, _RECEIVE_BACKWARD = range(4)
 _NAMES: Final = ("send forward", "receive forward", "send backward", "receive backward")
@@ -31,110 +33,125 @@ class Stage:
     program: NDArray[np.int64]
     task: NDArray[np.int64]
     """Task of each block, NONE outside of tasks [p]."""
-    backward: NDArray[np.bool_]
+    kind: NDArray[np.int64]
+    """Of each task, as in `model.order`."""
+    chunk: NDArray[np.int64]
     """Of each task."""
+    place: NDArray[np.int64]
+    """Which part of the model each task is about."""
     micro_batch: NDArray[np.int64]
     """Of each task, counted over all steps."""
-    batches: int
-    """Micro-batches of a step."""
+    of: Pipeline
 
     def early(self) -> NDArray[np.bool_]:
-        """Return which blocks are of a backward task that is not the last one of its step [p]."""
-        latest = np.zeros(len(self.backward), np.bool_)
-        back = np.flatnonzero(self.backward)
-        step = self.micro_batch[back] // max(self.batches, 1)
-        latest[back[np.flatnonzero(np.diff(step, append=-1))]] = True
-        found = self.backward & ~latest
+        """Return which blocks are of a backward task before the last gradients of its chunk and step [p]."""
+        made = np.flatnonzero((self.kind == BACKWARD) | (self.kind == BACKWARD_WEIGHT))
+        whose = self.micro_batch[made] // self.of.batches * self.of.places + self.place[made]
+        _, last = np.unique(whose[::-1], return_index=True)
+        found = self.kind >= BACKWARD
+        found[made[len(made) - 1 - last]] = False
         return np.append(found, False)[self.task]
 
 
-def stage(of: Blocks, schedule: int, place: tuple[int, int], batches: int, layers: int) -> Stage:
+def stage(of: Cut, how: Pipeline, number: int) -> Stage:
     """Return the sequence of a stage's blocks.
 
     Args:
-        of: blocks of the rank that it is made from.
-        schedule: one of `model.schedule`'s.
-        place: number of the stage, and how many there are.
-        batches: micro-batches of a step.
-        layers: of the whole model.
+        of: what it is made from.
+        how: the pipeline.
+        number: which of its stages.
     """
-    number, stages = place
-    tasks = order(schedule, stages, 1, batches, number)
-    wanted = int(chunk_layers(layers, stages, number))
+    tasks = how.tasks(number).tolist()
+    places = [how.place(number, chunk) for chunk in range(how.chunks)]
     program: list[NDArray[np.int64]] = []
-    task: list[NDArray[np.int64]] = []
-    backward: list[bool] = []
-    batch: list[int] = []
-    bounds = np.append(np.flatnonzero(np.diff(of.step, prepend=of.step[:1] - 1)), len(of)).tolist()
-    for turn, (low, high) in enumerate(pairwise(bounds)):
-        own = np.arange(low, high)
-        parts = _parts(of, own, wanted, first=number == 0, last=number == stages - 1)
-        program.append(parts.before)
-        task.append(np.full(len(parts.before), NONE))
-        for one in tasks.tolist():
-            is_backward = one[KIND] >= BACKWARD
-            pieces = parts.backward if is_backward else parts.forward
+    of_task: list[NDArray[np.int64]] = []
+    done: list[tuple[int, int, int, int]] = []
+    for turn, own in enumerate(of.turns):
+        parts = [_parts(of.blocks, own, how, place, of.ends) for place in places]
+        program.append(parts[0].before)
+        of_task.append(np.full(len(parts[0].before), NONE))
+        for kind, chunk, batch, _ in tasks:
+            pieces = parts[chunk].passes[kind]
             if not pieces:
                 continue
-            piece = pieces[one[MICRO_BATCH] % len(pieces)]
+            piece = pieces[taken(len(pieces), how.batches)[batch]]
             program.append(piece)
-            task.append(np.full(len(piece), len(backward)))
-            backward.append(is_backward)
-            batch.append(turn * batches + one[MICRO_BATCH])
-        program.append(parts.after)
-        task.append(np.full(len(parts.after), NONE))
-    return Stage(
-        np.concatenate(program),
-        np.concatenate(task),
-        np.array(backward, np.bool_),
-        np.array(batch, np.int64),
-        batches,
-    )
+            of_task.append(np.full(len(piece), len(done)))
+            done.append((kind, chunk, places[chunk], turn * how.batches + batch))
+        program.append(parts[0].after)
+        of_task.append(np.full(len(parts[0].after), NONE))
+    kinds, chunks, about, batches = np.array(done, np.int64).reshape(-1, 4).T
+    return Stage(np.concatenate(program), np.concatenate(of_task), kinds, chunks, about, batches, how)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """One step's blocks: what comes before its micro-batches, their passes, and what comes after."""
+    """One step's blocks for one part of the model: before its micro-batches, their passes, and after them."""
 
     before: NDArray[np.int64]
-    forward: list[NDArray[np.int64]]
-    backward: list[NDArray[np.int64]]
+    passes: tuple[list[NDArray[np.int64]], ...]
+    """One list for each kind of task of `model.order`, with one entry for each micro-batch that was recorded."""
     after: NDArray[np.int64]
 
 
-def _parts(of: Blocks, own: NDArray[np.int64], wanted: int, *, first: bool, last: bool) -> _Parts:
+def _parts(of: Blocks, own: NDArray[np.int64], how: Pipeline, place: int, has: tuple[bool, bool]) -> _Parts:
+    """Return one step's blocks for a part of the model; `has`: whether they hold the embedding, and the head."""
     kind, batch = of.kind[own], of.micro_batch[own]
     inside = np.flatnonzero(kind != OUTSIDE)
     if not len(inside):
-        return _Parts(own, [], [], own[:0])
+        return _Parts(own, ([], [], [], []), own[:0])
+    first, last, wanted = place == 0, place == how.places - 1, how.layers_of(place)
     begun, ended = inside[0], inside[-1]
     outside = kind == OUTSIDE
     at = np.arange(len(own))
     before = own[outside & (at < begun) & (batch < 0)]
     after = own[outside & (at > ended) & (batch < 0)]
-    forward, backward = [], []
+    forward, inputs, weights = [], [], []
     for one in np.unique(batch[inside]).tolist():
         ahead = np.flatnonzero((kind == FORWARD_PASS) & (batch == one))
         back = np.flatnonzero((kind == BACKWARD_PASS) & (batch == one))
         around = np.flatnonzero(outside & (batch == one))
         start = ahead[0] if len(ahead) else begun
         middle = back[0] if len(back) else ended + 1
-        embedding = around[around < start] if first else around[:0]
-        head = around[(around > start) & (around < middle)] if last else around[:0]
-        behind = around[around > middle] if first or (not len(back) and last) else around[:0]
+        # What is there without an embedding or a head, every stage does.
+        with_first, with_last = first or not has[0], last or not has[1]
+        embedding = around[around < start] if with_first else around[:0]
+        head = around[(around > start) & (around < middle)] if with_last else around[:0]
+        behind = around[around > middle] if with_first else around[:0]
         if not len(back):
-            head, behind = (around[around > start] if last else around[:0]), around[:0]
+            head, behind = (around[around > start] if with_last else around[:0]), around[:0]
         forward.append(own[np.concatenate((embedding, _fitted(of, own, ahead, wanted), head))])
         if len(back):
-            backward.append(own[np.concatenate((_fitted(of, own, back, wanted), behind))])
-    return _Parts(before, forward, backward, after)
+            inputs.append(own[np.concatenate((_fitted(of, own, back, wanted), behind))])
+            weights.append(own[_weights(of, own, (kind == WEIGHTS) & (batch == one), wanted, ends=(first, last))])
+    whole = [np.concatenate(pair) for pair in zip(inputs, weights, strict=True)]
+    return _Parts(before, (forward, whole, inputs, weights), after)
 
 
-def _fitted(of: Blocks, own: NDArray[np.int64], place: NDArray[np.int64], wanted: int) -> NDArray[np.int64]:
-    """Return a pass's blocks with as many layers as wanted: the first ones, or copies in turn."""
+def _weights(
+    of: Blocks, own: NDArray[np.int64], mine: NDArray[np.bool_], wanted: NDArray[np.int64], *, ends: tuple[bool, bool]
+) -> NDArray[np.int64]:
+    """Return a micro-batch's blocks of weight gradients: the head's, those of as many layers as wanted, and the rest.
+
+    `ends`: whether it is the first part of the model, and whether it is the last.
+    """
+    place = np.flatnonzero(mine)
+    layered = np.flatnonzero(of.layer[own[place]] >= 0)
+    if not len(layered):
+        return place if ends[1] else place[:0]
+    low, high = layered[0], layered[-1] + 1
+    head = place[:low] if ends[1] else place[:0]
+    rest = place[high:] if ends[0] else place[:0]
+    return np.concatenate((head, _fitted(of, own, place[layered], wanted), rest))
+
+
+def _fitted(
+    of: Blocks, own: NDArray[np.int64], place: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return a pass's blocks of the layers wanted; of those beyond what was recorded, the first ones again."""
     layer = of.layer[own[place]]
     known = np.unique(layer)
-    times = np.bincount(np.searchsorted(known, known[np.arange(wanted) % len(known)]), minlength=len(known))
+    times = np.bincount(wanted % len(known), minlength=len(known))
     return np.repeat(place, times[np.searchsorted(known, layer)])
 
 
@@ -149,7 +166,7 @@ class Ends:
 
 def ends(made: Rewritten, of: Stage) -> Ends:
     """Return the first call, and the first and the last compute kernel, of every task."""
-    graph, many = made.graph, len(of.backward)
+    graph, many = made.graph, len(of.kind)
     task = of.task[made.position]
     rows = graph.rows
     kernel = graph.gpu.row[(rows.kind[graph.gpu.row] == KERNEL) & (rows.family[graph.gpu.row] != COMMUNICATION)]
@@ -162,43 +179,86 @@ def ends(made: Rewritten, of: Stage) -> Ends:
     return Ends(*found)
 
 
+def host_turns(made: Rewritten, of: Stage) -> Edges:
+    """Return what makes a rank's host do one task after the other, whichever of its threads does which.
+
+    Each thread that launches work begins a task when all of them have ended the one before, and wakes up in the median
+    time in which the trace's threads do.
+    """
+    graph = made.graph
+    atoms, calls = graph.atoms, graph.gpu.call
+    works = np.zeros(len(atoms.bounds), np.bool_)
+    works[atoms.thread[calls[calls >= 0]]] = True
+    task = of.task[made.position[atoms.row]]
+    use = np.flatnonzero((task >= 0) & works[atoms.thread])
+    # First and last moment of every task on every thread.
+    known, number = np.unique(task[use], return_inverse=True)
+    first, last = (np.full((len(known), len(works)), NONE, np.int32) for _ in range(2))
+    last[number, atoms.thread[use]] = atoms.row[use]
+    first[number[::-1], atoms.thread[use[::-1]]] = atoms.row[use[::-1]]
+    pairs = list(permutations(np.flatnonzero(works).tolist(), 2))
+    none = np.empty(0, np.int32)
+    source = np.concatenate([none, *(last[:-1, a] for a, _ in pairs)])
+    target = np.concatenate([none, *(first[1:, b] for _, b in pairs)])
+    lags = graph.edges.lag[graph.edges.kind == HANDOFF]
+    return edges(source, target, HANDOFF, int(np.median(lags)) if len(lags) else 0, False)
+
+
 @dataclass(frozen=True, slots=True)
 class Sends:
     """Sends and receives that a rank gains [k]."""
 
     kind: NDArray[np.int64]
     """0 to 3: send and receive forward, send and receive backward."""
+    lane: NDArray[np.int64]
+    """Stream that it runs on: one for each kind, and for each direction of the micro-batches."""
     micro_batch: NDArray[np.int64]
+    link: NDArray[np.int64]
+    """Part of the model whose end it goes from or to."""
     after: NDArray[np.int64]
     """Row that lets it start."""
+    behind: NDArray[np.int64]
+    """Kernel that has to be over, too, NONE where none has."""
     before: NDArray[np.int64]
-    """Row that waits for it, NONE for a send."""
+    """Row that waits for it, NONE where none does."""
 
 
-def sends(of: Stage, at: Ends, place: tuple[int, int]) -> Sends:
-    """Return what a stage sends and receives."""
-    number, stages = place
-    first, last = number == 0, number == stages - 1
+def sends(of: Stage, at: Ends, *, in_turn: bool) -> Sends:
+    """Return what a stage sends and receives.
+
+    Args:
+        of: the stage.
+        at: where its tasks begin and end.
+        in_turn: whether it computes and communicates in turns: a receive is posted behind the task before, and what
+            follows a send waits for it.
+    """
+    first, last = of.place == 0, of.place == of.of.places - 1
+    ahead, back = of.kind == FORWARD, (of.kind == BACKWARD) | (of.kind == BACKWARD_INPUT)
     parts: list[tuple[NDArray[np.int64], ...]] = []
-    none = np.full(len(of.backward), NONE, np.int64)
-    for kind, whose, has, after, before in (
-        (_SEND_FORWARD, ~of.backward, not last, at.last_kernel, none),
-        (_RECEIVE_FORWARD, ~of.backward, not first, at.first_call, at.first_kernel),
-        (_SEND_BACKWARD, of.backward, not first, at.last_kernel, none),
-        (_RECEIVE_BACKWARD, of.backward, not last, at.first_call, at.first_kernel),
+    none = np.full(len(of.kind), NONE, np.int64)
+    past = np.append(none[:1], at.last_kernel[:-1]) if in_turn else none
+    following = np.append(at.first_kernel[1:], none[:1]) if in_turn else none
+    for kind, mine, link, after, behind, before in (
+        (_SEND_FORWARD, ahead & ~last, of.place, at.last_kernel, none, following),
+        (_RECEIVE_FORWARD, ahead & ~first, of.place - 1, at.first_call, past, at.first_kernel),
+        (_SEND_BACKWARD, back & ~first, of.place - 1, at.last_kernel, none, following),
+        (_RECEIVE_BACKWARD, back & ~last, of.place, at.first_call, past, at.first_kernel),
     ):
-        mine = np.flatnonzero(whose & (after >= 0)) if has else np.empty(0, np.int64)
-        parts.append((np.full(len(mine), kind), of.micro_batch[mine], after[mine], before[mine]))
+        use = np.flatnonzero(mine & (after >= 0))
+        lane = kind + len(_NAMES) * of.of.direction(of.chunk[use])
+        columns = (of.micro_batch, link, after, behind, before)
+        parts.append((np.full(len(use), kind), lane, *(column[use] for column in columns)))
     return Sends(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def with_sends(graph: Graph, what: Sends, lasts: int) -> Graph:
+def with_sends(graph: Graph, what: Sends, lasts: int, turns: Edges) -> Graph:
     """Return a graph with sends and receives, each kind on a stream of its own, in rows behind all others.
 
     Args:
         graph: the graph.
         what: the sends and receives.
         lasts: ns that each takes without waiting.
+        turns: what `host_turns` says.
     """
     many, old = len(what.kind), len(graph.rows)
     rows = _more_rows(graph.rows, what, lasts)
@@ -212,9 +272,10 @@ def with_sends(graph: Graph, what: Sends, lasts: int) -> Graph:
     released = edges(
         what.after.astype(np.int32), new.astype(np.int32), EVENT, 0, False, np.where(launched, START_START, END_START)
     )
+    ended = edges(what.behind.astype(np.int32), new.astype(np.int32), EVENT, 0, False)
     waited = edges(new.astype(np.int32), what.before.astype(np.int32), EVENT, 0, False)
     chain = edges(before.astype(np.int32), new.astype(np.int32), STREAM, 0, False)
-    found = join([graph.edges, released, waited, chain])
+    found = join([graph.edges, turns, released, ended, waited, chain])
     itself = np.append(graph.order_target != graph.edges.dst, np.zeros(len(found) - len(graph.edges), np.bool_))
     gpu = _more_work(graph.gpu, new[turn], before[turn], len(rows.stream_keys), stream[turn])
     longer = np.append(graph.atoms.of_row, np.full(many, NONE, np.int32)).astype(np.int32)
@@ -241,7 +302,8 @@ def _more_rows(rows: Rows, what: Sends, lasts: int) -> Rows:
     streams = len(rows.stream_keys)
     key = int(rows.stream_keys[:, 1].max(initial=0)) + 1
     device = int(rows.stream_keys[0, 0]) if streams else 0
-    keys = np.vstack((rows.stream_keys, [(device, key + k) for k in range(len(_NAMES))]))
+    lanes = int(what.lane.max(initial=NONE)) + 1
+    keys = np.vstack((rows.stream_keys, np.array([(device, key + k) for k in range(lanes)], np.int64).reshape(-1, 2)))
     collectives = [*rows.collectives, "send", "recv"]
     value: dict[str, Any] = {
         "kind": KERNEL,
@@ -249,7 +311,7 @@ def _more_rows(rows: Rows, what: Sends, lasts: int) -> Rows:
         "name": len(rows.names) + what.kind,
         "ts": rows.ts[what.after],
         "dur": lasts,
-        "stream": streams + what.kind,
+        "stream": streams + what.lane,
         "step": rows.step[what.after],
         "collective": len(rows.collectives) + what.kind % 2,
         "group_size": 2,

@@ -28,7 +28,7 @@ def program(of: Blocks, layers: tuple[int, int], batch: tuple[int, int]) -> NDAr
 def _layers(of: Blocks, ratio: float) -> NDArray[np.int64]:
     """Return the blocks with another number of layers in every pass; the backward comes down through the same ones."""
     known = np.unique(of.layer[of.layer >= 0])
-    chosen = known[_order(len(known), max(1, round(len(known) * ratio)))]
+    chosen = known[taken(len(known), max(1, round(len(known) * ratio)))]
     inside = np.flatnonzero(of.layer >= 0)
     same = (np.diff(of.kind[inside]) == 0) & (np.diff(of.step[inside]) == 0) & (np.diff(of.micro_batch[inside]) == 0)
     starts = np.append(0, np.flatnonzero(~same) + 1)
@@ -53,7 +53,7 @@ def _pass(of: Blocks, begin: int, end: int, chosen: NDArray[np.int32]) -> list[N
     return [own[layer == one] for one in (chosen if up else chosen[::-1]).tolist()]
 
 
-def _order(old: int, new: int) -> NDArray[np.int64]:
+def taken(old: int, new: int) -> NDArray[np.int64]:
     """Return which of `old` layers or micro-batches the `new` ones are made of.
 
     The first and the last meet what is around them, so they stay; those between are left out at the end, or come again
@@ -82,7 +82,7 @@ def _batches(of: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.in
             continue
         inside = np.flatnonzero(batch >= 0)
         parts.append(own[: inside[0]])
-        parts.extend(own[batch == one] for one in known[_order(len(known), new)].tolist())
+        parts.extend(own[batch == one] for one in known[taken(len(known), new)].tolist())
         parts.append(own[inside[0] :][batch[inside[0] :] == NONE])
     return np.concatenate(parts) if parts else sequence
 
@@ -107,6 +107,8 @@ def early(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
     kind = of.kind[sequence]
     # A new pass begins where the kind, the micro-batch or the step of layers changes.
     inside = np.flatnonzero(kind != OUTSIDE)
+    if not len(inside):
+        return np.zeros(len(sequence), np.bool_)
     change = np.append(
         True, (np.diff(kind[inside]) != 0) | (np.diff(batch[inside]) != 0) | (np.diff(step[inside]) != 0)
     )

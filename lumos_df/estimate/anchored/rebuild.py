@@ -17,8 +17,8 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.transformer import Model
 
 _OF_MODEL: Final = ("layers", "hidden", "ffn", "heads", "seq", "vocab")
-_OF_PLAN: Final = ("tp", "pp", "dp", "micro_batch")
-_ALONE: Final = ("vp", "cp", "ep", "etp")
+_OF_PLAN: Final = ("tp", "pp", "vp", "dp", "micro_batch")
+_ALONE: Final = ("cp", "ep", "etp")
 """Degrees that a rebuilt graph cannot have."""
 _AS_RECORDED: Final = ("recompute", "flash", "sequence_parallel")
 """What a rebuilt graph does as the recorded one did, so a plan that does otherwise is another job."""

@@ -1,110 +1,227 @@
 """A job of another number of pipeline stages: which traced rank makes which stage, and their sends and receives."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import PlanError, QueryError, nearest
-from lumos_df.estimate.anchored import pipeline
+from lumos_df.errors import QueryError
+from lumos_df.estimate.anchored import chunks, pipeline
 from lumos_df.estimate.anchored.anchor import Anchor
-from lumos_df.estimate.anchored.blocks import Blocks, blocks
-from lumos_df.estimate.anchored.durations import Plan, Times, reductions
+from lumos_df.estimate.anchored.change import parameters
+from lumos_df.estimate.anchored.cuts import Cut, cut, joined
+from lumos_df.estimate.anchored.durations import Plan, Times
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
-from lumos_df.estimate.anchored.timing import MODELLED
+from lumos_df.estimate.anchored.timing import MODELLED, RESCALED
 from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
+from lumos_df.graph.edges import EVENT
 from lumos_df.graph.job import Job
 from lumos_df.graph.replay import network
-from lumos_df.graph.rows import NONE
+from lumos_df.graph.rows import COMMUNICATION, NONE
 from lumos_df.model import network as collectives
 from lumos_df.model import schedule
 from lumos_df.structure.kernels import POINT_TO_POINT
 
-_SCHEDULES: Final = {"1f1b": schedule.ONE_F_ONE_B, "zb-h1": schedule.ZB_H1, "gpipe": schedule.GPIPE}
 _ERROR: Final = 0.3
 """Relative error of a modelled send."""
+_UNTOLD: Final = 0.05
+"""Share of the backward pass's products that may not be told without a warning."""
+_IN_TURN: Final = (schedule.ONE_F_ONE_B, schedule.GPIPE)
+"""Schedules that are run so where the traces' is: the others are there to communicate meanwhile."""
+_MEASURED_ERROR: Final = 0.1
+"""Of one whose like the traces have."""
 
 
-def staged(
-    anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArray[np.float64]
-) -> tuple[Job, list[Times], list[NDArray[np.int32]], NDArray[np.float64], list[int]]:
-    """Return the job in other stages, its durations, sources, errors of collectives, and the rank each is made from.
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A job in other stages."""
+
+    job: Job
+    times: list[Times]
+    """One a graph of `job`."""
+    sources: list[NDArray[np.int32]]
+    """Which row of the original each row of each graph is from, NONE for what was inserted."""
+    transfer_error: NDArray[np.float64]
+    """Relative error of each collective."""
+    makers: list[tuple[int, ...]]
+    """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
+    warnings: list[str]
+
+
+def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArray[np.float64]) -> Staged:
+    """Return a job in other stages.
+
+    Args:
+        anchor: the job.
+        of: the change.
+        job: the job with its new durations.
+        times: how long operators take, one a rank.
+        error: relative error of each collective of `job`.
 
     Raises:
         QueryError: the trace has no layers, or not the ranks that the stages need.
+        PlanError: a schedule that cannot be.
     """
     name, new = anchor.about.job, of.new
-    stages, batches, layers = new.pp or 1, new.batch or 1, new.layers
-    how = of.settings.schedule or "1f1b"
-    if how not in _SCHEDULES:
-        raise PlanError(
-            f"schedule={how} is not for traces{nearest(how, [*_SCHEDULES])}; one of {', '.join(_SCHEDULES)}"
-        )
-    if layers is None:
+    if new.layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
-    found = [blocks(graph, rank.structure) for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True)]
-    makers = _makers(anchor, stages, found)
-    sends_ns = round(_send_seconds(of) * 1e9)
+    how = chunks.pipeline(of.settings, new, new.layers)
+    measured = _measured_send_ns(job)
+    sends_ns = measured or round(_send_seconds(of) * 1e9)
+    sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, _ERROR)
+    in_turn = how.schedule in _IN_TURN and all(_in_turn(graph) for graph in job.graphs)
     graphs: list[Graph] = []
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
-    made: list[tuple[int, int, Rewritten]] = []
-    waits: list[pipeline.Sends] = []
-    for number, ranks in enumerate(makers):
-        for rank in ranks:
-            sequence = pipeline.stage(found[rank], _SCHEDULES[how], (number, stages), batches, layers)
-            one = rewritten(job.graphs[rank], found[rank], sequence.program)
-            one = replace(one, graph=_alone(one.graph))
-            one = without(one, sequence.early()[one.position] & reductions(anchor, rank)[one.source])
-            what = pipeline.sends(sequence, pipeline.ends(one, sequence), (number, stages))
-            graph = pipeline.with_sends(one.graph, what, sends_ns)
+    made: list[_Made] = []
+    stages = _makers(anchor, job, how)
+    for number, makers in enumerate(stages):
+        for maker in makers:
+            sequence = pipeline.stage(maker, how, number)
+            one = _with_parameters(rewritten(maker.graph, maker.blocks, sequence.program), maker, of, how, number)
+            again = sequence.early()[one.position] & maker.reductions[one.source]
+            one = without(one, again | _passed_on(one.graph))
+            what = pipeline.sends(sequence, pipeline.ends(one, sequence), in_turn=in_turn)
+            graph = pipeline.with_sends(one.graph, what, sends_ns, pipeline.host_turns(one, sequence))
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
-            made.append((number, rank, one))
-            waits.append(what)
-            sources.append(one.source)
-            many = len(what.kind)
-            time = times[rank]
+            source, many = maker.source[one.source], len(what.kind)
+            made.append(_Made(number, maker.ranks, replace(one, source=source), what))
+            sources.append(np.append(source, np.full(many, NONE)).astype(np.int32))
+            provenance, errors = (
+                np.concatenate([getattr(times[rank], column) for rank in maker.ranks])[source]
+                for column in ("provenance", "error")
+            )
             taken.append(
                 Times(
                     graph.own,
-                    np.append(time.provenance[one.source], np.full(many, MODELLED)).astype(np.int8),
-                    np.append(time.error[one.source], np.full(many, _ERROR)),
+                    np.append(provenance, np.full(many, sent[0])).astype(np.int8),
+                    np.append(errors, np.full(many, sent[1])),
                 )
             )
-    instances, errors = _instances(job.instances, made, waits, sends_ns, error)
-    return Job(graphs, instances, network(graphs, instances)), taken, sources, errors, [rank for _, rank, _ in made]
+    sizes = [len(rank.trace) for rank in anchor.about.ranks]
+    instances, transfer_error = _instances(
+        job.instances, made, sizes, (sends_ns, sent[1]), error, _crossing(anchor, job.instances)
+    )
+    again_job = Job(graphs, instances, network(graphs, instances))
+    return Staged(again_job, taken, sources, transfer_error, [one.ranks for one in made], _warnings(how, stages))
 
 
-def _makers(anchor: Anchor, stages: int, found: list[Blocks]) -> list[list[int]]:
-    """Return which traced ranks make each stage."""
+def _warnings(how: chunks.Pipeline, stages: list[list[Cut]]) -> list[str]:
+    """Return what a reader should know of the schedule."""
+    found = []
+    untold = max(maker.untold for makers in stages for maker in makers)
+    if untold > _UNTOLD:
+        found.append(
+            f"{untold:.0%} of the time of the backward pass's products is not told to be of weights or of inputs, and "
+            "does not move: the schedule gains less than it would; record with record_shapes=True"
+        )
+    if how.schedule == schedule.DUALPIPE:
+        found.append(
+            "the forward and the backward that dualpipe overlaps run one after the other: no trace tells what both "
+            "take at once"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """One rank of the new job."""
+
+    number: int
+    """Of its stage."""
+    ranks: tuple[int, ...]
+    """Those that it is made from."""
+    rewritten: Rewritten
+    """Without sends; its sources are rows of those ranks, one behind the other."""
+    waits: pipeline.Sends
+
+
+def _makers(anchor: Anchor, job: Job, how: chunks.Pipeline) -> list[list[Cut]]:
+    """Return what each stage is made from, one a rank of it."""
     name, before = anchor.about.job, anchor.sizes.pp or 1
-    if not all((one.layer >= 0).any() for one in found):
+    every = [cut(anchor, graph, rank, parts_gradients=how.parts_gradients) for rank, graph in enumerate(job.graphs)]
+    if not all((one.blocks.layer >= 0).any() for one in every):
         raise QueryError(f"{name}: pp cannot change, because no layers were found; name them with annotations layer=N")
     if before == 1:
-        return [list(range(len(found)))] * stages
-    of_stage: dict[int, list[int]] = {}
+        return [every] * how.stages
+    of_stage: dict[int, list[Cut]] = {}
     for rank, one in enumerate(anchor.about.ranks):
         if one.stage.number is not None:
-            of_stage.setdefault(one.stage.number, []).append(rank)
+            of_stage.setdefault(one.stage.number, []).append(every[rank])
     if 0 not in of_stage or before - 1 not in of_stage:
         raise QueryError(
             f"{name}: pp cannot change, because the corpus lacks a rank of the first or the last stage; "
             "ingest one of each"
         )
-    if stages == 1:
-        raise QueryError(f"{name}: one stage has both embedding and head, which no rank of this job had; take pp=2")
-    middle = of_stage[min(1, before - 1) if before > 2 else 0]
-    return [of_stage[0], *([middle] * (stages - 2)), of_stage[before - 1]]
+    first, last = of_stage[0], of_stage[before - 1]
+    # The head is between the passes of a micro-batch and is left out without anything that a stage does once a step.
+    middle = of_stage.get(1, last) if before > 2 else last
+    found = []
+    for stage in range(how.stages):
+        ends = {how.place(stage, chunk) for chunk in range(how.chunks)} & {0, how.places - 1}
+        if len(ends) == 2 or how.places == 1:
+            pairs = zip(first, last, strict=False)
+            found.append([joined(one, other, len(anchor.about.ranks[one.ranks[0]].trace)) for one, other in pairs])
+        else:
+            found.append(first if 0 in ends else last if ends else middle)
+    return found
 
 
-def _alone(graph: Graph) -> Graph:
-    """Return a graph whose old sends and receives take no time: new ones take their place."""
+def _passed_on(graph: Graph) -> NDArray[np.bool_]:
+    """Return which rows are the old sends and receives: new ones take their place."""
     rows = graph.rows
     word = np.array([*(one in POINT_TO_POINT for one in rows.collectives), False])
-    return replace(graph, own=np.where(word[rows.collective] & rows.on_gpu, 0, graph.own))
+    found: NDArray[np.bool_] = word[rows.collective] & rows.on_gpu
+    return found
+
+
+def _with_parameters(one: Rewritten, of: Cut, plan: Plan, how: chunks.Pipeline, number: int) -> Rewritten:
+    """Return a stage whose work on all parameters is that on its own: only the ends have tables of the vocabulary."""
+    places = [how.place(number, chunk) for chunk in range(how.chunks)]
+    tables = sum(place in (0, how.places - 1) for place in places)
+    share = parameters(plan.new, tables) / parameters(plan.new)
+    own = one.graph.own
+    own = np.where(of.updates[one.source], np.round(own * share).astype(np.int64), own)
+    return replace(one, graph=replace(one.graph, own=own))
+
+
+def _measured_send_ns(job: Job) -> int | None:
+    """Return what a send and its receive take without waiting, as the traces have it; None where they have none."""
+    found = job.instances
+    if found is None:
+        return None
+    passed = np.zeros(len(found.transfer), np.bool_)
+    for k, graph in enumerate(job.graphs):
+        mine = found.trace == k
+        passed[found.instance[mine][_passed_on(graph)[found.row[mine]]]] = True
+    return round(float(np.median(found.transfer[passed]))) if passed.any() else None
+
+
+def _in_turn(graph: Graph) -> bool:
+    """Return whether a rank computes and communicates in turns, as Megatron does: its sends hold kernels.
+
+    Half of them are enough: of a send and a receive that are waited for together, the later one holds what follows.
+    """
+    rows = graph.rows
+    word = np.array([*(one == "send" for one in rows.collectives), False])
+    sent = np.flatnonzero(word[rows.collective] & rows.on_gpu)
+    found = graph.edges
+    holds = (found.kind == EVENT) & rows.on_gpu[found.dst] & (rows.family[found.dst] != COMMUNICATION)
+    return len(sent) > 0 and 2 * np.isin(sent, found.src[holds]).sum() >= len(sent)
+
+
+def _crossing(anchor: Anchor, found: Instances | None) -> NDArray[np.bool_]:
+    """Return which collectives have ranks of several stages."""
+    if found is None:
+        return np.empty(0, np.bool_)
+    stage = np.array([one.stage.number or 0 for one in anchor.about.ranks], np.int64)[found.trace]
+    low, high = (np.full(len(found.transfer), value) for value in (len(stage), NONE))
+    np.minimum.at(low, found.instance, stage)
+    np.maximum.at(high, found.instance, stage)
+    return low < high
 
 
 def _send_seconds(of: Plan) -> float:
@@ -117,32 +234,39 @@ def _send_seconds(of: Plan) -> float:
 
 def _instances(
     found: Instances | None,
-    made: list[tuple[int, int, Rewritten]],
-    waits: list[pipeline.Sends],
-    sends_ns: int,
+    made: list[_Made],
+    sizes: list[int],
+    sends: tuple[int, float],
     error: NDArray[np.float64],
+    crossing: NDArray[np.bool_],
 ) -> tuple[Instances, NDArray[np.float64]]:
-    """Return the collectives inside stages, as they were, and the sends from stage to stage."""
+    """Return the collectives inside stages and of all of them, as they were, and the sends from stage to stage.
+
+    Args:
+        found: the collectives of the original.
+        made: the new ranks.
+        sizes: operators of each trace of the original.
+        sends: what a send takes, ns, and the relative error of that.
+        error: relative error of each collective of the original.
+        crossing: which of those had ranks of several stages.
+    """
     key: list[NDArray[np.int64]] = []
     trace: list[NDArray[np.int64]] = []
     row: list[NDArray[np.int64]] = []
-    for k, (number, rank, one) in enumerate(made):
+    for k, of in enumerate(made):
+        one, what = of.rewritten, of.waits
         if found is not None:
-            mine = found.trace == rank
-            instance = np.full(int(one.source.max(initial=0)) + 1, NONE, np.int64)
-            inside = found.row[mine] < len(instance)
-            instance[found.row[mine][inside]] = found.instance[mine][inside]
+            instance = np.concatenate([_instance_of(found, rank, sizes[rank]) for rank in of.ranks])
             here = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
-            key.append((instance[one.source[here]] << 32 | one.copy[here]) << 12 | number)
+            own = instance[one.source[here]]
+            key.append((own << 32 | one.copy[here]) << 12 | np.where(crossing[own], 0, of.number))
             trace.append(np.full(len(here), k))
             row.append(here)
-        what, begin = waits[k], len(one.source)
-        # A send forward of stage s meets a receive forward of stage s + 1; a backward one of s that of s - 1.
-        link = number - np.select([what.kind == 1, what.kind == 2], [1, 1], 0)
-        same_rank = sum(1 for other, _, _ in made[:k] if other == number)
-        key.append(-1 - (((what.micro_batch << 12 | link) << 12 | same_rank) << 1 | what.kind // 2))
+        # What is sent over a link meets what is received over it, of the same micro-batch and the same way.
+        same_rank = sum(1 for other in made[:k] if other.number == of.number)
+        key.append(-1 - (((what.micro_batch << 12 | what.link) << 12 | same_rank) << 1 | what.kind // 2))
         trace.append(np.full(len(what.kind), k))
-        row.append(begin + np.arange(len(what.kind)))
+        row.append(len(one.source) + np.arange(len(what.kind)))
     keys, traces, rows_ = np.concatenate(key), np.concatenate(trace), np.concatenate(row)
     names, instance, many = np.unique(keys, return_inverse=True, return_counts=True)
     instance = instance.reshape(-1)
@@ -150,8 +274,8 @@ def _instances(
     _, instance = np.unique(instance[kept], return_inverse=True)
     traces, rows_ = traces[kept], rows_[kept]
     origin = np.where(names[many > 1] >= 0, names[many > 1] >> 44, NONE)
-    transfer = np.full(len(origin), sends_ns, np.int64)
-    errors = np.full(len(origin), _ERROR)
+    transfer = np.full(len(origin), sends[0], np.int64)
+    errors = np.full(len(origin), sends[1])
     if found is not None:
         transfer[origin >= 0] = found.transfer[origin[origin >= 0]]
         errors[origin >= 0] = error[origin[origin >= 0]]
@@ -168,3 +292,11 @@ def _instances(
         ),
         errors,
     )
+
+
+def _instance_of(found: Instances, rank: int, many: int) -> NDArray[np.int64]:
+    """Return the collective of each row of a rank, or NONE [many]."""
+    mine = found.trace == rank
+    instance = np.full(many, NONE, np.int64)
+    instance[found.row[mine]] = found.instance[mine]
+    return instance

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lumos_df.estimate.anchored.blocks import OUTSIDE, Blocks
 from lumos_df.graph import simulate as loops
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.edges import STREAM, THREAD, Edges
+from lumos_df.graph.edges import STREAM, THREAD, Edges, edges, join
 from lumos_df.graph.gpu import FAR, Work
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.rows import NONE, RUNTIME, Rows
@@ -285,12 +285,15 @@ def _edges(graph: Graph, layout: _Layout, atoms: Atoms, gpu: Work) -> tuple[Edge
     into = np.full(len(graph.rows), NONE, np.int64)
     into[old.dst[chain]] = np.flatnonzero(chain)
     has = atoms.before >= 0
-    for before, row in (
-        (atoms.row[atoms.before[has]], atoms.row[has]),
-        (gpu.before[gpu.before >= 0], gpu.row[gpu.before >= 0]),
+    begun: list[Edges] = []
+    for before, row, kind in (
+        (atoms.row[atoms.before[has]], atoms.row[has], THREAD),
+        (gpu.before[gpu.before >= 0], gpu.row[gpu.before >= 0], STREAM),
     ):
         edge = into[layout.source[row]]
         known = edge >= 0
+        # What was the first of its thread or stream follows something now, after no time that anything tells.
+        begun.append(edges(before[~known], row[~known], kind, 0, False))
         new_src.append(before[known].astype(np.int64))
         new_dst.append(row[known].astype(np.int64))
         of_edge.append(edge[known])
@@ -316,7 +319,10 @@ def _edges(graph: Graph, layout: _Layout, atoms: Atoms, gpu: Work) -> tuple[Edge
         old.lag[which],
         old.recorded[which],
     )
-    return found, (graph.order_target != old.dst)[which]
+    found = join([found, *begun])
+    itself = np.zeros(len(found), np.bool_)
+    itself[: len(which)] = (graph.order_target != old.dst)[which]
+    return found, itself
 
 
 def _sources(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
-from lumos_df.estimate.anchored.change import Sizes
+from lumos_df.estimate.anchored.change import Sizes, parameters
+from lumos_df.estimate.anchored.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP, UNKNOWN
 
 Shape = tuple[int, ...]
 
@@ -32,6 +33,8 @@ _PAIR_COST: Final = {
 }
 """Cost of two kinds of axes in one tensor."""
 _TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
+_ALL: Final = 0.8
+"""A vector at least this near to the number of a rank's parameters is one of all of them."""
 _LACK_COST: Final = 5
 """Cost of a sequence without a micro-batch, or the other way round."""
 
@@ -56,7 +59,13 @@ class Symbols:
         """
         self._found: dict[int, list[_Reading]] = {}
         self._batch = batch
-        self._cache: dict[Shape, Shape] = {}
+        self._cache: dict[tuple[Shape, int], Shape] = {}
+        self._share = _cut(old.ffn, old.tp)
+        if self._share != old.hidden:
+            self._share = None
+        self._widths = new.hidden or 1, _cut(new.ffn, new.tp) or 1
+        # With tp no matrix of parameters is the model's width both ways.
+        self._both = self._share is not None and (old.tp or 1) > 1
         for kind, cost, before, after in _values(old, new):
             if before > 1:
                 self._found.setdefault(before, []).append(_Reading(kind, after, cost))
@@ -64,12 +73,12 @@ class Symbols:
             readings.sort(key=lambda reading: reading.cost)
             del readings[_MOST:]
 
-    def rescaled(self, shape: Shape) -> Shape:
-        """Return what a shape becomes."""
-        known = self._cache.get(shape)
+    def rescaled(self, shape: Shape, wide: int = UNKNOWN) -> Shape:
+        """Return what a shape becomes; `wide`: what its width is, one of `widths`'s kinds."""
+        known = self._cache.get((shape, wide))
         if known is None:
-            known = self._leading(shape) if self._batch else self._read(shape)
-            self._cache[shape] = known
+            known = self._leading(shape) if self._batch else self._read(shape, wide)
+            self._cache[shape, wide] = known
         return known
 
     def rescaled_text(self, text: str) -> str:
@@ -81,16 +90,44 @@ class Symbols:
             return list(self.rescaled(tuple(said)))
         return [self._nested(one) for one in said] if isinstance(said, list) else said
 
+    def operands(self, shapes: tuple[Shape | None, ...], wide: int) -> tuple[Shape | None, ...]:
+        """Return what the inputs of an operator become; the two sizes of a product's matrices may differ."""
+        found = [None if shape is None else self.rescaled(shape, wide) for shape in shapes]
+        matrices = [place for place, shape in enumerate(shapes) if shape is not None and len(shape) == 2]
+        if wide in (INTO_MLP, OUT_OF_MLP) and len(matrices) > 1:
+            last, shape = matrices[-1], shapes[matrices[-1]] or ()
+            if shape.count(self._share or 0) == 1:
+                # Of a gradient of parameters each matrix has one of the sizes.
+                found[last] = self.rescaled(shape, MLP if wide == INTO_MLP else MODEL)
+        return tuple(found)
+
     def _leading(self, shape: Shape) -> Shape:
         before, after = self._batch or (1, 1)
         if len(shape) < 2 or shape[0] % before:
             return shape
         return (max(1, shape[0] * after // before), *shape[1:])
 
-    def _read(self, shape: Shape) -> Shape:
+    def _read(self, shape: Shape, wide: int) -> Shape:
         choices = [[*self._found.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
         best = min(product(*choices[-5:]), key=_cost)
-        return (*shape[: len(shape) - len(best)], *(reading.new for reading in best))
+        new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
+        if self._share is not None:
+            model, mlp = self._widths
+            same = [place for place, size in enumerate(shape) if size == self._share]
+            first, other = {MLP: (mlp, mlp), INTO_MLP: (model, mlp), OUT_OF_MLP: (mlp, model)}.get(wide, (model, model))
+            if wide in (UNKNOWN, MODEL, MLP) and self._both and same == [0, 1] and len(shape) == 2:
+                first, other = model, mlp
+            for place in same:
+                new[place] = first if place == same[0] else other
+        return tuple(new)
+
+
+def is_all(shapes: list[object], sizes: Sizes) -> bool:
+    """Return whether the first of an operator's inputs is a vector of all parameters of a rank, or their gradients."""
+    first = shapes[0] if shapes else None
+    if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
+        return False
+    return _ALL < first[0] / parameters(sizes) < 1 / _ALL
 
 
 def _cost_of_constant(size: int) -> int:

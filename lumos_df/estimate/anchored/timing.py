@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from lumos_df.estimate.anchored.machine import Machine
 from lumos_df.estimate.anchored.symbols import Shape, Symbols
+from lumos_df.estimate.anchored.widths import widths
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE
 from lumos_df.model.attention import attention_seconds
 from lumos_df.model.gemm import gemm_seconds
 from lumos_df.schema import FAMILIES
+from lumos_df.structure.layers import Structure
 from lumos_df.structure.rows import BACKWARD, Trace
-from lumos_df.structure.shapes import Operation
+from lumos_df.structure.shapes import PRODUCT, Operation
 
 GEMM, ATTENTION, SOFTMAX, NORM, CONVOLUTION = (
     FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization", "convolution")
@@ -76,7 +78,7 @@ class Work:
         return np.where(np.isnan(grown), self.time, np.maximum(grown, least))
 
 
-def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDArray[np.int8]) -> Work:
+def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: Structure) -> Work:
     """Return what the kernels, copies and clears of a trace do, before and after a change; collectives are left out.
 
     Args:
@@ -84,13 +86,13 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
         symbols: what axes of shapes become.
         old: the GPU and data type that were measured.
         new: those of the changed job.
-        phase: phase of every operator [n].
+        structure: phases and layers.
     """
     rows = trace.rows
     row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
     time = (rows.dur[row] * 1e-9).astype(np.float64)
     floor = np.minimum(time, _floor(time[rows.kind[row] == KERNEL]))
-    operator = _shaped(trace, row)
+    operator = shaped(trace, row)
     columns = (
         np.where(operator >= 0, rows.name[operator], NONE),
         np.where(operator >= 0, trace.dims.code[operator], NONE),
@@ -98,14 +100,17 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
         rows.name[row].astype(np.int64),
         trace.grid.code[row].astype(np.int64),
         trace.block.code[row].astype(np.int64),
-        (phase[row] == BACKWARD).astype(np.int64),
+        _wide(trace, structure, row, operator)[row].astype(np.int64),
+        (structure.phase[row] == BACKWARD).astype(np.int64),
     )
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     before, after, linear = (np.empty(len(first)) for _ in range(3))
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
-        one = _Kernel.of(trace, int(row[at]), int(operator[at]), backward=bool(columns[-1][at]))
+        one = _Kernel.of(
+            trace, int(row[at]), int(operator[at]), wide=int(columns[-2][at]), backward=bool(columns[-1][at])
+        )
         before[number], after[number] = (
             one.seconds(old, float(floor[at])),
             one.changed(symbols, old, new, float(floor[at])),
@@ -115,6 +120,15 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, phase: NDAr
     return Work(
         row, time, floor.astype(np.float64), before[inverse], after[inverse], linear[inverse], _numbers(kinds)[inverse]
     )
+
+
+def _wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Return what the widths of every row are, a kind of `widths` [n]."""
+    rows = trace.rows
+    product = np.zeros(len(rows), np.bool_)
+    multiplies = np.array([*(bool(PRODUCT.match(name)) for name in rows.names), False])
+    product[row] = (rows.family[row] == GEMM) & multiplies[np.where(operator >= 0, rows.name[operator], NONE)]
+    return widths(structure, rows.family, product)
 
 
 def _numbers(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
@@ -127,16 +141,16 @@ def _floor(times: NDArray[np.float64]) -> float:
     return min(float(np.percentile(times, 5)), _WIDEST_FLOOR_S) if len(times) else 0.0
 
 
-def _shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
+def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the nearest operator above each row that has shapes, or NONE."""
-    has = np.append(trace.dims.code >= 0, False)
-    parent = np.append(trace.rows.parent, NONE)
-    at = parent[row].astype(np.int64)
-    while True:
-        missing = (at >= 0) & ~has[at]
-        if not missing.any():
-            return at
-        at = np.where(missing, parent[at], at)
+    return trace.rows.nearest(trace.dims.code >= 0, row)
+
+
+def operation_of(trace: Trace, operator: int) -> Operation:
+    """Return what one operator with shapes does."""
+    said = json.loads(trace.dims.words[trace.dims.code[operator]])
+    shapes = tuple(tuple(one) if one and all(type(size) is int for size in one) else None for one in said)
+    return Operation(trace.rows.names[trace.rows.name[operator]], shapes, (), 1, operator, inside=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +163,22 @@ class _Kernel:
     """All tensors of the operator, those in lists as well."""
     blocks: float
     """Blocks over those that the GPU runs at once, for a GPU with one multiprocessor."""
+    wide: int
+    """What its widths are, a kind of `widths`."""
     backward: bool
 
     @classmethod
-    def of(cls, trace: Trace, row: int, operator: int, *, backward: bool) -> "_Kernel":
+    def of(cls, trace: Trace, row: int, operator: int, *, wide: int, backward: bool) -> "_Kernel":
         rows = trace.rows
         tensors: tuple[Shape, ...] = ()
         operation = None
         if operator >= 0:
-            said = json.loads(trace.dims.words[trace.dims.code[operator]])
-            tensors = tuple(_tensors(said))
-            shapes = tuple(tuple(one) if one and all(type(size) is int for size in one) else None for one in said)
-            operation = Operation(rows.names[rows.name[operator]], shapes, (), 1, operator, inside=True)
+            tensors = tuple(_tensors(json.loads(trace.dims.words[trace.dims.code[operator]])))
+            operation = operation_of(trace, operator)
         grid = _product(trace.grid.words, int(trace.grid.code[row]))
         threads = _product(trace.block.words, int(trace.block.code[row]))
         resident = min(_BLOCKS, max(1, _THREADS // max(threads, 1)))
-        return cls(int(rows.family[row]), operation, tensors, grid / resident, backward)
+        return cls(int(rows.family[row]), operation, tensors, grid / resident, wide, backward)
 
     def kind(self) -> tuple[object, ...]:
         """Return what names it in any trace of the model."""
@@ -189,8 +203,8 @@ class _Kernel:
         one = self.operation
         if one is None or not self.numel:
             return float("nan")
-        shapes = tuple(symbols.rescaled(shape) if shape is not None else None for shape in one.shapes)
-        tensors = tuple(symbols.rescaled(shape) for shape in self.numel)
+        shapes = symbols.operands(one.shapes, self.wide)
+        tensors = tuple(symbols.rescaled(shape, self.wide) for shape in self.numel)
         after = replace(self, operation=replace(one, shapes=shapes), numel=tensors)
         if self.family in (GEMM, ATTENTION) and (one.is_product() or one.is_batched() or one.is_attention()):
             return after.seconds(new, floor)
@@ -203,16 +217,14 @@ class _Kernel:
         one = self.operation
         if one is None or not self.numel:
             return float("nan")
-        after = replace(
-            one, shapes=tuple(symbols.rescaled(shape) if shape is not None else None for shape in one.shapes)
-        )
+        after = replace(one, shapes=symbols.operands(one.shapes, self.wide))
         if self.family == GEMM and (one.is_product() or one.is_batched()):
             many = after.operands[0][0] / max(one.operands[0][0], 1) if one.is_batched() else 1.0
             return many * prod(after.product) / max(prod(one.product), 1)
         if self.family == ATTENTION and one.is_attention():
             was, now = one.operands[0], after.operands[0]
             return prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
-        tensors = [symbols.rescaled(shape) for shape in self.numel]
+        tensors = [symbols.rescaled(shape, self.wide) for shape in self.numel]
         return replace(self, numel=tuple(tensors))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
 
     def _memory(self, machine: Machine, floor: float) -> float:

@@ -11,10 +11,11 @@ OLD = Sizes(40, 4096, 16384, 64, 64, 64, 2048, 4, 1, 51200, 8, 1, 1)
 
 
 def test_settings_are_read_and_written_alike() -> None:
-    text = "dp=16,layers=64,batch_scale=2,dtype=bfloat16,hardware=h200-sxm,network=50e9/5e-6,overlap=off"
+    text = "dp=16,layers=64,vp=2,batch_scale=2,dtype=bfloat16,hardware=h200-sxm,network=50e9/5e-6,overlap=off"
     assert str(parse(text.split(","))) == text
     assert not parse([])
     assert parse(["dtype=bf16"]).dtype == "bfloat16"
+    assert parse(["schedule=ZB1P"]).schedule == "zb-h1"
 
 
 @pytest.mark.parametrize(

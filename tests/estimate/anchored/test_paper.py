@@ -1,0 +1,40 @@
+"""The paper's experiments in small: emulated Megatron jobs, predicted from one of them, and run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.bench.paper import SMALL, SMALL_TARGETS, Result, compare, record
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    corpus = record(SMALL, tmp_path_factory.mktemp("paper"))
+    return [compare(SMALL, corpus, target) for target in ({}, *SMALL_TARGETS)]
+
+
+def test_an_unchanged_job_takes_what_it_took(results: list[Result]) -> None:
+    assert abs(results[0].error) < 0.5
+    assert results[0].worst_part < 0.5
+
+
+def test_iteration_times_are_within_two_per_cent_on_average_and_four_at_worst(results: list[Result]) -> None:
+    errors = [abs(one.error) for one in results[1:]]
+    assert np.mean(errors) < 2
+    assert max(errors) < 4
+
+
+def test_each_part_is_within_four_per_cent_of_the_step(results: list[Result]) -> None:
+    for one in results:
+        assert one.worst_part < 4, one
+
+
+def test_the_targets_differ_from_the_base_by_far_more(results: list[Result]) -> None:
+    for one in results[1:]:
+        assert abs(one.true_ms / results[0].true_ms - 1) > 0.05 or one.target.startswith("dp"), one
+
+
+def test_the_base_is_a_pipeline_recorded_on_all_ranks(tmp_path: Path) -> None:
+    record(SMALL, tmp_path)
+    assert len([*(tmp_path / "job").iterdir()]) == SMALL.ranks
