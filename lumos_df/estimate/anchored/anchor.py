@@ -1,19 +1,21 @@
 """A job that did run: its graph, what is known of its model and plan, and the GPU it ran on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from lumos_df.estimate.anchored import host_compute
 from lumos_df.estimate.anchored.change import DTYPES, Sizes
 from lumos_df.estimate.anchored.machine import recorded_on
+from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.job import Job
 from lumos_df.graph.job import load as load_job
 from lumos_df.layout import trace_folder
 from lumos_df.model.hardware import Hardware
 from lumos_df.structure import rows
-from lumos_df.structure.describe import Description, of_traces
+from lumos_df.structure.describe import Description, Rank, of_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,9 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
     """
     job = load_job(corpus, trace_ids)
     about = of_traces([rows.extend(corpus, graph.rows) for graph in job.graphs], known)
+    on_host = all(map(host_compute.runs_here, job.graphs))
+    if on_host:
+        about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
     file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
     device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
     hardware, warning = recorded_on(device)
@@ -54,5 +59,10 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
         hardware,
         word if word in DTYPES else "float16",
         about.facts["ep"].number,
-        (warning,) if warning else (),
+        (warning,) if warning and not on_host else (),
     )
+
+
+def _with_updates(rank: Rank, graph: Graph) -> Rank:
+    layer = host_compute.update_layers(rank.trace, graph, rank.structure)
+    return replace(rank, structure=replace(rank.structure, layer=layer))

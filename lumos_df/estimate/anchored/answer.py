@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lumos_df.estimate.anchored import host_compute
 from lumos_df.estimate.anchored.timing import PROVENANCE
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.rows import NONE
@@ -141,7 +142,10 @@ def _bounds(of: "Estimated") -> tuple[list[NDArray[np.int64]], list[NDArray[np.i
 
 def _played(of: "Estimated", sign: float) -> list[NDArray[np.int64]]:
     net = of.job.network
-    error = [np.where(graph.rows.on_gpu, time.error, 0) for graph, time in zip(of.job.graphs, of.times, strict=True)]
+    error = [
+        np.where(graph.rows.on_gpu | host_compute.works(graph), time.error, 0)
+        for graph, time in zip(of.job.graphs, of.times, strict=True)
+    ]
     own = np.round(net.own * (1 + sign * np.concatenate(error))).astype(np.int64)
     transfer = np.round(net.transfer * (1 + sign * of.transfer_error)).astype(np.int64)
     played = of.job.replay(replace(net, own=own, transfer=transfer))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError
+from lumos_df.estimate.anchored import host_compute
 from lumos_df.estimate.anchored.anchor import Anchor
 from lumos_df.estimate.anchored.change import Settings, Sizes
 from lumos_df.estimate.anchored.machine import Machine
@@ -108,7 +109,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     done = Times(own.copy(), provenance, error)
     if of.old == of.new and of.runs_on is of.measured_on and of.settings.batch_scale == 1:
         return done
-    found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure.phase)
+    found = work_of(anchor, of, rank, of.symbols, of.runs_on)
     floors = of.runs_on.row["memory"][0] / of.measured_on.row["memory"][0]
     after = found.rescaled(float(floors))
     how = np.full(len(found.row), RESCALED)
@@ -127,6 +128,22 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(found.time, 1e-9)))
     error[found.row] = np.take(_ERROR, provenance[found.row]) + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
     return done
+
+
+def work_of(anchor: Anchor, of: Plan, rank: int, symbols: Symbols, runs_on: Machine) -> Work:
+    """Return what a rank's kernels do, or the operators that stand for them where there is no GPU.
+
+    Args:
+        anchor: the job.
+        of: the change.
+        rank: place of the rank in the job.
+        symbols: what axes of shapes become.
+        runs_on: the GPU of the changed job.
+    """
+    about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
+    if host_compute.runs_here(graph):
+        return host_compute.work(about.trace, graph, symbols, about.structure.phase)
+    return work(about.trace, symbols, of.measured_on, runs_on, about.structure.phase)
 
 
 def _like_others(of: Plan, found: Work, after: NDArray[np.float64], phase: NDArray[np.int8]) -> NDArray[np.float64]:

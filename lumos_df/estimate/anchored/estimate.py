@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError, nearest
-from lumos_df.estimate.anchored import answer, durations
+from lumos_df.estimate.anchored import answer, durations, host_compute
 from lumos_df.estimate.anchored import corpus as traces
 from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.blocks import blocks
@@ -21,7 +21,7 @@ from lumos_df.estimate.anchored.program import early, program
 from lumos_df.estimate.anchored.regroup import staged
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.symbols import Symbols
-from lumos_df.estimate.anchored.timing import RESCALED, Work, work
+from lumos_df.estimate.anchored.timing import RESCALED, Work
 from lumos_df.estimate.anchored.transfers import DP
 from lumos_df.graph import whatif
 from lumos_df.graph.collectives import Instances
@@ -212,9 +212,7 @@ def _kept(found: Instances, member: NDArray[np.int64]) -> Instances:
 
 def _measured(other: Anchor, of: durations.Plan) -> Work:
     """Return what the same model's kernels took at another size."""
-    rank = other.about.ranks[0]
-    same = Symbols(other.sizes, other.sizes)
-    return work(rank.trace, same, of.measured_on, of.measured_on, rank.structure.phase)
+    return durations.work_of(other, of, 0, Symbols(other.sizes, other.sizes), of.measured_on)
 
 
 def _retimed(
@@ -350,8 +348,13 @@ def _warnings(
     before = np.concatenate([graph.own[source] for graph, source in zip(graphs, sources, strict=True)])
     # What was inserted has no source, and lies behind all that has.
     after = np.concatenate([time.own[: len(source)] for time, source in zip(times, sources, strict=True)])
-    on_gpu = np.concatenate([graph.rows.on_gpu[source] for graph, source in zip(graphs, sources, strict=True)])
-    before, after = before[on_gpu], after[on_gpu]
+    works = np.concatenate(
+        [
+            (graph.rows.on_gpu | host_compute.works(graph))[source]
+            for graph, source in zip(graphs, sources, strict=True)
+        ]
+    )
+    before, after = before[works], after[works]
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)
     if share > 0.1:
