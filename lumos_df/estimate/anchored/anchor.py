@@ -1,5 +1,6 @@
 """A job that did run: its graph, what is known of its model and plan, and the GPU it ran on."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ class Anchor:
     experts: int | None
     """Ranks of an expert-parallel group."""
     warnings: tuple[str, ...]
+    unmeasured: bool = False
+    """Whether its collectives did nothing: one process stood for many ranks."""
 
 
 def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor:
@@ -60,9 +63,21 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
         word if word in DTYPES else "float16",
         about.facts["ep"].number,
         (warning,) if warning and not on_host else (),
+        _unmeasured(corpus, trace_ids),
     )
 
 
 def _with_updates(rank: Rank, graph: Graph) -> Rank:
     layer = host_compute.update_layers(rank.trace, graph, rank.structure)
     return replace(rank, structure=replace(rank.structure, layer=layer))
+
+
+def _unmeasured(corpus: Path, trace_ids: list[str]) -> bool:
+    """Return whether `lumos-df capture --fake-world` has marked the collectives of any of the traces as unmeasured."""
+    for trace_id in trace_ids:
+        file = trace_folder(corpus, trace_id) / "traces.parquet"
+        said = pq.read_table(file, columns=["metadata"], partitioning=None)["metadata"][0].as_py()
+        added = json.loads(said or "{}").get("lumosCapture")
+        if isinstance(added, dict) and "collectives" in (added.get("unmeasured") or ()):
+            return True
+    return False

@@ -270,13 +270,13 @@ def collective_times(
     """
     trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
     row, degree = collectives(anchor, rank)
-    grown = _bytes_ratio(of, row, degree, structure.layer)
+    grown = payload_ratio(of, row, degree, structure.layer)
     return row, retimed(
         trace, row, degree, shortest[row], (of.groups[0], of.links[0]), (of.groups[1], of.links[1]), grown
     )
 
 
-def _bytes_ratio(
+def payload_ratio(
     of: Plan, row: NDArray[np.int32], degree: NDArray[np.int8], layer: NDArray[np.int32]
 ) -> NDArray[np.float64]:
     """Return by how much the payload of each collective grows: activations with tokens, gradients with parameters."""

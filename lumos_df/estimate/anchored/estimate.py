@@ -23,6 +23,7 @@ from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.symbols import Symbols
 from lumos_df.estimate.anchored.timing import RESCALED, Work
 from lumos_df.estimate.anchored.transfers import DP
+from lumos_df.estimate.anchored.unmeasured import filled
 from lumos_df.graph import whatif
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.job import Job, Played, groups
@@ -168,6 +169,9 @@ def estimated(
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
     warnings += _warnings(times, played, sources, ranks)
+    if anchor.unmeasured:
+        job, times, told = filled(anchor, of, job, times, sources, ranks)
+        warnings += told
     sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
     if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
         warnings.append(
