@@ -57,6 +57,7 @@ class Plan:
 def plan(anchor: Anchor, new: Sizes, settings: Settings) -> Plan:
     """Return a plan. Raise `QueryError` or `HardwareError` for a GPU, type or network that cannot be."""
     old = anchor.sizes
+    _check_host(anchor, new, settings)
     batch = None
     if anchor.about.facts["model"].value != "transformer" or old.hidden is None:
         batch = _batch(anchor, settings)
@@ -67,6 +68,22 @@ def plan(anchor: Anchor, new: Sizes, settings: Settings) -> Plan:
     links = Links.of(measured_on), _links(settings.network, Links.of(runs_on))
     groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
     return Plan(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links)
+
+
+def _check_host(anchor: Anchor, new: Sizes, settings: Settings) -> None:
+    """Raise `QueryError` for what a trace without a GPU cannot support."""
+    asked = {
+        "hardware": settings.hardware,
+        "dtype": settings.dtype,
+        "schedule": settings.schedule,
+        "pp": (new.pp or 1) != (anchor.sizes.pp or 1),
+    }
+    for name, is_asked in asked.items():
+        if is_asked and any(map(host_compute.runs_here, anchor.job.graphs)):
+            raise QueryError(
+                f"{anchor.about.job}: {name} cannot change, because the job ran on no GPU; record it on one, or "
+                "estimate without a trace: --model, --hardware and --plan"
+            )
 
 
 def _batch(anchor: Anchor, settings: Settings) -> tuple[int, int] | None:
@@ -125,8 +142,10 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     same = change == 0
     done.own[found.row] = np.maximum(own[found.row] + change, 0)
     provenance[found.row] = np.where(same, MEASURED, how)
+    if host_compute.runs_here(anchor.job.graphs[rank]):
+        error += host_compute.spread(anchor.job.graphs[rank])
     octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(found.time, 1e-9)))
-    error[found.row] = np.take(_ERROR, provenance[found.row]) + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
+    error[found.row] += np.take(_ERROR, provenance[found.row]) - _ERROR[MEASURED] + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
     return done
 
 

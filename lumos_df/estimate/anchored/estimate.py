@@ -170,7 +170,7 @@ def estimated(
         job = replace(job, network=network(job.graphs, job.instances))
     warnings += _warnings(times, played, sources, ranks)
     if anchor.unmeasured:
-        job, times, told = filled(anchor, of, job, times, sources, ranks)
+        job, times, sources, told = filled(anchor, of, job, times, sources, ranks)
         warnings += told
     sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
     if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):

@@ -125,6 +125,19 @@ def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
     return float(rate[order[np.searchsorted(weight, weight[-1] * _RATE / 100)]])
 
 
+def spread(graph: Graph) -> float:
+    """Return by how much the work of a trace's steps differs, relative: half the range over the middle one.
+
+    A processor does other things, too, and its clock is not steady; what one step took says no more than this of the
+    next.
+    """
+    row = _rows(graph)
+    step = graph.rows.step[row]
+    total = np.bincount(step[step >= 0], graph.own[row][step >= 0])
+    total = total[total > 0]
+    return float((total.max() - total.min()) / 2 / np.median(total)) if len(total) > 1 else 0.0
+
+
 def update_layers(trace: Trace, graph: Graph, structure: Structure) -> NDArray[np.int32]:
     """Return the structure's layers, and those of the optimizer's operators [n].
 

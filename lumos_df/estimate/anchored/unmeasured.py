@@ -23,7 +23,7 @@ from lumos_df.graph.rows import COMMUNICATION, CPU_OP, KERNEL, NONE
 from lumos_df.model import network as links_model
 from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.parallelism import roles
-from lumos_df.structure.rows import OPTIMIZER
+from lumos_df.structure.rows import OPTIMIZER, OTHER
 
 ERROR: Final = 0.3
 """Relative, of what nothing measured is like."""
@@ -47,8 +47,8 @@ class _Calls:
 
 def filled(
     anchor: Anchor, of: Plan, job: Job, times: list[Times], sources: list[NDArray[np.int32]], ranks: list[int]
-) -> tuple[Job, list[Times], list[str]]:
-    """Return the job with its unmeasured collectives, the durations with theirs, and what to tell of it.
+) -> tuple[Job, list[Times], list[NDArray[np.int32]], list[str]]:
+    """Return the job with its unmeasured collectives, durations and sources with theirs, and what to tell of it.
 
     Args:
         anchor: the job as recorded.
@@ -58,7 +58,7 @@ def filled(
         sources: row of the original of each row, one a graph.
         ranks: place of the recorded rank that each graph is from.
     """
-    graphs, after = [], []
+    graphs, after, origins = [], [], []
     steps = total = 0
     for graph, time, source, rank in zip(job.graphs, times, sources, ranks, strict=True):
         calls = _calls(anchor, of, rank)
@@ -68,6 +68,7 @@ def filled(
         one = with_kernels(graph, what)
         graphs.append(one)
         many = len(what.name)
+        origins.append(np.append(source, np.full(len(one.own) - len(source), NONE)).astype(np.int32))
         after.append(
             Times(
                 one.own,
@@ -81,7 +82,7 @@ def filled(
     ]
     if (of.new.pp or 1) > 1 and len(job.graphs) == 1:
         told.append("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
-    return replace(job, graphs=graphs, network=network(graphs, job.instances)), after, told
+    return replace(job, graphs=graphs, network=network(graphs, job.instances)), after, origins, told
 
 
 def _links(of: Plan) -> str:
@@ -195,6 +196,7 @@ def _waits(
     """Return the row that waits for each call: a kernel of the compute stream, without a GPU a moment of the host."""
     rows, atoms = graph.rows, graph.atoms
     phase = anchor.about.ranks[rank].structure.phase[source]
+    phase = np.append(phase, np.full(len(rows) - len(source), OTHER, np.int8))
     word = np.array([*rows.collectives, ""])[rows.collective[row]]
     until = rows.end[row].copy()
     waits = np.flatnonzero(np.array([name == _WAIT for name in rows.names])[rows.name])
