@@ -1,4 +1,4 @@
-"""What `lumos-df capture` adds to a step outside its window: `python -m tools.capture_overhead`, with a Python that has torch.
+"""What `lumos-df capture` adds to a step outside its window: `python -m tools.capture_overhead`, where torch is.
 
 An optimizer's step of one parameter is called over and over, in turn with the hook and without, in one process; what
 differs is what the hook adds to any step, whatever the model. Processor time, so that other processes do not matter.

@@ -1,8 +1,8 @@
 """Predict recorded runs of examples/train_gpt.py from one another: `python -m tools.validate FOLDER --python PYTHON`.
 
-PYTHON, one with torch, records the example on this machine's CPU at two layer counts, widths, batches and sequences, and
-where it sees a GPU the grid of tools/record_grid.py. Each run then predicts each other one of its kind, from its own
-trace alone, and the errors are printed. Runs that are there already are kept.
+PYTHON, one with torch, records the example on this machine's CPU at two layer counts, widths, batches and sequences,
+and where it sees a GPU the grid of tools/record_grid.py. Each run then predicts each other one of its kind, from its
+own trace alone, and the errors are printed. Runs that are there already are kept, also those of data/traces/gpu_grid.
 
 A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
 round with the fastest recorded step counts, and the fastest step of a run stands for it: recorded, predicted and
@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import groupby, permutations, product
 from pathlib import Path
 from typing import Final
@@ -42,7 +42,6 @@ _HEAD_WIDTH: Final = 16
 _RUNS: Final = (*((*size, 96) for size in product((2, 4), (128, 256), (3, 6))), (2, 128, 3, 192), (4, 256, 6, 192))
 """Layers, width, sequences, tokens of each."""
 _ROUNDS: Final = 3
-_HOW: Final = Recording("", warmup=3, steps=5, unprofiled=10)
 _STEPS: Final = 30
 
 
@@ -78,17 +77,19 @@ class Run:
 
 def record(folder: Path, python: str) -> None:
     """Record the runs on the CPU that are not there yet; of the rounds of each the fastest stays."""
-    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    os.environ.update(environment)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.update({"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")})
     wanted = [size for size in _RUNS if not list((folder / _name(size)).glob("rank0.json.gz"))]
     for turn in range(_ROUNDS):
         for number, size in enumerate(wanted):
             print(f"round {turn + 1} of {_ROUNDS}, run {number + 1} of {len(wanted)}", end="\r", file=sys.stderr)
             once = folder / ".rounds" / f"{_name(size)}-{turn}"
             shutil.rmtree(once, ignore_errors=True)
-            captured = capture(_command(python, size), Recording(str(once), *astuple(_HOW)[1:4]))
+            settings = Recording(str(once), warmup=3, steps=5, unprofiled=10)
+            captured = capture(_command(python, size, folder / "example.log"), settings)
             if captured.status:
-                raise LumosError(f"{once}: the example ended with status {captured.status}")
+                said = (folder / "example.log").read_text("utf-8", "replace").strip().splitlines()
+                raise LumosError(f"{_name(size)}: the example ended with {captured.status}: {said[-1] if said else ''}")
     for size in wanted:
         files = sorted((folder / ".rounds").glob(f"{_name(size)}-*/rank0.json.gz"), key=_fastest)
         (folder / _name(size)).mkdir(parents=True, exist_ok=True)
@@ -100,12 +101,12 @@ def _name(size: Sequence[int]) -> str:
     return "l{}_w{}_b{}_s{}".format(*size)
 
 
-def _command(python: str, size: Sequence[int]) -> list[str]:
+def _command(python: str, size: Sequence[int], log: Path) -> list[str]:
     layers, width, batch, sequence = size
     figures = {"layers": layers, "width": width, "heads": width // _HEAD_WIDTH, "batch": batch, "sequence": sequence}
     figures |= {"vocabulary": 2000, "steps": _STEPS}
     options = [word for name, value in figures.items() for word in (f"--{name}", str(value))]
-    return ["sh", "-c", 'exec "$@" > /dev/null', "sh", python, str(ROOT / "examples" / "train_gpt.py"), *options]
+    return ["sh", "-c", 'exec > "$0" 2>&1 "$@"', str(log), python, str(ROOT / "examples" / "train_gpt.py"), *options]
 
 
 def _times(file: Path, name: str) -> list[int]:
@@ -131,39 +132,39 @@ def predict(corpus: Path) -> pl.DataFrame:
             file = Path(paths[ids[0]])
             unprofiled[run] = min(_times(file, "unprofiledBeforeNs") + _times(file, "unprofiledAfterNs")) * 1e-6
     found = [
-        {**line, "unprofiled_ms": unprofiled[after], "unprofiled_error_pct": _error(line["predicted_ms"], unprofiled[after])}
+        {**line, "unprofiled_ms": unprofiled[after]}
         for _, runs in groupby(sorted(anchors), lambda run: run.kind)
-        for before, after, line in _pairs(list(runs), anchors)
+        for after, line in _pairs(list(runs), anchors)
     ]
-    return pl.DataFrame(found)
+    error = (100 * (pl.col("predicted_ms") / pl.col("unprofiled_ms") - 1)).alias("unprofiled_error_pct")
+    return pl.DataFrame(found).with_columns(error)
 
 
-def _pairs(runs: list[Run], anchors: dict[Run, Anchor]) -> Iterator[tuple[Run, Run, dict[str, object]]]:
+def _pairs(runs: list[Run], anchors: dict[Run, Anchor]) -> Iterator[tuple[Run, dict[str, object]]]:
     recorded = {run: _step(anchors[run], Settings())[0] for run in runs}
     for before, after in permutations(runs, 2):
         heads = anchors[before].sizes.head_dim or _HEAD_WIDTH
         settings = before.settings(after, heads)
         step, low, high = _step(anchors[before], settings)
-        yield before, after, {
-            "kind": before.kind,
-            "from": anchors[before].about.job,
-            "to": anchors[after].about.job,
-            "changed": "+".join(name for name in settings.numbers if name not in {"ffn", "heads"}),
-            "recorded_ms": recorded[after],
-            "predicted_ms": step,
-            "error_pct": _error(step, recorded[after]),
-            "inside": low <= recorded[after] <= high,
-        }
+        yield (
+            after,
+            {
+                "kind": before.kind,
+                "from": anchors[before].about.job,
+                "to": anchors[after].about.job,
+                "changed": "+".join(name for name in settings.numbers if name not in {"ffn", "heads"}),
+                "recorded_ms": recorded[after],
+                "predicted_ms": step,
+                "error_pct": 100 * (step / recorded[after] - 1),
+                "inside": low <= recorded[after] <= high,
+            },
+        )
 
 
 def _step(anchor: Anchor, settings: Settings) -> tuple[float, float, float]:
     """Return the fastest step of a changed job and its interval, ms."""
     best = min(rows(estimated(anchor, settings)).to_pylist(), key=lambda row: row["iteration_time_s"])
     return 1e3 * best["iteration_time_s"], 1e3 * best["low_s"], 1e3 * best["high_s"]
-
-
-def _error(predicted: float, recorded: float) -> float:
-    return 100 * (predicted / recorded - 1)
 
 
 def summary(table: pl.DataFrame) -> pl.DataFrame:

@@ -166,7 +166,8 @@ def working(rows: Rows, beginnings: NDArray[np.int32], passes: Handoffs) -> NDAr
         own[above[above >= 0]] = False
         above = np.where(above >= 0, rows.parent[np.maximum(above, 0)], NONE)
     own &= ~_waits(rows, passes)
-    return own & ~((rows.parent >= 0) & inherited(own, rows.parent)[rows.parent])
+    inner: NDArray[np.bool_] = (rows.parent >= 0) & inherited(own, rows.parent)[rows.parent]
+    return own & ~inner
 
 
 def _waits(rows: Rows, passes: Handoffs) -> NDArray[np.bool_]:

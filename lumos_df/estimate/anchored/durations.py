@@ -145,7 +145,11 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     if host_compute.runs_here(anchor.job.graphs[rank]):
         error += host_compute.spread(anchor.job.graphs[rank])
     octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(found.time, 1e-9)))
-    error[found.row] += np.take(_ERROR, provenance[found.row]) - _ERROR[MEASURED] + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
+    error[found.row] += (
+        np.take(_ERROR, provenance[found.row])
+        - _ERROR[MEASURED]
+        + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
+    )
     return done
 
 

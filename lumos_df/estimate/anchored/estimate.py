@@ -353,10 +353,7 @@ def _warnings(
     # What was inserted has no source, and lies behind all that has.
     after = np.concatenate([time.own[: len(source)] for time, source in zip(times, sources, strict=True)])
     works = np.concatenate(
-        [
-            (graph.rows.on_gpu | host_compute.works(graph))[source]
-            for graph, source in zip(graphs, sources, strict=True)
-        ]
+        [(graph.rows.on_gpu | host_compute.works(graph))[source] for graph, source in zip(graphs, sources, strict=True)]
     )
     before, after = before[works], after[works]
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)

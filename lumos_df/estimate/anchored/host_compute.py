@@ -38,7 +38,8 @@ def works(graph: Graph) -> NDArray[np.bool_]:
     """Return the operators that do the work of a trace without a GPU: those that are moments which last [n]."""
     found = np.zeros(len(graph.rows), np.bool_)
     found[graph.atoms.row[graph.atoms.dur > 0]] = True
-    return found & (graph.rows.kind == CPU_OP)
+    found &= graph.rows.kind == CPU_OP
+    return found
 
 
 def runs_here(graph: Graph) -> bool:
@@ -65,8 +66,7 @@ def work(trace: Trace, graph: Graph, symbols: Symbols, phase: NDArray[np.int8]) 
     rows = trace.rows
     row = _rows(graph)
     touches = np.array([*(not _VIEWS.match(name) for name in rows.names), False])
-    time = rows.dur[row] * 1e-9
-    least = floor_of(time)
+    least = floor_of((rows.dur[row] * 1e-9).astype(np.float64))
     row = row[(trace.dims.code[row] >= 0) & touches[rows.name[row]]]
     time = rows.dur[row] * 1e-9
     columns = (rows.name[row], trace.dims.code[row], (phase[row] == BACKWARD).astype(np.int32))

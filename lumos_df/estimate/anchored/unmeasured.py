@@ -1,4 +1,4 @@
-"""Collectives of one process that stood for many ranks: what the network model says of them, put where they were called.
+"""Collectives of one process that stood for many ranks: what the network model says of them, where they were called.
 
 The recording holds the calls, which returned at once. A collective starts when its call does and what its stream had
 been given before is done. Whatever follows `wait_tensor` waits for it; the optimizer waits for reduced gradients; any
@@ -76,10 +76,9 @@ def filled(
                 np.append(time.error, np.full(many, ERROR)),
             )
         )
-    told = [
-        f"collectives were not measured, because one process stood for many: {round(total / max(steps, 1))} a step "
-        f"take what the network model says of the links of {_links(of)}, within {ERROR:.0%}"
-    ]
+    a_step = round(total / max(steps, 1))
+    model = f"{a_step} a step take what the network model says of the links of {_links(of)}, within {ERROR:.0%}"
+    told = [f"collectives were not measured, because one process stood for many: {model}"]
     if (of.new.pp or 1) > 1 and len(job.graphs) == 1:
         told.append("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
     return replace(job, graphs=graphs, network=network(graphs, job.instances)), after, origins, told

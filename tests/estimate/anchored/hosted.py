@@ -25,8 +25,8 @@ class HostJob:
     batch: int = 3
     sequence: int = 96
     micro_batches: int = 1
-    all_reduce: int = 0
-    """Ranks that tensor parallelism is written down for: each block's output is reduced, in no time."""
+    tp: int = 1
+    """Ranks of which this is one: each block's output is reduced, in no time."""
 
     @property
     def tokens(self) -> int:
@@ -45,8 +45,11 @@ class _Writer:
     events: list[dict[str, Any]] = field(default_factory=list)
     linked: list[int] = field(default_factory=list)
 
-    def add(self, name: str, dims: Shapes | None, us: float, category: str = "cpu_op", **more: Any) -> None:
-        said = more if dims is None else {"Input Dims": dims, "Input type": ["float"] * len(dims)} | more
+    def add(self, name: str, dims: Shapes | None, us: float, node: dict[str, int] | None = None) -> None:
+        said = (
+            (node or {}) if dims is None else {"Input Dims": dims, "Input type": ["float"] * len(dims)} | (node or {})
+        )
+        category = "user_annotation" if dims is None and node is None else "cpu_op"
         head = {"ph": "X", "pid": 1, "tid": 1, "cat": category, "name": name}
         self.events.append({**head, "ts": 100 + self.now, "dur": us, "args": said})
 
@@ -56,30 +59,30 @@ class _Writer:
         self.now += GAP_US
         if backward:
             node = {"Sequence number": self.linked.pop(), "Fwd thread id": 1}
-            self.add(f"autograd::engine::evaluate_function: {name}Backward0", None, us + 1, **node)
+            self.add(f"autograd::engine::evaluate_function: {name}Backward0", None, us + 1, node)
             self.now += 0.5
             self.add(name, dims, us)
             self.now += us + 0.5
         else:
             self.number += 1
             self.linked.append(self.number)
-            self.add(name, dims, us, **{"Sequence number": self.number, "Fwd thread id": 0})
+            self.add(name, dims, us, {"Sequence number": self.number, "Fwd thread id": 0})
             self.now += us
 
     def block(self, *, backward: bool) -> None:
-        of, hidden, tokens = self.job, self.job.hidden, self.job.tokens
-        heads = (of.batch, hidden // 16, of.sequence, 16)
-        products = [[(tokens, hidden), (hidden, hidden)]] * 4
-        products += [[(tokens, hidden), (hidden, 4 * hidden)], [(tokens, 4 * hidden), (4 * hidden, hidden)]]
-        parts: list[tuple[str, list[tuple[int, ...]]]] = [
+        of, hidden, tokens, own = self.job, self.job.hidden, self.job.tokens, self.job.hidden // self.job.tp
+        heads = (of.batch, own // 16, of.sequence, 16)
+        products = [[(tokens, hidden), (hidden, own)]] * 3 + [[(tokens, own), (own, hidden)]]
+        products += [[(tokens, hidden), (hidden, 4 * own)], [(tokens, 4 * own), (4 * own, hidden)]]
+        parts: list[tuple[str, Shapes]] = [
             ("aten::native_layer_norm", [(of.batch, of.sequence, hidden), (hidden,)]),
-            *(("aten::mm", product) for product in products[:3]),
+            *[("aten::mm", list(product)) for product in products[:3]],
             ("aten::scaled_dot_product_attention", [heads, heads, heads]),
-            *(("aten::mm", product) for product in products[3:]),
+            *[("aten::mm", list(product)) for product in products[3:]],
         ]
         for name, dims in parts[::-1] if backward else parts:
             self.operator(name, *dims, backward=backward)
-        if of.all_reduce:
+        if of.tp > 1:
             self.reduce()
 
     def reduce(self) -> None:
@@ -122,7 +125,7 @@ class _Writer:
     def _around(self, name: str, at: int, begin: float) -> None:
         now, self.now = self.now, begin
         last = len(self.events)
-        self.add(name, None, now - begin + GAP_US / 4, "user_annotation")  # longer than what rounding takes
+        self.add(name, None, now - begin + GAP_US / 4)  # longer than what rounding takes
         self.events.insert(at, self.events.pop(last))
         self.now = now
 
@@ -143,10 +146,7 @@ def write(job: HostJob, folder: Path, added: dict[str, Any] | None = None) -> Pa
     for number in range(3):
         writer.step(number)
     folder.mkdir(parents=True, exist_ok=True)
-    ranks = max(1, job.all_reduce)
-    about = {"backend": "fake", "rank": 0, "world_size": ranks, "pg_config": []}
-    whole = {"lumosCapture": added or {}, "schemaVersion": 1, "traceEvents": writer.events}
-    if ranks > 1:
-        whole["distributedInfo"] = about
+    about = {"backend": "fake", "rank": 0, "world_size": job.tp, "pg_config": []}
+    whole = {"lumosCapture": added or {}, "schemaVersion": 1, "distributedInfo": about, "traceEvents": writer.events}
     (folder / "rank0.json.gz").write_bytes(gzip.compress(json.dumps(whole).encode(), mtime=0))
     return folder

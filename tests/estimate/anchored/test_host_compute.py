@@ -1,4 +1,4 @@
-"""Changes to a job that ran without a GPU, whose every time follows from shapes: the truth is known to the microsecond."""
+"""Changes to a job that ran without a GPU, whose every time follows from shapes: so the truth is known."""
 
 from dataclasses import replace
 from pathlib import Path
