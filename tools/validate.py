@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, permutations, product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
@@ -132,27 +132,34 @@ def predict(corpus: Path) -> pl.DataFrame:
             file = Path(paths[ids[0]])
             unprofiled[run] = min(_times(file, "unprofiledBeforeNs") + _times(file, "unprofiledAfterNs")) * 1e-6
     found = [
-        {**line, "unprofiled_ms": unprofiled[after]}
+        {**line, "unprofiled_ms": unprofiled[after], "share": unprofiled[before] / line["from_ms"]}
         for _, runs in groupby(sorted(anchors), lambda run: run.kind)
-        for after, line in _pairs(list(runs), anchors)
+        for before, after, line in _pairs(list(runs), anchors)
     ]
-    error = (100 * (pl.col("predicted_ms") / pl.col("unprofiled_ms") - 1)).alias("unprofiled_error_pct")
-    return pl.DataFrame(found).with_columns(error)
+    error = 100 * (pl.col("predicted_ms") / pl.col("unprofiled_ms") - 1)
+    # As the predicting run's own file says what the profiler cost there.
+    corrected = 100 * (pl.col("predicted_ms") * pl.col("share") / pl.col("unprofiled_ms") - 1)
+    table = pl.DataFrame(found).with_columns(
+        error.alias("unprofiled_error_pct"), corrected.alias("corrected_error_pct")
+    )
+    return table.drop("share", "from_ms")
 
 
-def _pairs(runs: list[Run], anchors: dict[Run, Anchor]) -> Iterator[tuple[Run, dict[str, object]]]:
+def _pairs(runs: list[Run], anchors: dict[Run, Anchor]) -> Iterator[tuple[Run, Run, dict[str, Any]]]:
     recorded = {run: _step(anchors[run], Settings())[0] for run in runs}
     for before, after in permutations(runs, 2):
         heads = anchors[before].sizes.head_dim or _HEAD_WIDTH
         settings = before.settings(after, heads)
         step, low, high = _step(anchors[before], settings)
         yield (
+            before,
             after,
             {
                 "kind": before.kind,
                 "from": anchors[before].about.job,
                 "to": anchors[after].about.job,
                 "changed": "+".join(name for name in settings.numbers if name not in {"ffn", "heads"}),
+                "from_ms": recorded[before],
                 "recorded_ms": recorded[after],
                 "predicted_ms": step,
                 "error_pct": 100 * (step / recorded[after] - 1),
@@ -183,6 +190,7 @@ def summary(table: pl.DataFrame) -> pl.DataFrame:
             absolute.max().round(1).alias("worst_pct"),
             (100 * pl.col("inside").mean()).round().alias("inside_pct"),
             pl.col("unprofiled_error_pct").abs().mean().round(1).alias("unprofiled_mean_pct"),
+            pl.col("corrected_error_pct").abs().mean().round(1).alias("corrected_mean_pct"),
         )
         .sort("kind", pl.col("what") == "several", "what")
     )
@@ -210,7 +218,7 @@ def main() -> int:
     except LumosError as error:
         print(error, file=sys.stderr)
         return 1
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, float_precision=1, tbl_width_chars=160):
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, float_precision=1, tbl_width_chars=200):
         print(table.drop("kind"))
         print(summary(table))
     return 0

@@ -36,6 +36,12 @@ class HostJob:
         """Return what a step takes: its operators and the gaps before them."""
         return _Writer(self).step(0)
 
+    def operators(self) -> list[tuple[str, float]]:
+        """Return name and us of what a step runs."""
+        writer = _Writer(self)
+        writer.step(0)
+        return [(event["name"], event["dur"]) for event in writer.events]
+
 
 @dataclass
 class _Writer:

@@ -9,6 +9,7 @@ import pytest
 from lumos_df.errors import QueryError
 from lumos_df.estimate.anchored.change import parse
 from lumos_df.estimate.anchored.estimate import estimate
+from lumos_df.graph import whatif
 from tests.estimate.anchored.conftest import ingested
 from tests.estimate.anchored.hosted import HostJob, write
 
@@ -58,3 +59,9 @@ def test_a_changed_job_takes_what_it_takes_when_it_runs(
 def test_what_a_job_without_a_gpu_cannot_tell_is_refused(corpus: Path, change: str) -> None:
     with pytest.raises(QueryError, match="cannot change, because the job ran on no GPU"):
         answers(corpus, change)
+
+
+def test_operators_of_a_job_without_a_gpu_are_nodes_of_its_graph(corpus: Path) -> None:
+    products = sum(us for name, us in JOB.operators() if name == "aten::mm")
+    for row in estimate(corpus, parse([]), switches=(whatif.scale("name=aten::mm:0.5"),)).to_pylist():
+        assert row["original_step_ns"] - row["step_ns"] == pytest.approx(500 * products, rel=1e-3)
