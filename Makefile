@@ -1,10 +1,10 @@
 # make report   ingest the sample traces (TRACES=folder for yours) and write one CSV a view
 # make test     run the tests
-# make check    lint, types, documentation, import direction
+# make check    lint, types, documentation and its links, import direction
 # make bench    the speed and memory claims, measured here
 # make record   record a grid of real runs on this machine's GPU into data/traces/gpu_grid (PYTHON_WITH_TORCH=...)
 # make validate predict recorded runs of a small GPT from one another, on this machine's CPU and GPU (PYTHON_WITH_TORCH=...)
-# make docs     write the generated pages of docs/ again
+# make docs     write the generated pages again, and build the site of docs/ into build/site
 #
 # All that is needed is Python 3.11 or newer; the first run makes an environment in .venv and installs into it.
 
@@ -25,6 +25,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 
+# Any warning fails: a link that leads nowhere, a page that no menu has.
+SITE = $(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet -d build/doctrees docs build/site
+
 report: $(VENV)/.installed
 	@status=0; \
 	$(BIN)/lumos-df ingest $(TRACES) --corpus $(CORPUS) || status=$$?; \
@@ -39,6 +42,7 @@ check: $(VENV)/.installed-dev
 	@$(BIN)/mypy
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/python -m tools.imports
+	@$(SITE)
 
 bench: $(VENV)/.installed-dev
 	@$(BIN)/python -m venv .venv-peers && .venv-peers/bin/python -m pip install --quiet --disable-pip-version-check \
@@ -54,6 +58,8 @@ validate: $(VENV)/.installed
 
 docs: $(VENV)/.installed-dev
 	@$(BIN)/python -m tools.docs
+	@$(SITE)
+	@echo "build/site/index.html"
 
 clean:
 	@rm -rf build dist
@@ -69,5 +75,5 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@echo "installing lumos-df and its development tools into $(VENV)" >&2
-	@$(INSTALL) --editable '.[dev]'
+	@$(INSTALL) --editable '.[dev,docs]'
 	@touch $@ $(VENV)/.installed

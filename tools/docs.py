@@ -10,7 +10,7 @@ import typer
 
 from lumos_df import reference
 from lumos_df.cli import app
-from tools import gpu_figures
+from tools import gpu_figures, python_reference
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -27,6 +27,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "sql/sim/_gpu_figures.sql": gpu_figures.view,
     "docs/cli.md": cli_reference,
     "docs/sql.md": reference.sql_reference,
+    "docs/python.md": python_reference.python_reference,
 }
 """Every generated file and what makes it; each after what it is made from."""
 

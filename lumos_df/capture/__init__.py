@@ -23,7 +23,7 @@ def profile(
 ) -> Iterator["Recorder"]:
     """Record the training loop in the block, which calls `.step()` on what this gives at the end of each iteration.
 
-    Writes `output`/rank<r>.json.gz after `warmup` + 2 * `unprofiled` + `steps` + 2 iterations, or at the end of the
+    Writes `output/rank<r>.json.gz` after `warmup` + 2 * `unprofiled` + `steps` + 2 iterations, or at the end of the
     block with what was recorded by then, an exception included.
 
     Args:

@@ -227,6 +227,17 @@ def test_shards_together_are_the_whole(tmp_path: Path) -> None:
     assert names(tmp_path / "c") == [f"rank{rank}" for rank in range(5)]
 
 
+def test_corpora_written_apart_become_one_by_copying_their_traces(tmp_path: Path) -> None:
+    for rank in range(3):
+        small(tmp_path / "job" / f"rank{rank}.json")
+    for part in range(2):
+        ingest([tmp_path / "job"], tmp_path / f"c{part}", shard=(part, 2), workers=1)
+    for trace in (tmp_path / "c1").glob("trace_id=*"):
+        shutil.copytree(trace, tmp_path / "c0" / trace.name, dirs_exist_ok=True)
+    assert names(tmp_path / "c0") == ["rank0", "rank1", "rank2"]
+    whole(tmp_path / "c0")
+
+
 def test_workers_give_what_one_process_gives(tmp_path: Path) -> None:
     for workers in (1, 2):
         assert counts(ingest([GPU], tmp_path / str(workers), workers=workers)) == (4, 0, 0)

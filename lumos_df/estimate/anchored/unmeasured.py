@@ -60,7 +60,8 @@ def filled(
     """
     graphs, after, origins = [], [], []
     steps = total = 0
-    for graph, time, source, rank in zip(job.graphs, times, sources, ranks, strict=True):
+    for graph, time, origin, rank in zip(job.graphs, times, sources, ranks, strict=True):
+        source = _of_rank(graph, origin, len(anchor.job.graphs[rank].rows))
         calls = _calls(anchor, of, rank)
         what = _placed(anchor, graph, source, calls, rank)
         steps += max(1, len(np.unique(graph.rows.step[graph.rows.step >= 0])))
@@ -68,7 +69,7 @@ def filled(
         one = with_kernels(graph, what)
         graphs.append(one)
         many = len(what.name)
-        origins.append(np.append(source, np.full(len(one.own) - len(source), NONE)).astype(np.int32))
+        origins.append(np.append(origin, np.full(len(one.own) - len(origin), NONE)).astype(np.int32))
         after.append(
             Times(
                 one.own,
@@ -82,6 +83,13 @@ def filled(
     if (of.new.pp or 1) > 1 and len(job.graphs) == 1:
         told.append("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
     return replace(job, graphs=graphs, network=network(graphs, job.instances)), after, origins, told
+
+
+def _of_rank(graph: Graph, origin: NDArray[np.int32], many: int) -> NDArray[np.int32]:
+    """Return the row of the recorded rank that each row is from, NONE for what was inserted [n]."""
+    source = np.full(len(graph.rows), NONE, np.int32)
+    source[: len(origin)] = np.where(origin < many, origin, NONE)
+    return source
 
 
 def _links(of: Plan) -> str:
@@ -130,9 +138,9 @@ def _seconds(
 def _placed(anchor: Anchor, graph: Graph, source: NDArray[np.int32], calls: _Calls, rank: int) -> Kernels:
     """Return the calls of a rank as kernels of its changed graph: a call that comes again is one again."""
     rows, atoms = graph.rows, graph.atoms
-    number = np.full(int(source.max(initial=0)) + 1, NONE, np.int64)
-    inside = calls.row < len(number)
-    number[calls.row[inside]] = np.flatnonzero(inside)
+    # The last place is that of NONE.
+    number = np.full(len(anchor.job.graphs[rank].rows) + 1, NONE, np.int64)
+    number[calls.row] = np.arange(len(calls.row))
     row = np.flatnonzero(number[source] >= 0)
     row = row[np.argsort(rows.ts[row], kind="stable")]
     which = number[source[row]]
@@ -194,8 +202,7 @@ def _waits(
 ) -> NDArray[np.int32]:
     """Return the row that waits for each call: a kernel of the compute stream, without a GPU a moment of the host."""
     rows, atoms = graph.rows, graph.atoms
-    phase = anchor.about.ranks[rank].structure.phase[source]
-    phase = np.append(phase, np.full(len(rows) - len(source), OTHER, np.int8))
+    phase = np.append(anchor.about.ranks[rank].structure.phase, np.int8(OTHER))[source]
     word = np.array([*rows.collectives, ""])[rows.collective[row]]
     until = rows.end[row].copy()
     waits = np.flatnonzero(np.array([name == _WAIT for name in rows.names])[rows.name])

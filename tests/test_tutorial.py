@@ -1,0 +1,41 @@
+"""The commands of tutorial and README run, and print what the tutorial shows."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tools.tutorial import PAGE, StepError, rewritten
+
+
+def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
+    page = PAGE.read_text("utf-8")
+    assert rewritten(page, tmp_path) == page, "written anew by python -m tools.tutorial?"
+
+
+def test_the_commands_of_the_readme_run(sample_corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(sample_corpus, tmp_path / "corpus")  # so its ingest has only to see that all is in
+    page = (ROOT / "README.md").read_text("utf-8")
+    assert rewritten(page, tmp_path) == page
+    assert (tmp_path / "page.html").exists()
+
+
+def test_every_box_of_the_page_is_run_or_is_what_one_printed() -> None:
+    boxes = re.findall(r"^```(\w+)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert set(boxes) == {"sh", "python", "text"}
+    pairs = zip(["text", *boxes], boxes, strict=False)
+    assert not [before for before, box in pairs if box == "text" and before == "text"]
+
+
+def test_what_is_no_longer_printed_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+    page = (
+        "# A\n\n```sh\necho now; touch made\n```\n\n```text\nthen\n```\n\nB\n\n```python\nopen('made').close()\n```\n"
+    )
+    assert rewritten(page, tmp_path) == page.replace("then", "now")
+
+
+def test_a_box_that_fails_is_named_with_its_complaint(tmp_path: Path) -> None:
+    with pytest.raises(StepError, match=r"(?s)lumos-df report.*no corpus"):
+        rewritten("```sh\nlumos-df report --corpus nowhere | head -n 1\n```\n", tmp_path)

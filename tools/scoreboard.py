@@ -1,0 +1,78 @@
+"""Write the scoreboard into README and docs/estimator.md: `python -m tools.scoreboard DIR`, DIR as for `--truth`."""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lumos_df.estimate.scoreboard import Score, scoreboard
+
+ROOT: Final = Path(__file__).parent.parent
+PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "estimator.md")
+
+_BLOCK: Final = re.compile(r"(?<=<!-- python -m tools.scoreboard DIR -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A set of measured runs, what was aimed at, and what others reached; percent, but for the rank correlation."""
+
+    title: str
+    dataset: str
+    mean: float | None = None
+    median: float | None = None
+    ranks: float | None = None
+    elsewhere: str = ""
+
+
+LINES: Final = (
+    Line("vTrain, 64-512 A100", "vtrain_multi", mean=7, elsewhere="Calculon 11.1"),
+    Line("vTrain, 2-8 A100, host-bound", "vtrain_single", mean=12, elsewhere="Calculon 38.9, vTrain 8.4"),
+    Line("Korthikanti table 5", "korthikanti", mean=3.5, elsewhere="Calculon 3.7"),
+    Line("MLPerf, pre-training", "mlperf", mean=8),
+    Line("Ultra-Scale Playbook, 10 % MFU and more", "playbook_h100_runs", mean=12),
+    Line("the same, every run, also broken-down ones", "playbook_h100_runs_all", median=20, ranks=0.93),
+    Line("published runs with a full plan", "published_training_runs", mean=12, elsewhere="SimuMax 5.6 on its own 43"),
+)
+
+_HEAD: Final = """\
+| set | runs | mean error | median | aim, mean | rank correlation | within low..high | best known elsewhere |
+|---|---|---|---|---|---|---|---|
+"""
+
+
+def row(line: Line, score: Score) -> str:
+    """Return one row of the table, a missed aim said."""
+    mean, median, ranks = score.mape_pct, score.median_ape_pct, score.spearman
+    if mean is None or median is None or ranks is None or score.coverage_pct is None:
+        raise ValueError(f"{line.dataset}: no run is scored")
+    aims = [
+        f"{name}{aim:g}{', **missed**' if found > aim else ''}"
+        for name, aim, found in (("", line.mean, mean), ("median ", line.median, median))
+        if aim is not None
+    ]
+    correlation = f"{ranks:.2f}"
+    if line.ranks is not None:
+        correlation += f", aim {line.ranks}" + (" **missed**" if ranks < line.ranks else "")
+    cells = [line.title, str(score.used), f"{mean:.1f}", f"{median:.1f}", "; ".join(aims), correlation]
+    return f"| {' | '.join([*cells, f'{score.coverage_pct:.0f}', line.elsewhere])} |\n"
+
+
+def table(truth: Path) -> str:
+    """Score every set of the folder of measured runs, and return the table."""
+    scores = {score.dataset: score for score in scoreboard(truth, [line.dataset for line in LINES])}
+    return _HEAD + "".join(row(line, scores[line.dataset]) for line in LINES)
+
+
+def main() -> None:
+    """Score, and write the pages."""
+    if len(sys.argv) != 2:
+        sys.exit("which folder of measured runs? python -m tools.scoreboard DIR")
+    text = table(Path(sys.argv[1]))
+    for page in PAGES:
+        page.write_text(_BLOCK.sub(lambda _: text, page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
