@@ -177,7 +177,11 @@ def describe(
 @app.command()
 def diff(
     a: Annotated[
-        str, typer.Argument(metavar="A", help="A job, or a trace's id or its beginning; `:N` behind it means step N.")
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A job, or the id of a trace or an estimate, or its beginning; `:N` behind it means step N.",
+        ),
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="The same of what is compared with it.")],
     *,
@@ -210,6 +214,9 @@ def diff(
         connection.register("_diff", rows)
         write(connection, "FROM _diff", choose_format(form, output), output)
     for side in sides:
+        if side.rank is None:
+            print(f"{side.asked}: the step of {side.trace_id}, its layers those of the whole model", file=sys.stderr)
+            continue
         of = f", the median of {side.of}" if side.of > 1 else ""
         which = "the whole trace" if side.step is None else f"step {side.step}"
         print(f"{side.asked}: {which} of rank {side.rank}, trace {side.trace_id}{of}", file=sys.stderr)
@@ -245,22 +252,46 @@ def critical_path(
 @app.command()
 def export(
     *,
-    what: Annotated[str, typer.Option(metavar="replay|critical-path", help="Which timeline.")] = "replay",
+    what: Annotated[
+        str, typer.Option(metavar="perfetto|replay|critical-path|chakra", help="Which timeline, or execution traces.")
+    ] = "replay",
     corpus: Corpus = Path("corpus"),
     trace: Trace = None,
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The file; compressed where its name ends in .gz.")],
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The file; compressed where its name ends in .gz. For chakra what comes before .RANK.et.",
+        ),
+    ],
 ) -> None:
-    """Write a timeline that ui.perfetto.dev opens: recorded beside replayed, or the critical path with arrows.
+    """Write a job for other tools: one timeline of all ranks for ui.perfetto.dev, or a Chakra execution trace a rank.
 
-    It shows what `lumos-df replay` or `lumos-df critical-path` has stored.
+    perfetto: as recorded or estimated; with --scale, --drop or --no-wait also as changed. replay: the replay beside.
+    critical-path: also that path, with arrows. chakra: nodes with durations and dependencies. All but perfetto show
+    what `lumos-df replay` or `lumos-df critical-path` has stored.
     """
-    from lumos_df import export as timelines  # noqa: PLC0415 - slow to import
+    from lumos_df.export import What  # noqa: PLC0415 - a command's own
 
     try:
-        chosen = timelines.What(what)
+        chosen = What(what)
     except ValueError:
-        raise typer.BadParameter(f"'{what}': write replay or critical-path", param_hint="--what") from None
-    written = timelines.export(corpus, chosen, output, trace)
+        raise typer.BadParameter(f"'{what}': write {', '.join(What)}", param_hint="--what") from None
+    changes = switches(scale, drop, no_wait)
+    if changes and chosen is not What.PERFETTO:
+        raise typer.BadParameter("only perfetto shows a changed job", param_hint="--scale, --drop, --no-wait")
+    if chosen is What.CHAKRA:
+        from lumos_df.export import chakra  # noqa: PLC0415 - slow to import
+
+        files, nodes = chakra.export(corpus, output, trace)
+        print(f"{files[0]}: {format_count(len(files), 'file')}, {format_count(nodes, 'node')}", file=sys.stderr)
+        return
+    from lumos_df.export import timeline  # noqa: PLC0415 - slow to import
+
+    written = timeline.export(corpus, chosen, output, trace, changes)
     print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
 
 

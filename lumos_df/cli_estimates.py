@@ -74,6 +74,7 @@ def estimate(
         _estimate_plan(str(model), str(hardware), str(plan), corpus, job, form, output)
         return
     from lumos_df import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.anchored.answer import SHOWN  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.change import parse  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
     from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
@@ -92,7 +93,8 @@ def estimate(
     )
     with catalog.connect(folder) as connection:
         connection.register("_estimates", found)
-        write(connection, "FROM _estimates", chosen, output)
+        shown = ", ".join(SHOWN) if chosen is Format.TABLE else "*"
+        write(connection, f"SELECT {shown} FROM _estimates", chosen, output)
 
 
 def _estimate_plan(
@@ -134,7 +136,21 @@ def sweep(
     ] = None,
     corpus: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Kernels, collectives and host as this corpus's traces show them."),
+        typer.Option(
+            metavar="DIR",
+            help="Kernels, collectives and host as this corpus's traces show them; unless given, model and GPU, too.",
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --corpus: the recorded job that plans are rebuilt from.")
+    ] = None,
+    rebuild: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="K", help="With --corpus: rebuild the graphs of the first K; 3 by default."),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also store the rebuilt jobs, replayed, as traces of this corpus."),
     ] = None,
     where: Annotated[
         str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
@@ -165,17 +181,28 @@ def sweep(
     """Estimate every legal plan of a grid, and write the fastest, or the Pareto front.
 
     An axis gpus gives dp = gpus / (tp * pp * cp), an axis micro_batches gives batch = micro_batches * dp * micro_batch.
+    With --corpus the first few are rebuilt as graphs of the recorded job, as estimate --set does it.
     """
     from lumos_df.estimate.grid import Grid  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.search import Search  # noqa: PLC0415 - slow to import
 
     if grid is not None and (model or hardware or plan):
         raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
-    if grid is None and not (model and hardware and plan):
+    if grid is None and not (plan and (corpus or (model and hardware))):
         raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan")
+    if corpus is None and any(one is not None for one in (job, rebuild, into)):
+        raise typer.BadParameter("--job, --rebuild and --into go with --corpus")
     if address is not None and engine is not Engine.RAY:
         raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
-    axes = Grid.read(grid) if grid is not None else Grid.make(model or [], hardware or [], plan or [])
+    if grid is not None:
+        axes = Grid.read(grid)
+    elif model and hardware:
+        axes = Grid.make(model, hardware, plan or [])
+    else:
+        from lumos_df.estimate.anchored.rebuild import anchor_of, hardware_of, model_of  # noqa: PLC0415 - slow to import
+
+        ran = anchor_of(corpus or Path(), job)
+        axes = Grid.make(model or [model_of(ran)], hardware or [hardware_of(ran)], plan or [])
     if corpus is not None:
         from lumos_df.estimate.anchor import anchored  # noqa: PLC0415 - slow to import
 
@@ -184,7 +211,12 @@ def sweep(
     with progress(sys.stderr) as report:
         found = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
     _tell_search(found)
-    write_table(found.best.to_arrow(), form or Format.TABLE, None)
+    best = found.best
+    if corpus is not None and rebuild != 0:
+        from lumos_df.estimate.anchored.rebuild import rebuilt  # noqa: PLC0415 - slow to import
+
+        best = rebuilt(best, axes, corpus, job, rebuild or 3, into)
+    write_table(best.to_arrow(), form or Format.TABLE, None)
 
 
 def _tell_search(found: "Found") -> None:

@@ -1,7 +1,7 @@
 """Where the time of two steps differs: `lumos-df diff`, by layer, phase, family and operator.
 
-Every nanosecond of a step belongs to one piece of the view `step_piece`, so the rows of each grouping add up to the
-difference of the two steps exactly.
+Every nanosecond of a step belongs to one piece of the view `step_piece`, of an estimated step to one of
+`estimate_piece`, so the rows of each grouping add up to the difference of the two steps exactly.
 """
 
 import re
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lumos_df.catalog import connect
 from lumos_df.errors import QueryError, nearest
+from lumos_df.layout import ESTIMATE
 
 
 class By(StrEnum):
@@ -37,20 +38,23 @@ _GROUPS: Final = {
     By.FAMILY: "family",
     By.OPERATOR: "CASE family WHEN 'idle' THEN 'idle before ' ELSE '' END || coalesce(operator, 'the end of the step')",
 }
+_MEASURED: Final = "step_piece WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2"
 _SIDE: Final = re.compile(r"(?P<name>.*?)(?::(?P<step>[0-9]{1,9}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One step of one rank."""
+    """One step of one rank, or an estimated one."""
 
     asked: str
     """As the user named it."""
     trace_id: str
-    job: str
-    rank: int
+    """Of a trace, or of an estimate."""
+    job: str | None
+    rank: int | None
+    """None of an estimate, which stands for all ranks."""
     step: int | None
-    """None in a trace without marks."""
+    """None in a trace without marks, and of an estimate."""
     step_ns: int
     of: int
     """Steps that it was chosen from, as the one of median duration."""
@@ -63,8 +67,8 @@ def diff(corpus: Path, a: str, b: str, by: Sequence[By] = ()) -> tuple[pa.Table,
 
     Args:
         corpus: the corpus folder.
-        a, b: a job's name, or a trace's id or its beginning; `:N` behind it means step N. Of several steps the one of
-            median duration is compared.
+        a, b: a job's name, or the id of a trace or an estimate or its beginning; `:N` behind it means step N. Of
+            several steps the one of median duration is compared.
         by: the groupings; none: every one.
 
     Returns:
@@ -78,8 +82,9 @@ def diff(corpus: Path, a: str, b: str, by: Sequence[By] = ()) -> tuple[pa.Table,
         sides = (_side(connection, corpus, a), _side(connection, corpus, b))
         for name, side in zip(("_a", "_b"), sides, strict=True):
             connection.execute(
-                f"CREATE TEMP TABLE {name} AS FROM step_piece WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2",
-                [side.trace_id, side.step],
+                f"CREATE TEMP TABLE {name} AS SELECT layer, phase, family, operator, dur FROM "
+                + ("estimate_piece WHERE trace_id = $1" if side.rank is None else _MEASURED),
+                [side.trace_id] if side.rank is None else [side.trace_id, side.step],
             )
         groups = [("step", "'step'"), *((one, _GROUPS[one]) for one in dict.fromkeys(by or By))]
         both = " UNION ALL ".join(
@@ -102,6 +107,8 @@ def _side(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -> Si
     name, number = (match["name"], match["step"]) if match else (asked, None)
     known = connection.execute("SELECT trace_id, job FROM traces ORDER BY trace_id").fetchall()
     chosen = [trace_id for trace_id, job in known if name in {trace_id, job}]
+    if not chosen and name.startswith(ESTIMATE):
+        return _estimate(connection, corpus, asked, name, number)
     if not chosen:
         chosen = [trace_id for trace_id, _ in known if name and trace_id.startswith(name)]
         if len(chosen) > 1:
@@ -127,3 +134,18 @@ def _side(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -> Si
         [trace_id],
     ).fetchall()[0][0]
     return Side(asked, trace_id, job, rank, step, step_ns, len(steps), layers)
+
+
+def _estimate(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str, name: str, number: str | None) -> Side:
+    """Return the step of an estimate."""
+    known = connection.execute("SELECT trace_id, job, step_ns FROM estimates ORDER BY trace_id").fetchall()
+    found = [row for row in known if str(row[0]).startswith(name)]
+    if not found:
+        see = f"lumos-df sql 'SELECT trace_id, model, hardware FROM estimates' --corpus {corpus}"
+        raise QueryError(f"{corpus}: no estimate '{name}'{nearest(name, [str(row[0]) for row in known])}; see: {see}")
+    if len(found) > 1:
+        raise QueryError(f"{corpus}: {len(found)} estimates have an id that begins with '{name}'; write more of it")
+    if number is not None:
+        raise QueryError(f"{corpus}: '{name}' is an estimate, whose steps are all alike; leave out ':{number}'")
+    trace_id, job, step_ns = found[0]
+    return Side(asked, str(trace_id), job, None, None, int(step_ns), 1, has_layers=True)

@@ -10,6 +10,8 @@ import pytest
 from lumos_df.catalog import connect
 from lumos_df.diff import By, diff
 from lumos_df.errors import QueryError
+from lumos_df.estimate import store
+from lumos_df.estimate.configuration import estimate
 from lumos_df.structure.describe import describe
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
@@ -119,6 +121,29 @@ def test_the_command_writes_the_rows_and_tells_what_it_compared(corpus: Path, lu
     wrong = lumos("diff", "before", "after", "--by", "size", "--corpus", str(corpus))
     assert wrong.returncode == 2
     assert "write layer, phase, family or operator" in wrong.stderr.replace("\n", " ")
+
+
+def test_estimates_differ_from_each_other_and_from_traces_by_what_adds_up(corpus: Path, lumos: Run) -> None:
+    plans = ("tp=2,pp=2,dp=2,batch=32,recompute=full", "dp=8,batch=32,zero=1")
+    one, other = (store.write(corpus, estimate("llama-3-8b", "h100-sxm", plan)) for plan in plans)
+    adds_up(rows(corpus, one, other), len(By))
+    mixed = rows(corpus, "before:2", one)
+    adds_up(mixed, len(By))
+    assert mixed[0]["b_ns"] == round(estimate("llama-3-8b", "h100-sxm", plans[0]).answers["iteration_time_s"] * 1e9)
+    layers = {row["value"] for row in rows(corpus, one, other, By.LAYER)}
+    assert layers == {"step", "outside the layers", *(f"layer {number}" for number in range(32))}
+    phases = {row["value"]: row for row in rows(corpus, one, other, By.PHASE)}
+    assert int(str(phases["recompute"]["a_ns"])) > 0
+    assert phases["recompute"]["b_ns"] == 0
+    said = lumos("diff", one, other, "--by", "family", "--corpus", str(corpus))
+    assert f"{one}: the step of {one}" in said.stderr
+    for name, message in (
+        ("estimate-", "2 estimates have an id that begins with 'estimate-'"),
+        ("estimate-x", "no estimate 'estimate-x'"),
+        (f"{one}:3", "is an estimate, whose steps are all alike; leave out ':3'"),
+    ):
+        with pytest.raises(QueryError, match=message):
+            diff(corpus, name, "before")
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")

@@ -55,6 +55,7 @@ def calibrate(
     text = f"# lumos-df calibrate --measure {','.join(kinds)} on {name}\n{measured.to_toml(fitted)}"
     draft = output.with_name(f".{output.name}.{secrets.token_hex(4)}")
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(text, "utf-8")
         draft.replace(output)
     except OSError as error:

@@ -154,6 +154,7 @@ def calibrate(
     beside = output.with_name(f"{output.stem}-{profile.name}.toml")
     figures = {key: value for key, value in asdict(machine).items() if key != "fitted"}
     try:
+        output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(dump({**figures, **machine.fitted}), "utf-8")
         beside.write_text(dump({**vars(found.software(profile)), "name": beside.stem}), "utf-8")
     except OSError as error:

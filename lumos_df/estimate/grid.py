@@ -89,14 +89,14 @@ class Grid:
     @classmethod
     def make(
         cls,
-        models: Iterable[str | os.PathLike[str]],
-        hardware: Iterable[str | os.PathLike[str]],
+        models: Iterable[Model | str | os.PathLike[str]],
+        hardware: Iterable[Hardware | str | os.PathLike[str]],
         plans: Iterable[str | Mapping[str, Any]],
     ) -> Self:
-        """Return the grid of models and hardware by name or file, and of plans.
+        """Return the grid of models and hardware by name, by file or ready-made, and of plans.
 
         Args:
-            models, hardware: names or files.
+            models, hardware: names, files, or what they stand for.
             plans: texts such as `tp=1|2|4,pp=1|2,gpus=64,batch=512`, or tables of lists. Each is a block of its own.
         """
         models, hardware, plans = list(models), list(hardware), list(plans)
@@ -105,13 +105,13 @@ class Grid:
                 raise LumosError(f"{noun} = []: a grid needs at least one {noun}")
         for noun, said in (("model", models), ("hardware", hardware)):
             for name in said:
-                if not isinstance(name, str | os.PathLike):
+                if not isinstance(name, str | os.PathLike | Model | Hardware):
                     raise LumosError(f"{noun} = {name!r}: must be a name or a file")
         profiles: dict[str, int] = {}
         blocks = tuple(_block(plan, profiles) for plan in plans)
         return cls(
-            tuple(Model.read(name) for name in models),
-            tuple(Hardware.read(name) for name in hardware),
+            tuple(name if isinstance(name, Model) else Model.read(name) for name in models),
+            tuple(name if isinstance(name, Hardware) else Hardware.read(name) for name in hardware),
             tuple(Software.read(name) for name in profiles),
             blocks,
         )

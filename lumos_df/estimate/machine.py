@@ -69,6 +69,7 @@ def run(runs: Path, hardware: str, output: Path, software: str | None = None) ->
     truth = replace(truth, hardware=rows, hardware_names=(machine.name,), hardware_of=np.zeros(len(truth), np.int64))
     factors = calibrate.fit(truth)
     after = truth.estimate(*calibrate.corrected(truth, factors))[:, 0]
+    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(dump(hardware_figures(machine, factors, output.stem, f"calibrated on {runs.name}")), "utf-8")
     files = []
     for name in truth.software_names:

@@ -13,7 +13,8 @@ from lumos_df.graph import critical_path as paths
 from lumos_df.graph import store, warnings
 from lumos_df.graph.job import Job, Played, doubled, groups, load
 from lumos_df.graph.rows import NONE, Rows
-from lumos_df.graph.tables import numbers, words, write_replay
+from lumos_df.graph.simulate import UNSET
+from lumos_df.graph.tables import numbers, replay_columns, words, write_replay
 from lumos_df.graph.whatif import Change, changed, gains, meant
 
 _PARTS = ("exposed_compute", "overlapped", "exposed_communication", "other")
@@ -50,10 +51,7 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
     Raises `LumosError` as `replay` does; `QueryError` when a change means no operator.
     """
     rows: list[dict[str, Any]] = []
-    used = [False] * len(changes)
-    for job, played in _jobs(corpus, trace, step):
-        used = [before or now for before, now in zip(used, meant(job.graphs, changes), strict=True)]
-        again = job.replay(changed(job.network, job.graphs, changes))
+    for job, played, again in _changed(corpus, changes, trace, step):
         for place, (before, after) in enumerate(zip(played.replays, again.replays, strict=True)):
             one = before.graph.rows
             told = warnings.of_trace(job, place)
@@ -80,11 +78,34 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
                         "warnings": told + of_step[k],
                     }
                 )
+    return pa.Table.from_pylist(rows)
+
+
+def changed_replays(corpus: Path, changes: list[Change], trace: str | None = None) -> pa.Table:
+    """Simulate with changes and return one row an operator: trace_id and the columns of `replays`, slack unknown.
+
+    Raises as `what_if` does.
+    """
+    columns = []
+    for _, _, again in _changed(corpus, changes, trace, None):
+        for replay in again.replays:
+            rows = replay_columns(replay, np.full(len(replay.start), UNSET))
+            columns.append(pa.table({"trace_id": [replay.graph.rows.trace_id] * len(rows["op_id"]), **rows}))
+    return pa.concat_tables(columns)
+
+
+def _changed(
+    corpus: Path, changes: list[Change], trace: str | None, step: int | None
+) -> Iterator[tuple[Job, Played, Played]]:
+    """Simulate one job after another, without and with changes; at the end raise `QueryError` if one meant nothing."""
+    used = [False] * len(changes)
+    for job, played in _jobs(corpus, trace, step):
+        used = [before or now for before, now in zip(used, meant(job.graphs, changes), strict=True)]
+        yield job, played, job.replay(changed(job.network, job.graphs, changes))
     for change, has in zip(changes, used, strict=True):
         if not has:
             see = f"lumos-df sql 'SELECT DISTINCT rank, kind, family, name FROM operators' --corpus {corpus}"
             raise QueryError(f"{corpus}: no operator is meant by '{change.of}'; see: {see}")
-    return pa.Table.from_pylist(rows)
 
 
 def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[Job, Played]]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 LARGEST: Final = 2**31 - 1
 """The largest whole number that a figure may be: products of a few stay within what records hold."""
 
+MOST_GPUS: Final = 1 << 24
+"""GPUs of a job at the most, 16,777,216: a hundred times the largest that is known, so more is a slip of the pen."""
+
 _Noun = TypeVar("_Noun", bound="DataclassInstance")
 
 

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lumos_df.jit import kernel, lean_kernel
+from lumos_df.model.figures import MOST_GPUS
 
 
 class Rule(NamedTuple):
@@ -38,6 +39,7 @@ RULES: Final = (
     Rule("etp", "does not divide tp * cp * dp = {plan.tp} * {plan.cp} * {plan.dp}"),
     Rule("tp", "does not divide the width {model.shared_ffn} of the model's shared experts"),
     Rule("precision", "{hardware.name} has no {plan.precision}"),
+    Rule("dp", f"tp * pp * cp * dp makes more than {MOST_GPUS:,} GPUs"),
 )
 """The rules, in the order in which `violated` numbers them."""
 
@@ -84,6 +86,7 @@ def violated(plan, model, hardware):
     found |= (ranks % etp != 0) << 18
     found |= (model.shared_ffn % tp != 0) << 19
     found |= (hardware.peak_flops[plan.precision] == 0.0) << 20
+    found |= (float(tp) * pp * cp * plan.dp > MOST_GPUS) << 21
     return found
 
 

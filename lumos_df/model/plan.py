@@ -1,14 +1,15 @@
 """The plan: how a training job is spread over GPUs, and what it does to fit and to overlap."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Final, Self
+from math import prod
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import PlanError, nearest
-from lumos_df.model.figures import Complaint, closest, flag, refuse, text, whole, word
+from lumos_df.model.figures import MOST_GPUS, Complaint, closest, flag, refuse, text, whole, word
 from lumos_df.model.hardware import PRECISIONS, Hardware
 from lumos_df.model.legality import RULES, violated, violations
 from lumos_df.model.rows import Column, record, row_type
@@ -207,12 +208,25 @@ class Plan:
         yield from whole(values, 0, "zero")
         if type(self.zero) is int and self.zero > 3:
             yield Complaint("zero", f"= {self.zero}: must be 0 to 3; nearest is 3")
+        yield from too_many({name: values[name] for name in ("tp", "pp", "dp", "cp")})
         yield from flag(values, *FLAGS)
         for name, choices in _WORDS.items():
             yield from word(values, name, choices)
         yield from text(values, "placement", "software")
         if type(self.placement) is str and sorted(self.placement.split("-")) != sorted(DIMENSIONS):
             yield Complaint("placement", f"= {self.placement!r}: must name each of {'-'.join(DIMENSIONS)} once")
+
+
+def too_many(degrees: Mapping[str, Any]) -> Iterator[Complaint]:
+    """Complain of the largest degree where all of them together make more than `MOST_GPUS`."""
+    if not all(type(degree) is int and degree >= 1 for degree in degrees.values()):
+        return
+    gpus = prod(degrees.values())
+    if gpus > MOST_GPUS:
+        name = max(degrees, key=lambda one: int(degrees[one]))
+        legal = max(MOST_GPUS // (gpus // degrees[name]), 1)
+        why = f"makes {gpus:,} GPUs, and a job has at most {MOST_GPUS:,}; nearest is {legal}"
+        yield Complaint(name, f"= {degrees[name]}: {why}")
 
 
 def _remedy(row: np.void, name: str, fits: list[int]) -> str:

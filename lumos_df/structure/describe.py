@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -130,12 +131,50 @@ def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
         stages.append(stage)
     together = {name: _agreed(name, [one[name] for one in facts]) for name in facts[0]}
     together["layers"] = _all_layers(structures, stages, together, overrides)
+    if overrides:
+        _check_given(traces, together)
     firsts = [_first_layer(one, structures, stages) for one in stages]
     return Description(
         traces[0].rows.job,
         [Rank(*one) for one in zip(traces, structures, stages, firsts, strict=True)],
         together,
     )
+
+
+def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
+    """Raise `QueryError` where what the user says contradicts itself, or the ranks that there are."""
+    job, world = traces[0].rows.job, facts["world"]
+    degrees = {name: facts[name] for name in ("tp", "dp", "pp") if facts[name].number is not None}
+    last = max(trace.rows.rank for trace in traces)
+    if _given(world) and last >= (world.number or 1):
+        raise QueryError(f"{job}: {_told('world', world)}, but there is a trace of rank {last}")
+    if world.number is not None and any(map(_given, (world, *degrees.values()))):
+        product, whole = prod(one.number or 1 for one in degrees.values()), len(degrees) == 3
+        if world.number % product or (whole and world.number != product):
+            said = " x ".join(_told(name, one) for name, one in degrees.items())
+            raise QueryError(
+                f"{job}: {said} is {product}, and the ranks are {_told('world', world)}; give degrees whose product "
+                f"{'is' if whole else 'divides'} that, or world=N, too"
+            )
+    if _given(facts["ep"]) and (world.number or 0) % (facts["ep"].number or 1):
+        raise QueryError(f"{job}: {_told('ep', facts['ep'])} does not divide {_told('world', world)}")
+    pp, layers = facts["pp"], facts["layers"]
+    if (_given(pp) or _given(layers)) and (pp.number or 1) > (layers.number or pp.number or 1):
+        raise QueryError(
+            f"{job}: {_told('pp', pp)} stages need as many layers, and there are {_told('layers', layers)}"
+        )
+    for name in ("heads", "ffn", "vocabulary"):
+        size, tp = facts[name], facts["tp"]
+        if (_given(size) or _given(tp)) and (size.number or 0) % (tp.number or 1):
+            raise QueryError(f"{job}: {_told('tp', tp)} does not divide {_told(name, size)}")
+
+
+def _given(fact: Fact) -> bool:
+    return fact.evidence == "override"
+
+
+def _told(name: str, fact: Fact) -> str:
+    return f"{name}={fact.number} ({fact.reason})"
 
 
 def _first_layer(stage: Fact, structures: list[Structure], stages: list[Fact]) -> int | None:
@@ -154,8 +193,8 @@ def _of_rank(
 ) -> tuple[dict[str, Fact], Fact]:
     own = shapes.operations(trace, structure.phase, structure.layer)
     local = dimensions.local(structure, own)
-    plan, pipeline = parallelism.degrees(trace, structure, local, world)
-    plan |= {name: _overridden(value) for name, value in overrides.items() if name in DEGREES}
+    given = {name: _overridden(value) for name, value in overrides.items() if name in DEGREES}
+    plan, pipeline = parallelism.degrees(trace, structure, local, world, given)
     model = dimensions.kind(structure)
     values = {
         "layers": dimensions.layers(structure),

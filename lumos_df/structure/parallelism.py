@@ -8,6 +8,7 @@ all-to-all inside layers experts.
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -58,7 +59,9 @@ class _Call:
     """Whether what it is given is as large as an activation; None where that is not known."""
 
 
-def degrees(trace: Trace, structure: Structure, shapes: Local, world: int | None) -> tuple[dict[str, Fact], str | None]:
+def degrees(
+    trace: Trace, structure: Structure, shapes: Local, world: int | None, given: Mapping[str, Fact]
+) -> tuple[dict[str, Fact], str | None]:
     """Return the degrees of the plan, and the name of the group that joins the pipeline's stages.
 
     Args:
@@ -66,6 +69,7 @@ def degrees(trace: Trace, structure: Structure, shapes: Local, world: int | None
         structure: what its operators belong to.
         shapes: what its shapes say.
         world: ranks of the job, where they are known.
+        given: degrees that hold whatever the trace says, and for what follows from them.
     """
     uses = _uses(trace, structure, shapes)
     ran = {name: [use for use in uses if use.degree == name] for name in DEGREES}
@@ -76,6 +80,7 @@ def degrees(trace: Trace, structure: Structure, shapes: Local, world: int | None
         alone = [other for other in DEGREES if ran[other]] == [name]
         if facts[name].value is None and alone and world:
             facts[name] = Fact(world, "group", f"{ran[name][0].what}, and all {world} ranks run nothing else")
+    facts |= given
     facts["dp"] = _data(facts, world, reduces=bool(ran["dp"]))
     pipeline = next((use.group for use in ran["pp"] if use.group is not None), None)
     return facts, pipeline

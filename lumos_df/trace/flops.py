@@ -7,7 +7,7 @@ over operators counts nothing twice; attention is counted in full, as if not cau
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -30,7 +30,7 @@ def _attention(query: list[int], key: list[int]) -> int:
     return 4 * math.prod(query[:-1]) * key[-2] * query[-1]
 
 
-_OPERATORS: Final[dict[str, Callable[[Shapes], int]]] = {
+OPERATORS: Final[Mapping[str, Callable[[Shapes], int]]] = {
     "aten::mm": lambda x: _product(x[0], x[1]),
     "aten::addmm": lambda x: _product(x[1], x[2]),
     "aten::bmm": lambda x: _product(x[0], x[1]),
@@ -44,27 +44,31 @@ _OPERATORS: Final[dict[str, Callable[[Shapes], int]]] = {
     "aten::_scaled_dot_product_efficient_attention_backward": lambda x: 5 * _attention(x[1], x[2]) // 2,
     "aten::_scaled_dot_product_cudnn_attention_backward": lambda x: 5 * _attention(x[1], x[2]) // 2,
 }
+"""Operators whose operations are known from their shapes, by name."""
 
 
 def flops(ops: Operators) -> NDArray[np.int64]:
     """Return the operations of each row, `record.NULL` where they are not known; int64 [n]."""
     column = np.full(len(ops), record.NULL, np.int64)
     strings = ops.raw.strings
-    known = ops.raw.where(lambda text: text in _OPERATORS)
+    known = ops.raw.where(lambda text: text in OPERATORS)
     dims = ops.narrow(record.OP_DIMS)
     rows = np.flatnonzero((ops.kind == CPU_OP) & known[ops.name] & (dims != record.NULL32))
     if not len(rows):
         return column
     distinct, inverse = np.unique(np.stack((ops.name[rows], dims[rows])), axis=1, return_inverse=True)
-    values = [_count(strings[name], strings[shapes]) for name, shapes in distinct.T.tolist()]
-    column[rows] = np.array(values, np.int64)[inverse.reshape(-1)]
+    values = [count(strings[name], strings[shapes]) for name, shapes in distinct.T.tolist()]
+    told = [record.NULL if one is None else one for one in values]
+    column[rows] = np.array(told, np.int64)[inverse.reshape(-1)]
     return column
 
 
-def _count(name: str, shapes: str) -> int:
-    """Return the operations of one operator; shapes that do not fit its signature count as unknown."""
+def count(name: str, shapes: str) -> int | None:
+    """Return the operations of one operator of `OPERATORS`, from the JSON list of its inputs' shapes.
+
+    None where they do not fit its signature, or would not fit a column.
+    """
     try:
-        count = schema.within(_OPERATORS[name](json.loads(shapes)), 64)
+        return schema.within(OPERATORS[name](json.loads(shapes)), 64)
     except (ValueError, IndexError, TypeError):
-        return record.NULL
-    return record.NULL if count is None else count
+        return None

@@ -155,7 +155,7 @@ def test_another_gpu_takes_the_kernels_factors_and_keeps_its_network(found: Anch
 
 
 def test_the_files_say_the_same(corpus: Path, found: Anchor, tmp_path: Path) -> None:
-    output = tmp_path / "mine.toml"
+    output = tmp_path / "in" / "a new folder" / "mine.toml"
     again, beside = calibrate(corpus, output)
     assert again == found
     base, software = Hardware.read(GPU), Software.read("megatron")
@@ -184,9 +184,10 @@ def test_a_corpus_that_says_nothing_is_refused(tmp_path: Path) -> None:
         anchor(make(tmp_path / "none", GPU, []))
 
 
-def test_a_folder_that_is_not_there_is_told(corpus: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_told(corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(LumosError, match="cannot be written"):
-        calibrate(corpus, tmp_path / "nowhere" / "mine.toml")
+        calibrate(corpus, tmp_path / "file" / "mine.toml")
 
 
 def test_the_command_writes_and_tells(corpus: Path, lumos: Run, tmp_path: Path) -> None:

@@ -56,6 +56,10 @@ def test_a_text_says_a_plan(written: str, plan: Plan) -> None:
             "plan: tp = 0: must be at least 1; nearest is 1; dp = '-1': must be a whole number of at least 1",
         ),
         ("tp=eight", "plan: tp = 'eight': must be a whole number of at least 1"),
+        (
+            "tp=2,dp=2147483647",
+            "plan: dp = 2147483647: makes 4,294,967,294 GPUs, and a job has at most 16,777,216; nearest is 8388608",
+        ),
         ("tp=99999999999999999999", "plan: tp = 99999999999999999999: must be at most 2147483647; nearest is 2147"),
         ("zero=4", "plan: zero = 4: must be 0 to 3; nearest is 3"),
         ("flash=2", "plan: flash = '2': must be true or false"),

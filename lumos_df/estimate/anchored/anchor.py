@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lumos_df.estimate.anchored import host_compute
@@ -18,6 +20,8 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.structure import rows
 from lumos_df.structure.describe import Description, Rank, of_traces
 
+_ON_HOST: Final = "the job ran on no GPU: its operators on the host stand for kernels"
+
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
@@ -27,10 +31,14 @@ class Anchor:
     about: Description
     sizes: Sizes
     hardware: Hardware
+    known_hardware: bool
+    """Whether that is the GPU; else one that stands in for it."""
     dtype: str
-    """One of `change.DTYPES`."""
+    """One of `change.DTYPES`; float16 where the trace does not tell."""
     experts: int | None
     """Ranks of an expert-parallel group."""
+    peak_bytes: int | None
+    """Most memory that the allocator of any rank held, as recorded; None where it was not."""
     warnings: tuple[str, ...]
     unmeasured: bool = False
     """Whether its collectives did nothing: one process stood for many ranks."""
@@ -51,7 +59,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
         about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
     file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
     device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
-    hardware, warning = recorded_on(device)
+    hardware, warning, known_hardware = recorded_on(device)
     word = str(about.facts["dtype"].value)
     word = "float8" if word.startswith("float8") else word
     sizes = Sizes.of(about)
@@ -60,9 +68,11 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
         about,
         sizes,
         hardware,
+        known_hardware,
         word if word in DTYPES else "float16",
         about.facts["ep"].number,
-        (warning,) if warning and not on_host else (),
+        max((peak for one in trace_ids if (peak := _peak(corpus, one)) is not None), default=None),
+        (_ON_HOST,) if on_host else (warning,) if warning else (),
         _unmeasured(corpus, trace_ids),
     )
 
@@ -81,3 +91,15 @@ def _unmeasured(corpus: Path, trace_ids: list[str]) -> bool:
         if isinstance(added, dict) and "collectives" in (added.get("unmeasured") or ()):
             return True
     return False
+
+
+def _peak(corpus: Path, trace_id: str) -> int | None:
+    """Return the most that a GPU's allocator held: reserved, else allocated; None where no totals were recorded."""
+    file = trace_folder(corpus, trace_id) / "memory_events.parquet"
+    if not file.exists():
+        return None
+    columns = ["device_type", "reserved_bytes", "allocated_bytes"]
+    table = pq.read_table(file, columns=columns, partitioning=None)
+    table = table.filter(pc.equal(table["device_type"], "gpu"))
+    peaks = (pc.max(table[name]).as_py() for name in columns[1:])
+    return next((int(peak) for peak in peaks if peak), None)

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
-from lumos_df.errors import QueryError, nearest
+from lumos_df.errors import HardwareError, QueryError, nearest
+from lumos_df.model.figures import refuse
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.plan import too_many
 from lumos_df.structure.describe import Description, whole_number
 
 _FACT_OF: Final = {
@@ -114,6 +117,8 @@ def parse(texts: list[str]) -> Settings:
             if value not in ("on", "off"):
                 raise QueryError(f"--set {text}: write overlap=on or overlap=off")
             found = replace(found, overlap=value == "on")
+        elif name == "network":
+            found = replace(found, network=_network(text, value))
         else:
             words: dict[str, Any] = {name: value}
             found = replace(found, **words)
@@ -147,6 +152,25 @@ def _real(text: str, name: str, value: str, example: str) -> float:
     return number
 
 
+def _network(text: str, value: str) -> str:
+    """Return the links that a text names. Raise `QueryError` where it is neither figures nor a hardware."""
+    bandwidth, _, latency = value.partition("/")
+    try:
+        figures = float(bandwidth), float(latency or 0)
+    except ValueError:
+        try:
+            Hardware.read(value)
+        except HardwareError as error:
+            form = "write bytes/s and perhaps seconds a step, such as 50e9/5e-6, or a hardware"
+            raise QueryError(f"--set {text}: no bandwidth, and {error}; {form}") from None
+        return value
+    if not 1e3 <= figures[0] < 1e18 or not 0 <= figures[1] <= 1:
+        raise QueryError(
+            f"--set {text}: write at least 1e3 bytes/s, and perhaps at most 1 second a step, such as network=50e9/5e-6"
+        )
+    return value
+
+
 def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
     """Return the sizes of the changed job. Raise `QueryError` for what the trace cannot support or a model cannot be.
 
@@ -166,6 +190,8 @@ def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
         new = replace(new, micro_batch=max(1, round(old.micro_batch * settings.batch_scale)))
     new = _with_heads(job, old, new, given="heads" in settings.numbers)
     _check_cut(job, old, new)
+    degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
+    refuse(QueryError, job, too_many(degrees))
     return new
 
 

@@ -3,7 +3,6 @@
 So whatever reads a corpus reads an estimate: views, reports, critical paths, timelines, and the next estimate.
 """
 
-import json
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -227,11 +226,5 @@ def _shapes(column: pa.ChunkedArray, symbols: Symbols) -> pa.Array:
     """Return the recorded shapes as they are in the changed job."""
     coded = column.combine_chunks().dictionary_encode()
     coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-    told = [json.dumps(_rescaled(json.loads(text), symbols)) for text in coded.dictionary.to_pylist()]
+    told = [symbols.rescaled_text(text) for text in coded.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(coded.indices, pa.array(told, pa.string())).cast(pa.string())
-
-
-def _rescaled(said: Any, symbols: Symbols) -> Any:
-    if isinstance(said, list) and said and all(type(size) is int for size in said):
-        return list(symbols.rescaled(tuple(said)))
-    return [_rescaled(one, symbols) for one in said] if isinstance(said, list) else said

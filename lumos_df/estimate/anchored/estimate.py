@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError, nearest
-from lumos_df.estimate.anchored import answer, durations, host_compute
+from lumos_df.estimate.anchored import answer, durations, extent, host_compute
 from lumos_df.estimate.anchored import corpus as traces
 from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.blocks import blocks
@@ -55,6 +55,15 @@ class Estimated:
     """Which trace of the original each graph is from."""
     after: Played
     warnings: list[str]
+
+    def made_from(self, k: int) -> tuple[int, ...]:
+        """Return which traces of the original a graph is from; `source` counts their rows one behind the other."""
+        return (self.ranks[k],)
+
+    def source(self, k: int) -> NDArray[np.int32]:
+        """Return which row of the original every row of a graph is from, NONE for what was inserted [n]."""
+        inserted = len(self.job.graphs[k].rows) - len(self.sources[k])
+        return np.append(self.sources[k], np.full(inserted, NONE)).astype(np.int32)
 
 
 def estimate(
@@ -105,11 +114,12 @@ def estimates(
     switches: tuple[Change, ...],
 ) -> list[Estimated]:
     """Return the changed jobs of a corpus; see `estimate`."""
-    chosen = _chosen(corpus, trace, job)
+    chosen = chosen_jobs(corpus, trace, job)
     return [estimated(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known)) for ids in chosen]
 
 
-def _chosen(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
+def chosen_jobs(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
+    """Return the traces of each job of a corpus, or of the job of a trace or a name. Raises as `estimate` does."""
     found = groups(corpus, trace)
     if job is not None:
         named = [(ids, _job_name(corpus, ids[0])) for ids in found]
@@ -150,6 +160,7 @@ def estimated(
     """
     about = anchor.about
     new = changed(about.job, anchor.sizes, settings)
+    extent.check(anchor, new, settings.batch_scale)
     of = durations.plan(anchor, new, settings)
     warnings = list(anchor.warnings)
     played = anchor.job.replay()

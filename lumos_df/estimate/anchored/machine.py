@@ -12,7 +12,8 @@ from lumos_df.model.library import names
 
 _STAND_IN: Final = "a100-sxm-80"
 """Whose ratios hold for a GPU that the library does not have."""
-_PRECISION: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+PRECISION_OF: Final = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+"""What an element type is called among `PRECISIONS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,10 @@ class Machine:
     @classmethod
     def of(cls, hardware: Hardware, dtype: str) -> Self:
         """Return a machine; `dtype` is one of `change.DTYPES`. Raise `HardwareError` where the GPU has no such type."""
-        precision = PRECISIONS.index(_PRECISION[dtype])
+        precision = PRECISIONS.index(PRECISION_OF[dtype])
         row = hardware.row()
         if not row["peak_flops"][precision]:
-            has = [each for each, name in _PRECISION.items() if row["peak_flops"][PRECISIONS.index(name)]]
+            has = [each for each, name in PRECISION_OF.items() if row["peak_flops"][PRECISIONS.index(name)]]
             raise HardwareError(f"{hardware.name} multiplies no {dtype}; it has {', '.join(has)}")
         return cls(hardware, row, precision, DTYPES[dtype])
 
@@ -47,11 +48,14 @@ class Machine:
         return int(self.row["sms"])
 
 
-def recorded_on(device: str | None) -> tuple[Hardware, str | None]:
-    """Return the GPU of a trace by its device name, and a warning where another stands in for it."""
+def recorded_on(device: str | None) -> tuple[Hardware, str | None, bool]:
+    """Return the GPU of a trace by its device's name, a warning where another stands in for it, and whether none does.
+
+    One that is known by its chip alone may have other peaks, memory and power: only ratios are like.
+    """
     if device:
         try:
-            return Hardware.read(device), None
+            return Hardware.read(device), None, True
         except HardwareError:
             pass
         words = device.casefold().replace("-", " ").split()
@@ -59,6 +63,6 @@ def recorded_on(device: str | None) -> tuple[Hardware, str | None]:
         if like:
             # Where the name does not say how it is built in, it is not on a card.
             best = next((name for name in like if ("pcie" in name) == ("pcie" in words)), like[0])
-            return Hardware.read(best), f"{device}: its ratios are taken from {best}"
+            return Hardware.read(best), f"{device}: its ratios are taken from {best}", False
     why = device or "the trace names no GPU"
-    return Hardware.read(_STAND_IN), f"{why}: not among the known GPUs; ratios are taken from {_STAND_IN}"
+    return Hardware.read(_STAND_IN), f"{why}: not among the known GPUs; ratios are taken from {_STAND_IN}", False

@@ -4,10 +4,11 @@ An axis of 2272 in a job of sequence 71 and micro-batch 32 is their product; whe
 reading is taken that makes the tensor most like those a transformer has: one sequence, one micro-batch, one width.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 from lumos_df.estimate.anchored.change import Sizes
 
@@ -70,6 +71,15 @@ class Symbols:
             known = self._leading(shape) if self._batch else self._read(shape)
             self._cache[shape] = known
         return known
+
+    def rescaled_text(self, text: str) -> str:
+        """Return what the JSON list of an operator's inputs becomes: shapes, lists of shapes, and what is neither."""
+        return json.dumps(self._nested(json.loads(text)))
+
+    def _nested(self, said: Any) -> Any:
+        if isinstance(said, list) and said and all(type(size) is int for size in said):
+            return list(self.rescaled(tuple(said)))
+        return [self._nested(one) for one in said] if isinstance(said, list) else said
 
     def _leading(self, shape: Shape) -> Shape:
         before, after = self._batch or (1, 1)

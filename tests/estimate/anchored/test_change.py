@@ -29,6 +29,12 @@ def test_settings_are_read_and_written_alike() -> None:
         (["batch_scale=-1"], "a number above 0"),
         (["overlap=yes"], "overlap=on or overlap=off"),
         (["batch_scale=2", "micro_batch=8"], "twice"),
+        (["network=fast"], "network=fast: no bandwidth, and hardware 'fast' is not known.*such as 50e9/5e-6"),
+        (["network=-1"], "write at least 1e3 bytes/s"),
+        (["network=nan"], "write at least 1e3 bytes/s"),
+        (["network=1e-300"], "write at least 1e3 bytes/s"),
+        (["network=50e9/2"], "at most 1 second a step"),
+        (["network=50e9/slow"], "no bandwidth"),
     ],
 )
 def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
@@ -48,6 +54,11 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N"),
         (OLD, "heads=48", "take a divisor"),
         (OLD, "hidden=100", "no multiple of head_dim=64"),
+        (
+            replace(OLD, dp=2),
+            "dp=2147483647",
+            "makes 17,179,869,176 GPUs, and a job has at most 16,777,216; nearest is 2097152",
+        ),
     ],
 )
 def test_what_the_trace_cannot_support_is_refused(old: Sizes, text: str, says: str) -> None:

@@ -48,7 +48,7 @@ def test_each_unmeasured_collective_is_waited_for_as_long_as_the_network_model_s
 def test_a_job_without_the_mark_is_left_as_it_was(corpus: Path) -> None:
     for row in answers(corpus, "plain"):
         assert row["step_ns"] == row["original_step_ns"]
-        assert row["warnings"] == []
+        assert not any("not measured" in text for text in row["warnings"])
 
 
 def test_they_follow_the_plan_that_is_asked_for(corpus: Path) -> None:

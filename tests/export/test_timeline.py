@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,10 @@ import pytest
 
 import lumos_df
 from lumos_df.errors import LumosError
-from lumos_df.export import What, export
+from lumos_df.export import What
+from lumos_df.export.timeline import export
 from lumos_df.graph import run
+from lumos_df.graph.whatif import scale
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES
 
@@ -38,7 +40,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus"
 
 
-@pytest.fixture(scope="module", params=list(What))
+SIDES = {
+    What.PERFETTO: ["recorded"],
+    What.REPLAY: ["recorded", "replayed"],
+    What.CRITICAL_PATH: ["recorded", "replayed", "critical path"],
+}
+
+
+@pytest.fixture(scope="module", params=list(SIDES))
 def timeline(corpus: Path, request: pytest.FixtureRequest) -> Timeline:
     file = corpus.parent / f"{request.param}.json.gz"
     written = export(corpus, request.param, file)
@@ -71,19 +80,62 @@ def test_slices_of_a_lane_lie_in_one_another_or_apart(timeline: Timeline) -> Non
         assert all(a[0] <= b[0] for a, b in pairwise(lane))
 
 
-def test_every_lane_and_process_has_one_name(timeline: Timeline) -> None:
+def processes(events: Timeline) -> dict[int, str]:
+    return {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+
+
+def test_every_lane_and_process_has_one_name(timeline: Timeline, request: pytest.FixtureRequest) -> None:
     lanes = [(event["pid"], event["tid"]) for event in timeline if event["name"] == "thread_name"]
     assert sorted(lanes) == sorted(slices(timeline))
-    sides = [event["args"]["name"].split(" ", 2) for event in timeline if event["name"] == "process_name"]
-    assert {int(rank) for _, rank, _ in sides} == {0, 1, 2, 3}
-    assert {side for _, _, side in sides} >= {"recorded", "replayed"}
+    sides = SIDES[request.node.callspec.params["timeline"]]
+    assert list(processes(timeline).values()) == [f"rank {rank} {side}" for rank in range(4) for side in sides]
 
 
-def test_both_sides_show_every_operator(timeline: Timeline, corpus: Path) -> None:
+def test_every_side_shows_every_operator(timeline: Timeline, corpus: Path) -> None:
     kinds = ("cpu_op", "runtime", "kernel", "memcpy", "memset", "annotation")
-    query = f"SELECT count(*) FROM operators WHERE kind IN {kinds}"
-    (many,) = lumos_df.connect(corpus).sql(query).fetchall()[0]
-    assert sum(event["ph"] == "X" and "piece" not in event["args"] for event in timeline) == 2 * many
+    query = f"SELECT rank, name, count(*) FROM operators WHERE kind IN {kinds} GROUP BY ALL"
+    wanted = {(rank, name): many for rank, name, many in lumos_df.connect(corpus).sql(query).fetchall()}
+    for process, label in processes(timeline).items():
+        if "critical" not in label:
+            rank = int(label.split()[1])
+            shown = Counter(event["name"] for event in timeline if event["ph"] == "X" and event["pid"] == process)
+            assert shown == {name: many for (of, name), many in wanted.items() if of == rank}
+
+
+def test_an_arrow_leads_from_every_launch_to_what_it_launched(corpus: Path) -> None:
+    file = corpus.parent / "launches.json"
+    export(corpus, What.PERFETTO, file)
+    events: Timeline = json.loads(file.read_text())["traceEvents"]
+    begun = {(e["pid"], e["tid"], e["ts"]): e for e in events if e["ph"] == "X"}
+    ends: dict[int, dict[str, Any]] = defaultdict(dict)
+    for event in events:
+        if event["ph"] in "sf":
+            ends[event["id"]][event["ph"]] = begun[event["pid"], event["tid"], event["ts"]]
+    pairs = {(e["s"]["pid"], e["s"]["args"]["op_id"], e["f"]["args"]["op_id"]) for e in ends.values()}
+    query = "SELECT rank, parent_id, op_id FROM operators WHERE kind IN ('kernel', 'memcpy', 'memset')"
+    assert pairs == set(lumos_df.connect(corpus).sql(query).fetchall())
+
+
+def test_a_changed_job_stands_beside_the_recorded_one(corpus: Path) -> None:
+    file = corpus.parent / "changed.json"
+    export(corpus, What.PERFETTO, file, changes=[scale("family=gemm:0.5")])
+    events: Timeline = json.loads(file.read_text())["traceEvents"]
+    sides = processes(events)
+    assert list(sides.values()) == [f"rank {rank} {side}" for rank in range(4) for side in ("recorded", "changed")]
+    lasted: dict[str, Counter[str]] = {"recorded": Counter(), "changed": Counter()}
+    for event in events:
+        if event["ph"] == "X" and event["cat"] == "kernel":
+            what = "gemm" if "gemm" in event["name"] else "nccl" if "nccl" in event["name"] else "rest"
+            lasted[sides[event["pid"]].split()[-1]][what] += ns(event["dur"])
+    many = sum(1 for event in events if "gemm" in event["name"])
+    assert abs(lasted["changed"]["gemm"] - lasted["recorded"]["gemm"] / 2) <= many
+    assert lasted["changed"]["rest"] == lasted["recorded"]["rest"] > 0
+
+
+def test_a_change_that_means_nothing_is_refused(corpus: Path) -> None:
+    with pytest.raises(LumosError, match="no operator is meant by 'name=nobody'"):
+        export(corpus, What.PERFETTO, corpus.parent / "nothing.json", changes=[scale("name=nobody:0.5")])
+    assert not (corpus.parent / "nothing.json").exists()
 
 
 def test_the_clocks_of_the_ranks_are_aligned(timeline: Timeline) -> None:
@@ -104,7 +156,7 @@ def test_arrows_come_in_pairs_each_end_in_a_slice_and_join_the_whole_path(corpus
     events: Timeline = json.loads(file.read_text())["traceEvents"]
     arrows = defaultdict(list)
     for event in events:
-        if event["ph"] in "sf":
+        if event["ph"] in "sf" and event["cat"] == "critical path":
             arrows[event["id"]].append(event)
     lanes = slices(events)
     for tail, head in arrows.values():

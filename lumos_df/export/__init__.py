@@ -1,0 +1,12 @@
+"""A job for other tools: timelines for ui.perfetto.dev, execution traces for Chakra."""
+
+from enum import StrEnum
+
+
+class What(StrEnum):
+    """What to export."""
+
+    REPLAY = "replay"
+    CRITICAL_PATH = "critical-path"
+    PERFETTO = "perfetto"
+    CHAKRA = "chakra"

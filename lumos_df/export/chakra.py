@@ -1,0 +1,96 @@
+"""Chakra execution traces (https://github.com/mlcommons/chakra, schema 0.0.4): one file a rank.
+
+A file is a `GlobalMetadata` and then one `Node` after another, each behind its length as a varint. Names, numbers and
+types of the fields are those of `schema/protobuf/et_def.proto`; attributes are written with the types that Chakra's
+feeder reads them as. An operator's node has its op_id + 1 for an id: 0 is the node that lists the process groups,
+because ASTRA-sim issues what depends on nothing in the order of ids.
+"""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lumos_df import catalog
+from lumos_df.errors import CorpusError, LumosError, QueryError
+from lumos_df.export import messages
+from lumos_df.export.nodes import nodes
+from lumos_df.export.operators import edges, operators, rows
+from lumos_df.export.process_groups import Group, process_groups
+from lumos_df.export.ranks import Rank, ranks
+from lumos_df.graph.job import groups
+from lumos_df.layout import ESTIMATE
+from lumos_df.output import whole_file
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH: Final = 1 << 17
+"""Nodes that are encoded at once."""
+
+
+def export(corpus: Path, output: Path, trace: str | None = None) -> tuple[list[Path], int]:
+    """Write `output`.RANK.et for every rank of a job; return the files and the number of their nodes.
+
+    All files appear, or none.
+
+    Args:
+        corpus: the corpus folder.
+        output: what the files are called before the rank.
+        trace: the job of the trace of this id, or the beginning of it; needed where the corpus has several.
+
+    Raises:
+        LumosError: the job is not told, not there or was not replayed, or other ranks' files are in the way.
+        OSError: a file cannot be written.
+    """
+    if trace is not None and trace.startswith(ESTIMATE):
+        stored = "lumos-df estimate --set NAME=VALUE --into CORPUS"
+        raise QueryError(f"{trace}: an estimate of its parts, without a graph; a changed job has one: {stored}")
+    jobs = groups(corpus, trace)
+    if len(jobs) > 1:
+        see = f"lumos-df sql 'SELECT job, rank, trace_id FROM traces' --corpus {corpus}"
+        raise QueryError(f"{corpus}: holds {len(jobs)} jobs; name a trace of one with --trace ID; see: {see}")
+    output = output.with_suffix("") if output.suffix == ".et" else output
+    if output.is_dir():
+        raise LumosError(f"{output}: a folder; give the files' name before the rank, as in {output}/step")
+    with catalog.connect(corpus) as connection, ExitStack() as files:
+        members = ranks(connection, jobs[0])
+        replayed = {name for (name,) in connection.execute("SELECT DISTINCT trace_id FROM replays").fetchall()}
+        if not all(member.trace_id in replayed for member in members):
+            raise CorpusError(f"{corpus}: no dependencies are known yet; first run: lumos-df replay --corpus {corpus}")
+        paths = [output.with_name(f"{output.name}.{member.rank}.et") for member in members]
+        strangers = sorted(
+            file for file in output.parent.glob("*.et") if _is_of(file, output.name) and file not in paths
+        )
+        if strangers:
+            raise LumosError(f"{strangers[0]}: of another export, with other ranks; remove it or give another --output")
+        known = process_groups(connection, jobs[0])
+        written = 0
+        for member, path in zip(members, paths, strict=True):
+            with files.enter_context(whole_file(path)).open("wb") as file:
+                written += _write(connection, member, known, file)
+    return paths, written
+
+
+def _is_of(file: Path, name: str) -> bool:
+    before, _, rank = file.stem.rpartition(".")
+    return before == name and rank.isdecimal()
+
+
+def _write(
+    connection: "duckdb.DuckDBPyConnection", of: Rank, known: dict[tuple[str, str], Group], file: IO[bytes]
+) -> int:
+    """Write one rank's trace; return the number of its nodes."""
+    told, estimated = rows(connection, of)
+    made = nodes(operators(told), edges(connection, of.trace_id))
+    named = {name: group.number for (trace_id, name), group in known.items() if trace_id == of.trace_id}
+    every = list({group.number: group for group in known.values()}.values())
+    file.write(messages.metadata(of, made, every, estimated=estimated))
+    listed = [group for group in every if group.ranks]
+    if listed:
+        file.write(messages.groups(listed))
+    told = told.take(pa.array(made.row))
+    for begin in range(0, len(made.row), _BATCH):
+        file.write(messages.nodes(of, told.slice(begin, _BATCH), made, slice(begin, begin + _BATCH), named))
+    return len(made.row) + bool(listed)

@@ -1,0 +1,230 @@
+"""Timelines for ui.perfetto.dev: a job as it ran, its replay and critical path beside, with arrows."""
+
+import gzip
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lumos_df import catalog
+from lumos_df.errors import CorpusError
+from lumos_df.export import What
+from lumos_df.export.lanes import depths
+from lumos_df.export.ranks import Rank, ranks
+from lumos_df.graph import run
+from lumos_df.graph.job import groups
+from lumos_df.output import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+
+    from lumos_df.graph.whatif import Change
+
+_BATCH: Final = 1 << 17
+_LANE: Final = (
+    "CASE WHEN o.stream IS NULL THEN 'thread ' || o.thread ELSE 'GPU ' || o.device || ' stream ' || o.stream END"
+)
+_SHOWN: Final = "o.kind NOT IN ('python', 'sync', 'gpu_annotation', 'other')"
+_RECORDED: Final = f"""
+SELECT coalesce({_LANE}, 'elsewhere') AS lane, o.name, o.kind, o.ts - $zero AS ts, o.dur, o.op_id AS key,
+  '{{"op_id":' || o.op_id || '}}' AS args
+FROM operators o
+WHERE o.trace_id = $trace AND {_SHOWN}
+"""
+_AGAIN: Final = f"""
+SELECT coalesce({_LANE}, 'elsewhere') AS lane, o.name, o.kind, r.ts - $zero AS ts, r.dur, o.op_id AS key,
+  '{{"op_id":' || o.op_id || coalesce(',"slack_us":' || r.slack_ns / 1000, '') || '}}' AS args
+FROM operators o
+JOIN %s r ON r.trace_id = o.trace_id AND r.op_id = o.op_id
+WHERE o.trace_id = $trace AND {_SHOWN}
+"""
+_PATH: Final = f"""
+SELECT 'rank ' || p.on_rank || coalesce(' ' || {_LANE}, '') AS lane, coalesce(p.operator, p.kind) AS name, p.kind,
+  p.ts - $zero AS ts, p.dur, row_number() OVER (ORDER BY p.step, p.piece) AS key,
+  '{{"kind":"' || p.kind || '","step":' || coalesce(p.step::VARCHAR, 'null') || ',"piece":' || p.piece || '}}' AS args
+FROM critical_path p
+LEFT JOIN operators o ON o.trace_id = p.on_trace_id AND o.op_id = p.op_id
+WHERE p.trace_id = $trace AND p.dur > 0
+"""
+_LAUNCHES: Final = """
+SELECT parent_id AS src, op_id AS dst, 'launch' AS name FROM operators
+WHERE trace_id = $trace AND kind IN ('kernel', 'memcpy', 'memset') AND parent_id IS NOT NULL
+"""
+_NEXT: Final = """
+SELECT lag(key) OVER w AS src, key AS dst, 'critical path' AS name
+FROM (
+  SELECT step, piece, row_number() OVER (ORDER BY step, piece) AS key
+  FROM critical_path WHERE trace_id = $trace AND dur > 0
+)
+WINDOW w AS (PARTITION BY step ORDER BY piece)
+"""
+
+
+def export(corpus: Path, what: What, output: Path, trace: str | None = None, changes: "Sequence[Change]" = ()) -> int:
+    """Write a timeline as Chrome trace JSON, compressed where the name ends in `.gz`; return its number of events.
+
+    Times start at 0 with the first operator of a job, the clocks of its ranks aligned as far as a replay has told them.
+    The file appears whole or not at all.
+
+    Args:
+        corpus: the corpus folder.
+        what: which timeline; not CHAKRA.
+        output: the file.
+        trace: only the job of the trace of this id, or the beginning of it.
+        changes: for PERFETTO, what to change in a replay that is shown beside.
+
+    Raises:
+        LumosError: nothing was replayed yet where that is shown, the trace is not there, a change means no operator.
+        OSError: the file cannot be written.
+    """
+    jobs = groups(corpus, trace)
+    again = run.changed_replays(corpus, list(changes), trace) if changes else None
+    with catalog.connect(corpus) as connection:
+        if again is not None:
+            connection.register("_changed", again)
+        jobs = _stored(connection, corpus, what, jobs)
+        with whole_file(output) as draft, _open(draft, compressed=output.suffix == ".gz") as file:
+            writer = _Writer(connection, file)
+            for job in jobs:
+                for one in ranks(connection, job):
+                    label = f"rank {one.rank}" if len(jobs) == 1 else f"{one.job} {one.trace_id[:8]} rank {one.rank}"
+                    _rank(writer, one, label, what, changed=again is not None)
+            file.write(b"\n]}\n")
+            return writer.events
+
+
+def _stored(
+    connection: "duckdb.DuckDBPyConnection", corpus: Path, what: What, jobs: list[list[str]]
+) -> list[list[str]]:
+    """Return the jobs of which there is what is asked for."""
+    if what is What.PERFETTO:
+        return jobs
+    table = "replays" if what is What.REPLAY else "critical_path"
+    stored = {name for (name,) in connection.execute(f"SELECT DISTINCT trace_id FROM {table}").fetchall()}
+    jobs = [there for job in jobs if (there := [name for name in job if name in stored])]
+    if not jobs:
+        raise CorpusError(f"{corpus}: nothing to export; first run: lumos-df {what} --corpus {corpus}")
+    return jobs
+
+
+def _open(path: Path, *, compressed: bool) -> IO[bytes]:
+    return gzip.open(path, "wb", compresslevel=4) if compressed else path.open("wb")  # type: ignore[return-value]  # it writes bytes
+
+
+def _rank(writer: "_Writer", one: Rank, label: str, what: What, *, changed: bool) -> None:
+    sources = "SELECT count(*) FROM operator_sources WHERE trace_id = $trace"
+    (estimated,) = writer.connection.execute(sources, {"trace": one.trace_id}).fetchall()[0]
+    writer.process(one, f"{label} {'estimated' if estimated else 'recorded'}", _RECORDED, _LAUNCHES)
+    if what is not What.PERFETTO:
+        writer.process(one, f"{label} replayed", _AGAIN % "replays", _LAUNCHES)
+    elif changed:
+        writer.process(one, f"{label} changed", _AGAIN % "_changed", _LAUNCHES)
+    if what is What.CRITICAL_PATH:
+        writer.process(one, f"{label} critical path", _PATH, _NEXT)
+
+
+class _Writer:
+    """Writes processes one after another: their names, slices and arrows."""
+
+    def __init__(self, connection: "duckdb.DuckDBPyConnection", file: IO[bytes]) -> None:
+        self.connection = connection
+        self.events = 0
+        self._file = file
+        self._processes = 0
+        self._arrows = 0
+        file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
+
+    def process(self, one: Rank, name: str, slices: str, arrows: str) -> None:
+        """Write a process with the slices of a query, and arrows between them (src, dst: their keys)."""
+        of = {"trace": one.trace_id, "zero": one.zero}
+        rows = self.connection.sql(f"{slices} ORDER BY ts, dur DESC, key", params=of).to_arrow_table()
+        ts, dur = rows["ts"].to_numpy(), rows["dur"].to_numpy()
+        lane = rows["lane"].combine_chunks().dictionary_encode()
+        lane = lane.combine_chunks() if isinstance(lane, pa.ChunkedArray) else lane
+        codes = lane.indices.to_numpy().astype(np.int64)
+        depth = depths(codes, ts, ts + dur, len(lane.dictionary))
+        # Lanes are numbered as they appear, those below one another as well.
+        room = int(depth.max(initial=0)) + 1
+        _, first, place = np.unique(codes * room + depth, return_index=True, return_inverse=True)
+        number = np.empty(len(first), np.int64)
+        number[np.argsort(first)] = np.arange(len(first))
+        self.connection.register("_placed", rows.append_column("tid", pa.array(number[place.reshape(-1)])))
+        process = self._processes
+        self._processes += 1
+        self._write(
+            """
+            WITH about AS (
+              SELECT 0 AS tid, 'process_name' AS what, 'name' AS key, to_json($name) AS value
+              UNION ALL
+              SELECT 0, 'process_sort_index', 'sort_index', to_json($pid)
+              UNION ALL
+              SELECT tid, 'thread_name', 'name', to_json(any_value(lane)) FROM _placed GROUP BY tid
+              UNION ALL
+              SELECT DISTINCT tid, 'thread_sort_index', 'sort_index', to_json(tid) FROM _placed
+            )
+            SELECT '{"ph":"M","pid":' || $pid || ',"tid":' || tid || ',"name":"' || what || '","args":{"' || key || '":'
+              || value || '}}'
+            FROM about
+            """,
+            {"pid": process, "name": name},
+        )
+        self._write(
+            f"""
+            SELECT '{{"ph":"X","pid":' || $pid || ',"tid":' || tid || ',"name":' || to_json(name) || ',"cat":"' || kind
+              || '","ts":' || {_micros("ts")} || ',"dur":' || {_micros("dur")} || ',"args":' || args || '}}'
+            FROM _placed
+            """,
+            {"pid": process},
+        )
+        self._arrow(process, one, arrows)
+        self.connection.unregister("_placed")
+
+    def _arrow(self, process: int, one: Rank, arrows: str) -> None:
+        """Write arrows from the start of a slice to the start of another one that does not begin before it."""
+        placed = self.connection.sql(
+            f"""
+            WITH arrow AS ({arrows})
+            SELECT a.name, s.tid AS src_tid, s.ts AS src_ts, d.tid AS dst_tid, d.ts AS dst_ts
+            FROM arrow a
+            JOIN _placed s ON s.key = a.src
+            JOIN _placed d ON d.key = a.dst
+            WHERE s.ts <= d.ts
+            ORDER BY d.ts, d.key
+            """,
+            params={"trace": one.trace_id},
+        ).to_arrow_table()
+        placed = placed.append_column("id", pa.array(np.arange(self._arrows, self._arrows + len(placed))))
+        self._arrows += len(placed)
+        self.connection.register("_arrows", placed)
+        self._write(
+            f"""
+            WITH point AS (
+              SELECT '{{"ph":"s"' AS begun, name, id, src_tid AS tid, src_ts AS ts FROM _arrows
+              UNION ALL
+              SELECT '{{"ph":"f","bp":"e"', name, id, dst_tid, dst_ts FROM _arrows
+            )
+            SELECT begun || ',"name":"' || name || '","cat":"' || name || '","id":' || id || ',"pid":' || $pid
+              || ',"tid":' || tid || ',"ts":' || {_micros("ts")} || '}}'
+            FROM point
+            """,
+            {"pid": process},
+        )
+        self.connection.unregister("_arrows")
+
+    def _write(self, query: str, parameters: dict[str, Any]) -> None:
+        """Write the events that a query gives as texts."""
+        result = self.connection.sql(query, params=parameters).to_arrow_reader(_BATCH)
+        for batch in result:
+            texts = batch.column(0).to_pylist()
+            self._file.write((",\n" if self.events else "\n").encode())
+            self._file.write(",\n".join(texts).encode())
+            self.events += len(texts)
+
+
+def _micros(column: str) -> str:
+    """Return SQL for nanoseconds as microseconds, to the last digit."""
+    sign = f"CASE WHEN {column} < 0 THEN '-' ELSE '' END"
+    return f"{sign} || (abs({column}) // 1000) || '.' || lpad((abs({column}) % 1000)::VARCHAR, 3, '0')"
