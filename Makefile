@@ -3,13 +3,14 @@
 # make check    lint, types, documentation and its links, import direction
 # make bench    the speed and memory claims, measured here
 # make record   record a grid of real runs on this machine's GPU into data/traces/gpu_grid (PYTHON_WITH_TORCH=...)
+# make validate predict recorded runs of a small GPT from one another, on this machine's CPU and GPU (PYTHON_WITH_TORCH=...)
 # make docs     write the generated pages again, and build the site of docs/ into build/site
 #
 # All that is needed is Python 3.11 or newer; the first run makes an environment in .venv and installs into it.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := report
-.PHONY: report test check bench record docs clean
+.PHONY: report test check bench record validate docs clean
 
 TRACES ?= data/traces
 BUILD := build/$(notdir $(abspath $(TRACES)))
@@ -51,6 +52,9 @@ bench: $(VENV)/.installed-dev
 PYTHON_WITH_TORCH ?= $(BIN)/python
 record: $(VENV)/.installed
 	@PYTHONPATH=$(CURDIR) $(PYTHON_WITH_TORCH) -m tools.record_grid data/traces/gpu_grid
+
+validate: $(VENV)/.installed
+	@$(BIN)/python -m tools.validate build/validate --python $(PYTHON_WITH_TORCH)
 
 docs: $(VENV)/.installed-dev
 	@$(BIN)/python -m tools.docs

@@ -62,7 +62,8 @@ def capture(command: Sequence[str], settings: Settings, rank: int | None = None)
     if not files and status == 0:
         raise CaptureError(
             f"{folder}: nothing was recorded: no rank came to step {settings.recorded_after + 1} of an optimizer of "
-            "torch.optim; give fewer --warmup and --unprofiled, or use lumos_df.capture.profile() in the script"
+            "torch.optim (give fewer --warmup and --unprofiled, or use lumos_df.capture.profile() in the script), or "
+            "one said above why its file could not be written"
         )
     return Captured(status, tuple(map(_line, files)))
 

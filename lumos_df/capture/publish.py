@@ -21,6 +21,8 @@ def publish(raw: Path, target: Path, metadata: Mapping[str, object]) -> None:
 
     Raises `OSError` for a file that cannot be written, and where the profiler has left less than a whole trace.
     """
+    if not raw.exists():
+        raise OSError(f"{raw.parent}: the profiler could not write its file; is the disk full?")
     with raw.open("rb") as source:
         source.seek(-min(raw.stat().st_size, 16), os.SEEK_END)
         if not source.read().rstrip().endswith(b"}"):

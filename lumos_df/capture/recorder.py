@@ -1,6 +1,7 @@
 """A training loop's steps: some pass, some are timed as they are, some are recorded; one file at the end."""
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -119,7 +120,9 @@ class Recorder:
         if self._done < self._recorded.last:
             self._stop()
         folder = Path(self._settings.output)
-        with tempfile.TemporaryDirectory(prefix=f".rank{rank}-", dir=folder) as scratch:
+        # The profiler's text is many times as large as the file that is kept, and is written but once.
+        roomy = max((folder, Path(tempfile.gettempdir())), key=lambda place: shutil.disk_usage(place).free)
+        with tempfile.TemporaryDirectory(prefix=f".rank{rank}-", dir=roomy) as scratch:
             raw = Path(scratch) / "trace.json"
             self._profiler.export_chrome_trace(str(raw))
             publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank))

@@ -67,7 +67,8 @@ class Graph:
 def build(rows: Rows) -> Graph:
     """Rebuild the execution graph of one trace."""
     passes = host.handoffs(rows)
-    atoms = host.atoms(rows, _beginnings(rows, passes))
+    begun = _beginnings(rows, passes)
+    atoms = host.atoms(rows, begun, host.working(rows, begun, passes))
     gpu = work(rows, atoms)
     role = calls.roles(rows)
     constants = _constants(rows, atoms, gpu)

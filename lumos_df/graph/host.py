@@ -2,6 +2,7 @@
 
 A thread is a chain of atoms: runtime calls, which last, and beginnings of other rows, which are moments. What lies
 between two atoms is host work of measured duration, except where the thread was idle because another one had the baton.
+Without a GPU the operators that do the work last, too.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import threads
 from lumos_df.graph.rows import ANNOTATION, CPU_OP, NONE, RUNTIME, Rows
-from lumos_df.graph.simulate import forward_star
+from lumos_df.graph.simulate import forward_star, inherited
 
 IDLE_NS: Final = 20_000
 """Shorter gaps of a thread are its own work; waking a thread alone takes about as long."""
@@ -43,7 +44,7 @@ class Atoms:
     dur: NDArray[np.int64]
     """0 where the atom is the beginning of a row."""
     of_row: NDArray[np.int32]
-    """Atom of each row: its own, or that of the call around a nested call; NONE for the others."""
+    """Atom of each row: its own, or that of the call or working operator around it; NONE for the others."""
     before: NDArray[np.int32]
     """Previous atom of the same thread, or NONE."""
     by_thread: NDArray[np.int32]
@@ -140,12 +141,51 @@ def silences(rows: Rows, passes: Handoffs, least: int) -> tuple[NDArray[np.int64
     return np.concatenate(ended), np.concatenate(lasted)
 
 
-def atoms(rows: Rows, beginnings: NDArray[np.int32]) -> Atoms:
-    """Return the atoms: runtime calls that lie in no other, and the beginnings of the given rows and of threads."""
-    calls = rows.kind == RUNTIME
+def working(rows: Rows, beginnings: NDArray[np.int32], passes: Handoffs) -> NDArray[np.bool_]:
+    """Return the operators that do the work of a trace without a GPU [n]: none lies in another, nor does a moment.
+
+    Those are the operators of a name that spends at least half its time in none of the operators that it calls, apart
+    from those that waited for another thread.
+
+    Args:
+        rows: the operators.
+        beginnings: rows whose beginning is a moment of the simulation.
+        passes: where threads waited.
+    """
+    operator = (rows.kind == CPU_OP) & (rows.thread >= 0)
+    if rows.on_gpu.any() or (rows.kind == RUNTIME).any() or not operator.any():
+        return np.zeros(len(rows), np.bool_)
+    inside = operator & (rows.parent >= 0)
+    called = np.bincount(rows.parent[inside], rows.dur[inside], len(rows))
+    name = rows.name[operator]
+    alone = np.bincount(name, (rows.dur - called)[operator], len(rows.names))
+    whole = np.bincount(name, rows.dur[operator], len(rows.names))
+    own: NDArray[np.bool_] = operator & (2 * alone >= whole)[rows.name]
+    above = rows.parent[beginnings]
+    while (above >= 0).any():
+        own[above[above >= 0]] = False
+        above = np.where(above >= 0, rows.parent[np.maximum(above, 0)], NONE)
+    own &= ~_waits(rows, passes)
+    inner: NDArray[np.bool_] = (rows.parent >= 0) & inherited(own, rows.parent)[rows.parent]
+    return own & ~inner
+
+
+def _waits(rows: Rows, passes: Handoffs) -> NDArray[np.bool_]:
+    """Return the rows in which their thread waited for another one [n]."""
+    found = np.zeros(len(rows), np.bool_)
+    for thread in np.unique(rows.thread[passes.target]).tolist():
+        idle = np.sort(passes.idle[rows.thread[passes.target] == thread])
+        row = np.flatnonzero(rows.thread == thread)
+        found[row] = np.searchsorted(idle, rows.end[row]) > np.searchsorted(idle, rows.ts[row])
+    return found
+
+
+def atoms(rows: Rows, beginnings: NDArray[np.int32], works: NDArray[np.bool_]) -> Atoms:
+    """Return the atoms: calls that lie in no other, working operators, the beginnings of given rows and of threads."""
+    lasts = (rows.kind == RUNTIME) | works
     outer = rows.parent
-    nested = calls & (outer >= 0) & calls[np.maximum(outer, 0)]
-    is_atom = calls & ~nested & (rows.thread >= 0)
+    nested = lasts & (outer >= 0) & lasts[np.maximum(outer, 0)]
+    is_atom = lasts & ~nested & (rows.thread >= 0)
     host, bounds = _host_rows(rows)
     is_atom[host[bounds[:-1][np.diff(bounds) > 0]]] = True
     is_atom[beginnings] = True
@@ -155,8 +195,13 @@ def atoms(rows: Rows, beginnings: NDArray[np.int32]) -> Atoms:
     of_row[row] = np.arange(len(row))
     inner = np.flatnonzero(nested)
     of_row[inner] = of_row[outer[inner]]
+    below = np.flatnonzero(inherited(works, outer) & ~works)
+    at = outer[below]
+    while (further := ~works[at]).any():
+        at = np.where(further, outer[at], at)
+    of_row[below] = of_row[at]
     before = np.full(len(row), NONE, np.int32)
     bounds, order = forward_star(thread, len(bounds) - 1)
     before[order[1:]] = order[:-1]
     before[order[bounds[:-1][np.diff(bounds) > 0]]] = NONE
-    return Atoms(row, thread, rows.ts[row], np.where(calls[row], rows.dur[row], 0), of_row, before, order, bounds)
+    return Atoms(row, thread, rows.ts[row], np.where(lasts[row], rows.dur[row], 0), of_row, before, order, bounds)

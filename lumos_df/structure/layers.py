@@ -67,6 +67,10 @@ def understand(trace: Trace) -> Structure:
     phases, phase_evidence = _phases(trace, kernels, phase)
     batch_of_kernel = _micro_batches(trace, kernels, forward, backward)
     micro_batch, batch_evidence = _spread_batches(trace, kernels, phases, batch_of_kernel, forward.layers > 0)
+    if not trace.rows.on_gpu.any():
+        own = np.where(micro_batch >= 0, NONE, _batches_of_host(trace, phases))
+        micro_batch = np.where(own >= 0, own, micro_batch).astype(np.int32)
+        batch_evidence[own >= 0] = BY_ANNOTATION
     layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
     named = np.unique(layer[(layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))])
     return Structure(
@@ -182,6 +186,28 @@ def _micro_batches(trace: Trace, kernels: Kernels, forward: Passes, backward: Pa
         many = int(number[-1]) + 1
         whole = replace(passes.nothing(both), number=number, many=many, cut=np.zeros(many, np.bool_))
         batch[both] = _order_in_step(kernels, whole)[number]
+    return batch
+
+
+def _batches_of_host(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Return the micro-batch of every row of a trace without a GPU: the how-manieth turn of the step's products."""
+    rows = trace.rows
+    batch = np.full(len(rows), NONE, np.int32)
+    works = np.array([*(any(pattern.match(name) for _, pattern in _OPERATORS) for name in rows.names), False])
+    in_pass = np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE)) & (rows.step >= 0) & (rows.thread >= 0)
+    row = np.flatnonzero(works[rows.name] & in_pass & (rows.kind == CPU_OP))
+    if not len(row):
+        return batch
+    row = row[np.argsort(rows.ts[row], kind="stable")]
+    turn = _turns(phase[row] == FORWARD, rows.dur[row])
+    least = np.full(int(rows.step.max()) + 1, len(row))
+    np.minimum.at(least, rows.step[row], turn)
+    inside = np.flatnonzero(in_pass)
+    at = np.searchsorted(rows.ts[row], rows.ts[inside])
+    at = np.minimum(at, len(row) - 1)
+    # What follows the last product of a step belongs to it.
+    at = np.where(rows.step[row[at]] > rows.step[inside], np.maximum(at - 1, 0), at)
+    batch[inside] = np.maximum(turn[at] - least[rows.step[inside]], NONE)
     return batch
 
 

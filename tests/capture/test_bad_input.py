@@ -91,6 +91,11 @@ def test_half_a_file_is_not_published(text: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [raw]
 
 
+def test_a_file_that_the_profiler_could_not_write(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="the profiler could not write its file; is the disk full"):
+        publish(tmp_path / "raw.json", tmp_path / "rank0.json.gz", {})
+
+
 @pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b'{"traceEvents": []}'), gzip.compress(b"{")[:-3]])
 def test_a_file_of_another_maker_has_no_metadata(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "rank0.json.gz").write_bytes(content)

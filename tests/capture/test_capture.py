@@ -128,6 +128,22 @@ def test_one_process_stands_for_eight(spread: tuple[str, ...], shell: Shell, tmp
     assert collectives["n"] > 0
 
 
+def test_a_rank_of_a_larger_plan_is_estimated_with_its_collectives(shell: Shell, tmp_path: Path) -> None:
+    job = (sys.executable, EXAMPLE, *SMALL, "--tp", 2, "--dp", 4)
+    done = shell(*CAPTURE, "--output", tmp_path / "traces", *SHORT, "--fake-world", 8, "--rank", 1, "--", *job)
+    assert done.returncode == 0, done.stderr
+    ingest([tmp_path / "traces"], tmp_path / "corpus", workers=1)
+    estimate = (sys.executable, "-m", "lumos_df", "estimate", "--corpus", tmp_path / "corpus", "--format", "json")
+    done = shell(*estimate, "--set", "network=1e8/1e-5")
+    assert done.returncode == 0, done.stderr
+    for row in json.loads(done.stdout):
+        # Six all-reduces a layer; of its parameters a gather a pass and a scatter, and one of each for all the rest.
+        assert "20 a step take what the network model says" in " ".join(row["warnings"])
+        assert row["exposed_communication_ns"] > 0
+        assert row["modelled_pct"] > 5
+        assert row["step_ns"] > row["original_step_ns"]
+
+
 def test_the_scripts_exit_status_passes_through_and_what_was_recorded_is_kept(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(LOOP.format(steps=6, end="raise SystemExit(7)"))

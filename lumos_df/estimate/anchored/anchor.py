@@ -1,20 +1,26 @@
 """A job that did run: its graph, what is known of its model and plan, and the GPU it ran on."""
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lumos_df.estimate.anchored import host_compute
 from lumos_df.estimate.anchored.change import DTYPES, Sizes
 from lumos_df.estimate.anchored.machine import recorded_on
+from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.job import Job
 from lumos_df.graph.job import load as load_job
 from lumos_df.layout import trace_folder
 from lumos_df.model.hardware import Hardware
 from lumos_df.structure import rows
-from lumos_df.structure.describe import Description, of_traces
+from lumos_df.structure.describe import Description, Rank, of_traces
+
+_ON_HOST: Final = "the job ran on no GPU: its operators on the host stand for kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Anchor:
     peak_bytes: int | None
     """Most memory that the allocator of any rank held, as recorded; None where it was not."""
     warnings: tuple[str, ...]
+    unmeasured: bool = False
+    """Whether its collectives did nothing: one process stood for many ranks."""
 
 
 def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor:
@@ -46,6 +54,9 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
     """
     job = load_job(corpus, trace_ids)
     about = of_traces([rows.extend(corpus, graph.rows) for graph in job.graphs], known)
+    on_host = all(map(host_compute.runs_here, job.graphs))
+    if on_host:
+        about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
     file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
     device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
     hardware, warning, known_hardware = recorded_on(device)
@@ -61,8 +72,25 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Anchor
         word if word in DTYPES else "float16",
         about.facts["ep"].number,
         max((peak for one in trace_ids if (peak := _peak(corpus, one)) is not None), default=None),
-        (warning,) if warning else (),
+        (_ON_HOST,) if on_host else (warning,) if warning else (),
+        _unmeasured(corpus, trace_ids),
     )
+
+
+def _with_updates(rank: Rank, graph: Graph) -> Rank:
+    layer = host_compute.update_layers(rank.trace, graph, rank.structure)
+    return replace(rank, structure=replace(rank.structure, layer=layer))
+
+
+def _unmeasured(corpus: Path, trace_ids: list[str]) -> bool:
+    """Return whether `lumos-df capture --fake-world` has marked the collectives of any of the traces as unmeasured."""
+    for trace_id in trace_ids:
+        file = trace_folder(corpus, trace_id) / "traces.parquet"
+        said = pq.read_table(file, columns=["metadata"], partitioning=None)["metadata"][0].as_py()
+        added = json.loads(said or "{}").get("lumosCapture")
+        if isinstance(added, dict) and "collectives" in (added.get("unmeasured") or ()):
+            return True
+    return False
 
 
 def _peak(corpus: Path, trace_id: str) -> int | None:

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lumos_df.estimate.anchored import host_compute
 from lumos_df.estimate.anchored.durations import collectives
 from lumos_df.estimate.anchored.parts import NAMES, parts
 from lumos_df.estimate.anchored.timing import PROVENANCE
@@ -223,7 +224,10 @@ def _played(of: "Estimated", power: int) -> list[NDArray[np.int64]]:
     An error is a factor: what may be three times as long may be a third, but nothing is shorter than nothing.
     """
     net = of.job.network
-    error = [np.where(graph.rows.on_gpu, time.error, 0) for graph, time in zip(of.job.graphs, of.times, strict=True)]
+    error = [
+        np.where(graph.rows.on_gpu | host_compute.works(graph), time.error, 0)
+        for graph, time in zip(of.job.graphs, of.times, strict=True)
+    ]
     own = np.round(net.own * (1 + np.concatenate(error)) ** power).astype(np.int64)
     transfer = np.round(net.transfer * (1 + of.transfer_error) ** power).astype(np.int64)
     played = of.job.replay(replace(net, own=own, transfer=transfer))

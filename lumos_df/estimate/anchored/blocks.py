@@ -10,13 +10,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.estimate.anchored.host_compute import layer_of_atoms
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.rows import NONE
 from lumos_df.graph.steps import steps
 from lumos_df.structure.layers import Structure
-from lumos_df.structure.rows import FORWARD
+from lumos_df.structure.rows import FORWARD, OPTIMIZER
 
-OUTSIDE, FORWARD_PASS, BACKWARD_PASS, WEIGHTS = range(4)
+OUTSIDE, FORWARD_PASS, BACKWARD_PASS, UPDATE, WEIGHTS = range(5)
 """What a block belongs to; only `weights.parted` tells the gradients of weights apart."""
 _BITS: Final = 20
 _LOW: Final = (1 << _BITS) - 1
@@ -53,6 +54,7 @@ def blocks(graph: Graph, structure: Structure) -> Blocks:
     known[gpu.call[use]] = _key(
         rows.step[kernel], structure.micro_batch[kernel], np.where(in_layer, ahead, OUTSIDE), structure.layer[kernel]
     )
+    _work_of_host(graph, structure, known)
     none = np.full(many, NONE, np.int32)
     marked = np.isin(atoms.row, steps(rows).mark)
     batch_of = np.where(marked, NONE, structure.micro_batch[atoms.row]).astype(np.int32)
@@ -80,6 +82,16 @@ def placed(graph: Graph, of_atom: NDArray[np.int32]) -> NDArray[np.int32]:
     _place_host(graph, of_atom, of_row)
     _place_gpu(graph, of_atom, of_row)
     return of_row
+
+
+def _work_of_host(graph: Graph, structure: Structure, key: NDArray[np.int64]) -> None:
+    """Give the atoms that do the work of a trace without a GPU the key of their layer's pass."""
+    layer = layer_of_atoms(graph, structure)
+    atom = np.flatnonzero(layer >= 0)
+    row = graph.atoms.row[atom]
+    phase = structure.phase[row]
+    kind = np.where(phase == FORWARD, FORWARD_PASS, np.where(phase == OPTIMIZER, UPDATE, BACKWARD_PASS))
+    key[atom] = _key(graph.rows.step[row], structure.micro_batch[row], kind, layer[atom])
 
 
 def _key(

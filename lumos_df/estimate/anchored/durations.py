@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError
+from lumos_df.estimate.anchored import host_compute
 from lumos_df.estimate.anchored.anchor import Anchor
 from lumos_df.estimate.anchored.change import Settings, Sizes, parameters
 from lumos_df.estimate.anchored.machine import Machine
@@ -57,6 +58,7 @@ class Plan:
 def plan(anchor: Anchor, new: Sizes, settings: Settings) -> Plan:
     """Return a plan. Raise `QueryError` or `HardwareError` for a GPU, type or network that cannot be."""
     old = anchor.sizes
+    _check_host(anchor, new, settings)
     batch = None
     if anchor.about.facts["model"].value != "transformer" or old.hidden is None:
         batch = _batch(anchor, settings)
@@ -67,6 +69,22 @@ def plan(anchor: Anchor, new: Sizes, settings: Settings) -> Plan:
     links = Links.of(measured_on), _links(settings.network, Links.of(runs_on))
     groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
     return Plan(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links)
+
+
+def _check_host(anchor: Anchor, new: Sizes, settings: Settings) -> None:
+    """Raise `QueryError` for what a trace without a GPU cannot support."""
+    asked = {
+        "hardware": settings.hardware,
+        "dtype": settings.dtype,
+        "schedule": settings.schedule,
+        "pp": (new.pp or 1) != (anchor.sizes.pp or 1),
+    }
+    for name, is_asked in asked.items():
+        if is_asked and any(map(host_compute.runs_here, anchor.job.graphs)):
+            raise QueryError(
+                f"{anchor.about.job}: {name} cannot change, because the job ran on no GPU; record it on one, or "
+                "estimate without a trace: --model, --hardware and --plan"
+            )
 
 
 def _batch(anchor: Anchor, settings: Settings) -> tuple[int, int] | None:
@@ -109,7 +127,7 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     done = Times(own.copy(), provenance, error)
     if of.old == of.new and of.runs_on is of.measured_on and of.settings.batch_scale == 1:
         return done
-    found = work(about.trace, of.symbols, of.measured_on, of.runs_on, about.structure)
+    found = work_of(anchor, of, rank, of.symbols, of.runs_on)
     floors = of.runs_on.row["memory"][0] / of.measured_on.row["memory"][0]
     after = found.rescaled(float(floors))
     how = np.full(len(found.row), RESCALED)
@@ -127,9 +145,31 @@ def times(anchor: Anchor, of: Plan, rank: int, own: NDArray[np.int64], others: l
     same = change == 0
     done.own[found.row] = np.maximum(own[found.row] + change, 0)
     provenance[found.row] = np.where(same, MEASURED, how)
+    if host_compute.runs_here(anchor.job.graphs[rank]):
+        error += host_compute.spread(anchor.job.graphs[rank])
     octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(found.time, 1e-9)))
-    error[found.row] = np.take(_ERROR, provenance[found.row]) + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
+    error[found.row] += (
+        np.take(_ERROR, provenance[found.row])
+        - _ERROR[MEASURED]
+        + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
+    )
     return done
+
+
+def work_of(anchor: Anchor, of: Plan, rank: int, symbols: Symbols, runs_on: Machine) -> Work:
+    """Return what a rank's kernels do, or the operators that stand for them where there is no GPU.
+
+    Args:
+        anchor: the job.
+        of: the change.
+        rank: place of the rank in the job.
+        symbols: what axes of shapes become.
+        runs_on: the GPU of the changed job.
+    """
+    about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
+    if host_compute.runs_here(graph):
+        return host_compute.work(about.trace, graph, symbols, about.structure.phase)
+    return work(about.trace, symbols, of.measured_on, runs_on, about.structure)
 
 
 def _like_others(of: Plan, found: Work, after: NDArray[np.float64], phase: NDArray[np.int8]) -> NDArray[np.float64]:
@@ -259,13 +299,13 @@ def collective_times(
     """
     trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
     row, degree = collectives(anchor, rank)
-    grown = _bytes_ratio(of, row, degree, structure.layer)
+    grown = payload_ratio(of, row, degree, structure.layer)
     return row, retimed(
         trace, row, degree, shortest[row], (of.groups[0], of.links[0]), (of.groups[1], of.links[1]), grown
     )
 
 
-def _bytes_ratio(
+def payload_ratio(
     of: Plan, row: NDArray[np.int32], degree: NDArray[np.int8], layer: NDArray[np.int32]
 ) -> NDArray[np.float64]:
     """Return by how much the payload of each collective grows: activations with tokens, gradients with parameters."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError, nearest
-from lumos_df.estimate.anchored import answer, durations, extent
+from lumos_df.estimate.anchored import answer, durations, extent, host_compute
 from lumos_df.estimate.anchored import corpus as traces
 from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.blocks import blocks
@@ -21,8 +21,9 @@ from lumos_df.estimate.anchored.program import early, program
 from lumos_df.estimate.anchored.regroup import staged
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.symbols import Symbols
-from lumos_df.estimate.anchored.timing import RESCALED, Work, work
+from lumos_df.estimate.anchored.timing import RESCALED, Work
 from lumos_df.estimate.anchored.transfers import DP
+from lumos_df.estimate.anchored.unmeasured import filled
 from lumos_df.graph import whatif
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.job import Job, Played, groups
@@ -183,6 +184,9 @@ def estimated(
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
     warnings += _warnings(times, played, sources, makers)
+    if anchor.unmeasured:
+        job, times, sources, told = filled(anchor, of, job, times, sources, [one[0] for one in makers])
+        warnings += told
     sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
     if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
         warnings.append(
@@ -227,9 +231,7 @@ def _kept(found: Instances, member: NDArray[np.int64]) -> Instances:
 
 def _measured(other: Anchor, of: durations.Plan) -> Work:
     """Return what the same model's kernels took at another size."""
-    rank = other.about.ranks[0]
-    same = Symbols(other.sizes, other.sizes)
-    return work(rank.trace, same, of.measured_on, of.measured_on, rank.structure)
+    return durations.work_of(other, of, 0, Symbols(other.sizes, other.sizes), of.measured_on)
 
 
 def _retimed(
@@ -365,8 +367,8 @@ def _warnings(
     for time, source, ranks in zip(times, sources, makers, strict=True):
         graphs = [played.replays[rank].graph for rank in ranks]
         own = np.concatenate([graph.own for graph in graphs])
-        on_gpu = np.concatenate([graph.rows.on_gpu for graph in graphs])
-        known = np.flatnonzero((source >= 0) & on_gpu[source])
+        works = np.concatenate([graph.rows.on_gpu | host_compute.works(graph) for graph in graphs])
+        known = np.flatnonzero((source >= 0) & works[source])
         parts.append((own[source[known]], time.own[known]))
     before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)

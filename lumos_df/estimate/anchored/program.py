@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.anchored.blocks import FORWARD_PASS, OUTSIDE, Blocks
+from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, OUTSIDE, Blocks
 from lumos_df.graph.rows import NONE
 
 
@@ -49,7 +49,7 @@ def _pass(of: Blocks, begin: int, end: int, chosen: NDArray[np.int32]) -> list[N
     layer = of.layer[own]
     known = np.flatnonzero(layer >= 0)
     layer = layer[known[np.searchsorted(known, np.arange(len(own)), side="right") - 1]]
-    up = of.kind[begin] == FORWARD_PASS
+    up = of.kind[begin] != BACKWARD_PASS
     return [own[layer == one] for one in (chosen if up else chosen[::-1]).tolist()]
 
 

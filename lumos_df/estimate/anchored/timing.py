@@ -91,7 +91,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: 
     rows = trace.rows
     row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
     time = (rows.dur[row] * 1e-9).astype(np.float64)
-    floor = np.minimum(time, _floor(time[rows.kind[row] == KERNEL]))
+    floor = np.minimum(time, floor_of(time[rows.kind[row] == KERNEL]))
     operator = shaped(trace, row)
     columns = (
         np.where(operator >= 0, rows.name[operator], NONE),
@@ -118,7 +118,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: 
         linear[number] = before[number] * one.operations(symbols) if old is new else after[number]
         kinds.append(one.kind())
     return Work(
-        row, time, floor.astype(np.float64), before[inverse], after[inverse], linear[inverse], _numbers(kinds)[inverse]
+        row, time, floor.astype(np.float64), before[inverse], after[inverse], linear[inverse], numbered(kinds)[inverse]
     )
 
 
@@ -131,12 +131,12 @@ def _wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: 
     return widths(structure, rows.family, product)
 
 
-def _numbers(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
+def numbered(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
     """Return numbers of kinds that are the same in every trace."""
     return np.array([zlib.crc32(repr(kind).encode()) for kind in kinds], np.int64)
 
 
-def _floor(times: NDArray[np.float64]) -> float:
+def floor_of(times: NDArray[np.float64]) -> float:
     """Return the floor of a trace's kernels, s: the low end of their distribution."""
     return min(float(np.percentile(times, 5)), _WIDEST_FLOOR_S) if len(times) else 0.0
 

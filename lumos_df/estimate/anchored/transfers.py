@@ -18,7 +18,7 @@ from lumos_df.structure.facts import DEGREES
 from lumos_df.structure.rows import Trace
 
 TP, DP, PP, EP = range(len(DEGREES))
-_KIND: Final = {
+KINDS: Final = {
     "all_reduce": network.ALL_REDUCE,
     "all_gather": network.ALL_GATHER,
     "reduce_scatter": network.REDUCE_SCATTER,
@@ -114,7 +114,7 @@ def retimed(
     _, first, inverse = np.unique(table, axis=1, return_index=True, return_inverse=True)
     ratio = np.ones(len(first))
     for number, at in enumerate(first.tolist()):
-        kind = _KIND.get(rows.collectives[rows.collective[row[at]]])
+        kind = KINDS.get(rows.collectives[rows.collective[row[at]]])
         if kind is None:
             continue
         place = int(degree[at]) if degree[at] != NONE else DP

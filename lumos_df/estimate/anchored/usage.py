@@ -171,7 +171,10 @@ class Usage:
         """Say which figures are unknown, and why."""
         found = []
         if not self.new.known_hardware:
-            found.append("MFU, energy and what fits are unknown, as the GPU is; tell it with --set hardware=NAME|FILE")
+            found.append(
+                "MFU, energy and what fits are unknown, as the GPU is; where it ran on one, tell it with "
+                "--set hardware=NAME|FILE"
+            )
         if self.memory[0]["memory_gb"] is None:
             backward = f"{self._of.anchor.about.job}: the job has no backward pass"
             found.append(f"memory is unknown: {(self.new.why or self.old.why) if self._does.trains else backward}")

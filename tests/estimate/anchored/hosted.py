@@ -1,0 +1,158 @@
+"""A training job without a GPU, written down operator by operator: times follow from shapes alone.
+
+A product takes its operations at one rate, anything else its bytes at another; between operators the host takes 2 us.
+"""
+
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+Shapes = Sequence[Sequence[int]]
+
+FLOPS_PER_US, BYTES_PER_US, GAP_US = 50_000.0, 10_000.0, 2.0
+
+
+@dataclass(frozen=True)
+class HostJob:
+    """A small GPT of one head size, its optimizer going through the parameters one by one."""
+
+    layers: int = 2
+    hidden: int = 128
+    batch: int = 3
+    sequence: int = 96
+    micro_batches: int = 1
+    tp: int = 1
+    """Ranks of which this is one: each block's output is reduced, in no time."""
+
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.sequence
+
+    def step_us(self) -> float:
+        """Return what a step takes: its operators and the gaps before them."""
+        return _Writer(self).step(0)
+
+    def operators(self) -> list[tuple[str, float]]:
+        """Return name and us of what a step runs."""
+        writer = _Writer(self)
+        writer.step(0)
+        return [(event["name"], event["dur"]) for event in writer.events]
+
+
+@dataclass
+class _Writer:
+    job: HostJob
+    now: float = 0.0
+    number: int = 0
+    events: list[dict[str, Any]] = field(default_factory=list)
+    linked: list[int] = field(default_factory=list)
+
+    def add(self, name: str, dims: Shapes | None, us: float, node: dict[str, int] | None = None) -> None:
+        said = (
+            (node or {}) if dims is None else {"Input Dims": dims, "Input type": ["float"] * len(dims)} | (node or {})
+        )
+        category = "user_annotation" if dims is None and node is None else "cpu_op"
+        head = {"ph": "X", "pid": 1, "tid": 1, "cat": category, "name": name}
+        self.events.append({**head, "ts": 100 + self.now, "dur": us, "args": said})
+
+    def operator(self, name: str, *dims: Sequence[int], backward: bool = False) -> None:
+        """Run one operator; forward ones take the sequence number that the backward one gives back."""
+        us = _microseconds(name, dims)
+        self.now += GAP_US
+        if backward:
+            node = {"Sequence number": self.linked.pop(), "Fwd thread id": 1}
+            self.add(f"autograd::engine::evaluate_function: {name}Backward0", None, us + 1, node)
+            self.now += 0.5
+            self.add(name, dims, us)
+            self.now += us + 0.5
+        else:
+            self.number += 1
+            self.linked.append(self.number)
+            self.add(name, dims, us, {"Sequence number": self.number, "Fwd thread id": 0})
+            self.now += us
+
+    def block(self, *, backward: bool) -> None:
+        of, hidden, tokens, own = self.job, self.job.hidden, self.job.tokens, self.job.hidden // self.job.tp
+        heads = (of.batch, own // 16, of.sequence, 16)
+        products = [[(tokens, hidden), (hidden, own)]] * 3 + [[(tokens, own), (own, hidden)]]
+        products += [[(tokens, hidden), (hidden, 4 * own)], [(tokens, 4 * own), (4 * own, hidden)]]
+        parts: list[tuple[str, Shapes]] = [
+            ("aten::native_layer_norm", [(of.batch, of.sequence, hidden), (hidden,)]),
+            *[("aten::mm", list(product)) for product in products[:3]],
+            ("aten::scaled_dot_product_attention", [heads, heads, heads]),
+            *[("aten::mm", list(product)) for product in products[3:]],
+        ]
+        for name, dims in parts[::-1] if backward else parts:
+            self.operator(name, *dims, backward=backward)
+        if of.tp > 1:
+            self.reduce()
+
+    def reduce(self) -> None:
+        """Call an all-reduce that returns at once, and wait for it."""
+        of = self.job
+        for name in ("_c10d_functional::all_reduce", "_c10d_functional::wait_tensor"):
+            self.now += GAP_US
+            self.add(name, [(of.batch, of.sequence, of.hidden)], 1.0)
+            self.now += 1.0
+
+    def step(self, number: int) -> float:
+        begin, of = self.now, self.job
+        place = len(self.events)
+        for _ in range(of.micro_batches):
+            self.operator("aten::embedding", (2000, of.hidden), (of.batch, of.sequence))
+            for layer in range(of.layers):
+                at, started = len(self.events), self.now
+                self.block(backward=False)
+                self._around(f"nn.Module: Block_{layer}", at, started)
+            self.operator("aten::mm", (of.tokens, of.hidden), (of.hidden, 2000))
+            self.operator("aten::mm", (of.tokens, 2000), (2000, of.hidden), backward=True)
+            for _ in range(of.layers):
+                self.block(backward=True)
+            self.operator("aten::embedding_dense_backward", (of.batch, of.sequence, of.hidden), backward=True)
+        at, started = len(self.events), self.now
+        self.update()
+        self._around("Optimizer.step#AdamW.step", at, started)
+        self.now += GAP_US
+        self._around(f"ProfilerStep#{number}", place, begin)
+        return self.now - begin
+
+    def update(self) -> None:
+        hidden = self.job.hidden
+        of_layer = [(hidden,), *[(hidden, hidden)] * 4, (4 * hidden, hidden), (hidden, 4 * hidden)]
+        for shape in [(2000, hidden), *of_layer * self.job.layers, (2000, hidden)]:
+            for name in ("aten::lerp_", "aten::addcdiv_"):
+                self.operator(name, shape, shape)
+        self.linked.clear()
+
+    def _around(self, name: str, at: int, begin: float) -> None:
+        now, self.now = self.now, begin
+        last = len(self.events)
+        self.add(name, None, now - begin + GAP_US / 4)  # longer than what rounding takes
+        self.events.insert(at, self.events.pop(last))
+        self.now = now
+
+
+def _microseconds(name: str, dims: Shapes) -> float:
+    if name == "aten::mm":
+        return 2 * prod(dims[0]) * dims[1][1] / FLOPS_PER_US
+    if "attention" in name:
+        return 4 * prod(dims[0]) * dims[0][2] / FLOPS_PER_US
+    if name == "aten::embedding":
+        return 8 * prod(dims[1]) * dims[0][1] / BYTES_PER_US
+    return 4 * sum(map(prod, dims)) / BYTES_PER_US
+
+
+def write(job: HostJob, folder: Path, added: dict[str, Any] | None = None) -> Path:
+    """Write three steps of a job to a file of rank 0; `added`: members of `lumosCapture`."""
+    writer = _Writer(job)
+    for number in range(3):
+        writer.step(number)
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"backend": "fake", "rank": 0, "world_size": job.tp, "pg_config": []}
+    whole = {"lumosCapture": added or {}, "schemaVersion": 1, "distributedInfo": about, "traceEvents": writer.events}
+    (folder / "rank0.json.gz").write_bytes(gzip.compress(json.dumps(whole).encode(), mtime=0))
+    return folder

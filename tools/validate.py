@@ -1,0 +1,228 @@
+"""Predict recorded runs of examples/train_gpt.py from one another: `python -m tools.validate FOLDER --python PYTHON`.
+
+PYTHON, one with torch, records the example on this machine's CPU at two layer counts, widths, batches and sequences,
+and where it sees a GPU the grid of tools/record_grid.py. Each run then predicts each other one of its kind, from its
+own trace alone, and the errors are printed. Runs that are there already are kept, also those of data/traces/gpu_grid.
+
+A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
+round with the fastest recorded step counts, and the fastest step of a run stands for it: recorded, predicted and
+unprofiled.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, permutations, product
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from lumos_df import connect
+from lumos_df.capture.command import capture
+from lumos_df.capture.publish import read_metadata
+from lumos_df.capture.settings import Settings as Recording
+from lumos_df.errors import LumosError
+from lumos_df.estimate.anchored.anchor import Anchor, load
+from lumos_df.estimate.anchored.answer import rows
+from lumos_df.estimate.anchored.change import Settings
+from lumos_df.estimate.anchored.estimate import estimated
+from lumos_df.graph.job import groups
+from lumos_df.trace.ingest import ingest
+
+ROOT: Final = Path(__file__).parent.parent
+_NAME: Final = re.compile(r"l(\d+)_w(\d+)_b(\d+)_s(\d+)(?:_(\w+))?$")
+_HEAD_WIDTH: Final = 16
+"""Of the runs on a CPU: no two sizes of theirs are alike, since a shape could not tell them apart."""
+_RUNS: Final = (*((*size, 96) for size in product((2, 4), (128, 256), (3, 6))), (2, 128, 3, 192), (4, 256, 6, 192))
+"""Layers, width, sequences, tokens of each."""
+_ROUNDS: Final = 3
+_STEPS: Final = 30
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """What a run's name says of it."""
+
+    kind: str
+    layers: int
+    width: int
+    batch: int
+    sequence: int
+
+    @classmethod
+    def of(cls, name: str) -> "Run | None":
+        """Read the name of a run's folder; None for another."""
+        found = _NAME.fullmatch(name)
+        return cls(found[5] or "cpu", *(int(found[place]) for place in range(1, 5))) if found else None
+
+    def settings(self, other: "Run", head_width: int) -> Settings:
+        """Return the change that makes the other run of this one."""
+        numbers: dict[str, int] = {}
+        if other.layers != self.layers:
+            numbers["layers"] = other.layers
+        if other.width != self.width:
+            numbers |= {"hidden": other.width, "ffn": 4 * other.width, "heads": other.width // head_width}
+        if other.batch != self.batch:
+            numbers["micro_batch"] = other.batch
+        if other.sequence != self.sequence:
+            numbers["seq"] = other.sequence
+        return Settings(numbers=numbers)
+
+
+def record(folder: Path, python: str) -> None:
+    """Record the runs on the CPU that are not there yet; of the rounds of each the fastest stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.update({"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")})
+    wanted = [size for size in _RUNS if not list((folder / _name(size)).glob("rank0.json.gz"))]
+    for turn in range(_ROUNDS):
+        for number, size in enumerate(wanted):
+            print(f"round {turn + 1} of {_ROUNDS}, run {number + 1} of {len(wanted)}", end="\r", file=sys.stderr)
+            once = folder / ".rounds" / f"{_name(size)}-{turn}"
+            shutil.rmtree(once, ignore_errors=True)
+            settings = Recording(str(once), warmup=3, steps=5, unprofiled=10)
+            captured = capture(_command(python, size, folder / "example.log"), settings)
+            if captured.status:
+                said = (folder / "example.log").read_text("utf-8", "replace").strip().splitlines()
+                raise LumosError(f"{_name(size)}: the example ended with {captured.status}: {said[-1] if said else ''}")
+    for size in wanted:
+        files = sorted((folder / ".rounds").glob(f"{_name(size)}-*/rank0.json.gz"), key=_fastest)
+        (folder / _name(size)).mkdir(parents=True, exist_ok=True)
+        files[0].replace(folder / _name(size) / files[0].name)
+    shutil.rmtree(folder / ".rounds", ignore_errors=True)
+
+
+def _name(size: Sequence[int]) -> str:
+    return "l{}_w{}_b{}_s{}".format(*size)
+
+
+def _command(python: str, size: Sequence[int], log: Path) -> list[str]:
+    layers, width, batch, sequence = size
+    figures = {"layers": layers, "width": width, "heads": width // _HEAD_WIDTH, "batch": batch, "sequence": sequence}
+    figures |= {"vocabulary": 2000, "steps": _STEPS}
+    options = [word for name, value in figures.items() for word in (f"--{name}", str(value))]
+    return ["sh", "-c", 'exec > "$0" 2>&1 "$@"', str(log), python, str(ROOT / "examples" / "train_gpt.py"), *options]
+
+
+def _times(file: Path, name: str) -> list[int]:
+    found = read_metadata(file).get(name)
+    return found if isinstance(found, list) else []
+
+
+def _fastest(file: Path) -> int:
+    return min(_times(file, "profiledNs"))
+
+
+def predict(corpus: Path) -> pl.DataFrame:
+    """Return one row for each pair of runs of a kind in a corpus."""
+    anchors: dict[Run, Anchor] = {}
+    unprofiled: dict[Run, float] = {}
+    with connect(corpus) as connection:
+        jobs = dict(connection.sql("SELECT trace_id, job FROM traces").fetchall())
+        paths = dict(connection.sql("SELECT trace_id, path FROM traces").fetchall())
+    for ids in groups(corpus):
+        run = Run.of(jobs[ids[0]])
+        if run:
+            anchors[run] = load(corpus, ids, {})
+            file = Path(paths[ids[0]])
+            unprofiled[run] = min(_times(file, "unprofiledBeforeNs") + _times(file, "unprofiledAfterNs")) * 1e-6
+    found = [
+        {**line, "unprofiled_ms": unprofiled[after], "share": unprofiled[before] / line["from_ms"]}
+        for _, runs in groupby(sorted(anchors), lambda run: run.kind)
+        for before, after, line in _pairs(list(runs), anchors)
+    ]
+    error = 100 * (pl.col("predicted_ms") / pl.col("unprofiled_ms") - 1)
+    # As the predicting run's own file says what the profiler cost there.
+    corrected = 100 * (pl.col("predicted_ms") * pl.col("share") / pl.col("unprofiled_ms") - 1)
+    table = pl.DataFrame(found).with_columns(
+        error.alias("unprofiled_error_pct"), corrected.alias("corrected_error_pct")
+    )
+    return table.drop("share", "from_ms")
+
+
+def _pairs(runs: list[Run], anchors: dict[Run, Anchor]) -> Iterator[tuple[Run, Run, dict[str, Any]]]:
+    recorded = {run: _step(anchors[run], Settings())[0] for run in runs}
+    for before, after in permutations(runs, 2):
+        heads = anchors[before].sizes.head_dim or _HEAD_WIDTH
+        settings = before.settings(after, heads)
+        step, low, high = _step(anchors[before], settings)
+        yield (
+            before,
+            after,
+            {
+                "kind": before.kind,
+                "from": anchors[before].about.job,
+                "to": anchors[after].about.job,
+                "changed": "+".join(name for name in settings.numbers if name not in {"ffn", "heads"}),
+                "from_ms": recorded[before],
+                "recorded_ms": recorded[after],
+                "predicted_ms": step,
+                "error_pct": 100 * (step / recorded[after] - 1),
+                "inside": low <= recorded[after] <= high,
+            },
+        )
+
+
+def _step(anchor: Anchor, settings: Settings) -> tuple[float, float, float]:
+    """Return the fastest step of a changed job and its interval, ms."""
+    best = min(rows(estimated(anchor, settings)).to_pylist(), key=lambda row: row["iteration_time_s"])
+    return 1e3 * best["iteration_time_s"], 1e3 * best["low_s"], 1e3 * best["high_s"]
+
+
+def summary(table: pl.DataFrame) -> pl.DataFrame:
+    """Return mean, median and worst error, %, by what was changed."""
+    by = table.with_columns(pl.col("changed").str.count_matches("+", literal=True).alias("more") + 1)
+    one = by.filter(pl.col("more") == 1).with_columns(pl.col("changed").alias("what"))
+    several = by.filter(pl.col("more") > 1).with_columns(pl.lit("several").alias("what"))
+    absolute = pl.col("error_pct").abs()
+    return (
+        pl.concat((one, several))
+        .group_by("kind", "what")
+        .agg(
+            pl.len().alias("pairs"),
+            absolute.mean().round(1).alias("mean_pct"),
+            absolute.median().round(1).alias("median_pct"),
+            absolute.max().round(1).alias("worst_pct"),
+            (100 * pl.col("inside").mean()).round().alias("inside_pct"),
+            pl.col("unprofiled_error_pct").abs().mean().round(1).alias("unprofiled_mean_pct"),
+            pl.col("corrected_error_pct").abs().mean().round(1).alias("corrected_mean_pct"),
+        )
+        .sort("kind", pl.col("what") == "several", "what")
+    )
+
+
+def main() -> int:
+    """Record, predict, print; return 1 where it cannot be done."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where the runs and the corpus go")
+    parser.add_argument("--python", required=True, help="a Python that has torch")
+    options = parser.parse_args()
+    folder: Path = options.folder
+    look = [options.python, "-c", "import torch"]
+    if subprocess.run(look, check=False, capture_output=True).returncode:  # noqa: S603 - the user's own
+        print(f"{options.python} has no torch; make validate PYTHON_WITH_TORCH=/path/to/python3", file=sys.stderr)
+        return 1
+    subprocess.run([options.python, "-m", "tools.record_grid", str(folder / "gpu")], check=True, cwd=ROOT)  # noqa: S603 - as above
+    try:
+        record(folder / "cpu", options.python)
+        corpus = folder / "corpus"
+        shutil.rmtree(corpus, ignore_errors=True)
+        grids = [grid for grid in (folder / "cpu", folder / "gpu", ROOT / "data/traces/gpu_grid") if grid.exists()]
+        ingest(grids, corpus)
+        table = predict(corpus)
+    except LumosError as error:
+        print(error, file=sys.stderr)
+        return 1
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_hide_dataframe_shape=True, float_precision=1, tbl_width_chars=200):
+        print(table.drop("kind"))
+        print(summary(table))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
