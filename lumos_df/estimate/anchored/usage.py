@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import LumosError
-from lumos_df.estimate.anchored import arithmetic, nouns
+from lumos_df.estimate.anchored import arithmetic, host_compute, nouns
 from lumos_df.estimate.anchored.change import Sizes
 from lumos_df.estimate.anchored.machine import Machine
 from lumos_df.graph.replay import Replay
@@ -106,8 +106,11 @@ class Usage:
         self.new = self._side(plan.new, plan.runs_on, ran_on, plan.settings.schedule)
 
     def _side(self, sizes: Sizes, machine: Machine, known: tuple[bool, bool], schedule: str | None) -> Side:
+        anchor = self._of.anchor
+        if any(host_compute.runs_here(graph) for graph in anchor.job.graphs):
+            return Side(sizes, machine, *known, None, f"{anchor.about.job}: the job ran on no GPU")
         try:
-            found, why = nouns.results(self._of.anchor, sizes, machine, self._does, schedule), None
+            found, why = nouns.results(anchor, sizes, machine, self._does, schedule), None
         except LumosError as error:
             found, why = None, str(error)
         return Side(sizes, machine, *known, found, why)
