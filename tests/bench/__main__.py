@@ -166,7 +166,7 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
-        for part in ("graph", "structure", "schedule", "estimate", "page", "capture"):
+        for part in ("graph", "structure", "schedule", "estimate", "paper", "page", "capture"):
             alone(part)
 
 
