@@ -26,7 +26,7 @@ from tests.emulator import Profiler, write
 from tests.emulator.megatron import Megatron, simulate
 from tests.emulator.truth import StepTruth
 
-_MOST_RANKS: Final = 64
+_MOST_RANKS: Final = 32
 """With noise every rank of a target runs, and they have to fit into memory."""
 Target: TypeAlias = dict[str, Any]
 """What becomes of the base: fields of `Megatron`."""
