@@ -26,12 +26,10 @@ from lumos_df.graph.edges import (
 from lumos_df.graph.gpu import FAR, Constants, Work, by_class, gaps, middle, work
 from lumos_df.graph.held import held_edges
 from lumos_df.graph.host import Atoms, Handoffs
-from lumos_df.graph.rows import ANNOTATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
+from lumos_df.graph.rows import ANNOTATION, COMMUNICATION, CPU_OP, MEMCPY, NONE, RUNTIME, Rows
 from lumos_df.graph.rows import SYNC as SYNC_ROW
 
 STEP = "ProfilerStep#"
-_NEAR_NS = 20_000
-"""Launches that take this much longer than the fastest waited for something: for events, where a host runs ahead."""
 _FEW_BLOCKED = 8
 """Fewer long launch calls are accidents."""
 _QUEUE = 256
@@ -284,7 +282,13 @@ def _constants(rows: Rows, atoms: Atoms, gpu: Work) -> Constants:
     ready = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)], -FAR)
     copies = _starts_in_call(rows, gpu)
     idle = gpu.launched & (ready < call_begin)
-    after_end = (rows.ts[row] - gpu.of_call(atoms.ts + atoms.dur))[idle & ~copies]
+    # Communication waits for the compute that it is about, however far ahead the host is: where most idle streams are
+    # those of communication, only the others tell.
+    prompt = idle & ~copies
+    computes = prompt & (rows.family[row] != COMMUNICATION)
+    if computes.any() and 2 * computes.sum() <= prompt.sum():
+        prompt = computes
+    after_end = (rows.ts[row] - gpu.of_call(atoms.ts + atoms.dur))[prompt]
     unseen = ~gpu.launched & (gpu.call >= 0) & (ready < call_begin)
     launch = _lower(after_end, 2_000)
     gap = gaps(rows, gpu)
@@ -296,11 +300,8 @@ def _constants(rows: Rows, atoms: Atoms, gpu: Work) -> Constants:
 
 
 def _lower(values: NDArray[np.int64], otherwise: int) -> int:
-    """Return the typical value of the lower three quarters, of those near the lowest: what is later waited."""
-    if not len(values):
-        return otherwise
-    near = values[values <= np.percentile(values, 5) + _NEAR_NS]
-    return middle(near[near <= np.percentile(near, 75)], otherwise)
+    """Return the typical value of the lower three quarters: what is later than that waited for something else."""
+    return middle(values[values <= np.percentile(values, 75)], otherwise) if len(values) else otherwise
 
 
 def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]) -> int:

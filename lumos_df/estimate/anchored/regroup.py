@@ -71,7 +71,7 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
     measured = _measured_send_ns(job)
     sends_ns = measured or round(_send_seconds(of) * 1e9)
     sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, _ERROR)
-    in_turn = how.schedule in _IN_TURN and all(_in_turn(graph) for graph in job.graphs)
+    in_turn = how.schedule in _IN_TURN and _in_turn(job)
     graphs: list[Graph] = []
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
@@ -200,17 +200,20 @@ def _measured_send_ns(job: Job) -> int | None:
     return round(float(np.median(found.transfer[passed]))) if passed.any() else None
 
 
-def _in_turn(graph: Graph) -> bool:
-    """Return whether a rank computes and communicates in turns, as Megatron does: its sends hold kernels.
+def _in_turn(job: Job) -> bool:
+    """Return whether ranks compute and communicate in turns, as Megatron does: their sends hold kernels.
 
     Half of them are enough: of a send and a receive that are waited for together, the later one holds what follows.
     """
-    rows = graph.rows
-    word = np.array([*(one == "send" for one in rows.collectives), False])
-    sent = np.flatnonzero(word[rows.collective] & rows.on_gpu)
-    found = graph.edges
-    holds = (found.kind == EVENT) & rows.on_gpu[found.dst] & (rows.family[found.dst] != COMMUNICATION)
-    return len(sent) > 0 and 2 * np.isin(sent, found.src[holds]).sum() >= len(sent)
+    many = held = 0
+    for graph in job.graphs:
+        rows, found = graph.rows, graph.edges
+        word = np.array([*(one == "send" for one in rows.collectives), False])
+        sent = np.flatnonzero(word[rows.collective] & rows.on_gpu)
+        holds = (found.kind == EVENT) & rows.on_gpu[found.dst] & (rows.family[found.dst] != COMMUNICATION)
+        many += len(sent)
+        held += int(np.isin(sent, found.src[holds]).sum())
+    return 0 < many <= 2 * held
 
 
 def _crossing(anchor: Anchor, found: Instances | None) -> NDArray[np.bool_]:

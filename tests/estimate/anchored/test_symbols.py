@@ -6,6 +6,7 @@ import pytest
 
 from lumos_df.estimate.anchored.change import Sizes
 from lumos_df.estimate.anchored.symbols import Shape, Symbols
+from lumos_df.estimate.anchored.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP
 
 # The transformer of transformer_batch_sweep at batch 32, and at batch 128.
 SMALL = Sizes(8, 128, 512, 8, 8, 16, 71, 32, 1, None, 1, 1, 1)
@@ -46,6 +47,20 @@ def test_tensor_parallelism_cuts_heads_ffn_and_vocabulary() -> None:
     assert cut.rescaled((8192, 1536)) == (8192, 3072)
     assert cut.rescaled((6400, 4096)) == (12800, 4096)
     assert cut.rescaled((32, 2048, 2048)) == (64, 2048, 2048)
+
+
+def test_the_order_of_a_layer_tells_the_width_of_the_mlp_from_that_of_the_model() -> None:
+    # A rank's share of the MLP is as wide as the model: 12288 over 2 is 6144.
+    old = Sizes(48, 6144, 12288, 48, 48, 128, 2048, 1, 4, 51200, 2, 4, 2)
+    wider = Symbols(old, replace(old, ffn=24576))
+    assert wider.rescaled((2048, 1, 6144), MODEL) == (2048, 1, 6144)
+    assert wider.rescaled((2048, 1, 6144), MLP) == (2048, 1, 12288)
+    assert wider.rescaled((2048, 1, 6144)) == (2048, 1, 6144)
+    assert wider.operands(((2048, 6144), (6144, 6144)), INTO_MLP) == ((2048, 6144), (6144, 12288))
+    assert wider.operands(((2048, 6144), (6144, 6144)), OUT_OF_MLP) == ((2048, 12288), (12288, 6144))
+    assert wider.operands(((6144, 2048), (2048, 6144)), INTO_MLP) == ((6144, 2048), (2048, 12288))
+    assert wider.operands(((6144, 2048), (2048, 6144)), OUT_OF_MLP) == ((12288, 2048), (2048, 6144))
+    assert sorted(wider.rescaled((6144, 6144))) == [6144, 12288]
 
 
 def test_another_model_grows_in_its_leading_dimension_alone() -> None:
