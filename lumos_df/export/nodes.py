@@ -27,7 +27,7 @@ class Operators:
     """Number of the thread or stream; -1 where an operator has neither."""
     host: NDArray[np.bool_]
     call: NDArray[np.bool_]
-    """Calls of the GPU's runtime: the only rows of the host that the graph lets last."""
+    """Calls of the GPU's runtime: the only rows of the host that the graph lets last where there is a GPU."""
     node: NDArray[np.bool_]
     """Whether it becomes a node."""
 
@@ -161,7 +161,13 @@ def _host(of: Operators, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.in
     base = ts.min() - thread * (int((of.ts + of.dur).max() - ts.min()) + 1)
     covered = np.maximum.accumulate(ts + of.dur[row] - base) + base
     until = np.where(place == last, covered, np.minimum(np.append(ts[1:], 0), covered)) - ts
-    moment = np.where(np.append(lagged[1:], False) & (place != last), 0, until)
+    # A moment: the lag to the next one is all there is between. Without a GPU operators last that do the work, and the lag
+    # begins where they end.
+    ahead = np.append(coming[1:], 0)
+    between = ts[ahead] - ts - lag[row[ahead]]
+    on_gpu = of.call | (~of.host & (of.lane >= 0))
+    lasts = (between >= of.dur[row]) & ~on_gpu.any()
+    moment = np.where(np.append(lagged[1:], False) & (place != last), np.where(lasts, of.dur[row], 0), until)
     share = np.where(lagged, left - np.append(left[1:], 0), until)
     dur[row] = np.where(tied, np.where(of.call[row], dur[row], moment), share)
     return dur, follows, work
