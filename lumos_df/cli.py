@@ -5,22 +5,17 @@ What a command needs is imported in its body, so that `lumos-df --help` answers 
 
 import os
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from lumos_df import __version__, cli_estimates
+from lumos_df import __version__, cli_estimates, cli_notes
 from lumos_df.cli_options import Corpus, Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
 from lumos_df.errors import LumosError
 from lumos_df.output import Format, choose_format, write, write_table
 from lumos_df.runner import progress
 from lumos_df.units import format_bytes, format_count
-
-if TYPE_CHECKING:
-    from lumos_df.diff import Side
-    from lumos_df.trace.ingest import IngestResult
 
 app = typer.Typer(
     name="lumos-df",
@@ -30,8 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-WARNINGS_SHOWN: Final = 10
 
 
 @app.callback(invoke_without_command=True)
@@ -72,7 +65,7 @@ def ingest(
 
     with progress(sys.stderr) as report:
         result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=part_of(shard), report=report)
-    _tell(result, corpus)
+    cli_notes.ingested(result, corpus)
     if result.failed:
         raise typer.Exit(1)
 
@@ -200,7 +193,7 @@ def diff(
     rows, *sides = comparison.diff(corpus, a, b, groups)
     write_table(rows, chosen, output)
     for side in sides:
-        _tell_side(side, corpus, layers=not groups or comparison.By.LAYER in groups)
+        cli_notes.side(side, corpus, layers=not groups or comparison.By.LAYER in groups)
 
 
 @app.command()
@@ -390,41 +383,3 @@ def _of(view: str, trace_ids: list[str], step: int | None) -> str:
     """Return the query for a view's rows of some traces and a step."""
     chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
     return f"FROM {view} WHERE trace_id IN ({chosen})" + (f" AND step = {step}" if step is not None else "")
-
-
-def _tell(result: "IngestResult", corpus: Path) -> None:
-    for failed in result.failed:
-        print(f"lumos-df: {failed.message}", file=sys.stderr)
-    warnings = [f"{done.path}: {warning}" for done in result.done for warning in done.warnings]
-    for warning in warnings[:WARNINGS_SHOWN]:
-        print(f"warning: {warning}", file=sys.stderr)
-    if len(warnings) > WARNINGS_SHOWN:
-        more = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {corpus}'
-        print(f"warning: and {len(warnings) - WARNINGS_SHOWN} more; see {more}", file=sys.stderr)
-    read = {
-        "file": len(result.done),
-        "trace": sum(len(done.trace_ids) for done in result.done),
-        "event": sum(done.events for done in result.done),
-        "operator": sum(done.operators for done in result.done),
-    }
-    skipped = Counter(skip.reason for skip in result.skipped)
-    print(
-        f"{corpus}: read {', '.join(format_count(number, noun) for noun, number in read.items())}",
-        *(f"skipped {format_count(number, 'file')} ({reason})" for reason, number in skipped.items()),
-        *([f"{format_count(len(result.failed), 'file')} failed"] if result.failed else []),
-        *([format_count(len(warnings), "warning")] if warnings else []),
-        sep="; ",
-    )
-
-
-def _tell_side(side: "Side", corpus: Path, *, layers: bool) -> None:
-    """Say which step one side of a difference is, and where `layers` are wanted that none are known."""
-    if side.rank is None:
-        print(f"{side.asked}: the step of {side.trace_id}, its layers those of the whole model", file=sys.stderr)
-        return
-    of = f", the median of {side.of}" if side.of > 1 else ""
-    which = "the whole trace" if side.step is None else f"step {side.step}"
-    print(f"{side.asked}: {which} of rank {side.rank}, trace {side.trace_id}{of}", file=sys.stderr)
-    if layers and not side.has_layers:
-        see = f"lumos-df describe --corpus {corpus} --trace {side.trace_id}"
-        print(f"{side.asked}: no layers are known; to look for them: {see}", file=sys.stderr)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lumos_df import cli_notes
 from lumos_df.cli_options import Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
 from lumos_df.output import Format, choose_format, write_json, write_table
 from lumos_df.runner import Engine, progress
@@ -14,7 +15,6 @@ from lumos_df.units import format_count
 if TYPE_CHECKING:
     import polars as pl
 
-    from lumos_df.estimate.search import Found
 
 app = typer.Typer()
 
@@ -198,23 +198,13 @@ def sweep(
     search = Search(axes, where, top, pareto, output)
     with progress(sys.stderr) as report:
         found = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
-    _tell_search(found)
+    cli_notes.searched(found)
     best = found.best
     if corpus is not None and rebuild != 0:
         from lumos_df.estimate.anchored.rebuild import rebuilt  # noqa: PLC0415 - slow to import
 
         best = rebuilt(best, axes, corpus, job, rebuild or 3, into)
     write_table(best.to_arrow(), form or Format.TABLE, None)
-
-
-def _tell_search(found: "Found") -> None:
-    for field, each in found.refused.items():
-        print(f"refused {each.count:,} by {field}, such as {each.example}", file=sys.stderr)
-    print(
-        f"{format_count(found.configurations, 'configuration')}; {found.legal:,} legal and estimated; "
-        f"{found.kept:,} meet the condition",
-        file=sys.stderr,
-    )
 
 
 @app.command()
@@ -247,7 +237,7 @@ def scoreboard(
     write_table(pl.DataFrame(scores), chosen, output, f"SELECT *{hidden} FROM _rows")
     if chosen is Format.TABLE:
         for each in scores:
-            _tell_refused(each.dataset, {str(why["reason"]): int(why["rows"]) for why in each.refused_reasons})
+            cli_notes.refused(each.dataset, {str(why["reason"]): int(why["rows"]) for why in each.refused_reasons})
 
 
 @app.command()
@@ -308,8 +298,8 @@ def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Pa
     if hardware is None:
         raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
     found = machine.run(runs, hardware, output, software)
-    _tell_refused(str(runs), found.refused)
-    _tell_calibrated(found.hardware_file, " or ".join(f"software={file}" for file in found.software_files))
+    cli_notes.refused(str(runs), found.refused)
+    cli_notes.calibrated(found.hardware_file, " or ".join(f"software={file}" for file in found.software_files))
     return pl.DataFrame([found]).drop("refused")
 
 
@@ -317,7 +307,7 @@ def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output
     from lumos_df.estimate import anchor  # noqa: PLC0415 - slow to import
 
     found, beside = anchor.calibrate(corpus, output, hardware, software or "megatron")
-    _tell_calibrated(str(output), f"software={beside}")
+    cli_notes.calibrated(str(output), f"software={beside}")
     return anchor.table(found)
 
 
@@ -340,12 +330,3 @@ def _measure(
         rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
         print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
     return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _tell_calibrated(hardware: str, software: str) -> None:
-    print(f"estimate with --hardware {hardware} and {software} in the plan", file=sys.stderr)
-
-
-def _tell_refused(where: str, reasons: dict[str, int]) -> None:
-    for reason, rows in reasons.items():
-        print(f"{where}: refused {format_count(rows, 'row')}: {reason}", file=sys.stderr)
