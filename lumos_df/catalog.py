@@ -63,7 +63,7 @@ class View:
 
     name: str
     folder: str
-    """Folder below `sql/`: `base` (building blocks), `trace` (row by row), `report` (summaries)."""
+    """Folder below `sql/`: `base` (building blocks), `trace` (row by row), `report` (summaries), `sim` (estimates)."""
     doc: str
     columns: tuple[ViewColumn, ...]
     sql: str

@@ -5,21 +5,17 @@ What a command needs is imported in its body, so that `lumos-df --help` answers 
 
 import os
 import sys
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
-from lumos_df import __version__, cli_estimates
-from lumos_df.cli_options import Corpus, Drop, Form, NoWait, Scale, Step, Trace, part_of, switches
+from lumos_df import __version__, cli_estimates, cli_notes
+from lumos_df.cli_options import Corpus, Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
 from lumos_df.errors import LumosError
-from lumos_df.output import Format, choose_format, write
+from lumos_df.output import Format, choose_format, write, write_table
 from lumos_df.runner import progress
 from lumos_df.units import format_bytes, format_count
-
-if TYPE_CHECKING:
-    from lumos_df.trace.ingest import IngestResult
 
 app = typer.Typer(
     name="lumos-df",
@@ -29,8 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-WARNINGS_SHOWN: Final = 10
 
 
 @app.callback(invoke_without_command=True)
@@ -71,7 +65,7 @@ def ingest(
 
     with progress(sys.stderr) as report:
         result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=part_of(shard), report=report)
-    _tell(result, corpus)
+    cli_notes.ingested(result, corpus)
     if result.failed:
         raise typer.Exit(1)
 
@@ -88,9 +82,7 @@ def sql(
         Path | None, typer.Option("--file", "-f", metavar="FILE", help="Read the query from a file.")
     ] = None,
     form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Ask a corpus in SQL.
 
@@ -122,9 +114,7 @@ def replay(
     drop: Drop = None,
     no_wait: NoWait = None,
     form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Simulate steps from durations and dependencies, and compare with the recording.
 
@@ -137,9 +127,7 @@ def replay(
     changes = switches(scale, drop, no_wait)
     if changes:
         rows = run.what_if(corpus, changes, trace, step)
-        with catalog.connect(corpus) as connection:
-            connection.register("_changed", rows)
-            write(connection, "SELECT * FROM _changed ORDER BY path, rank, step", chosen, output)
+        write_table(rows, chosen, output, "FROM _rows ORDER BY path, rank, step")
         return
     done = run.replay(corpus, trace, step)
     with catalog.connect(corpus) as connection:
@@ -157,21 +145,16 @@ def describe(
         typer.Option("--set", metavar="NAME=N", help="A dimension or degree as you know it: layers=40, tp=8."),
     ] = None,
     form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Say what model ran and how it was spread: dimensions and degrees, each with where it is known from.
 
     Phase, layer, micro-batch and stage of every operator go into the table layers.
     """
-    from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.structure import describe as structure  # noqa: PLC0415 - slow to import
 
-    facts = structure.describe(corpus, trace, job, structure.parse_overrides(change or []))
-    with catalog.connect(corpus) as connection:
-        connection.register("_facts", facts)
-        write(connection, "FROM _facts", choose_format(form, output), output)
+    chosen = choose_format(form, output)
+    write_table(structure.describe(corpus, trace, job, structure.parse_overrides(change or [])), chosen, output)
 
 
 @app.command()
@@ -194,35 +177,23 @@ def diff(
     ] = None,
     corpus: Corpus = Path("corpus"),
     form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Say where the time of two steps differs: by layer, phase, family and operator, each adding up to the difference.
 
     Of a job, or a trace, the step of median duration is compared.
     """
-    from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df import diff as comparison  # noqa: PLC0415 - slow to import
 
+    chosen = choose_format(form, output)
     try:
         groups = [comparison.By(text) for text in by or ()]
     except ValueError as error:
         raise typer.BadParameter(f"{error}: write layer, phase, family or operator", param_hint="--by") from None
     rows, *sides = comparison.diff(corpus, a, b, groups)
-    with catalog.connect(corpus) as connection:
-        connection.register("_diff", rows)
-        write(connection, "FROM _diff", choose_format(form, output), output)
+    write_table(rows, chosen, output)
     for side in sides:
-        if side.rank is None:
-            print(f"{side.asked}: the step of {side.trace_id}, its layers those of the whole model", file=sys.stderr)
-            continue
-        of = f", the median of {side.of}" if side.of > 1 else ""
-        which = "the whole trace" if side.step is None else f"step {side.step}"
-        print(f"{side.asked}: {which} of rank {side.rank}, trace {side.trace_id}{of}", file=sys.stderr)
-        if not side.has_layers and (not groups or comparison.By.LAYER in groups):
-            see = f"lumos-df describe --corpus {corpus} --trace {side.trace_id}"
-            print(f"{side.asked}: no layers are known; to look for them: {see}", file=sys.stderr)
+        cli_notes.side(side, corpus, layers=not groups or comparison.By.LAYER in groups)
 
 
 @app.command()
@@ -232,9 +203,7 @@ def critical_path(
     trace: Trace = None,
     step: Step = None,
     form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Say why each step took as long as it did: what its critical path is made of.
 
@@ -327,12 +296,6 @@ def capture(
     raise typer.Exit(captured.status)
 
 
-def _of(view: str, trace_ids: list[str], step: int | None) -> str:
-    """Return the query for a view's rows of some traces and a step."""
-    chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
-    return f"FROM {view} WHERE trace_id IN ({chosen})" + (f" AND step = {step}" if step is not None else "")
-
-
 @app.command()
 def report(
     *,
@@ -416,26 +379,7 @@ def _fail(message: str) -> NoReturn:
     sys.exit(1)
 
 
-def _tell(result: "IngestResult", corpus: Path) -> None:
-    for failed in result.failed:
-        print(f"lumos-df: {failed.message}", file=sys.stderr)
-    warnings = [f"{done.path}: {warning}" for done in result.done for warning in done.warnings]
-    for warning in warnings[:WARNINGS_SHOWN]:
-        print(f"warning: {warning}", file=sys.stderr)
-    if len(warnings) > WARNINGS_SHOWN:
-        more = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {corpus}'
-        print(f"warning: and {len(warnings) - WARNINGS_SHOWN} more; see {more}", file=sys.stderr)
-    read = {
-        "file": len(result.done),
-        "trace": sum(len(done.trace_ids) for done in result.done),
-        "event": sum(done.events for done in result.done),
-        "operator": sum(done.operators for done in result.done),
-    }
-    skipped = Counter(skip.reason for skip in result.skipped)
-    print(
-        f"{corpus}: read {', '.join(format_count(number, noun) for noun, number in read.items())}",
-        *(f"skipped {format_count(number, 'file')} ({reason})" for reason, number in skipped.items()),
-        *([f"{format_count(len(result.failed), 'file')} failed"] if result.failed else []),
-        *([format_count(len(warnings), "warning")] if warnings else []),
-        sep="; ",
-    )
+def _of(view: str, trace_ids: list[str], step: int | None) -> str:
+    """Return the query for a view's rows of some traces and a step."""
+    chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
+    return f"FROM {view} WHERE trace_id IN ({chosen})" + (f" AND step = {step}" if step is not None else "")

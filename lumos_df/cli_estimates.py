@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lumos_df.cli_options import Drop, Form, NoWait, Scale, Step, Trace, part_of, switches
-from lumos_df.output import Format, choose_format, write, write_json, write_table
+from lumos_df import cli_notes
+from lumos_df.cli_options import Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
+from lumos_df.output import Format, choose_format, write_json, write_table
 from lumos_df.runner import Engine, progress
 from lumos_df.units import format_count
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from lumos_df.estimate.search import Found
 
 app = typer.Typer()
 
@@ -55,9 +55,7 @@ def estimate(
         Path | None, typer.Option(metavar="DIR", help="Also store the changed job, replayed, as traces of this corpus.")
     ] = None,
     form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Estimate a training job that never ran: time, breakdown, memory.
 
@@ -73,16 +71,14 @@ def estimate(
             raise typer.BadParameter("--set and what goes with it change a recorded job; leave out --model")
         _estimate_plan(str(model), str(hardware), str(plan), corpus, job, form, output)
         return
-    from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.answer import SHOWN  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.change import parse  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
     from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
 
-    folder = corpus or Path("corpus")
     chosen = choose_format(form, output)
     found = estimate_changed(
-        folder,
+        corpus or Path("corpus"),
         parse(change or []),
         trace=trace,
         job=job,
@@ -91,10 +87,8 @@ def estimate(
         step=step,
         into=into,
     )
-    with catalog.connect(folder) as connection:
-        connection.register("_estimates", found)
-        shown = ", ".join(SHOWN) if chosen is Format.TABLE else "*"
-        write(connection, f"SELECT {shown} FROM _estimates", chosen, output)
+    shown = ", ".join(SHOWN) if chosen is Format.TABLE else "*"
+    write_table(found, chosen, output, f"SELECT {shown} FROM _rows")
 
 
 def _estimate_plan(
@@ -194,39 +188,23 @@ def sweep(
         raise typer.BadParameter("--job, --rebuild and --into go with --corpus")
     if address is not None and engine is not Engine.RAY:
         raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
-    if grid is not None:
-        axes = Grid.read(grid)
-    elif model and hardware:
-        axes = Grid.make(model, hardware, plan or [])
-    else:
-        from lumos_df.estimate.anchored.rebuild import anchor_of, hardware_of, model_of  # noqa: PLC0415 - slow to import
-
-        ran = anchor_of(corpus or Path(), job)
-        axes = Grid.make(model or [model_of(ran)], hardware or [hardware_of(ran)], plan or [])
+    nouns = (model or [], hardware or [], plan or [])
     if corpus is not None:
-        from lumos_df.estimate.anchor import anchored  # noqa: PLC0415 - slow to import
+        from lumos_df.estimate import axes as corpus_axes  # noqa: PLC0415 - slow to import
 
-        axes = anchored(axes, corpus)
+        axes = corpus_axes.of_corpus(grid, *nouns, corpus, job)
+    else:
+        axes = Grid.make(*nouns) if grid is None else Grid.read(grid)
     search = Search(axes, where, top, pareto, output)
     with progress(sys.stderr) as report:
         found = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
-    _tell_search(found)
+    cli_notes.searched(found)
     best = found.best
     if corpus is not None and rebuild != 0:
         from lumos_df.estimate.anchored.rebuild import rebuilt  # noqa: PLC0415 - slow to import
 
         best = rebuilt(best, axes, corpus, job, rebuild or 3, into)
     write_table(best.to_arrow(), form or Format.TABLE, None)
-
-
-def _tell_search(found: "Found") -> None:
-    for field, each in found.refused.items():
-        print(f"refused {each.count:,} by {field}, such as {each.example}", file=sys.stderr)
-    print(
-        f"{format_count(found.configurations, 'configuration')}; {found.legal:,} legal and estimated; "
-        f"{found.kept:,} meet the condition",
-        file=sys.stderr,
-    )
 
 
 @app.command()
@@ -244,27 +222,22 @@ def scoreboard(
         typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
     ] = None,
     form: Form = None,
-    output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")
-    ] = None,
+    output: Output = None,
 ) -> None:
     """Compare estimates with measured runs: one row a set, with errors, ranks, memory and what was refused."""
-    import duckdb  # noqa: PLC0415 - slow to import
     import polars as pl  # noqa: PLC0415 - slow to import
 
     from lumos_df.estimate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
 
     if seed is not None and calibrate is None:
         raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
-    scores = score(truth, dataset or (), calibrate or 0, seed)
     chosen = choose_format(form, output)
-    with duckdb.connect() as connection:
-        connection.register("_scores", pl.DataFrame(scores))
-        hidden = " EXCLUDE (refused_reasons)" if chosen is Format.TABLE else ""
-        write(connection, f"SELECT *{hidden} FROM _scores", chosen, output)
+    scores = score(truth, dataset or (), calibrate or 0, seed)
+    hidden = " EXCLUDE (refused_reasons)" if chosen is Format.TABLE else ""
+    write_table(pl.DataFrame(scores), chosen, output, f"SELECT *{hidden} FROM _rows")
     if chosen is Format.TABLE:
         for each in scores:
-            _tell_refused(each.dataset, {str(why["reason"]): int(why["rows"]) for why in each.refused_reasons})
+            cli_notes.refused(each.dataset, {str(why["reason"]): int(why["rows"]) for why in each.refused_reasons})
 
 
 @app.command()
@@ -304,21 +277,17 @@ def calibrate(
     From a few measured runs, whose error is told before and by leaving each run out; from the kernels of a corpus; or
     from kernels that run here and now.
     """
-    import duckdb  # noqa: PLC0415 - slow to import
-
     if sum(one is not None for one in (runs, corpus, measure, from_corpus)) != 1:
         raise typer.BadParameter("give one of RUNS.csv, --corpus DIR, --measure KIND,... and --from-corpus DIR")
     if output.suffix != ".toml":
         raise typer.BadParameter("a hardware file's name ends in .toml", param_hint="--output")
-    with duckdb.connect() as connection:
-        if runs is not None:
-            found = _fit_runs(runs, hardware, software, output)
-        elif corpus is not None:
-            found = _fit_corpus(corpus, hardware, software, output)
-        else:
-            found = _measure(measure, from_corpus, model, plan, hardware, most, output)
-        connection.register("_found", found)
-        write(connection, "FROM _found", choose_format(form, None), None)
+    if runs is not None:
+        found = _fit_runs(runs, hardware, software, output)
+    elif corpus is not None:
+        found = _fit_corpus(corpus, hardware, software, output)
+    else:
+        found = _measure(measure, from_corpus, model, plan, hardware, most, output)
+    write_table(found, form or Format.TABLE, None)
 
 
 def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
@@ -329,8 +298,8 @@ def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Pa
     if hardware is None:
         raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
     found = machine.run(runs, hardware, output, software)
-    _tell_refused(str(runs), found.refused)
-    _tell_calibrated(found.hardware_file, " or ".join(f"software={file}" for file in found.software_files))
+    cli_notes.refused(str(runs), found.refused)
+    cli_notes.calibrated(found.hardware_file, " or ".join(f"software={file}" for file in found.software_files))
     return pl.DataFrame([found]).drop("refused")
 
 
@@ -338,7 +307,7 @@ def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output
     from lumos_df.estimate import anchor  # noqa: PLC0415 - slow to import
 
     found, beside = anchor.calibrate(corpus, output, hardware, software or "megatron")
-    _tell_calibrated(str(output), f"software={beside}")
+    cli_notes.calibrated(str(output), f"software={beside}")
     return anchor.table(found)
 
 
@@ -361,12 +330,3 @@ def _measure(
         rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
         print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
     return pl.DataFrame(rows, infer_schema_length=None)
-
-
-def _tell_calibrated(hardware: str, software: str) -> None:
-    print(f"estimate with --hardware {hardware} and {software} in the plan", file=sys.stderr)
-
-
-def _tell_refused(where: str, reasons: dict[str, int]) -> None:
-    for reason, rows in reasons.items():
-        print(f"{where}: refused {format_count(rows, 'row')}: {reason}", file=sys.stderr)

@@ -17,6 +17,7 @@ Form = Annotated[
     Format | None,
     typer.Option("--format", help="How to write the result; by default what the file's name ends in, else a table."),
 ]
+Output = Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a file instead of standard output.")]
 
 Trace = Annotated[
     str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")

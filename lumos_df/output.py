@@ -71,13 +71,13 @@ def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, outpu
     interruptible(connection, lambda: _write(connection, sql, form, output))
 
 
-def write_table(rows: object, form: Format, output: Path | None) -> None:
-    """Write a pyarrow table as `write` does the rows of a query."""
+def write_table(rows: object, form: Format, output: Path | None, sql: str = "FROM _rows") -> None:
+    """Write a pyarrow table or a polars frame, or what a query over `_rows` makes of it, as `write` does."""
     import duckdb  # noqa: PLC0415 - only where rows are written
 
     with duckdb.connect() as connection:
         connection.register("_rows", rows)
-        write(connection, "FROM _rows", form, output)
+        write(connection, sql, form, output)
 
 
 def write_json(value: object, output: Path | None) -> None:

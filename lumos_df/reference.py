@@ -9,7 +9,7 @@ from lumos_df.schema import TABLES
 _HEAD: Final = """\
 # SQL reference
 
-Generated from `lumos_df/schema.py` and `sql/`; edit those.
+Generated from `lumos_df/schema/` and `sql/`; edit those.
 
 A corpus answers SQL in three ways, with the same tables and views in each:
 

@@ -1,30 +1,10 @@
-"""The compiled functions of `lumos_df.model`, over columns: one row of measurements an element."""
+"""Compiled functions of `lumos_df.model` over columns of measurements, where `estimate.measured` asks otherwise."""
 
 import numpy as np
 
 from lumos_df.jit import kernel
 from lumos_df.model.attention import attention_seconds
-from lumos_df.model.elementwise import elementwise_seconds
-from lumos_df.model.gemm import gemm_seconds
 from lumos_df.model.network import ALL_REDUCE, collective_seconds
-
-
-@kernel
-def gemm(m, n, k, dtype_bytes, peak_flops, hbm_bandwidth, sms, params):
-    """Return seconds [rows] of products m, n, k [rows]."""
-    seconds = np.empty(len(m))
-    for i in range(len(m)):
-        seconds[i] = gemm_seconds(m[i], n[i], k[i], 1.0, dtype_bytes, peak_flops, hbm_bandwidth, sms, params)
-    return seconds
-
-
-@kernel
-def elementwise(moved_bytes, hbm_bandwidth, params):
-    """Return seconds [rows] of kernels that move `moved_bytes` [rows]."""
-    seconds = np.empty(len(moved_bytes))
-    for i in range(len(moved_bytes)):
-        seconds[i] = elementwise_seconds(moved_bytes[i], hbm_bandwidth, params)
-    return seconds
 
 
 @kernel

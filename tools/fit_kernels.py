@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lumos_df.estimate.measured import passes, products
 from lumos_df.model import fitted
 from lumos_df.model.fitted import (
     COLLECTIVES,
@@ -187,11 +188,12 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str, like: GemmParameters | None 
         throttle_s=like.throttle_s if like else 1e-3,
         cast_bytes=3.0 if dtype == "fp8" else 1e-3,
     )
+    one = np.ones(len(m))
     return Measured(
         GemmParameters,
         vector(start),
         free(GemmParameters, *fixed),
-        lambda p, r: columns.gemm(m[r], n[r], k[r], size, gpu.peak_flops[dtype], gpu.hbm_bandwidth, gpu.sms, p),
+        lambda p, r: products(m[r], n[r], k[r], one[r], size, gpu.peak_flops[dtype], gpu.hbm_bandwidth, gpu.sms, p),
         rows["latency_us"].to_numpy() * 1e-6,
         np.where(training & (m >= 8192), 9.0, np.where(training, 3.0, 1.0)),
         {
@@ -227,7 +229,7 @@ def memory(table: pl.DataFrame, gpu: Gpu) -> Measured:
         MemoryParameters,
         vector(MemoryParameters(3e-6, 0.85, 1e6)),
         free(MemoryParameters),
-        lambda p, r: columns.elementwise(bytes_moved[r], gpu.hbm_bandwidth, p),
+        lambda p, r: passes(bytes_moved[r], gpu.hbm_bandwidth, p),
         rows["latency_us"].to_numpy() * 1e-6,
         np.ones(len(n)),
         {"all": n > 0, ">= 64 MB": bytes_moved >= 64e6},

@@ -19,7 +19,7 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "schema": frozenset(),
     "kernel_cache": frozenset(),
     "jit": frozenset({"kernel_cache"}),
-    "units": frozenset({"errors"}),
+    "units": frozenset(),
     "layout": frozenset({"errors", "schema"}),
     "runner": frozenset({"errors"}),
     "catalog": frozenset({"errors", "layout", "schema"}),

@@ -41,11 +41,17 @@ class Graph:
     """The execution graph of one trace: nodes are rows, in an order in which every edge goes forward."""
 
     rows: Rows
+    """The operators [n]."""
     atoms: Atoms
+    """What the host does, moment by moment."""
     gpu: Work
+    """What the GPU does, stream by stream."""
     handoffs: Handoffs
+    """Where one thread waited for another."""
     constants: Constants
+    """Launch latency and gap between kernels, as the trace shows them."""
     edges: Edges
+    """The dependencies [m]."""
     order: NDArray[np.int32]
     """Rows that are nodes, in the order in which they were issued."""
     order_target: NDArray[np.int32]

@@ -19,9 +19,13 @@ class Edges:
     """m edges between the rows of one trace."""
 
     src: NDArray[np.int32]
+    """Row that is waited for."""
     dst: NDArray[np.int32]
+    """Row that waits."""
     kind: NDArray[np.int8]
+    """Place in `KINDS`."""
     binds: NDArray[np.int8]
+    """Place in `BINDS`: which ends of the two rows it ties."""
     lag: NDArray[np.int64]
     """ns."""
     recorded: NDArray[np.bool_]

@@ -18,6 +18,7 @@ class Work:
     """GPU rows of a trace in the order of (stream, start); g entries, times ns."""
 
     row: NDArray[np.int32]
+    """The rows."""
     call: NDArray[np.int32]
     """Atom that issued the row: its launch call, else the operator of its external id; NONE for neither."""
     launched: NDArray[np.bool_]

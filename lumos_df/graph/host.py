@@ -30,6 +30,7 @@ class Handoffs:
     woken: NDArray[np.int64]
     """When it went on, ns: at the latest the beginning of `target`."""
     source_thread: NDArray[np.int32]
+    """The other thread."""
     signal: NDArray[np.int64]
     """When the other thread had finished, ns."""
 
@@ -39,7 +40,9 @@ class Atoms:
     """n atoms of the host, ordered by time; times ns."""
 
     row: NDArray[np.int32]
+    """Row that it is a moment of."""
     thread: NDArray[np.int32]
+    """Its thread."""
     ts: NDArray[np.int64]
     dur: NDArray[np.int64]
     """0 where the atom is the beginning of a row."""

@@ -23,14 +23,23 @@ class Network:
     shift: NDArray[np.int64]
     """[traces] what to add to a trace's time to get job time, ns."""
     order: NDArray[np.int32]
+    """The nodes in the order in which they run."""
     pointer: NDArray[np.int32]
+    """[N + 1] where the edges of each source begin in `edge`."""
     edge: NDArray[np.int32]
+    """[m] edges by source, as `simulate.forward_star` returns them."""
     src: NDArray[np.int32]
+    """[m] node that is waited for."""
     dst: NDArray[np.int32]
+    """[m] node that waits."""
     binds: NDArray[np.int8]
+    """[m] place in `edges.BINDS`."""
     lag: NDArray[np.int64]
+    """[m] ns."""
     own: NDArray[np.int64]
+    """[N] ns that a node lasts by itself."""
     floor: NDArray[np.int64]
+    """[N] earliest start, ns, or UNSET."""
     instance: NDArray[np.int32]
     """Collective of which the row is a member, or NONE."""
     members: NDArray[np.int32]
@@ -44,9 +53,13 @@ class Run:
     """One simulation; [N] each, ns, job time."""
 
     start: NDArray[np.int64]
+    """When each node starts."""
     end: NDArray[np.int64]
+    """When it ends."""
     start_cause: NDArray[np.int32]
+    """Edge that bound its start, or a code of `simulate.simulate`."""
     end_cause: NDArray[np.int32]
+    """The same of its end."""
 
 
 def network(graphs: list[Graph], instances: Instances | None = None) -> Network:
@@ -187,17 +200,25 @@ class Replay:
     """A trace beside its simulation; [steps] unless said otherwise, ns."""
 
     graph: Graph
+    """The trace."""
     run: Run
+    """Its simulation: the nodes of the graph."""
     steps: Steps
+    """Its steps as recorded."""
     start: NDArray[np.int64]
     """[n] simulated start of every row, or UNSET outside the graph."""
     end: NDArray[np.int64]
     """[n]"""
     low: NDArray[np.int64]
+    """When each step begins, simulated."""
     high: NDArray[np.int64]
+    """When it ends, simulated."""
     unexplained: NDArray[np.int64]
+    """Time of the recorded step that no edge explains."""
     recorded: Breakdown
+    """Where the time went as recorded."""
     replayed: Breakdown
+    """Where it went in the simulation."""
 
 
 def replay(graph: Graph, result: Run) -> Replay:

@@ -44,12 +44,15 @@ class Rows:
 
     trace_id: str
     path: str
+    """File or URL that the trace was read from."""
     job: str
     rank: int
     world_size: int
     """Ranks in the job as the trace states it, or NONE."""
     clock_origin: int
+    """What to add to `ts` to get Unix time, ns."""
     resolution: int
+    """Finest step of the trace's clock, ns."""
     kind: NDArray[np.int8]
     """Place in `schema.KINDS`."""
     family: NDArray[np.int8]
@@ -58,6 +61,7 @@ class Rows:
     """Place in `names`."""
     names: list[str]
     parent: NDArray[np.int32]
+    """Row around it on its thread; of GPU rows the call that launched it, else the operator that issued it."""
     ts: NDArray[np.int64]
     dur: NDArray[np.int64]
     thread: NDArray[np.int32]
@@ -67,8 +71,11 @@ class Rows:
     stream_keys: NDArray[np.int64]
     """(device, stream) as recorded of each numbered stream."""
     correlation: NDArray[np.int64]
+    """Ties a call to the GPU rows that it launched; `null` is null."""
     step: NDArray[np.int32]
+    """n of ProfilerStep#n."""
     forward: NDArray[np.int32]
+    """Row of the forward operator that a backward operator belongs to."""
     collective: NDArray[np.int8]
     """Place in `collectives`."""
     collectives: list[str]
@@ -76,12 +83,17 @@ class Rows:
     """Place in `groups`."""
     groups: list[str]
     group_size: NDArray[np.int32]
+    """Ranks of the process group."""
     seq: NDArray[np.int64]
+    """Sequence number of a collective in its group; `null` is null."""
     seq_recorded: NDArray[np.bool_]
+    """Whether the trace states that number; otherwise it was counted."""
     in_bytes: NDArray[np.int64]
+    """Bytes that this rank gives to a collective."""
     wait_stream: NDArray[np.int64]
     """Stream as recorded; `null` where it is not."""
     wait_correlation: NDArray[np.int64]
+    """Correlation of the event's record that a wait is for; `null` is null."""
     end: NDArray[np.int64] = field(init=False)
     """End of every row, ns."""
 

@@ -64,9 +64,13 @@ class Breakdown:
     """Where each step's time went, seen from the GPU; the four parts add up to the step; ns [steps]."""
 
     exposed_compute: NDArray[np.int64]
+    """Compute ran and no communication did."""
     overlapped: NDArray[np.int64]
+    """Both ran."""
     exposed_communication: NDArray[np.int64]
+    """Communication ran and no compute did."""
     other: NDArray[np.int64]
+    """No kernel ran."""
 
 
 def breakdown(

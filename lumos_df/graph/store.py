@@ -2,7 +2,7 @@
 
 import secrets
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,22 +10,7 @@ import pyarrow.parquet as pq
 from lumos_df.errors import CorpusError
 from lumos_df.layout import EMPTY_PARTITION, trace_folder
 from lumos_df.schema import Table
-
-_TYPES: Final = {
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "list<string>": pa.list_(pa.string()),
-    "list<int32>": pa.list_(pa.int32()),
-}
-
-
-def arrow_schema(table: Table) -> pa.Schema:
-    """Return a table's columns, without the partition key."""
-    return pa.schema([(column.name, _TYPES[column.type]) for column in table.columns[1:]])
+from lumos_df.schema.arrow import arrow_schema
 
 
 def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) -> None:

@@ -166,11 +166,6 @@ class Model:
             },
         )
 
-    def padded_vocab(self, tp: int = 1) -> int:
-        """Return the entries of the vocabulary once padded so that `tp` ranks have as many each."""
-        multiple = self.vocab_multiple * tp
-        return -(-self.vocab // multiple) * multiple
-
     def parameters(self) -> Parameters:
         """Count the parameters, before the vocabulary is padded."""
         norm = self.hidden * (2 if self.biases else 1)

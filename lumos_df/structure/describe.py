@@ -33,8 +33,11 @@ class Rank:
     """What is known of one rank."""
 
     trace: Trace
+    """Its operators."""
     structure: Structure
+    """What each belongs to."""
     stage: Fact
+    """Its pipeline stage."""
     first_layer: int | None
     """The model's number of the rank's first layer; None where earlier stages are not known."""
 

@@ -22,6 +22,7 @@ class Kernels:
     """Kernels of the compute stream, by start [k]."""
 
     row: NDArray[np.int32]
+    """Their rows."""
     phase: NDArray[np.int8]
     """As recorded; of a kernel without a launch that of the next one that has it."""
     known: NDArray[np.bool_]
@@ -34,7 +35,9 @@ class Kernels:
     loose: NDArray[np.int32]
     """Symbol: name alone, for shapes that change from layer to layer."""
     weight: NDArray[np.int64]
+    """How much each counts where periods are compared."""
     norm: NDArray[np.bool_]
+    """Whether it is of a normalization."""
     transfers: NDArray[np.int32]
     """Sends and receives issued before it."""
 

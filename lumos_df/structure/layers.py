@@ -39,21 +39,28 @@ class Structure:
     """What every operator of a trace belongs to [n]; NONE is null. Evidence is a place in `schema.EVIDENCE`."""
 
     phase: NDArray[np.int8]
+    """Place in `schema.PHASES`."""
     phase_evidence: NDArray[np.int8]
     layer: NDArray[np.int32]
+    """Layer of this rank, from 0."""
     layer_evidence: NDArray[np.int8]
     micro_batch: NDArray[np.int32]
+    """Micro-batch of the step, from 0."""
     micro_batch_evidence: NDArray[np.int8]
     kind: str
     """transformer, convolutional, recommender, other; `none` without any work of a model."""
     layers: int
     """Layers of this rank; 0 where none were found."""
     layers_evidence: int
+    """Where that is known from."""
     micro_batches: int
     """Of a step; 0 where unknown."""
     forward: Passes
+    """The passes forward, among `kernels`."""
     backward: Passes
+    """The passes backward."""
     kernels: Kernels
+    """Kernels that the structure was read from."""
 
 
 def understand(trace: Trace) -> Structure:

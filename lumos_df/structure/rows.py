@@ -37,15 +37,21 @@ class Trace:
     """Columns of n operators, in the order of op_id."""
 
     rows: Rows
+    """What the graph needs of them."""
     phase: NDArray[np.int8]
     """Place in `schema.PHASES`."""
     layer: NDArray[np.int32]
     """As module names say it; NONE is null."""
     grid: Texts
+    """Launch grid of kernels, as recorded."""
     block: Texts
+    """Thread block of kernels."""
     dims: Texts
+    """Shapes of the inputs, as JSON."""
     types: Texts
+    """Their types."""
     dtype: Texts
+    """Element type of collectives."""
     group_ranks: dict[str, tuple[str | None, tuple[int, ...] | None, int | None]]
     """Description, global ranks and size of each process group."""
     backend: str | None

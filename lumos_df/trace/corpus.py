@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
+from lumos_df.schema.arrow import arrow_schema
 from lumos_df.trace.folder import owner, trace_ids
-from lumos_df.trace.tables import arrow_schema, empty, operator_schema
+from lumos_df.trace.tables import empty, operator_schema
 
 _PACKED: Final = ("ts", "op_id", "parent_id", "correlation", "external_id", "event", "sequence_number")
 """Columns that climb slowly: stored as differences."""

@@ -34,18 +34,24 @@ class Derived:
     """Columns of n rows; `NONE` is null."""
 
     parent: NDArray[np.int32]
+    """Host rows: the row around it; GPU rows: the call that launched it, else the operator of its external id."""
     step: NDArray[np.int32]
+    """n of ProfilerStep#n."""
     phase: NDArray[np.int8]
     """Place in `schema.PHASES`."""
     family: NDArray[np.int8]
     """Place in `families`; NONE on host rows."""
     families: list[str]
+    """Names that `family` means."""
     module: NDArray[np.int32]
     """Place in `modules`."""
     modules: list[str]
     layer_of_module: NDArray[np.int32]
+    """Layer that each of `modules` says, NONE where it says none."""
     forward: NDArray[np.int32]
+    """Forward operator of a backward operator."""
     sequence_rows: NDArray[np.int32]
+    """Rows that have a sequence number of autograd."""
     unlaunched: int
     """GPU rows whose launch call the trace does not have."""
     sequence: NDArray[np.int64]

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from lumos_df import schema
 from lumos_df.errors import TraceError
+from lumos_df.schema.arrow import arrow_schema
 from lumos_df.trace import record
 from lumos_df.trace.kineto import Operators
-from lumos_df.trace.tables import arrow_schema
 
 _SHAPE: Final = json.dumps(
     {

@@ -28,21 +28,30 @@ class Operators:
     """The operators of one rank, ordered by ts, then -dur; columns are views or copies of n rows."""
 
     raw: RawTrace
+    """The file as read."""
     own: NDArray[np.bool_] | None
     """Which of the file's events are this rank's; None for all of them."""
     rank: int
     rank_source: str
+    """Where the rank is known from, as `traces.rank_source` has it."""
     order: NDArray[np.int64]
     """Row of each operator in the raw columns."""
     ts: NDArray[np.int64]
+    """Start, ns."""
     dur: NDArray[np.int64]
+    """Duration, ns."""
     kind: NDArray[np.int8]
+    """Place in `schema.KINDS`."""
     name: NDArray[np.int32]
+    """Place in `raw.strings`."""
     track: NDArray[np.int32]
+    """Place in `raw.tracks`: the thread or stream."""
     event: NDArray[np.int32]
+    """Number of the event in the file."""
     marks: NDArray[np.int64]
     """This rank's instants, counters and metadata (see `record.Columns.marks`)."""
     flows: int
+    """Flow events of this rank."""
     timeless: int
     """Events skipped because they have no start."""
     unknown: int

@@ -46,18 +46,26 @@ class RawTrace:
     narrow: NDArray[np.int32]
     """[OP_EVENT .. OP_OCCUPANCY, operator]."""
     marks: NDArray[np.int64]
+    """[MARK_EVENT .. MARK_TS, mark]."""
     sparse_event: NDArray[np.int32]
+    """Event of each value that few events have."""
     sparse_key: NDArray[np.int32]
+    """Its key, see `record.Columns`."""
     sparse_value: NDArray[np.int64]
+    """The value."""
     tracks: NDArray[np.int64]
+    """[track, (pid, tid)], see `record.Columns`."""
     strings: list[str]
+    """Every distinct text once."""
     counts: NDArray[np.int64]
     """`Columns.state` summed over the whole file."""
     metadata: dict[str, Any]
+    """The file's top-level values other than the events."""
     sha256: str
     size_bytes: int
     json_bytes: int
     truncated: bool
+    """Whether the file ended in the middle."""
     warnings: list[str] = field(default_factory=list)
 
     def where(self, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:

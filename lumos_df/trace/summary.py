@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df import schema
+from lumos_df.schema.arrow import arrow_schema
 from lumos_df.trace import kineto, record
 from lumos_df.trace.kineto import Operators
-from lumos_df.trace.tables import arrow_schema
 
 _COUNT_OF_KIND: Final = {
     "cpu_ops": ("cpu_op",),

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df import schema
+from lumos_df.schema.arrow import arrow_schema
 from lumos_df.trace import kineto, record
 from lumos_df.trace.collectives import Collectives
 from lumos_df.trace.derive import GPU, Derived
@@ -19,24 +20,7 @@ from lumos_df.trace.reader import RawTrace
 _ROWS: Final = 1 << 17
 """Rows of a row group: what is gathered from the raw columns at a time."""
 
-_ARROW: Final[dict[str, pa.DataType]] = {
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "string": pa.string(),
-    "list<string>": pa.list_(pa.string()),
-    "list<int32>": pa.list_(pa.int32()),
-}
-
-
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
-
-
-def arrow_schema(table: schema.Table) -> pa.Schema:
-    """Return the Arrow schema of a table's files: every column but the partition key."""
-    return pa.schema([(column.name, _ARROW[column.type]) for column in table.columns if column.name != "trace_id"])
 
 
 def operator_schema() -> pa.Schema:

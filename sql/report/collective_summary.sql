@@ -64,19 +64,7 @@ WITH total AS (
   GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
 )
 SELECT
-  trace_id,
-  rank,
-  collective,
-  group_name,
-  size,
-  dtype,
-  in_bytes,
-  out_bytes,
-  calls,
-  total_ns,
-  mean_ns,
-  min_ns,
-  max_ns,
+  * EXCLUDE (algbw_gbps, factor),
   round(algbw_gbps, 3),
   round(algbw_gbps * factor, 3)
 FROM total

@@ -53,7 +53,7 @@ WITH shape AS (
     min(dur) AS min_ns,
     round(median(dur))::BIGINT AS p50_ns
   FROM _kernel_call
-  GROUP BY device, family, operator, dtype, m, n, k, batch, ranks, bytes
+  GROUP BY ALL
 ),
 rated AS (
   SELECT
@@ -69,20 +69,7 @@ rated AS (
   FROM shape
 )
 SELECT
-  rated.device,
-  rated.gpu,
-  rated.family,
-  rated.operator,
-  rated.dtype,
-  rated.m,
-  rated.n,
-  rated.k,
-  rated.batch,
-  rated.ranks,
-  rated.bytes,
-  rated.calls,
-  rated.min_ns,
-  rated.p50_ns,
+  rated.* EXCLUDE (flops, moved_bytes),
   round(flops / nullif(p50_ns, 0) / 1000, 3) AS tflops,
   round(moved_bytes / nullif(p50_ns, 0), 3) AS gbps,
   round(

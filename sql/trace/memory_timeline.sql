@@ -22,18 +22,12 @@ CREATE VIEW memory_timeline(
 ) AS
 WITH total AS (
   SELECT
-    trace_id,
-    rank,
-    device_type,
-    device,
-    ts,
-    event,
-    change_bytes,
-    coalesce(
-      allocated_bytes,
-      sum(change_bytes) OVER (PARTITION BY trace_id, device_type, device ORDER BY ts, event ROWS UNBOUNDED PRECEDING)
-    )::BIGINT AS allocated_bytes,
-    reserved_bytes
+    * REPLACE (
+      coalesce(
+        allocated_bytes,
+        sum(change_bytes) OVER (PARTITION BY trace_id, device_type, device ORDER BY ts, event ROWS UNBOUNDED PRECEDING)
+      )::BIGINT AS allocated_bytes
+    )
   FROM memory_events
 )
 SELECT

@@ -67,3 +67,16 @@ def operators(folder: Path, events: Sequence[Any], name: str = "rank0.json", **t
 def column(found: list[Row], name: str) -> dict[str, Any]:
     """Return one column of `found`, by the operators' names."""
     return {row["name"]: row[name] for row in found}
+
+
+def stated(name: str, in_elements: int, out_elements: int, **more: Any) -> dict[str, Any]:
+    """Return what a kernel of NCCL states about its collective."""
+    return {
+        "Collective_name": name,
+        "In_msg_nelems": in_elements,
+        "Out_msg_nelems": out_elements,
+        "Group_size": 8,
+        "dtype": "BFloat16",
+        "Process_Group_Name": "3",
+        **more,
+    }

@@ -1,0 +1,78 @@
+"""Every stored table: column, Arrow type, and one line that says what it holds and in which unit.
+
+The tables live in a corpus as `trace_id=<id>/<table>.parquet`; `trace_id` is the partition key, read back from the
+folder name, so it is listed here for its documentation but not stored inside the files.
+"""
+
+from typing import Final
+
+from lumos_df.schema.column import Column, Table, within
+from lumos_df.schema.described import DIMENSIONS, LAYERS
+from lumos_df.schema.estimated import ESTIMATE_OPERATORS, ESTIMATES, OPERATOR_SOURCES
+from lumos_df.schema.recorded import ARGS, COUNTERS, EXECUTION_NODES, MEMORY_EVENTS, OPERATORS, PROCESS_GROUPS, TRACES
+from lumos_df.schema.replayed import CLOCKS, COLLECTIVE_MEMBERS, CRITICAL_PATH, EDGES, GAINS, REPLAY_STEPS, REPLAYS
+from lumos_df.schema.words import COLLECTIVES, EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, STEP_MARK
+
+__all__ = [
+    "ARGS",
+    "CLOCKS",
+    "COLLECTIVES",
+    "COLLECTIVE_MEMBERS",
+    "COUNTERS",
+    "CRITICAL_PATH",
+    "DIMENSIONS",
+    "EDGES",
+    "ESTIMATES",
+    "ESTIMATE_OPERATORS",
+    "EVIDENCE",
+    "EXECUTION_NODES",
+    "FAMILIES",
+    "FORMAT",
+    "GAINS",
+    "GPU_KINDS",
+    "ID_LENGTH",
+    "KINDS",
+    "LAYERS",
+    "MEMORY_EVENTS",
+    "OPERATORS",
+    "OPERATOR_SOURCES",
+    "PHASES",
+    "PROCESS_GROUPS",
+    "REPLAYS",
+    "REPLAY_STEPS",
+    "STEP_MARK",
+    "TABLES",
+    "TRACES",
+    "Column",
+    "Table",
+    "within",
+]
+
+FORMAT: Final = 1
+"""Version of the corpus layout; a corpus made by another version is refused."""
+
+ID_LENGTH: Final = 16
+"""Hex digits of a file's SHA-256 that make its trace_id."""
+
+TABLES: Final = (
+    TRACES,
+    OPERATORS,
+    ARGS,
+    MEMORY_EVENTS,
+    COUNTERS,
+    PROCESS_GROUPS,
+    EXECUTION_NODES,
+    EDGES,
+    COLLECTIVE_MEMBERS,
+    CLOCKS,
+    REPLAYS,
+    REPLAY_STEPS,
+    CRITICAL_PATH,
+    GAINS,
+    LAYERS,
+    DIMENSIONS,
+    ESTIMATES,
+    ESTIMATE_OPERATORS,
+    OPERATOR_SOURCES,
+)
+"""Every stored table, in the order a reader would want them."""

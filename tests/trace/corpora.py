@@ -1,0 +1,35 @@
+"""Small traces on disk, and what a corpus made of them holds."""
+
+from pathlib import Path
+
+from lumos_df.catalog import connect
+from lumos_df.trace.ingest import IngestResult
+from tests.conftest import SAMPLES
+from tests.trace.literal import op, rows, write
+
+GPU = SAMPLES / "gpu_generated"
+ONE = GPU / "rank0.json.gz"
+
+
+def small(path: Path, *names: str) -> Path:
+    """Write a trace whose operators have `names`."""
+    return write(path, [op(name, 10 * k, 5) for k, name in enumerate(names or (path.stem,))])
+
+
+def names(corpus: Path) -> list[str]:
+    """Return the names of all operators."""
+    with connect(corpus) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM operators ORDER BY name").fetchall()]
+
+
+def counts(result: IngestResult) -> tuple[int, int, int]:
+    return len(result.done), len(result.skipped), len(result.failed)
+
+
+def whole(corpus: Path) -> None:
+    """Check that every trace in the corpus has all the rows it says it has."""
+    with connect(corpus) as connection:
+        for row in rows(connection, "SELECT * FROM traces"):
+            for table, counted in (("operators", row["operators"]), ("memory_events", row["memory_events"])):
+                found = connection.execute(f"SELECT count(*) FROM {table} WHERE trace_id = ?", [row["trace_id"]])
+                assert found.fetchall() == [(counted,)], table

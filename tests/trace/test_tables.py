@@ -1,0 +1,206 @@
+"""Tables beside the operators, on small traces: memory, counters, process groups, counts, args; whose rank it is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.catalog import connect
+from lumos_df.trace.ingest import ingest
+from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, rows, stated, write, x
+
+# --- the other tables
+
+
+def test_memory_events(tmp_path: Path) -> None:
+    def memory(ts: float, **args: Any) -> Event:
+        named = {key.replace("_", " "): value for key, value in args.items()}
+        return {
+            "ph": "i",
+            "s": "t",
+            "name": "[memory]",
+            "cat": "cpu_instant_event",
+            "ts": ts,
+            "pid": 1,
+            "tid": 5,
+            "args": named,
+        }
+
+    corpus = corpus_of(
+        tmp_path,
+        [
+            memory(9.5, Addr=140, Bytes=512, Device_Type=1, Device_Id=3, Total_Allocated=1024, Total_Reserved=4096),
+            memory(3.5, Addr=7, Bytes=-64, Device_Type=0, Device_Id=-1),
+            memory(4.5, Bytes=1, Device_Type=20),
+            op("a", 1, 2),
+        ],
+    )
+    found = corpus.execute("SELECT * EXCLUDE (trace_id, rank, event) FROM memory_events ORDER BY ts").fetchall()
+    assert found == [
+        (3500, 5, "cpu", -1, 7, -64, None, None),
+        (4500, 5, "20", -1, None, 1, None, None),
+        (9500, 5, "gpu", 3, 140, 512, 1024, 4096),
+    ]
+
+
+def test_counters(tmp_path: Path) -> None:
+    def counter(name: str, ts: float, **args: Any) -> Event:
+        return {"ph": "C", "name": name, "ts": ts, "pid": 1, "tid": 1, "args": args}
+
+    values = {"a": 0.3, "b": -12.345678, "c": 1e-7, "d": 2**53 + 0.0, "e": 1.7976931348623157e308, "f": 3}
+    corpus = corpus_of(
+        tmp_path, [counter("one", 1.5, **values), counter("two", 2, x=1, text="no number", none=None), op("a", 1, 2)]
+    )
+    found = corpus.execute("SELECT name, ts, series, value FROM counters ORDER BY ALL").fetchall()
+    assert found == [("one", 1500, series, value) for series, value in values.items()] + [("two", 2000, "x", 1.0)]
+
+
+def test_counters_with_many_series_keep_them_all(tmp_path: Path) -> None:
+    series = {f"s{k}": k for k in range(200)}
+    events = [{"ph": "C", "name": "c", "ts": k, "pid": 1, "tid": 1, "args": series} for k in range(1500)]
+    corpus = corpus_of(tmp_path, [*events, op("a", 1, 2)])
+    assert corpus.execute("SELECT count(*), count(DISTINCT series) FROM counters").fetchall() == [(300_000, 200)]
+
+
+def test_marks_without_a_time_are_counted_as_skipped(tmp_path: Path) -> None:
+    events = [
+        {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "args": {"Bytes": 3}},
+        {"ph": "C", "name": "c", "pid": 1, "tid": 1, "args": {"a": 1}},
+        op("a", 1, 2),
+    ]
+    corpus = corpus_of(tmp_path, events)
+    assert corpus.execute("SELECT ts FROM memory_events UNION ALL SELECT ts FROM counters").fetchall() == []
+    assert corpus.execute("SELECT skipped FROM traces").fetchall() == [(2,)]
+
+
+def test_process_groups(tmp_path: Path) -> None:
+    config = [
+        {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": 4, "ranks": [0, 1, 2, 3]},
+        {"pg_name": "5", "pg_desc": "tp", "backend_config": "cuda:nccl", "pg_size": 2},
+    ]
+    groups = stated("allreduce", 1, 1, Group_size=2)
+    corpus = corpus_of(
+        tmp_path,
+        [
+            kernel("ncclA", 1, 2, **{**groups, "Process_Group_Name": "5", "Process_Group_Ranks": "[2, 3]"}),
+            kernel("ncclB", 4, 2, **{**groups, "Process_Group_Name": "9", "Process_Group_Description": "dp"}),
+        ],
+        distributedInfo={"backend": "nccl", "rank": 3, "world_size": 4, "pg_config": config},
+    )
+    found = corpus.execute('SELECT * EXCLUDE trace_id FROM process_groups ORDER BY "group"').fetchall()
+    assert found == [
+        (3, "0", "default_pg", "cuda:nccl", 4, [0, 1, 2, 3]),
+        (3, "5", "tp", "cuda:nccl", 2, [2, 3]),
+        (3, "9", "dp", None, 2, None),
+    ]
+
+
+EVERYTHING = [
+    op("a", 1, 2),
+    launch(1.5, 0.25, 1),
+    kernel("k", 2, 2, correlation=1),
+    x("Memcpy", "gpu_memcpy", 5, 1, 7, stream=7),
+    x("Memset", "gpu_memset", 7, 1, 7, stream=7),
+    x("Sync", "cuda_sync", 9, 1, 7, stream=7),
+    annotation("note", 1, 50),
+    x("note", "gpu_user_annotation", 1, 50, 7),
+    x("f.py(1): f", "python_function", 1, 1),
+    x("PyTorch Profiler (0)", "Trace", 0, 100, "PyTorch Profiler"),
+    x("?", "from_the_future", 1, 1),
+    {"ph": "s", "id": 1, "cat": "ac2g", "name": "ac2g", "ts": 1, "pid": 1, "tid": 1},
+    {"ph": "f", "id": 1, "cat": "ac2g", "name": "ac2g", "ts": 2, "pid": 1, "tid": 7, "bp": "e"},
+    {"ph": "s", "id": 2, "cat": "fwdbwd", "name": "fwdbwd", "ts": 1, "pid": 1, "tid": 1},
+    {"ph": "i", "name": "[memory]", "ts": 3, "pid": 1, "tid": 1, "args": {"Bytes": 4, "Device Type": 0}},
+    {"ph": "i", "name": "Iteration Start", "ts": 3, "pid": 1, "tid": 1},
+    {"ph": "C", "name": "c", "ts": 3, "pid": 1, "tid": 1, "args": {"x": 1, "y": 2}},
+    {"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": "python"}},
+    {"ph": "B", "name": "begin", "ts": 3, "pid": 1, "tid": 1},
+    {"ph": "X", "name": "no time", "cat": "cpu_op", "pid": 1, "tid": 1},
+    op("negative", 60, -3),
+    17,
+    "text",
+]
+
+
+def test_every_event_is_counted_once(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, EVERYTHING)
+    (trace,) = rows(corpus, "SELECT * FROM traces")
+    counted = {
+        "operators": 12,
+        "cpu_ops": 2,
+        "runtime_calls": 1,
+        "kernels": 1,
+        "memcpys": 1,
+        "memsets": 1,
+        "syncs": 1,
+        "annotations": 2,
+        "python_functions": 1,
+        "others": 2,
+        "flows": 3,
+        "instants": 1,
+        "memory_events": 1,
+        "counters": 2,
+        "metadata_events": 1,
+        "skipped": 4,
+        "events": len(EVERYTHING),
+    }
+    assert {name: trace[name] for name in counted} == counted
+    assert (trace["first_ts"], trace["last_ts"], trace["resolution_ns"]) == (0, 100_000, 1)
+    for words in ("without a start time", "type (ph)", "no event", "negative durations"):
+        assert any(words in warning for warning in trace["warnings"]), words
+    kinds = dict(corpus.execute("SELECT name, kind FROM operators WHERE name <> 'note'").fetchall())
+    assert (kinds["?"], kinds["Sync"], kinds["PyTorch Profiler (0)"]) == ("other", "sync", "other")
+
+
+def test_args_of_every_event_stay(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, EVERYTHING)
+    found = corpus.execute("SELECT count(*) FROM args").fetchall()
+    assert found == [(sum(isinstance(event, dict) and "args" in event for event in EVERYTHING),)]
+    joined = corpus.execute(
+        "SELECT args->>'correlation' FROM operators JOIN args USING (trace_id, event) WHERE kind = 'kernel'"
+    )
+    assert joined.fetchall() == [("1",)]
+
+
+# --- ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "top", "given", "expected"),
+    [
+        ("rank3.json", {}, None, (3, "file name")),
+        ("worker12.pt.trace.json", {}, None, (12, "file name")),
+        ("trace_rank-05_step10.json", {}, None, (5, "file name")),
+        ("trace.json", {}, None, (0, "assumed")),
+        ("rank3.json", {"distributedInfo": {"rank": 6, "world_size": 8}}, None, (6, "distributedInfo")),
+        ("rank3.json", {"distributedInfo": {"backend": "nccl"}}, None, (3, "file name")),
+        ("rank3.json", {"distributedInfo": {"rank": 6}}, 1, (1, "option")),
+        ("frank2.json", {}, None, (0, "assumed")),
+        ("gpu12_4711.1700000000.pt.trace.json", {}, None, (0, "assumed")),  # host_pid.time, as torch.profiler names it
+    ],
+)
+def test_where_the_rank_comes_from(
+    tmp_path: Path, name: str, top: dict[str, Any], given: int | None, expected: tuple[int, str]
+) -> None:
+    path = write(tmp_path / name, [op("a", 1, 2)], **top)
+    assert not ingest([path], tmp_path / "c", rank=given, workers=1).failed
+    with connect(tmp_path / "c") as corpus:
+        assert corpus.execute("SELECT rank, rank_source FROM traces").fetchall() == [expected]
+        assert corpus.execute("SELECT DISTINCT rank FROM operators").fetchall() == [expected[:1]]
+
+
+def test_a_rank_in_the_args_of_every_event(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, [op("a", 1, 2, rank=5), op("b", 4, 2, rank=5)], "trace.json")
+    assert corpus.execute("SELECT rank, rank_source FROM traces").fetchall() == [(5, "args")]
+
+
+@pytest.mark.parametrize(
+    "event", [op("nccl:all_reduce", 1, 2), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1, 2)]
+)
+def test_collectives_need_a_rank(tmp_path: Path, event: Event) -> None:
+    path = write(tmp_path / "trace.json", [event])
+    result = ingest([path], tmp_path / "c", workers=1)
+    assert [failed.message.split("; give it")[0] for failed in result.failed] == [
+        f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives"
+    ]
+    assert not ingest([path], tmp_path / "c", rank=2, workers=1).failed
