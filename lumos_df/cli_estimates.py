@@ -206,7 +206,9 @@ def sweep(
     if corpus is not None:
         from lumos_df.estimate.anchor import anchored  # noqa: PLC0415 - slow to import
 
-        axes = anchored(axes, corpus)
+        axes, unfitted = anchored(axes, corpus, job)
+        if unfitted:
+            print(f"the software's figures stay as in its profile: {unfitted}", file=sys.stderr)
     search = Search(axes, where, top, pareto, output)
     with progress(sys.stderr) as report:
         found = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)

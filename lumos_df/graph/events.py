@@ -96,7 +96,7 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32], gap
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """What each of w waits may mean, by the pair of streams: p pairs, the one that is waited for and the one that waits.
+    """What each of w waits may mean: p pairs of streams, the one that is waited for and the one that waits.
 
     A pair fits a wait when the row on the one stream had ended before the row on the other one started.
     """
