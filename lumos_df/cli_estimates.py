@@ -192,7 +192,8 @@ def sweep(
     if corpus is not None:
         from lumos_df.estimate import axes as corpus_axes  # noqa: PLC0415 - slow to import
 
-        axes = corpus_axes.of_corpus(grid, *nouns, corpus, job)
+        axes, unfitted = corpus_axes.of_corpus(grid, *nouns, corpus, job)
+        cli_notes.anchored(unfitted)
     else:
         axes = Grid.make(*nouns) if grid is None else Grid.read(grid)
     search = Search(axes, where, top, pareto, output)

@@ -67,6 +67,12 @@ def searched(found: "Found") -> None:
     )
 
 
+def anchored(unfitted: str) -> None:
+    """Say why a sweep's software is that of its profile and not as the recorded step shows it, if so."""
+    if unfitted:
+        print(f"the software's figures stay as in its profile: {unfitted}", file=sys.stderr)
+
+
 def calibrated(hardware: str, software: str) -> None:
     """Say how to estimate with the files that a calibration wrote."""
     print(f"estimate with --hardware {hardware} and {software} in the plan", file=sys.stderr)

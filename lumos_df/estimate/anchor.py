@@ -3,7 +3,8 @@
 For each kind of work, the factor is measured time over modelled time, both summed over every shape of the corpus by how
 often it ran. Matrix products, attention and memory-bound kernels take it as their `training_factor`, collectives on
 latencies and rates of their kind, those across nodes on the network's bandwidth. The host's time for an operator is
-what passes from one launch to the next, the profiler's own time included.
+what passes from one launch to the next, the profiler's own time included. Where the corpus has one job that the
+estimator knows, its recorded step sets further figures of the software (`anchored.profile`).
 
 A sweep is anchored by what `Anchor.hardware` and `Anchor.software` make of its GPUs and its software.
 """
@@ -20,6 +21,9 @@ from numpy.typing import NDArray
 from lumos_df.catalog import connect
 from lumos_df.errors import HardwareError, LumosError, QueryError
 from lumos_df.estimate import measured
+from lumos_df.estimate.anchored import profile
+from lumos_df.estimate.anchored.anchor import load as load_job
+from lumos_df.estimate.anchored.estimate import chosen_jobs
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.toml import dump
 from lumos_df.model import fitted
@@ -32,6 +36,8 @@ _TYPES: Final = {"float32": "fp32", "float16": "bf16", "bfloat16": "bf16", "floa
 _BYTES: Final = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0}
 _MEMORY_BOUND: Final = ("elementwise", "normalization", "softmax", "copy", "fused", "loss", "reduction")
 _HOST: Final = {"launch_s": "forward", "backward_launch_s": "backward"}
+_FACTORS: Final = {"compute_factor": "gemm", "attention_factor": "attention", "memory_factor": "memory"}
+"""Figures of a software by the findings that hold them already."""
 _LEAST_NS: Final = 10_000
 """Shorter kernels are left out: a factor of theirs would say more about their floor than about their rate."""
 
@@ -43,11 +49,11 @@ class Finding:
     """What a corpus says of one figure."""
 
     figure: str
-    """gemm.bf16, attention.bf16, memory, all_reduce, ..., scale_out, launch_s, backward_launch_s."""
+    """gemm.bf16, attention.bf16, memory, all_reduce, ..., scale_out, or a figure of the software."""
     kernels: int
     """Kernels that say so."""
     shapes: int
-    """Distinct shapes of them."""
+    """Distinct shapes of them; 0: a recorded step, all of it together."""
     before: float
     """The figure as the catalogue has it: a factor on time, or seconds of the host."""
     after: float
@@ -66,6 +72,8 @@ class Anchor:
     """The GPU that was measured."""
     findings: tuple[Finding, ...]
     """One a figure that it says anything of."""
+    unfitted: str = ""
+    """Why no recorded step sets figures of the software; empty where one does."""
 
     def hardware(self, hardware: Hardware) -> Hardware:
         """Return a GPU with the kernels as measured; on the GPU that was measured its network, too."""
@@ -92,18 +100,27 @@ class Anchor:
         return replace(hardware, fitted=own, scale_out=scale_out)
 
     def software(self, software: Software) -> Software:
-        """Return a software with the host's time for an operator as measured."""
-        host: dict[str, Any] = {one.figure: one.after for one in self.findings if one.figure in _HOST}
-        return replace(software, **host)
+        """Return a software with the host's time for an operator, and more where a recorded step tells, as measured."""
+        # What its kernels take is in the hardware's figures now.
+        own: dict[str, Any] = {
+            figure: 1.0
+            for figure, table in _FACTORS.items()
+            if any(one.figure.startswith(table) for one in self.findings)
+        }
+        own |= {one.figure: one.after for one in self.findings if one.figure in (*_HOST, *profile.FIGURES)}
+        return replace(software, **own)
 
 
-def anchor(corpus: Path, hardware: Hardware | None = None, software: Software | None = None) -> Anchor:
-    """Return what the kernels of a corpus say.
+def anchor(
+    corpus: Path, hardware: Hardware | None = None, software: Software | None = None, job: str | None = None
+) -> Anchor:
+    """Return what the kernels of a corpus say, and the step of its job.
 
     Args:
         corpus: the corpus folder.
         hardware: the GPU; None: that of `data/hardware` on which the corpus spent most time.
         software: whose figures of the host the findings are set against; None: Megatron's.
+        job: whose step counts, where the corpus has several.
 
     Raises:
         LumosError: no such corpus, a GPU that is not known or not in it, or no kernel that says anything.
@@ -115,20 +132,24 @@ def anchor(corpus: Path, hardware: Hardware | None = None, software: Software | 
         ).pl()
     gpu, rows = _of_gpu(corpus, shapes, hardware)
     host = host.filter(pl.col("device").is_in(rows["device"].unique()))
-    found = (*_kernels(gpu, rows), *_collectives(gpu, rows), *_launches(host, software or Software.read("megatron")))
+    base = software or Software.read("megatron")
+    found = (*_kernels(gpu, rows), *_collectives(gpu, rows), *_launches(host, base))
     if not found:
         raise QueryError(
             f"{corpus}: no kernel has a shape, no collective a size and no launch a successor; "
             "record with torch.profiler's record_shapes=True"
         )
-    return Anchor(gpu.name, found)
+    return _with_step(Anchor(gpu.name, found), corpus, gpu, base, job)
 
 
-def anchored(grid: Grid, corpus: Path) -> Grid:
-    """Return a grid whose GPUs and software are as a corpus shows them. Raises as `anchor` does."""
-    found = anchor(corpus)
+def anchored(grid: Grid, corpus: Path, job: str | None = None) -> tuple[Grid, str]:
+    """Return a grid whose GPUs and software are as a corpus shows them, and why no recorded step counts, or nothing.
+
+    Raises as `anchor` does.
+    """
+    found = anchor(corpus, job=job)
     hardware, software = map(found.hardware, grid.hardware), map(found.software, grid.software)
-    return replace(grid, hardware=tuple(hardware), software=tuple(software))
+    return replace(grid, hardware=tuple(hardware), software=tuple(software)), found.unfitted
 
 
 def calibrate(
@@ -167,6 +188,25 @@ def calibrate(
 def table(found: Anchor) -> pl.DataFrame:
     """Return the findings, a row each."""
     return pl.DataFrame([asdict(one) for one in found.findings])
+
+
+def _with_step(found: Anchor, corpus: Path, gpu: Hardware, base: Software, job: str | None) -> Anchor:
+    """Return what a corpus says with the figures that its job's recorded step sets."""
+    try:
+        jobs = chosen_jobs(corpus, None, job)
+        if len(jobs) > 1:
+            raise QueryError(f"{corpus} has {len(jobs)} jobs")
+        ran = load_job(corpus, jobs[0], {})
+        if ran.known_hardware and ran.hardware.name != gpu.name:
+            raise QueryError(f"{ran.about.job} ran on {ran.hardware.name}")
+        known = found.software(base)
+        software = profile.fitted(ran, found.hardware(gpu), known)
+    except LumosError as error:
+        return replace(found, unfitted=str(error))
+    kernels = sum(len(graph.gpu.row) for graph in ran.job.graphs)
+    told = [one for one in profile.FIGURES if getattr(software, one) != getattr(known, one)]
+    step = [Finding(one, kernels, 0, getattr(base, one), getattr(software, one), None, None) for one in told]
+    return replace(found, findings=(*(one for one in found.findings if one.figure not in told), *step))
 
 
 def _of_gpu(corpus: Path, shapes: pl.DataFrame, hardware: Hardware | None) -> tuple[Hardware, pl.DataFrame]:

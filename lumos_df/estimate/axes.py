@@ -15,8 +15,8 @@ def of_corpus(
     plans: Sequence[str],
     corpus: Path,
     job: str | None,
-) -> Grid:
-    """Return a grid on GPUs and software that are as a corpus shows them.
+) -> tuple[Grid, str]:
+    """Return a grid on GPUs and software as a corpus shows them, and why no recorded step counts, or nothing.
 
     Args:
         grid: a grid's file; then the three that follow are empty.
@@ -36,4 +36,4 @@ def of_corpus(
     else:
         ran = anchor_of(corpus, job)
         named = Grid.make(models or [model_of(ran)], hardware or [hardware_of(ran)], plans)
-    return anchored(named, corpus)
+    return anchored(named, corpus, job)

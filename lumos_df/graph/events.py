@@ -1,6 +1,6 @@
 """Stream to stream: which stream waited for which, by recorded ids or from the order of issue."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -75,60 +75,115 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: Work, waits: NDArray[np.int32], gap
     """Guess which row each wait holds back, and for which: that which fits all waits that look alike and explains most.
 
     A stream mostly waits for what another has been sent last. Where it does not, as many waits as the other stream was
-    sent rows before them may take these in turn, as a training loop waits for its buckets.
+    sent rows before them may take these in turn, as a training loop waits for its buckets. Waits that never held
+    anything back are of the streams of which most waits of the same operator are.
     """
     pattern = _patterns(rows, atoms, gpu, waits)
     streams = len(rows.stream_keys)
     explained = _ready(rows, atoms, gpu, gap)
     after = np.stack([gpu.next_issued(stream, waits) for stream in range(streams)])
     before = np.stack([gpu.last_issued(stream, waits) for stream in range(streams)])
-    src, dst = _fitting(rows, explained, pattern, pattern.group, before, after)
     turn = np.stack([_in_turn(gpu, stream, waits, pattern.loop) for stream in range(streams)])
-    other, held = _fitting(rows, explained, pattern, pattern.loop, turn, after)
-    rest = src < 0
-    return edges(np.where(rest, other, src), np.where(rest, held, dst), EVENT, 0, False)
+    last, some = _Candidates.of(rows, before, after, pattern.group), _Candidates.of(rows, turn, after, pattern.loop)
+    chosen = last.chosen(explained, pattern)
+    found = last.edges(chosen)
+    rest = found[0] < 0
+    found = np.where(rest, some.edges(some.chosen(explained, pattern)), found)
+    rest &= found[0] < 0
+    found = np.where(rest, last.edges(last.usual(chosen, pattern.loop)), found)
+    return edges(found[0].astype(np.int32), found[1].astype(np.int32), EVENT, 0, False)
 
 
-def _fitting(
-    rows: Rows,
-    explained: NDArray[np.int64],
-    pattern: _Pattern,
-    group: NDArray[np.int64],
-    before: NDArray[np.int32],
-    after: NDArray[np.int32],
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the edge (source, target) of each wait, by the pair of streams that suits its group; NONE for none.
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """What each of w waits may mean: p pairs of streams, the one that is waited for and the one that waits.
 
-    A pair fits a wait when the row `before` [streams, waits] on the one stream had ended before the row `after` on the
-    other one started; it explains the wait when that row started promptly and nothing else had held it so long.
+    A pair fits a wait when the row on the one stream had ended before the row on the other one started.
     """
-    streams, groups = len(before), int(group.max(initial=-1)) + 1
-    size = np.bincount(group, minlength=groups)
-    best = np.zeros(groups)
-    choice = np.full(groups, NONE, np.int64)
-    for waited in range(streams):
-        for waiting in range(streams):
-            if waited == waiting:
-                continue
-            src, dst = before[waited], after[waiting]
-            both = (src >= 0) & (dst >= 0)
-            slack = np.where(both, rows.ts[np.maximum(dst, 0)] - rows.end[np.maximum(src, 0)], 0)
-            fits = ~both | (slack >= -rows.resolution)
-            late = rows.ts[np.maximum(dst, 0)] > explained[np.maximum(dst, 0)] + _PROMPT_NS // 2
-            tells = both & fits & (slack <= _HELD_NS) & late
+
+    rows: Rows
+    group: NDArray[np.int64]
+    """[w] the same for waits that are judged together."""
+    pairs: NDArray[np.int64]
+    """[p, 2]"""
+    src: NDArray[np.int32]
+    """[streams, w] the row that would be waited for, by its stream; NONE: there is none."""
+    dst: NDArray[np.int32]
+    """[streams, w] the row that would wait, likewise."""
+    consistent: NDArray[np.bool_]
+    """[p, groups] whether the pair fits nearly all waits of the group."""
+
+    @classmethod
+    def of(cls, rows: Rows, src: NDArray[np.int32], dst: NDArray[np.int32], group: NDArray[np.int64]) -> "_Candidates":
+        """Return the candidates of waits."""
+        streams, groups = len(src), int(group.max(initial=-1)) + 1
+        pairs = np.array([(a, b) for a in range(streams) for b in range(streams) if a != b])
+        found = cls(rows, group, pairs, src, dst, np.empty((0, groups), np.bool_))
+        least = _CONSISTENT * np.bincount(group, minlength=groups)
+        fitting = []
+        for pair in range(len(pairs)):
+            both, slack = found._slack(pair)
+            fitting.append(np.bincount(group, ~both | (slack >= -rows.resolution), groups) >= least)
+        return replace(found, consistent=np.stack(fitting))
+
+    def _slack(self, pair: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return which waits have both rows, and how long after the end of the one the other one started, ns."""
+        src, dst = self.src[self.pairs[pair, 0]], self.dst[self.pairs[pair, 1]]
+        both = (src >= 0) & (dst >= 0)
+        return both, np.where(both, self.rows.ts[np.maximum(dst, 0)] - self.rows.end[np.maximum(src, 0)], 0)
+
+    def chosen(self, explained: NDArray[np.int64], pattern: _Pattern) -> NDArray[np.int64]:
+        """Return the pair of each group that explains most of its waits; NONE where none does [groups].
+
+        It explains a wait when the row started promptly and neither launch and stream (`explained`) nor any other
+        wait's candidate had held it so long: what ended earlier than another one, ended then by accident.
+        """
+        rows, (many, groups) = self.rows, self.consistent.shape
+        nearest = np.full(len(rows), FAR, np.int64)
+        for pair in range(many):
+            both, slack = self._slack(pair)
+            here = both & (slack >= -rows.resolution) & self.consistent[pair, self.group]
+            np.minimum.at(nearest, self.dst[self.pairs[pair, 1]][here], slack[here])
+        best = np.zeros(groups)
+        choice = np.full(groups, NONE, np.int64)
+        for pair, (waited, waiting) in enumerate(self.pairs.tolist()):
+            both, slack = self._slack(pair)
+            dst = np.maximum(self.dst[waiting], 0)
+            tells = both & (slack >= -rows.resolution) & (slack <= np.minimum(_HELD_NS, nearest[dst] + rows.resolution))
+            tells &= rows.ts[dst] > explained[dst] + _PROMPT_NS // 2
             usual = both & (pattern.previous == waited) & (pattern.following == waiting)
-            weight = np.bincount(group, tells + 0.01 * usual, groups)
-            consistent = np.bincount(group, fits, groups) >= _CONSISTENT * size
-            better = consistent & (weight > best)
+            weight = np.bincount(self.group, tells + 0.01 * usual, groups)
+            better = self.consistent[pair] & (weight > best)
             best[better] = weight[better]
-            choice[better] = waited * streams + waiting
-    chosen = choice[group]
-    here = np.arange(len(group))
-    src = np.where(chosen >= 0, before[np.maximum(chosen, 0) // streams, here], NONE)
-    dst = np.where(chosen >= 0, after[np.maximum(chosen, 0) % streams, here], NONE)
-    both = (src >= 0) & (dst >= 0)
-    kept = both & (rows.ts[np.maximum(dst, 0)] - rows.end[np.maximum(src, 0)] >= -rows.resolution)
-    return np.where(kept, src, NONE), np.where(kept, dst, NONE)
+            choice[better] = pair
+        return choice
+
+    def usual(self, chosen: NDArray[np.int64], loop: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pair of each group that most waits of its operator mean, if it fits the group; else NONE [groups].
+
+        Args:
+            chosen: the pair of each group, NONE where nothing told [groups].
+            loop: the same for waits of one operator that hold back one stream [w].
+        """
+        many, groups = self.consistent.shape
+        of = chosen[self.group]
+        told = of >= 0
+        votes = np.bincount(loop[told] * many + of[told], minlength=(int(loop.max(initial=-1)) + 1) * many)
+        votes = votes.reshape(-1, many)
+        usual = np.where(votes.any(axis=1), votes.argmax(axis=1), NONE)
+        found = np.full(groups, NONE, np.int64)
+        found[self.group] = usual[loop]
+        return np.where((found >= 0) & self.consistent[found, np.arange(groups)], found, NONE)
+
+    def edges(self, chosen: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the edge (source, target) of each wait by the pair of its group, NONE for none [2, w]."""
+        pair = chosen[self.group]
+        here = np.arange(len(self.group))
+        waited, waiting = self.pairs[np.maximum(pair, 0)].T
+        src, dst = self.src[waited, here], self.dst[waiting, here]
+        kept = (pair >= 0) & (src >= 0) & (dst >= 0)
+        kept &= self.rows.ts[np.maximum(dst, 0)] - self.rows.end[np.maximum(src, 0)] >= -self.rows.resolution
+        return np.where(kept, np.stack((src, dst)), NONE).astype(np.int32)
 
 
 def _in_turn(gpu: Work, stream: int, waits: NDArray[np.int32], loop: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -98,7 +98,14 @@ def _need(job: str, sizes: Sizes, names: tuple[str, ...]) -> None:
         raise QueryError(f"{job}: unknown {', '.join(missing)}; lumos-df describe says why")
 
 
-def results(anchor: Anchor, sizes: Sizes, machine: Machine, does: Habits, schedule: str | None) -> dict[str, float]:
+def results(
+    anchor: Anchor,
+    sizes: Sizes,
+    machine: Machine,
+    does: Habits,
+    schedule: str | None,
+    software: Software | None = None,
+) -> dict[str, float]:
     """Return what the estimator says of a job: `model.step.RESULTS` by name.
 
     Args:
@@ -107,6 +114,7 @@ def results(anchor: Anchor, sizes: Sizes, machine: Machine, does: Habits, schedu
         machine: the GPU.
         does: what else it does.
         schedule: its pipeline's order of micro-batches; None: 1F1B, interleaved where a stage has several chunks.
+        software: what runs it; None: Megatron's profile.
 
     Raises:
         LumosError: why the estimator knows nothing of such a job.
@@ -127,8 +135,8 @@ def results(anchor: Anchor, sizes: Sizes, machine: Machine, does: Habits, schedu
     )
     by.check(of, machine.hardware)
     first = np.zeros(1, np.int64)
-    models, hardware, software, plans = (
-        np.array([noun.row()]) for noun in (of, machine.hardware, Software.read(_SOFTWARE), by)
+    models, hardware, profiles, plans = (
+        np.array([noun.row()]) for noun in (of, machine.hardware, software or Software.read(_SOFTWARE), by)
     )
-    found = evaluate_rows(models, hardware, software, plans, first, first)[0]
+    found = evaluate_rows(models, hardware, profiles, plans, first, first)[0]
     return dict(zip(RESULT_COLUMNS, found.tolist(), strict=True))

@@ -7,6 +7,7 @@ import pytest
 
 from lumos_df.graph.job import groups, load
 from tests.bench.paper import SMALL, SMALL_TARGETS, Result, compare, record
+from tests.estimate.anchored.test_rebuild import off_pct
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,11 @@ def test_each_part_is_within_four_per_cent_of_the_step(results: list[Result]) ->
 def test_the_targets_differ_from_the_base_by_far_more(results: list[Result]) -> None:
     for one in results[1:]:
         assert abs(one.true_ms / results[0].true_ms - 1) > 0.05 or one.target.startswith("dp"), one
+
+
+def test_a_sweep_anchored_on_the_job_is_near_its_graph(corpus: Path) -> None:
+    assert abs(off_pct(corpus, "tp=2,pp=2,dp=2,batch=8,mbs=1")) < 2
+    assert abs(off_pct(corpus, "tp=4,pp=2,dp=2,batch=8,mbs=1")) < 6
 
 
 def test_every_send_meets_a_receive_of_the_other_stage(corpus: Path) -> None:
