@@ -2,6 +2,8 @@
 
 import base64
 import hashlib
+import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -174,8 +176,8 @@ ESTIMATES = """
     CREATE OR REPLACE TABLE estimates AS
     SELECT
       'estimate-' || nth AS trace_id, 'gpt' AS model, 'h100' AS hardware, gpus, tp, 1 AS pp, 1 AS vp, gpus // tp AS dp,
-      1 AS cp, 1 AS ep, 1 AS micro_batch, 64 AS batch, 1 AS zero, 'none' AS recompute, step_ns, step_ns - 5 AS low_ns,
-      step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes, 80 - memory_bytes AS memory_margin_bytes,
+      1 AS cp, 1 AS ep, 1 AS micro_batch, 64 AS batch, 1 AS zero, 'none' AS recompute, '1f1b' AS schedule, step_ns,
+      step_ns - 5 AS low_ns, step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes, 80 - memory_bytes AS memory_margin_bytes,
       memory_bytes <= 80 AS fits
     FROM (VALUES (0, 8, 1, 100, 90), (1, 8, 2, 120, 70), (2, 8, 4, 150, 40), (3, 8, 8, 160, 45), (4, 16, 8, 80, 50))
       AS plan(nth, gpus, tp, step_ns, memory_bytes)
@@ -194,6 +196,24 @@ def test_estimates_are_ranked_with_their_front() -> None:
     assert section["title"].startswith(
         "tp=8, pp=1, dp=2, micro_batch=1, batch=64, zero=1 is the fastest that fits: 80 ns"
     )
+
+
+def test_a_stored_sweep_is_ranked(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
+    grid = "gpus=16,tp=1|2|4|8,pp=1|2,mbs=1|2,batch=64,zero=1"
+    sweep = ("sweep", "--model", "gpt3-1.3b", "--hardware", "a100-sxm-80", "--plan", grid, "--top", 100)
+    fastest = lumos(*sweep, "--where", "true", "--output", "it's", "--format", "json")
+    assert fastest.returncode == 0, fastest.stderr
+    answers = json.loads(fastest.stdout)
+    done = lumos("report", "--corpus", sample_corpus, "--html", "page.html", "--plans", "it's")
+    assert done.returncode == 0, done.stderr
+    shown = data_of(tmp_path / "page.html")["plans"]["data"]["plans"]
+    expected = sorted(answers, key=lambda row: (not row["fits"], row["iteration_time_s"]))
+    for place, name in enumerate(("iteration_time_s", "low_s", "high_s")):
+        column = shown[("step_ns", "low_ns", "high_ns")[place]]
+        assert column == pytest.approx([1e9 * row[name] for row in expected], abs=1)
+    front = lumos(*sweep, "--pareto", "--format", "json")
+    on_front = sorted(round(1e9 * row["iteration_time_s"]) for row in json.loads(front.stdout))
+    assert sorted(itertools.compress(shown["step_ns"], shown["on_front"])) == pytest.approx(on_front, abs=1)
 
 
 def test_without_estimates_there_is_no_section(sample_corpus: Path) -> None:
@@ -216,6 +236,7 @@ def test_bad_input_is_one_line(lumos: Run, sample_corpus: Path, tmp_path: Path) 
         (["--corpus", "nowhere"], "nowhere: no corpus here"),
         (["--corpus", sample_corpus, "--html", tmp_path], "a folder; name a file in it"),
         (["--corpus", sample_corpus, "--html", "a_file/page.html"], "a_file"),
+        (["--corpus", sample_corpus, "--plans", "nowhere"], "nowhere: no sweep is stored here"),
     ):
         done = lumos("report", *(["--html", "page.html"] if "--html" not in arguments else []), *arguments)
         assert (done.returncode, done.stdout) == (1, "")
