@@ -161,7 +161,14 @@ class Recorder:
         with tempfile.TemporaryDirectory(prefix=f".rank{rank}-", dir=roomy) as scratch:
             raw = Path(scratch) / "trace.json"
             self._profiler.export_chrome_trace(str(raw))
-            publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank))
+            try:
+                publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank))
+            except OSError as error:
+                if roomy == folder:
+                    raise
+                kept = Path(tempfile.mkdtemp(prefix="lumos-df-")) / f"rank{rank}.json.gz"
+                publish(raw, kept, self._metadata(rank))
+                _tell(rank, f"{folder}: cannot be written ({error.strerror or error}); the file is kept: {kept}")
         if self._done < self._recorded.last:
             complete = self._done - self._recorded.first
             _tell(

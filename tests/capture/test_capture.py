@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import signal
 import sys
@@ -240,6 +241,26 @@ def test_a_full_disk_costs_the_recording_not_the_job(shell: Shell, tmp_path: Pat
     assert "rank 0: not recorded:" in done.stderr
     assert done.returncode == 1
     assert list((tmp_path / "traces").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_what_the_full_disk_has_no_room_for_is_kept_elsewhere(shell: Shell, tmp_path: Path) -> None:
+    small, roomy, script = tmp_path / "small", tmp_path / "roomy", tmp_path / "train.py"
+    small.mkdir()
+    roomy.mkdir()
+    script.write_text(LOOP.format(steps=12, end="print('done')"))
+    if shell("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", small).returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        arguments = ("--output", small / "traces", *SHORT, "--", sys.executable, script)
+        done = shell(*CAPTURE, *arguments, TMPDIR=str(roomy))
+    finally:
+        shell("umount", small)
+    (file,) = roomy.glob("*/rank0.json.gz")
+    assert (done.returncode, done.stdout) == (1, "done\n")
+    assert f"cannot be written (No space left on device); the file is kept: {file}" in done.stderr
+    assert metadata(file)["complete"] is True
+    assert ingest([file], tmp_path / "corpus", workers=1).done
 
 
 def test_a_scheduler_of_learning_rates_made_after_the_first_step_still_works(shell: Shell, tmp_path: Path) -> None:

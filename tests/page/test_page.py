@@ -177,8 +177,8 @@ ESTIMATES = """
     SELECT
       'estimate-' || nth AS trace_id, 'gpt' AS model, 'h100' AS hardware, gpus, tp, 1 AS pp, 1 AS vp, gpus // tp AS dp,
       1 AS cp, 1 AS ep, 1 AS micro_batch, 64 AS batch, 1 AS zero, 'none' AS recompute, '1f1b' AS schedule, step_ns,
-      step_ns - 5 AS low_ns, step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes, 80 - memory_bytes AS memory_margin_bytes,
-      memory_bytes <= 80 AS fits
+      step_ns - 5 AS low_ns, step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes,
+      80 - memory_bytes AS memory_margin_bytes, memory_bytes <= 80 AS fits
     FROM (VALUES (0, 8, 1, 100, 90), (1, 8, 2, 120, 70), (2, 8, 4, 150, 40), (3, 8, 8, 160, 45), (4, 16, 8, 80, 50))
       AS plan(nth, gpus, tp, step_ns, memory_bytes)
 """
