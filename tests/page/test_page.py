@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,9 @@ from typing import Any
 import pytest
 
 from lumos_df.catalog import blank, connect
+from lumos_df.estimate.grid import Grid
+from lumos_df.estimate.ranking import pareto_front
+from lumos_df.estimate.search import Search
 from lumos_df.layout import write_manifest
 from lumos_df.page.document import embedded, render
 from lumos_df.page.write import collect, write
@@ -198,22 +200,19 @@ def test_estimates_are_ranked_with_their_front() -> None:
     )
 
 
-def test_a_stored_sweep_is_ranked(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
-    grid = "gpus=16,tp=1|2|4|8,pp=1|2,mbs=1|2,batch=64,zero=1"
-    sweep = ("sweep", "--model", "gpt3-1.3b", "--hardware", "a100-sxm-80", "--plan", grid, "--top", 100)
-    fastest = lumos(*sweep, "--where", "true", "--output", "it's", "--format", "json")
-    assert fastest.returncode == 0, fastest.stderr
-    answers = json.loads(fastest.stdout)
-    done = lumos("report", "--corpus", sample_corpus, "--html", "page.html", "--plans", "it's")
-    assert done.returncode == 0, done.stderr
-    shown = data_of(tmp_path / "page.html")["plans"]["data"]["plans"]
-    expected = sorted(answers, key=lambda row: (not row["fits"], row["iteration_time_s"]))
-    for place, name in enumerate(("iteration_time_s", "low_s", "high_s")):
-        column = shown[("step_ns", "low_ns", "high_ns")[place]]
-        assert column == pytest.approx([1e9 * row[name] for row in expected], abs=1)
-    front = lumos(*sweep, "--pareto", "--format", "json")
-    on_front = sorted(round(1e9 * row["iteration_time_s"]) for row in json.loads(front.stdout))
-    assert sorted(itertools.compress(shown["step_ns"], shown["on_front"])) == pytest.approx(on_front, abs=1)
+def test_a_stored_sweep_is_ranked(tmp_path: Path) -> None:
+    folder = tmp_path / "it's"
+    grid = Grid.make(["llama-3-8b"], ["h100-sxm"], ["tp=1|2|4|8,pp=1|2,gpus=16|32,batch=64,mbs=1|2,zero=1"])
+    stored = Search(grid, where="true", top=len(grid), folder=folder).run().best
+    with blank() as connection:
+        shown = collect(connection, "plans", folder)["plans"]["data"]["plans"]
+    ranked = stored.sort("fits", "iteration_time_s", "memory_gb", descending=[True, False, False])
+    assert shown["fits"] == ranked["fits"].to_list()
+    for name, column in (("iteration_time_s", "step_ns"), ("low_s", "low_ns"), ("memory_gb", "memory_bytes")):
+        assert shown[column] == pytest.approx((1e9 * ranked[name]).to_list(), abs=1)
+    front = pareto_front(stored.filter("fits"))
+    on_front = set(itertools.compress(zip(shown["step_ns"], shown["gpus"], strict=True), shown["on_front"]))
+    assert on_front == {(round(1e9 * time), gpus) for time, gpus in front.select("iteration_time_s", "gpus").rows()}
 
 
 def test_without_estimates_there_is_no_section(sample_corpus: Path) -> None:
