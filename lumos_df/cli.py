@@ -317,6 +317,10 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write one page for a browser that shows it all; it needs no network."),
     ] = None,
+    plans: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --html: also the plans that sweep --output DIR has stored, ranked."),
+    ] = None,
 ) -> None:
     """Say what is in a corpus.
 
@@ -325,12 +329,14 @@ def report(
     from lumos_df import report as reports  # noqa: PLC0415 - slow to import
 
     names = view or []
+    if plans is not None and html is None:
+        raise typer.BadParameter("the plans stand on the page; give --html FILE, too", param_hint="--plans")
     if html is not None:
         if names or form is not None or output is not None:
             raise typer.BadParameter("the page is whole; leave out --view, --format and --output", param_hint="--html")
         from lumos_df.page.write import write as write_page  # noqa: PLC0415 - slow to import
 
-        write_page(corpus, html)
+        write_page(corpus, html, plans)
         typer.echo(f"{html}: {format_bytes(html.stat().st_size)}; open it in a browser", err=True)
     elif output is not None and len(names) == 1 and output.suffix:
         reports.show(corpus, names[0], choose_format(form, output), output)

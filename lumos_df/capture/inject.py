@@ -7,6 +7,7 @@ import functools
 from types import MethodType, ModuleType
 from typing import Any
 
+from lumos_df.capture import others
 from lumos_df.capture.settings import Settings
 
 
@@ -36,6 +37,11 @@ def count_steps(optimizer_module: ModuleType) -> None:
         optimizer.step = MethodType(step_and_count, optimizer)  # a method, as schedulers of learning rates expect
 
     optimizer_module.register_optimizer_step_post_hook(first_step)
+
+
+def watch_profilers(module: Any) -> None:
+    """Know of the script's own profilers, before there can be one."""
+    others.watch(module)
 
 
 def fake_process_groups(module: Any) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.autograd import profiler as torch_profilers
 from torch.profiler import profile, schedule
 
+from lumos_df.capture import others
 from lumos_df.capture.clock import Clock
 from lumos_df.capture.modules import ModuleMarks
 from lumos_df.capture.publish import publish
@@ -23,6 +25,10 @@ from lumos_df.capture.settings import Settings
 _WHERE_RANKS_ARE = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """Set by torchrun, Slurm, Open MPI, MPICH; what torch.distributed says goes before."""
 _WHERE_WORLDS_ARE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+
+_ENDED = "ended"
+
+others.watch(torch_profilers)
 
 
 class Recorder:
@@ -43,7 +49,9 @@ class Recorder:
         self._profiler: Any = None
         self._marks = ModuleMarks()
         self._closed = False
-        self._on_terminate: Any = None
+        self._process = os.getpid()
+        self._busy = False
+        self._terminated_by = 0
         # Also runs in children of multiprocessing, which leave without atexit.
         self._finalizer = util.Finalize(None, self.close, exitpriority=100)
         self._mark()
@@ -54,6 +62,15 @@ class Recorder:
         """Say that a training step has ended."""
         if self._closed:
             return
+        self._busy = True
+        try:
+            self._advance()
+        finally:
+            self._busy = False
+        if self._terminated_by:
+            self._end()
+
+    def _advance(self) -> None:
         self._done += 1
         first = self._done == self._recorded.first
         if first:
@@ -73,6 +90,9 @@ class Recorder:
             clock.mark(self._done)
 
     def _start(self) -> None:
+        if others.are_open():
+            self.close("a profiler of the script's own runs")
+            return
         self._profiler = profile(
             schedule=schedule(wait=0, warmup=1, active=self._settings.steps, repeat=1),
             record_shapes=True,
@@ -81,42 +101,58 @@ class Recorder:
             with_modules=True,
         )
         self._profiler.start()
+        others.before_another(self._profiler.profiler, lambda: self.close("a profiler of the script's own begins"))
         if not self._settings.stacks:
             self._marks.start()  # a step early: what is compiled is compiled again for them, and not in a recorded step
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        if _in_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             # A launcher that lost one rank terminates the others: what they have recorded is kept.
-            self._on_terminate = signal.signal(signal.SIGTERM, self._terminate)
+            signal.signal(signal.SIGTERM, self._terminate)
 
     def _stop(self) -> None:
         self._marks.stop()
         self._profiler.stop()
 
     def _terminate(self, number: int, _: FrameType | None) -> None:
-        self.close()
-        os.kill(os.getpid(), number)
+        """Write the file, then end.
 
-    def close(self) -> None:
+        Not while the profiler is at work or the file is being written: then the signal waits, and so does a second one
+        (a launcher and whoever stopped it may both send theirs).
+        """
+        self._terminated_by = number
+        if not self._busy or os.getpid() != self._process:
+            self._end()
+
+    def _end(self) -> None:
+        self.close()
+        signal.signal(self._terminated_by, signal.SIG_DFL)
+        os.kill(os.getpid(), self._terminated_by)
+
+    def close(self, reason: str = _ENDED) -> None:
         """Write what was recorded, once. A failure is told in one line and does not disturb the job."""
-        if self._closed:
+        if self._closed or os.getpid() != self._process:  # a fork has the handler, and nothing to write
             return
-        self._closed = True
+        self._closed = self._busy = True
         self._finalizer.cancel()
         rank = rank_of_this_process()
         try:
             if self._done >= self._recorded.first:
-                self._write(rank)
+                self._write(rank, reason)
             else:
                 if self._profiler is not None:
                     self._stop()
-                needed = self._recorded.first + 1
-                _tell(rank, f"ended after {self._done} steps; recording begins in step {needed}: give fewer --warmup")
+                needed, which = self._recorded.first + 1, "fewer" if reason == _ENDED else "another"
+                came_to = f"{reason} after {self._done} steps; recording begins in step {needed}"
+                _tell(rank, f"{came_to}: give {which} --warmup")
         except (OSError, RuntimeError) as error:
             _tell(rank, f"not recorded: {error}")
         finally:
-            if self._on_terminate is not None:
-                signal.signal(signal.SIGTERM, self._on_terminate)
+            self._busy = False
+            if _in_main_thread() and signal.getsignal(signal.SIGTERM) == self._terminate:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if self._terminated_by:
+                self._end()
 
-    def _write(self, rank: int) -> None:
+    def _write(self, rank: int, reason: str) -> None:
         if self._done < self._recorded.last:
             self._stop()
         folder = Path(self._settings.output)
@@ -125,10 +161,19 @@ class Recorder:
         with tempfile.TemporaryDirectory(prefix=f".rank{rank}-", dir=roomy) as scratch:
             raw = Path(scratch) / "trace.json"
             self._profiler.export_chrome_trace(str(raw))
-            publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank))
+            try:
+                publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank))
+            except OSError as error:
+                if roomy == folder:
+                    raise
+                kept = Path(tempfile.mkdtemp(prefix="lumos-df-")) / f"rank{rank}.json.gz"
+                publish(raw, kept, self._metadata(rank))
+                _tell(rank, f"{folder}: cannot be written ({error.strerror or error}); the file is kept: {kept}")
         if self._done < self._recorded.last:
             complete = self._done - self._recorded.first
-            _tell(rank, f"ended in recorded step {complete + 1} of {self._settings.steps}; what was recorded is kept")
+            _tell(
+                rank, f"{reason} in recorded step {complete + 1} of {self._settings.steps}; what was recorded is kept"
+            )
 
     def _metadata(self, rank: int) -> dict[str, object]:
         from lumos_df import __version__  # noqa: PLC0415 - a cycle at import otherwise
@@ -159,6 +204,10 @@ def rank_of_this_process() -> int:
 def _stated(names: tuple[str, ...], default: int) -> int:
     found = (os.environ.get(name, "") for name in names)
     return next((int(text) for text in found if text.isdecimal()), default)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _tell(rank: int, message: str) -> None:

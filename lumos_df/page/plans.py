@@ -1,32 +1,53 @@
-"""Estimated plans, ranked: table `estimates`, where the corpus has it."""
+"""Estimated plans, ranked: table `estimates`, where the corpus has it, or what a sweep has stored."""
 
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
 from lumos_df.catalog import query
+from lumos_df.errors import QueryError
 from lumos_df.page.section import Section
 from lumos_df.units import format_ns
 
 _MAX_PLANS: Final = 500
 
+_OF_A_SWEEP: Final = """(
+  SELECT
+    * EXCLUDE (number),
+    number::VARCHAR AS trace_id,
+    round(1e9 * iteration_time_s)::BIGINT AS step_ns,
+    round(1e9 * low_s)::BIGINT AS low_ns,
+    round(1e9 * high_s)::BIGINT AS high_ns,
+    round(1e9 * memory_gb)::BIGINT AS memory_bytes,
+    round(1e9 * memory_margin_gb)::BIGINT AS memory_margin_bytes
+  FROM read_parquet({files})
+)"""
 
-def section(connection: duckdb.DuckDBPyConnection) -> Section | None:
-    """Return the section of the fastest plans that the corpus has estimates of; None where it has none.
+
+def section(connection: duckdb.DuckDBPyConnection, sweep: Path | None = None) -> Section | None:
+    """Return the section of the fastest estimated plans; None where there are none.
 
     A plan is on the Pareto front when no other of the same model is as good in time, memory and GPUs and better in one.
+
+    Args:
+        connection: the corpus, opened.
+        sweep: the folder that `lumos-df sweep --output` wrote, instead of the corpus's own estimates.
+
+    Raises `QueryError` where that folder is none.
     """
+    source = "estimates" if sweep is None else _OF_A_SWEEP.format(files=_files(sweep))
     there = query(
-        connection, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'estimates'"
+        connection, "FROM information_schema.tables SELECT count(*) WHERE table_name = 'estimates'"
     ).fetchone()
-    if not there or not there[0]:
+    if sweep is None and not (there and there[0]):
         return None
     cursor = query(
         connection,
         f"""
         WITH ranked AS (
           SELECT *, count(*) OVER () AS estimates
-          FROM estimates
+          FROM {source}
           ORDER BY fits DESC, step_ns, memory_bytes, trace_id
           LIMIT {_MAX_PLANS}
         )
@@ -36,7 +57,8 @@ def section(connection: duckdb.DuckDBPyConnection) -> Section | None:
             'tp=' || tp, 'pp=' || pp, CASE WHEN vp > 1 THEN 'vp=' || vp END, 'dp=' || dp,
             CASE WHEN cp > 1 THEN 'cp=' || cp END, CASE WHEN ep > 1 THEN 'ep=' || ep END,
             'micro_batch=' || micro_batch, 'batch=' || batch, CASE WHEN zero > 0 THEN 'zero=' || zero END,
-            CASE WHEN recompute <> 'none' THEN 'recompute=' || recompute END
+            CASE WHEN recompute <> 'none' THEN 'recompute=' || recompute END,
+            CASE WHEN schedule <> '1f1b' THEN 'schedule=' || schedule END
           ) AS plan,
           model,
           hardware,
@@ -79,3 +101,11 @@ def section(connection: duckdb.DuckDBPyConnection) -> Section | None:
         "and better in one." + (f" The fastest {len(rows)} of {estimates:,} estimates are shown." if left_out else ""),
         {"plans": found},
     )
+
+
+def _files(sweep: Path) -> str:
+    """Return the files of a sweep, as DuckDB writes a list of texts."""
+    files = sorted(str(file).replace("'", "''") for file in sweep.glob("part-*.parquet"))
+    if not files:
+        raise QueryError(f"{sweep}: no sweep is stored here; make one with: lumos-df sweep ... --output {sweep}")
+    return "['" + "', '".join(files) + "']"

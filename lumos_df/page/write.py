@@ -16,29 +16,36 @@ from lumos_df.page.document import render
 from lumos_df.page.section import Budget, Section
 
 
-def write(corpus: str | os.PathLike[str], output: Path) -> None:
+def write(corpus: str | os.PathLike[str], output: Path, sweep: Path | None = None) -> None:
     """Write the page about a corpus; the file appears whole or not at all.
 
-    Raises `CorpusError` when there is no corpus, `OSError` when the file cannot be written.
+    Args:
+        corpus: the corpus folder.
+        output: the file.
+        sweep: the folder of a stored sweep whose plans are shown.
+
+    Raises `CorpusError` when there is no corpus, `QueryError` when there is no sweep, `OSError` when the file cannot be
+    written.
     """
     name = os.fspath(corpus)
     with connect(corpus) as connection:
-        page = render(interruptible(connection, lambda: collect(connection, name)))
+        page = render(interruptible(connection, lambda: collect(connection, name, sweep)))
     with whole_file(output) as draft:
         draft.write_text(page, "utf-8", newline="\n")
 
 
-def collect(connection: duckdb.DuckDBPyConnection, corpus: str) -> dict[str, Any]:
+def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | None = None) -> dict[str, Any]:
     """Return what the page holds, ready for JSON.
 
     Args:
         connection: the corpus, opened.
         corpus: its name, for the commands that the page advises.
+        sweep: the folder of a stored sweep whose plans are shown.
     """
     with one_line_errors():
         shown = jobs.prepare(connection)
         found = jobs.summaries(connection)
-        plan = plans.section(connection)
+        plan = plans.section(connection, sweep)
         sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), found))
         traces, warnings = jobs.traces(connection), jobs.warnings(connection)
     return {

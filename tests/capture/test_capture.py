@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 import signal
 import sys
@@ -164,6 +165,63 @@ def test_a_terminated_rank_keeps_what_it_recorded(shell: Shell, tmp_path: Path) 
     assert [path.name for path in (tmp_path / "traces").iterdir()] == ["rank0.json.gz"]
 
 
+def test_a_rank_that_is_terminated_again_while_it_writes_keeps_it_too(shell: Shell, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    again = "[(os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.001)) for _ in range(1000)]"
+    script.write_text(LOOP.format(steps=6, end=f"threading.Thread(target=lambda: {again}).start(); time.sleep(60)"))
+    done = shell(*CAPTURE, "--output", tmp_path / "traces", *SHORT, "--", sys.executable, script)
+    assert done.returncode == 128 + signal.SIGTERM
+    assert "ended in recorded step 2 of 2; what was recorded is kept" in done.stderr
+    (file,) = (tmp_path / "traces").iterdir()
+    assert metadata(file)["complete"] is False
+
+
+def test_a_fork_that_is_terminated_writes_nothing(shell: Shell, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    fork = (
+        "child = os.fork()\n"
+        "if not child: time.sleep(60)\n"
+        "os.kill(child, signal.SIGTERM)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), os.listdir({traces!r}))\n"
+        "for _ in range(6): loss(); optimizer.step()"
+    )
+    script.write_text(LOOP.format(steps=6, end=fork.format(traces=str(tmp_path / "traces"))))
+    done = shell(*CAPTURE, "--output", tmp_path / "traces", *SHORT, "--", sys.executable, script)
+    assert (done.returncode, done.stdout) == (0, f"{-signal.SIGTERM} []\n"), done.stderr
+    assert metadata(tmp_path / "traces" / "rank0.json.gz")["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("before", "complaint"),
+    [
+        (5, "a profiler of the script's own begins in recorded step 2 of 2; what was recorded is kept"),
+        (2, "a profiler of the script's own runs after 3 steps; recording begins in step 5: give another --warmup"),
+        (9, None),
+    ],
+    ids=["inside", "before", "after"],
+)
+def test_a_script_that_profiles_itself_goes_on(
+    before: int, complaint: str | None, shell: Shell, tmp_path: Path
+) -> None:
+    """Two profilers at once are a crash of torch; the script's own goes before."""
+    script = tmp_path / "train.py"
+    own = (
+        "profiler = torch.profiler.profile()\nprofiler.start()\n"
+        "for _ in range(6): loss(); optimizer.step()\n"
+        "profiler.stop()\nprint(len(profiler.events()) > 100)"
+    )
+    script.write_text(LOOP.format(steps=before + 1, end=own))
+    done = shell(*CAPTURE, "--output", tmp_path / "traces", *SHORT, "--", sys.executable, script)
+    assert done.stdout == "True\n", done.stderr
+    assert "Traceback" not in done.stderr
+    files = list((tmp_path / "traces").iterdir())
+    assert (done.returncode == 0) == bool(files)
+    if complaint:
+        assert complaint in done.stderr
+    else:
+        assert metadata(files[0])["complete"] is True
+
+
 def test_a_killed_rank_leaves_nothing_half_written(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(LOOP.format(steps=6, end="os.kill(os.getpid(), signal.SIGKILL)"))
@@ -183,6 +241,26 @@ def test_a_full_disk_costs_the_recording_not_the_job(shell: Shell, tmp_path: Pat
     assert "rank 0: not recorded:" in done.stderr
     assert done.returncode == 1
     assert list((tmp_path / "traces").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_what_the_full_disk_has_no_room_for_is_kept_elsewhere(shell: Shell, tmp_path: Path) -> None:
+    small, roomy, script = tmp_path / "small", tmp_path / "roomy", tmp_path / "train.py"
+    small.mkdir()
+    roomy.mkdir()
+    script.write_text(LOOP.format(steps=12, end="print('done')"))
+    if shell("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", small).returncode:
+        pytest.skip("no small disk can be mounted here")
+    try:
+        arguments = ("--output", small / "traces", *SHORT, "--", sys.executable, script)
+        done = shell(*CAPTURE, *arguments, TMPDIR=str(roomy))
+    finally:
+        shell("umount", small)
+    (file,) = roomy.glob("*/rank0.json.gz")
+    assert (done.returncode, done.stdout) == (1, "done\n")
+    assert f"cannot be written (No space left on device); the file is kept: {file}" in done.stderr
+    assert metadata(file)["complete"] is True
+    assert ingest([file], tmp_path / "corpus", workers=1).done
 
 
 def test_a_scheduler_of_learning_rates_made_after_the_first_step_still_works(shell: Shell, tmp_path: Path) -> None:
@@ -212,7 +290,7 @@ def test_recording_from_within_keeps_what_an_exception_leaves(shell: Shell, tmp_
 
 
 LOOP = """
-import os, signal, time, torch
+import os, signal, threading, time, torch
 layer = torch.nn.Linear(4, 4)
 optimizer = torch.optim.AdamW(layer.parameters())
 def loss(): layer(torch.ones(2, 4)).sum().backward()

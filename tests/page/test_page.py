@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 
 from lumos_df.catalog import blank, connect
+from lumos_df.estimate.grid import Grid
+from lumos_df.estimate.ranking import pareto_front
+from lumos_df.estimate.search import Search
 from lumos_df.layout import write_manifest
 from lumos_df.page.document import embedded, render
 from lumos_df.page.write import collect, write
@@ -174,9 +178,9 @@ ESTIMATES = """
     CREATE OR REPLACE TABLE estimates AS
     SELECT
       'estimate-' || nth AS trace_id, 'gpt' AS model, 'h100' AS hardware, gpus, tp, 1 AS pp, 1 AS vp, gpus // tp AS dp,
-      1 AS cp, 1 AS ep, 1 AS micro_batch, 64 AS batch, 1 AS zero, 'none' AS recompute, step_ns, step_ns - 5 AS low_ns,
-      step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes, 80 - memory_bytes AS memory_margin_bytes,
-      memory_bytes <= 80 AS fits
+      1 AS cp, 1 AS ep, 1 AS micro_batch, 64 AS batch, 1 AS zero, 'none' AS recompute, '1f1b' AS schedule, step_ns,
+      step_ns - 5 AS low_ns, step_ns + 5 AS high_ns, 40.0::DOUBLE AS mfu_pct, memory_bytes,
+      80 - memory_bytes AS memory_margin_bytes, memory_bytes <= 80 AS fits
     FROM (VALUES (0, 8, 1, 100, 90), (1, 8, 2, 120, 70), (2, 8, 4, 150, 40), (3, 8, 8, 160, 45), (4, 16, 8, 80, 50))
       AS plan(nth, gpus, tp, step_ns, memory_bytes)
 """
@@ -194,6 +198,21 @@ def test_estimates_are_ranked_with_their_front() -> None:
     assert section["title"].startswith(
         "tp=8, pp=1, dp=2, micro_batch=1, batch=64, zero=1 is the fastest that fits: 80 ns"
     )
+
+
+def test_a_stored_sweep_is_ranked(tmp_path: Path) -> None:
+    folder = tmp_path / "it's"
+    grid = Grid.make(["llama-3-8b"], ["h100-sxm"], ["tp=1|2|4|8,pp=1|2,gpus=16|32,batch=64,mbs=1|2,zero=1"])
+    stored = Search(grid, where="true", top=len(grid), folder=folder).run().best
+    with blank() as connection:
+        shown = collect(connection, "plans", folder)["plans"]["data"]["plans"]
+    ranked = stored.sort("fits", "iteration_time_s", "memory_gb", descending=[True, False, False])
+    assert shown["fits"] == ranked["fits"].to_list()
+    for name, column in (("iteration_time_s", "step_ns"), ("low_s", "low_ns"), ("memory_gb", "memory_bytes")):
+        assert shown[column] == pytest.approx((1e9 * ranked[name]).to_list(), abs=1)
+    front = pareto_front(stored.filter("fits"))
+    on_front = set(itertools.compress(zip(shown["step_ns"], shown["gpus"], strict=True), shown["on_front"]))
+    assert on_front == {(round(1e9 * time), gpus) for time, gpus in front.select("iteration_time_s", "gpus").rows()}
 
 
 def test_without_estimates_there_is_no_section(sample_corpus: Path) -> None:
@@ -216,6 +235,7 @@ def test_bad_input_is_one_line(lumos: Run, sample_corpus: Path, tmp_path: Path) 
         (["--corpus", "nowhere"], "nowhere: no corpus here"),
         (["--corpus", sample_corpus, "--html", tmp_path], "a folder; name a file in it"),
         (["--corpus", sample_corpus, "--html", "a_file/page.html"], "a_file"),
+        (["--corpus", sample_corpus, "--plans", "nowhere"], "nowhere: no sweep is stored here"),
     ):
         done = lumos("report", *(["--html", "page.html"] if "--html" not in arguments else []), *arguments)
         assert (done.returncode, done.stdout) == (1, "")

@@ -20,6 +20,7 @@ class _AfterImport:
     """A finder of modules that calls a function after a module of interest was imported."""
 
     _functions = {  # noqa: RUF012 - one finder, one process
+        "torch.autograd.profiler": "watch_profilers",
         "torch.optim.optimizer": "count_steps",
         "torch.distributed.distributed_c10d": "fake_process_groups",
         "torch.nn.parallel.distributed": "fake_gradients",
