@@ -17,12 +17,13 @@ from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.blocks import blocks
 from lumos_df.estimate.anchored.change import Settings, changed
 from lumos_df.estimate.anchored.overlap import with_overlap
-from lumos_df.estimate.anchored.program import early, program
+from lumos_df.estimate.anchored.program import early, program, turns
 from lumos_df.estimate.anchored.regroup import staged
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.symbols import Symbols
 from lumos_df.estimate.anchored.timing import RESCALED, Work
 from lumos_df.estimate.anchored.transfers import DP
+from lumos_df.estimate.anchored.turns import in_turn
 from lumos_df.estimate.anchored.unmeasured import filled
 from lumos_df.graph import whatif
 from lumos_df.graph.collectives import Instances
@@ -313,6 +314,7 @@ def _rebuilt(
         sequence = program(found, layers, batch)
         one = rewritten(graph, found, sequence)
         if batch[0] != batch[1]:
+            one = in_turn(one, turns(found, sequence))
             again = early(found, sequence)[one.position] & durations.reductions(anchor, len(made))[one.source]
             one = without(one, again)
         made.append(one)

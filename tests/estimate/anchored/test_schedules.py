@@ -183,9 +183,11 @@ def test_products_without_shapes_are_told_by_autograd(tmp_path: Path) -> None:
         assert chosen.tolist() == back[1::2].tolist()
 
 
-@pytest.mark.parametrize("text", ["", " vp=2", " schedule=zb-h1", " schedule=dualpipe"])
+@pytest.mark.parametrize(
+    "text", ["pp=2", "pp=2 vp=2", "pp=2 schedule=zb-h1", "pp=2 schedule=dualpipe", "pp=1", "layers=4"]
+)
 def test_a_host_that_is_behind_does_one_task_after_the_other(host_bound: Path, text: str) -> None:
-    for replay in changed(host_bound, f"pp=2 batch=4{text}").after.replays:
+    for replay in changed(host_bound, f"batch=4 {text}").after.replays:
         graph = replay.graph
         row = graph.atoms.row
         work = int(graph.own[row].sum() + graph.edges.lag[graph.edges.kind == THREAD].sum())
