@@ -97,13 +97,19 @@ class Anchor:
         return replace(software, **host)
 
 
-def anchor(corpus: Path, hardware: Hardware | None = None, software: Software | None = None) -> Anchor:
+def anchor(
+    corpus: Path,
+    hardware: Hardware | None = None,
+    software: Software | None = None,
+    stand_in: Hardware | None = None,
+) -> Anchor:
     """Return what the kernels of a corpus say.
 
     Args:
         corpus: the corpus folder.
         hardware: the GPU; None: that of `data/hardware` on which the corpus spent most time.
         software: whose figures of the host the findings are set against; None: Megatron's.
+        stand_in: taken for the corpus's only GPU where `data/hardware` does not have that.
 
     Raises:
         LumosError: no such corpus, a GPU that is not known or not in it, or no kernel that says anything.
@@ -113,6 +119,8 @@ def anchor(corpus: Path, hardware: Hardware | None = None, software: Software | 
         host = connection.sql(
             "SELECT host_cost.*, coalesce(device_name, 'unknown') AS device FROM host_cost JOIN traces USING (trace_id)"
         ).pl()
+    if shapes["gpu"].drop_nulls().is_empty() and shapes["device"].n_unique() == 1:
+        hardware = hardware or stand_in
     gpu, rows = _of_gpu(corpus, shapes, hardware)
     host = host.filter(pl.col("device").is_in(rows["device"].unique()))
     found = (*_kernels(gpu, rows), *_collectives(gpu, rows), *_launches(host, software or Software.read("megatron")))
@@ -126,7 +134,8 @@ def anchor(corpus: Path, hardware: Hardware | None = None, software: Software | 
 
 def anchored(grid: Grid, corpus: Path) -> Grid:
     """Return a grid whose GPUs and software are as a corpus shows them. Raises as `anchor` does."""
-    found = anchor(corpus)
+    only = grid.hardware[0] if len(grid.hardware) == 1 else None
+    found = anchor(corpus, stand_in=only)
     hardware, software = map(found.hardware, grid.hardware), map(found.software, grid.software)
     return replace(grid, hardware=tuple(hardware), software=tuple(software))
 

@@ -376,8 +376,8 @@ def _warnings(
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)
     if share > 0.1:
-        what = (
-            f"{share:.0%} of the GPU's time is kernels that take over {_TRUSTED:g} times as long or short as measured"
-        )
+        hosted = all(host_compute.runs_here(replay.graph) for replay in played.replays)
+        whose = "the host's time is operators" if hosted else "the GPU's time is kernels"
+        what = f"{share:.0%} of {whose} that take over {_TRUSTED:g} times as long or short as measured"
         return [f"extrapolated: {what}; a trace nearer to the job asked for would narrow the interval"]
     return []
