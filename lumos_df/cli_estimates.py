@@ -177,7 +177,7 @@ def sweep(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Also store all that meets the condition, as Parquet, and what was rebuilt, as CSV; again: it goes on.",
+            help="Also store all that meets the condition (Parquet), and what was rebuilt (CSV); again: it goes on.",
         ),
     ] = None,
 ) -> None:

@@ -1,7 +1,7 @@
 """Where the time of two steps differs: `lumos-df diff`, by layer, phase, family and operator.
 
 Every nanosecond of a step belongs to one piece of the view `step_piece`, or of `host_piece` where no GPU ran, and of an
-estimated step to one of `estimate_piece`, so the rows of each grouping add up to the difference of the two steps exactly.
+estimated step to one of `estimate_piece`. So the rows of each grouping add up to the difference of both steps exactly.
 """
 
 import re

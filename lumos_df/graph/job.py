@@ -13,6 +13,7 @@ from lumos_df.graph import collectives, dependencies, rows
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.replay import Network, Replay, Run, network, of_trace, replay, run
+from lumos_df.graph.stored import as_stored
 from lumos_df.layout import EMPTY_PARTITION, ESTIMATE, check
 
 _Of = TypeVar("_Of")
@@ -101,13 +102,17 @@ def _twice(members: list[tuple[int, str]]) -> tuple[int, ...]:
 
 def load(corpus: Path, trace_ids: Sequence[str], twice: tuple[int, ...] = ()) -> Job:
     """Read the traces of one job and rebuild their graphs; `twice`: as `doubled` says of them."""
-    return build(_each(lambda trace_id: rows.read(corpus, trace_id), trace_ids), twice)
+    ranks = _each(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
+    return _joined(_each(lambda rank: as_stored(corpus, dependencies.build(rank)), ranks), twice)
 
 
 def build(ranks: list[rows.Rows], twice: tuple[int, ...] = ()) -> Job:
     """Rebuild the graphs of a job's ranks, at once where there are processors for it."""
-    graphs = _each(dependencies.build, ranks)
-    instances = collectives.match(ranks) if len(ranks) > 1 else None
+    return _joined(_each(dependencies.build, ranks), twice)
+
+
+def _joined(graphs: list[Graph], twice: tuple[int, ...]) -> Job:
+    instances = collectives.match([graph.rows for graph in graphs]) if len(graphs) > 1 else None
     return Job(graphs, instances, network(graphs, instances), twice)
 
 
