@@ -21,8 +21,8 @@ _SAME: Final = {"send_recv": "all_to_all"}
 _ROUTE: Final = re.compile(r"nccl:(?:send (\d+)->(\d+)|recv (\d+)<-(\d+))$")
 """How torch.distributed annotates a send (rank of the group to rank) and a receive (rank from rank)."""
 _RANK_BITS: Final = 24
-_ABOVE: Final = 5
-"""How far up from a kernel that annotation is, at most: around the launching call; a kernel may be called so itself."""
+_ABOVE: Final = 4
+"""How far above a kernel that annotation is, at most: around the launching call."""
 _SHIFTS: Final = 64
 """How many collectives one rank's recording may begin or end before another's, where no numbers were recorded."""
 _ALIKE_NS: Final = 1_000_000
@@ -159,7 +159,7 @@ def _transfers(rows: Rows) -> dict[str, _Members]:
     routes = np.array([*(_route(name) for name in rows.names), NONE], np.int64)
     words = np.array([*(name in ("send", "recv") for name in rows.collectives), False])
     row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & words[rows.collective])
-    above, route = row, np.full(len(row), NONE, np.int64)
+    above, route = rows.parent[row], np.full(len(row), NONE, np.int64)
     parent = np.append(rows.parent, NONE)
     for _ in range(_ABOVE):
         route = np.where(route >= 0, route, routes[np.where(above >= 0, rows.name[above], NONE)])

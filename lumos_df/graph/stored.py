@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from lumos_df import schema
 from lumos_df.graph import simulate as loops
+from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import BINDS, COLLECTIVE, EVENT, KINDS, Edges
 from lumos_df.graph.rows import NONE
@@ -22,11 +23,9 @@ from lumos_df.layout import trace_folder
 
 def as_stored(corpus: Path, graph: Graph) -> Graph:
     """Return the graph of a trace with the edges that an estimate stored; of a recorded trace as it is."""
-    folder = trace_folder(corpus, graph.rows.trace_id)
-    file = folder / f"{schema.EDGES.name}.parquet"
-    if not (folder / f"{schema.OPERATOR_SOURCES.name}.parquet").exists() or not file.exists():
+    table = _table(corpus, graph, schema.EDGES)
+    if table is None:
         return graph
-    table = pq.read_table(file, partitioning=None)
     # Those between ranks follow from the collectives.
     table = table.filter(pc.not_equal(table["kind"], KINDS[COLLECTIVE]))
     found = Edges(
@@ -47,6 +46,38 @@ def as_stored(corpus: Path, graph: Graph) -> Graph:
     found = found.where(loops.goes_forward(found.src, found.dst, order, many))
     carried = graph.carried[~np.isin(graph.carried, found.dst[found.kind == EVENT])]
     return replace(graph, edges=found, order=order, order_target=found.dst, carried=carried)
+
+
+def instances(corpus: Path, graphs: list[Graph]) -> Instances | None:
+    """Return the collectives of a job as an estimate stored them; None where any trace is a recorded one."""
+    found = [_table(corpus, graph, schema.COLLECTIVE_MEMBERS) for graph in graphs]
+    tables = [table for table in found if table is not None]
+    if len(tables) < len(found):
+        return None
+    many = [len(table) for table in tables]
+    whole = pa.concat_tables(tables)
+    number, row, lasts = (whole[name].to_numpy() for name in ("instance_id", "op_id", "transfer_ns"))
+    trace = np.repeat(np.arange(len(tables)), many)
+    _, first, instance = np.unique(number, return_index=True, return_inverse=True)
+    instance = instance.reshape(-1)
+    order = np.lexsort((trace, instance))
+    return Instances(
+        instance[order].astype(np.int32),
+        trace[order].astype(np.int32),
+        row[order].astype(np.int32),
+        lasts[first].astype(np.int64),
+        tuple(Clock(0, 0.0, 0, 0) for _ in graphs),
+        (),
+    )
+
+
+def _table(corpus: Path, graph: Graph, of: schema.Table) -> pa.Table | None:
+    """Return a table of an estimate; None of a recorded trace."""
+    folder = trace_folder(corpus, graph.rows.trace_id)
+    file = folder / f"{of.name}.parquet"
+    if not (folder / f"{schema.OPERATOR_SOURCES.name}.parquet").exists() or not file.exists():
+        return None
+    return pq.read_table(file, partitioning=None)
 
 
 def _places(column: pa.ChunkedArray, choices: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.int8]]:

@@ -51,12 +51,11 @@ def write(of: "Estimated", corpus: Path, into: Path, what: str) -> list[str]:
     if not (into / "manifest.json").exists():
         create(into)
     orders = [_order(after) for after in of.after.replays]
-    routes = _routes(of)
     graphs: list[Graph] = []
     for k, order in enumerate(orders):
         old = of.after.replays[k].graph.rows
         trace_id = f"{sha256(f'{old.trace_id} {what}'.encode()).hexdigest()[: schema.ID_LENGTH]}-r{old.rank}"
-        graph = _renumbered(replace(of.after.replays[k], graph=routes[k]), order)
+        graph = _renumbered(of.after.replays[k], order)
         graphs.append(replace(graph, rows=replace(graph.rows, trace_id=trace_id, job=f"{old.job}: {what}")))
         _write_trace(of, corpus, into, k, order, graphs[-1])
     instances = of.job.instances and _instances(of.job.instances, orders)
@@ -64,32 +63,6 @@ def write(of: "Estimated", corpus: Path, into: Path, what: str) -> list[str]:
     played = job.replay()
     write_replay(into, job, played, critical_path.slack(played.network, played.run, job.graphs, played.replays))
     return [graph.rows.trace_id for graph in graphs]
-
-
-def _routes(of: "Estimated") -> list[Graph]:
-    """Return the graphs with inserted sends and receives named by their ranks, as torch.distributed does.
-
-    So whoever reads the corpus finds which of them meet.
-    """
-    found, graphs = of.job.instances, [after.graph for after in of.after.replays]
-    if found is None:
-        return graphs
-    named = []
-    for k, graph in enumerate(graphs):
-        rows = graph.rows
-        mine = found.trace == k
-        peer = np.full(len(rows), NONE, np.int64)
-        # Those of a send and its receive are two.
-        total = np.bincount(found.instance, found.trace, len(found.transfer))
-        peer[found.row[mine]] = total[found.instance[mine]] - k
-        row = np.flatnonzero((of.sources[k] == NONE) & (peer >= 0))
-        sends = np.array([one == "send" for one in rows.collectives])[rows.collective[row]]
-        ways, way = np.unique(np.stack((peer[row], sends)), axis=1, return_inverse=True)
-        names = [f"nccl:{f'send {k}->' if sent else f'recv {k}<-'}{other}" for other, sent in ways.T.tolist()]
-        name = rows.name.copy()
-        name[row] = len(rows.names) + way.reshape(-1)
-        named.append(replace(graph, rows=replace(rows, names=[*rows.names, *names], name=name)))
-    return named
 
 
 def _order(after: Replay) -> NDArray[np.int64]:
