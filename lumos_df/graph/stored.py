@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.graph import simulate as loops
@@ -80,5 +81,6 @@ def _table(corpus: Path, graph: Graph, of: schema.Table) -> pa.Table | None:
     return pq.read_table(file, partitioning=None)
 
 
-def _places(column: pa.ChunkedArray, choices: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
-    return pc.index_in(column, pa.array(choices)).to_numpy().astype(np.int8)
+def _places(column: pa.ChunkedArray, choices: tuple[str, ...]) -> NDArray[np.int8]:
+    found: NDArray[np.int8] = pc.index_in(column, pa.array(choices)).to_numpy().astype(np.int8)
+    return found
