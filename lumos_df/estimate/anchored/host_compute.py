@@ -47,6 +47,13 @@ def runs_here(graph: Graph) -> bool:
     return bool(works(graph).any())
 
 
+def communicates(graph: Graph) -> bool:
+    """Return whether a trace's collectives are operators or annotations of the host, such as gloo's, and no kernels."""
+    rows = graph.rows
+    collective = rows.collective >= 0
+    return bool((collective & (rows.thread >= 0)).any() and not (collective & rows.on_gpu).any())
+
+
 def _rows(graph: Graph) -> NDArray[np.int32]:
     """Return the operators that do the work, thread by thread in their order."""
     row = graph.atoms.row[graph.atoms.by_thread]
