@@ -48,10 +48,8 @@ def runs_here(graph: Graph) -> bool:
 
 
 def communicates(graph: Graph) -> bool:
-    """Return whether a trace's collectives are operators or annotations of the host, such as gloo's, and no kernels."""
-    rows = graph.rows
-    collective = rows.collective >= 0
-    return bool((collective & (rows.thread >= 0)).any() and not (collective & rows.on_gpu).any())
+    """Return whether a trace without a GPU has collectives: operators or annotations of the host, such as gloo's."""
+    return runs_here(graph) and bool((graph.rows.collective >= 0).any())
 
 
 def _rows(graph: Graph) -> NDArray[np.int32]:
