@@ -182,6 +182,11 @@ def _event(category: str, name: str, ts: float, dur: float, thread: int = 1) -> 
     return {"ph": "X", "pid": 1, "tid": thread, "cat": category, "name": name, "ts": ts, "dur": dur, "args": {}}
 
 
+def test_nothing_is_drawn_between_the_rows_of_a_long_query(corpus: Path) -> None:
+    with connect(corpus) as connection:
+        assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
+
+
 def test_real_traces_add_up(tmp_path: Path) -> None:
     names = ("megatron_tp2_train", "single_gpu_ns", "rocm_mi300_resnet", "alexnet_cuda_sync", "cpu_only")
     assert not ingest([REAL / name for name in names], tmp_path / "corpus").failed
