@@ -205,6 +205,8 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
     if connection is None:
         connection = duckdb.connect()
         _run(connection, script)
+    # DuckDB would draw it on standard output, between the rows of a query that takes two seconds.
+    connection.execute("SET enable_progress_bar = false")
     return connection
 
 

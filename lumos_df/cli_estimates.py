@@ -169,7 +169,10 @@ def sweep(
     form: Form = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also store all that meets the condition, as Parquet; again: it goes on."),
+        typer.Option(
+            metavar="DIR",
+            help="Also store all that meets the condition (Parquet), and what was rebuilt (CSV); again: it goes on.",
+        ),
     ] = None,
 ) -> None:
     """Estimate every legal plan of a grid, and write the fastest, or the Pareto front.
@@ -203,8 +206,12 @@ def sweep(
     best = found.best
     if corpus is not None and rebuild != 0:
         from lumos_df.estimate.anchored.rebuild import rebuilt  # noqa: PLC0415 - slow to import
+        from lumos_df.layout import publish_file  # noqa: PLC0415 - slow to import
 
         best = rebuilt(best, axes, corpus, job, rebuild or 3, into)
+        if output is not None and shard is None:
+            # Not Parquet: whoever reads all Parquet files of the folder means the rows of the search.
+            publish_file(output / "rebuilt.csv", best.head(rebuild or 3).write_csv().encode())
     write_table(best.to_arrow(), form or Format.TABLE, None)
 
 

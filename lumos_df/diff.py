@@ -1,7 +1,7 @@
 """Where the time of two steps differs: `lumos-df diff`, by layer, phase, family and operator.
 
-Every nanosecond of a step belongs to one piece of the view `step_piece`, of an estimated step to one of
-`estimate_piece`, so the rows of each grouping add up to the difference of the two steps exactly.
+Every nanosecond of a step belongs to one piece of the view `step_piece`, or of `host_piece` where no GPU ran, and of an
+estimated step to one of `estimate_piece`. So the rows of each grouping add up to the difference of both steps exactly.
 """
 
 import re
@@ -38,7 +38,7 @@ _GROUPS: Final = {
     By.FAMILY: "family",
     By.OPERATOR: "CASE family WHEN 'idle' THEN 'idle before ' ELSE '' END || coalesce(operator, 'the end of the step')",
 }
-_MEASURED: Final = "step_piece WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2"
+_MEASURED: Final = "{} WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2"
 _SIDE: Final = re.compile(r"(?P<name>.*?)(?::(?P<step>[0-9]{1,9}))?")
 
 
@@ -60,6 +60,8 @@ class Side:
     """Steps that it was chosen from, as the one of median duration."""
     has_layers: bool
     """Whether any operator of its trace has a layer."""
+    has_gpu: bool = True
+    """Whether anything ran on a GPU; else the pieces are of host operators."""
 
 
 def diff(corpus: Path, a: str, b: str, by: Sequence[By] = ()) -> tuple[pa.Table, Side, Side]:
@@ -82,8 +84,7 @@ def diff(corpus: Path, a: str, b: str, by: Sequence[By] = ()) -> tuple[pa.Table,
         sides = (_side(connection, corpus, a), _side(connection, corpus, b))
         for name, side in zip(("_a", "_b"), sides, strict=True):
             connection.execute(
-                f"CREATE TEMP TABLE {name} AS SELECT layer, phase, family, operator, dur FROM "
-                + ("estimate_piece WHERE trace_id = $1" if side.rank is None else _MEASURED),
+                f"CREATE TEMP TABLE {name} AS SELECT layer, phase, family, operator, dur FROM " + _pieces(side),
                 [side.trace_id] if side.rank is None else [side.trace_id, side.step],
             )
         groups = [("step", "'step'"), *((one, _GROUPS[one]) for one in dict.fromkeys(by or By))]
@@ -99,6 +100,12 @@ def diff(corpus: Path, a: str, b: str, by: Sequence[By] = ()) -> tuple[pa.Table,
             f"FROM ({both}) GROUP BY place, what, value) ORDER BY place, abs(b_ns - a_ns) DESC, a_ns DESC, value"
         ).to_arrow_table()
     return rows, *sides
+
+
+def _pieces(side: Side) -> str:
+    if side.rank is None:
+        return "estimate_piece WHERE trace_id = $1"
+    return _MEASURED.format("step_piece" if side.has_gpu else "host_piece")
 
 
 def _side(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -> Side:
@@ -128,12 +135,13 @@ def _side(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -> Si
         ).fetchall()[0][0]
         raise QueryError(f"{corpus}: '{name}' has no step {number or ''}; it has {there or 'none with a number'}")
     trace_id, job, rank, step, step_ns = steps[(len(steps) - 1) // 2]
-    layers = connection.execute(
+    layers, gpu = connection.execute(
         "SELECT EXISTS (FROM layers WHERE trace_id = $1 AND layer IS NOT NULL) "
-        "OR EXISTS (FROM operators WHERE trace_id = $1 AND layer IS NOT NULL)",
+        "OR EXISTS (FROM operators WHERE trace_id = $1 AND layer IS NOT NULL), "
+        "EXISTS (FROM _gpu WHERE trace_id = $1)",
         [trace_id],
-    ).fetchall()[0][0]
-    return Side(asked, trace_id, job, rank, step, step_ns, len(steps), layers)
+    ).fetchall()[0]
+    return Side(asked, trace_id, job, rank, step, step_ns, len(steps), layers, gpu)
 
 
 def _estimate(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str, name: str, number: str | None) -> Side:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from itertools import combinations
 from pathlib import Path
 
@@ -147,6 +148,45 @@ def test_estimates_differ_from_each_other_and_from_traces_by_what_adds_up(corpus
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+def test_without_a_gpu_host_operators_differ(tmp_path: Path) -> None:
+    """Worked out by hand: `linear` lasts 50 and holds `addmm`, which lasts 30 and, in the second step, 45."""
+    events: list[dict[str, object]] = []
+    for number, (at, product) in enumerate(((0, 30), (100, 45))):
+        rest = product - 30
+        events += [
+            _event("user_annotation", f"ProfilerStep#{number}", at, 80 + rest),
+            _event("cpu_op", "aten::linear", at + 10, 50 + rest),
+            _event("python_function", "forward", at + 12, 40 + rest),
+            _event("cpu_op", "aten::addmm", at + 15, product),
+            # Another thread works when `addmm` has ended, so `linear` has only what came before.
+            _event("cpu_op", "gloo", at + 40, 25 + rest, thread=2),
+        ]
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "rank0.json").write_text(json.dumps({"traceEvents": events}))
+    assert not ingest([tmp_path / "job"], tmp_path / "corpus").failed
+    found = rows(tmp_path / "corpus", "job:0", "job:1")
+    adds_up(found, len(By))
+    said = {row["value"]: (row["a_ns"], row["b_ns"]) for row in found if row["what"] == "operator"}
+    assert said == {
+        "idle before aten::linear": (10_000, 10_000),
+        "aten::linear": (5_000, 5_000),
+        "aten::addmm": (30_000, 45_000),
+        "gloo": (20_000, 20_000),
+        "idle before the end of the step": (15_000, 15_000),
+    }
+    families = {row["value"]: row["difference_ns"] for row in found if row["what"] == "family"}
+    assert families == {"gemm": 15_000, "communication": 0, "idle": 0}
+
+
+def _event(category: str, name: str, ts: float, dur: float, thread: int = 1) -> dict[str, object]:
+    return {"ph": "X", "pid": 1, "tid": thread, "cat": category, "name": name, "ts": ts, "dur": dur, "args": {}}
+
+
+def test_nothing_is_drawn_between_the_rows_of_a_long_query(corpus: Path) -> None:
+    with connect(corpus) as connection:
+        assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
+
+
 def test_real_traces_add_up(tmp_path: Path) -> None:
     names = ("megatron_tp2_train", "single_gpu_ns", "rocm_mi300_resnet", "alexnet_cuda_sync", "cpu_only")
     assert not ingest([REAL / name for name in names], tmp_path / "corpus").failed

@@ -112,7 +112,11 @@ class Anchor:
 
 
 def anchor(
-    corpus: Path, hardware: Hardware | None = None, software: Software | None = None, job: str | None = None
+    corpus: Path,
+    hardware: Hardware | None = None,
+    software: Software | None = None,
+    job: str | None = None,
+    stand_in: Hardware | None = None,
 ) -> Anchor:
     """Return what the kernels of a corpus say, and the step of its job.
 
@@ -121,6 +125,7 @@ def anchor(
         hardware: the GPU; None: that of `data/hardware` on which the corpus spent most time.
         software: whose figures of the host the findings are set against; None: Megatron's.
         job: whose step counts, where the corpus has several.
+        stand_in: taken for the corpus's only GPU where `data/hardware` does not have that.
 
     Raises:
         LumosError: no such corpus, a GPU that is not known or not in it, or no kernel that says anything.
@@ -130,6 +135,8 @@ def anchor(
         host = connection.sql(
             "SELECT host_cost.*, coalesce(device_name, 'unknown') AS device FROM host_cost JOIN traces USING (trace_id)"
         ).pl()
+    if shapes["gpu"].drop_nulls().is_empty() and shapes["device"].n_unique() == 1:
+        hardware = hardware or stand_in
     gpu, rows = _of_gpu(corpus, shapes, hardware)
     host = host.filter(pl.col("device").is_in(rows["device"].unique()))
     base = software or Software.read("megatron")
@@ -147,7 +154,8 @@ def anchored(grid: Grid, corpus: Path, job: str | None = None) -> tuple[Grid, st
 
     Raises as `anchor` does.
     """
-    found = anchor(corpus, job=job)
+    only = grid.hardware[0] if len(grid.hardware) == 1 else None
+    found = anchor(corpus, job=job, stand_in=only)
     hardware, software = map(found.hardware, grid.hardware), map(found.software, grid.software)
     return replace(grid, hardware=tuple(hardware), software=tuple(software)), found.unfitted
 

@@ -161,8 +161,8 @@ def _host(of: Operators, edges: Edges) -> tuple[NDArray[np.int64], NDArray[np.in
     base = ts.min() - thread * (int((of.ts + of.dur).max() - ts.min()) + 1)
     covered = np.maximum.accumulate(ts + of.dur[row] - base) + base
     until = np.where(place == last, covered, np.minimum(np.append(ts[1:], 0), covered)) - ts
-    # A moment: the lag to the next one is all there is between. Without a GPU the operators that do the work last, and the
-    # lag begins where they end.
+    # A moment: the lag to the next one is all there is between. Without a GPU the operators that do the work last,
+    # and the lag begins where they end.
     ahead = np.append(coming[1:], 0)
     between = ts[ahead] - ts - lag[row[ahead]]
     on_gpu = of.call | (~of.host & (of.lane >= 0))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lumos_df.errors import CorpusError, QueryError, nearest
-from lumos_df.graph import collectives, dependencies, rows
+from lumos_df.graph import collectives, dependencies, rows, stored
 from lumos_df.graph.collectives import Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.replay import Network, Replay, Run, network, of_trace, replay, run
@@ -101,13 +101,19 @@ def _twice(members: list[tuple[int, str]]) -> tuple[int, ...]:
 
 def load(corpus: Path, trace_ids: Sequence[str], twice: tuple[int, ...] = ()) -> Job:
     """Read the traces of one job and rebuild their graphs; `twice`: as `doubled` says of them."""
-    return build(_each(lambda trace_id: rows.read(corpus, trace_id), trace_ids), twice)
+    ranks = _each(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
+    graphs = _each(lambda rank: stored.as_stored(corpus, dependencies.build(rank)), ranks)
+    return _joined(graphs, twice, stored.instances(corpus, graphs) if len(graphs) > 1 else None)
 
 
 def build(ranks: list[rows.Rows], twice: tuple[int, ...] = ()) -> Job:
     """Rebuild the graphs of a job's ranks, at once where there are processors for it."""
-    graphs = _each(dependencies.build, ranks)
-    instances = collectives.match(ranks) if len(ranks) > 1 else None
+    return _joined(_each(dependencies.build, ranks), twice)
+
+
+def _joined(graphs: list[Graph], twice: tuple[int, ...], instances: Instances | None = None) -> Job:
+    if instances is None and len(graphs) > 1:
+        instances = collectives.match([graph.rows for graph in graphs])
     return Job(graphs, instances, network(graphs, instances), twice)
 
 

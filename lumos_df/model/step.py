@@ -291,7 +291,8 @@ def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, ou
                 elif block <= st.EXPERT and plan.recompute == _SELECTIVE:
                     out[RECOMPUTE] += times * cost[c.FORWARD, c.ATTENTION]
     out[PP] = stages[s, pipeline.BLOCKED]
-    out[BUBBLE] = makespan - stages[s, pipeline.COMPUTE] - out[PP]
+    # A stage that never waits has none, whatever the sums round to.
+    out[BUBBLE] = max(makespan - stages[s, pipeline.COMPUTE] - out[PP], 0.0)
     step = out[GEMM] + out[ATTENTION] + out[ELEMENTWISE] + out[RECOMPUTE] + out[OPTIMIZER]
     step += out[TP] + out[CP] + out[EP] + out[PP] + out[DP] + out[BUBBLE] + out[HOST]
     out[STEP] = step

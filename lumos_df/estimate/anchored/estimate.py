@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,18 +10,19 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError, nearest
-from lumos_df.estimate.anchored import answer, durations, extent, host_compute
+from lumos_df.estimate.anchored import answer, doubts, durations, extent
 from lumos_df.estimate.anchored import corpus as traces
 from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.blocks import blocks
 from lumos_df.estimate.anchored.change import Settings, changed
 from lumos_df.estimate.anchored.overlap import with_overlap
-from lumos_df.estimate.anchored.program import early, program
+from lumos_df.estimate.anchored.program import early, program, turns
 from lumos_df.estimate.anchored.regroup import staged
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.symbols import Symbols
 from lumos_df.estimate.anchored.timing import RESCALED, Work
 from lumos_df.estimate.anchored.transfers import DP
+from lumos_df.estimate.anchored.turns import in_turn
 from lumos_df.estimate.anchored.unmeasured import filled
 from lumos_df.graph import whatif
 from lumos_df.graph.collectives import Instances
@@ -31,9 +31,6 @@ from lumos_df.graph.replay import kept_members, network
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE
 from lumos_df.graph.whatif import Change
 from lumos_df.layout import trace_folder
-
-_TRUSTED: Final = 8.0
-"""A kernel that takes this many times as long, or as short, is an extrapolation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +180,10 @@ def estimated(
         job, times, sources, transfer_error = _rebuilt(anchor, of, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, network=network(job.graphs, job.instances))
-    warnings += _warnings(times, played, sources, makers)
+    warnings += doubts.extrapolated(times, played, sources, makers) + doubts.unheard(anchor, of)
     if anchor.unmeasured:
         job, times, sources, told = filled(anchor, of, job, times, sources, [one[0] for one in makers])
         warnings += told
-    sized = {"seq", "micro_batch", "hidden", "ffn", "heads", "vocab", "tp"} & {*settings.numbers}
-    if (sized or settings.batch_scale != 1) and not any((rank.trace.dims.code >= 0).any() for rank in about.ranks):
-        warnings.append(
-            "the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
-            "record with record_shapes=True"
-        )
     return Estimated(anchor, played, of, job, times, transfer_error, sources, makers, job.replay(), warnings)
 
 
@@ -313,6 +304,7 @@ def _rebuilt(
         sequence = program(found, layers, batch)
         one = rewritten(graph, found, sequence)
         if batch[0] != batch[1]:
+            one = in_turn(one, turns(found, sequence))
             again = early(found, sequence)[one.position] & durations.reductions(anchor, len(made))[one.source]
             one = without(one, again)
         made.append(one)
@@ -357,25 +349,3 @@ def _copied(found: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray
         ),
         origin if len(number) else np.empty(0, np.int64),
     )
-
-
-def _warnings(
-    times: list[durations.Times], played: Played, sources: list[NDArray[np.int32]], makers: list[tuple[int, ...]]
-) -> list[str]:
-    """Return what a reader should know of how far the change goes beyond what was measured."""
-    parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    for time, source, ranks in zip(times, sources, makers, strict=True):
-        graphs = [played.replays[rank].graph for rank in ranks]
-        own = np.concatenate([graph.own for graph in graphs])
-        works = np.concatenate([graph.rows.on_gpu | host_compute.works(graph) for graph in graphs])
-        known = np.flatnonzero((source >= 0) & works[source])
-        parts.append((own[source[known]], time.own[known]))
-    before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
-    far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
-    share = float(after[far].sum()) / max(float(after.sum()), 1.0)
-    if share > 0.1:
-        what = (
-            f"{share:.0%} of the GPU's time is kernels that take over {_TRUSTED:g} times as long or short as measured"
-        )
-        return [f"extrapolated: {what}; a trace nearer to the job asked for would narrow the interval"]
-    return []

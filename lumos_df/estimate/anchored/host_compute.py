@@ -47,6 +47,11 @@ def runs_here(graph: Graph) -> bool:
     return bool(works(graph).any())
 
 
+def communicates(graph: Graph) -> bool:
+    """Return whether a trace without a GPU has collectives: operators or annotations of the host, such as gloo's."""
+    return runs_here(graph) and bool((graph.rows.collective >= 0).any())
+
+
 def _rows(graph: Graph) -> NDArray[np.int32]:
     """Return the operators that do the work, thread by thread in their order."""
     row = graph.atoms.row[graph.atoms.by_thread]

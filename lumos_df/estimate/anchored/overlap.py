@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.errors import QueryError
+from lumos_df.estimate.anchored import host_compute
 from lumos_df.estimate.anchored.rewrite import ordered
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import EVENT, STREAM, edges, join
@@ -27,8 +28,10 @@ def with_overlap(graph: Graph, structure: Structure, reductions: NDArray[np.int3
     kernel = kernel[np.isin(structure.phase[kernel], (BACKWARD, RECOMPUTE)) & (rows.family[kernel] != COMMUNICATION)]
     if not len(reductions) or not len(kernel):
         what = "reduces no gradients" if not len(reductions) else "has no backward pass"
+        if host_compute.communicates(graph):
+            what = "communicates on the host and not on a GPU"
         raise QueryError(
-            f"{rows.job}: rank {rows.rank} {what}, so overlap changes nothing; record a step of training with dp=2"
+            f"{rows.job}: rank {rows.rank} {what}, so overlap changes nothing; record training with dp=2 on GPUs"
         )
     source, target = [], []
     for step in np.unique(rows.step[reductions]).tolist():

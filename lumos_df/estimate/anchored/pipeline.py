@@ -5,7 +5,6 @@ one with the head, those between from any. Its layers are that rank's own measur
 """
 
 from dataclasses import dataclass, replace
-from itertools import permutations
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from lumos_df.estimate.anchored.cuts import Cut
 from lumos_df.estimate.anchored.program import taken
 from lumos_df.estimate.anchored.rewrite import Rewritten, ordered
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.edges import END_START, EVENT, HANDOFF, START_START, STREAM, Edges, edges, join
+from lumos_df.graph.edges import END_START, EVENT, START_START, STREAM, Edges, edges, join
 from lumos_df.graph.gpu import Work
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE, Rows
 from lumos_df.model.order import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
@@ -179,31 +178,6 @@ def ends(made: Rewritten, of: Stage) -> Ends:
     return Ends(*found)
 
 
-def host_turns(made: Rewritten, of: Stage) -> Edges:
-    """Return what makes a rank's host do one task after the other, whichever of its threads does which.
-
-    Each thread that launches work begins a task when all of them have ended the one before, and wakes up in the median
-    time in which the trace's threads do.
-    """
-    graph = made.graph
-    atoms, calls = graph.atoms, graph.gpu.call
-    works = np.zeros(len(atoms.bounds), np.bool_)
-    works[atoms.thread[calls[calls >= 0]]] = True
-    task = of.task[made.position[atoms.row]]
-    use = np.flatnonzero((task >= 0) & works[atoms.thread])
-    # First and last moment of every task on every thread.
-    known, number = np.unique(task[use], return_inverse=True)
-    first, last = (np.full((len(known), len(works)), NONE, np.int32) for _ in range(2))
-    last[number, atoms.thread[use]] = atoms.row[use]
-    first[number[::-1], atoms.thread[use[::-1]]] = atoms.row[use[::-1]]
-    pairs = list(permutations(np.flatnonzero(works).tolist(), 2))
-    none = np.empty(0, np.int32)
-    source = np.concatenate([none, *(last[:-1, a] for a, _ in pairs)])
-    target = np.concatenate([none, *(first[1:, b] for _, b in pairs)])
-    lags = graph.edges.lag[graph.edges.kind == HANDOFF]
-    return edges(source, target, HANDOFF, int(np.median(lags)) if len(lags) else 0, False)
-
-
 @dataclass(frozen=True, slots=True)
 class Sends:
     """Sends and receives that a rank gains [k]."""
@@ -258,7 +232,7 @@ def with_sends(graph: Graph, what: Sends, lasts: int, turns: Edges) -> Graph:
         graph: the graph.
         what: the sends and receives.
         lasts: ns that each takes without waiting.
-        turns: what `host_turns` says.
+        turns: what makes the host do one task after the other.
     """
     many, old = len(what.kind), len(graph.rows)
     rows = _more_rows(graph.rows, what, lasts)

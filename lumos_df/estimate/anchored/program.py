@@ -100,6 +100,23 @@ def _batch_of(of: Blocks, own: NDArray[np.int64]) -> NDArray[np.int32]:
     return batch.astype(np.int32)
 
 
+def turns(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which micro-batch each block of a sequence is in, counted over its steps and copies; NONE: in none [p]."""
+    batch = np.full(len(of), NONE, np.int32)
+    every = np.arange(len(of))
+    for own in np.split(every, np.flatnonzero(np.diff(of.step)) + 1):
+        batch[own] = _batch_of(of, own)
+    inside = np.flatnonzero(batch[sequence] >= 0)
+    block = sequence[inside]
+    _, first, which = np.unique(np.stack((of.step, batch)), axis=1, return_index=True, return_inverse=True)
+    which = which.reshape(-1)[block]
+    # A copy begins where the first block of the micro-batch comes again.
+    begun = (block == first[which]) | (np.diff(which, prepend=NONE) != 0)
+    found = np.full(len(sequence), NONE, np.int64)
+    found[inside] = np.cumsum(begun)
+    return found
+
+
 def early(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which blocks of a sequence come again later in their step, in another micro-batch [p]."""
     step = of.step[sequence]

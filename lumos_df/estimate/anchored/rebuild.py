@@ -6,7 +6,7 @@ from typing import Any, Final
 import polars as pl
 
 from lumos_df.errors import LumosError, PlanError, QueryError
-from lumos_df.estimate.anchored import answer, nouns
+from lumos_df.estimate.anchored import answer, host_compute, nouns
 from lumos_df.estimate.anchored import corpus as traces
 from lumos_df.estimate.anchored.anchor import Anchor, load
 from lumos_df.estimate.anchored.change import DTYPES, Settings, changed
@@ -44,7 +44,12 @@ def model_of(anchor: Anchor) -> Model:
 
 
 def hardware_of(anchor: Anchor) -> Hardware:
-    """Return the GPU that a job ran on. Raise `QueryError` where the library does not have it."""
+    """Return the GPU that a job ran on. Raise `QueryError` where the library does not have it, or there was none."""
+    if all(map(host_compute.runs_here, anchor.job.graphs)):
+        raise QueryError(
+            f"{anchor.about.job}: the job ran on no GPU, so there are no kernels to score plans by; leave out --corpus "
+            "and name --model and --hardware"
+        )
     if not anchor.known_hardware:
         raise QueryError(f"{anchor.about.job}: {'; '.join(anchor.warnings)}; name the GPU with --hardware")
     return anchor.hardware

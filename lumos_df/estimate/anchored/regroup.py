@@ -14,6 +14,7 @@ from lumos_df.estimate.anchored.cuts import Cut, cut, joined
 from lumos_df.estimate.anchored.durations import Plan, Times
 from lumos_df.estimate.anchored.rewrite import Rewritten, rewritten, without
 from lumos_df.estimate.anchored.timing import MODELLED, RESCALED
+from lumos_df.estimate.anchored.turns import host_turns
 from lumos_df.graph.collectives import Clock, Instances
 from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.edges import EVENT
@@ -84,7 +85,7 @@ def staged(anchor: Anchor, of: Plan, job: Job, times: list[Times], error: NDArra
             again = sequence.early()[one.position] & maker.reductions[one.source]
             one = without(one, again | _passed_on(one.graph))
             what = pipeline.sends(sequence, pipeline.ends(one, sequence), in_turn=in_turn)
-            graph = pipeline.with_sends(one.graph, what, sends_ns, pipeline.host_turns(one, sequence))
+            graph = pipeline.with_sends(one.graph, what, sends_ns, host_turns(one, sequence.task))
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
             source, many = maker.source[one.source], len(what.kind)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from lumos_df.errors import QueryError
+from lumos_df.errors import LumosError, QueryError
 from lumos_df.estimate.anchored.change import parse
 from lumos_df.estimate.anchored.estimate import estimate
 from lumos_df.graph import whatif
+from tests.conftest import ROOT
 from tests.estimate.anchored.conftest import ingested
 from tests.estimate.anchored.hosted import HostJob, write
 
@@ -65,3 +66,29 @@ def test_operators_of_a_job_without_a_gpu_are_nodes_of_its_graph(corpus: Path) -
     products = sum(us for name, us in JOB.operators() if name == "aten::mm")
     for row in estimate(corpus, parse([]), switches=(whatif.scale("name=aten::mm:0.5"),)).to_pylist():
         assert row["original_step_ns"] - row["step_ns"] == pytest.approx(500 * products, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample trace of two ranks that communicate by gloo; its vocabulary is as large as its FFN."""
+    return ingested(tmp_path_factory.mktemp("sample") / "corpus", ROOT / "data" / "traces" / "cpu_ddp")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("dp=4", "communicates on the host"),
+        ("network=1e9", "communicates on the host"),
+        ("vocab=4096", "vocab changes no kernel"),
+        ("hidden=4096", "of the host's time is operators"),
+    ],
+)
+def test_what_a_change_does_not_reach_is_said(sample: Path, change: str, says: str) -> None:
+    warnings = estimate(sample, parse([change]))["warnings"][0].as_py()
+    assert any(says in one for one in warnings), warnings
+    assert not any(says in one for one in estimate(sample, parse(["layers=3"]))["warnings"][0].as_py())
+
+
+def test_overlap_of_what_the_host_communicates_is_refused(sample: Path) -> None:
+    with pytest.raises(LumosError, match="communicates on the host"):
+        estimate(sample, parse(["overlap=off"]))

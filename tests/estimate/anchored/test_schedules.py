@@ -11,10 +11,12 @@ import lumos_df
 from lumos_df.errors import LumosError
 from lumos_df.estimate.anchored.anchor import load
 from lumos_df.estimate.anchored.change import parse
+from lumos_df.estimate.anchored.corpus import write
 from lumos_df.estimate.anchored.estimate import Estimated, estimate, estimates
 from lumos_df.estimate.anchored.weights import of_weights
 from lumos_df.graph.edges import THREAD
 from lumos_df.graph.job import groups
+from lumos_df.graph.job import load as load_job
 from lumos_df.graph.rows import KERNEL
 from lumos_df.model.schedule import DUALPIPE, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZB_H1
 from lumos_df.schema import FAMILIES, PHASES
@@ -183,13 +185,28 @@ def test_products_without_shapes_are_told_by_autograd(tmp_path: Path) -> None:
         assert chosen.tolist() == back[1::2].tolist()
 
 
-@pytest.mark.parametrize("text", ["", " vp=2", " schedule=zb-h1", " schedule=dualpipe"])
+@pytest.mark.parametrize(
+    "text", ["pp=2", "pp=2 vp=2", "pp=2 schedule=zb-h1", "pp=2 schedule=dualpipe", "pp=1", "layers=4"]
+)
 def test_a_host_that_is_behind_does_one_task_after_the_other(host_bound: Path, text: str) -> None:
-    for replay in changed(host_bound, f"pp=2 batch=4{text}").after.replays:
+    for replay in changed(host_bound, f"batch=4 {text}").after.replays:
         graph = replay.graph
         row = graph.atoms.row
         work = int(graph.own[row].sum() + graph.edges.lag[graph.edges.kind == THREAD].sum())
         assert work <= int(replay.end[row].max() - replay.start[row].min()) < 1.1 * work
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["batch=4", "pp=2 batch=4", "pp=2 vp=2 batch=4", "pp=2 batch=4 schedule=zb-h1", "pp=2 batch=4 schedule=dualpipe"],
+)
+def test_a_stored_job_in_other_stages_replays_as_it_was_estimated(host_bound: Path, tmp_path: Path, text: str) -> None:
+    found = changed(host_bound, text)
+    ids = write(found, host_bound, tmp_path / "into", text)
+    again = load_job(tmp_path / "into", ids).replay()
+    for before, after in zip(found.after.replays, again.replays, strict=True):
+        assert (after.high - after.low).tolist() == (before.high - before.low).tolist()
+        assert after.replayed.other.tolist() == before.replayed.other.tolist()
 
 
 def test_two_stages_a_rank_are_twice_the_parameters(whole: Path) -> None:
