@@ -14,7 +14,7 @@ import typer
 from lumos_df import __version__, cli_estimates
 from lumos_df.cli_options import Corpus, Drop, Form, NoWait, Scale, Step, Trace, part_of, switches
 from lumos_df.errors import LumosError
-from lumos_df.output import Format, choose_format, write
+from lumos_df.output import Format, choose_format, write, write_table
 from lumos_df.runner import progress
 from lumos_df.units import format_bytes, format_count
 
@@ -137,9 +137,7 @@ def replay(
     changes = switches(scale, drop, no_wait)
     if changes:
         rows = run.what_if(corpus, changes, trace, step)
-        with catalog.connect(corpus) as connection:
-            connection.register("_changed", rows)
-            write(connection, "SELECT * FROM _changed ORDER BY path, rank, step", chosen, output)
+        write_table(rows.sort_by([("path", "ascending"), ("rank", "ascending"), ("step", "ascending")]), chosen, output)
         return
     done = run.replay(corpus, trace, step)
     with catalog.connect(corpus) as connection:
@@ -165,13 +163,10 @@ def describe(
 
     Phase, layer, micro-batch and stage of every operator go into the table layers.
     """
-    from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.structure import describe as structure  # noqa: PLC0415 - slow to import
 
     facts = structure.describe(corpus, trace, job, structure.parse_overrides(change or []))
-    with catalog.connect(corpus) as connection:
-        connection.register("_facts", facts)
-        write(connection, "FROM _facts", choose_format(form, output), output)
+    write_table(facts, choose_format(form, output), output)
 
 
 @app.command()
@@ -202,7 +197,6 @@ def diff(
 
     Of a job, or a trace, the step of median duration is compared.
     """
-    from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df import diff as comparison  # noqa: PLC0415 - slow to import
 
     try:
@@ -210,9 +204,7 @@ def diff(
     except ValueError as error:
         raise typer.BadParameter(f"{error}: write layer, phase, family or operator", param_hint="--by") from None
     rows, *sides = comparison.diff(corpus, a, b, groups)
-    with catalog.connect(corpus) as connection:
-        connection.register("_diff", rows)
-        write(connection, "FROM _diff", choose_format(form, output), output)
+    write_table(rows, choose_format(form, output), output)
     for side in sides:
         if side.rank is None:
             print(f"{side.asked}: the step of {side.trace_id}, its layers those of the whole model", file=sys.stderr)

@@ -73,7 +73,6 @@ def estimate(
             raise typer.BadParameter("--set and what goes with it change a recorded job; leave out --model")
         _estimate_plan(str(model), str(hardware), str(plan), corpus, job, form, output)
         return
-    from lumos_df import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.answer import SHOWN  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.change import parse  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.anchored.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
@@ -91,10 +90,7 @@ def estimate(
         step=step,
         into=into,
     )
-    with catalog.connect(folder) as connection:
-        connection.register("_estimates", found)
-        shown = ", ".join(SHOWN) if chosen is Format.TABLE else "*"
-        write(connection, f"SELECT {shown} FROM _estimates", chosen, output)
+    write_table(found.select(SHOWN) if chosen is Format.TABLE else found, chosen, output)
 
 
 def _estimate_plan(
