@@ -110,8 +110,8 @@ def match(ranks: list[Rows]) -> Instances:
     dur = np.empty(len(row), np.int64)
     by_trace = np.argsort(of, kind="stable")
     bounds = np.searchsorted(of[by_trace], np.arange(1, len(ranks)))
-    for rows, own in zip(ranks, np.split(by_trace, bounds), strict=True):
-        dur[own] = rows.dur[row[own]]
+    for rows, place in zip(ranks, np.split(by_trace, bounds), strict=True):
+        dur[place] = rows.dur[row[place]]
     transfer = np.full(int(instance.max(initial=-1)) + 1, FAR, np.int64)
     np.minimum.at(transfer, instance, dur)
     warnings = [

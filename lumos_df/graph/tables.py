@@ -76,8 +76,10 @@ def _late_edges(rows: Rows, met: Meetings, k: int) -> tuple[NDArray[Any], ...]:
     return met.row[last], row, met.trace[last], met.transfer[instance], rows.seq_recorded[row]
 
 
-def collective_columns(job: Job, played: Played, met: Meetings, k: int) -> dict[str, Any]:
-    """Return the rows of `collectives` of the k-th trace."""
+def collective_columns(job: Job, played: Played, met: Meetings | None, k: int) -> dict[str, Any] | None:
+    """Return the rows of `collectives` of the k-th trace, or None without any."""
+    if met is None:
+        return None
     own = met.of(k)
     instance, row = met.instance[own], met.row[own]
     node = int(job.network.base[k]) + row
@@ -175,7 +177,7 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
         room = slack[int(job.network.base[k]) : int(job.network.base[k + 1])]
         written = (
             (schema.EDGES, edge_columns(job, met, k)),
-            (schema.COLLECTIVE_MEMBERS, met and collective_columns(job, played, met, k)),
+            (schema.COLLECTIVE_MEMBERS, collective_columns(job, played, met, k)),
             (schema.CLOCKS, clock_columns(job, k)),
             (schema.REPLAYS, replay_columns(replay, room)),
             (schema.REPLAY_STEPS, step_columns(replay, told[k])),
