@@ -6,6 +6,8 @@ feeder reads them as. An operator's node has its op_id + 1 for an id: 0 is the n
 because ASTRA-sim issues what depends on nothing in the order of ids.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -90,7 +92,15 @@ def _write(
     listed = [group for group in every if group.ranks]
     if listed:
         file.write(messages.groups(listed))
-    told = told.take(pa.array(made.row))
-    for begin in range(0, len(made.row), _BATCH):
-        file.write(messages.nodes(of, told.slice(begin, _BATCH), made, slice(begin, begin + _BATCH), named))
+
+    def encoded(begin: int) -> pa.Buffer:
+        # Rows ascend, so a batch of nodes is of one stretch of operators.
+        row = made.row[begin : begin + _BATCH]
+        stretch = told.slice(int(row[0]), int(row[-1] - row[0]) + 1)
+        return messages.nodes(of, stretch.take(pa.array(row - row[0])), made, slice(begin, begin + _BATCH), named)
+
+    # Arrow's and numpy's loops hold no interpreter lock.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for batch in pool.map(encoded, range(0, len(made.row), _BATCH)):
+            file.write(batch)
     return len(made.row) + bool(listed)

@@ -60,13 +60,15 @@ def packed(field: int, offsets: NDArray[np.int64], values: NDArray[np.int64]) ->
 
 def each_once(encode: Callable[[pa.Array], pa.Array], values: pa.Array) -> pa.Array:
     """Return `encode(values)` where many values are alike: every distinct one is encoded once; null stays null."""
+    if values.null_count == len(values):
+        return pa.nulls(len(values), pa.binary())
     coded = values.dictionary_encode()
     return encode(coded.dictionary).take(coded.indices)
 
 
 def message(*fields: pa.Array) -> pa.Array:
     """Return messages of these fields; what is null is left out."""
-    return _join(*fields)
+    return _join(*([field for field in fields if field.null_count < len(field)] or fields))
 
 
 def delimited(messages: pa.Array) -> pa.Buffer:

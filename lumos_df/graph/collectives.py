@@ -108,8 +108,10 @@ def match(ranks: list[Rows]) -> Instances:
     _, instance = np.unique(instance[order], return_inverse=True)
     of, row = of[order], row[order]
     dur = np.empty(len(row), np.int64)
-    for place, rows in enumerate(ranks):
-        dur[of == place] = rows.dur[row[of == place]]
+    by_trace = np.argsort(of, kind="stable")
+    bounds = np.searchsorted(of[by_trace], np.arange(1, len(ranks)))
+    for rows, place in zip(ranks, np.split(by_trace, bounds), strict=True):
+        dur[place] = rows.dur[row[place]]
     transfer = np.full(int(instance.max(initial=-1)) + 1, FAR, np.int64)
     np.minimum.at(transfer, instance, dur)
     warnings = [
@@ -243,23 +245,21 @@ def _by_time(own: _Members, against: _Members, offset: int) -> tuple[NDArray[np.
 def _clocks(ranks: list[Rows], pairs: list[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]) -> list[Clock]:
     """Estimate each rank's clock against the first rank's, over as many other ranks as it takes."""
     known: dict[int, Clock] = {0: Clock(0, 0.0, 0, 0)}
+    ends: list[list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in ranks]
+    for a, b, end_a, end_b in pairs:
+        ends[a].append((b, end_a, end_b))
+        ends[b].append((a, end_b, end_a))
     while True:
         step = {}
         for trace in range(len(ranks)):
             if trace in known:
                 continue
             own, other = [], []
-            through: Clock | None = None
-            for a, b, end_a, end_b in pairs:
-                if a == trace and b in known:
-                    own.append(end_a)
-                    other.append(end_b - known[b].offset_ns)
-                    through = known[b]
-                elif b == trace and a in known:
-                    own.append(end_b)
-                    other.append(end_a - known[a].offset_ns)
-                    through = known[a]
-            if through is not None and any(len(ends) for ends in own):
+            for to, mine, theirs in ends[trace]:
+                if to in known:
+                    own.append(mine)
+                    other.append(theirs - known[to].offset_ns)
+            if any(len(some) for some in own):
                 start = int(ranks[trace].ts.min()) + ranks[trace].clock_origin
                 step[trace] = _fit(np.concatenate(own), np.concatenate(other), start)
         if not step:

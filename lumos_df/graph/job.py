@@ -89,7 +89,7 @@ def _members(corpus: Path) -> dict[str, list[tuple[int, str]]]:
     for folder in corpus.iterdir():
         trace_id = folder.name.removeprefix("trace_id=")
         if trace_id != folder.name != EMPTY_PARTITION and not trace_id.startswith(ESTIMATE):
-            about = rows.about(corpus, trace_id)
+            about = rows.about(corpus, trace_id, "job", "rank")
             jobs.setdefault(str(about["job"]), []).append((int(about["rank"]), trace_id))
     return {job: sorted(members) for job, members in sorted(jobs.items())}
 

@@ -130,11 +130,11 @@ class Rows:
             at = np.where(missing, above[at], at)
 
 
-def about(corpus: Path, trace_id: str) -> dict[str, Any]:
-    """Read the row of `traces` of one trace. Raise `CorpusError` when it cannot be read."""
+def about(corpus: Path, trace_id: str, *columns: str) -> dict[str, Any]:
+    """Read the row of `traces` of one trace, or only some columns of it. Raise `CorpusError` when it cannot be read."""
     file = trace_folder(corpus, trace_id) / "traces.parquet"
     try:
-        (row,) = pq.read_table(file, partitioning=None).to_pylist()
+        (row,) = pq.ParquetFile(file).read([*columns] or None).to_pylist()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
     return dict(row)
@@ -147,7 +147,8 @@ def _unreadable(file: Path, error: Exception) -> CorpusError:
 
 def read(corpus: Path, trace_id: str) -> Rows:
     """Read the operators of one trace. Raise `CorpusError` when they cannot be read."""
-    trace, file = about(corpus, trace_id), trace_folder(corpus, trace_id) / "operators.parquet"
+    trace = about(corpus, trace_id, "path", "job", "rank", "world_size", "clock_origin_ns", "resolution_ns")
+    file = trace_folder(corpus, trace_id) / "operators.parquet"
     try:
         table = pq.ParquetFile(file, read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
     except (OSError, pa.ArrowException) as error:

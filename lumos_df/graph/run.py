@@ -52,9 +52,8 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
     """
     rows: list[dict[str, Any]] = []
     for job, played, again in _changed(corpus, changes, trace, step):
-        for place, (before, after) in enumerate(zip(played.replays, again.replays, strict=True)):
+        for before, after, told in zip(played.replays, again.replays, warnings.of_traces(job), strict=True):
             one = before.graph.rows
-            told = warnings.of_trace(job, place)
             of_step = warnings.of_steps(one, before.steps)
             for k, number in enumerate(before.steps.number.tolist()):
                 if step is not None and number != step:

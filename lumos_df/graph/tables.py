@@ -12,7 +12,8 @@ from lumos_df.graph import simulate as loops
 from lumos_df.graph import store, warnings
 from lumos_df.graph.edges import BINDS, COLLECTIVE, KINDS
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.replay import Replay, kept_members
+from lumos_df.graph.meetings import Meetings, meetings
+from lumos_df.graph.replay import Replay
 from lumos_df.graph.rows import NONE, Rows
 
 
@@ -28,7 +29,7 @@ def numbers(values: NDArray[Any], null: int = NONE) -> pa.Array:
     return pa.array(values, mask=values == null)
 
 
-def edge_columns(job: Job, k: int) -> dict[str, Any]:
+def edge_columns(job: Job, met: Meetings | None, k: int) -> dict[str, Any]:
     """Return the rows of `edges` of the k-th trace."""
     graph = job.graphs[k]
     found, rows = graph.edges, graph.rows
@@ -46,8 +47,8 @@ def edge_columns(job: Job, k: int) -> dict[str, Any]:
     binds = np.where(dst != found.dst, 0, binds)
     src, dst, kind, binds, lag, recorded = src[keep], dst[keep], kind[keep], binds[keep], lag[keep], recorded[keep]
     sources = np.full(len(src), k, np.int32)
-    if job.instances is not None:
-        late = _late_edges(job, k)
+    if met is not None:
+        late = _late_edges(rows, met, k)
         src, dst, sources = (np.concatenate(pair) for pair in zip((src, dst, sources), late[:3], strict=True))
         lag = np.concatenate((lag, late[3]))
         many = len(late[0])
@@ -66,54 +67,31 @@ def edge_columns(job: Job, k: int) -> dict[str, Any]:
     }
 
 
-def _late_edges(job: Job, k: int) -> tuple[NDArray[Any], ...]:
+def _late_edges(rows: Rows, met: Meetings, k: int) -> tuple[NDArray[Any], ...]:
     """Return (src, dst, trace of src, lag, recorded) of the k-th trace's members that waited for a later one."""
-    found = job.instances
-    if found is None:
-        raise ValueError("a rank by itself has no collectives")
-    member = kept_members(job.network, found)
-    instance, trace, row = found.instance[member], found.trace[member], found.row[member]
-    begin = _starts(job, trace, row)
-    order = np.lexsort((begin, instance))
-    final = order[np.flatnonzero(np.diff(instance[order], append=-1))]
-    last = np.full(len(found.transfer), NONE, np.int64)
-    last[instance[final]] = final
-    mine = np.flatnonzero((trace == k) & (last[instance] != np.arange(len(instance))))
-    of = last[instance[mine]]
-    rows = job.graphs[k].rows
-    return row[of], row[mine], trace[of].astype(np.int32), found.transfer[instance[mine]], rows.seq_recorded[row[mine]]
+    own = met.of(k)
+    last = met.last[met.instance[own]]
+    waited = last != np.arange(own.start, own.stop)
+    instance, row, last = met.instance[own][waited], met.row[own][waited], last[waited]
+    return met.row[last], row, met.trace[last], met.transfer[instance], rows.seq_recorded[row]
 
 
-def _starts(job: Job, trace: NDArray[np.int32], row: NDArray[np.int32]) -> NDArray[np.int64]:
-    begin = np.empty(len(row), np.int64)
-    for k, graph in enumerate(job.graphs):
-        begin[trace == k] = graph.rows.ts[row[trace == k]] + job.network.shift[k]
-    return begin
-
-
-def collective_columns(job: Job, played: Played, k: int) -> dict[str, Any] | None:
+def collective_columns(job: Job, played: Played, met: Meetings | None, k: int) -> dict[str, Any] | None:
     """Return the rows of `collectives` of the k-th trace, or None without any."""
-    found = job.instances
-    if found is None:
+    if met is None:
         return None
-    member = kept_members(job.network, found)
-    instance, trace, row = found.instance[member], found.trace[member], found.row[member]
-    begin = _starts(job, trace, row)
-    first = np.full(len(found.transfer), np.iinfo(np.int64).max)
-    np.minimum.at(first, instance, begin)
-    size = np.bincount(instance, minlength=len(found.transfer))
-    mine = trace == k
-    instance, row, begin = instance[mine], row[mine], begin[mine]
+    own = met.of(k)
+    instance, row = met.instance[own], met.row[own]
     node = int(job.network.base[k]) + row
-    transfer = found.transfer[instance]
     rows = job.graphs[k].rows
+    transfer = met.transfer[instance]
     lasted = played.run.end[node] - played.run.start[node]
     return {
         "rank": np.full(len(row), rows.rank),
         "instance_id": instance,
         "op_id": row,
-        "members": size[instance],
-        "arrival_ns": begin - first[instance],
+        "members": met.size[instance],
+        "arrival_ns": met.begin[own] - met.first[instance],
         "waiting_ns": rows.dur[row] - transfer,
         "transfer_ns": transfer,
         "waiting_replayed_ns": lasted - played.network.transfer[instance],
@@ -193,15 +171,16 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
 
     What an earlier replay stored and this one has not goes: paths and gains are of one replay, collectives of one job.
     """
+    met, told = meetings(job), warnings.of_traces(job)
     for k, replay in enumerate(played.replays):
         one: Rows = replay.graph.rows
         room = slack[int(job.network.base[k]) : int(job.network.base[k + 1])]
         written = (
-            (schema.EDGES, edge_columns(job, k)),
-            (schema.COLLECTIVE_MEMBERS, collective_columns(job, played, k)),
+            (schema.EDGES, edge_columns(job, met, k)),
+            (schema.COLLECTIVE_MEMBERS, collective_columns(job, played, met, k)),
             (schema.CLOCKS, clock_columns(job, k)),
             (schema.REPLAYS, replay_columns(replay, room)),
-            (schema.REPLAY_STEPS, step_columns(replay, warnings.of_trace(job, k))),
+            (schema.REPLAY_STEPS, step_columns(replay, told[k])),
             (schema.CRITICAL_PATH, None),
             (schema.GAINS, None),
         )

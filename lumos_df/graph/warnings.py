@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.dependencies import Graph
 from lumos_df.graph.job import Job
 from lumos_df.graph.replay import kept_members
 from lumos_df.graph.rows import COMMUNICATION, CPU_OP, NONE, RUNTIME, Rows
@@ -17,11 +18,27 @@ _OUTSIDE: Final = 0.5
 """More than this share of a step's host operators, outside every step, are a step that lost its mark."""
 
 
-def of_trace(job: Job, k: int) -> list[str]:
-    """Return what holds for the whole of the k-th trace of a job, one sentence each."""
-    graph = job.graphs[k]
-    rows, gpu = graph.rows, graph.gpu
-    found = _missing_ranks(job, k)
+def of_traces(job: Job) -> list[list[str]]:
+    """Return what holds for the whole of each trace of a job, one sentence each."""
+    present = {graph.rows.rank for graph in job.graphs}
+    found = [_missing_ranks(graph.rows, present, job.doubled) + _of_graph(graph) for graph in job.graphs]
+    if job.instances is None:
+        return found
+    unmatched = {text.partition(":")[0]: text for text in job.instances.warnings}
+    members = job.instances.trace
+    kept = members[kept_members(job.network, job.instances)]
+    many = len(job.graphs)
+    broken = (np.bincount(members, minlength=many) - np.bincount(kept, minlength=many)).tolist()
+    for graph, own, left in zip(job.graphs, found, broken, strict=True):
+        if (rank := f"rank {graph.rows.rank}") in unmatched:
+            own.append(unmatched[rank])
+        if left:
+            own.append(f"{left} collectives do not fit the order of the others; they last as long as recorded")
+    return found
+
+
+def _of_graph(graph: Graph) -> list[str]:
+    found, gpu = [], graph.gpu
     if not len(gpu.row):
         found.append("no GPU operator in the trace: its steps are host work alone")
     elif not gpu.launched.any():
@@ -39,13 +56,6 @@ def of_trace(job: Job, k: int) -> list[str]:
             )
     if graph.dropped:
         found.append(f"{graph.dropped} dependencies contradicted the others and were left out")
-    if job.instances is not None:
-        found.extend(text for text in job.instances.warnings if text.startswith(f"rank {rows.rank}:"))
-        broken = int(np.count_nonzero(job.instances.trace == k)) - int(
-            np.count_nonzero(job.instances.trace[kept_members(job.network, job.instances)] == k)
-        )
-        if broken:
-            found.append(f"{broken} collectives do not fit the order of the others; they last as long as recorded")
     return found
 
 
@@ -53,16 +63,14 @@ def _named(ranks: Sequence[int]) -> str:
     return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
 
 
-def _missing_ranks(job: Job, k: int) -> list[str]:
+def _missing_ranks(rows: Rows, present: set[int], doubled: tuple[int, ...]) -> list[str]:
     """Tell which ranks a trace ran with and is replayed without."""
-    rows = job.graphs[k].rows
     size = max(rows.world_size, int(rows.group_size[rows.family == COMMUNICATION].max(initial=NONE)))
-    present = {graph.rows.rank for graph in job.graphs}
     if size <= len(present):
         return []
     late = "time in which their collectives waited for them counts as transfer"
-    if job.doubled:
-        several = f"rank {job.doubled[0]}" if len(job.doubled) == 1 else f"ranks {_named(job.doubled)}"
+    if doubled:
+        several = f"rank {doubled[0]}" if len(doubled) == 1 else f"ranks {_named(doubled)}"
         why = f"the corpus has several traces of {several} of this job and does not say which ran together"
         return [f"replayed without the other {size - 1} ranks: {why}; {late}; ingest each run with a --job of its own"]
     missing = sorted(set(range(size)) - present)

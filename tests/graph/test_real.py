@@ -11,6 +11,7 @@ from lumos_df.graph import simulate as loops
 from lumos_df.graph import whatif
 from lumos_df.graph.edges import KINDS
 from lumos_df.graph.job import Job, Played
+from lumos_df.graph.meetings import meetings
 from lumos_df.graph.replay import Replay, network, run
 from lumos_df.graph.tables import edge_columns, step_columns
 from tests.graph.circles import goes_round
@@ -29,9 +30,9 @@ def test_the_circle_finder_finds_circles() -> None:
 def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> None:
     for job in real_jobs:
         # All ranks of a job at once: a collective ties them together.
-        whole = []
+        whole, met = [], meetings(job)
         for k, graph in enumerate(job.graphs):
-            columns = edge_columns(job, k)
+            columns = edge_columns(job, met, k)
             other = {one.rows.trace_id: int(job.network.base[place]) for place, one in enumerate(job.graphs)}
             base = np.array([other[name] for name in columns["src_trace_id"].to_pylist()], np.int64)
             whole += list(
@@ -44,8 +45,9 @@ def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> 
 def test_every_kind_of_edge_is_found_and_says_whether_it_was_recorded(real_jobs: list[Job]) -> None:
     kinds: set[str] = set()
     for job in real_jobs:
+        met = meetings(job)
         for k in range(len(job.graphs)):
-            columns = edge_columns(job, k)
+            columns = edge_columns(job, met, k)
             kinds |= set(columns["kind"].to_pylist())
             assert set(columns["evidence"].to_pylist()) <= {"recorded", "inferred"}
     assert kinds == set(KINDS)
