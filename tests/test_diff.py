@@ -147,7 +147,6 @@ def test_estimates_differ_from_each_other_and_from_traces_by_what_adds_up(corpus
             diff(corpus, name, "before")
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
 def test_without_a_gpu_host_operators_differ(tmp_path: Path) -> None:
     """Worked out by hand: `linear` lasts 50 and holds `addmm`, which lasts 30 and, in the second step, 45."""
     events: list[dict[str, object]] = []
@@ -187,6 +186,7 @@ def test_nothing_is_drawn_between_the_rows_of_a_long_query(corpus: Path) -> None
         assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() == [(False,)]
 
 
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
 def test_real_traces_add_up(tmp_path: Path) -> None:
     names = ("megatron_tp2_train", "single_gpu_ns", "rocm_mi300_resnet", "alexnet_cuda_sync", "cpu_only")
     assert not ingest([REAL / name for name in names], tmp_path / "corpus").failed
