@@ -179,8 +179,11 @@ def test_a_rank_that_is_terminated_again_while_it_writes_keeps_it_too(shell: She
 def test_a_fork_that_is_terminated_writes_nothing(shell: Shell, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     fork = (
+        "awake, tell = os.pipe()\n"
         "child = os.fork()\n"
-        "if not child: time.sleep(60)\n"
+        # Python drops the signals that come before a fork is awake.
+        "if not child: os.write(tell, b'.'); time.sleep(60); os._exit(1)\n"
+        "os.read(awake, 1)\n"
         "os.kill(child, signal.SIGTERM)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), os.listdir({traces!r}))\n"
         "for _ in range(6): loss(); optimizer.step()"
