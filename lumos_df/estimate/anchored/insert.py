@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.estimate.anchored.rewrite import ordered
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.edges import EVENT, STREAM, edges, join
+from lumos_df.graph.edges import EVENT, STREAM, Edges, edges, join
 from lumos_df.graph.gpu import Work
 from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE, Rows
 
@@ -40,25 +40,79 @@ class Kernels:
 
 def with_kernels(graph: Graph, what: Kernels) -> Graph:
     """Return the graph with these kernels."""
-    many, old = len(what.name), len(graph.rows)
-    rows = _rows(graph.rows, what)
+    new = (len(graph.rows) + np.arange(len(what.name))).astype(np.int32)
+    columns: dict[str, Any] = {
+        "name": what.name,
+        "ts": what.begins,
+        "dur": what.lasts,
+        "stream": what.stream,
+        "step": graph.rows.step[np.max(what.after, axis=0)] if len(new) else NONE,
+        "collective": what.name,
+        "group_size": what.group_size,
+        "in_bytes": what.in_bytes,
+    }
+    rows = more_rows(graph.rows, len(new), columns, what.names, what.collective)
+    made = [
+        edges(what.after[0], new, EVENT, what.lag, False),
+        edges(what.after[1], new, EVENT, 0, False),
+        edges(new, what.before, EVENT, 0, False),
+    ]
+    return with_rows(graph, rows, made)
+
+
+def more_rows(
+    rows: Rows, many: int, columns: dict[str, Any], names: tuple[str, ...], collectives: tuple[str, ...]
+) -> Rows:
+    """Return rows with as many kernels of communication behind them.
+
+    Args:
+        rows: the rows.
+        many: how many kernels.
+        columns: what is known of these, by field of `Rows`; `name`, `collective` and `stream` count what is new from 0.
+        names: the new names.
+        collectives: the new collectives.
+    """
+    stream, streams = np.asarray(columns["stream"]), len(rows.stream_keys)
+    key = int(rows.stream_keys[:, 1].max(initial=NONE)) + 1
+    device = int(rows.stream_keys[0, 0]) if streams else 0
+    added = [(device, key + k) for k in range(int(stream.max(initial=NONE)) + 1)]
+    value: dict[str, Any] = {
+        "kind": KERNEL,
+        "family": COMMUNICATION,
+        "seq_recorded": False,
+        **dict.fromkeys(("correlation", "seq", "in_bytes", "wait_stream", "wait_correlation"), rows.null),
+        **columns,
+        "name": len(rows.names) + columns["name"],
+        "collective": len(rows.collectives) + columns["collective"],
+        "stream": streams + stream,
+    }
+    taken: dict[str, Any] = {}
+    for name in rows.__slots__:
+        column = getattr(rows, name)
+        if isinstance(column, np.ndarray) and name not in {"stream_keys", "end"}:
+            taken[name] = np.append(column, np.broadcast_to(value.get(name, NONE), many)).astype(column.dtype)
+    return replace(
+        rows,
+        **taken,
+        names=[*rows.names, *names],
+        collectives=[*rows.collectives, *collectives],
+        stream_keys=np.vstack((rows.stream_keys, np.array(added, np.int64).reshape(-1, 2))),
+    )
+
+
+def with_rows(graph: Graph, rows: Rows, made: list[Edges]) -> Graph:
+    """Return the graph with the kernels that `rows` has more, one behind the other on their streams, and more edges."""
+    old, many = len(graph.rows), len(rows) - len(graph.rows)
     new = (old + np.arange(many)).astype(np.int32)
-    turn = np.lexsort((np.arange(many), what.stream))
-    same = what.stream[turn[1:]] == what.stream[turn[:-1]]
+    turn = np.lexsort((np.arange(many), rows.stream[new]))
+    same = rows.stream[new[turn[1:]]] == rows.stream[new[turn[:-1]]]
     before = np.full(many, NONE, np.int32)
     before[turn[1:][same]] = new[turn[:-1][same]]
-    made = join(
-        [
-            edges(what.after[0], new, EVENT, what.lag, False),
-            edges(what.after[1], new, EVENT, 0, False),
-            edges(new, what.before, EVENT, 0, False),
-            edges(before, new, STREAM, 0, False),
-        ]
-    )
-    itself = np.append(graph.order_target != graph.edges.dst, np.zeros(len(made), np.bool_))
+    every = join([graph.edges, *made, edges(before, new, STREAM, 0, False)])
+    itself = np.append(graph.order_target != graph.edges.dst, np.zeros(len(every) - len(graph.edges), np.bool_))
     gpu = _work(graph.gpu, new[turn], before[turn], rows)
     atoms = replace(graph.atoms, of_row=np.append(graph.atoms.of_row, np.full(many, NONE, np.int32)))
-    found, sequence, target, dropped = ordered(rows, atoms, gpu, join([graph.edges, made]), itself)
+    found, sequence, target, dropped = ordered(rows, atoms, gpu, every, itself)
     return replace(
         graph,
         rows=rows,
@@ -67,44 +121,10 @@ def with_kernels(graph: Graph, what: Kernels) -> Graph:
         edges=found,
         order=sequence,
         order_target=target,
-        own=np.append(graph.own, what.lasts),
+        own=np.append(graph.own, rows.dur[old:]),
         ended=np.append(graph.ended, rows.end[old:]),
         idle_before=np.append(graph.idle_before, np.zeros(many, np.int64)),
         dropped=graph.dropped + dropped,
-    )
-
-
-def _rows(rows: Rows, what: Kernels) -> Rows:
-    many, streams = len(what.name), len(rows.stream_keys)
-    key = int(rows.stream_keys[:, 1].max(initial=-1)) + 1
-    device = int(rows.stream_keys[0, 0]) if streams else 0
-    added = int(what.stream.max(initial=-1)) + 1
-    value: dict[str, Any] = {
-        "kind": KERNEL,
-        "family": COMMUNICATION,
-        "name": len(rows.names) + what.name,
-        "ts": what.begins,
-        "dur": what.lasts,
-        "stream": streams + what.stream,
-        "step": rows.step[np.max(what.after, axis=0)] if many else NONE,
-        "collective": len(rows.collectives) + what.name,
-        "group_size": what.group_size,
-        "in_bytes": what.in_bytes,
-        "seq_recorded": False,
-        **dict.fromkeys(("correlation", "seq", "wait_stream", "wait_correlation"), rows.null),
-    }
-    taken: dict[str, Any] = {}
-    for name in rows.__slots__:
-        column = getattr(rows, name)
-        if isinstance(column, np.ndarray) and name not in {"stream_keys", "end"}:
-            taken[name] = np.append(column, np.broadcast_to(value.get(name, NONE), many)).astype(column.dtype)
-    keys = np.vstack((rows.stream_keys, np.array([(device, key + k) for k in range(added)]).reshape(-1, 2)))
-    return replace(
-        rows,
-        **taken,
-        names=[*rows.names, *what.names],
-        collectives=[*rows.collectives, *what.collective],
-        stream_keys=keys,
     )
 
 

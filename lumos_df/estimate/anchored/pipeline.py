@@ -4,7 +4,7 @@ A new stage is made from a traced rank that has what the stage has: the first fr
 one with the head, those between from any. Its layers are that rank's own measured blocks, as many as the stage needs.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from lumos_df.estimate.anchored.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, WEIGHTS, Blocks
 from lumos_df.estimate.anchored.chunks import Pipeline
 from lumos_df.estimate.anchored.cuts import Cut
+from lumos_df.estimate.anchored.insert import more_rows, with_rows
 from lumos_df.estimate.anchored.program import taken
-from lumos_df.estimate.anchored.rewrite import Rewritten, ordered
+from lumos_df.estimate.anchored.rewrite import Rewritten
 from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.edges import END_START, EVENT, START_START, STREAM, Edges, edges, join
-from lumos_df.graph.gpu import Work
-from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE, Rows
+from lumos_df.graph.edges import END_START, EVENT, START_START, Edges, edges
+from lumos_df.graph.rows import COMMUNICATION, KERNEL, NONE
 from lumos_df.model.order import BACKWARD, BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 
 _SEND_FORWARD, _RECEIVE_FORWARD, _SEND_BACKWARD, _RECEIVE_BACKWARD = range(4)
@@ -234,85 +234,19 @@ def with_sends(graph: Graph, what: Sends, lasts: int, turns: Edges) -> Graph:
         lasts: ns that each takes without waiting.
         turns: what makes the host do one task after the other.
     """
-    many, old = len(what.kind), len(graph.rows)
-    rows = _more_rows(graph.rows, what, lasts)
-    new = old + np.arange(many)
-    stream = rows.stream[new]
-    turn = np.lexsort((np.arange(many), stream))
-    before = np.full(many, NONE, np.int64)
-    same = stream[turn[1:]] == stream[turn[:-1]]
-    before[turn[1:][same]] = new[turn[:-1][same]]
-    launched = np.isin(what.kind, (_RECEIVE_FORWARD, _RECEIVE_BACKWARD))
-    released = edges(
-        what.after.astype(np.int32), new.astype(np.int32), EVENT, 0, False, np.where(launched, START_START, END_START)
-    )
-    ended = edges(what.behind.astype(np.int32), new.astype(np.int32), EVENT, 0, False)
-    waited = edges(new.astype(np.int32), what.before.astype(np.int32), EVENT, 0, False)
-    chain = edges(before.astype(np.int32), new.astype(np.int32), STREAM, 0, False)
-    found = join([graph.edges, turns, released, ended, waited, chain])
-    itself = np.append(graph.order_target != graph.edges.dst, np.zeros(len(found) - len(graph.edges), np.bool_))
-    gpu = _more_work(graph.gpu, new[turn], before[turn], len(rows.stream_keys), stream[turn])
-    longer = np.append(graph.atoms.of_row, np.full(many, NONE, np.int32)).astype(np.int32)
-    atoms = replace(graph.atoms, of_row=longer)
-    found, sequence, target, dropped = ordered(rows, atoms, gpu, found, itself)
-    return replace(
-        graph,
-        rows=rows,
-        atoms=atoms,
-        gpu=gpu,
-        edges=found,
-        order=sequence,
-        order_target=target,
-        own=np.append(graph.own, np.full(many, lasts)),
-        ended=np.append(graph.ended, rows.end[len(graph.ended) :]),
-        idle_before=np.append(graph.idle_before, np.zeros(many, np.int64)),
-        dropped=graph.dropped + dropped,
-    )
-
-
-def _more_rows(rows: Rows, what: Sends, lasts: int) -> Rows:
-    many = len(what.kind)
-    names = [*rows.names, *_NAMES]
-    streams = len(rows.stream_keys)
-    key = int(rows.stream_keys[:, 1].max(initial=0)) + 1
-    device = int(rows.stream_keys[0, 0]) if streams else 0
-    lanes = int(what.lane.max(initial=NONE)) + 1
-    keys = np.vstack((rows.stream_keys, np.array([(device, key + k) for k in range(lanes)], np.int64).reshape(-1, 2)))
-    collectives = [*rows.collectives, "send", "recv"]
-    value: dict[str, Any] = {
-        "kind": KERNEL,
-        "family": COMMUNICATION,
-        "name": len(rows.names) + what.kind,
-        "ts": rows.ts[what.after],
+    columns: dict[str, Any] = {
+        "name": what.kind,
+        "ts": graph.rows.ts[what.after],
         "dur": lasts,
-        "stream": streams + what.lane,
-        "step": rows.step[what.after],
-        "collective": len(rows.collectives) + what.kind % 2,
+        "stream": what.lane,
+        "step": graph.rows.step[what.after],
+        "collective": what.kind % 2,
         "group_size": 2,
-        "seq_recorded": False,
-        **dict.fromkeys(("correlation", "seq", "in_bytes", "wait_stream", "wait_correlation"), rows.null),
     }
-    taken: dict[str, Any] = {}
-    for name in rows.__slots__:
-        column = getattr(rows, name)
-        if isinstance(column, np.ndarray) and name not in {"stream_keys", "end"}:
-            taken[name] = np.append(column, np.broadcast_to(value.get(name, NONE), many)).astype(column.dtype)
-    taken |= {"names": names, "collectives": collectives, "stream_keys": keys}
-    return replace(rows, **taken)
-
-
-def _more_work(
-    gpu: Work, row: NDArray[np.int64], before: NDArray[np.int64], streams: int, stream: NDArray[np.int32]
-) -> Work:
-    many = len(row)
-    none = np.full(many, NONE, np.int32)
-    old = len(gpu.bounds) - 1
-    bounds = np.append(gpu.bounds[:-1], len(gpu.row) + np.searchsorted(stream, np.arange(old, streams + 1)))
-    return Work(
-        np.append(gpu.row, row).astype(np.int32),
-        np.append(gpu.call, none),
-        np.append(gpu.launched, np.zeros(many, np.bool_)),
-        np.append(gpu.before, before).astype(np.int32),
-        np.append(gpu.issued, np.zeros(many, np.int32)).astype(np.int32),
-        bounds,
-    )
+    rows = more_rows(graph.rows, len(what.kind), columns, _NAMES, ("send", "recv"))
+    new = (len(graph.rows) + np.arange(len(what.kind))).astype(np.int32)
+    launched = np.isin(what.kind, (_RECEIVE_FORWARD, _RECEIVE_BACKWARD))
+    released = edges(what.after.astype(np.int32), new, EVENT, 0, False, np.where(launched, START_START, END_START))
+    ended = edges(what.behind.astype(np.int32), new, EVENT, 0, False)
+    waited = edges(new, what.before.astype(np.int32), EVENT, 0, False)
+    return with_rows(graph, rows, [turns, released, ended, waited])

@@ -25,9 +25,7 @@ from lumos_df.structure.layers import Structure
 from lumos_df.structure.rows import BACKWARD, Trace
 from lumos_df.structure.shapes import PRODUCT, Operation
 
-GEMM, ATTENTION, SOFTMAX, NORM, CONVOLUTION = (
-    FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization", "convolution")
-)
+GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
 MEASURED, RESCALED, INTERPOLATED, MODELLED = range(4)
 PROVENANCE: Final = ("measured", "rescaled", "interpolated", "modelled")
 
