@@ -1,6 +1,7 @@
 # make report   ingest the sample traces (TRACES=folder for yours) and write one CSV a view
 # make test     run the tests
-# make check    lint, types, documentation and its links, import direction
+# make mutants  put small faults into a copy of the sources and see that tests catch them; ONLY=name for one of tests/mutants
+# make check    lint, types, documentation and its links, import direction, names
 # make bench    the speed and memory claims, measured here
 # make record   record a grid of real runs on this machine's GPU into data/traces/gpu_grid (PYTHON_WITH_TORCH=...)
 # make validate predict recorded runs of a small GPT from one another, on this machine's CPU and GPU (PYTHON_WITH_TORCH=...)
@@ -10,7 +11,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := report
-.PHONY: report test check bench record validate docs clean
+.PHONY: report test mutants check bench record validate docs clean
 
 TRACES ?= data/traces
 BUILD := build/$(notdir $(abspath $(TRACES)))
@@ -34,7 +35,11 @@ report: $(VENV)/.installed
 	$(BIN)/lumos-df report --corpus $(CORPUS) --output $(OUTPUT) && $(BIN)/lumos-df report --corpus $(CORPUS) && exit $$status
 
 test: $(VENV)/.installed-dev
-	@$(BIN)/python -m pytest --quiet
+	@$(BIN)/python -m tools.compile_kernels
+	@$(BIN)/python -m pytest --quiet -n auto --dist worksteal
+
+mutants: $(VENV)/.installed-dev
+	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only $(ONLY))
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff check .
@@ -42,6 +47,7 @@ check: $(VENV)/.installed-dev
 	@$(BIN)/mypy
 	@$(BIN)/python -m tools.docs --check
 	@$(BIN)/python -m tools.imports
+	@$(BIN)/python -m tools.names
 	@$(SITE)
 
 bench: $(VENV)/.installed-dev

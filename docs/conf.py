@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: `make docs`. Styles and scripts lie beside the pages, which open without a network."""
+"""How Sphinx builds the site: `make docs`. Styles and scripts lie next to the pages, which open without a network."""
 
 project = "lumos-df"
 extensions = ["myst_parser"]

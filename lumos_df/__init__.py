@@ -11,24 +11,26 @@ from typing import TYPE_CHECKING, Final
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from lumos_df import estimate, report
-    from lumos_df.catalog import connect
-    from lumos_df.errors import LumosError
+    from lumos_df import estimate
+    from lumos_df.base.errors import LumosError
+    from lumos_df.corpus import report
+    from lumos_df.corpus.catalog import connect
     from lumos_df.trace.ingest import ingest
 
 __all__ = ["LumosError", "__version__", "connect", "estimate", "ingest", "report"]
 
+_MODULES: Final = {"estimate": "lumos_df.estimate", "report": "lumos_df.corpus.report"}
 _PLACES: Final = {
-    "LumosError": "lumos_df.errors",
-    "connect": "lumos_df.catalog",
+    "LumosError": "lumos_df.base.errors",
+    "connect": "lumos_df.corpus.catalog",
     "ingest": "lumos_df.trace.ingest",
 }
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used: `import lumos_df` alone costs nothing."""
-    if name in {"estimate", "report"}:
-        return import_module(f"lumos_df.{name}")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _PLACES:
         raise AttributeError(f"module 'lumos_df' has no attribute '{name}'")
     return getattr(import_module(_PLACES[name]), name)

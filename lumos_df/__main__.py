@@ -1,6 +1,6 @@
 """`python -m lumos_df` is `lumos-df`."""
 
-from lumos_df.cli import main
+from lumos_df.cli.app import main
 
 if __name__ == "__main__":
     main()

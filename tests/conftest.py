@@ -1,33 +1,110 @@
-"""What tests of several parts use: a corpus of the sample traces and the command line."""
+"""What tests of several parts use: corpora of the sample traces and of the real ones, and the command line."""
 
+import fcntl
+import io
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lumos_df.base.runner import available_cpus
+from lumos_df.cli.app import main
 from lumos_df.trace.ingest import ingest
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "data" / "traces"
+REAL = Path(os.environ.get("LUMOS_TRACES", ROOT.parent / "shared" / "traces"))
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes `-n auto` starts."""
+    return available_cpus()
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder of this run that whichever process of it comes first makes, and the others wait for."""
+    of_run = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        of_run = of_run.parent
+    folder, made = of_run / name, of_run / f"{name}.made"
+    with (of_run / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            make(folder)
+            made.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
 def sample_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus of data/traces; read it only."""
-    corpus = tmp_path_factory.mktemp("samples") / "corpus"
-    result = ingest([SAMPLES], corpus, workers=1)
-    assert not result.failed
-    return corpus
+
+    def make(corpus: Path) -> None:
+        assert not ingest([SAMPLES], corpus, workers=1).failed
+
+    return made_once(tmp_path_factory, "samples", make)
+
+
+@pytest.fixture(scope="session")
+def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus of the real traces; read it only."""
+    if not REAL.is_dir():
+        pytest.skip(f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+
+    def make(corpus: Path) -> None:
+        assert not ingest([REAL], corpus).failed
+
+    return made_once(tmp_path_factory, "real", make)
 
 
 @pytest.fixture
-def lumos(tmp_path: Path) -> Run:
-    """Run the command line in an empty folder and return what it printed and its exit status."""
+def lumos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run the command line in an empty folder and return what it printed and its exit status.
+
+    It runs in this process, where everything is imported: a second less for each of hundreds of runs.
+    """
+
+    def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["lumos-df", *map(str, arguments)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8"))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            status = exit_status(main)
+        printed = []
+        for stream in (out, err):
+            stream.flush()
+            printed.append(stream.buffer.getvalue().decode("utf-8"))
+        return subprocess.CompletedProcess(sys.argv, status, *printed)
+
+    return run
+
+
+def exit_status(program: Callable[[], None]) -> int:
+    """Run a program to its end as Python would, which prints what nobody catches."""
+    try:
+        program()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception:  # noqa: BLE001 - a traceback is what a test must see
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+@pytest.fixture
+def lumos_process(tmp_path: Path) -> Run:
+    """Do as `lumos` does, in a process of its own."""
 
     def run(*arguments: object, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -5,7 +5,7 @@ from dataclasses import astuple
 
 import pytest
 
-from lumos_df.catalog import connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests.connection import Connection
 from tests.emulator import Job, Outcome, Profiler, simulate, write

@@ -1,11 +1,13 @@
 """The wheel, installed away from the repository, is whole."""
 
+import hashlib
 import os
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,16 @@ def test_the_wheel_holds_sql_and_data_and_no_leftovers(wheel: Path) -> None:
         here = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file()}
         assert {name.removeprefix("lumos_df/") for name in names if name.startswith(f"lumos_df/{folder}/")} == here
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
+
+
+def test_the_wheel_holds_its_licence(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as files:
+        (about,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        stated = message_from_bytes(files.read(about))
+        text = files.read(about.replace("METADATA", "licenses/LICENSE"))
+    assert (stated["License-Expression"], stated.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
+    # The text that apache.org publishes.
+    assert hashlib.md5(text, usedforsecurity=False).hexdigest() == "3b83ef96387f14655fc854ddc3c6bd57"
 
 
 def test_the_installed_command_reports_on_its_own_samples(installed: Path, tmp_path: Path) -> None:

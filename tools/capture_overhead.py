@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from lumos_df.capture import inject
-from lumos_df.capture.settings import ENVIRONMENT, Settings
+from lumos_df.capture.capture_settings import ENVIRONMENT, CaptureSettings
 
 optimizers: Final = import_module("torch.optim.optimizer")
 _BLOCKS: Final = 200
@@ -37,7 +37,7 @@ def _block(optimizer: Any) -> float:
     return (time.process_time_ns() - begin) / _STEPS
 
 
-def _added(settings: Settings, first: int) -> float:
+def _added(settings: CaptureSettings, first: int) -> float:
     """Return ns that the hook adds to a step, after `first` steps with it."""
     os.environ[ENVIRONMENT] = settings.to_environment()
     hooks = optimizers._global_optimizer_post_hooks  # noqa: SLF001 - taken away for every other block
@@ -59,8 +59,8 @@ def _added(settings: Settings, first: int) -> float:
 def main() -> int:
     """Print what is added before the window and after it."""
     with tempfile.TemporaryDirectory() as folder:
-        waiting = _added(Settings(folder, warmup=10**9), 1)
-        written = Settings(folder, warmup=0, steps=1, unprofiled=1)
+        waiting = _added(CaptureSettings(folder, warmup=10**9), 1)
+        written = CaptureSettings(folder, warmup=0, steps=1, unprofiled=1)
         done = _added(written, 10)
     for what, ns in (("before the recorded steps", waiting), ("after the file is written", done)):
         share = 100 * ns / (_SHORTEST_MS * 1e6)

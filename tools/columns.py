@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from lumos_df.jit import kernel
-from lumos_df.model.attention import attention_seconds
-from lumos_df.model.network import ALL_REDUCE, collective_seconds
+from lumos_df.base.jit import kernel
+from lumos_df.model.kernels.attention import attention_seconds
+from lumos_df.model.kernels.network import collective_seconds
+from lumos_df.schema.collective_kinds import ALL_REDUCE
 
 
 @kernel

@@ -8,9 +8,9 @@ from typing import Final
 
 import typer
 
-from lumos_df import reference
-from lumos_df.cli import app
-from tools import gpu_figures, python_reference
+from lumos_df.cli.app import app
+from lumos_df.corpus import reference
+from tools import gpu_figures, python_reference, thresholds, word_views
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -24,10 +24,13 @@ def cli_reference(app: typer.Typer = app) -> str:
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "sql/base/_collective_kinds.sql": word_views.collective_kinds,
+    "sql/base/_element_types.sql": word_views.element_types,
     "sql/sim/_gpu_figures.sql": gpu_figures.view,
     "docs/cli.md": cli_reference,
     "docs/sql.md": reference.sql_reference,
     "docs/python.md": python_reference.python_reference,
+    "docs/thresholds.md": thresholds.page,
 }
 """Every generated file and what makes it; each after what it is made from."""
 

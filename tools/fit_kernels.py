@@ -7,7 +7,7 @@ did not see, and writes data/hardware/fitted/<gpu>.toml.
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,10 +15,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lumos_df.estimate.measured import passes, products
 from lumos_df.model import fitted
 from lumos_df.model.fitted import (
-    COLLECTIVES,
     AttentionParameters,
     GemmParameters,
     MemoryParameters,
@@ -26,6 +24,10 @@ from lumos_df.model.fitted import (
     ScaleUpParameters,
     vector,
 )
+from lumos_df.model.kernels.kernel_columns import passes, products
+from lumos_df.model.toml import dump
+from lumos_df.schema.collective_kinds import COLLECTIVES, FITTED_COLLECTIVES
+from lumos_df.schema.dtypes import OPERAND_BYTES, PRECISIONS
 from tools import columns
 from tools.least_deviations import fit
 
@@ -97,7 +99,7 @@ _UNFITTED: Final = ("training_factor", "backward_efficiency", "switch_group")
 class Measured:
     """A table of measurements and the model of it."""
 
-    of: type[Any]
+    parameters: type[Any]
     """Class of the parameters."""
     start: Array
     """Where the search starts."""
@@ -118,7 +120,7 @@ class Measured:
         """Return the parameters that fit `rows` best."""
         return fit(
             self.start,
-            self.of,
+            self.parameters,
             self.free,
             lambda parameters: self.seconds(parameters, rows),
             self.measured_s[rows],
@@ -130,8 +132,8 @@ class Measured:
         every = np.ones(len(self.measured_s), np.bool_)
         for way, fold in self.left_out.items():
             ratio = np.empty(len(fold))
-            for each in np.unique(fold):
-                out = fold == each
+            for number in np.unique(fold):
+                out = fold == number
                 ratio[out] = self.seconds(self.fit(~out), out) / self.measured_s[out]
             for region, rows in self.regions.items():
                 if rows.any():
@@ -148,9 +150,9 @@ def error(ratio: Array) -> str:
     )
 
 
-def free(of: type[Any], *fixed: str) -> tuple[str, ...]:
+def free(kind: type[Any], *fixed: str) -> tuple[str, ...]:
     """Return the names of the fields that a fit may change."""
-    return tuple(each.name for each in fields(of) if each.name not in {*_UNFITTED, *fixed})
+    return tuple(field.name for field in fields(kind) if field.name not in {*_UNFITTED, *fixed})
 
 
 def pairs(n: Array, k: Array) -> Fold:
@@ -169,7 +171,7 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str, like: GemmParameters | None 
     if dtype == "fp8":  # cuBLAS's 8-bit products, and Transformer Engine's, need a multiple of 16; others are emulated
         rows = rows.filter(pl.col("m") % 16 == 0)
     m, n, k = (rows[name].to_numpy().astype(np.float64) for name in "mnk")
-    size = 1.0 if dtype == "fp8" else 2.0
+    size = OPERAND_BYTES[PRECISIONS.index(dtype)]
     training = (m >= 1024) & (n >= 512) & (k >= 512)
     fixed = ("throttle", "throttle_s") if like else ("cast_bytes",)
     start = GemmParameters(
@@ -265,13 +267,13 @@ def attention(table: pl.DataFrame, gpu: Gpu) -> Measured:
     )
 
 
-def scale_up(table: pl.DataFrame, gpu: Gpu, kind: int) -> Measured:
+def scale_up(table: pl.DataFrame, gpu: Gpu, collective: str) -> Measured:
     """Return the collectives of one kind inside a node: of 2-byte elements, which the switch can reduce."""
-    name = COLLECTIVES[kind].replace("all_to_all", "alltoall")
+    name, kind = collective.replace("all_to_all", "alltoall"), COLLECTIVES.index(collective)
     rows = table.filter(gpu=gpu.table, op_name=name, nccl_dtype="half")
     payload = rows["message_size"].to_numpy() * 2.0
     group = rows["num_gpus"].to_numpy().astype(np.float64)
-    switch = gpu.switch_reduces and COLLECTIVES[kind] == "all_reduce"
+    switch = gpu.switch_reduces and collective == "all_reduce"
     start = ScaleUpParameters(
         *(5e-6, 1e-6, 0.1),
         *(1e-5, 1e-6, 0.4),
@@ -314,15 +316,6 @@ NCCL_NETWORK: Final = ScaleOutParameters(
 src/graph/tuning.cc. 0.9: InfiniBand's efficiency in Calculon (github.com/calculon-ai/calculon, systems/)."""
 
 
-def toml(tables: dict[str, Any], source: str) -> str:
-    """Return the text of a file of fitted parameters."""
-    lines = [f'source = "{source}"']
-    for name, parameters in tables.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{each.name} = {getattr(parameters, each.name):.4g}" for each in fields(parameters)]
-    return "\n".join(lines) + "\n"
-
-
 def tables_of(name: str, gpu: Gpu, truth: Path) -> dict[str, Any]:
     """Fit everything that was measured of one GPU, print the errors, return the tables of its file."""
     kernels = {file: pl.read_parquet(truth / "kernels" / f"{file}.parquet") for file in _KERNELS}
@@ -334,12 +327,12 @@ def tables_of(name: str, gpu: Gpu, truth: Path) -> dict[str, Any]:
         *attention(kernels["attention_forward"], gpu).report(f"{name} attention")
     )
     found["memory"] = MemoryParameters(*memory(kernels["gemm"], gpu).report(f"{name} memory"))
-    for kind, collective in enumerate(COLLECTIVES):
-        measured = scale_up(kernels["nccl"], gpu, kind)
+    for collective in FITTED_COLLECTIVES:
+        measured = scale_up(kernels["nccl"], gpu, collective)
         found[f"network.scale_up.{collective}"] = ScaleUpParameters(*measured.report(f"{name} {collective}"))
     found["network.scale_out"] = NCCL_NETWORK
     if gpu.networks:
-        up = np.array([astuple(found[f"network.scale_up.{collective}"]) for collective in COLLECTIVES])
+        up = np.array([astuple(found[f"network.scale_up.{collective}"]) for collective in FITTED_COLLECTIVES])
         table = pl.read_csv(truth / "nccl_collectives.csv", infer_schema_length=None)
         fitted_one, *others = (scale_out(table, gpu, network, up) for network in gpu.networks)
         found["network.scale_out"] = ScaleOutParameters(*fitted_one.report(f"{name} two nodes"))
@@ -367,7 +360,8 @@ def main() -> int:
     asked.output.mkdir(parents=True, exist_ok=True)
     for name in asked.gpu or GPUS:
         tables = tables_of(name, GPUS[name], asked.truth)
-        (asked.output / f"{name}.toml").write_text(toml(tables, SOURCE), "utf-8")
+        figures = {table: asdict(parameters) for table, parameters in tables.items()}
+        (asked.output / f"{name}.toml").write_text(dump({"source": SOURCE, **figures}, digits=4), "utf-8")
     return 0
 
 

@@ -16,15 +16,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import LumosError
-from lumos_df.estimate.calibrate import place_of_factor
-from lumos_df.estimate.dataset import Dataset
-from lumos_df.estimate.least_squares import least_squares, soften
-from lumos_df.estimate.truth import Truth, read
-from lumos_df.model.fitted import AttentionParameters, GemmParameters
-from lumos_df.model.hardware import PRECISIONS
+from lumos_df.base.errors import LumosError
+from lumos_df.calibrate.datasets import Dataset
+from lumos_df.calibrate.levenberg_marquardt import minimum, soften
+from lumos_df.calibrate.measured_runs import MeasuredRuns, read
+from lumos_df.model.fitted import AttentionParameters, GemmParameters, place_of_factor
 from lumos_df.model.library import data_folder
 from lumos_df.model.software import SOFTWARE_ROW
+from lumos_df.schema.dtypes import PRECISIONS
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.void]
@@ -134,12 +133,12 @@ class Fit:
     """Name of the profile."""
     figures: Mapping[str, Prior]
     """By name."""
-    runs: tuple[Truth, ...]
+    runs: tuple[MeasuredRuns, ...]
     """A part a set."""
     weights: tuple[float, ...]
     """A run of each."""
 
-    def estimate(self, truth: Truth, values: Mapping[str, float]) -> Array:
+    def estimate(self, truth: MeasuredRuns, values: Mapping[str, float]) -> Array:
         """Return the seconds of a step [n] with other values of the figures."""
         hardware, software = truth.hardware.copy(), truth.software.copy()
         row = truth.software_names.index(self.software)
@@ -164,7 +163,7 @@ class Fit:
             ]
             return np.concatenate([*off, place])
 
-        return self.values(least_squares(residuals, np.zeros(len(spread))) * spread)
+        return self.values(minimum(residuals, np.zeros(len(spread))) * spread)
 
     def values(self, logs: Array) -> dict[str, float]:
         """Return the figures whose logarithms are `logs` away from the priors' values."""
@@ -185,7 +184,7 @@ class Fit:
         return found
 
 
-def _slow(truth: Truth, hardware: Rows, kind: str, where: list[str], factor: float) -> None:
+def _slow(truth: MeasuredRuns, hardware: Rows, kind: str, where: list[str], factor: float) -> None:
     """Multiply the time of a kind of work on HARDWARE_ROW [h], in place."""
     if kind == "network":
         hardware["scale_out_bandwidth"] /= factor
@@ -211,7 +210,7 @@ def load(name: str, truth: Path) -> Fit:
     return Fit(name, profile.figures, tuple(parts), tuple(weights))
 
 
-def error(seconds: Array, truth: Truth) -> str:
+def error(seconds: Array, truth: MeasuredRuns) -> str:
     """Return runs, mean, median and 90th percentile of the error and the bias, in percent, as one line."""
     ratio = seconds / truth.measured_s - 1.0
     off = 100.0 * np.abs(ratio)

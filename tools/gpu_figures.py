@@ -6,6 +6,7 @@ from typing import Final
 from lumos_df.model import fitted
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.library import keys, names
+from lumos_df.schema.dtypes import types_of
 
 _HEAD: Final = """\
 -- What is known of each GPU: peak rates, what large kernels reach of them, and the time of a kernel that does nothing.
@@ -40,13 +41,6 @@ CREATE VIEW _gpu_figures(
 ) AS
 VALUES
 """
-
-_TYPES: Final = {
-    "fp32": ("float32",),
-    "fp16": ("float16",),
-    "bf16": ("bfloat16",),
-    "fp8": ("float8_e4m3fn", "float8_e5m2"),
-}
 
 
 def view() -> str:
@@ -86,7 +80,7 @@ def _row(name: str) -> str:
 def _peaks(hardware: Hardware) -> Iterator[str]:
     for precision, peak in vars(hardware.peak_flops).items():
         if peak:
-            yield from (f"'{name}': {_number(peak / 1e9)}" for name in _TYPES[precision])
+            yield from (f"'{name}': {_number(peak / 1e9)}" for name in types_of(precision))
 
 
 def _number(value: float) -> str:

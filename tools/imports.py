@@ -1,67 +1,96 @@
-"""Check that imports inside `lumos_df` run one way: `python -m tools.imports` lists what does not and exits 1.
+"""Check that imports inside `lumos_df` run downward: `python -m tools.imports` lists what does not and exits 1.
 
-A part is a module or package directly below `lumos_df`. Imports inside functions count, too.
+A part is a package directly below `lumos_df`. It imports from the floors below its own, never from its own or above.
+No two modules import one another, directly or through further ones. Imports inside functions count, too.
 """
 
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
 PACKAGE: Final = Path(__file__).parent.parent / "lumos_df"
 
-_BASE: Final = frozenset({"errors", "jit", "kernel_cache", "layout", "schema", "units"})
-_DATA: Final = _BASE | {"catalog", "runner"}
+FLOORS: Final = (
+    ("base",),
+    ("schema",),
+    ("corpus", "model"),
+    ("trace", "graph", "page"),
+    ("structure", "export", "estimate"),
+    ("whatif",),
+    ("calibrate",),
+    ("capture",),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+"""The parts, from the ground up; `docs/architecture.md` draws them."""
 
-MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
-    "errors": frozenset(),
-    "schema": frozenset(),
-    "kernel_cache": frozenset(),
-    "jit": frozenset({"kernel_cache"}),
-    "units": frozenset(),
-    "layout": frozenset({"errors", "schema"}),
-    "runner": frozenset({"errors"}),
-    "catalog": frozenset({"errors", "layout", "schema"}),
-    "reference": frozenset({"catalog", "schema"}),
-    "capture": _DATA | {"model"},
-    "trace": _DATA,
-    "graph": _DATA,
-    "model": _DATA,
-    "structure": _DATA | {"graph"},
-    "estimate": _DATA | {"graph", "model", "structure", "trace"},
-    "output": _DATA,
-    "diff": _DATA,
-    "report": _DATA | {"output"},
-    "page": _DATA | {"output"},
-    "export": _DATA | {"graph", "output"},
-    "glance": frozenset({"report", "units"}),
-    "prompt": _DATA | {"output"},
-}
-"""What each part may import besides itself; a part that is not listed may import anything (`cli`, `__main__`)."""
+VERSION: Final = "__version__"
+"""What every floor may ask of the package itself."""
 
 MAY_IMPORT_TORCH: Final = frozenset({"capture"})
 
+_FLOOR: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
+
 
 def violations(package: Path = PACKAGE) -> list[str]:
-    """Return one line for every import that runs the wrong way, in the order of the files."""
-    return [line for file in sorted(package.rglob("*.py")) for line in _file_violations(package, file)]
+    """Return one line for every import that runs the wrong way, in the order of the files, then one for a circle."""
+    files = sorted(package.rglob("*.py"))
+    return [*(line for file in files for line in _upward(package, file)), *_circle(package, files)]
 
 
-def _file_violations(package: Path, file: Path) -> Iterator[str]:
+def _upward(package: Path, file: Path) -> Iterator[str]:
     part = file.relative_to(package).parts[0].removesuffix(".py")
+    if part not in _FLOOR:
+        yield f"{file}: '{part}' stands on no floor; add it to FLOORS in tools/imports.py, or move it into a part"
+        return
     for line, name in _imports(file):
         root, _, rest = name.partition(".")
         if root == "torch" and part not in MAY_IMPORT_TORCH:
             yield f"{file}:{line}: torch is imported only in {', '.join(sorted(MAY_IMPORT_TORCH))}"
-        other = rest.partition(".")[0]
-        is_part = (package / other).is_dir() or (package / f"{other}.py").is_file()
-        if root != package.name or not other or not is_part or other == part:
+        imported = rest.partition(".")[0]
+        if root != package.name or imported in {"", VERSION, part} or imported not in _FLOOR:
             continue
-        allowed = MAY_IMPORT.get(part)
-        if allowed is not None and other not in allowed and part != "__init__":
-            choices = ", ".join(sorted(allowed)) or "nothing"
-            yield f"{file}:{line}: '{part}' may not import '{other}'; it may import {choices}"
+        if _FLOOR[imported] >= _FLOOR[part]:
+            below = ", ".join(name for floor in FLOORS[: _FLOOR[part]] for name in floor) or "nothing"
+            yield f"{file}:{line}: '{part}' may not import '{imported}'; it may import {below}"
+
+
+def _circle(package: Path, files: list[Path]) -> Iterator[str]:
+    modules = {_module(package, file): file for file in files}
+    needs = {
+        module: {_longest(name, modules) for _, name in _imports(file) if not name.endswith(VERSION)} - {"", module}
+        for module, file in modules.items()
+    }
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        yield f"modules import one another: {' -> '.join(reversed(error.args[1]))}"
+
+
+def _module(package: Path, file: Path) -> str:
+    return ".".join((package.name, *file.relative_to(package).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def _longest(name: str, modules: dict[str, Path]) -> str:
+    """Return the module that an imported name is, or is in, or nothing where it is none of `modules`."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def imported_modules(file: Path) -> set[Path]:
+    """Return the files of the modules of the package that a file imports, or imports names of."""
+    root = PACKAGE.parent
+    places = {root.joinpath(*name.split(".")) for _, name in _imports(file)}
+    return {
+        module
+        for place in places
+        for module in (place.with_suffix(".py"), place.parent.with_suffix(".py"))
+        if module.is_file() and module.is_relative_to(PACKAGE)
+    }
 
 
 def _imports(file: Path) -> Iterator[tuple[int, str]]:
@@ -75,9 +104,9 @@ def _imports(file: Path) -> Iterator[tuple[int, str]]:
 
 def main() -> int:
     """Print the violations; return 1 when there are any."""
-    found = violations()
-    print("\n".join(found) or "imports run one way")
-    return bool(found)
+    lines = violations()
+    print("\n".join(lines) or "imports run one way")
+    return bool(lines)
 
 
 if __name__ == "__main__":

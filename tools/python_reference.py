@@ -18,7 +18,7 @@ Generated from the docstrings (`make docs`). The [commands](cli.md) call these s
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
     "lumos_df": (),
     "lumos_df.trace.result": (),
-    "lumos_df.report": (),
+    "lumos_df.corpus.report": (),
     "lumos_df.estimate": (),
     "lumos_df.estimate.search": ("Found", "Refused"),
     "lumos_df.capture": (),
@@ -51,8 +51,8 @@ def _public(module: ModuleType) -> list[str]:
     listed = getattr(module, "__all__", None)
     if listed is not None:
         return list(listed)
-    made = (name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__)
-    return [name for name in made if not name.startswith("_")]
+    defined = (name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__)
+    return [name for name in defined if not name.startswith("_")]
 
 
 def _class(module: ModuleType, name: str, kind: type) -> Iterator[str]:

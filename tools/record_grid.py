@@ -12,8 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from lumos_df.capture.capture_settings import CaptureSettings
 from lumos_df.capture.command import capture, tell
-from lumos_df.capture.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
 MOST_BYTES: Final = 1_000_000
@@ -78,7 +78,7 @@ def main() -> int:
         folder = output / run.name
         if list(folder.glob("rank*.json.gz")):
             continue
-        captured = capture(run.command(), Settings(str(folder), warmup=15, steps=1, unprofiled=10))
+        captured = capture(run.command(), CaptureSettings(str(folder), warmup=15, steps=1, unprofiled=10))
         tell(captured)
         failed += captured.status != 0
         for file in folder.glob("rank*.json.gz"):

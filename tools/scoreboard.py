@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lumos_df.estimate.scoreboard import Score, scoreboard
+from lumos_df.calibrate.scoreboard import Score, scoreboard
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "estimator.md")
@@ -16,7 +16,7 @@ _BLOCK: Final = re.compile(r"(?<=<!-- python -m tools.scoreboard DIR -->\n).*?(?
 
 @dataclass(frozen=True)
 class Line:
-    """A set of measured runs, what was aimed at, and what others reached; percent, but for the rank correlation."""
+    """A set of measured runs, the aim, and what is reached elsewhere; percent, but for the rank correlation."""
 
     title: str
     dataset: str
@@ -48,8 +48,8 @@ def row(line: Line, score: Score) -> str:
     if mean is None or median is None or ranks is None or score.coverage_pct is None:
         raise ValueError(f"{line.dataset}: no run is scored")
     aims = [
-        f"{name}{aim:g}{', **missed**' if found > aim else ''}"
-        for name, aim, found in (("", line.mean, mean), ("median ", line.median, median))
+        f"{name}{aim:g}{', **missed**' if reached > aim else ''}"
+        for name, aim, reached in (("", line.mean, mean), ("median ", line.median, median))
         if aim is not None
     ]
     correlation = f"{ranks:.2f}"

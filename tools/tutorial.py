@@ -15,7 +15,7 @@ ROOT: Final = Path(__file__).parent.parent
 PAGE: Final = ROOT / "docs" / "tutorial.md"
 
 _BLOCK: Final = re.compile(
-    r"^```(?P<language>sh|python)\n(?P<code>.*?)^```\n(?P<shown>\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE
+    r"^```(?P<language>sh|python)\n(?P<code>.*?)^```\n(?P<output>\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE
 )
 _SHELL: Final = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
 
@@ -42,9 +42,9 @@ def rewritten(page: str, folder: Path) -> str:
         "COLUMNS": "80",  # what a terminal of usual width shows
     }
 
-    def block(found: re.Match[str]) -> str:
+    def block(shown: re.Match[str]) -> str:
         done = subprocess.run(  # noqa: S603 - what our own page shows
-            [*_SHELL[found["language"]], found["code"]],
+            [*_SHELL[shown["language"]], shown["code"]],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -52,10 +52,10 @@ def rewritten(page: str, folder: Path) -> str:
             check=False,
         )
         if done.returncode:
-            raise StepError(f"{found['code']}{done.stderr}")
+            raise StepError(f"{shown['code']}{done.stderr}")
         printed = "\n".join(line.rstrip() for line in done.stdout.rstrip().splitlines())
-        text = f"```{found['language']}\n{found['code']}```\n"
-        return f"{text}\n```text\n{printed}\n```\n" if found["shown"] else text
+        text = f"```{shown['language']}\n{shown['code']}```\n"
+        return f"{text}\n```text\n{printed}\n```\n" if shown["output"] else text
 
     return _BLOCK.sub(block, page)
 

@@ -24,16 +24,16 @@ from typing import Any, Final
 import polars as pl
 
 from lumos_df import connect
+from lumos_df.base.errors import LumosError
+from lumos_df.capture.capture_settings import CaptureSettings
 from lumos_df.capture.command import capture
 from lumos_df.capture.publish import read_metadata
-from lumos_df.capture.settings import Settings as Recording
-from lumos_df.errors import LumosError
-from lumos_df.estimate.anchored.anchor import Anchor, load
-from lumos_df.estimate.anchored.answer import rows
-from lumos_df.estimate.anchored.change import Settings
-from lumos_df.estimate.anchored.estimate import estimated
 from lumos_df.graph.job import groups
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.answer.step_rows import rows
+from lumos_df.whatif.estimate import estimated
+from lumos_df.whatif.job.recorded_job import RecordedJob, load
+from lumos_df.whatif.job.settings import Settings
 
 ROOT: Final = Path(__file__).parent.parent
 _NAME: Final = re.compile(r"l(\d+)_w(\d+)_b(\d+)_s(\d+)(?:_(\w+))?$")
@@ -58,8 +58,8 @@ class Run:
     @classmethod
     def of(cls, name: str) -> "Run | None":
         """Read the name of a run's folder; None for another."""
-        found = _NAME.fullmatch(name)
-        return cls(found[5] or "cpu", *(int(found[place]) for place in range(1, 5))) if found else None
+        match = _NAME.fullmatch(name)
+        return cls(match[5] or "cpu", *(int(match[place]) for place in range(1, 5))) if match else None
 
     def settings(self, other: "Run", head_width: int) -> Settings:
         """Return the change that makes the other run of this one."""
@@ -85,11 +85,13 @@ def record(folder: Path, python: str) -> None:
             print(f"round {turn + 1} of {_ROUNDS}, run {number + 1} of {len(wanted)}", end="\r", file=sys.stderr)
             once = folder / ".rounds" / f"{_name(size)}-{turn}"
             shutil.rmtree(once, ignore_errors=True)
-            settings = Recording(str(once), warmup=3, steps=5, unprofiled=10)
+            settings = CaptureSettings(str(once), warmup=3, steps=5, unprofiled=10)
             captured = capture(_command(python, size, folder / "example.log"), settings)
             if captured.status:
-                said = (folder / "example.log").read_text("utf-8", "replace").strip().splitlines()
-                raise LumosError(f"{_name(size)}: the example ended with {captured.status}: {said[-1] if said else ''}")
+                lines = (folder / "example.log").read_text("utf-8", "replace").strip().splitlines()
+                raise LumosError(
+                    f"{_name(size)}: the example ended with {captured.status}: {lines[-1] if lines else ''}"
+                )
     for size in wanted:
         files = sorted((folder / ".rounds").glob(f"{_name(size)}-*/rank0.json.gz"), key=_fastest)
         (folder / _name(size)).mkdir(parents=True, exist_ok=True)
@@ -110,8 +112,8 @@ def _command(python: str, size: Sequence[int], log: Path) -> list[str]:
 
 
 def _times(file: Path, name: str) -> list[int]:
-    found = read_metadata(file).get(name)
-    return found if isinstance(found, list) else []
+    durations = read_metadata(file).get(name)
+    return durations if isinstance(durations, list) else []
 
 
 def _fastest(file: Path) -> int:
@@ -120,7 +122,7 @@ def _fastest(file: Path) -> int:
 
 def predict(corpus: Path) -> pl.DataFrame:
     """Return one row for each pair of runs of a kind in a corpus."""
-    anchors: dict[Run, Anchor] = {}
+    anchors: dict[Run, RecordedJob] = {}
     unprofiled: dict[Run, float] = {}
     with connect(corpus) as connection:
         jobs = dict(connection.sql("SELECT trace_id, job FROM traces").fetchall())
@@ -131,7 +133,7 @@ def predict(corpus: Path) -> pl.DataFrame:
             anchors[run] = load(corpus, ids, {})
             file = Path(paths[ids[0]])
             unprofiled[run] = min(_times(file, "unprofiledBeforeNs") + _times(file, "unprofiledAfterNs")) * 1e-6
-    found = [
+    pairs = [
         {**line, "unprofiled_ms": unprofiled[after], "share": unprofiled[before] / line["from_ms"]}
         for _, runs in groupby(sorted(anchors), lambda run: run.kind)
         for before, after, line in _pairs(list(runs), anchors)
@@ -139,13 +141,13 @@ def predict(corpus: Path) -> pl.DataFrame:
     error = 100 * (pl.col("predicted_ms") / pl.col("unprofiled_ms") - 1)
     # As the predicting run's own file says what the profiler cost there.
     corrected = 100 * (pl.col("predicted_ms") * pl.col("share") / pl.col("unprofiled_ms") - 1)
-    table = pl.DataFrame(found).with_columns(
+    table = pl.DataFrame(pairs).with_columns(
         error.alias("unprofiled_error_pct"), corrected.alias("corrected_error_pct")
     )
     return table.drop("share", "from_ms")
 
 
-def _pairs(runs: list[Run], anchors: dict[Run, Anchor]) -> Iterator[tuple[Run, Run, dict[str, Any]]]:
+def _pairs(runs: list[Run], anchors: dict[Run, RecordedJob]) -> Iterator[tuple[Run, Run, dict[str, Any]]]:
     recorded = {run: _step(anchors[run], Settings())[0] for run in runs}
     for before, after in permutations(runs, 2):
         heads = anchors[before].sizes.head_dim or _HEAD_WIDTH
@@ -168,7 +170,7 @@ def _pairs(runs: list[Run], anchors: dict[Run, Anchor]) -> Iterator[tuple[Run, R
         )
 
 
-def _step(anchor: Anchor, settings: Settings) -> tuple[float, float, float]:
+def _step(anchor: RecordedJob, settings: Settings) -> tuple[float, float, float]:
     """Return the fastest step of a changed job and its interval, ms."""
     best = min(rows(estimated(anchor, settings)).to_pylist(), key=lambda row: row["iteration_time_s"])
     return 1e3 * best["iteration_time_s"], 1e3 * best["low_s"], 1e3 * best["high_s"]
@@ -176,12 +178,12 @@ def _step(anchor: Anchor, settings: Settings) -> tuple[float, float, float]:
 
 def summary(table: pl.DataFrame) -> pl.DataFrame:
     """Return mean, median and worst error, %, by what was changed."""
-    by = table.with_columns(pl.col("changed").str.count_matches("+", literal=True).alias("more") + 1)
-    one = by.filter(pl.col("more") == 1).with_columns(pl.col("changed").alias("what"))
-    several = by.filter(pl.col("more") > 1).with_columns(pl.lit("several").alias("what"))
+    counted = table.with_columns(pl.col("changed").str.count_matches("+", literal=True).alias("changes") + 1)
+    single = counted.filter(pl.col("changes") == 1).with_columns(pl.col("changed").alias("what"))
+    several = counted.filter(pl.col("changes") > 1).with_columns(pl.lit("several").alias("what"))
     absolute = pl.col("error_pct").abs()
     return (
-        pl.concat((one, several))
+        pl.concat((single, several))
         .group_by("kind", "what")
         .agg(
             pl.len().alias("pairs"),

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from lumos_df.capture.settings import Settings
-from lumos_df.errors import CaptureError
+from lumos_df.base.errors import CaptureError
+from lumos_df.base.location import local_path
+from lumos_df.capture.capture_settings import CaptureSettings
 
 if TYPE_CHECKING:
     from lumos_df.capture.recorder import Recorder
@@ -33,9 +34,12 @@ def profile(
         unprofiled: iterations that are timed without the profiler, before the recorded ones and again after them.
         stacks: also record every Python call, which slows the host down; module names are recorded anyway.
 
-    Raises `CaptureError` without torch, for counts that cannot be and for a folder that cannot be written.
+    Raises `CaptureError` without torch, for counts that cannot be and for a folder that cannot be written, and
+    `LumosError` for a URL.
     """
-    settings = Settings(str(output), warmup=warmup, steps=steps, unprofiled=unprofiled, stacks=stacks)
+    settings = CaptureSettings(
+        str(local_path(output)), warmup=warmup, steps=steps, unprofiled=unprofiled, stacks=stacks
+    )
     settings.make_folder()
     try:
         from lumos_df.capture.recorder import Recorder  # noqa: PLC0415 - torch
@@ -49,7 +53,7 @@ def profile(
 
 
 def no_torch(error: ModuleNotFoundError) -> Exception:
-    """Return what to raise for an import that failed: one line about torch where that is what lacks, else the error."""
+    """Return what to raise for an import that failed: one line where torch is what is missing, else the error."""
     if error.name != "torch":
         return error
     return CaptureError("torch is not installed here; pip install 'lumos-df[capture]', or run where torch is")

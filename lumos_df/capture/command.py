@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from lumos_df.base.errors import CaptureError
+from lumos_df.base.units import format_count
+from lumos_df.capture.capture_settings import ENVIRONMENT, CaptureSettings
 from lumos_df.capture.publish import read_metadata
-from lumos_df.capture.settings import ENVIRONMENT, Settings
-from lumos_df.errors import CaptureError
-from lumos_df.units import format_count
 
 HOOK: Final = Path(__file__).parent / "hook"
 """Folder that goes first on PYTHONPATH."""
@@ -34,7 +34,7 @@ class Captured:
     """One line for each file that was written."""
 
 
-def capture(command: Sequence[str], settings: Settings, rank: int | None = None) -> Captured:
+def capture(command: Sequence[str], settings: CaptureSettings, rank: int | None = None) -> Captured:
     """Run `command` and record its training steps.
 
     Args:
@@ -51,8 +51,8 @@ def capture(command: Sequence[str], settings: Settings, rank: int | None = None)
         raise CaptureError(f"{command[0]}: no such program; give the command that starts the training")
     folder = Path(settings.output)
     settings.make_folder()
-    if found := sorted(path.name for path in folder.glob("rank*.json.gz")):
-        raise CaptureError(f"{folder}: has {found[0]} already; give a new folder with --output")
+    if recorded := sorted(path.name for path in folder.glob("rank*.json.gz")):
+        raise CaptureError(f"{folder}: has {recorded[0]} already; give a new folder with --output")
     _require_torch(program)
     settings = replace(settings, run=secrets.token_hex(8), output=str(folder.absolute()))
     status = _run(command, _environment(settings, rank))
@@ -84,7 +84,7 @@ def _require_torch(program: str) -> None:
         raise CaptureError(f"{program}: has no torch; pip install 'lumos-df[capture]' there")
 
 
-def _environment(settings: Settings, rank: int | None) -> dict[str, str]:
+def _environment(settings: CaptureSettings, rank: int | None) -> dict[str, str]:
     path = os.environ.get("PYTHONPATH")
     environment = _QUIET | os.environ | {ENVIRONMENT: settings.to_environment()}
     environment["PYTHONPATH"] = f"{HOOK}{os.pathsep}{path}" if path else str(HOOK)
@@ -112,8 +112,8 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 def _line(file: Path) -> str:
     """Return what a file holds, in one line."""
-    found = read_metadata(file)
-    times = {name: found.get(name) for name in ("profiledNs", "unprofiledBeforeNs", "unprofiledAfterNs")}
+    metadata = read_metadata(file)
+    times = {name: metadata.get(name) for name in ("profiledNs", "unprofiledBeforeNs", "unprofiledAfterNs")}
     shown = {name: f"{median(ns) / 1e6:.3f} ms" if isinstance(ns, list) and ns else "-" for name, ns in times.items()}
     recorded = times["profiledNs"]
     steps = len(recorded) if isinstance(recorded, list) else 0

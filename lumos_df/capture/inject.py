@@ -7,8 +7,8 @@ import functools
 from types import MethodType, ModuleType
 from typing import Any
 
-from lumos_df.capture import others
-from lumos_df.capture.settings import Settings
+from lumos_df.capture import foreign_profilers
+from lumos_df.capture.capture_settings import CaptureSettings
 
 
 def count_steps(optimizer_module: ModuleType) -> None:
@@ -24,7 +24,7 @@ def count_steps(optimizer_module: ModuleType) -> None:
             return
         from lumos_df.capture.recorder import Recorder  # noqa: PLC0415 - torch is not whole before
 
-        recorder = Recorder(Settings.from_environment())
+        recorder = Recorder(CaptureSettings.from_environment())
         recorders.append(recorder)
         step = optimizer.step
 
@@ -41,12 +41,12 @@ def count_steps(optimizer_module: ModuleType) -> None:
 
 def watch_profilers(module: Any) -> None:
     """Know of the script's own profilers, before there can be one."""
-    others.watch(module)
+    foreign_profilers.watch(module)
 
 
 def fake_process_groups(module: Any) -> None:
     """Let every process group be torch's fake one, whose collectives do nothing, where a world is to be faked."""
-    world = Settings.from_environment().fake_world
+    world = CaptureSettings.from_environment().fake_world
     if not world:
         return
     initialise, new_group = module.init_process_group, module.new_group
@@ -70,13 +70,13 @@ def fake_process_groups(module: Any) -> None:
 
 def fake_gradients(module: Any) -> None:
     """Let DistributedDataParallel average gradients over a fake world: its own way wants results, a fake has none."""
-    if not Settings.from_environment().fake_world:
+    if not CaptureSettings.from_environment().fake_world:
         return
-    made = module.DistributedDataParallel.__init__
+    initialise = module.DistributedDataParallel.__init__
 
-    @functools.wraps(made)
+    @functools.wraps(initialise)
     def make(self: Any, *arguments: Any, **named: Any) -> None:
-        made(self, *arguments, **named)
+        initialise(self, *arguments, **named)
         self.register_comm_hook(self.process_group, _average)
 
     module.DistributedDataParallel.__init__ = make
@@ -98,7 +98,7 @@ def fake_votes(module: Any) -> None:
 
     From torch 2.13 on the stages vote on that first, and a fake receives no votes.
     """
-    if not Settings.from_environment().fake_world:
+    if not CaptureSettings.from_environment().fake_world:
         return
     stage = module.PipelineStage
     for name in ("_warmup_forward_vote", "_warmup_backward_result"):

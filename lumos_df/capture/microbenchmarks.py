@@ -12,10 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.multiprocessing.spawn import spawn
 
-from lumos_df.model.measured import Measurement, Shape
-
-DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-"""By the names of `lumos_df.model.hardware.PRECISIONS`."""
+from lumos_df.calibrate.measured_kernels import Measurement, Shape
+from lumos_df.schema.dtypes import DTYPE_OF_WORD
 
 _ROUNDS: Final = 5
 """Blocks of calls; the median block counts."""
@@ -24,7 +22,7 @@ _BLOCK_S: Final = 0.02
 _MOST_CALLS: Final = 1000
 
 
-def device() -> torch.device:
+def measured_device() -> torch.device:
     """Return what is measured: the first GPU where there is one, else the CPU."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 
@@ -34,18 +32,18 @@ def device_name() -> str:
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
 
 
-def seconds(run: Callable[[], object], where: torch.device) -> float:
+def seconds(run: Callable[[], object], device: torch.device) -> float:
     """Return how long one call takes once it is warm: the median block of calls that follow one another."""
     run()
     calls = 1
-    while (taken := _block(run, calls, where)) < _BLOCK_S / 4 and calls < _MOST_CALLS:
+    while (taken := _block(run, calls, device)) < _BLOCK_S / 4 and calls < _MOST_CALLS:
         calls *= 2
     calls = min(max(1, round(calls * _BLOCK_S / max(taken, 1e-9))), _MOST_CALLS)
-    return median(_block(run, calls, where) / calls for _ in range(_ROUNDS))
+    return median(_block(run, calls, device) / calls for _ in range(_ROUNDS))
 
 
-def _block(run: Callable[[], object], calls: int, where: torch.device) -> float:
-    if where.type == "cuda":
+def _block(run: Callable[[], object], calls: int, device: torch.device) -> float:
+    if device.type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         for _ in range(calls):
@@ -61,32 +59,32 @@ def _block(run: Callable[[], object], calls: int, where: torch.device) -> float:
 
 def measure(shapes: Sequence[Shape], precision: str) -> list[Measurement]:
     """Time kernels; collectives among all GPUs of this machine, or between two CPU processes."""
-    where, dtype = device(), DTYPES[precision]
+    device, dtype = measured_device(), getattr(torch, DTYPE_OF_WORD[precision])
     single = [shape for shape in shapes if shape.kind != "collectives"]
-    found = [Measurement(shape, seconds(_kernel(shape, where, dtype), where)) for shape in single]
+    measurements = [Measurement(shape, seconds(_kernel(shape, device, dtype), device)) for shape in single]
     several = [shape for shape in shapes if shape.kind == "collectives"]
-    return found + (_collectives(several, dtype) if several else [])
+    return measurements + (_collectives(several, dtype) if several else [])
 
 
-def _kernel(shape: Shape, where: torch.device, dtype: torch.dtype) -> Callable[[], object]:
+def _kernel(shape: Shape, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
     """Return a call that runs one kernel."""
     if shape.kind == "gemm":
         m, n, k = shape.size
         # A linear layer's: the weight lies as (n, k).
-        a, b = torch.randn(m, k, device=where, dtype=dtype), torch.randn(n, k, device=where, dtype=dtype)
+        a, b = torch.randn(m, k, device=device, dtype=dtype), torch.randn(n, k, device=device, dtype=dtype)
         return lambda: nn.functional.linear(a, b)
     if shape.kind == "memory":
         # A copy reads half of the bytes and writes the other half.
-        source = torch.empty(max(shape.size[0] // 2, 1), device=where, dtype=torch.uint8)
+        source = torch.empty(max(shape.size[0] // 2, 1), device=device, dtype=torch.uint8)
         target = torch.empty_like(source)
         return lambda: target.copy_(source)
     batch, length, heads, size = shape.size
-    grown = shape.what == "backward"
+    backward = shape.what == "backward"
     q, k, v = (
-        torch.randn(batch, heads, length, size, device=where, dtype=dtype, requires_grad=grown) for _ in range(3)
+        torch.randn(batch, heads, length, size, device=device, dtype=dtype, requires_grad=backward) for _ in range(3)
     )
     attention: Any = nn.functional.scaled_dot_product_attention
-    if not grown:
+    if not backward:
         return lambda: attention(q, k, v, is_causal=True)
     out = attention(q, k, v, is_causal=True)
     gradient = torch.randn_like(out)
@@ -110,39 +108,39 @@ def _collectives(shapes: Sequence[Shape], dtype: torch.dtype) -> list[Measuremen
 def _rank(rank: int, ranks: int, scratch: str, shapes: Sequence[Shape], dtype: torch.dtype) -> None:
     """Time collectives as one rank of a group; the first writes the seconds."""
     gpu = torch.cuda.is_available()
-    where = torch.device("cuda", rank) if gpu else torch.device("cpu")
+    device = torch.device("cuda", rank) if gpu else torch.device("cpu")
     if gpu:
-        torch.cuda.set_device(where)
+        torch.cuda.set_device(device)
     else:
         torch.set_num_threads(1)
     dist.init_process_group(
-        "nccl" if gpu else "gloo", init_method=f"file://{scratch}/meeting", rank=rank, world_size=ranks
+        "nccl" if gpu else "gloo", init_method=f"file://{scratch}/rendezvous", rank=rank, world_size=ranks
     )
-    times = [_collective_seconds(shape, ranks, where, dtype) for shape in shapes]
+    times = [_collective_seconds(shape, ranks, device, dtype) for shape in shapes]
     if rank == 0:
         torch.save(times, os.path.join(scratch, "seconds"))  # noqa: PTH118 - as above
     dist.destroy_process_group()
 
 
-def _collective_seconds(shape: Shape, ranks: int, where: torch.device, dtype: torch.dtype) -> float:
+def _collective_seconds(shape: Shape, ranks: int, device: torch.device, dtype: torch.dtype) -> float:
     """Return a collective's seconds, bytes as nccl-tests count them; every rank makes the same number of calls."""
     width = torch.empty(0, dtype=dtype).element_size()
     share = max(shape.size[0] // (width * ranks), 1)
-    whole, part = torch.zeros(share * ranks, device=where, dtype=dtype), torch.zeros(share, device=where, dtype=dtype)
-    other = torch.zeros_like(whole)
+    whole, part = torch.zeros(share * ranks, device=device, dtype=dtype), torch.zeros(share, device=device, dtype=dtype)
+    received = torch.zeros_like(whole)
     runs: dict[str, Callable[[], object]] = {
         "all_reduce": lambda: dist.all_reduce(whole),
         "all_gather": lambda: _newest("all_gather_single", "all_gather_into_tensor")(whole, part),
         "reduce_scatter": lambda: _newest("reduce_scatter_single", "reduce_scatter_tensor")(part, whole),
-        "all_to_all": lambda: dist.all_to_all_single(other, whole),
+        "all_to_all": lambda: dist.all_to_all_single(received, whole),
     }
     run = runs[shape.what]
     try:
-        _block(run, 2, where)
+        _block(run, 2, device)
     except RuntimeError:  # gloo has no such collective
         return 0.0
     calls = 20 if shape.size[0] < 1 << 24 else 4
-    return median(_block(run, calls, where) / calls for _ in range(_ROUNDS))
+    return median(_block(run, calls, device) / calls for _ in range(_ROUNDS))
 
 
 def _newest(name: str, former: str) -> Callable[..., object]:

@@ -16,11 +16,11 @@ from torch import distributed
 from torch.autograd import profiler as torch_profilers
 from torch.profiler import profile, schedule
 
-from lumos_df.capture import others
-from lumos_df.capture.clock import Clock
+from lumos_df.capture import foreign_profilers
+from lumos_df.capture.capture_settings import CaptureSettings
 from lumos_df.capture.modules import ModuleMarks
 from lumos_df.capture.publish import publish
-from lumos_df.capture.settings import Settings
+from lumos_df.capture.step_clock import StepClock
 
 _WHERE_RANKS_ARE = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 """Set by torchrun, Slurm, Open MPI, MPICH; what torch.distributed says goes before."""
@@ -28,7 +28,7 @@ _WHERE_WORLDS_ARE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_
 
 _ENDED = "ended"
 
-others.watch(torch_profilers)
+foreign_profilers.watch(torch_profilers)
 
 
 class Recorder:
@@ -39,13 +39,13 @@ class Recorder:
     written; every later step costs a comparison.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CaptureSettings) -> None:
         self._settings = settings
         self._done = 0
         timed, start = settings.warmup, settings.recorded_after
-        self._before = Clock(timed, timed + settings.unprofiled)
-        self._recorded = Clock(start, start + settings.steps)
-        self._after = Clock(start + settings.steps + 1, start + settings.steps + 1 + settings.unprofiled)
+        self._before = StepClock(timed, timed + settings.unprofiled)
+        self._recorded = StepClock(start, start + settings.steps)
+        self._after = StepClock(start + settings.steps + 1, start + settings.steps + 1 + settings.unprofiled)
         self._profiler: Any = None
         self._marks = ModuleMarks()
         self._closed = False
@@ -90,7 +90,7 @@ class Recorder:
             clock.mark(self._done)
 
     def _start(self) -> None:
-        if others.are_open():
+        if foreign_profilers.are_open():
             self.close("a profiler of the script's own runs")
             return
         self._profiler = profile(
@@ -101,11 +101,13 @@ class Recorder:
             with_modules=True,
         )
         self._profiler.start()
-        others.before_another(self._profiler.profiler, lambda: self.close("a profiler of the script's own begins"))
+        foreign_profilers.before_foreign(
+            self._profiler.profiler, lambda: self.close("a profiler of the script's own begins")
+        )
         if not self._settings.stacks:
             self._marks.start()  # a step early: what is compiled is compiled again for them, and not in a recorded step
         if _in_main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            # A launcher that lost one rank terminates the others: what they have recorded is kept.
+            # A launcher that lost one rank terminates the rest: what they have recorded is kept.
             signal.signal(signal.SIGTERM, self._terminate)
 
     def _stop(self) -> None:
@@ -202,8 +204,8 @@ def rank_of_this_process() -> int:
 
 
 def _stated(names: tuple[str, ...], default: int) -> int:
-    found = (os.environ.get(name, "") for name in names)
-    return next((int(text) for text in found if text.isdecimal()), default)
+    texts = (os.environ.get(name, "") for name in names)
+    return next((int(text) for text in texts if text.isdecimal()), default)
 
 
 def _in_main_thread() -> bool:

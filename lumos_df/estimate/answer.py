@@ -9,12 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.sweep import RESULT_COLUMNS, evaluate_rows
-from lumos_df.model.hardware import FITTED, PRECISIONS, Hardware
-from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, RECOMPUTE, SCHEDULES, placement_text
+from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
+from lumos_df.model.hardware import FITTED, Hardware
+from lumos_df.model.kernels.step import RESULTS
+from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, WORDS, placement_text
 from lumos_df.model.software import Software
-from lumos_df.model.step import RESULTS
 from lumos_df.model.transformer import Model
+from lumos_df.schema import STEP_PARTS
 
 _BORROWED: Final = 1.1
 """What a GPU whose kernels were never measured adds to either end of the interval, as a factor: a judgement, as nothing
@@ -42,10 +43,7 @@ ANSWERS: Final = (
     ("tokens_per_s_per_gpu", "tokens a second and GPU"),
     ("mfu_pct", "FLOP that the model asks for over the peak of its precision, percent"),
     ("hfu_pct", "the same with what is computed again"),
-    ("exposed_compute_s", "compute and optimizer, less what runs beside communication"),
-    ("overlapped_s", "compute with communication beside it"),
-    ("exposed_communication_s", "communication that nothing hides"),
-    ("other_s", "pipeline bubble and waiting for the host; the four add up to the step"),
+    *((f"{part.name}_s", part.modelled[0].lower() + part.modelled[1:]) for part in STEP_PARTS),
     *_PARTS,
     ("memory_gb", "10^9 bytes of the fullest GPU"),
     *((name, f"10^9 bytes of it: {doc}") for name, _, doc in _MEMORY),
@@ -57,7 +55,7 @@ ANSWERS: Final = (
 """Columns of an answer: name, meaning."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Jobs:
     """Configurations: row i is `plans[i]` for `models[model_of[i]]` on `hardware[hardware_of[i]]`."""
 
@@ -76,7 +74,7 @@ class Jobs:
 
 
 @dataclass(frozen=True)
-class Words:
+class WordColumn:
     """A column of words."""
 
     codes: NDArray[np.int64]
@@ -85,23 +83,18 @@ class Words:
     """What they stand for."""
 
 
-def labels(jobs: Jobs) -> dict[str, NDArray[Any] | Words]:
+def labels(jobs: Jobs) -> dict[str, NDArray[Any] | WordColumn]:
     """Return what a row is: model, hardware, and the plan's fields as a plan has them."""
     plans = jobs.plans
     distinct, placements = np.unique(plans["placement"], return_inverse=True)
-    words = {
-        "recompute": RECOMPUTE,
-        "schedule": SCHEDULES,
-        "precision": PRECISIONS,
-        "software": tuple(each.name for each in jobs.software),
-    }
+    words = {**WORDS, "software": tuple(software.name for software in jobs.software)}
     return {
-        "model": Words(jobs.model_of, tuple(each.name for each in jobs.models)),
-        "hardware": Words(jobs.hardware_of, tuple(each.name for each in jobs.hardware)),
+        "model": WordColumn(jobs.model_of, tuple(model.name for model in jobs.models)),
+        "hardware": WordColumn(jobs.hardware_of, tuple(hardware.name for hardware in jobs.hardware)),
         **{column.name: plans[column.name] for column in PLAN_COLUMNS},
         **{name: plans[name] != 0 for name in FLAGS},
-        **{name: Words(plans[name], choices) for name, choices in words.items()},
-        "placement": Words(placements, tuple(placement_text(code) for code in distinct.tolist())),
+        **{name: WordColumn(plans[name], choices) for name, choices in words.items()},
+        "placement": WordColumn(placements, tuple(placement_text(code) for code in distinct.tolist())),
     }
 
 
@@ -110,54 +103,54 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
 
     A row whose schedule cannot run is nan throughout, and does not fit.
     """
-    models = np.array([each.row() for each in jobs.models])
-    hardware = np.array([each.row() for each in jobs.hardware])
-    software = np.array([each.row() for each in jobs.software])
+    models = np.array([model.row() for model in jobs.models])
+    hardware = np.array([gpu.row() for gpu in jobs.hardware])
+    software = np.array([profile.row() for profile in jobs.software])
     plans, model_of, hardware_of = jobs.plans, jobs.model_of, jobs.hardware_of
     results = evaluate_rows(models, hardware, software, plans, model_of, hardware_of)
-    of = dict(zip(RESULT_COLUMNS, np.ascontiguousarray(results.T), strict=True))
-    step = of["iteration_time_s"]
+    result = dict(zip(RESULT_COLUMNS, np.ascontiguousarray(results.T), strict=True))
+    step = result["iteration_time_s"]
     gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
-    wider = np.where([_borrowed(each) for each in jobs.hardware], _BORROWED, 1.0)[hardware_of]
-    compute = sum(of[name] for name in _COMPUTE)
-    communication = sum(of[name] for name in _COMMUNICATION)
-    other = of["bubble_s"] + of["host_s"]
-    overlapped = np.minimum(of["overlapped_s"], compute)
+    wider = np.where([_borrowed(gpu) for gpu in jobs.hardware], _BORROWED, 1.0)[hardware_of]
+    compute = sum(result[name] for name in _COMPUTE)
+    communication = sum(result[name] for name in _COMMUNICATION)
+    other = result["bubble_s"] + result["host_s"]
+    overlapped = np.minimum(result["overlapped_s"], compute)
     peak = hardware["peak_flops"][hardware_of, plans["precision"]] * gpus * step
-    margin = hardware["hbm_bytes"][hardware_of] - of["memory_bytes"]
+    margin = hardware["hbm_bytes"][hardware_of] - result["memory_bytes"]
     power_s = hardware["tdp_w"][hardware_of] * (step - other) + hardware["idle_w"][hardware_of] * other
-    found: dict[str, NDArray[Any]] = {
-        **{name: of[name] for name, _ in _PARTS},
-        **{name: of[source] / 1e9 for name, source, _ in _MEMORY},
+    columns: dict[str, NDArray[Any]] = {
+        **{name: result[name] for name, _ in _PARTS},
+        **{name: result[source] / 1e9 for name, source, _ in _MEMORY},
         "gpus": gpus,
         "iteration_time_s": step,
         "low_s": step * software["low_ratio"][plans["software"]] / wider,
         "high_s": step * software["high_ratio"][plans["software"]] * wider,
         "tokens_per_s_per_gpu": plans["batch"] * models["seq"][model_of] / step / gpus,
-        "mfu_pct": 100.0 * of["model_flops"] / peak,
-        "hfu_pct": 100.0 * of["hardware_flops"] / peak,
+        "mfu_pct": 100.0 * result["model_flops"] / peak,
+        "hfu_pct": 100.0 * result["hardware_flops"] / peak,
         "exposed_compute_s": step - overlapped - communication - other,
         "overlapped_s": overlapped,
         "exposed_communication_s": communication,
         "other_s": other,
-        "memory_gb": of["memory_bytes"] / 1e9,
+        "memory_gb": result["memory_bytes"] / 1e9,
         "memory_margin_gb": margin / 1e9,
-        "memory_stage": np.nan_to_num(of["memory_stage"]).astype(np.int64),
+        "memory_stage": np.nan_to_num(result["memory_stage"]).astype(np.int64),
         "fits": margin >= 0.0,
         "energy_j": gpus * power_s,
     }
-    return {name: found[name] for name, _ in ANSWERS}
+    return {name: columns[name] for name, _ in ANSWERS}
 
 
 def _borrowed(hardware: Hardware) -> bool:
-    """Return whether any of a GPU's fitted figures are another's."""
+    """Return whether any of a GPU's fitted figures are those of another GPU."""
     return hardware.fitted_from != hardware.name and not set(FITTED) <= set(hardware.fitted)
 
 
 def provenance(model: Model, hardware: Hardware, software: Software) -> dict[str, str]:
     """Return where the figures behind an estimate are from."""
-    own = ", ".join(hardware.fitted)
-    kernels = f"fitted to measurements of {hardware.fitted_from}" + (f", but its own {own}" if own else "")
+    measured = ", ".join(hardware.fitted)
+    kernels = f"fitted to measurements of {hardware.fitted_from}" + (f", but its own {measured}" if measured else "")
     return {
         "durations": "modelled: nothing of this job was measured",
         "model": model.source,

@@ -3,21 +3,22 @@
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lumos_df.estimate.answer import ANSWERS, Jobs, answers, provenance
-from lumos_df.estimate.operators import block_operators
+from lumos_df.estimate.block_operators import block_operators
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
+from lumos_df.schema import STEP_PARTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_FOUR = ("exposed_compute_s", "overlapped_s", "exposed_communication_s", "other_s")
+_FOUR: Final = tuple(f"{part.name}_s" for part in STEP_PARTS)
 
 
 @dataclass(frozen=True)
@@ -42,23 +43,25 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the operators, as JSON has it."""
-        found = self.answers
-        parts = [name for name in found if name.endswith("_s") and name not in {"iteration_time_s", "low_s", "high_s"}]
-        sizes = [name for name in found if name.endswith("_gb") and name not in {"memory_gb", "memory_margin_gb"}]
+        answers = self.answers
+        parts = [
+            name for name in answers if name.endswith("_s") and name not in {"iteration_time_s", "low_s", "high_s"}
+        ]
+        sizes = [name for name in answers if name.endswith("_gb") and name not in {"memory_gb", "memory_margin_gb"}]
         nested = {*parts, *sizes, "memory_gb", "memory_margin_gb", "memory_stage"}
         return {
             "model": self.model.name,
             "hardware": self.hardware.name,
             "software": self.software.name,
             "plan": vars(self.plan),
-            **{name: value for name, value in found.items() if name not in nested},
-            "breakdown": {name: found[name] for name in _FOUR},
-            "parts": {name: found[name] for name in parts if name not in _FOUR},
-            "memory_gb": found["memory_gb"],
+            **{name: value for name, value in answers.items() if name not in nested},
+            "breakdown": {name: answers[name] for name in _FOUR},
+            "parts": {name: answers[name] for name in parts if name not in _FOUR},
+            "memory_gb": answers["memory_gb"],
             "memory": {
-                **{name: found[name] for name in sizes},
-                "margin_gb": found["memory_margin_gb"],
-                "stage": found["memory_stage"],
+                **{name: answers[name] for name in sizes},
+                "margin_gb": answers["memory_margin_gb"],
+                "stage": answers["memory_stage"],
             },
             "provenance": provenance(self.model, self.hardware, self.software),
         }
@@ -90,11 +93,18 @@ def estimate(
     Raises `LumosError` for unknown names (with the nearest), files that do not read or lack a figure, and a plan that
     does not go with the model or the GPU, with the nearest legal value.
     """
-    of = model if isinstance(model, Model) else Model.read(model)
-    gpu = hardware if isinstance(hardware, Hardware) else Hardware.read(hardware)
-    by = plan if isinstance(plan, Plan) else Plan.parse(plan)
-    by.check(of, gpu)
-    software = Software.read(by.software)
+    model = model if isinstance(model, Model) else Model.read(model)
+    hardware = hardware if isinstance(hardware, Hardware) else Hardware.read(hardware)
+    plan = plan if isinstance(plan, Plan) else Plan.parse(plan)
+    plan.check(model, hardware)
+    software = Software.read(plan.software)
     first = np.zeros(1, np.int64)
-    found = answers(Jobs((of,), (gpu,), (software,), np.array([by.row()]), first, first))
-    return Estimate(of, gpu, software, by, {name: column[0].item() for name, column in found.items()})
+    jobs = Jobs(
+        models=(model,),
+        hardware=(hardware,),
+        software=(software,),
+        plans=np.array([plan.row()]),
+        model_of=first,
+        hardware_of=first,
+    )
+    return Estimate(model, hardware, software, plan, {name: column[0].item() for name, column in answers(jobs).items()})

@@ -13,15 +13,14 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import LumosError, PlanError, nearest
+from lumos_df.base.errors import LumosError, PlanError, nearest
 from lumos_df.estimate.answer import Jobs
 from lumos_df.model.figures import refuse, whole
-from lumos_df.model.hardware import PRECISIONS, Hardware
+from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import (
     OVERLAPS,
     PLAN_ROW,
-    RECOMPUTE,
-    SCHEDULES,
+    WORDS,
     Plan,
     field_name,
     placement_code,
@@ -30,14 +29,12 @@ from lumos_df.model.plan import (
 )
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
+from lumos_df.schema.plan_words import INTERLEAVED, ONE_F_ONE_B
 
 _DERIVED: Final = {"gpus": "dp", "micro_batches": "batch"}
 """Axes that say a plan's field by another: dp = gpus / (tp * pp * cp), batch = micro_batches * dp * micro_batch."""
 
-_WORDS: Final = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
 _KEYS: Final = ("model", "hardware", "plan")
-_ONE_F_ONE_B: Final = SCHEDULES.index("1f1b")
-_INTERLEAVED: Final = SCHEDULES.index("interleaved")
 
 Axes = Mapping[str, tuple[Any, ...]]
 """Values by name of a plan's field, `gpus` or `micro_batches`."""
@@ -100,13 +97,13 @@ class Grid:
             plans: texts such as `tp=1|2|4,pp=1|2,gpus=64,batch=512`, or tables of lists. Each is a block of its own.
         """
         models, hardware, plans = list(models), list(hardware), list(plans)
-        for noun, said in (("model", models), ("hardware", hardware), ("plan", plans)):
-            if not said:
-                raise LumosError(f"{noun} = []: a grid needs at least one {noun}")
-        for noun, said in (("model", models), ("hardware", hardware)):
-            for name in said:
-                if not isinstance(name, str | os.PathLike | Model | Hardware):
-                    raise LumosError(f"{noun} = {name!r}: must be a name or a file")
+        for key, values in (("model", models), ("hardware", hardware), ("plan", plans)):
+            if not values:
+                raise LumosError(f"{key} = []: a grid needs at least one {key}")
+        for key, values in (("model", models), ("hardware", hardware)):
+            for value in values:
+                if not isinstance(value, str | os.PathLike | Model | Hardware):
+                    raise LumosError(f"{key} = {value!r}: must be a name or a file")
         profiles: dict[str, int] = {}
         blocks = tuple(_block(plan, profiles) for plan in plans)
         return cls(
@@ -130,7 +127,15 @@ class Grid:
             low, high = max(first, start) - start, min(last, int(ends[place])) - start
             parts.append(self._part(self.blocks[place], np.arange(low, high)))
         plans, model_of, hardware_of, uneven = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        return Stretch(Jobs(self.models, self.hardware, self.software, plans, model_of, hardware_of), uneven)
+        jobs = Jobs(
+            models=self.models,
+            hardware=self.hardware,
+            software=self.software,
+            plans=plans,
+            model_of=model_of,
+            hardware_of=hardware_of,
+        )
+        return Stretch(jobs, uneven)
 
     def _ends(self) -> NDArray[np.int64]:
         """Return, for each block, the number after that of its last configuration."""
@@ -149,8 +154,8 @@ class Grid:
         for name in axes.keys() - _DERIVED.keys():
             plans[name] = said[name]
         if "schedule" not in said:
-            plans["schedule"] = np.where(plans["vp"] > 1, _INTERLEAVED, _ONE_F_ONE_B)
-        profiles = np.array([each.row() for each in self.software])
+            plans["schedule"] = np.where(plans["vp"] > 1, INTERLEAVED, ONE_F_ONE_B)
+        profiles = np.array([profile.row() for profile in self.software])
         for name in OVERLAPS:
             if name not in said:
                 plans[name] = profiles[name][plans["software"]]
@@ -203,8 +208,8 @@ def _said(plan: str | Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 def _code(name: str, value: Any, profiles: dict[str, int]) -> int:
     """Return a value as records hold it."""
-    if name in _WORDS:
-        return _WORDS[name].index(value)
+    if name in WORDS:
+        return WORDS[name].index(value)
     if name == "placement":
         return placement_code(value)
     if name == "software":

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from lumos_df.estimate.kernels import front
+from lumos_df.estimate.kernels.configurations import front
 
 NUMBER: Final = "number"
 """Column: a configuration's number in its grid, which settles ties."""

@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -18,16 +18,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lumos_df import __version__
-from lumos_df.errors import LumosError, QueryError
-from lumos_df.estimate.answer import ANSWERS, Jobs, Words, answers, labels
+from lumos_df.base.errors import LumosError, QueryError
+from lumos_df.base.files import publish_file
+from lumos_df.base.runner import Engine, Report, map_items, shard
+from lumos_df.estimate.answer import ANSWERS, Jobs, WordColumn, answers, labels
 from lumos_df.estimate.grid import Grid
-from lumos_df.estimate.kernels import first_rules_broken
+from lumos_df.estimate.kernels.configurations import first_rules_broken
 from lumos_df.estimate.ranking import NUMBER, fastest, pareto_front
-from lumos_df.layout import publish_file
-from lumos_df.model.hardware import PRECISIONS
-from lumos_df.model.legality import RULES
-from lumos_df.model.plan import PLAN_COLUMNS, SCHEDULES
-from lumos_df.runner import Engine, Report, map_items, shard
+from lumos_df.model.plan import PLAN_COLUMNS, WORDS
+from lumos_df.model.rules import RULES
 
 STRETCH: Final = 1 << 16
 """Configurations that are in memory at once."""
@@ -74,7 +73,7 @@ class Found:
     @property
     def legal(self) -> int:
         """Configurations that were estimated."""
-        return self.configurations - sum(each.count for each in self.refused.values())
+        return self.configurations - sum(refused.count for refused in self.refused.values())
 
 
 @dataclass(frozen=True)
@@ -114,17 +113,17 @@ class Search:
         self._condition(self._frame(self.grid.stretch(0, 0).jobs, np.zeros(0, np.int64)))
         if self.folder is not None:
             self._claim(self.folder)
-        many = len(self.grid)
+        total = len(self.grid)
         parts = [
-            Part(number, first, min(first + STRETCH, many)) for number, first in enumerate(range(0, many, STRETCH))
+            Part(number, first, min(first + STRETCH, total)) for number, first in enumerate(range(0, total, STRETCH))
         ]
-        found = [
+        results = [
             (outcome.index, _value(outcome.value, outcome.error))
             for outcome in map_items(
                 self.work, shard(parts, *part), workers=workers, engine=engine, address=address, report=report
             )
         ]
-        return self._together([each for _, each in sorted(found, key=lambda pair: pair[0])])
+        return self._together([part_found for _, part_found in sorted(results, key=lambda result: result[0])])
 
     def work(self, part: Part) -> Found:
         """Search one stretch of the grid: estimate, filter, store, rank."""
@@ -137,7 +136,7 @@ class Search:
         if file is not None:
             counts = {
                 "configurations": found.configurations,
-                "refused": {field: vars(each) for field, each in refused.items()},
+                "refused": {field: vars(reason) for field, reason in refused.items()},
             }
             content = io.BytesIO()
             frame.write_parquet(content, compression="zstd", metadata={_COUNTS: json.dumps(counts)})
@@ -149,8 +148,8 @@ class Search:
         stretch = self.grid.stretch(part.first, part.last)
         jobs = stretch.jobs
         code = first_rules_broken(
-            np.array([each.row() for each in jobs.models]),
-            np.array([each.row() for each in jobs.hardware]),
+            np.array([model.row() for model in jobs.models]),
+            np.array([hardware.row() for hardware in jobs.hardware]),
             jobs.plans,
             jobs.model_of,
             jobs.hardware_of,
@@ -164,16 +163,14 @@ class Search:
             example = before.example if before else _example(jobs, int(rows[0]), field, text)
             refused[field] = Refused(len(rows) + (before.count if before else 0), example)
         keep = np.flatnonzero(code == 0)
-        legal = Jobs(
-            jobs.models, jobs.hardware, jobs.software, jobs.plans[keep], jobs.model_of[keep], jobs.hardware_of[keep]
-        )
+        legal = replace(jobs, plans=jobs.plans[keep], model_of=jobs.model_of[keep], hardware_of=jobs.hardware_of[keep])
         return legal, part.first + keep, refused
 
     def _frame(self, jobs: Jobs, numbers: NDArray[np.int64]) -> pl.DataFrame:
         """Return the answers of configurations, as the columns that a filter and a user see."""
         named = {
             name: pl.Series(column.choices, dtype=pl.String).gather(column.codes)
-            if isinstance(column, Words)
+            if isinstance(column, WordColumn)
             else column
             for name, column in labels(jobs).items()
         }
@@ -197,18 +194,18 @@ class Search:
             frame = pl.read_parquet(file)
         except (pl.exceptions.PolarsError, ValueError, KeyError) as error:
             raise LumosError(f"{file}: does not read ({error}); remove it, and run the same again") from None
-        refused = {field: Refused(**each) for field, each in counts["refused"].items()}
+        refused = {field: Refused(**reason) for field, reason in counts["refused"].items()}
         return Found(counts["configurations"], refused, len(frame), self._best(frame))
 
-    def _together(self, found: list[Found]) -> Found:
+    def _together(self, parts: list[Found]) -> Found:
         """Return several parts' findings, in the order of the grid, as one."""
         refused: dict[str, Refused] = {}
-        for field, each in ((field, each) for one in found for field, each in one.refused.items()):
+        for field, reason in (pair for part in parts for pair in part.refused.items()):
             before = refused.get(field)
-            refused[field] = Refused(before.count + each.count, before.example) if before else each
+            refused[field] = Refused(before.count + reason.count, before.example) if before else reason
         empty = self._frame(self.grid.stretch(0, 0).jobs, np.zeros(0, np.int64))
-        best = self._best(pl.concat([empty, *(one.best for one in found)]))
-        return Found(sum(one.configurations for one in found), refused, sum(one.kept for one in found), best)
+        best = self._best(pl.concat([empty, *(part.best for part in parts)]))
+        return Found(sum(part.configurations for part in parts), refused, sum(part.kept for part in parts), best)
 
     def _claim(self, folder: Path) -> None:
         """Say in `folder` whose rows it holds. Raises `LumosError` where they are another search's."""
@@ -227,7 +224,7 @@ class Search:
                     "search as before to go on"
                 )
         elif any(folder.iterdir()):
-            raise LumosError(f"{folder}: not empty, and no search's ({_MANIFEST} lacks); give a new folder")
+            raise LumosError(f"{folder}: not empty, and no search's ({_MANIFEST} is missing); give a new folder")
         else:
             publish_file(file, (json.dumps(said, indent=2) + "\n").encode())
 
@@ -249,8 +246,8 @@ def _names() -> Iterator[str]:
     return (name for name, _ in ANSWERS)
 
 
-def _digests(nouns: Iterable[Any]) -> dict[str, str]:
-    return {each.name: hashlib.sha256(each.row().tobytes()).hexdigest()[:16] for each in nouns}
+def _digests(described: Iterable[Any]) -> dict[str, str]:
+    return {each.name: hashlib.sha256(each.row().tobytes()).hexdigest()[:16] for each in described}
 
 
 def _value(value: Found | None, error: Exception | None) -> Found:
@@ -262,7 +259,7 @@ def _value(value: Found | None, error: Exception | None) -> Found:
 def _example(jobs: Jobs, row: int, field: str, text: str) -> str:
     """Return what is wrong with a configuration, in the words of the rule that it breaks."""
     said: dict[str, Any] = {column.name: jobs.plans[column.name][row].item() for column in PLAN_COLUMNS}
-    said["schedule"], said["precision"] = SCHEDULES[said["schedule"]], PRECISIONS[said["precision"]]
+    said |= {name: choices[said[name]] for name, choices in WORDS.items()}
     model, hardware = jobs.models[int(jobs.model_of[row])], jobs.hardware[int(jobs.hardware_of[row])]
     why = text.format(plan=SimpleNamespace(**said), model=model, hardware=hardware)
     shown = f" = {said[field]}" if field in said else ""

@@ -4,14 +4,14 @@ import hashlib
 from pathlib import Path
 from typing import Any, Final
 
-from lumos_df.errors import CorpusError
+from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import unwritable
+from lumos_df.corpus import table_files
+from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, MANIFEST, check, trace_folder, write_manifest
 from lumos_df.estimate.configuration import Estimate
-from lumos_df.graph import store
-from lumos_df.layout import EMPTY_PARTITION, ESTIMATE, MANIFEST, check, trace_folder, write_manifest
-from lumos_df.schema import ESTIMATE_OPERATORS, ESTIMATES, ID_LENGTH, Table
+from lumos_df.schema import ESTIMATE_OPERATORS, ESTIMATES, ID_LENGTH, STEP_PARTS, Table
 
 _NS: Final = 1e9
-_PARTS: Final = ("exposed_compute_s", "overlapped_s", "exposed_communication_s")
 
 
 def write(corpus: Path, estimate: Estimate, job: str | None = None) -> str:
@@ -38,9 +38,7 @@ def write(corpus: Path, estimate: Estimate, job: str | None = None) -> str:
             write_manifest(corpus)
         trace_folder(corpus, name).mkdir(exist_ok=True)
     except OSError as error:
-        raise CorpusError(
-            f"{corpus}: cannot be written ({error.strerror or error}); give a folder that you may write to"
-        ) from None
+        raise CorpusError(unwritable(corpus, error)) from None
     # The estimate last: who finds it finds its operators, too.
     _write(corpus, name, ESTIMATE_OPERATORS, estimate.operators)
     _write(corpus, name, ESTIMATES, [_row(estimate, job)])
@@ -49,20 +47,20 @@ def write(corpus: Path, estimate: Estimate, job: str | None = None) -> str:
 
 def _write(corpus: Path, name: str, table: Table, rows: list[dict[str, Any]]) -> None:
     columns = {column.name: [row[column.name] for row in rows] for column in table.columns[1:]}
-    store.write(corpus, name, table, columns)
+    table_files.write(corpus, name, table, columns)
 
 
 def _row(estimate: Estimate, job: str | None) -> dict[str, Any]:
     """Return the row of `estimates`: times in whole nanoseconds, of which the four parts add up to the step."""
-    found = estimate.answers
-    row: dict[str, Any] = dict(found) | {"job": job, "provenance": "modelled"}
-    for key, value in found.items():
+    row: dict[str, Any] = dict(estimate.answers) | {"job": job, "provenance": "modelled"}
+    for key, value in estimate.answers.items():
         if key.endswith("_s"):
             row[f"{key[:-2]}_ns"] = round(value * _NS)
         elif key.endswith("_gb"):
             row[f"{key[:-3]}_bytes"] = round(value * _NS)
     row["step_ns"] = row.pop("iteration_time_ns")
-    row["other_ns"] = row["step_ns"] - sum(row[f"{part[:-2]}_ns"] for part in _PARTS)
+    *rounded, rest = (f"{part.name}_ns" for part in STEP_PARTS)
+    row[rest] = row["step_ns"] - sum(row[part] for part in rounded)
     return (
         row
         | vars(estimate.plan)

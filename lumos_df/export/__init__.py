@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class What(StrEnum):
+class ExportKind(StrEnum):
     """What to export."""
 
     REPLAY = "replay"

@@ -6,7 +6,6 @@ feeder reads them as. An operator's node has its op_id + 1 for an id: 0 is the n
 because ASTRA-sim issues what depends on nothing in the order of ids.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,16 +13,17 @@ from typing import IO, TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from lumos_df import catalog
-from lumos_df.errors import CorpusError, LumosError, QueryError
+from lumos_df.base.errors import CorpusError, LumosError, QueryError
+from lumos_df.base.runner import available_cpus
+from lumos_df.corpus import catalog
+from lumos_df.corpus.layout import ESTIMATE
+from lumos_df.corpus.output import whole_file
 from lumos_df.export import messages
+from lumos_df.export.job_operators import edges, operator_rows, operators
+from lumos_df.export.job_ranks import ExportedRank, ranks
 from lumos_df.export.nodes import nodes
-from lumos_df.export.operators import edges, operators, rows
-from lumos_df.export.process_groups import Group, process_groups
-from lumos_df.export.ranks import Rank, ranks
+from lumos_df.export.process_groups import ProcessGroup, process_groups
 from lumos_df.graph.job import groups
-from lumos_df.layout import ESTIMATE
-from lumos_df.output import whole_file
 
 if TYPE_CHECKING:
     import duckdb
@@ -62,45 +62,49 @@ def export(corpus: Path, output: Path, trace: str | None = None) -> tuple[list[P
         if not all(member.trace_id in replayed for member in members):
             raise CorpusError(f"{corpus}: no dependencies are known yet; first run: lumos-df replay --corpus {corpus}")
         paths = [output.with_name(f"{output.name}.{member.rank}.et") for member in members]
-        strangers = sorted(
-            file for file in output.parent.glob("*.et") if _is_of(file, output.name) and file not in paths
+        foreign = sorted(
+            file for file in output.parent.glob("*.et") if _is_export(file, output.name) and file not in paths
         )
-        if strangers:
-            raise LumosError(f"{strangers[0]}: of another export, with other ranks; remove it or give another --output")
-        known = process_groups(connection, jobs[0])
+        if foreign:
+            raise LumosError(f"{foreign[0]}: of another export, with other ranks; remove it or give another --output")
+        groups_by_name = process_groups(connection, jobs[0])
         written = 0
         for member, path in zip(members, paths, strict=True):
             with files.enter_context(whole_file(path)).open("wb") as file:
-                written += _write(connection, member, known, file)
+                written += _write(connection, member, groups_by_name, file)
     return paths, written
 
 
-def _is_of(file: Path, name: str) -> bool:
+def _is_export(file: Path, name: str) -> bool:
     before, _, rank = file.stem.rpartition(".")
     return before == name and rank.isdecimal()
 
 
 def _write(
-    connection: "duckdb.DuckDBPyConnection", of: Rank, known: dict[tuple[str, str], Group], file: IO[bytes]
+    connection: "duckdb.DuckDBPyConnection",
+    rank: ExportedRank,
+    groups_by_name: dict[tuple[str, str], ProcessGroup],
+    file: IO[bytes],
 ) -> int:
     """Write one rank's trace; return the number of its nodes."""
-    told, estimated = rows(connection, of)
-    made = nodes(operators(told), edges(connection, of.trace_id))
-    named = {name: group.number for (trace_id, name), group in known.items() if trace_id == of.trace_id}
-    every = list({group.number: group for group in known.values()}.values())
-    file.write(messages.metadata(of, made, every, estimated=estimated))
-    listed = [group for group in every if group.ranks]
+    rows, estimated = operator_rows(connection, rank)
+    rank_nodes = nodes(operators(rows), edges(connection, rank.trace_id))
+    numbers = {name: group.number for (trace_id, name), group in groups_by_name.items() if trace_id == rank.trace_id}
+    job_groups = list({group.number: group for group in groups_by_name.values()}.values())
+    file.write(messages.metadata(rank, rank_nodes, job_groups, estimated=estimated))
+    listed = [group for group in job_groups if group.ranks]
     if listed:
         file.write(messages.groups(listed))
 
     def encoded(begin: int) -> pa.Buffer:
         # Rows ascend, so a batch of nodes is of one stretch of operators.
-        row = made.row[begin : begin + _BATCH]
-        stretch = told.slice(int(row[0]), int(row[-1] - row[0]) + 1)
-        return messages.nodes(of, stretch.take(pa.array(row - row[0])), made, slice(begin, begin + _BATCH), named)
+        row = rank_nodes.row[begin : begin + _BATCH]
+        stretch = rows.slice(int(row[0]), int(row[-1] - row[0]) + 1)
+        batch = slice(begin, begin + _BATCH)
+        return messages.nodes(rank, stretch.take(pa.array(row - row[0])), rank_nodes, batch, numbers)
 
     # Arrow's and numpy's loops hold no interpreter lock.
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for batch in pool.map(encoded, range(0, len(made.row), _BATCH)):
+    with ThreadPoolExecutor(available_cpus()) as pool:
+        for batch in pool.map(encoded, range(0, len(rank_nodes.row), _BATCH)):
             file.write(batch)
-    return len(made.row) + bool(listed)
+    return len(rank_nodes.row) + bool(listed)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProcessGroup:
     """A process group of a job."""
 
     number: str
@@ -22,12 +22,12 @@ class Group:
     """None where no trace lists them."""
 
 
-def process_groups(connection: "duckdb.DuckDBPyConnection", job: list[str]) -> dict[tuple[str, str], Group]:
+def process_groups(connection: "duckdb.DuckDBPyConnection", job: list[str]) -> dict[tuple[str, str], ProcessGroup]:
     """Return the group that a name means in a trace, by (trace_id, name).
 
     A group keeps its name where every name of the job is a number that means the same ranks everywhere.
     """
-    found = connection.execute(
+    named = connection.execute(
         """
         SELECT trace_id, "group" AS name, any_value(description) AS description, any_value(backend) AS backend,
           max(size) AS size, any_value(ranks) AS ranks
@@ -43,15 +43,15 @@ def process_groups(connection: "duckdb.DuckDBPyConnection", job: list[str]) -> d
         {"job": job},
     ).fetchall()
     lists: dict[str, set[tuple[int, ...]]] = {}
-    for _, name, *_, listed in found:
+    for _, name, *_, listed in named:
         lists.setdefault(name, set()).update([tuple(listed)] if listed else [])
-    plain = all(name.isdecimal() and len(some) <= 1 for name, some in lists.items())
-    made: dict[tuple[str, tuple[int, ...] | None], Group] = {}
-    meant: dict[tuple[str, str], Group] = {}
-    for trace_id, name, description, backend, size, listed in found:
-        # A trace that does not list the ranks means those that the others list, where they agree.
+    numbered = all(name.isdecimal() and len(memberships) <= 1 for name, memberships in lists.items())
+    by_members: dict[tuple[str, tuple[int, ...] | None], ProcessGroup] = {}
+    by_name: dict[tuple[str, str], ProcessGroup] = {}
+    for trace_id, name, description, backend, size, listed in named:
+        # A trace that does not list the ranks means those that further traces list, where they agree.
         members = tuple(listed) if listed else next(iter(lists[name])) if len(lists[name]) == 1 else None
-        number = name if plain else str(len(made) + 1)
-        group = Group(number, name, description, backend, size, members)
-        meant[trace_id, name] = made.setdefault((name, members), group)
-    return meant
+        number = name if numbered else str(len(by_members) + 1)
+        group = ProcessGroup(number, name, description, backend, size, members)
+        by_name[trace_id, name] = by_members.setdefault((name, members), group)
+    return by_name

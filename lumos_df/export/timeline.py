@@ -1,33 +1,35 @@
-"""Timelines for ui.perfetto.dev: a job as it ran, its replay and critical path beside, with arrows."""
+"""Timelines for ui.perfetto.dev: a job as it ran, with arrows, and under it its replay and critical path."""
 
 import gzip
+import itertools
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from lumos_df import catalog
-from lumos_df.errors import CorpusError
-from lumos_df.export import What
-from lumos_df.export.lanes import depths
-from lumos_df.export.ranks import Rank, ranks
+from lumos_df.base.errors import CorpusError
+from lumos_df.corpus import catalog
+from lumos_df.corpus.output import whole_file
+from lumos_df.export import ExportKind
+from lumos_df.export.job_ranks import HIDDEN_KINDS, ExportedRank, ranks
+from lumos_df.export.kernels.lanes import depths
 from lumos_df.graph import run
 from lumos_df.graph.job import groups
-from lumos_df.output import whole_file
+from lumos_df.schema import GPU_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import duckdb
 
-    from lumos_df.graph.whatif import Change
+    from lumos_df.graph.switches import Change
 
 _BATCH: Final = 1 << 17
 _LANE: Final = (
     "CASE WHEN o.stream IS NULL THEN 'thread ' || o.thread ELSE 'GPU ' || o.device || ' stream ' || o.stream END"
 )
-_SHOWN: Final = "o.kind NOT IN ('python', 'sync', 'gpu_annotation', 'other')"
+_SHOWN: Final = f"o.kind NOT IN {HIDDEN_KINDS}"
 _RECORDED: Final = f"""
 SELECT coalesce({_LANE}, 'elsewhere') AS lane, o.name, o.kind, o.ts - $zero AS ts, o.dur, o.op_id AS key,
   '{{"op_id":' || o.op_id || '}}' AS args
@@ -49,9 +51,9 @@ FROM critical_path p
 LEFT JOIN operators o ON o.trace_id = p.on_trace_id AND o.op_id = p.op_id
 WHERE p.trace_id = $trace AND p.dur > 0
 """
-_LAUNCHES: Final = """
+_LAUNCHES: Final = f"""
 SELECT parent_id AS src, op_id AS dst, 'launch' AS name FROM operators
-WHERE trace_id = $trace AND kind IN ('kernel', 'memcpy', 'memset') AND parent_id IS NOT NULL
+WHERE trace_id = $trace AND kind IN {GPU_KINDS} AND parent_id IS NOT NULL
 """
 _NEXT: Final = """
 SELECT lag(key) OVER w AS src, key AS dst, 'critical path' AS name
@@ -63,7 +65,9 @@ WINDOW w AS (PARTITION BY step ORDER BY piece)
 """
 
 
-def export(corpus: Path, what: What, output: Path, trace: str | None = None, changes: "Sequence[Change]" = ()) -> int:
+def export(
+    corpus: Path, what: ExportKind, output: Path, trace: str | None = None, changes: "Sequence[Change]" = ()
+) -> int:
     """Write a timeline as Chrome trace JSON, compressed where the name ends in `.gz`; return its number of events.
 
     Times start at 0 with the first operator of a job, the clocks of its ranks aligned as far as a replay has told them.
@@ -74,37 +78,37 @@ def export(corpus: Path, what: What, output: Path, trace: str | None = None, cha
         what: which timeline; not CHAKRA.
         output: the file.
         trace: only the job of the trace of this id, or the beginning of it.
-        changes: for PERFETTO, what to change in a replay that is shown beside.
+        changes: for PERFETTO, what to change in a replay that is shown, too.
 
     Raises:
         LumosError: nothing was replayed yet where that is shown, the trace is not there, a change means no operator.
         OSError: the file cannot be written.
     """
     jobs = groups(corpus, trace)
-    again = run.changed_replays(corpus, list(changes), trace) if changes else None
+    changed = run.changed_replays(corpus, list(changes), trace) if changes else None
     with catalog.connect(corpus) as connection:
-        if again is not None:
-            connection.register("_changed", again)
+        if changed is not None:
+            connection.register("_changed", changed)
         jobs = _stored(connection, corpus, what, jobs)
         with whole_file(output) as draft, _open(draft, compressed=output.suffix == ".gz") as file:
             writer = _Writer(connection, file)
             for job in jobs:
-                for one in ranks(connection, job):
-                    label = f"rank {one.rank}" if len(jobs) == 1 else f"{one.job} {one.trace_id[:8]} rank {one.rank}"
-                    _rank(writer, one, label, what, changed=again is not None)
+                for rank in ranks(connection, job):
+                    of_job = f"{rank.job} {rank.trace_id[:8]} " if len(jobs) > 1 else ""
+                    _write_rank(writer, rank, f"{of_job}rank {rank.rank}", what, changed=changed is not None)
             file.write(b"\n]}\n")
             return writer.events
 
 
 def _stored(
-    connection: "duckdb.DuckDBPyConnection", corpus: Path, what: What, jobs: list[list[str]]
+    connection: "duckdb.DuckDBPyConnection", corpus: Path, what: ExportKind, jobs: list[list[str]]
 ) -> list[list[str]]:
     """Return the jobs of which there is what is asked for."""
-    if what is What.PERFETTO:
+    if what is ExportKind.PERFETTO:
         return jobs
-    table = "replays" if what is What.REPLAY else "critical_path"
+    table = "replays" if what is ExportKind.REPLAY else "critical_path"
     stored = {name for (name,) in connection.execute(f"SELECT DISTINCT trace_id FROM {table}").fetchall()}
-    jobs = [there for job in jobs if (there := [name for name in job if name in stored])]
+    jobs = [kept for job in jobs if (kept := [trace_id for trace_id in job if trace_id in stored])]
     if not jobs:
         raise CorpusError(f"{corpus}: nothing to export; first run: lumos-df {what} --corpus {corpus}")
     return jobs
@@ -114,16 +118,16 @@ def _open(path: Path, *, compressed: bool) -> IO[bytes]:
     return gzip.open(path, "wb", compresslevel=4) if compressed else path.open("wb")  # type: ignore[return-value]  # it writes bytes
 
 
-def _rank(writer: "_Writer", one: Rank, label: str, what: What, *, changed: bool) -> None:
+def _write_rank(writer: "_Writer", rank: ExportedRank, label: str, what: ExportKind, *, changed: bool) -> None:
     sources = "SELECT count(*) FROM operator_sources WHERE trace_id = $trace"
-    (estimated,) = writer.connection.execute(sources, {"trace": one.trace_id}).fetchall()[0]
-    writer.process(one, f"{label} {'estimated' if estimated else 'recorded'}", _RECORDED, _LAUNCHES)
-    if what is not What.PERFETTO:
-        writer.process(one, f"{label} replayed", _AGAIN % "replays", _LAUNCHES)
+    (estimated,) = writer.connection.execute(sources, {"trace": rank.trace_id}).fetchall()[0]
+    writer.process(rank, f"{label} {'estimated' if estimated else 'recorded'}", _RECORDED, _LAUNCHES)
+    if what is not ExportKind.PERFETTO:
+        writer.process(rank, f"{label} replayed", _AGAIN % "replays", _LAUNCHES)
     elif changed:
-        writer.process(one, f"{label} changed", _AGAIN % "_changed", _LAUNCHES)
-    if what is What.CRITICAL_PATH:
-        writer.process(one, f"{label} critical path", _PATH, _NEXT)
+        writer.process(rank, f"{label} changed", _AGAIN % "_changed", _LAUNCHES)
+    if what is ExportKind.CRITICAL_PATH:
+        writer.process(rank, f"{label} critical path", _PATH, _NEXT)
 
 
 class _Writer:
@@ -133,14 +137,16 @@ class _Writer:
         self.connection = connection
         self.events = 0
         self._file = file
-        self._processes = 0
+        # Processes and lanes are counted together, from 1: a lane with the number of a process is that process's main
+        # thread to Perfetto, 0 is an idle CPU, and slices that come to overlap there are dropped.
+        self._numbers = itertools.count(1)
         self._arrows = 0
         file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
 
-    def process(self, one: Rank, name: str, slices: str, arrows: str) -> None:
+    def process(self, rank: ExportedRank, name: str, slices: str, arrows: str) -> None:
         """Write a process with the slices of a query, and arrows between them (src, dst: their keys)."""
-        of = {"trace": one.trace_id, "zero": one.zero}
-        rows = self.connection.sql(f"{slices} ORDER BY ts, dur DESC, key", params=of).to_arrow_table()
+        parameters = {"trace": rank.trace_id, "zero": rank.zero}
+        rows = self.connection.sql(f"{slices} ORDER BY ts, dur DESC, key", params=parameters).to_arrow_table()
         ts, dur = rows["ts"].to_numpy(), rows["dur"].to_numpy()
         lane = rows["lane"].combine_chunks().dictionary_encode()
         lane = lane.combine_chunks() if isinstance(lane, pa.ChunkedArray) else lane
@@ -149,17 +155,16 @@ class _Writer:
         # Lanes are numbered as they appear, those below one another as well.
         room = int(depth.max(initial=0)) + 1
         _, first, place = np.unique(codes * room + depth, return_index=True, return_inverse=True)
+        process = next(self._numbers)
         number = np.empty(len(first), np.int64)
-        number[np.argsort(first)] = np.arange(len(first))
+        number[np.argsort(first)] = [*itertools.islice(self._numbers, len(first))]
         self.connection.register("_placed", rows.append_column("tid", pa.array(number[place.reshape(-1)])))
-        process = self._processes
-        self._processes += 1
         self._write(
             """
             WITH about AS (
-              SELECT 0 AS tid, 'process_name' AS what, 'name' AS key, to_json($name) AS value
+              SELECT $pid AS tid, 'process_name' AS what, 'name' AS key, to_json($name) AS value
               UNION ALL
-              SELECT 0, 'process_sort_index', 'sort_index', to_json($pid)
+              SELECT $pid, 'process_sort_index', 'sort_index', to_json($pid)
               UNION ALL
               SELECT tid, 'thread_name', 'name', to_json(any_value(lane)) FROM _placed GROUP BY tid
               UNION ALL
@@ -168,6 +173,7 @@ class _Writer:
             SELECT '{"ph":"M","pid":' || $pid || ',"tid":' || tid || ',"name":"' || what || '","args":{"' || key || '":'
               || value || '}}'
             FROM about
+            ORDER BY what, tid
             """,
             {"pid": process, "name": name},
         )
@@ -179,10 +185,10 @@ class _Writer:
             """,
             {"pid": process},
         )
-        self._arrow(process, one, arrows)
+        self._arrow(process, rank, arrows)
         self.connection.unregister("_placed")
 
-    def _arrow(self, process: int, one: Rank, arrows: str) -> None:
+    def _arrow(self, process: int, rank: ExportedRank, arrows: str) -> None:
         """Write arrows from the start of a slice to the start of another one that does not begin before it."""
         placed = self.connection.sql(
             f"""
@@ -194,7 +200,7 @@ class _Writer:
             WHERE s.ts <= d.ts
             ORDER BY d.ts, d.key
             """,
-            params={"trace": one.trace_id},
+            params={"trace": rank.trace_id},
         ).to_arrow_table()
         placed = placed.append_column("id", pa.array(np.arange(self._arrows, self._arrows + len(placed))))
         self._arrows += len(placed)

@@ -26,18 +26,17 @@ def varints(values: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.u
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(size)))
     written = np.empty(int(offsets[-1]), np.uint8)
     for k in range(int(size.max(initial=0))):
-        has = size > k
-        more = np.where(size[has] > k + 1, 0x80, 0)
-        written[offsets[:-1][has] + k] = (values[has] >> np.uint64(7 * k) & np.uint64(0x7F)) | more.astype(np.uint64)
+        long = size > k
+        more = np.where(size[long] > k + 1, 0x80, 0)
+        written[offsets[:-1][long] + k] = (values[long] >> np.uint64(7 * k) & np.uint64(0x7F)) | more.astype(np.uint64)
     return offsets, written
 
 
 def number(field: int, values: pa.Array) -> pa.Array:
     """Return a field of integers (also bool, and enumerations); a negative one is its 64-bit two's complement."""
-    there = pc.is_valid(values)
-    known = pc.fill_null(values, False if pa.types.is_boolean(values.type) else 0)
-    codes = known.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
-    return _where(there, _join(_tag(field, _VARINT), _column(*varints(codes))))
+    filled = pc.fill_null(values, False if pa.types.is_boolean(values.type) else 0)
+    codes = filled.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+    return _where(pc.is_valid(values), _join(_tag(field, _VARINT), _column(*varints(codes))))
 
 
 def text(field: int, values: pa.Array) -> pa.Array:
@@ -51,8 +50,8 @@ def text(field: int, values: pa.Array) -> pa.Array:
 
 def packed(field: int, offsets: NDArray[np.int64], values: NDArray[np.int64]) -> pa.Array:
     """Return a repeated field of integers: row i has values[offsets[i]:offsets[i + 1]], and no field without any."""
-    at, written = varints(values.view(np.uint64))
-    bounds = at[offsets]
+    starts, written = varints(values.view(np.uint64))
+    bounds = starts[offsets]
     return text(
         field, _where(pa.array(np.diff(offsets) > 0), _column(bounds - bounds[0], written[bounds[0] : bounds[-1]]))
     )
@@ -94,5 +93,5 @@ def _join(*parts: Any) -> pa.Array:
     return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement=b"")
 
 
-def _where(there: pa.Array, values: pa.Array) -> pa.Array:
-    return pc.if_else(there, values, pa.scalar(None, pa.binary()))
+def _where(valid: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(valid, values, pa.scalar(None, pa.binary()))

@@ -6,7 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.rows import RUNTIME, Rows
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import RUNTIME
 
 OTHER, STREAM_SYNC, DEVICE_SYNC, EVENT_SYNC, RECORD, WAIT, RELEASE, COPY = range(8)
 

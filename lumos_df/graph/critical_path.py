@@ -2,23 +2,27 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import backward
-from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.replay import Network, Replay, Run, last_nodes
-from lumos_df.graph.rows import KERNEL, MEMCPY, MEMSET, NONE
+from lumos_df.graph.event_graph import EventGraph, Run
+from lumos_df.graph.replay import Replay, last_nodes
+from lumos_df.graph.simulate import backward
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import (
+    HOST_PIECE,
+    KERNEL,
+    KERNEL_PIECE,
+    MEMCPY,
+    MEMORY_PIECE,
+    MEMSET,
+    NONE,
+    TRANSFER_PIECE,
+)
 
-PIECES: Final = ("host", "launch", "kernel", "transfer", "memory", "sync", "gap", "unexplained")
-"""Host work, launch latency, a kernel, a collective's transfer, a copy or clear, the end of a synchronising call, a gap
-between kernels, and time that no edge explains."""
-HOST, LAUNCH, COMPUTE, TRANSFER, MEMORY, SYNCHRONISATION, GAP, UNEXPLAINED = range(len(PIECES))
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
     """p pieces, ordered by time; they add up to the replayed step, and with the last one to the recorded step."""
 
@@ -27,83 +31,88 @@ class Path:
     row: NDArray[np.int32]
     """Row of the operator in that trace: what runs, or what waits to begin; NONE for what is unexplained."""
     kind: NDArray[np.int8]
-    """Place in `PIECES`."""
+    """Place in `schema.words.PIECES`."""
     ts: NDArray[np.int64]
     """ns, simulated, on the clock of the step's own trace."""
     dur: NDArray[np.int64]
     """ns; negative only for an unexplained piece: the recorded step was shorter than the replayed one."""
 
 
-def critical_paths(net: Network, result: Run, graphs: list[Graph], replays: list[Replay]) -> list[list[Path]]:
+def critical_paths(
+    event_graph: EventGraph, result: Run, graphs: list[TraceGraph], replays: list[Replay]
+) -> list[list[Path]]:
     """Return the critical path of every step of every trace of a job, in their order."""
-    kind = _kinds(net, graphs)
+    node_piece = _pieces(event_graph, graphs)
     edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
-    return [_paths(net, result, graphs[trace], replay, trace, kind, edge_kind) for trace, replay in enumerate(replays)]
+    return [_paths(event_graph, result, replay, trace, node_piece, edge_kind) for trace, replay in enumerate(replays)]
 
 
 def _paths(
-    net: Network,
+    event_graph: EventGraph,
     result: Run,
-    graph: Graph,
     replay: Replay,
     trace: int,
-    kind: NDArray[np.int8],
+    node_piece: NDArray[np.int8],
     edge_kind: NDArray[np.int8],
 ) -> list[Path]:
-    shift = int(net.shift[trace])
+    """Return the critical path of every step of one trace."""
+    base, shift = event_graph.base, int(event_graph.shift[trace])
     marks = replay.steps
-    last = last_nodes(graph, marks, result_ends(net, result, trace))
-    bounds, node, code, begin, dur = backward.walks(
-        np.where(last >= 0, last + net.base[trace], NONE),
+    last = last_nodes(replay.graph, marks, _ends(event_graph, result, trace))
+    bounds, node, piece, begin, dur = backward.walks(
+        np.where(last >= 0, last + base[trace], NONE),
         replay.low + shift,
         replay.high + shift,
         marks.high - marks.low,
-        net.src,
-        net.binds,
+        event_graph.src,
+        event_graph.binds,
         edge_kind,
-        kind,
+        node_piece,
         result.start,
         result.end,
         result.start_cause,
         result.end_cause,
     )
-    of = np.where(node >= 0, np.searchsorted(net.base, node, side="right") - 1, trace)
-    row = np.where(node >= 0, node - net.base[of], NONE)
-    of, row, begin = of.astype(np.int32), row.astype(np.int32), begin - shift
-    return [Path(of[a:b], row[a:b], code[a:b], begin[a:b], dur[a:b]) for a, b in pairwise(bounds.tolist())]
+    on_trace = np.where(node >= 0, np.searchsorted(base, node, side="right") - 1, trace)
+    row = np.where(node >= 0, node - base[on_trace], NONE).astype(np.int32)
+    on_trace, begin = on_trace.astype(np.int32), begin - shift
+    return [
+        Path(trace=on_trace[a:b], row=row[a:b], kind=piece[a:b], ts=begin[a:b], dur=dur[a:b])
+        for a, b in pairwise(bounds.tolist())
+    ]
 
 
-def result_ends(net: Network, result: Run, trace: int) -> NDArray[np.int64]:
+def _ends(event_graph: EventGraph, result: Run, trace: int) -> NDArray[np.int64]:
     """Return the simulated ends of one trace's rows, ns, job time."""
-    return result.end[int(net.base[trace]) : int(net.base[trace + 1])]
+    return result.end[int(event_graph.base[trace]) : int(event_graph.base[trace + 1])]
 
 
-def _kinds(net: Network, graphs: list[Graph]) -> NDArray[np.int8]:
-    """Return which piece every node is."""
+def _pieces(event_graph: EventGraph, graphs: list[TraceGraph]) -> NDArray[np.int8]:
+    """Return which piece every node is [N]."""
     kind = np.concatenate([graph.rows.kind for graph in graphs])
-    piece = np.full(len(kind), HOST, np.int8)
-    piece[kind == KERNEL] = COMPUTE
-    piece[(kind == MEMCPY) | (kind == MEMSET)] = MEMORY
-    piece[net.instance >= 0] = TRANSFER
+    piece = np.full(len(kind), HOST_PIECE, np.int8)
+    piece[kind == KERNEL] = KERNEL_PIECE
+    piece[(kind == MEMCPY) | (kind == MEMSET)] = MEMORY_PIECE
+    piece[event_graph.instance >= 0] = TRANSFER_PIECE
     return piece
 
 
-def slack(net: Network, result: Run, graphs: list[Graph], replays: list[Replay]) -> NDArray[np.int64]:
+def slack(event_graph: EventGraph, result: Run, graphs: list[TraceGraph], replays: list[Replay]) -> NDArray[np.int64]:
     """Return [N] ns by which each node may begin later without any step ending later; UNSET where unbounded."""
-    pinned = np.zeros(len(net.own), np.bool_)
+    pinned = np.zeros(len(event_graph.own), np.bool_)
     for k, (graph, replay) in enumerate(zip(graphs, replays, strict=True)):
-        at = last_nodes(graph, replay.steps, result_ends(net, result, k))
-        pinned[int(net.base[k]) + at[at >= 0]] = True
+        last = last_nodes(graph, replay.steps, _ends(event_graph, result, k))
+        pinned[int(event_graph.base[k]) + last[last >= 0]] = True
     room: NDArray[np.int64] = backward.slack(
-        net.order,
-        net.pointer,
-        net.edge,
-        net.dst,
-        net.binds,
-        net.lag,
-        net.own,
-        net.instance,
-        net.transfer,
+        event_graph.order,
+        event_graph.pointer,
+        event_graph.edge,
+        event_graph.dst,
+        event_graph.binds,
+        event_graph.lag,
+        event_graph.own,
+        event_graph.instance,
+        event_graph.transfer,
         pinned,
         result.start,
         result.end,

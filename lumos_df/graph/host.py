@@ -11,15 +11,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import threads
-from lumos_df.graph.rows import ANNOTATION, CPU_OP, NONE, RUNTIME, Rows
-from lumos_df.graph.simulate import forward_star, inherited
+from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.simulate import threads
+from lumos_df.graph.simulate.forward import forward_star, inherited
+from lumos_df.schema.codes import ANNOTATION, CPU_OP, NONE, RUNTIME
 
 IDLE_NS: Final = 20_000
-"""Shorter gaps of a thread are its own work; waking a thread alone takes about as long."""
+"""Threshold, ns. A thread's gap may be a wait for another thread from this on.
+Evidence: waking a thread alone takes about as long."""
+_PROMPT_SHARE: Final = 0.5
+"""Threshold, share of the shorter rest. A thread that goes on so soon after another one stopped waited for it."""
+_WORKING_SHARE: Final = 0.5
+"""Threshold, share of an operator's time. Operators of a name do the work of a trace without a GPU if they spend so
+much of their time in none of the operators that they call."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handoffs:
     """Moments at which a thread went on because another had finished; one entry each."""
 
@@ -35,7 +42,7 @@ class Handoffs:
     """When the other thread had finished, ns."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Atoms:
     """n atoms of the host, ordered by time; times ns."""
 
@@ -57,9 +64,9 @@ class Atoms:
 
     def last_before(self, thread: int, moments: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the last atom of a thread that begins at or before each moment, or NONE."""
-        own = self.by_thread[self.bounds[thread] : self.bounds[thread + 1]]
-        place = np.searchsorted(self.ts[own], moments, side="right") - 1
-        return np.where(place >= 0, own[np.maximum(place, 0)] if len(own) else NONE, NONE).astype(np.int32)
+        atom = self.by_thread[self.bounds[thread] : self.bounds[thread + 1]]
+        place = np.searchsorted(self.ts[atom], moments, side="right") - 1
+        return np.where(place >= 0, atom[np.maximum(place, 0)] if len(atom) else NONE, NONE).astype(np.int32)
 
 
 def handoffs(rows: Rows) -> Handoffs:
@@ -68,20 +75,26 @@ def handoffs(rows: Rows) -> Handoffs:
     Thread B was idle, thread A stopped and stayed idle, and after that B went on: B waited for A. Threads that only
     make runtime calls (watchdogs) take no part.
     """
-    edges = _boundaries(rows)
-    workers = list(edges)
-    found = [_passes(edges[a], edges[b], a) for b in workers for a in workers if a != b]
-    parts = [np.concatenate(column) for column in zip(*found, strict=True)] if found else [np.empty(0, np.int64)] * 5
-    target, idle, woken, source, signal = parts
+    boundaries = _boundaries(rows)
+    pairs = [(a, b) for b in boundaries for a in boundaries if a != b]
+    between = [_between(boundaries[a], boundaries[b], a) for a, b in pairs]
+    columns = (
+        [np.concatenate(column) for column in zip(*between, strict=True)] if pairs else [np.empty(0, np.int64)] * 5
+    )
+    target, idle, woken, source, signal = columns
     # Where several threads stopped before, the last of them passed the baton.
     order = np.lexsort((-signal, target))
-    first = order[np.flatnonzero(np.diff(target[order], prepend=-1))]
+    last = order[np.flatnonzero(np.diff(target[order], prepend=-1))]
     return Handoffs(
-        target[first].astype(np.int32), idle[first], woken[first], source[first].astype(np.int32), signal[first]
+        target=target[last].astype(np.int32),
+        idle=idle[last],
+        woken=woken[last],
+        source_thread=source[last].astype(np.int32),
+        signal=signal[last],
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Boundaries:
     """Beginnings and ends of one thread's rows, in order of time."""
 
@@ -106,45 +119,50 @@ def _boundaries(rows: Rows) -> dict[int, _Boundaries]:
     row, bounds = _host_rows(rows)
     operators = np.bincount(rows.thread[row], rows.kind[row] == CPU_OP, len(bounds) - 1)
     return {
-        thread: _Boundaries(*threads.boundaries(row[bounds[thread] : bounds[thread + 1]], rows.ts, rows.end, rows.kind))
+        thread: _thread_boundaries(rows, row[bounds[thread] : bounds[thread + 1]])
         for thread in np.flatnonzero(operators).tolist()
     }
 
 
-def _passes(a: _Boundaries, b: _Boundaries, thread: int) -> tuple[NDArray[np.int64], ...]:
-    """Return (target, idle, woken, source thread, signal) of the passes from thread `thread` (boundaries a) to b's."""
-    k = np.flatnonzero((b.gap >= IDLE_NS) & (b.next_start >= 0))
-    woken = b.at[k]
+def _thread_boundaries(rows: Rows, row: NDArray[np.int32]) -> _Boundaries:
+    at, gap, next_start, in_operator = threads.boundaries(row, rows.ts, rows.end, rows.kind)
+    return _Boundaries(at=at, gap=gap, next_start=next_start, in_operator=in_operator)
+
+
+def _between(a: _Boundaries, b: _Boundaries, source: int) -> tuple[NDArray[np.int64], ...]:
+    """Return (target, idle, woken, source, signal) of the handoffs from thread `source`, of boundaries a, to b's."""
+    wake = np.flatnonzero((b.gap >= IDLE_NS) & (b.next_start >= 0))
+    woken = b.at[wake]
     before = np.searchsorted(a.at, woken, side="right") - 1
     after = np.minimum(before + 1, len(a.at) - 1)
     has = before >= 0
     signal = a.at[np.maximum(before, 0)]
-    stays = np.where(before + 1 < len(a.at), a.gap[after], np.int64(1) << 60)
-    idle = woken - b.gap[k]
-    rests = (before + 1 >= len(a.at)) | (a.at[after] - woken >= IDLE_NS)
+    rest = np.where(before + 1 < len(a.at), a.gap[after], FAR)
+    idle = woken - b.gap[wake]
+    stays = (before + 1 >= len(a.at)) | (a.at[after] - woken >= IDLE_NS)
     # The wait of b is over soon after a stopped, measured by how long either of them rested.
-    prompt = 2 * (woken - signal) <= np.minimum(b.gap[k], stays)
-    keep = has & (stays >= IDLE_NS) & rests & (signal >= idle) & prompt
-    k, woken, signal, idle = k[keep], woken[keep], signal[keep], idle[keep]
-    return b.next_start[k].astype(np.int64), idle, woken, np.full(len(k), thread, np.int64), signal
+    prompt = woken - signal <= _PROMPT_SHARE * np.minimum(b.gap[wake], rest)
+    keep = has & (rest >= IDLE_NS) & stays & (signal >= idle) & prompt
+    target = b.next_start[wake[keep]].astype(np.int64)
+    return target, idle[keep], woken[keep], np.full(len(target), source, np.int64), signal[keep]
 
 
-def silences(rows: Rows, passes: Handoffs, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def silences(rows: Rows, handoffs: Handoffs, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (row that ended it, ns) of the times, at least `least` ns, in which a thread did nothing recorded.
 
     Waits for another thread are not meant, nor are threads without CPU operators.
     """
     ended, lasted = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for of in _boundaries(rows).values():
-        silent = (of.gap >= least) & ~of.in_operator & (of.next_start >= 0)
+    for thread in _boundaries(rows).values():
+        silent = (thread.gap >= least) & ~thread.in_operator & (thread.next_start >= 0)
         silent[:1] = False
-        silent &= ~np.isin(of.next_start, passes.target)
-        ended.append(of.next_start[silent].astype(np.int64))
-        lasted.append(of.gap[silent])
+        silent &= ~np.isin(thread.next_start, handoffs.target)
+        ended.append(thread.next_start[silent].astype(np.int64))
+        lasted.append(thread.gap[silent])
     return np.concatenate(ended), np.concatenate(lasted)
 
 
-def working(rows: Rows, beginnings: NDArray[np.int32], passes: Handoffs) -> NDArray[np.bool_]:
+def working(rows: Rows, beginnings: NDArray[np.int32], handoffs: Handoffs) -> NDArray[np.bool_]:
     """Return the operators that do the work of a trace without a GPU [n]: none lies in another, nor does a moment.
 
     Those are the operators of a name that spends at least half its time in none of the operators that it calls, apart
@@ -153,7 +171,7 @@ def working(rows: Rows, beginnings: NDArray[np.int32], passes: Handoffs) -> NDAr
     Args:
         rows: the operators.
         beginnings: rows whose beginning is a moment of the simulation.
-        passes: where threads waited.
+        handoffs: where threads waited.
     """
     operator = (rows.kind == CPU_OP) & (rows.thread >= 0)
     if rows.on_gpu.any() or (rows.kind == RUNTIME).any() or not operator.any():
@@ -163,24 +181,24 @@ def working(rows: Rows, beginnings: NDArray[np.int32], passes: Handoffs) -> NDAr
     name = rows.name[operator]
     alone = np.bincount(name, (rows.dur - called)[operator], len(rows.names))
     whole = np.bincount(name, rows.dur[operator], len(rows.names))
-    own: NDArray[np.bool_] = operator & (2 * alone >= whole)[rows.name]
+    works: NDArray[np.bool_] = operator & (alone >= _WORKING_SHARE * whole)[rows.name]
     above = rows.parent[beginnings]
     while (above >= 0).any():
-        own[above[above >= 0]] = False
+        works[above[above >= 0]] = False
         above = np.where(above >= 0, rows.parent[np.maximum(above, 0)], NONE)
-    own &= ~_waits(rows, passes)
-    inner: NDArray[np.bool_] = (rows.parent >= 0) & inherited(own, rows.parent)[rows.parent]
-    return own & ~inner
+    works &= ~_waits(rows, handoffs)
+    inner: NDArray[np.bool_] = (rows.parent >= 0) & inherited(works, rows.parent)[rows.parent]
+    return works & ~inner
 
 
-def _waits(rows: Rows, passes: Handoffs) -> NDArray[np.bool_]:
+def _waits(rows: Rows, handoffs: Handoffs) -> NDArray[np.bool_]:
     """Return the rows in which their thread waited for another one [n]."""
-    found = np.zeros(len(rows), np.bool_)
-    for thread in np.unique(rows.thread[passes.target]).tolist():
-        idle = np.sort(passes.idle[rows.thread[passes.target] == thread])
+    waits = np.zeros(len(rows), np.bool_)
+    for thread in np.unique(rows.thread[handoffs.target]).tolist():
+        idle = np.sort(handoffs.idle[rows.thread[handoffs.target] == thread])
         row = np.flatnonzero(rows.thread == thread)
-        found[row] = np.searchsorted(idle, rows.end[row]) > np.searchsorted(idle, rows.ts[row])
-    return found
+        waits[row] = np.searchsorted(idle, rows.end[row]) > np.searchsorted(idle, rows.ts[row])
+    return waits
 
 
 def atoms(rows: Rows, beginnings: NDArray[np.int32], works: NDArray[np.bool_]) -> Atoms:
@@ -207,4 +225,13 @@ def atoms(rows: Rows, beginnings: NDArray[np.int32], works: NDArray[np.bool_]) -
     bounds, order = forward_star(thread, len(bounds) - 1)
     before[order[1:]] = order[:-1]
     before[order[bounds[:-1][np.diff(bounds) > 0]]] = NONE
-    return Atoms(row, thread, rows.ts[row], np.where(lasts[row], rows.dur[row], 0), of_row, before, order, bounds)
+    return Atoms(
+        row=row,
+        thread=thread,
+        ts=rows.ts[row],
+        dur=np.where(lasts[row], rows.dur[row], 0),
+        of_row=of_row,
+        before=before,
+        by_thread=order,
+        bounds=bounds,
+    )

@@ -10,13 +10,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lumos_df.errors import CorpusError
-from lumos_df.layout import trace_folder
+from lumos_df.base.errors import CorpusError
+from lumos_df.corpus.layout import trace_folder
+from lumos_df.graph.packed_keys import packed
 from lumos_df.schema import FAMILIES, KINDS
+from lumos_df.schema.codes import KERNEL, MEMSET, NONE
 
-NONE: Final = -1
-CPU_OP, RUNTIME, KERNEL, MEMCPY, MEMSET, SYNC, ANNOTATION, _, PYTHON, _ = range(len(KINDS))
-COMMUNICATION: Final = FAMILIES.index("communication")
+FAR: Final = np.int64(1) << 60
+"""Longer than any time in a trace, ns."""
 
 _WORDS: Final = ("kind", "family", "name", "collective", "group", "seq_evidence")
 _NUMBERS: Final = (
@@ -38,7 +39,7 @@ _NUMBERS: Final = (
 _NULL: Final = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """Columns of n operators, in the order of op_id; times are ns. `NONE` is null unless said otherwise."""
 
@@ -157,34 +158,36 @@ def read(corpus: Path, trace_id: str) -> Rows:
     long = {name: _long(table[name]) for name in _NUMBERS}
     stream, keys = _streams(long["device"], long["stream"])
     return Rows(
-        trace_id,
-        str(trace["path"]),
-        str(trace["job"]),
-        int(trace["rank"]),
-        int(trace["world_size"] or NONE),
-        int(trace["clock_origin_ns"] or 0),
-        int(trace["resolution_ns"] or 1),
-        _places(words["kind"], KINDS),
-        _places(words["family"], FAMILIES),
-        *words["name"],
-        _short(long["parent_id"]),
-        long["ts"],
-        long["dur"],
-        _number(long["thread"]),
-        stream,
-        keys,
-        long["correlation"],
-        _short(long["step"]),
-        _short(long["forward_id"]),
-        words["collective"][0].astype(np.int8),
-        words["collective"][1],
-        *words["group"],
-        _short(long["group_size"]),
-        long["seq"],
-        _is_word(words["seq_evidence"], "recorded"),
-        long["in_bytes"],
-        long["wait_stream"],
-        long["wait_correlation"],
+        trace_id=trace_id,
+        path=str(trace["path"]),
+        job=str(trace["job"]),
+        rank=int(trace["rank"]),
+        world_size=int(trace["world_size"] or NONE),
+        clock_origin=int(trace["clock_origin_ns"] or 0),
+        resolution=int(trace["resolution_ns"] or 1),
+        kind=_places(words["kind"], KINDS),
+        family=_places(words["family"], FAMILIES),
+        name=words["name"][0],
+        names=words["name"][1],
+        parent=_short(long["parent_id"]),
+        ts=long["ts"],
+        dur=long["dur"],
+        thread=_by_appearance(long["thread"]),
+        stream=stream,
+        stream_keys=keys,
+        correlation=long["correlation"],
+        step=_short(long["step"]),
+        forward=_short(long["forward_id"]),
+        collective=words["collective"][0].astype(np.int8),
+        collectives=words["collective"][1],
+        group=words["group"][0],
+        groups=words["group"][1],
+        group_size=_short(long["group_size"]),
+        seq=long["seq"],
+        seq_recorded=_is_word(words["seq_evidence"], "recorded"),
+        in_bytes=long["in_bytes"],
+        wait_stream=long["wait_stream"],
+        wait_correlation=long["wait_correlation"],
     )
 
 
@@ -219,7 +222,7 @@ def _is_word(words: tuple[NDArray[np.int32], list[str]], word: str) -> NDArray[n
     return np.array([*(text == word for text in texts), False])[codes]
 
 
-def _number(values: NDArray[np.int64]) -> NDArray[np.int32]:
+def _by_appearance(values: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return numbers of distinct values, by first appearance; null stays NONE."""
     numbered = np.full(len(values), NONE, np.int32)
     known = values != _NULL
@@ -232,6 +235,7 @@ def _number(values: NDArray[np.int64]) -> NDArray[np.int32]:
 
 
 def _streams(device: NDArray[np.int64], stream: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the number of every row's stream, NONE for none [n], and (device, stream) of each number [streams, 2]."""
     known = np.flatnonzero((stream != _NULL) & (stream >= 0))
     numbered = np.full(len(stream), NONE, np.int32)
     if not len(known):
@@ -240,7 +244,6 @@ def _streams(device: NDArray[np.int64], stream: NDArray[np.int64]) -> tuple[NDAr
     on_device = device[known]
     stated = on_device[on_device >= 0]
     on_device = np.where(on_device < 0, stated[0] if len(stated) else 0, on_device)
-    packed = on_device * (1 << 40) + stream[known]
-    used, inverse = np.unique(packed, return_inverse=True)
+    _, first, inverse = np.unique(packed(on_device, stream[known]), return_index=True, return_inverse=True)
     numbered[known] = inverse.reshape(-1)
-    return numbered, np.stack((used >> 40, used - ((used >> 40) << 40)), axis=1)
+    return numbered, np.stack((on_device[first], stream[known][first]), axis=1)

@@ -6,18 +6,21 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.errors import QueryError
+from lumos_df.base.errors import QueryError
+from lumos_df.corpus import table_files
 from lumos_df.graph import critical_path as paths
-from lumos_df.graph import store, warnings
+from lumos_df.graph import replay_warnings
+from lumos_df.graph.gains import gains
 from lumos_df.graph.job import Job, Played, doubled, groups, load
-from lumos_df.graph.rows import NONE, Rows
-from lumos_df.graph.simulate import UNSET
-from lumos_df.graph.tables import numbers, replay_columns, words, write_replay
-from lumos_df.graph.whatif import Change, changed, gains, meant
-
-_PARTS = ("exposed_compute", "overlapped", "exposed_communication", "other")
+from lumos_df.graph.replayed_tables import numbers, replay_columns, words, write_replay
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate.forward import UNSET
+from lumos_df.graph.switches import Change, changed, meant
+from lumos_df.schema.codes import HOST_PIECE, NONE, WAIT_PIECE
+from lumos_df.schema.words import PIECES
 
 
 def replay(corpus: Path, trace: str | None = None, step: int | None = None, *, path: bool = False) -> list[str]:
@@ -37,7 +40,7 @@ def replay(corpus: Path, trace: str | None = None, step: int | None = None, *, p
     """
     done = []
     for job, played in _jobs(corpus, trace, step):
-        slack = paths.slack(played.network, played.run, job.graphs, played.replays)
+        slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
         write_replay(corpus, job, played, slack)
         if path:
             _write_paths(corpus, job, played, slack)
@@ -52,29 +55,29 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
     """
     rows: list[dict[str, Any]] = []
     for job, played, again in _changed(corpus, changes, trace, step):
-        for before, after, told in zip(played.replays, again.replays, warnings.of_traces(job), strict=True):
-            one = before.graph.rows
-            of_step = warnings.of_steps(one, before.steps)
+        for before, after, of_trace in zip(played.replays, again.replays, replay_warnings.of_traces(job), strict=True):
+            operators = before.graph.rows
+            of_step = replay_warnings.of_steps(operators, before.steps)
             for k, number in enumerate(before.steps.number.tolist()):
                 if step is not None and number != step:
                     continue
                 old, new = int(before.high[k] - before.low[k]), int(after.high[k] - after.low[k])
                 rows.append(
                     {
-                        "trace_id": one.trace_id,
-                        "path": one.path,
-                        "rank": one.rank,
+                        "trace_id": operators.trace_id,
+                        "path": operators.path,
+                        "rank": operators.rank,
                         "step": None if number == NONE else number,
                         "recorded_ns": int(before.steps.high[k] - before.steps.low[k]),
                         "replayed_ns": old,
                         "changed_ns": new,
                         "gain_pct": round(100 * (old - new) / old, 3) if old else 0.0,
                         **{
-                            f"{part}_ns_{when}": int(getattr(of.replayed, part)[k])
-                            for when, of in (("replayed", before), ("changed", after))
-                            for part in _PARTS
+                            f"{part.name}_ns_{when}": int(getattr(replay.replayed, part.name)[k])
+                            for when, replay in (("replayed", before), ("changed", after))
+                            for part in schema.STEP_PARTS
                         },
-                        "warnings": told + of_step[k],
+                        "warnings": of_trace + of_step[k],
                     }
                 )
     return pa.Table.from_pylist(rows)
@@ -96,23 +99,22 @@ def changed_replays(corpus: Path, changes: list[Change], trace: str | None = Non
 def _changed(
     corpus: Path, changes: list[Change], trace: str | None, step: int | None
 ) -> Iterator[tuple[Job, Played, Played]]:
-    """Simulate one job after another, without and with changes; at the end raise `QueryError` if one meant nothing."""
+    """Simulate one job after another, without and with changes; at the end raise `QueryError` if one means nothing."""
     used = [False] * len(changes)
     for job, played in _jobs(corpus, trace, step):
         used = [before or now for before, now in zip(used, meant(job.graphs, changes), strict=True)]
-        yield job, played, job.replay(changed(job.network, job.graphs, changes))
+        yield job, played, job.replay(changed(job.event_graph, job.graphs, changes))
     for change, has in zip(changes, used, strict=True):
         if not has:
             see = f"lumos-df sql 'SELECT DISTINCT rank, kind, family, name FROM operators' --corpus {corpus}"
-            raise QueryError(f"{corpus}: no operator is meant by '{change.of}'; see: {see}")
+            raise QueryError(f"{corpus}: no operator is meant by '{change.selector}'; see: {see}")
 
 
 def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[Job, Played]]:
     """Simulate one job after another; at the end raise `QueryError` if no step had that number."""
-    found = groups(corpus, trace)
     seen: set[int] = set()
-    twice = doubled(corpus)
-    for ids in found:
+    jobs, twice = groups(corpus, trace), doubled(corpus)
+    for ids in jobs:
         job = load(corpus, ids, twice[ids[0]])
         played = job.replay()
         seen.update(number for replay in played.replays for number in replay.steps.number.tolist())
@@ -122,56 +124,51 @@ def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[J
         raise QueryError(f"{corpus}: no step {step}; see: {see}")
 
 
-def _write_paths(corpus: Path, job: Job, played: Played, slack: np.ndarray[Any, np.dtype[np.int64]]) -> None:
-    every = gains(job, played)
-    found = paths.critical_paths(played.network, played.run, job.graphs, played.replays)
+def _write_paths(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
+    """Store the critical path of every step of a job, and what the steps would gain."""
+    gains_of = gains(job, played)
+    paths_of = paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
     for k, replay in enumerate(played.replays):
-        numbers_of = replay.steps.number.tolist()
-        columns = [
-            _path_columns(job, k, number, path, slack) for number, path in zip(numbers_of, found[k], strict=True)
-        ]
+        steps = replay.steps.number.tolist()
+        columns = [_path_columns(job, k, step, path, slack) for step, path in zip(steps, paths_of[k], strict=True)]
         whole = {name: pa.concat_arrays([column[name] for column in columns]) for name in columns[0]}
-        store.write(corpus, replay.graph.rows.trace_id, schema.CRITICAL_PATH, whole)
-        many = len(numbers_of)
-        store.write(
+        trace = replay.graph.rows
+        table_files.write(corpus, trace.trace_id, schema.CRITICAL_PATH, whole)
+        table_files.write(
             corpus,
-            replay.graph.rows.trace_id,
+            trace.trace_id,
             schema.GAINS,
             {
-                "rank": [replay.graph.rows.rank] * many * len(every[k]),
-                "step": [None if number == NONE else number for _ in every[k] for number in numbers_of],
-                "what": [gain.of.field for gain in every[k] for _ in range(many)],
-                "value": [gain.of.value for gain in every[k] for _ in range(many)],
-                "time_ns": [int(value) for gain in every[k] for value in gain.time],
-                "gain_ns": [int(value) for gain in every[k] for value in gain.none],
-                "half_gain_ns": [int(value) for gain in every[k] for value in gain.half],
+                "rank": [trace.rank] * len(steps) * len(gains_of[k]),
+                "step": [None if step == NONE else step for _ in gains_of[k] for step in steps],
+                "what": [gain.selector.field for gain in gains_of[k] for _ in steps],
+                "value": [gain.selector.value for gain in gains_of[k] for _ in steps],
+                "time_ns": [int(value) for gain in gains_of[k] for value in gain.time],
+                "gain_ns": [int(value) for gain in gains_of[k] for value in gain.none],
+                "half_gain_ns": [int(value) for gain in gains_of[k] for value in gain.half],
             },
         )
 
 
-_WAIT = len(paths.PIECES)
-
-
-def _path_columns(
-    job: Job, k: int, number: int, path: paths.Path, slack: np.ndarray[Any, np.dtype[np.int64]]
-) -> dict[str, pa.Array]:
-    many = len(path.row)
-    name = np.full(many, None, object)
-    family = np.full(many, NONE, np.int8)
-    for other in np.unique(path.trace).tolist():
-        rows = job.graphs[other].rows
-        here = np.flatnonzero((path.trace == other) & (path.row >= 0))
+def _path_columns(job: Job, k: int, step: int, path: paths.Path, slack: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Return the rows of `critical_path` of one step of the k-th trace."""
+    pieces = len(path.row)
+    name = np.full(pieces, None, object)
+    family = np.full(pieces, NONE, np.int8)
+    for trace in np.unique(path.trace).tolist():
+        rows = job.graphs[trace].rows
+        here = np.flatnonzero((path.trace == trace) & (path.row >= 0))
         family[here] = rows.family[path.row[here]]
         name[here] = np.array([*rows.names, None], object)[_name(rows, path.row[here], path.kind[here])]
-    node = job.network.base[path.trace] + np.maximum(path.row, 0)
-    room = np.full(many, np.iinfo(np.int64).min)
+    node = job.event_graph.base[path.trace] + np.maximum(path.row, 0)
+    room = np.full(pieces, UNSET)
     room[path.row >= 0] = slack[node[path.row >= 0]]
-    kind = np.where((path.trace != k) & (path.row >= 0), _WAIT, path.kind)
+    kind = np.where((path.trace != k) & (path.row >= 0), WAIT_PIECE, path.kind)
     return {
-        "rank": pa.array(np.full(many, job.graphs[k].rows.rank, np.int32)),
-        "step": numbers(np.full(many, number, np.int32)),
-        "piece": pa.array(np.arange(many, dtype=np.int32)),
-        "kind": words(kind, (*paths.PIECES, "wait")),
+        "rank": pa.array(np.full(pieces, job.graphs[k].rows.rank, np.int32)),
+        "step": numbers(np.full(pieces, step, np.int32)),
+        "piece": pa.array(np.arange(pieces, dtype=np.int32)),
+        "kind": words(kind, PIECES),
         "on_rank": pa.array(np.array([graph.rows.rank for graph in job.graphs], np.int32)[path.trace]),
         "on_trace_id": words(path.trace, [graph.rows.trace_id for graph in job.graphs]),
         "op_id": numbers(path.row),
@@ -179,12 +176,12 @@ def _path_columns(
         "family": words(family, schema.FAMILIES),
         "ts": pa.array(path.ts),
         "dur": pa.array(path.dur),
-        "slack_ns": pa.array(room, mask=room < -(1 << 61)),
+        "slack_ns": numbers(room, UNSET),
     }
 
 
-def _name(rows: Rows, row: np.ndarray[Any, Any], kind: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _name(rows: Rows, row: NDArray[np.int32], kind: NDArray[np.int8]) -> NDArray[np.int32]:
     """Return which name a piece goes by: host work by the operator around it."""
     around = rows.parent[row]
-    host = (kind == paths.HOST) & (around >= 0) & (rows.thread[row] >= 0)
-    return np.asarray(rows.name[np.where(host, around, row)])
+    host = (kind == HOST_PIECE) & (around >= 0) & (rows.thread[row] >= 0)
+    return rows.name[np.where(host, around, row)]

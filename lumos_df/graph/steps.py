@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.rows import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE, Rows
-from lumos_df.graph.simulate import share
-from lumos_df.schema import KINDS as _KINDS
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate.forward import share
 from lumos_df.schema import STEP_MARK
+from lumos_df.schema.codes import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE, OTHER_KIND
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """Windows of the host's steps, one after another; times ns on the trace's clock.
 
@@ -29,48 +29,49 @@ class Steps:
     """Marks with the same number that begin after the first is over."""
 
 
+def step_numbers(rows: Rows) -> NDArray[np.int32]:
+    """Return n of each name `ProfilerStep#n`, NONE of the others, and NONE for no name at the end [names + 1]."""
+    marks = [STEP_MARK.match(name) for name in rows.names]
+    return np.array([*(int(mark[1]) if mark else NONE for mark in marks), NONE], np.int32)
+
+
 def steps(rows: Rows) -> Steps:
     """Return the steps of a trace."""
-    said = [STEP_MARK.match(name) for name in rows.names]
-    numbers = np.array([*(int(match[1]) if match else NONE for match in said), NONE], np.int32)
+    numbers = step_numbers(rows)
     mark = np.flatnonzero((numbers >= 0)[rows.name]).astype(np.int32)
     mark = mark[np.isin(rows.kind[mark], (ANNOTATION, CPU_OP)) & (rows.thread[mark] >= 0)]
     if not len(mark):
-        timed = np.flatnonzero(rows.kind != len(_KINDS) - 1)
-        low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
-        high = rows.end[timed].max(initial=0) if len(timed) else 0
-        return Steps(
-            np.array([NONE], np.int32),
-            np.array([NONE], np.int32),
-            np.array([low]),
-            np.array([high]),
-            np.zeros(1, np.int64),
-        )
-    found, first, inverse = np.unique(numbers[rows.name[mark]], return_index=True, return_inverse=True)
-    high = np.full(len(found), np.iinfo(np.int64).min)
+        return _whole(rows)
+    number, first, inverse = np.unique(numbers[rows.name[mark]], return_index=True, return_inverse=True)
+    high = np.full(len(number), np.iinfo(np.int64).min)
     inverse = inverse.reshape(-1)
     np.maximum.at(high, inverse, rows.end[mark])
     low = rows.ts[mark[first]]
     later = (rows.ts[mark] >= rows.end[mark[first]][inverse]) & (rows.ts[mark] > low[inverse])
-    again = np.bincount(inverse[later], minlength=len(found))
+    again = np.bincount(inverse[later], minlength=len(number))
     order = np.argsort(low, kind="stable")
     low, high = low[order], high[order]
     high[:-1] = np.minimum(high[:-1], low[1:])
-    return Steps(found[order].astype(np.int32), mark[first[order]], low, high, again[order])
+    return Steps(number=number[order].astype(np.int32), mark=mark[first[order]], low=low, high=high, again=again[order])
 
 
-@dataclass(frozen=True, slots=True)
+def _whole(rows: Rows) -> Steps:
+    """Return a trace without marks as one step."""
+    timed = np.flatnonzero(rows.kind != OTHER_KIND)
+    low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
+    high = rows.end[timed].max(initial=0) if len(timed) else 0
+    none = np.array([NONE], np.int32)
+    return Steps(number=none, mark=none, low=np.array([low]), high=np.array([high]), again=np.zeros(1, np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """Where each step's time went, seen from the GPU; the four parts add up to the step; ns [steps]."""
+    """Where each step's time went: the parts of `schema.STEP_PARTS`, which says what each is; ns [steps]."""
 
     exposed_compute: NDArray[np.int64]
-    """Compute ran and no communication did."""
     overlapped: NDArray[np.int64]
-    """Both ran."""
     exposed_communication: NDArray[np.int64]
-    """Communication ran and no compute did."""
     other: NDArray[np.int64]
-    """No kernel ran."""
 
 
 def breakdown(
@@ -84,4 +85,9 @@ def breakdown(
     communication = share(begin[is_communication], finish[is_communication], low, high)
     compute = share(begin[~is_communication], finish[~is_communication], low, high)
     either = share(begin, finish, low, high)
-    return Breakdown(either - communication, compute + communication - either, either - compute, high - low - either)
+    return Breakdown(
+        exposed_compute=either - communication,
+        overlapped=compute + communication - either,
+        exposed_communication=either - compute,
+        other=high - low - either,
+    )

@@ -1,10 +1,10 @@
-"""Whether the figures of a noun can be: complaints that name the field, why not, and the nearest legal value."""
+"""Whether figures of a model, a GPU, a plan or a software can be: complaints with field, reason and nearest value."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from lumos_df.errors import LumosError, nearest
+from lumos_df.base.errors import LumosError, nearest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -12,10 +12,7 @@ if TYPE_CHECKING:
 LARGEST: Final = 2**31 - 1
 """The largest whole number that a figure may be: products of a few stay within what records hold."""
 
-MOST_GPUS: Final = 1 << 24
-"""GPUs of a job at the most, 16,777,216: a hundred times the largest that is known, so more is a slip of the pen."""
-
-_Noun = TypeVar("_Noun", bound="DataclassInstance")
+_Input = TypeVar("_Input", bound="DataclassInstance")
 
 
 class Complaint(NamedTuple):
@@ -28,9 +25,9 @@ class Complaint(NamedTuple):
 
 def refuse(error: type[LumosError], what: str, complaints: Iterable[Complaint]) -> None:
     """Raise `error` with every complaint in one line, or return when there is none."""
-    found = [f"{complaint.field} {complaint.why}" for complaint in complaints]
-    if found:
-        raise error(f"{what}: {'; '.join(found)}")
+    told = [f"{complaint.field} {complaint.why}" for complaint in complaints]
+    if told:
+        raise error(f"{what}: {'; '.join(told)}")
 
 
 def whole(values: dict[str, Any], least: int, *names: str) -> Iterator[Complaint]:
@@ -74,8 +71,8 @@ def closest(value: int, legal: Iterable[int]) -> int:
     return min(legal, key=lambda other: (abs(other - value), other))
 
 
-def make(cls: type[_Noun], figures: Mapping[str, Any], what: str, error: type[LumosError]) -> _Noun:
-    """Return the dataclass made of figures; raise `error` for a key that it does not have and for one that it lacks."""
+def make(cls: type[_Input], figures: Mapping[str, Any], what: str, error: type[LumosError]) -> _Input:
+    """Return the dataclass made of figures; raise `error` for a key that it does not have and for a missing one."""
     known = {field.name: field for field in fields(cls)}
     for name in figures:
         if name not in known:

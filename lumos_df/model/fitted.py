@@ -8,13 +8,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import HardwareError, nearest
+from lumos_df.base.errors import HardwareError, nearest
 from lumos_df.model.library import data_folder
+from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
 
 Vector = NDArray[np.float64]
 
@@ -27,7 +28,7 @@ def _bounded(low: float, high: float, value: float | None = None) -> Any:
 
 @dataclass(frozen=True)
 class GemmParameters:
-    """A matrix product on one GPU in one data type (`lumos_df.model.gemm`)."""
+    """A matrix product on one GPU in one data type (`lumos_df.model.kernels.gemm`)."""
 
     floor_s: float = _bounded(2e-7, 2e-5)
     """Time of a kernel that does nothing, in seconds."""
@@ -72,7 +73,7 @@ class GemmParameters:
 
 @dataclass(frozen=True)
 class AttentionParameters:
-    """Fused (flash) attention on one GPU (`lumos_df.model.attention`)."""
+    """Fused (flash) attention on one GPU (`lumos_df.model.kernels.attention`)."""
 
     floor_s: float = _bounded(1e-6, 5e-5)
     """Time of a kernel that does nothing, in seconds."""
@@ -94,7 +95,7 @@ class AttentionParameters:
 
 @dataclass(frozen=True)
 class MemoryParameters:
-    """A kernel bound by memory (`lumos_df.model.elementwise`)."""
+    """A kernel bound by memory (`lumos_df.model.kernels.elementwise`)."""
 
     floor_s: float = _bounded(5e-7, 2e-5)
     """Time of a kernel that does nothing, in seconds."""
@@ -108,7 +109,7 @@ class MemoryParameters:
 
 @dataclass(frozen=True)
 class ScaleUpParameters:
-    """One kind of collective inside a node (`lumos_df.model.network`): the cheapest of three protocols, or NVLS.
+    """One kind of collective inside a node (`model.kernels.network`): the cheapest of three protocols, or NVLS.
 
     A protocol takes base_s + steps * step_s + wire bytes / (rate * bandwidth of the link).
     """
@@ -143,7 +144,7 @@ class ScaleUpParameters:
 
 @dataclass(frozen=True)
 class ScaleOutParameters:
-    """What crossing nodes adds to a collective (`lumos_df.model.network`)."""
+    """What crossing nodes adds to a collective (`lumos_df.model.kernels.network`)."""
 
     base_s: float = _bounded(1e-6, 5e-4)
     """Time to start crossing nodes, in seconds; an all-reduce does so twice, there and back."""
@@ -161,10 +162,6 @@ class ScaleOutParameters:
     """Share of the faster of the work inside nodes and across them that does not hide behind the slower."""
 
 
-COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""The kinds with parameters of their own, in the order of `Fitted.scale_up_table`'s rows."""
-
-
 @dataclass(frozen=True)
 class Fitted:
     """All fitted parameters of one GPU."""
@@ -176,17 +173,17 @@ class Fitted:
     memory: MemoryParameters
     """Kernels bound by memory."""
     scale_up: dict[str, ScaleUpParameters]
-    """By kind of collective (`COLLECTIVES`)."""
+    """By kind of collective (`FITTED_COLLECTIVES`)."""
     scale_out: ScaleOutParameters
     """Crossing nodes."""
 
     def scale_up_table(self) -> Vector:
-        """Return float64 [len(COLLECTIVES), fields of ScaleUpParameters], a row a kind."""
-        return np.array([astuple(self.scale_up[kind]) for kind in COLLECTIVES])
+        """Return float64 [FITTED_COLLECTIVES, fields of ScaleUpParameters], a row a kind."""
+        return np.array([astuple(self.scale_up[kind]) for kind in FITTED_COLLECTIVES])
 
 
 Parameters = GemmParameters | AttentionParameters | MemoryParameters | ScaleUpParameters | ScaleOutParameters
-Any_Parameters = TypeVar("Any_Parameters", bound=Parameters)
+_Parameters = TypeVar("_Parameters", bound=Parameters)
 
 
 def vector(parameters: Parameters) -> Vector:
@@ -194,22 +191,27 @@ def vector(parameters: Parameters) -> Vector:
     return np.array(astuple(parameters))
 
 
+def place_of_factor(kind: type[Parameters]) -> int:
+    """Return where a class has its `training_factor`, the factor on the time of its kernels."""
+    return [parameter.name for parameter in fields(kind)].index("training_factor")
+
+
 def folder() -> Path:
     """Return the folder of the fitted parameters: installed with the package, or the repository's `data`."""
     return data_folder() / "hardware" / "fitted"
 
 
-def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:
+def load(gpu: str, instead: Mapping[str, Any] | None = None) -> Fitted:
     """Return the fitted parameters of `gpu`; what its file does not have comes from the GPU that it `inherits`.
 
     Args:
         gpu: name of a file of `data/hardware/fitted`.
-        own: tables whose numbers stand over those of the file, one by one.
+        instead: tables whose numbers stand for those of the file, one by one.
 
     Raises `HardwareError` for a name without a file, and for a file with a table or number missing or out of bounds.
     """
     tables = _tables(gpu)
-    for key, numbers in _flat("", dict(own or {})):
+    for key, numbers in _flat("", dict(instead or {})):
         tables[key] = tables.get(key, {}) | numbers
     return Fitted(
         gemm={key: _read(gpu, f"gemm.{key}", tables, GemmParameters) for key in _below(tables, "gemm")},
@@ -217,7 +219,9 @@ def load(gpu: str, own: Mapping[str, Any] | None = None) -> Fitted:
             key: _read(gpu, f"attention.{key}", tables, AttentionParameters) for key in _below(tables, "attention")
         },
         memory=_read(gpu, "memory", tables, MemoryParameters),
-        scale_up={kind: _read(gpu, f"network.scale_up.{kind}", tables, ScaleUpParameters) for kind in COLLECTIVES},
+        scale_up={
+            kind: _read(gpu, f"network.scale_up.{kind}", tables, ScaleUpParameters) for kind in FITTED_COLLECTIVES
+        },
         scale_out=_read(gpu, "network.scale_out", tables, ScaleOutParameters),
     )
 
@@ -228,10 +232,10 @@ def _tables(gpu: str) -> dict[str, dict[str, float]]:
     if not file.is_file():
         choices = sorted(path.stem for path in folder().glob("*.toml"))
         raise HardwareError(f"no fitted parameters for GPU '{gpu}'{nearest(gpu, choices)}; there are: {choices}")
-    found = tomllib.loads(file.read_text("utf-8"))
-    inherited = _tables(str(found["inherits"])) if "inherits" in found else {}
-    own = dict(_flat("", found))
-    return {name: inherited.get(name, {}) | own.get(name, {}) for name in inherited | own}
+    figures = tomllib.loads(file.read_text("utf-8"))
+    inherited = _tables(str(figures["inherits"])) if "inherits" in figures else {}
+    tables = dict(_flat("", figures))
+    return {name: inherited.get(name, {}) | tables.get(name, {}) for name in inherited | tables}
 
 
 def _flat(prefix: str, table: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
@@ -246,18 +250,18 @@ def _below(tables: dict[str, dict[str, float]], name: str) -> list[str]:
     return [key.removeprefix(f"{name}.") for key in tables if key.startswith(f"{name}.")]
 
 
-def _read(gpu: str, name: str, tables: dict[str, dict[str, float]], of: type[Any_Parameters]) -> Any_Parameters:
+def _read(gpu: str, name: str, tables: dict[str, dict[str, float]], kind: type[_Parameters]) -> _Parameters:
     numbers = tables.get(name)
     if numbers is None:
         raise HardwareError(f"fitted parameters of '{gpu}' have no table [{name}]")
     try:
-        made = of(**numbers)
+        parameters = kind(**numbers)
     except TypeError as error:
         raise HardwareError(f"fitted parameters of '{gpu}', [{name}]: {error}") from None
-    for each in fields(made):
-        value, low, high = getattr(made, each.name), each.metadata["low"], each.metadata["high"]
+    for parameter in fields(parameters):
+        value, low, high = getattr(parameters, parameter.name), parameter.metadata["low"], parameter.metadata["high"]
         if not low <= value <= high:
             raise HardwareError(
-                f"fitted parameters of '{gpu}', [{name}] {each.name} = {value}: not between {low} and {high}"
+                f"fitted parameters of '{gpu}', [{name}] {parameter.name} = {value}: not between {low} and {high}"
             )
-    return made
+    return parameters

@@ -8,17 +8,18 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import HardwareError
+from lumos_df.base.errors import HardwareError
 from lumos_df.model import fitted
 from lumos_df.model.figures import Complaint, make, real, refuse, text, whole
 from lumos_df.model.library import read_document
-from lumos_df.model.rows import REAL, Column, record, row_type
-
-PRECISIONS: Final = ("fp32", "fp16", "bf16", "fp8")
-"""Number formats of matrix products; a record holds the place in this table."""
+from lumos_df.model.records import REAL, Column, record, row_type
+from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
+from lumos_df.schema.dtypes import BF16, OPERAND_BYTES, PRECISIONS
 
 HARDWARE_COLUMNS: Final = (
-    Column("peak_flops", "dense FLOP/s of matrix products by PRECISIONS; 0: the GPU has no such", REAL, (4,)),
+    Column(
+        "peak_flops", "dense FLOP/s of matrix products by PRECISIONS; 0: the GPU has no such", REAL, (len(PRECISIONS),)
+    ),
     Column("hbm_bytes", "memory of a GPU that programs can have", REAL),
     Column("hbm_bandwidth", "bytes/s of that memory", REAL),
     Column("sms", "streaming multiprocessors (AMD: compute units)"),
@@ -30,10 +31,12 @@ HARDWARE_COLUMNS: Final = (
     Column("tdp_w", "power limit of a GPU", REAL),
     Column("idle_w", "power of a GPU that waits", REAL),
     Column("flash2_factor", "time of FlashAttention-2 over that of the best fused attention", REAL),
-    Column("gemm", "fitted: matrix products by PRECISIONS", REAL, (4, 16)),
-    Column("attention", "fitted: attention by PRECISIONS", REAL, (4, 16)),
+    Column("gemm", "fitted: matrix products by PRECISIONS", REAL, (len(PRECISIONS), 16)),
+    Column("attention", "fitted: attention by PRECISIONS", REAL, (len(PRECISIONS), 16)),
     Column("memory", "fitted: memory-bound kernels", REAL, (8,)),
-    Column("scale_up", "fitted: collectives inside a domain by kind", REAL, (4, 16)),
+    Column(
+        "scale_up", "fitted: collectives inside a domain by FITTED_COLLECTIVES", REAL, (len(FITTED_COLLECTIVES), 16)
+    ),
     Column("scale_out", "fitted: what crossing domains adds to a collective", REAL, (8,)),
 )
 """What a kernel knows of a hardware."""
@@ -155,23 +158,24 @@ class Hardware:
 
     def _fitted_columns(self) -> dict[str, NDArray[np.float64]]:
         """Return the fitted columns of a record: the figures of `fitted_from`, those of `fitted` over them."""
-        found = fitted.load(self.fitted_from, self.fitted)
+        parameters = fitted.load(self.fitted_from, self.fitted)
+        wide = parameters.gemm["bf16"]
         # Training converts to 8 bits in kernels of its own, so the conversion inside the measured ones goes.
-        gemm = {
-            "fp8": found.gemm["fp8"].converted(found.gemm["bf16"].floor_s)
-            if "fp8" in found.gemm
-            else found.gemm["bf16"]
+        narrow = {
+            precision: products.converted(wide.floor_s)
+            for precision, products in parameters.gemm.items()
+            if OPERAND_BYTES[PRECISIONS.index(precision)] < OPERAND_BYTES[BF16]
         }
         columns = {name: np.zeros(HARDWARE_ROW[name].shape) for name in _FITTED_COLUMNS}
         for place, precision in enumerate(PRECISIONS):
-            products = fitted.vector(gemm.get(precision, found.gemm["bf16"]))
+            products = fitted.vector(narrow.get(precision, wide))
             columns["gemm"][place, : len(products)] = products
-            attention = fitted.vector(found.attention["bf16"])
+            attention = fitted.vector(parameters.attention["bf16"])
             columns["attention"][place, : len(attention)] = attention
-        memory, links = fitted.vector(found.memory), found.scale_up_table()
+        memory, links = fitted.vector(parameters.memory), parameters.scale_up_table()
         columns["memory"][: len(memory)] = memory
         columns["scale_up"][:, : links.shape[1]] = links
-        across = fitted.vector(found.scale_out)
+        across = fitted.vector(parameters.scale_out)
         columns["scale_out"][: len(across)] = across
         return columns
 
@@ -183,7 +187,7 @@ class Hardware:
         yield from whole(values, 1, "sms")
         peak = {f"peak_flops.{key}": value for key, value in vars(self.peak_flops).items()}
         yield from real(peak, 0, "peak_flops.fp32", above=True)
-        yield from real(peak, 0, "peak_flops.fp16", "peak_flops.bf16", "peak_flops.fp8")
+        yield from real(peak, 0, *(name for name in peak if name != "peak_flops.fp32"))
         links = {
             **{f"scale_up.{key}": value for key, value in vars(self.scale_up).items()},
             **{f"scale_out.{key}": value for key, value in vars(self.scale_out).items()},

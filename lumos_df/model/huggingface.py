@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from lumos_df.errors import ModelError, nearest
+from lumos_df.base.errors import ModelError, nearest
 
 
 def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the figures of `Model` from a config.json; `name` is for its source and for complaints.
 
-    Raises `ModelError` for a `model_type` that is not known, a key that lacks, and a variant that is not modelled.
+    Raises `ModelError` for a `model_type` that is not known, a missing key, and a variant that is not modelled.
     """
     kind = config["model_type"]
     reader = _READERS.get(kind)
@@ -32,7 +32,7 @@ class _NotModelledError(Exception):
 
 
 def _llama(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Llama and what follows its keys. `head_dim` and `num_key_value_heads` may be null or lack."""
+    """Llama and what follows its keys. `head_dim` and `num_key_value_heads` may be null or missing."""
     window = (config.get("sliding_window") or 0) if config.get("use_sliding_window", True) else 0
     seq = config["max_position_embeddings"]
     return {

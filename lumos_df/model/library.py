@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from lumos_df.errors import LumosError
+from lumos_df.base.errors import LumosError
 
 _PACKAGE: Final = Path(__file__).parent.parent
 _OTHER: Final = re.compile(r"[^a-z0-9.]")
@@ -47,7 +47,7 @@ def read_document(
     if path is None:
         path = Path(text)
         if path.suffix not in _READERS and not path.is_file():
-            raise error(f"{_NOUNS[folder]} '{text}' is not known{_suggestion(text, folder)}")
+            raise error(f"{_CALLED[folder]} '{text}' is not known{_suggestion(text, folder)}")
     figures = _read(path, error)
     figures.pop("aliases", None)
     return figures.pop("name", path.stem), figures
@@ -93,4 +93,4 @@ def _key(name: str) -> str:
 
 
 _READERS: Final[dict[str, Callable[[str], Any]]] = {".json": json.loads, ".toml": tomllib.loads}
-_NOUNS: Final = {"models": "model", "hardware": "hardware", "software": "software"}
+_CALLED: Final = {"models": "model", "hardware": "hardware", "software": "software"}

@@ -8,22 +8,16 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import PlanError, nearest
-from lumos_df.model.figures import MOST_GPUS, Complaint, closest, flag, refuse, text, whole, word
-from lumos_df.model.hardware import PRECISIONS, Hardware
-from lumos_df.model.legality import RULES, violated, violations
-from lumos_df.model.rows import Column, record, row_type
+from lumos_df.base.errors import PlanError, nearest
+from lumos_df.model.figures import Complaint, closest, flag, refuse, text, whole, word
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.kernels.legality import MOST_GPUS, first_broken, violated, violations
+from lumos_df.model.records import Column, record, row_type
+from lumos_df.model.rules import RULES
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
-
-RECOMPUTE: Final = ("none", "selective", "full")
-"""What the backward pass computes again: nothing, attention's core, the whole layer."""
-
-SCHEDULES: Final = ("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe", "fsdp")
-"""Order of micro-batches in a pipeline; `fsdp`: no pipeline, parameters gathered where they are needed."""
-
-DIMENSIONS: Final = ("tp", "cp", "ep", "dp", "pp")
-"""What ranks are numbered by, innermost first unless a plan says otherwise."""
+from lumos_df.schema.dtypes import PRECISIONS
+from lumos_df.schema.plan_words import DIMENSIONS, RECOMPUTATIONS, SCHEDULES, ZERO_STAGES
 
 PLAN_COLUMNS: Final = (
     Column("tp", "tensor-parallel ranks"),
@@ -36,9 +30,12 @@ PLAN_COLUMNS: Final = (
     Column("sequence_parallel", "1: norms and dropout are split over tp along the sequence"),
     Column("micro_batch", "sequences of a micro-batch of one data-parallel rank"),
     Column("batch", "sequences of a step, all ranks together"),
-    Column("recompute", "place in RECOMPUTE"),
+    Column("recompute", "place in RECOMPUTATIONS"),
     Column("schedule", "place in SCHEDULES"),
-    Column("zero", "what dp * cp shards: 0 nothing, 1 the optimizer, 2 gradients, too, 3 parameters, too"),
+    Column(
+        "zero",
+        "what dp * cp shards, place in ZERO_STAGES: 0 nothing, 1 the optimizer, 2 gradients, too, 3 parameters, too",
+    ),
     Column("precision", "place in PRECISIONS"),
     Column("flash", "1: attention never stores its scores"),
     Column("overlap_tp", "1: tensor-parallel communication runs beside GEMMs"),
@@ -74,7 +71,8 @@ OVERLAPS: Final = ("overlap_tp", "overlap_dp", "overlap_pp")
 FLAGS: Final = ("sequence_parallel", "flash", *OVERLAPS, "offload_optimizer")
 """Fields that are true or false."""
 
-_WORDS: Final = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
+WORDS: Final = {"recompute": RECOMPUTATIONS, "schedule": SCHEDULES, "precision": PRECISIONS}
+"""Fields that are words, and which words they may be; a record holds the place."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Plan:
     batch: int = 1
     """Sequences of a step, all ranks together."""
     recompute: str = "none"
-    """What the backward pass computes again: one of `RECOMPUTE`."""
+    """What the backward pass computes again: one of `RECOMPUTATIONS`."""
     schedule: str = "1f1b"
     """One of `SCHEDULES`. Without a pipeline, `1f1b` and `gpipe` run micro-batches one after the other."""
     zero: int = 0
@@ -157,9 +155,7 @@ class Plan:
         """Return the plan as one `PLAN_ROW`; `software` is its profile's row in the table that goes with it."""
         values = {
             **vars(self),
-            "recompute": RECOMPUTE.index(self.recompute),
-            "schedule": SCHEDULES.index(self.schedule),
-            "precision": PRECISIONS.index(self.precision),
+            **{name: choices.index(getattr(self, name)) for name, choices in WORDS.items()},
             "placement": placement_code(self.placement),
             "software": software,
         }
@@ -175,26 +171,25 @@ class Plan:
     def _broken(self, model: Model, hardware: Hardware) -> Iterator[Complaint]:
         model_row, hardware_row = model.row(), hardware.row()
         row = self.row()
-        found = int(violated(row, model_row, hardware_row))
+        broken = int(violated(row, model_row, hardware_row))
         for name in dict.fromkeys(rule.field for rule in RULES):
-            own = sum(1 << place for place, rule in enumerate(RULES) if rule.field == name)
-            broken = found & own
-            if not broken:
+            of_field = sum(1 << number for number, rule in enumerate(RULES) if rule.field == name)
+            if not broken & of_field:
                 continue
-            rule = RULES[(broken & -broken).bit_length() - 1]
+            rule = RULES[first_broken(broken & of_field) - 1]
             others = self._others(row, name)
             still = violations(others, model_row, hardware_row)
             # Best what breaks no further rule; else what at least mends those of its own field.
-            strict, lax = (others[name][still & rules == 0].tolist() for rules in (own | ~found, own))
+            strict, lax = (others[name][still & rules == 0].tolist() for rules in (of_field | ~broken, of_field))
             why = rule.text.format(plan=self, model=model, hardware=hardware)
             yield Complaint(name, f"= {getattr(self, name)}: {why}; {_remedy(row, name, strict or lax)}")
 
     def _others(self, row: np.void, name: str) -> NDArray[np.void]:
         """Return the plan with every value of one field that may come into question: PLAN_ROW [n]."""
-        if name in _WORDS:
-            values = np.arange(len(_WORDS[name]))
+        if name in WORDS:
+            values = np.arange(len(WORDS[name]))
         elif name == "zero":
-            values = np.arange(4)
+            values = np.arange(len(ZERO_STAGES))
         else:
             most = max(2 * getattr(self, name), 4 * self.pp * self.dp * self.micro_batch, 256)
             values = np.arange(1, most + 1)
@@ -206,11 +201,12 @@ class Plan:
         values = vars(self)
         yield from whole(values, 1, "tp", "pp", "vp", "dp", "cp", "ep", "etp", "micro_batch", "batch")
         yield from whole(values, 0, "zero")
-        if type(self.zero) is int and self.zero > 3:
-            yield Complaint("zero", f"= {self.zero}: must be 0 to 3; nearest is 3")
+        most = len(ZERO_STAGES) - 1
+        if type(self.zero) is int and self.zero > most:
+            yield Complaint("zero", f"= {self.zero}: must be 0 to {most}; nearest is {most}")
         yield from too_many({name: values[name] for name in ("tp", "pp", "dp", "cp")})
         yield from flag(values, *FLAGS)
-        for name, choices in _WORDS.items():
+        for name, choices in WORDS.items():
             yield from word(values, name, choices)
         yield from text(values, "placement", "software")
         if type(self.placement) is str and sorted(self.placement.split("-")) != sorted(DIMENSIONS):
@@ -223,7 +219,7 @@ def too_many(degrees: Mapping[str, Any]) -> Iterator[Complaint]:
         return
     gpus = prod(degrees.values())
     if gpus > MOST_GPUS:
-        name = max(degrees, key=lambda one: int(degrees[one]))
+        name = max(degrees, key=lambda degree: int(degrees[degree]))
         legal = max(MOST_GPUS // (gpus // degrees[name]), 1)
         why = f"makes {gpus:,} GPUs, and a job has at most {MOST_GPUS:,}; nearest is {legal}"
         yield Complaint(name, f"= {degrees[name]}: {why}")
@@ -233,8 +229,8 @@ def _remedy(row: np.void, name: str, fits: list[int]) -> str:
     """Say which of the values that fit is nearest; words have no distance, so the first."""
     if not fits:
         return "no other value alone is legal"
-    if name in _WORDS:
-        return f"nearest is {_WORDS[name][fits[0] if name == 'schedule' else closest(int(row[name]), fits)]}"
+    if name in WORDS:
+        return f"nearest is {WORDS[name][fits[0] if name == 'schedule' else closest(int(row[name]), fits)]}"
     return f"nearest is {closest(int(row[name]), fits)}"
 
 
@@ -284,6 +280,6 @@ def value_of(name: str, said: str) -> object:
         return _SAID.get(said.casefold(), said)
     if name == "schedule":
         return _SCHEDULE_ALIASES.get(said.casefold(), said.casefold())
-    if name in _WORDS or name == "placement":
+    if name in WORDS or name == "placement":
         return said.casefold()
     return int(said) if name != "software" and said.isdecimal() else said

@@ -6,10 +6,10 @@ from typing import Final, Self
 
 import numpy as np
 
-from lumos_df.errors import SoftwareError
+from lumos_df.base.errors import SoftwareError
 from lumos_df.model.figures import flag, make, real, refuse, text
 from lumos_df.model.library import read_document
-from lumos_df.model.rows import REAL, Column, record, row_type
+from lumos_df.model.records import REAL, Column, record, row_type
 
 SOFTWARE_COLUMNS: Final = (
     Column("launch_s", "host time of one operator of the forward pass, launch included, in seconds", REAL),

@@ -8,11 +8,11 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from lumos_df.errors import ModelError
+from lumos_df.base.errors import ModelError
 from lumos_df.model.figures import Complaint, closest, flag, make, real, refuse, text, whole
 from lumos_df.model.huggingface import from_hugging_face
 from lumos_df.model.library import read_document
-from lumos_df.model.rows import REAL, Column, record, row_type
+from lumos_df.model.records import REAL, Column, record, row_type
 
 MODEL_COLUMNS: Final = (
     Column("layers", "transformer layers"),
@@ -55,7 +55,7 @@ MODEL_ROW: Final = row_type(MODEL_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class ParameterCount:
     """Number of parameters, before the vocabulary is padded."""
 
     total: int
@@ -166,7 +166,7 @@ class Model:
             },
         )
 
-    def parameters(self) -> Parameters:
+    def parameters(self) -> ParameterCount:
         """Count the parameters, before the vocabulary is padded."""
         norm = self.hidden * (2 if self.biases else 1)
         common = self._attention_weights() + self._attention_vectors() + 2 * norm
@@ -177,7 +177,7 @@ class Model:
         expert = self._mlp(self.expert_ffn)
         embedding = (1 if self.tied else 2) * self.vocab * self.hidden + self.learned_positions * self.hidden
         core = embedding + norm + (self.layers - sparse_layers) * dense + sparse_layers * sparse
-        return Parameters(
+        return ParameterCount(
             total=core + sparse_layers * self.experts * expert,
             active=core + sparse_layers * self.top_k * expert,
             embedding=embedding,

@@ -22,7 +22,7 @@ _SCRIPTS: Final = (
     "sections",
     "main",
 )
-"""In the order in which they lean on one another."""
+"""Each after those that it leans on."""
 
 
 def render(data: dict[str, Any]) -> str:

@@ -4,11 +4,11 @@ from typing import Any, Final
 
 import duckdb
 
-from lumos_df.catalog import query
+from lumos_df.corpus.catalog import query
 from lumos_df.page.section import Columns, by_job
 
 MAX_JOBS: Final = 12
-"""Jobs shown in full; the others only in the list of jobs."""
+"""Jobs shown in full; further ones stand only in the list of jobs."""
 _MAX_WARNINGS: Final = 20
 
 
@@ -44,8 +44,8 @@ def prepare(connection: duckdb.DuckDBPyConnection) -> int:
         JOIN step ON step.trace_id = breakdown.trace_id AND step.step IS NOT DISTINCT FROM breakdown.step
         """,
     )
-    found = query(connection, "SELECT count(DISTINCT job) FROM page_trace").fetchone()
-    return int(found[0]) if found else 0
+    counted = query(connection, "SELECT count(DISTINCT job) FROM page_trace").fetchone()
+    return int(counted[0]) if counted else 0
 
 
 def summaries(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

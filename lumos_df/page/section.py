@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import duckdb
 
-from lumos_df.catalog import query
+from lumos_df.corpus.catalog import query
 
 Columns = dict[str, list[Any]]
 """Rows by column: lists of one length. Times are ns; those on a clock count from a start near by, not from 1970."""
@@ -22,7 +22,7 @@ class Section:
     """A part of the page about one job: what was found, in a sentence, and the numbers behind it."""
 
     title: str
-    """The finding; where there is none, what lacks."""
+    """The finding; where there is none, what is missing."""
     note: str = ""
     """What the numbers are and what was left out; without data, how to get them. Commands stand in backticks."""
     data: dict[str, Any] = field(default_factory=dict)

@@ -4,8 +4,8 @@ from collections import Counter
 
 import duckdb
 
+from lumos_df.base.units import format_ns
 from lumos_df.page.section import Budget, Columns, Section, by_job, percent
-from lumos_df.units import format_ns
 
 
 def rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str, Columns]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import duckdb
 
-from lumos_df.catalog import connect, one_line_errors
-from lumos_df.output import interruptible, whole_file
-from lumos_df.page import jobs, kernels, plans, replays, steps, stragglers, timeline, usage
+from lumos_df.corpus.catalog import connect, one_line_errors
+from lumos_df.corpus.output import interruptible, whole_file
+from lumos_df.page import gpu_usage, jobs, kernel_tables, ranked_plans, replays, step_parts, step_timeline, stragglers
 from lumos_df.page.document import render
 from lumos_df.page.section import Budget, Section
 
@@ -44,26 +44,26 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
     """
     with one_line_errors():
         shown = jobs.prepare(connection)
-        found = jobs.summaries(connection)
-        plan = plans.section(connection, sweep)
-        sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), found))
+        summaries = jobs.summaries(connection)
+        plans = ranked_plans.section(connection, sweep)
+        sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), summaries))
         traces, warnings = jobs.traces(connection), jobs.warnings(connection)
     return {
         "corpus": corpus,
         "option": f"--corpus {shlex.quote(corpus)}",
-        "summaries": found,
+        "summaries": summaries,
         "jobs": [
             {
-                "headline": steps.headline(summary),
+                "headline": step_parts.headline(summary),
                 "summary": summary,
                 "traces": traces[summary["job"]],
                 "warnings": warnings.get(summary["job"]),
                 "sections": sections[summary["job"]],
             }
-            for summary in found
+            for summary in summaries
             if summary["job"] in traces
         ],
-        "plans": plan and asdict(plan),
+        "plans": plans and asdict(plans),
     }
 
 
@@ -71,13 +71,15 @@ def _sections(
     connection: duckdb.DuckDBPyConnection, corpus: str, budget: Budget, summaries: list[dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     """Give each shown job with its sections: a query for all jobs at once, then each job's part."""
-    step, late = steps.rows(connection, budget), stragglers.rows(connection, budget)
-    timeline.prepare(connection, budget)
-    drawn, slices, path = (rows(connection) for rows in (timeline.rank_rows, timeline.slice_rows, timeline.path_rows))
-    busy = usage.busy_rows(connection, budget)
-    bands, memory = usage.busy_bands(connection), usage.memory_rows(connection, budget)
-    kernel, family = kernels.kernel_rows(connection), kernels.family_rows(connection)
-    collective = kernels.collective_rows(connection)
+    step, late = step_parts.rows(connection, budget), stragglers.rows(connection, budget)
+    step_timeline.prepare(connection, budget)
+    drawn, slices, path = (
+        rows(connection) for rows in (step_timeline.rank_rows, step_timeline.slice_rows, step_timeline.path_rows)
+    )
+    busy = gpu_usage.busy_rows(connection, budget)
+    bands, memory = gpu_usage.busy_bands(connection), gpu_usage.memory_rows(connection, budget)
+    kernel, family = kernel_tables.kernel_rows(connection), kernel_tables.family_rows(connection)
+    collective = kernel_tables.collective_rows(connection)
     error, gain = replays.error_rows(connection, budget), replays.gain_rows(connection)
     kinds, pieces = replays.kind_rows(connection), replays.path_rows(connection)
     traces = jobs.traces(connection)
@@ -86,15 +88,15 @@ def _sections(
             continue
         labels = traces[job]["label"]
         parts: dict[str, Section] = {
-            "breakdown": steps.breakdown(step.get(job), summary["gpu_rows"], summary["steps"] or 0, labels),
-            "timeline": timeline.section(drawn.get(job), slices.get(job), path.get(job), labels, corpus),
+            "breakdown": step_parts.breakdown(step.get(job), summary["gpu_rows"], summary["steps"] or 0, labels),
+            "timeline": step_timeline.section(drawn.get(job), slices.get(job), path.get(job), labels, corpus),
             "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), corpus),
-            "overlap": steps.overlap(step.get(job)),
-            "busy": usage.busy(busy.get(job), bands.get(job), labels),
-            "kernels": kernels.kernels(kernel.get(job), family.get(job)),
-            "collectives": kernels.collectives(collective.get(job)),
+            "overlap": step_parts.overlap(step.get(job)),
+            "busy": gpu_usage.busy(busy.get(job), bands.get(job), labels),
+            "kernels": kernel_tables.kernels(kernel.get(job), family.get(job)),
+            "collectives": kernel_tables.collectives(collective.get(job)),
             "stragglers": stragglers.section(late.get(job), summary["ranks"]),
-            "memory": usage.memory(memory.get(job), labels),
+            "memory": gpu_usage.memory(memory.get(job), labels),
             "replay": replays.error(error.get(job), corpus),
         }
         yield job, {name: asdict(part) for name, part in parts.items()}

@@ -6,12 +6,22 @@ folder name, so it is listed here for its documentation but not stored inside th
 
 from typing import Final
 
-from lumos_df.schema.column import Column, Table, within
-from lumos_df.schema.described import DIMENSIONS, LAYERS
-from lumos_df.schema.estimated import ESTIMATE_OPERATORS, ESTIMATES, OPERATOR_SOURCES
-from lumos_df.schema.recorded import ARGS, COUNTERS, EXECUTION_NODES, MEMORY_EVENTS, OPERATORS, PROCESS_GROUPS, TRACES
-from lumos_df.schema.replayed import CLOCKS, COLLECTIVE_MEMBERS, CRITICAL_PATH, EDGES, GAINS, REPLAY_STEPS, REPLAYS
-from lumos_df.schema.words import COLLECTIVES, EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, STEP_MARK
+from lumos_df.schema.collective_kinds import COLLECTIVES
+from lumos_df.schema.estimate_tables import ESTIMATE_OPERATORS, ESTIMATES, OPERATOR_SOURCES
+from lumos_df.schema.graph_tables import CLOCKS, COLLECTIVE_MEMBERS, CRITICAL_PATH, EDGES, GAINS, REPLAY_STEPS, REPLAYS
+from lumos_df.schema.parts import STEP_PARTS
+from lumos_df.schema.structure_tables import DIMENSIONS, LAYERS
+from lumos_df.schema.table import Table, TableColumn, within
+from lumos_df.schema.trace_tables import (
+    ARGS,
+    COUNTERS,
+    EXECUTION_NODES,
+    MEMORY_EVENTS,
+    OPERATORS,
+    PROCESS_GROUPS,
+    TRACES,
+)
+from lumos_df.schema.words import EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, STEP_MARK
 
 __all__ = [
     "ARGS",
@@ -41,10 +51,11 @@ __all__ = [
     "REPLAYS",
     "REPLAY_STEPS",
     "STEP_MARK",
+    "STEP_PARTS",
     "TABLES",
     "TRACES",
-    "Column",
     "Table",
+    "TableColumn",
     "within",
 ]
 

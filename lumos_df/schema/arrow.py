@@ -4,7 +4,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from lumos_df.schema.column import Table
+from lumos_df.schema.table import Table
 
 _TYPES: Final[dict[str, pa.DataType]] = {
     "int32": pa.int32(),

@@ -1,4 +1,4 @@
-"""The words that columns hold: kinds, phases, families, collectives, evidence; and marks that names bear."""
+"""The words that columns hold: kinds, phases, families, evidence; and marks that names bear."""
 
 import re
 from typing import Final
@@ -52,19 +52,12 @@ FAMILIES: Final = (
 )
 """What a GPU operator does, judged by its name; `copy` and `fill` include memcpy and memset."""
 
-COLLECTIVES: Final = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "send",
-    "recv",
-    "send_recv",
-    "barrier",
-    "unknown",
-)
-"""Normalised collective names; `send_recv` is a point-to-point kernel whose direction the trace does not say."""
+EDGE_KINDS: Final = ("thread", "handoff", "launch", "stream", "event", "sync", "collective")
+"""What a dependency between two operators comes from."""
+
+BINDS: Final = ("end-start", "start-start", "end-end", "start-end")
+"""Which points an edge ties: the second point of `dst` comes no earlier than the first point of `src` plus the lag."""
+
+PIECES: Final = ("host", "launch", "kernel", "transfer", "memory", "sync", "gap", "unexplained", "wait")
+"""What a piece of the critical path is: host work, launch latency, a kernel, a collective's transfer, a copy or clear, the
+end of a synchronising call, a gap between kernels, time that no edge explains, and time spent on another rank."""

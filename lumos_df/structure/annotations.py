@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.rows import ANNOTATION, CPU_OP, NONE
-from lumos_df.structure.loops import inherit
-from lumos_df.structure.rows import Trace
+from lumos_df.schema.codes import ANNOTATION, CPU_OP, NONE
+from lumos_df.structure.kernels.spread import inherit
+from lumos_df.structure.labelled_rows import Trace
 
 _GAP: Final = r"[ _.:#=\[-]*"
 _PATTERNS: Final = {
@@ -23,15 +23,16 @@ _PATTERNS: Final = {
     ),
     "stage": (rf"\b(?:pipeline[ _-])?stage{_GAP}(\d+)\b", r"^PP:(\d+)[A-Z_]+\d+"),
 }
-KINDS: Final = tuple(_PATTERNS)
+_DIGITS: Final = 6
+"""Longer numbers are addresses and the like."""
 
 
 def stated(name: str, what: str) -> int:
     """Return the number of a layer, micro_batch or stage that an annotation's name states, NONE where it does not."""
     for pattern in _PATTERNS[what]:
-        found = re.search(pattern, name, re.IGNORECASE if "PP" not in pattern else 0)
-        if found and len(found[1]) <= 6:
-            return int(found[1])
+        number = re.search(pattern, name, re.IGNORECASE if "PP" not in pattern else 0)
+        if number and len(number[1]) <= _DIGITS:
+            return int(number[1])
     return NONE
 
 
@@ -41,10 +42,10 @@ def of_rows(trace: Trace, what: str) -> NDArray[np.int32]:
     # record_function makes an annotation, and in older versions a CPU operator.
     spoken = np.isin(rows.kind, (ANNOTATION, CPU_OP)) & (rows.thread >= 0)
     numbers = _numbers(rows.names, what)
-    own = np.where(spoken, np.append(numbers, NONE)[rows.name], NONE).astype(np.int32)
-    if not (own >= 0).any():
-        return own
-    value: NDArray[np.int32] = inherit(own, rows.parent, rows.thread)
+    itself = np.where(spoken, np.append(numbers, NONE)[rows.name], NONE).astype(np.int32)
+    if not (itself >= 0).any():
+        return itself
+    value: NDArray[np.int32] = inherit(itself, rows.parent, rows.thread)
     return value
 
 

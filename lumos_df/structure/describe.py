@@ -9,27 +9,27 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.errors import QueryError, nearest
-from lumos_df.graph import store
+from lumos_df.base.errors import QueryError, nearest
+from lumos_df.corpus import table_files
 from lumos_df.graph.job import groups
-from lumos_df.graph.rows import NONE
-from lumos_df.graph.tables import numbers, words
-from lumos_df.layout import trace_folder
+from lumos_df.graph.replayed_tables import numbers, words
+from lumos_df.graph.rows import about
 from lumos_df.schema import EVIDENCE, PHASES
-from lumos_df.structure import annotations, dimensions, parallelism, rows, shapes
+from lumos_df.schema.codes import BY_ANNOTATION, NONE
+from lumos_df.structure import annotations, dimensions, labelled_rows, parallelism, shapes
 from lumos_df.structure.facts import DEGREES, DIMENSIONS, Fact, unknown
-from lumos_df.structure.layers import BY_ANNOTATION, Structure, understand
-from lumos_df.structure.rows import Trace
+from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.layers import Structure, understand
 
 _SHARED: Final = {"heads": "heads", "kv_heads": "heads", "ffn": "of the FFN", "vocabulary": "rows"}
 """Dimensions that tensor parallelism splits, and what a rank has of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class DescribedRank:
     """What is known of one rank."""
 
     trace: Trace
@@ -47,7 +47,7 @@ class Description:
     """What is known of a job."""
 
     job: str
-    ranks: list[Rank]
+    ranks: list[DescribedRank]
     """By rank; those of which the corpus has a trace."""
     facts: dict[str, Fact]
     """`model`, `dtype`, `facts.DIMENSIONS`, `world`, `facts.DEGREES`, `stages`, in this order."""
@@ -63,17 +63,17 @@ class Description:
 def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, int]:
     """Return what `NAME=N` of an option say of dimensions and degrees. Raise `QueryError` where one is no such."""
     choices = [*DIMENSIONS, "world", *DEGREES]
-    found: dict[str, int] = {}
+    overrides: dict[str, int] = {}
     for text in settings:
         name, _, value = (part.strip() for part in text.partition("="))
         if name not in choices:
             raise QueryError(
                 f"{option} {text}: no dimension '{name}'{nearest(name, choices)}; one of {', '.join(choices)}"
             )
-        if name in found:
+        if name in overrides:
             raise QueryError(f"{option} {text}: '{name}' is said twice")
-        found[name] = whole_number(f"{option} {text}", name, value)
-    return found
+        overrides[name] = whole_number(f"{option} {text}", name, value)
+    return overrides
 
 
 def whole_number(said: str, name: str, value: str) -> int:
@@ -97,51 +97,50 @@ def describe(
     Raises:
         LumosError: no such corpus, trace or job; an override contradicts another; a file cannot be read or written.
     """
-    found: list[dict[str, Any]] = []
+    answer: list[dict[str, Any]] = []
     for ids in _chosen(corpus, trace, job):
-        about = of_traces([rows.load(corpus, one) for one in ids], overrides or {})
-        for rank in about.ranks:
-            _store(corpus, about, rank)
-        found += [
+        description = of_traces([labelled_rows.load(corpus, trace_id) for trace_id in ids], overrides or {})
+        for rank in description.ranks:
+            _store(corpus, description, rank)
+        answer += [
             {
-                "job": about.job,
-                "trace_id": about.ranks[0].trace.rows.trace_id,
-                "ranks": len(about.ranks),
+                "job": description.job,
+                "trace_id": description.ranks[0].trace.rows.trace_id,
+                "ranks": len(description.ranks),
                 "name": name,
                 "value": fact.number,
                 "word": None if fact.number is not None else fact.value,
                 "evidence": fact.evidence,
                 "reason": fact.reason,
             }
-            for name, fact in about.facts.items()
+            for name, fact in description.facts.items()
         ]
     kinds = {"ranks": pa.int32(), "value": pa.int64()}
     names = ("job", "trace_id", "ranks", "name", "value", "word", "evidence", "reason")
-    return pa.Table.from_pylist(found, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
+    return pa.Table.from_pylist(answer, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
 
 
 def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
     """Return what the traces of one job say of it, each rank by itself and then together; overrides hold over both."""
-    structures = [understand(one) for one in traces]
+    structures = [understand(trace) for trace in traces]
     facts: list[dict[str, Fact]] = []
     stages = []
     for trace, structure in zip(traces, structures, strict=True):
         world = overrides.get("world") or (trace.rows.world_size if trace.rows.world_size > 0 else None)
         if world is None and len(traces) > 1:
             world = len(traces)
-        own, stage = _of_rank(trace, structure, world, overrides)
-        facts.append(own)
+        of_rank, stage = _of_rank(trace, structure, world, overrides)
+        facts.append(of_rank)
         stages.append(stage)
-    together = {name: _agreed(name, [one[name] for one in facts]) for name in facts[0]}
+    together = {name: _agreed(name, [of_rank[name] for of_rank in facts]) for name in facts[0]}
     together["layers"] = _all_layers(structures, stages, together, overrides)
     if overrides:
         _check_given(traces, together)
-    firsts = [_first_layer(one, structures, stages) for one in stages]
-    return Description(
-        traces[0].rows.job,
-        [Rank(*one) for one in zip(traces, structures, stages, firsts, strict=True)],
-        together,
-    )
+    ranks = [
+        DescribedRank(trace, structure, stage, _first_layer(stage, structures, stages))
+        for trace, structure, stage in zip(traces, structures, stages, strict=True)
+    ]
+    return Description(traces[0].rows.job, ranks, together)
 
 
 def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
@@ -152,9 +151,9 @@ def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
     if _given(world) and last >= (world.number or 1):
         raise QueryError(f"{job}: {_told('world', world)}, but there is a trace of rank {last}")
     if world.number is not None and any(map(_given, (world, *degrees.values()))):
-        product, whole = prod(one.number or 1 for one in degrees.values()), len(degrees) == 3
+        product, whole = prod(degree.number or 1 for degree in degrees.values()), len(degrees) == 3
         if world.number % product or (whole and world.number != product):
-            said = " x ".join(_told(name, one) for name, one in degrees.items())
+            said = " x ".join(_told(name, degree) for name, degree in degrees.items())
             raise QueryError(
                 f"{job}: {said} is {product}, and the ranks are {_told('world', world)}; give degrees whose product "
                 f"{'is' if whole else 'divides'} that, or world=N, too"
@@ -184,18 +183,17 @@ def _first_layer(stage: Fact, structures: list[Structure], stages: list[Fact]) -
     """Return the model's number of a stage's first layer: earlier stages have those before it."""
     if stage.number is None:
         return None
-    of_stage = {one.number: structure.layers for structure, one in zip(structures, stages, strict=True)}
+    layers = {other.number: structure.layers for structure, other in zip(structures, stages, strict=True)}
     before = range(stage.number)
-    if all(number in of_stage for number in before):
-        return sum(of_stage[number] for number in before)
-    return stage.number * of_stage[stage.number] if len(set(of_stage.values())) == 1 else None
+    if all(number in layers for number in before):
+        return sum(layers[number] for number in before)
+    return stage.number * layers[stage.number] if len(set(layers.values())) == 1 else None
 
 
 def _of_rank(
     trace: Trace, structure: Structure, world: int | None, overrides: Mapping[str, int]
 ) -> tuple[dict[str, Fact], Fact]:
-    own = shapes.operations(trace, structure.phase, structure.layer)
-    local = dimensions.local(structure, own)
+    local = dimensions.local(structure, shapes.operations(trace, structure.phase, structure.layer))
     given = {name: _overridden(value) for name, value in overrides.items() if name in DEGREES}
     plan, pipeline = parallelism.degrees(trace, structure, local, world, given)
     model = dimensions.kind(structure)
@@ -235,11 +233,11 @@ def _world(world: int | None, trace: Trace) -> Fact:
 
 def _agreed(name: str, facts: list[Fact]) -> Fact:
     """Return what most ranks say; where ranks differ, the reason says so."""
-    known = [one for one in facts if one.value is not None]
+    known = [fact for fact in facts if fact.value is not None]
     if not known:
         return facts[0]
-    value, count = Counter(one.value for one in known).most_common(1)[0]
-    best = next(one for one in known if one.value == value)
+    value, count = Counter(fact.value for fact in known).most_common(1)[0]
+    best = next(fact for fact in known if fact.value == value)
     if count == len(known):
         return best
     return Fact(
@@ -257,9 +255,9 @@ def _all_layers(
     if pp is None:
         return unknown(f"{facts['layers'].value} on a rank, and pp is unknown: {facts['pp'].reason}")
     per_stage: dict[int, int] = {}
-    for structure, one in zip(structures, stages, strict=True):
-        if one.number is not None:
-            per_stage[one.number] = structure.layers
+    for structure, stage in zip(structures, stages, strict=True):
+        if stage.number is not None:
+            per_stage[stage.number] = structure.layers
     how = f"{facts['layers'].reason} on each of pp={pp} stages"
     evidence = facts["layers"].evidence
     if len(per_stage) == pp:
@@ -274,47 +272,42 @@ def _chosen(corpus: Path, trace: str | None, job: str | None) -> Iterator[list[s
     if job is None:
         yield from known
         return
-    names = {ids[0]: _job_of(corpus, ids[0]) for ids in known}
-    found = [ids for ids in known if names[ids[0]] == job]
-    if not found:
+    names = {ids[0]: str(about(corpus, ids[0], "job")["job"]) for ids in known}
+    chosen = [ids for ids in known if names[ids[0]] == job]
+    if not chosen:
         choices = sorted(set(names.values()))
         raise QueryError(f"{corpus}: no job '{job}'{nearest(job, choices)}; it has {', '.join(choices)}")
-    yield from found
+    yield from chosen
 
 
-def _job_of(corpus: Path, trace_id: str) -> str:
-    about = pq.read_table(trace_folder(corpus, trace_id) / "traces.parquet", columns=["job"], partitioning=None)
-    return str(about["job"][0].as_py())
-
-
-def _layer(rank: Rank) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _layer(rank: DescribedRank) -> NDArray[np.int32]:
     """Return the model's layer of every operator; annotations name it themselves."""
     structure = rank.structure
     if not rank.first_layer:
         return structure.layer
-    own = (structure.layer >= 0) & (structure.layer_evidence != BY_ANNOTATION)
-    return structure.layer + np.where(own, rank.first_layer, 0).astype(np.int32)
+    of_rank = (structure.layer >= 0) & (structure.layer_evidence != BY_ANNOTATION)
+    return structure.layer + np.where(of_rank, rank.first_layer, 0).astype(np.int32)
 
 
-def _store(corpus: Path, about: Description, rank: Rank) -> None:
+def _store(corpus: Path, description: Description, rank: DescribedRank) -> None:
     structure, trace = rank.structure, rank.trace.rows
-    many = len(trace)
+    count = len(trace)
     stage = NONE if rank.stage.number is None else rank.stage.number
     columns = {
-        "rank": np.full(many, trace.rank, np.int32),
-        "op_id": np.arange(many, dtype=np.int32),
+        "rank": np.full(count, trace.rank, np.int32),
+        "op_id": np.arange(count, dtype=np.int32),
         "phase": words(structure.phase, PHASES),
         "layer": numbers(_layer(rank)),
         "micro_batch": numbers(structure.micro_batch),
-        "stage": numbers(np.full(many, stage, np.int32)),
+        "stage": numbers(np.full(count, stage, np.int32)),
         "phase_evidence": words(structure.phase_evidence, EVIDENCE),
         "layer_evidence": words(structure.layer_evidence, EVIDENCE),
         "micro_batch_evidence": words(structure.micro_batch_evidence, EVIDENCE),
-        "stage_evidence": words(np.full(many, EVIDENCE.index(rank.stage.evidence), np.int8), EVIDENCE),
+        "stage_evidence": words(np.full(count, EVIDENCE.index(rank.stage.evidence), np.int8), EVIDENCE),
     }
-    store.write(corpus, trace.trace_id, schema.LAYERS, columns)
-    facts = {**about.facts, "stage": rank.stage}
-    store.write(
+    table_files.write(corpus, trace.trace_id, schema.LAYERS, columns)
+    facts = {**description.facts, "stage": rank.stage}
+    table_files.write(
         corpus,
         trace.trace_id,
         schema.DIMENSIONS,

@@ -11,22 +11,18 @@ from typing import Final
 import numpy as np
 
 from lumos_df.schema import EVIDENCE
+from lumos_df.schema.dtypes import element_type
 from lumos_df.structure.facts import Fact, unknown
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import Operation, Shape, most
 
 _NO_SHAPES: Final = "the trace records no shapes: profile with record_shapes=True"
-_TYPES: Final = {
-    "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16",
-    "float": "float32",
-    "double": "float64",
-    "c10::Float8_e4m3fn": "float8_e4m3fn",
-    "c10::Float8_e5m2": "float8_e5m2",
-}
+_VOCABULARY_TIMES: Final = 4
+"""Threshold, hidden sizes. A matrix product after the layers with more columns leads to a vocabulary.
+Evidence: an FFN is four times as wide as the hidden size."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
     """What one rank's shapes say, before the plan is known: sizes are the rank's share."""
 
@@ -47,36 +43,52 @@ class Local:
 
 def local(structure: Structure, operations: list[Operation]) -> Local:
     """Return what the forward operators of one rank say."""
-    products = [one for one in operations if one.is_product()]
+    products = [operation for operation in operations if operation.is_product()]
     dtype = _dtype(products)
     if not products:
         why = _NO_SHAPES if not operations else "no forward operator is a matrix product with recorded shapes"
-        none = unknown(why)
-        batch = _leading(structure, operations, why)
-        return Local(none, none, none, none, none, none, batch, none, dtype, None, None)
+        return _only_batch(unknown(why), _leading(structure, operations, why), dtype)
     if structure.kind != "transformer":
-        none = unknown(f"the model is no transformer ({structure.kind})")
-        batch = _leading(structure, operations, _NO_SHAPES)
-        return Local(none, none, none, none, none, none, batch, none, dtype, None, None)
-    inner = [one for one in products if one.inside] or products
+        why = f"the model is no transformer ({structure.kind})"
+        return _only_batch(unknown(why), _leading(structure, operations, _NO_SHAPES), dtype)
+    inner = [operation for operation in products if operation.inside] or products
     hidden = _hidden(inner, operations)
-    tokens = most(Counter({one.product[0]: one.count for one in inner if hidden in one.product[1:]}))
+    tokens = most(
+        Counter({operation.product[0]: operation.count for operation in inner if hidden in operation.product[1:]})
+    )
     attention = _attention(operations)
     sequence, batch = _sequence(operations, hidden, tokens, attention)
     heads, kv_heads, width = _heads(attention, sequence.number, batch.number)
     projection = _projection(inner, hidden, heads.number, width.number)
     return Local(
-        Fact(hidden, "shape", "the dimension that most matrix products of a layer share"),
-        heads,
-        kv_heads,
-        width,
-        _ffn(inner, hidden, projection),
-        sequence,
-        batch,
-        _vocabulary(operations, products, hidden, sequence.number),
-        dtype,
-        projection,
-        hidden * tokens if tokens else None,
+        hidden=Fact(hidden, "shape", "the dimension that most matrix products of a layer share"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=width,
+        ffn=_ffn(inner, hidden, projection),
+        sequence=sequence,
+        micro_batch=batch,
+        vocabulary=_vocabulary(operations, products, hidden, sequence.number),
+        dtype=dtype,
+        projection=projection,
+        activation=hidden * tokens if tokens else None,
+    )
+
+
+def _only_batch(none: Fact, batch: Fact, dtype: Fact) -> Local:
+    """Return what is known where no shape tells the sizes of a transformer; `none` says why."""
+    return Local(
+        hidden=none,
+        heads=none,
+        kv_heads=none,
+        head_dim=none,
+        ffn=none,
+        sequence=none,
+        micro_batch=batch,
+        vocabulary=none,
+        dtype=dtype,
+        projection=None,
+        activation=None,
     )
 
 
@@ -84,13 +96,13 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
     """Return the batch of a model that is no transformer: the commonest leading dimension of its main operators."""
     convolutions = Counter[int]()
     products = Counter[int]()
-    for one in operations:
-        if one.is_convolution() and one.tensor:
-            convolutions[one.tensor[0]] += one.count
-        elif one.is_product():
-            products[one.product[0]] += one.count
+    for operation in operations:
+        if operation.is_convolution() and operation.tensor:
+            convolutions[operation.tensor[0]] += operation.count
+        elif operation.is_product():
+            products[operation.product[0]] += operation.count
     both = (convolutions, products) if structure.kind == "convolutional" else (products, convolutions)
-    batch = next((found for found in map(most, both) if found is not None), None)
+    batch = next((size for size in map(most, both) if size is not None), None)
     if batch is None:
         return unknown(why)
     return Fact(batch, "shape", "the commonest leading dimension of convolutions and matrix products")
@@ -98,10 +110,11 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
 
 def _dtype(products: list[Operation]) -> Fact:
     kinds = Counter[str]()
-    for one in products:
-        tensors = [kind for kind, shape in zip(one.types, one.shapes, strict=False) if shape is not None]
-        kinds[_TYPES.get(tensors[-1], "") if tensors else ""] += one.count
-    del kinds[""]
+    for operation in products:
+        tensors = [kind for kind, shape in zip(operation.types, operation.shapes, strict=False) if shape is not None]
+        kind = element_type(tensors[-1]) if tensors else None
+        if kind and kind.floating:
+            kinds[kind.name] += operation.count
     if not kinds:
         return unknown("no matrix product records the type of its inputs")
     return Fact(kinds.most_common(1)[0][0], "shape", "the type of most matrix products' inputs")
@@ -109,21 +122,25 @@ def _dtype(products: list[Operation]) -> Fact:
 
 def _hidden(inner: list[Operation], operations: list[Operation]) -> int:
     shared: Counter[int] = Counter()
-    for one in inner:
-        for size in set(one.product[1:]):
-            shared[size] += one.count
-    norms = {one.tensor[-1] for one in operations if one.is_norm() and one.inside and one.tensor}
+    for operation in inner:
+        for size in set(operation.product[1:]):
+            shared[size] += operation.count
+    norms = {
+        operation.tensor[-1]
+        for operation in operations
+        if operation.is_norm() and operation.inside and operation.tensor
+    }
     likely = Counter({size: count for size, count in shared.items() if size in norms}) or shared
     return max(likely, key=lambda size: (likely[size], size))
 
 
 def _attention(operations: list[Operation]) -> Operation | None:
     """Return the layers' fused attention, else the product of its scores with the values."""
-    inside = [one for one in operations if one.inside]
+    inside = [operation for operation in operations if operation.inside]
     for kind in (Operation.is_attention, Operation.is_batched):
-        found = [one for one in inside if kind(one)]
-        if found:
-            return max(found, key=lambda one: (one.count, -one.first))
+        candidates = [operation for operation in inside if kind(operation)]
+        if candidates:
+            return max(candidates, key=lambda operation: (operation.count, -operation.first))
     return None
 
 
@@ -132,10 +149,16 @@ def _sequence(
 ) -> tuple[Fact, Fact]:
     """Return sequence and micro-batch: an activation is (sequence, batch, hidden) or (batch, sequence, hidden)."""
     pairs = Counter[Shape]()
-    for one in operations:
-        shape = one.tensor
-        if one.inside and shape and len(shape) == 3 and shape[-1] == hidden and shape[0] * shape[1] == (tokens or -1):
-            pairs[shape[:2]] += one.count
+    for operation in operations:
+        shape = operation.tensor
+        if (
+            operation.inside
+            and shape
+            and len(shape) == 3
+            and shape[-1] == hidden
+            and shape[0] * shape[1] == (tokens or -1)
+        ):
+            pairs[shape[:2]] += operation.count
     if not pairs:
         none = unknown("no operator of a layer reads an activation of three dimensions")
         return none, none
@@ -170,13 +193,13 @@ def _heads(attention: Operation | None, sequence: int | None, batch: int | None)
         query, key = attention.operands[:2]
         middle = [(shape[2] if shape[1] == sequence else shape[1]) for shape in (query, key)]
         return Fact(middle[0], "shape", how), Fact(middle[1], "shape", how), Fact(query[-1], "shape", how)
-    many = attention.operands[0][0]
-    if many % batch:
-        none = unknown(f"{many} products at once are no multiple of micro-batch {batch}")
+    products = attention.operands[0][0]
+    if products % batch:
+        none = unknown(f"{products} products at once are no multiple of micro-batch {batch}")
         return none, none, none
     widths = [size for shape in attention.operands for size in shape[1:] if size != sequence]
     width = Fact(widths[-1], "shape", how) if widths else unknown(f"{how} are all the sequence")
-    heads = Fact(many // batch, "shape", how)
+    heads = Fact(products // batch, "shape", how)
     return heads, Fact(heads.value, "shape", f"{how}: as many as heads, once expanded"), width
 
 
@@ -184,29 +207,37 @@ def _projection(inner: list[Operation], hidden: int, heads: int | None, width: i
     if heads is None or width is None:
         return None
     wanted = heads * width
-    return wanted if any(one.product[1:] == (wanted, hidden) for one in inner) else None
+    return wanted if any(operation.product[1:] == (wanted, hidden) for operation in inner) else None
 
 
 def _ffn(inner: list[Operation], hidden: int, projection: int | None) -> Fact:
-    back = [one for one in inner if one.product[2] == hidden]
-    ordered = sorted(back, key=lambda one: one.first)
+    back = [operation for operation in inner if operation.product[2] == hidden]
+    ordered = sorted(back, key=lambda operation: operation.first)
     # Attention comes first in a layer, so the last product back to the hidden size is the FFN's.
-    down = [one for one in ordered if one.product[1] != projection] or ordered[1:]
+    down = [operation for operation in ordered if operation.product[1] != projection] or ordered[1:]
     if not down:
         return unknown("no matrix product of a layer leads from another size back to the hidden one")
     return Fact(down[-1].product[1], "shape", "the inner size of a layer's last matrix product")
 
 
 def _vocabulary(operations: list[Operation], products: list[Operation], hidden: int, sequence: int | None) -> Fact:
-    tables = [one.tensor[0] for one in operations if one.is_lookup() and one.tensor and one.tensor[1] == hidden]
-    heads = [one.product[2] for one in products if one.product[1] == hidden and one.count and not one.inside]
+    tables = [
+        operation.tensor[0]
+        for operation in operations
+        if operation.is_lookup() and operation.tensor and operation.tensor[1] == hidden
+    ]
+    heads = [
+        operation.product[2]
+        for operation in products
+        if operation.product[1] == hidden and operation.count and not operation.inside
+    ]
     both = [size for size in heads if size in tables]
     if both:
         return Fact(max(both), "shape", "rows of the embedding table, and columns of the head")
     tables = [size for size in tables if size != sequence] or tables
     if tables:
         return Fact(max(tables), "shape", "rows of the embedding table")
-    wide = [size for size in heads if size > 4 * hidden]
+    wide = [size for size in heads if size > _VOCABULARY_TIMES * hidden]
     if wide:
         return Fact(max(wide), "shape", "columns of the matrix product after the layers")
     return unknown("no operator looks tokens up in a table of the hidden size, and none leads to a vocabulary")

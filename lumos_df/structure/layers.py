@@ -7,23 +7,41 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.rows import CPU_OP, MEMCPY, MEMSET, NONE, RUNTIME
-from lumos_df.schema import EVIDENCE, FAMILIES
-from lumos_df.structure import annotations, loops, passes
-from lumos_df.structure.kernels import POINT_TO_POINT, Kernels, compute_kernels, is_collective, issued
-from lumos_df.structure.loops import UNKNOWN
+from lumos_df.schema.codes import (
+    ATTENTION,
+    BACKWARD,
+    BY_ANNOTATION,
+    BY_LINK,
+    BY_MODULE,
+    BY_REPETITION,
+    COMMUNICATION_PHASE,
+    CONVOLUTION,
+    CPU_OP,
+    EMBEDDING,
+    FORWARD,
+    GEMM,
+    MEMCPY,
+    MEMSET,
+    NONE,
+    NOT_KNOWN,
+    OTHER_PHASE,
+    RECOMPUTE,
+    RUNTIME,
+    SOFTMAX,
+)
+from lumos_df.schema.collective_kinds import POINT_TO_POINT
+from lumos_df.structure import annotations, passes
+from lumos_df.structure.compute_stream import ComputeKernels, compute_kernels, is_collective, issued
+from lumos_df.structure.kernels.spread import UNKNOWN, fill_launched, inherit, spread
+from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.passes import Passes
-from lumos_df.structure.rows import BACKWARD, COMMUNICATION_PHASE, FORWARD, OTHER, RECOMPUTE, Trace
 
-BY_ANNOTATION, BY_MODULE, BY_LINK, BY_REPETITION, *_, NOT_KNOWN = range(len(EVIDENCE))
-
-_ATTENTION: Final = tuple(FAMILIES.index(family) for family in ("attention", "softmax"))
-_CONVOLUTION: Final = FAMILIES.index("convolution")
-_EMBEDDING: Final = FAMILIES.index("embedding")
-_GEMM: Final = FAMILIES.index("gemm")
-_ALIKE: Final = 0.8
-"""A backward block whose first kernels are those of the forward block, but for one in five, computes it again."""
-
+_ALIKE_SHARE: Final = 0.8
+"""Threshold, share of kernels. A backward block so much of whose first kernels are those of the forward block computes
+that again."""
+_PASS_SHARE: Final = 0.5
+"""Threshold, share of the largest forward's work. Without known layers, a forward with less is no pass of its own.
+Evidence: losses and gathers run in between."""
 
 _OPERATORS: Final = (
     ("transformer", re.compile(r"aten::(?:scaled_dot_product|_?flash|_?efficient)_?attention|flash_attn")),
@@ -34,7 +52,7 @@ _OPERATORS: Final = (
 """What the operators say of a model that runs on no GPU."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
     """What every operator of a trace belongs to [n]; NONE is null. Evidence is a place in `schema.EVIDENCE`."""
 
@@ -59,14 +77,14 @@ class Structure:
     """The passes forward, among `kernels`."""
     backward: Passes
     """The passes backward."""
-    kernels: Kernels
-    """Kernels that the structure was read from."""
+    kernels: ComputeKernels
+    """ComputeKernels that the structure was read from."""
 
 
 def understand(trace: Trace) -> Structure:
     """Return phase, layer and micro-batch of every operator."""
     kernels = compute_kernels(trace)
-    phase, forward, backward = _found(kernels)
+    phase, forward, backward = _passes(kernels)
     kind = _kind(trace, kernels, forward)
     if kind != "transformer" or not forward.layers:
         # A block without attention may be anything that repeats: a stage of a convolutional network, or an iteration.
@@ -75,33 +93,32 @@ def understand(trace: Trace) -> Structure:
     batch_of_kernel = _micro_batches(trace, kernels, forward, backward)
     micro_batch, batch_evidence = _spread_batches(trace, kernels, phases, batch_of_kernel, forward.layers > 0)
     if not trace.rows.on_gpu.any():
-        own = np.where(micro_batch >= 0, NONE, _batches_of_host(trace, phases))
-        micro_batch = np.where(own >= 0, own, micro_batch).astype(np.int32)
-        batch_evidence[own >= 0] = BY_ANNOTATION
+        on_host = np.where(micro_batch >= 0, NONE, _batches_of_host(trace, phases))
+        micro_batch = np.where(on_host >= 0, on_host, micro_batch).astype(np.int32)
+        batch_evidence[on_host >= 0] = BY_ANNOTATION
     layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
     named = np.unique(layer[(layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))])
     return Structure(
-        phases,
-        phase_evidence,
-        layer,
-        layer_evidence,
-        micro_batch,
-        batch_evidence,
-        kind,
-        len(named) or forward.layers,
-        BY_MODULE if len(named) else BY_REPETITION if forward.layers else NOT_KNOWN,
-        int(micro_batch.max(initial=NONE)) + 1,
-        forward,
-        backward,
-        kernels,
+        phase=phases,
+        phase_evidence=phase_evidence,
+        layer=layer,
+        layer_evidence=layer_evidence,
+        micro_batch=micro_batch,
+        micro_batch_evidence=batch_evidence,
+        kind=kind,
+        layers=len(named) or forward.layers,
+        layers_evidence=BY_MODULE if len(named) else BY_REPETITION if forward.layers else NOT_KNOWN,
+        micro_batches=int(micro_batch.max(initial=NONE)) + 1,
+        forward=forward,
+        backward=backward,
+        kernels=kernels,
     )
 
 
-def _found(kernels: Kernels) -> tuple[NDArray[np.int8], Passes, Passes]:
+def _passes(kernels: ComputeKernels) -> tuple[NDArray[np.int8], Passes, Passes]:
     """Return the phase of every compute kernel, and the forward and the backward passes."""
     phase = kernels.phase.copy()
-    told = np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE))
-    if told.any():
+    if np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE)).any():
         forward = passes.find(kernels, np.flatnonzero(phase == FORWARD), forward=True)
         backward = passes.find(kernels, np.flatnonzero(np.isin(phase, (BACKWARD, RECOMPUTE))), forward=False)
     else:
@@ -113,37 +130,37 @@ def _found(kernels: Kernels) -> tuple[NDArray[np.int8], Passes, Passes]:
     return phase, forward, backward
 
 
-def _by_repetition_alone(kernels: Kernels) -> tuple[Passes, Passes]:
+def _by_repetition_alone(kernels: ComputeKernels) -> tuple[Passes, Passes]:
     """Return the passes of kernels of which nothing says the phase: of two blocks the first to come is the forward."""
     every = np.arange(len(kernels))
     none = passes.nothing(every[:0])
-    one = passes.find(kernels, every, forward=True)
-    if not one.many:
+    block = passes.find(kernels, every, forward=True)
+    if not block.count:
         return none, none
-    rest = every[one.layer < 0]
-    other = passes.find(kernels, rest, forward=False)
-    if not other.many:
-        return _inside(one), none
-    if _first(one) < _first(other):
-        return _inside(one), _inside(other)
-    turned = passes.find(kernels, every, forward=False)
-    rest = every[turned.layer < 0]
-    return _inside(passes.find(kernels, rest, forward=True)), _inside(turned)
+    other_block = passes.find(kernels, every[block.layer < 0], forward=False)
+    if not other_block.count:
+        return _inside(block), none
+    if _first(block) < _first(other_block):
+        return _inside(block), _inside(other_block)
+    backward = passes.find(kernels, every, forward=False)
+    forward = passes.find(kernels, every[backward.layer < 0], forward=True)
+    return _inside(forward), _inside(backward)
 
 
-def _first(found: Passes) -> int:
-    return int(found.place[np.argmax(found.layer >= 0)])
+def _first(block: Passes) -> int:
+    """Return the place of the first kernel inside layers."""
+    return int(block.place[np.argmax(block.layer >= 0)])
 
 
-def _inside(found: Passes) -> Passes:
+def _inside(block: Passes) -> Passes:
     """Return only the kernels inside layers."""
-    kept = found.layer >= 0
+    kept = block.layer >= 0
     return replace(
-        found,
-        place=found.place[kept],
-        layer=found.layer[kept],
-        at=found.at[kept],
-        number=found.number[kept],
+        block,
+        place=block.place[kept],
+        layer=block.layer[kept],
+        at=block.at[kept],
+        number=block.number[kept],
     )
 
 
@@ -151,53 +168,56 @@ def _recomputes(forward: Passes, backward: Passes) -> bool:
     short, long = forward.block, backward.block
     if not len(short) or len(long) <= len(short) or forward.exact != backward.exact:
         return False
-    return float(np.mean(long[: len(short)] == short)) >= _ALIKE
+    return float(np.mean(long[: len(short)] == short)) >= _ALIKE_SHARE
 
 
-def _kind(trace: Trace, kernels: Kernels, forward: Passes) -> str:
+def _kind(trace: Trace, kernels: ComputeKernels, forward: Passes) -> str:
     family = trace.rows.family[kernels.row]
-    attention = int(np.isin(family, _ATTENTION).sum())
-    convolution, embedding, gemm = (int((family == one).sum()) for one in (_CONVOLUTION, _EMBEDDING, _GEMM))
+    is_attention = np.isin(family, (ATTENTION, SOFTMAX))
+    attention = int(is_attention.sum())
+    convolution, embedding, gemm = (int((family == of).sum()) for of in (CONVOLUTION, EMBEDDING, GEMM))
     if not len(kernels):
         names = [trace.rows.names[number] for number in np.unique(trace.rows.name[trace.rows.kind == CPU_OP]).tolist()]
         return next((kind for kind, pattern in _OPERATORS if any(map(pattern.match, names))), "none")
-    if np.isin(family[forward.place[forward.layer >= 0]], _ATTENTION).any():
+    if is_attention[forward.place[forward.layer >= 0]].any():
         return "transformer"
     if convolution > gemm and convolution > attention:
         return "convolutional"
     return "recommender" if embedding and not attention else "other"
 
 
-def _phases(trace: Trace, kernels: Kernels, phase: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+def _phases(
+    trace: Trace, kernels: ComputeKernels, phase: NDArray[np.int8]
+) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
     phases = trace.phase.copy()
-    evidence = np.where(phases == OTHER, NOT_KNOWN, BY_ANNOTATION).astype(np.int8)
+    evidence = np.where(phases == OTHER_PHASE, NOT_KNOWN, BY_ANNOTATION).astype(np.int8)
     changed = (phase != phases[kernels.row]) & np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE))
     phases[kernels.row[changed]] = phase[changed]
     evidence[kernels.row[changed]] = BY_REPETITION
     return phases, evidence
 
 
-def _micro_batches(trace: Trace, kernels: Kernels, forward: Passes, backward: Passes) -> NDArray[np.int32]:
-    """Return the micro-batch of every compute kernel: the how-manieth pass of its step; NONE outside the passes."""
+def _micro_batches(trace: Trace, kernels: ComputeKernels, forward: Passes, backward: Passes) -> NDArray[np.int32]:
+    """Return the micro-batch of every compute kernel: the ordinal of its pass in the step; NONE outside the passes."""
     batch = np.full(len(kernels), NONE, np.int32)
-    if forward.many:
-        own = _order_in_step(kernels, forward)
-        batch[forward.place] = np.append(own, NONE)[forward.number]
-        if backward.many:
-            own = _linked(trace, kernels, batch, backward, _order_in_step(kernels, backward))
-            batch[backward.place] = np.append(own, NONE)[backward.number]
+    if forward.count:
+        ordinal = _ordinal_in_step(kernels, forward)
+        batch[forward.place] = np.append(ordinal, NONE)[forward.number]
+        if backward.count:
+            ordinal = _linked(trace, kernels, batch, backward, _ordinal_in_step(kernels, backward))
+            batch[backward.place] = np.append(ordinal, NONE)[backward.number]
         return batch
     both = np.sort(np.concatenate((forward.place, backward.place)))
     if len(both):
         number = _turns(kernels.phase[both] == FORWARD, kernels.weight[both])
-        many = int(number[-1]) + 1
-        whole = replace(passes.nothing(both), number=number, many=many, cut=np.zeros(many, np.bool_))
-        batch[both] = _order_in_step(kernels, whole)[number]
+        count = int(number[-1]) + 1
+        whole = replace(passes.nothing(both), number=number, count=count, cut=np.zeros(count, np.bool_))
+        batch[both] = _ordinal_in_step(kernels, whole)[number]
     return batch
 
 
 def _batches_of_host(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.int32]:
-    """Return the micro-batch of every row of a trace without a GPU: the how-manieth turn of the step's products."""
+    """Return the micro-batch of every row of a trace without a GPU: the ordinal of its pass in the step."""
     rows = trace.rows
     batch = np.full(len(rows), NONE, np.int32)
     works = np.array([*(any(pattern.match(name) for _, pattern in _OPERATORS) for name in rows.names), False])
@@ -221,61 +241,61 @@ def _batches_of_host(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.int32]
 def _turns(ahead: NDArray[np.bool_], weight: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the pass of kernels without layers: one ends where the backward goes over into a forward.
 
-    A forward of less than half the work of the largest is no pass of its own: losses and gathers in between.
+    A forward with little of the work of the largest is no pass of its own: losses and gathers in between.
     """
     number = np.cumsum(ahead & ~np.append(True, ahead[:-1]))
     work = np.bincount(number, np.where(ahead, weight + 1e-6, 0))
-    own = work >= work.max() / 2
-    own[0] = True
-    turns: NDArray[np.int32] = (np.cumsum(own) - 1)[number].astype(np.int32)
+    begins = work >= _PASS_SHARE * work.max()
+    begins[0] = True
+    turns: NDArray[np.int32] = (np.cumsum(begins) - 1)[number].astype(np.int32)
     return turns
 
 
-def _order_in_step(kernels: Kernels, found: Passes) -> NDArray[np.int32]:
-    """Return each pass's number in its step: since the step's mark, or since the optimizer where there are no marks.
+def _ordinal_in_step(kernels: ComputeKernels, one_way: Passes) -> NDArray[np.int32]:
+    """Return each pass's ordinal in its step: since the step's mark, or since the optimizer where there are no marks.
 
-    A pass whose beginning the recording lacks has none: it is the last of a step before.
+    A pass that began before the recording has none: it is the last of a step before.
     """
-    inside = found.number >= 0
-    number, place = found.number[inside], found.place[inside]
-    step, era = np.full((2, found.many), NONE, np.int32)
+    inside = one_way.number >= 0
+    number, place = one_way.number[inside], one_way.place[inside]
+    step, era = np.full((2, one_way.count), NONE, np.int32)
     np.maximum.at(step, number, kernels.step[place])
     np.maximum.at(era, number, kernels.era[place])
     key = np.where(step >= 0, step, NONE - 1 - era)
-    key[found.cut] = np.iinfo(np.int32).min
+    key[one_way.cut] = np.iinfo(np.int32).min
     inverse = np.unique(key, return_inverse=True)[1]
     by_key = np.argsort(inverse, kind="stable")
-    order = np.empty(found.many, np.int32)
+    ordinal = np.empty(one_way.count, np.int32)
     start = np.cumsum(np.bincount(inverse)) - np.bincount(inverse)
-    order[by_key] = np.arange(found.many) - start[inverse[by_key]]
-    order[found.cut] = NONE
-    return order
+    ordinal[by_key] = np.arange(one_way.count) - start[inverse[by_key]]
+    ordinal[one_way.cut] = NONE
+    return ordinal
 
 
 def _linked(
-    trace: Trace, kernels: Kernels, batch: NDArray[np.int32], backward: Passes, order: NDArray[np.int32]
+    trace: Trace, kernels: ComputeKernels, batch: NDArray[np.int32], backward: Passes, ordinal: NDArray[np.int32]
 ) -> NDArray[np.int32]:
     """Return the micro-batch of each backward pass: where the trace links its operators to forward ones, theirs."""
     rows = trace.rows
-    forward = loops.inherit(rows.forward, rows.parent, rows.thread)[kernels.row[backward.place]]
+    forward = inherit(rows.forward, rows.parent, rows.thread)[kernels.row[backward.place]]
     launched = np.full(len(rows), NONE, np.int32)
     call = rows.parent[kernels.row]
     known = (batch >= 0) & (call >= 0)
     # The operator around the launching call: what the backward operator is linked to.
     around = rows.parent[call[known]]
     launched[around[around >= 0]] = batch[known][around >= 0]
-    own = np.where(forward >= 0, launched[forward], NONE)
-    use = (own >= 0) & (backward.number >= 0)
+    linked = np.where(forward >= 0, launched[forward], NONE)
+    use = (linked >= 0) & (backward.number >= 0)
     if not use.any():
-        return order
-    votes = np.zeros((backward.many, int(own.max()) + 1), np.int64)
-    np.add.at(votes, (backward.number[use], own[use]), 1)
-    return np.where(votes.any(axis=1), votes.argmax(axis=1), order).astype(np.int32)
+        return ordinal
+    votes = np.zeros((backward.count, int(linked.max()) + 1), np.int64)
+    np.add.at(votes, (backward.number[use], linked[use]), 1)
+    return np.where(votes.any(axis=1), votes.argmax(axis=1), ordinal).astype(np.int32)
 
 
 def _spread_batches(
     trace: Trace,
-    kernels: Kernels,
+    kernels: ComputeKernels,
     phase: NDArray[np.int8],
     batch: NDArray[np.int32],
     repeats: bool,  # noqa: FBT001 - a fact about the trace
@@ -289,7 +309,7 @@ def _spread_batches(
 
 
 def _spread_layers(
-    trace: Trace, kernels: Kernels, phase: NDArray[np.int8], forward: Passes, backward: Passes
+    trace: Trace, kernels: ComputeKernels, phase: NDArray[np.int8], forward: Passes, backward: Passes
 ) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     rows = trace.rows
     stated = annotations.of_rows(trace, "layer")
@@ -299,21 +319,20 @@ def _spread_layers(
     # A backward of other length than the forward (a layer split in two, say) is not told apart by repetition.
     if backward.layers == forward.layers:
         layer[backward.place] = backward.layer
-    own = named[kernels.row]
-    both = (own >= 0) & (layer >= 0)
-    if both.any():
+    of_kernel = named[kernels.row]
+    also_found = (of_kernel >= 0) & (layer >= 0)
+    if also_found.any():
         # Modules count from another number where layers came before those of this trace.
-        layer[layer >= 0] += int(np.round(np.median(own[both] - layer[both])))
-    found = forward.layers > 0
-    # What goes from stage to stage is part of no layer.
-    value = (
-        _to_all(trace, kernels, phase, layer, without=POINT_TO_POINT) if found else np.full(len(rows), NONE, np.int32)
-    )
+        layer[layer >= 0] += int(np.round(np.median(of_kernel[also_found] - layer[also_found])))
+    value = np.full(len(rows), NONE, np.int32)
+    if forward.layers:
+        # What goes from stage to stage is part of no layer.
+        value = _to_all(trace, kernels, phase, layer, without=POINT_TO_POINT)
     evidence = np.where(value >= 0, BY_REPETITION, NOT_KNOWN).astype(np.int8)
     value = np.maximum(np.where(named >= 0, named, value), NONE)
     evidence[named >= 0] = np.where(stated >= 0, BY_ANNOTATION, BY_MODULE)[named >= 0]
     link = np.where((rows.forward >= 0) & (named < 0), value[rows.forward], NONE).astype(np.int32)
-    linked = loops.inherit(link, rows.parent, rows.thread)
+    linked = inherit(link, rows.parent, rows.thread)
     use = (linked >= 0) & (evidence != BY_ANNOTATION) & np.isin(phase, (BACKWARD, RECOMPUTE)) & (named < 0)
     value = np.where(use, linked, value)
     evidence[use] = BY_LINK
@@ -322,7 +341,7 @@ def _spread_layers(
 
 def _to_all(
     trace: Trace,
-    kernels: Kernels,
+    kernels: ComputeKernels,
     phase: NDArray[np.int8],
     known: NDArray[np.int32],
     without: tuple[str, ...] = (),
@@ -338,10 +357,10 @@ def _to_all(
     value[is_collective(trace, without)] = NONE
     order = gpu[np.argsort(issued(trace, gpu.astype(np.int32)), kind="stable")]
     ahead = np.isin(rows.kind, (MEMCPY, MEMSET)) | is_collective(trace, ("recv",))
-    loops.fill_launched(value, order, ahead)
+    fill_launched(value, order, ahead)
     launches = np.zeros(len(rows), np.bool_)
     call = rows.parent[gpu]
     launches[call[call >= 0]] = True
     launches &= rows.kind == RUNTIME
-    loops.spread(value, rows.parent, rows.thread, launches)
+    spread(value, rows.parent, rows.thread, launches)
     return value

@@ -15,13 +15,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.rows import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE
+from lumos_df.base.units import format_count
+from lumos_df.schema.codes import ANNOTATION, BACKWARD, COMMUNICATION, CPU_OP, FORWARD, KERNEL, NONE, RECOMPUTE
+from lumos_df.schema.collective_kinds import POINT_TO_POINT
+from lumos_df.schema.dtypes import element_type
+from lumos_df.schema.plan_words import GROUPS
+from lumos_df.structure.compute_stream import issued
 from lumos_df.structure.dimensions import Local
 from lumos_df.structure.facts import DEGREES, Fact, unknown
-from lumos_df.structure.kernels import POINT_TO_POINT, issued
+from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
-from lumos_df.structure.rows import BACKWARD, FORWARD, RECOMPUTE, Trace
-from lumos_df.units import format_count
 
 _DESCRIBED: Final = {
     "tp": re.compile(r"(?i)^(?:mesh_)?tp$|^tensor_(?:model_)?parallel"),
@@ -29,9 +32,8 @@ _DESCRIBED: Final = {
     "ep": re.compile(r"(?i)^(?:mesh_)?ep$|^expert_(?:model_)?parallel"),
     "dp": re.compile(r"(?i)^(?:mesh_)?(?:dp|fsdp|ddp)$|^data_parallel_group$"),
 }
-_DTYPE_BYTES: Final = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
 _SCALARS_BYTES: Final = 256
-"""Collectives up to this size reduce losses and norms: they tell nothing about the plan."""
+"""Threshold, bytes. Collectives up to this size tell nothing about the plan. Evidence: they reduce losses and norms."""
 _GATHERS: Final = ("all_gather", "reduce_scatter")
 
 
@@ -99,20 +101,20 @@ def stage(trace: Trace, pp: Fact, pipeline: str | None) -> Fact:
 
 
 def roles(trace: Trace, structure: Structure, shapes: Local) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    """Return the collectives of a trace and the degree of each, a place in `facts.DEGREES` or NONE; [k] both."""
+    """Return the collectives of a trace and the degree of each, a place in `plan_words.GROUPS` or NONE; [k] both."""
     row, kind, uses = _kinds(trace, structure, shapes)
-    degree = np.array([DEGREES.index(use.degree) if use else NONE for use in uses], np.int8)
+    degree = np.array([GROUPS.index(use.degree) if use else NONE for use in uses], np.int8)
     return row, degree[kind] if len(row) else np.empty(0, np.int8)
 
 
 def _uses(trace: Trace, structure: Structure, shapes: Local) -> list[_Use]:
     """Return what the trace's collectives are used for, alike ones together, most often used first."""
     _, kind, uses = _kinds(trace, structure, shapes)
-    found: Counter[_Use] = Counter()
+    counted: Counter[_Use] = Counter()
     for use, count in zip(uses, np.bincount(kind, minlength=len(uses)).tolist(), strict=True):
         if use:
-            found[use] += count
-    return [use for use, _ in found.most_common()]
+            counted[use] += count
+    return [use for use, _ in counted.most_common()]
 
 
 def _kinds(
@@ -131,7 +133,8 @@ def _kinds(
         structure.layer[row] >= 0,
     )
     number: dict[tuple[int, ...], int] = {}
-    kind = [number.setdefault(one, len(number)) for one in zip(*(column.tolist() for column in columns), strict=True)]
+    values = zip(*(column.tolist() for column in columns), strict=True)
+    kind = [number.setdefault(value, len(number)) for value in values]
     uses: list[_Use | None] = []
     for collective, group, size, in_bytes, dtype, phase, inside in number:
         name = rows.groups[group] if group >= 0 else None
@@ -161,10 +164,10 @@ def _shared(use: _Use) -> tuple[str | None, int | None]:
 
 def _fits(shapes: Local, in_bytes: int, trace: Trace, dtype: int, members: int) -> bool | None:
     """Return whether a collective is given an activation or a rank's part of it, None where that is not known."""
-    each = _DTYPE_BYTES.get(trace.dtype.words[dtype]) if dtype >= 0 else None
-    if in_bytes < 0 or each is None or shapes.activation is None:
+    kind = element_type(trace.dtype.words[dtype]) if dtype >= 0 else None
+    if in_bytes < 0 or kind is None or shapes.activation is None:
         return None
-    return in_bytes // each in {shapes.activation, shapes.activation // members}
+    return in_bytes // kind.bytes in {shapes.activation, shapes.activation // members}
 
 
 def _collectives(trace: Trace) -> NDArray[np.int32]:
@@ -244,14 +247,14 @@ def _by_shape(shapes: Local, before: Fact) -> Fact:
 
 
 def _data(facts: dict[str, Fact], world: int | None, *, reduces: bool) -> Fact:
-    found = facts["dp"]
-    if found.value is not None:
-        return found
+    stated = facts["dp"]
+    if stated.value is not None:
+        return stated
     tp, pp = facts["tp"].number, facts["pp"].number
     if world and tp and pp:
         if world % (tp * pp):
             return unknown(f"{world} ranks are no multiple of tp={tp} x pp={pp}")
         return Fact(world // (tp * pp), "group", f"{format_count(world, 'rank')} over tp={tp} x pp={pp}")
     if not reduces and not world:
-        return Fact(1, "group", "no collective ran, and the trace names no other rank") if tp == pp == 1 else found
-    return found
+        return Fact(1, "group", "no collective ran, and the trace names no other rank") if tp == pp == 1 else stated
+    return stated

@@ -6,20 +6,23 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.schema.codes import NONE
 from lumos_df.structure import repetition
-from lumos_df.structure.kernels import Kernels
-from lumos_df.structure.loops import NONE
+from lumos_df.structure.compute_stream import ComputeKernels
 from lumos_df.structure.repetition import Repetition
 
 _LOOSER: Final = 1.2
-"""Names alone tell layers apart only where they find this much more than names with grids do."""
-_WORTH: Final = 0.3
-"""A block that holds less than this share of the phase's matrix products and attention is no layer."""
-_PART: Final = 8
-"""A block that lacks less than one in this many of its kernels is one all the same."""
+"""Threshold, times. Names alone tell layers apart only where they find this much more than names with grids do."""
+_WORTH_SHARE: Final = 0.3
+"""Threshold, share of matrix products and attention. A block that holds less of those of its phase is no layer."""
+_RING_SHARE: Final = 0.5
+"""Threshold, share of work. Sends and receives end a pass unless blocks cover less than this of what they cover
+across them. Evidence: ring attention sends and receives inside a layer."""
+_MISSING_PART: Final = 8
+"""Threshold, one part in. A block of whose kernels a smaller part is missing is one all the same."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
     """What was found among k kernels of one phase."""
 
@@ -31,34 +34,34 @@ class Passes:
     """Place in its layer's block, from 0; NONE outside [k]."""
     number: NDArray[np.int32]
     """Number of the pass, from 0; NONE where no pass is near [k]."""
-    many: int
+    count: int
     """Passes."""
     cut: NDArray[np.bool_]
-    """Which of them began before the recording [many]."""
+    """Which of them began before the recording [count]."""
     layers: int
     """Layers of a whole pass; 0 where nothing repeats."""
     block: NDArray[np.int32]
     """Symbols of a block, from its first kernel."""
     exact: bool
-    """Whether the symbols are those of `Kernels.exact`, else of `Kernels.loose`."""
+    """Whether the symbols are those of `ComputeKernels.exact`, else of `ComputeKernels.loose`."""
     covered: float
     """Share of the phase's matrix products and attention inside layers."""
 
 
-def find(kernels: Kernels, place: NDArray[np.int64], *, forward: bool) -> Passes:
+def find(kernels: ComputeKernels, place: NDArray[np.int64], *, forward: bool) -> Passes:
     """Return the passes among some compute kernels: those at `place`, ascending [k]."""
     segment = _segments(kernels, place, split=True)
-    found, exact = _repetition(kernels, place, segment)
+    blocks, exact = _repetition(kernels, place, segment)
     if kernels.transfers.any():
         # Sends and receives inside a layer (ring attention) are no end of a pass.
         whole = _segments(kernels, place, split=False)
-        other, other_exact = _repetition(kernels, place, whole)
-        if other is not None and (found is None or found.covered < other.covered / 2):
-            segment, found, exact = whole, other, other_exact
-    if found is None or found.covered < _WORTH:
+        across, across_exact = _repetition(kernels, place, whole)
+        if across is not None and (blocks is None or blocks.covered < _RING_SHARE * across.covered):
+            segment, blocks, exact = whole, across, across_exact
+    if blocks is None or blocks.covered < _WORTH_SHARE:
         return nothing(place)
-    first = _boundary(found, kernels.norm[place], forward=forward)
-    merged = _merged(found, first)
+    first = _boundary(blocks, kernels.norm[place], forward=forward)
+    merged = _merged(blocks, first)
     begin, end = _ends(merged.run)
     start, layers = _counts(merged, begin, end, first)
     # Of the counts that occur, the one that most layers have: a run that the recording cut is shorter.
@@ -69,10 +72,21 @@ def find(kernels: Kernels, place: NDArray[np.int64], *, forward: bool) -> Passes
     number = _whole_passes(merged.run, segment, kernels.exact[place], begin, end)
     block = np.roll(merged.template, -first)
     at = np.where(layer >= 0, (merged.place - first) % merged.period, NONE).astype(np.int32)
-    return Passes(place, layer, at, number, len(begin), cut_before, usual, block, exact, found.covered)
+    return Passes(
+        place=place,
+        layer=layer,
+        at=at,
+        number=number,
+        count=len(begin),
+        cut=cut_before,
+        layers=usual,
+        block=block,
+        exact=exact,
+        covered=blocks.covered,
+    )
 
 
-def _segments(kernels: Kernels, place: NDArray[np.int64], *, split: bool) -> NDArray[np.int32]:
+def _segments(kernels: ComputeKernels, place: NDArray[np.int64], *, split: bool) -> NDArray[np.int32]:
     """Return numbers of stretches that a pass does not leave: one phase, one step, no send or receive in between."""
     step = kernels.step[place]
     before = np.append(NONE, step[:-1])
@@ -83,7 +97,7 @@ def _segments(kernels: Kernels, place: NDArray[np.int64], *, split: bool) -> NDA
 
 
 def _repetition(
-    kernels: Kernels, place: NDArray[np.int64], segment: NDArray[np.int32]
+    kernels: ComputeKernels, place: NDArray[np.int64], segment: NDArray[np.int32]
 ) -> tuple[Repetition | None, bool]:
     exact = _search(kernels.exact[place], kernels.weight[place], segment)
     if exact is not None and exact.covered * _LOOSER >= 1:
@@ -96,18 +110,29 @@ def _repetition(
 
 def _search(symbols: NDArray[np.int32], weight: NDArray[np.int64], segment: NDArray[np.int32]) -> Repetition | None:
     breaks = np.flatnonzero(np.diff(segment)) + 1
-    found = repetition.find(np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0))
-    if found is None:
+    blocks = repetition.find(np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0))
+    if blocks is None:
         return None
     kept = np.ones(len(symbols) + len(breaks), np.bool_)
     kept[breaks + np.arange(len(breaks))] = False
-    return replace(found, run=found.run[kept], place=found.place[kept])
+    return replace(blocks, run=blocks.run[kept], place=blocks.place[kept])
 
 
 def nothing(place: NDArray[np.int64]) -> Passes:
     """Return what is known of kernels in which nothing repeats."""
     nowhere = np.full(len(place), NONE, np.int32)
-    return Passes(place, nowhere, nowhere, nowhere, 0, np.empty(0, np.bool_), 0, np.empty(0, np.int32), True, 0.0)
+    return Passes(
+        place=place,
+        layer=nowhere,
+        at=nowhere,
+        number=nowhere,
+        count=0,
+        cut=np.empty(0, np.bool_),
+        layers=0,
+        block=np.empty(0, np.int32),
+        exact=True,
+        covered=0.0,
+    )
 
 
 def _ends(run: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -118,21 +143,21 @@ def _ends(run: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     return begin, end
 
 
-def _boundary(found: Repetition, norm: NDArray[np.bool_], *, forward: bool) -> int:
+def _boundary(blocks: Repetition, norm: NDArray[np.bool_], *, forward: bool) -> int:
     """Return the place in the template at which a block begins.
 
     A run may be longer than its blocks: what comes before and after them can look like their end and beginning. Of the
     possible boundaries, the one with a normalization nearest after it (backward: before it) is taken: layers begin with
     one. Without any, blocks begin where the run does (backward: end where it does).
     """
-    begin, end = _ends(found.run)
-    longest = int(np.argmax(found.place[end - 1] - found.place[begin]))
-    first, last = int(found.place[begin[longest]]), int(found.place[end[longest] - 1]) + 1
-    period = found.period
-    over = (last - first + period // _PART) % period - period // _PART
+    begin, end = _ends(blocks.run)
+    longest = int(np.argmax(blocks.place[end - 1] - blocks.place[begin]))
+    first, last = int(blocks.place[begin[longest]]), int(blocks.place[end[longest] - 1]) + 1
+    period = blocks.period
+    over = (last - first + period // _MISSING_PART) % period - period // _MISSING_PART
     choices = np.arange(min(0, over), max(0, over) + 1)
-    inside = np.flatnonzero((found.run >= 0) & norm)
-    marks = np.unique(found.place[inside] % period)
+    inside = np.flatnonzero((blocks.run >= 0) & norm)
+    marks = np.unique(blocks.place[inside] % period)
     usual = over if not forward else 0
     choices = choices[np.argsort(np.abs(choices - usual), kind="stable")]
     if not len(marks):
@@ -142,48 +167,48 @@ def _boundary(found: Repetition, norm: NDArray[np.bool_], *, forward: bool) -> i
     return int((first + choices[np.argmin(away.min(axis=1))]) % period)
 
 
-def _merged(found: Repetition, first: int) -> Repetition:
+def _merged(blocks: Repetition, first: int) -> Repetition:
     """Return the runs with those joined that a disturbance in the middle of a block parted."""
-    begin, end = _ends(found.run)
-    runs = found.run[begin]
-    period = found.period
+    begin, end = _ends(blocks.run)
+    runs = blocks.run[begin]
+    period = blocks.period
     inner = np.zeros(len(begin), np.bool_)
     if len(begin) > 1:
-        phase = (found.place[begin[1:]] - first) % period
-        inner[1:] = found.joined[runs[:-1]] & (phase > 0)
+        phase = (blocks.place[begin[1:]] - first) % period
+        inner[1:] = blocks.joined[runs[:-1]] & (phase > 0)
     ahead = np.zeros(len(begin), np.int64)
     if len(begin) > 1:
-        step = found.place[end[:-1] - 1] + 1 - found.place[begin[1:]]
+        step = blocks.place[end[:-1] - 1] + 1 - blocks.place[begin[1:]]
         ahead[1:] = (step + period // 2) // period * period
     # How far each run is moved: the sum over the runs that it continues.
     total = np.cumsum(np.where(inner, ahead, 0))
     base = np.maximum.accumulate(np.where(inner, 0, np.arange(len(begin))))
     moved = total - total[base]
     number = np.cumsum(~inner) - 1
-    index = np.full(int(found.run.max()) + 2, NONE, np.int64)
+    index = np.full(int(blocks.run.max()) + 2, NONE, np.int64)
     index[runs] = np.arange(len(begin))
-    which = index[found.run]
-    inside = found.run >= 0
+    which = index[blocks.run]
+    inside = blocks.run >= 0
     return replace(
-        found,
+        blocks,
         run=np.where(inside, number[which], NONE).astype(np.int32),
-        place=np.where(inside, found.place + moved[which], 0),
+        place=np.where(inside, blocks.place + moved[which], 0),
     )
 
 
 def _counts(
-    found: Repetition, begin: NDArray[np.int64], end: NDArray[np.int64], first: int
+    blocks: Repetition, begin: NDArray[np.int64], end: NDArray[np.int64], first: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return where in its unrolled template each run's first block begins, and how many blocks it has."""
-    period = found.period
-    low, high = found.place[begin], found.place[end - 1] + 1
-    slack = period // _PART
+    period = blocks.period
+    low, high = blocks.place[begin], blocks.place[end - 1] + 1
+    slack = period // _MISSING_PART
     start = low - slack + (first - low + slack) % period
     return start, np.maximum((high - start + slack) // period, 0)
 
 
 def _layers(
-    found: Repetition,
+    blocks: Repetition,
     start: NDArray[np.int64],
     layers: NDArray[np.int64],
     usual: int,
@@ -193,9 +218,9 @@ def _layers(
     forward: bool,
 ) -> NDArray[np.int32]:
     """Return every kernel's layer; a run that the recording cut counts from the end that it has."""
-    inside = found.run >= 0
-    run = np.where(inside, found.run, 0)
-    block = (found.place - start[run]) // found.period
+    inside = blocks.run >= 0
+    run = np.where(inside, blocks.run, 0)
+    block = (blocks.place - start[run]) // blocks.period
     low = np.where(cut_before, -1, 0)[run]
     high = (layers + cut_after)[run]
     shift = np.where(cut_before, usual - layers, 0)[run]
@@ -230,7 +255,7 @@ def _whole_passes(
         gap = symbols[end[k] : begin[k + 1]][::-1]
         both = min(len(gap), len(prologue))
         differ = np.flatnonzero(gap[:both] != prologue[:both])
-        own = begin[k + 1] - (int(differ[0]) if len(differ) else both)
-        number[end[k] : own] = k
-        number[own : begin[k + 1]] = k + 1
+        second = begin[k + 1] - (int(differ[0]) if len(differ) else both)
+        number[end[k] : second] = k
+        number[second : begin[k + 1]] = k + 1
     return number

@@ -10,18 +10,26 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.structure import loops
+from lumos_df.structure.kernels import repeats
 
-_WIDTHS: Final = (8, 3)
-"""Kernels that are compared at once: enough to tell places of a block apart, and few for blocks of a few kernels."""
+_WIDTH: Final = 8
+"""Threshold, kernels. So many are compared at once. Evidence: enough to tell places of a block apart."""
+_NARROW_WIDTH: Final = 3
+"""Threshold, kernels. So many are compared at once, besides. Evidence: few enough for blocks of a few kernels."""
 _CANDIDATES: Final = 12
-_ENOUGH: Final = 0.5
-"""A shorter period with this share of the best one's work is the block; the longer one is a micro-batch or a step."""
+"""Threshold, periods. So many of those with most votes are tried."""
+_ENOUGH_SHARE: Final = 0.5
+"""Threshold, share of the best period's work. A shorter period with so much is the block.
+Evidence: the longer one is a micro-batch or a step."""
 _REACH: Final = 16
-"""Kernels by which one block may differ from the next in one place."""
+"""Threshold, kernels. One block may differ from the next by so many in one place."""
+_REACH_PART: Final = 4
+"""Threshold, one part in. One block may differ from the next by at most this part of it in one place."""
+_CONFIRM: Final = 4
+"""Threshold, kernels. So many must agree for a sequence to be in step with its block again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
     """Where a sequence of n symbols repeats a block."""
 
@@ -52,29 +60,30 @@ def find(symbols: NDArray[np.int32], weight: NDArray[np.int64]) -> Repetition | 
     if not weight.any():
         weight = (symbols >= 0).astype(np.int64)
     total = np.concatenate(([0], np.cumsum(weight)))
-    found = [(period, _work(symbols, total, period)) for period in _periods(symbols)]
-    best = max((work for _, work in found), default=0)
+    candidates = [(period, _work(symbols, total, period)) for period in _periods(symbols)]
+    best = max((work for _, work in candidates), default=0)
     if best == 0:
         return None
-    period = min(period for period, work in found if work >= _ENOUGH * best)
-    start, end = loops.stretches(symbols, period)
+    period = min(period for period, work in candidates if work >= _ENOUGH_SHARE * best)
+    start, end = repeats.stretches(symbols, period)
     work = total[end] - total[start]
     longest = int(np.argmax(work))
     # The middle of the longest stretch: its ends are where a block may differ.
     first = (int(start[longest]) + int(end[longest]) - period) // 2
     template = symbols[first : first + period].copy()
-    phase = np.array([loops.phase_of(symbols, at, template) for at in start.tolist()], np.int32)
+    phase = np.array([repeats.phase_of(symbols, at, template) for at in start.tolist()], np.int32)
     same = phase >= 0
-    reach = max(1, min(_REACH, period // 4))
-    run, place, joined = loops.align(symbols, template, start[same], end[same], phase[same], reach)
-    return Repetition(template, run, place, joined, float(weight[run >= 0].sum() / max(1, total[-1])))
+    reach = max(1, min(_REACH, period // _REACH_PART))
+    run, place, joined = repeats.align(symbols, template, start[same], end[same], phase[same], reach, _CONFIRM)
+    covered = float(weight[run >= 0].sum() / max(1, total[-1]))
+    return Repetition(template=template, run=run, place=place, joined=joined, covered=covered)
 
 
 def _periods(symbols: NDArray[np.int32]) -> list[int]:
     """Return the distances at which most symbols repeat."""
     votes = np.zeros(1, np.int64)
-    for width in _WIDTHS:
-        counted = np.bincount(loops.previous(symbols, width), minlength=len(votes))
+    for width in (_WIDTH, _NARROW_WIDTH):
+        counted = np.bincount(repeats.previous(symbols, width), minlength=len(votes))
         counted[: len(votes)] += votes
         votes = counted
     votes[0] = 0
@@ -84,7 +93,7 @@ def _periods(symbols: NDArray[np.int32]) -> list[int]:
 
 
 def _work(symbols: NDArray[np.int32], total: NDArray[np.int64], period: int) -> int:
-    start, end = loops.stretches(symbols, period)
+    start, end = repeats.stretches(symbols, period)
     # Neighbouring stretches may share symbols: each counts once.
     start = np.maximum(start, np.concatenate(([0], end[:-1])))
     return int((total[end] - total[np.minimum(start, end)]).sum())

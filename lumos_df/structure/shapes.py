@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.rows import CPU_OP
-from lumos_df.structure.rows import FORWARD, Trace
+from lumos_df.graph.packed_keys import packed
+from lumos_df.schema.codes import CPU_OP, FORWARD
+from lumos_df.structure.labelled_rows import Trace
 
 Shape = tuple[int, ...]
 
@@ -68,8 +69,8 @@ class Operation:
     @property
     def product(self) -> tuple[int, int, int]:
         """Return (m, k, n) of a matrix product, those of each matrix in a batched one."""
-        one, other = self._matrices(2 if self.is_product() else 3)[-2:]
-        return one[-2], one[-1], other[-1]
+        left, right = self._matrices(2 if self.is_product() else 3)[-2:]
+        return left[-2], left[-1], right[-1]
 
     @property
     def operands(self) -> list[Shape]:
@@ -92,26 +93,25 @@ def operations(trace: Trace, phase: NDArray[np.int8], layer: NDArray[np.int32]) 
     row = np.flatnonzero((rows.kind == CPU_OP) & (phase == FORWARD) & (trace.dims.code >= 0))
     if not len(row):
         return []
-    names, dims = rows.name[row].astype(np.int64), trace.dims.code[row].astype(np.int64)
-    key = names * (len(trace.dims.words) + 1) + dims
+    key = packed(rows.name[row], trace.dims.code[row])
     _, first, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     inside = np.bincount(inverse, layer[row] >= 0) * 2 > count
     known = bool((layer >= 0).any())
-    found = []
+    distinct = []
     for number in np.argsort(first).tolist():
-        one = int(row[first[number]])
-        types = json.loads(trace.types.words[trace.types.code[one]]) if trace.types.code[one] >= 0 else []
-        found.append(
+        example = int(row[first[number]])
+        types = json.loads(trace.types.words[trace.types.code[example]]) if trace.types.code[example] >= 0 else []
+        distinct.append(
             Operation(
-                rows.names[rows.name[one]],
-                tuple(_shape(shape) for shape in json.loads(trace.dims.words[trace.dims.code[one]])),
+                rows.names[rows.name[example]],
+                tuple(_shape(shape) for shape in json.loads(trace.dims.words[trace.dims.code[example]])),
                 tuple(kind if isinstance(kind, str) else "" for kind in types),
                 int(count[number]),
-                one,
+                example,
                 bool(inside[number]) if known else True,
             )
         )
-    return found
+    return distinct
 
 
 def _shape(value: object) -> Shape | None:

@@ -1,34 +1,10 @@
-"""What names mean: categories to kinds, kernel names to families, the many spellings of collectives and types."""
+"""What names mean: kernel names to families, the many spellings of collectives."""
 
 import re
 from typing import Final
 
-from lumos_df.schema import KINDS
-
-_KIND_OF_CATEGORY: Final = {
-    "cpu_op": "cpu_op",
-    "operator": "cpu_op",
-    "kernel": "kernel",
-    "concurrent_kernel": "kernel",
-    "gpu_memcpy": "memcpy",
-    "memcpy": "memcpy",
-    "gpu_memset": "memset",
-    "memset": "memset",
-    "cuda_sync": "sync",
-    "user_annotation": "annotation",
-    "gpu_user_annotation": "gpu_annotation",
-    "python_function": "python",
-}
-_RUNTIME: Final = re.compile(r"(?:\w+_)?(?:runtime|driver)")
-"""cuda_runtime, cuda_driver, hip_runtime, xpu_runtime, `Runtime` of 2021, ..."""
-
-
-def kind_code(category: str) -> int:
-    """Return the place in `schema.KINDS` of a Kineto category; case does not matter."""
-    category = category.lower()
-    kind = _KIND_OF_CATEGORY.get(category) or ("runtime" if _RUNTIME.fullmatch(category) else "other")
-    return KINDS.index(kind)
-
+from lumos_df.schema.collective_kinds import COLLECTIVE_KINDS, UNKNOWN
+from lumos_df.schema.dtypes import ElementType, element_type
 
 # The first pattern that a GPU operator's name contains decides, so the order matters: a fused softmax is a softmax
 # before it is elementwise, `multi_tensor_apply` an optimizer before its functor is read.
@@ -87,29 +63,13 @@ def family(name: str) -> str:
     return next((family for family, pattern in _FAMILIES if pattern.search(name)), FAMILY_OTHER)
 
 
-_COLLECTIVES: Final = tuple(
-    (collective, re.compile(pattern))
-    for collective, pattern in (
-        ("all_reduce", r"all_?reduce"),
-        ("all_gather", r"all_?gather"),
-        ("reduce_scatter", r"reduce_?scatter"),
-        ("all_to_all", r"all_?to_?all"),
-        ("send_recv", r"send_?recv"),
-        ("broadcast", r"broadcast"),
-        ("barrier", r"barrier"),
-        ("scatter", r"scatter"),
-        ("gather", r"gather"),
-        ("reduce", r"reduce"),
-        ("send", r"\bi?send|:send"),
-        ("recv", r"\bi?recv|:recv"),
-    )
-)
+_COLLECTIVES: Final = tuple((kind.word, re.compile(kind.pattern)) for kind in COLLECTIVE_KINDS)
 
 
 def collective(name: str) -> str:
-    """Return the normalised collective (see `schema.COLLECTIVES`) that a name or NCCL argument speaks of."""
+    """Return the normalised collective (one of `schema.COLLECTIVES`) that a name or NCCL argument speaks of."""
     name = name.lower()
-    return next((word for word, pattern in _COLLECTIVES if pattern.search(name)), "unknown")
+    return next((word for word, pattern in _COLLECTIVES if pattern.search(name)), UNKNOWN)
 
 
 COMMUNICATION_OPERATOR: Final = re.compile(
@@ -121,45 +81,13 @@ COMMUNICATION_OPERATOR: Final = re.compile(
 def is_communication(name: str) -> bool:
     """Return whether a name is that of a collective, on the host or as a kernel."""
     if COMMUNICATION_OPERATOR.match(name):
-        return collective(name) != "unknown"
+        return collective(name) != UNKNOWN
     return bool(_KERNEL.search(name))
 
 
 _KERNEL: Final = re.compile(r"(?i)[nr]ccl\w*kernel")
 
-_TYPES: Final = {
-    "float32": ("float", "f32", "c10::float"),
-    "float64": ("double", "f64"),
-    "float16": ("half", "f16", "c10::half", "__half"),
-    "bfloat16": ("bfloat16", "bf16", "c10::bfloat16", "__nv_bfloat16"),
-    "int64": ("long", "long int", "i64", "int64_t"),
-    "uint64": ("uint64", "u64", "unsigned long"),
-    "int32": ("int", "i32", "int32_t"),
-    "uint32": ("uint32", "u32", "unsigned int"),
-    "int16": ("short", "short int"),
-    "int8": ("char", "signed char", "i8", "int8_t"),
-    "uint8": ("byte", "unsigned char", "u8", "uint8_t"),
-    "bool": ("bool",),
-    "float8_e4m3fn": ("float8_e4m3fn", "c10::float8_e4m3fn", "f8e4m3"),
-    "float8_e5m2": ("float8_e5m2", "c10::float8_e5m2", "f8e5m2"),
-    "complex64": ("complexfloat", "c10::complex<float>"),
-    "complex128": ("complexdouble", "c10::complex<double>"),
-}
-_TYPE_OF: Final = {spelling: name for name, spellings in _TYPES.items() for spelling in (name, *spellings)}
-_BYTES: Final = {"bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "bfloat16": 2, "complex64": 8, "complex128": 16}
 
-
-def dtype(name: str) -> str | None:
-    """Return torch's name of an element type, however it is spelled; None when it is no known type."""
-    return _TYPE_OF.get(name.strip().lower())
-
-
-def kernel_dtype(name: str) -> str | None:
+def kernel_dtype(name: str) -> ElementType | None:
     """Return the element type in the name of a collective kernel, such as `ncclDevKernel_AllReduce_Sum_f32_RING_LL`."""
-    words = re.split(r"[_(<]", name)
-    return next((found for word in words if (found := dtype(word))), None)
-
-
-def dtype_bytes(name: str) -> int:
-    """Return the size of one element, bytes; `name` is torch's."""
-    return _BYTES.get(name) or int(re.sub(r"\D", "", name)) // 8
+    return next((kind for word in re.split(r"[_(<]", name) if (kind := element_type(word))), None)

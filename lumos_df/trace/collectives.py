@@ -17,28 +17,31 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.trace import classify, record, sweep
+from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE, NULL
+from lumos_df.schema.collective_kinds import GROWS, UNKNOWN
+from lumos_df.schema.dtypes import ElementType, element_type
+from lumos_df.trace import classify
 from lumos_df.trace.derive import Derived
-from lumos_df.trace.kineto import KERNEL, NONE, Operators
+from lumos_df.trace.kernels import inheritance
+from lumos_df.trace.ordered_operators import OrderedOperators
+from lumos_df.trace.recording import Attribute
 
 _NESTING: Final = 4
 """How deep collective operators are nested: `c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`; and one."""
-_STATED: Final = (
-    "Collective name",
-    "dtype",
-    "Process Group Name",
-    "Group size",
-    "In msg nelems",
-    "Out msg nelems",
-    # The last two are read apart.
-    "Seq",
-    "Concrete Inputs",
+_WRAPPER: Final = "record_param_comms"
+"""PyTorch's operator around any collective: its name says nothing of which."""
+_DESCRIBING: Final = (
+    Attribute.COLLECTIVE,
+    Attribute.COLLECTIVE_TYPE,
+    Attribute.GROUP,
+    Attribute.GROUP_SIZE,
+    Attribute.ELEMENTS_IN,
+    Attribute.ELEMENTS_OUT,
 )
-_GATHERS: Final = ("all_gather", "gather")
-_SCATTERS: Final = ("reduce_scatter", "scatter")
+_NUMBERING: Final = (Attribute.COLLECTIVE_NUMBER, Attribute.COLLECTIVE_INPUTS)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collectives:
     """One entry a collective row; null is unknown. Texts are dictionary arrays."""
 
@@ -53,73 +56,62 @@ class Collectives:
     out_bytes: pa.Array
 
 
-def collectives(ops: Operators, derived: Derived) -> Collectives:
+def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
     """Describe every collective row: communication kernels, and the host operators that are collectives."""
-    communication = (
-        derived.families.index("communication") if "communication" in derived.families else len(derived.families)
-    )
-    on_gpu = (ops.kind == KERNEL) & (derived.family == communication)
-    named = ops.raw.where(lambda text: bool(classify.COMMUNICATION_OPERATOR.match(text)))
-    on_host = named[ops.name] & (derived.family == NONE)
+    strings = ops.recording.strings
+    on_gpu = (ops.kind == KERNEL) & (derived.family == COMMUNICATION)
+    communicates = ops.recording.where(lambda text: bool(classify.COMMUNICATION_OPERATOR.match(text)))
+    on_host = communicates[ops.name] & (derived.family == NONE)
     rows = np.flatnonzero(on_gpu | on_host)
     place = np.full(len(ops), NONE, np.int64)
     place[rows] = np.arange(len(rows))
-    outer = sweep.nearest_marked(on_host, derived.parent)[rows]
+    outer = inheritance.nearest_marked(on_host, derived.parent)[rows]
     around = np.where(outer >= 0, place[outer], NONE)
 
-    known = {key: _stated(ops, rows, key) for key in _STATED}
     name = ops.name[rows].astype(np.int64)  # in int32 the null of these columns would be 0
-    known["operator"] = np.where(on_host[rows] & (name != record.COMM_NAME), name, record.NULL)
-    for key, column in (("dims", record.OP_DIMS), ("types", record.OP_TYPES)):
-        shown = ops.narrow(column)[rows].astype(np.int64)
-        known[key] = np.where(on_host[rows] & (shown != record.NULL32), shown, record.NULL)
+    is_wrapper = ops.recording.where(lambda text: text == _WRAPPER)[name]
+    operator = np.where(on_host[rows] & ~is_wrapper, name, NULL)
+    places = ops.order[rows]
+    dims, types = (
+        np.where(on_host[rows] & (column[places] >= 0), column[places], np.int64(NULL))
+        for column in (ops.recording.operators.input_dims, ops.recording.operators.input_types)
+    )
+    describing = [ops.attribute_at(attribute, rows) for attribute in _DESCRIBING]
+    numbering = [ops.attribute_at(attribute, rows) for attribute in _NUMBERING]
     inner = np.flatnonzero(around >= 0)
     for _ in range(_NESTING):
-        for values in known.values():
-            empty = inner[values[inner] == record.NULL]
+        for values in (operator, dims, types, *describing, *numbering):
+            empty = inner[values[inner] == NULL]
             values[empty] = values[around[empty]]
 
-    described = ("operator", "dims", "types", *_STATED[:-2])
-    keys = np.stack((name, *(known[key] for key in described)))
-    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-    facts = [_describe(ops.raw.strings, *column) for column in distinct.T.tolist()]
-    which = inverse.reshape(-1).astype(np.int64)
+    distinct, inverse = np.unique(np.stack((name, operator, dims, types, *describing)), axis=1, return_inverse=True)
+    facts = [_describe(strings, *column) for column in distinct.T.tolist()]
+    fact_of_row = inverse.reshape(-1).astype(np.int64)
 
     def texts(of: Callable[[_Facts], str | None]) -> pa.Array:
-        return pa.array(map(of, facts), pa.string()).take(pa.array(which)).dictionary_encode()
+        return pa.array(map(of, facts), pa.string()).take(pa.array(fact_of_row)).dictionary_encode()
 
     def numbers(of: Callable[[_Facts], int | None], kind: pa.DataType) -> pa.Array:
-        return pa.array(map(of, facts), kind).take(pa.array(which))
+        return pa.array(map(of, facts), kind).take(pa.array(fact_of_row))
 
-    names = {fact.group or "": place for place, fact in enumerate(facts)}  # facts of one group share a place
-    group = np.array([names[fact.group or ""] for fact in facts], np.int64)[which]
-    seq, unknown = _numbers(ops.raw.strings, group, on_gpu[rows], known["Seq"], known["Concrete Inputs"])
+    numbers_of_groups = {fact.group or "": number for number, fact in enumerate(facts)}
+    group = np.array([numbers_of_groups[fact.group or ""] for fact in facts], np.int64)[fact_of_row]
+    seq, unknown = _numbers(strings, group, on_gpu[rows], *numbering)
     evidence = pa.DictionaryArray.from_arrays(pa.array(unknown.astype(np.int32)), pa.array(["recorded", "inferred"]))
     return Collectives(
-        rows,
-        texts(lambda fact: fact.collective),
-        texts(lambda fact: fact.group),
-        numbers(lambda fact: fact.group_size, pa.int32()),
-        pa.array(seq),
-        evidence,
-        texts(lambda fact: fact.dtype),
-        numbers(lambda fact: fact.in_bytes, pa.int64()),
-        numbers(lambda fact: fact.out_bytes, pa.int64()),
+        rows=rows,
+        collective=texts(lambda fact: fact.collective),
+        group=texts(lambda fact: fact.group),
+        group_size=numbers(lambda fact: fact.group_size, pa.int32()),
+        seq=pa.array(seq),
+        seq_evidence=evidence,
+        dtype=texts(lambda fact: fact.dtype),
+        in_bytes=numbers(lambda fact: fact.in_bytes, pa.int64()),
+        out_bytes=numbers(lambda fact: fact.out_bytes, pa.int64()),
     )
 
 
-def _stated(ops: Operators, rows: NDArray[np.int64], key: str) -> NDArray[np.int64]:
-    """Return the key's value on each of `rows` (ordered), `record.NULL` where it has none."""
-    column = np.full(len(rows), record.NULL, np.int64)
-    where, values = ops.sparse(key)
-    place = np.searchsorted(rows, where)
-    place[place == len(rows)] = 0
-    hit = rows[place] == where
-    column[place[hit]] = values[hit]
-    return column
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
     collective: str
     group: str | None
@@ -131,46 +123,45 @@ class _Facts:
 
 def _describe(strings: list[str], *numbers: int) -> _Facts:
     """Turn one distinct combination of recorded values into what is known of the collective."""
-    own, operator, dims, types, stated, stated_type, group, size, elements_in, elements_out = (
-        None if number in {record.NULL, NONE} else number for number in numbers
+    name, operator, dims, types, stated, stated_type, group, size, elements_in, elements_out = (
+        None if number in {NULL, NONE} else number for number in numbers
     )
-    words = [strings[number] for number in (stated, operator, own) if number is not None]
-    collective = next((word for text in words if (word := classify.collective(text)) != "unknown"), "unknown")
+    words = [strings[number] for number in (stated, operator, name) if number is not None]
+    collective = next((word for text in words if (word := classify.collective(text)) != UNKNOWN), UNKNOWN)
     shapes = _shapes(strings, dims, types)
-    dtype = classify.dtype(strings[stated_type]) if stated_type is not None else None
     dtype = (
-        dtype
+        (element_type(strings[stated_type]) if stated_type is not None else None)
         or (shapes[0][1] if shapes else None)
-        or (classify.kernel_dtype(strings[own]) if own is not None else None)
+        or (classify.kernel_dtype(strings[name]) if name is not None else None)
     )
-    width = classify.dtype_bytes(dtype) if dtype else None
     bytes_in: int | None = None
     bytes_out: int | None = None
-    if width is not None and elements_in is not None and elements_out is not None:
-        bytes_in, bytes_out = elements_in * width, elements_out * width
+    if dtype is not None and elements_in is not None and elements_out is not None:
+        bytes_in, bytes_out = elements_in * dtype.bytes, elements_out * dtype.bytes
     elif shapes:
-        bytes_in = sum(elements * classify.dtype_bytes(kind) for elements, kind in shapes)
+        bytes_in = sum(elements * kind.bytes for elements, kind in shapes)
         bytes_out = _bytes_out(collective, bytes_in, size)
     return _Facts(
-        collective,
-        strings[group] if group is not None else None,
-        schema.within(size, 32),
-        dtype,
-        schema.within(bytes_in, 64),
-        schema.within(bytes_out, 64),
+        collective=collective,
+        group=strings[group] if group is not None else None,
+        group_size=schema.within(size, 32),
+        dtype=dtype.name if dtype else None,
+        in_bytes=schema.within(bytes_in, 64),
+        out_bytes=schema.within(bytes_out, 64),
     )
 
 
 def _bytes_out(collective: str, bytes_in: int, size: int | None) -> int | None:
-    if collective in _GATHERS:
-        return bytes_in * size if size else None
-    if collective in _SCATTERS:
-        return bytes_in // size if size else None
-    return bytes_in
+    grows = GROWS.get(collective, 0)
+    if not grows:
+        return bytes_in
+    if not size:
+        return None
+    return bytes_in * size if grows > 0 else bytes_in // size
 
 
-def _shapes(strings: list[str], dims: int | None, types: int | None) -> list[tuple[int, str]]:
-    """Return (elements, type) of every tensor among an operator's inputs, tensor lists opened."""
+def _shapes(strings: list[str], dims: int | None, types: int | None) -> list[tuple[int, ElementType]]:
+    """Return (elements, element type) of every tensor among an operator's inputs, tensor lists opened."""
     if dims is None or types is None:
         return []
     try:
@@ -179,12 +170,12 @@ def _shapes(strings: list[str], dims: int | None, types: int | None) -> list[tup
         return []
     if not isinstance(shapes, list) or not isinstance(kinds, list):
         return []
-    found: list[tuple[int, str]] = []
+    tensors: list[tuple[int, ElementType]] = []
     for shape, kind in zip(shapes, kinds, strict=False):
-        dtype = classify.dtype(kind) if isinstance(kind, str) else None
+        dtype = element_type(kind) if isinstance(kind, str) else None
         if dtype:
-            found.extend((elements, dtype) for elements in _elements(shape))
-    return found
+            tensors.extend((elements, dtype) for elements in _elements(shape))
+    return tensors
 
 
 def _elements(shape: Any) -> list[int]:
@@ -202,15 +193,15 @@ def _numbers(
     stated: NDArray[np.int64],
     inputs: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each collective's number in its group, and whether no one recorded it.
+    """Return each collective's number in its group, and whether nobody recorded it.
 
     `record_param_comms` holds the number as its second input (`"66"`, or `"(66, False)"` with a point-to-point flag).
-    What no one recorded is counted in the order of the rows, GPU rows and host rows each for themselves.
+    What nobody recorded is counted in the order of the rows, GPU rows and host rows each for themselves.
     """
     distinct, inverse = np.unique(inputs, return_inverse=True)
-    read = [_sequence_input(strings, number) for number in distinct.tolist()]
-    seq = np.where(stated != record.NULL, stated, np.array(read, np.int64)[inverse.reshape(-1)])
-    unknown = seq == record.NULL
+    numbers = [_sequence_input(strings, text) for text in distinct.tolist()]
+    seq = np.where(stated != NULL, stated, np.array(numbers, np.int64)[inverse.reshape(-1)])
+    unknown = seq == NULL
     bucket = 2 * group + on_gpu
     order = np.argsort(bucket, kind="stable")
     starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
@@ -220,9 +211,9 @@ def _numbers(
     return seq, unknown
 
 
-def _sequence_input(strings: list[str], number: int) -> int:
-    found = _SEQUENCE_INPUT.match(strings[number]) if number != record.NULL else None
-    return int(found[1]) if found else record.NULL
+def _sequence_input(strings: list[str], text: int) -> int:
+    match = _SEQUENCE_INPUT.match(strings[text]) if text != NULL else None
+    return int(match[1]) if match else NULL
 
 
 _SEQUENCE_INPUT: Final = re.compile(r'\[\s*"[^"]*",\s*"\(?(\d{1,18})(?!\d)')

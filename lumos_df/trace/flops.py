@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.trace import record
-from lumos_df.trace.kineto import CPU_OP, Operators
+from lumos_df.schema.codes import CPU_OP, NULL
+from lumos_df.trace.ordered_operators import OrderedOperators
 
 Shapes = list[Any]
 
@@ -47,19 +47,18 @@ OPERATORS: Final[Mapping[str, Callable[[Shapes], int]]] = {
 """Operators whose operations are known from their shapes, by name."""
 
 
-def flops(ops: Operators) -> NDArray[np.int64]:
-    """Return the operations of each row, `record.NULL` where they are not known; int64 [n]."""
-    column = np.full(len(ops), record.NULL, np.int64)
-    strings = ops.raw.strings
-    known = ops.raw.where(lambda text: text in OPERATORS)
-    dims = ops.narrow(record.OP_DIMS)
-    rows = np.flatnonzero((ops.kind == CPU_OP) & known[ops.name] & (dims != record.NULL32))
+def flops(ops: OrderedOperators) -> NDArray[np.int64]:
+    """Return the operations of each row, NULL where they are not known; int64 [n]."""
+    column = np.full(len(ops), NULL, np.int64)
+    strings = ops.recording.strings
+    counted = ops.recording.where(lambda text: text in OPERATORS)
+    dims = ops.ordered(ops.recording.operators.input_dims)
+    rows = np.flatnonzero((ops.kind == CPU_OP) & counted[ops.name] & (dims >= 0))
     if not len(rows):
         return column
     distinct, inverse = np.unique(np.stack((ops.name[rows], dims[rows])), axis=1, return_inverse=True)
-    values = [count(strings[name], strings[shapes]) for name, shapes in distinct.T.tolist()]
-    told = [record.NULL if one is None else one for one in values]
-    column[rows] = np.array(told, np.int64)[inverse.reshape(-1)]
+    counts = [count(strings[name], strings[shapes]) for name, shapes in distinct.T.tolist()]
+    column[rows] = np.array([NULL if known is None else known for known in counts], np.int64)[inverse.reshape(-1)]
     return column
 
 

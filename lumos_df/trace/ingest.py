@@ -6,14 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from lumos_df.errors import CorpusError, LumosError, TraceError
-from lumos_df.kernel_cache import compiled
-from lumos_df.layout import CATALOG, MANIFEST
-from lumos_df.runner import Progress, Report, map_items
-from lumos_df.runner import shard as shard_of
-from lumos_df.trace import sources
-from lumos_df.trace.beside import pair
-from lumos_df.trace.folder import open_for_writing, trace_ids
+from lumos_df.base.errors import LumosError, TraceError
+from lumos_df.base.kernel_cache import compiled
+from lumos_df.base.location import local_path
+from lumos_df.base.runner import Progress, Report, map_items
+from lumos_df.base.runner import shard as shard_of
+from lumos_df.corpus.folder import open_for_writing, trace_ids
+from lumos_df.corpus.layout import CATALOG, MANIFEST
+from lumos_df.trace import formats, sources
+from lumos_df.trace.execution_pairing import pair
 from lumos_df.trace.result import Failed, Ingested, IngestResult, Skipped
 
 __all__ = ["Failed", "IngestResult", "Ingested", "Skipped", "ingest"]
@@ -48,24 +49,20 @@ def ingest(
     Raises:
         LumosError: the corpus cannot be written, or the paths name no file.
     """
-    if sources.is_url(os.fspath(corpus)):
-        raise CorpusError(
-            f"{os.fspath(corpus)}: a corpus is written to a local folder; copy it to the store afterwards"
-        )
-    folder = Path(corpus)
+    folder = local_path(corpus)
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     expanded, bad = sources.expand([os.fspath(path) for path in named])
     if not expanded:
         raise TraceError("; ".join(message for _, message in bad))
-    traces, executions, alone = pair(expanded)
+    traces, execution_of, unpaired = pair(expanded)
     bad += [
         (path, f"{path}: an execution trace without its Kineto file; put rank0.et.json beside rank0.json")
-        for path in alone
+        for path in unpaired
     ]
     files = shard_of(traces, *shard)
     open_for_writing(folder)
     task = partial(
-        _take_in, corpus=folder, rank=rank, job=job, executions=executions, look_first=bool(trace_ids(folder))
+        _take_in, corpus=folder, rank=rank, job=job, execution_of=execution_of, look_first=bool(trace_ids(folder))
     )
     if sources.STDIN in files:
         workers = 1  # standard input belongs to this process
@@ -75,7 +72,7 @@ def ingest(
     if not compiled():
         if report:
             report(Progress(0, len(files), "compiling, once"))
-        _compile()
+        formats.compile_kernels()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     for outcome in map_items(task, files, workers=workers, report=report):
         _write_catalog(folder)
@@ -89,26 +86,20 @@ def ingest(
     return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed))
 
 
-def _in_order(found: dict[int, Fate]) -> tuple[Fate, ...]:
-    return tuple(found[index] for index in sorted(found))
+def _in_order(fates: dict[int, Fate]) -> tuple[Fate, ...]:
+    return tuple(fates[index] for index in sorted(fates))
 
 
 def _take_in(
-    path: str, corpus: Path, rank: int | None, job: str | None, *, executions: dict[str, str], look_first: bool
+    path: str, corpus: Path, rank: int | None, job: str | None, *, execution_of: dict[str, str], look_first: bool
 ) -> Ingested | Skipped:
     from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
 
-    return take_in(path, corpus, rank, job, execution=executions.get(path), look_first=look_first)
-
-
-def _compile() -> None:
-    from lumos_df.trace.intake import compile_kernels  # noqa: PLC0415  # as above
-
-    compile_kernels()
+    return take_in(path, corpus, rank, job, execution=execution_of.get(path), look_first=look_first)
 
 
 def _write_catalog(folder: Path) -> None:
-    from lumos_df import catalog  # noqa: PLC0415  # DuckDB is needed only for a new corpus
+    from lumos_df.corpus import catalog  # noqa: PLC0415  # DuckDB is needed only for a new corpus
 
     if (folder / MANIFEST).exists() and not (folder / CATALOG).exists():
         catalog.write_catalog(folder)

@@ -1,30 +1,24 @@
 """One trace file into the corpus: read, derive, write, publish."""
 
-import hashlib
-import io
 from pathlib import Path
-from typing import cast
 
 import pyarrow as pa
 
 from lumos_df import schema
-from lumos_df.errors import TraceError
-from lumos_df.layout import MANIFEST
-from lumos_df.trace import kineto, record, sources, summary, tables
+from lumos_df.base.errors import TraceError
+from lumos_df.base.location import is_url
+from lumos_df.corpus.layout import MANIFEST
+from lumos_df.corpus.staging import Staging, create, holds
+from lumos_df.trace import formats, recorded_tables, sources
 from lumos_df.trace.collectives import collectives
-from lumos_df.trace.corpus import Staging, create, holds
 from lumos_df.trace.derive import derive
-from lumos_df.trace.execution import fill_shapes, nodes
-from lumos_df.trace.reader import read_trace
+from lumos_df.trace.execution_trace import fill_shapes, nodes
+from lumos_df.trace.malformed import without_malformed
+from lumos_df.trace.ordered_operators import OrderedOperators, in_order
+from lumos_df.trace.ranks import ranks_in_file
 from lumos_df.trace.result import Ingested, Skipped
-
-
-def compile_kernels() -> None:
-    """Compile the scanner once, in this process, before every worker would; it is most of the kernels' time."""
-    event = b'{"ph": "X", "ts": 0, "name": "", "cat": "", "args": {}}'
-    read_trace(
-        cast("sources.Readable", io.BytesIO(b'{"traceEvents": [%b], "end": 0}' % event)), "warm-up", lambda *_: None
-    )
+from lumos_df.trace.stored_file import StoredFile
+from lumos_df.trace.trace_row import trace_row
 
 
 def take_in(
@@ -42,48 +36,63 @@ def take_in(
     """
     if not (corpus / MANIFEST).exists():
         create(corpus)
-    if look_first and path != sources.STDIN and not sources.is_url(path) and holds(corpus, _digest(path)):
+    if look_first and path != sources.STDIN and not is_url(path) and holds(corpus, _digest(path)):
         return Skipped(path, _already(rank, job))
     name = sources.STDIN_NAME if path == sources.STDIN else path
     with Staging(corpus) as staging:
         with sources.open_source(path) as stream:
-            raw = read_trace(stream, name, staging.add_args)
+            file = StoredFile(stream, name)
+            recording = formats.read(file, staging.add_args)
+            file.drain()
         staging.close_args()
-        if holds(corpus, raw.sha256):
+        if holds(corpus, file.sha256):
             return Skipped(name, _already(rank, job))
-        ranks = kineto.operators(raw, name, rank)
-        beside = _execution_nodes(execution, staging, ranks) if execution else None
-        ids: list[str] = []
+        ranks, rank_warnings = ranks_in_file(recording, name, rank)
+        of_file = [*recording.warnings, *rank_warnings]
+        if execution and len(ranks) > 1:
+            of_file.append(f"{execution}: of one rank, beside a file of {len(ranks)}; left out")
+            execution = None
+        trace_ids: list[str] = []
         warnings: dict[str, None] = {}
-        for ops in ranks:
-            trace_id = raw.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank}" if len(ranks) > 1 else "")
-            warnings.update(
-                dict.fromkeys(
-                    _write(staging, trace_id, ops, name, job or sources.job_of(path), len(ranks), first=ops is ranks[0])
-                )
+        operators = 0
+        for recorded_rank in ranks:
+            ops = in_order(recording, recorded_rank)
+            trace_id = file.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank.rank}" if len(ranks) > 1 else "")
+            if execution:
+                ops = _paired(ops, execution, staging, trace_id, of_file)
+            row = _write(
+                staging,
+                trace_id,
+                ops,
+                file=file,
+                job=job or sources.job_of(path),
+                ranks_in_file=len(ranks),
+                warnings=of_file,
+                first=not trace_ids,
             )
-            ids.append(trace_id)
-        if beside is not None:
-            staging.write(ids[0], schema.EXECUTION_NODES, beside)
-        published = sum(staging.publish(trace_id) for trace_id in ids)
+            warnings |= dict.fromkeys(row["warnings"][0].as_py())
+            operators += len(ops)
+            trace_ids.append(trace_id)
+        published = sum(staging.publish(trace_id) for trace_id in trace_ids)
         if not published:
             return Skipped(name, "another writer put it into the corpus meanwhile")
-    operators = sum(len(ops) for ops in ranks)
-    return Ingested(name, tuple(ids), int(raw.counts[record.EVENTS]), operators, tuple(warnings))
+    return Ingested(name, tuple(trace_ids), len(recording.event_types), operators, tuple(warnings))
 
 
-def _execution_nodes(execution: str, staging: Staging, ranks: list[kineto.Operators]) -> pa.Table | None:
-    """Return what an execution trace adds, its shapes filled in; a bad one costs a warning, not the trace."""
-    if len(ranks) > 1:
-        ranks[0].raw.warnings.append(f"{execution}: of one rank, beside a file of {len(ranks)}; left out")
-        return None
+def _paired(
+    ops: OrderedOperators, execution: str, staging: Staging, trace_id: str, warnings: list[str]
+) -> OrderedOperators:
+    """Write what an execution trace adds to a trace, and return the operators with their shapes filled in.
+
+    A bad execution trace costs a warning, which is added to `warnings`, not the trace.
+    """
     try:
-        found = nodes(execution, staging.args_file, ranks[0])
+        execution_nodes = nodes(execution, staging.args_file, ops)
     except TraceError as error:
-        ranks[0].raw.warnings.append(" ".join(str(error).split()))
-        return None
-    fill_shapes(ranks[0], found)
-    return found
+        warnings.append(" ".join(str(error).split()))
+        return ops
+    staging.write(trace_id, schema.EXECUTION_NODES, execution_nodes)
+    return fill_shapes(ops, execution_nodes)
 
 
 def _already(rank: int | None, job: str | None) -> str:
@@ -92,27 +101,44 @@ def _already(rank: int | None, job: str | None) -> str:
 
 
 def _digest(path: str) -> str:
-    digest = hashlib.sha256()
     with sources.open_source(path) as stream:
-        while data := stream.read(1 << 20):
-            digest.update(data)
-    return digest.hexdigest()
+        file = StoredFile(stream, path)
+        file.drain()
+    return file.sha256
 
 
 def _write(
-    staging: Staging, trace_id: str, ops: kineto.Operators, path: str, job: str, ranks: int, *, first: bool
-) -> list[str]:
-    """Write every table of one rank into the staging folder; return the trace's warnings."""
-    derived = derive(ops, summary.resolution(ops))
-    found = collectives(ops, derived)
+    staging: Staging,
+    trace_id: str,
+    ops: OrderedOperators,
+    *,
+    file: StoredFile,
+    job: str,
+    ranks_in_file: int,
+    warnings: list[str],
+    first: bool,
+) -> pa.Table:
+    """Write every table of one rank into the staging folder; return its row of `traces`."""
+    ops, malformed = without_malformed(ops)
+    derived = derive(ops)
+    described = collectives(ops, derived)
     with staging.writer(trace_id, schema.OPERATORS) as writer:
-        for batch in tables.operator_batches(ops, derived, found):
+        for batch in recorded_tables.operator_batches(ops, derived, described):
             writer.write_table(batch)
-    memory, counters = tables.memory_events(ops), tables.counters(ops)
-    staging.write(trace_id, schema.MEMORY_EVENTS, memory)
+    counters = recorded_tables.counters(ops)
+    staging.write(trace_id, schema.MEMORY_EVENTS, recorded_tables.memory_events(ops))
     staging.write(trace_id, schema.COUNTERS, counters)
-    staging.write(trace_id, schema.PROCESS_GROUPS, tables.process_groups(ops, found))
-    staging.share_args(trace_id, ops.own)
-    row = summary.trace_row(ops, path, job, ranks, memory.num_rows, counters.num_rows, derived.unlaunched, first=first)
+    staging.write(trace_id, schema.PROCESS_GROUPS, recorded_tables.process_groups(ops, described))
+    staging.share_args(trace_id, ops.rank.events)
+    row = trace_row(
+        ops,
+        file,
+        job,
+        ranks_in_file=ranks_in_file,
+        counters=counters.num_rows,
+        unlaunched=derived.unlaunched,
+        warnings=[*warnings, *malformed],
+        first=first,
+    )
     staging.write(trace_id, schema.TRACES, row)
-    return [str(warning) for warning in row["warnings"][0]]
+    return row

@@ -1,237 +1,345 @@
-"""Dialects: what a file's events are, on which thread or stream, and of which rank."""
+"""The reader of Kineto JSON, as PyTorch's profiler exports it: what its events, keys and top-level values mean.
 
+Three dialects: `kineto`; `kineto-2021`, whose categories are capitalised and whose GPU rows name their stream in `tid`;
+`chrome`, the same events without the profiler's header.
+"""
+
+import io
 import re
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.errors import TraceError
-from lumos_df.schema import KINDS, STEP_MARK
-from lumos_df.trace import classify, record
-from lumos_df.trace.intervals import order_ties
-from lumos_df.trace.reader import RawTrace
+from lumos_df import schema
+from lumos_df.schema import STEP_MARK
+from lumos_df.schema.codes import (
+    ANNOTATION,
+    CPU_OP,
+    GPU,
+    GPU_ANNOTATION,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    NONE,
+    NULL,
+    OTHER_KIND,
+    PYTHON,
+    RUNTIME,
+    SYNC,
+)
+from lumos_df.trace.json import scanned
+from lumos_df.trace.json.reader import ScannedTrace, read_trace
+from lumos_df.trace.ranks import RANKS, rank_list
+from lumos_df.trace.recording import (
+    ArgsSink,
+    Attribute,
+    AttributeValues,
+    EventType,
+    RecordedCounters,
+    RecordedDevice,
+    RecordedGroup,
+    RecordedMemory,
+    RecordedOperators,
+    RecordedRank,
+    Recording,
+    Repairs,
+)
+from lumos_df.trace.stored_file import Readable, StoredFile
 
-CPU_OP, RUNTIME, KERNEL, MEMCPY, MEMSET, SYNC, ANNOTATION, GPU_ANNOTATION, PYTHON, OTHER = range(len(KINDS))
-NONE: Final = -1
-"""Stands for null in id columns and text numbers."""
+_KIND_OF_CATEGORY: Final = {
+    "cpu_op": CPU_OP,
+    "operator": CPU_OP,
+    "kernel": KERNEL,
+    "concurrent_kernel": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "memset": MEMSET,
+    "cuda_sync": SYNC,
+    "user_annotation": ANNOTATION,
+    "gpu_user_annotation": GPU_ANNOTATION,
+    "python_function": PYTHON,
+}
+"""Kind of each category in lower case."""
+_RUNTIME_CATEGORY: Final = re.compile(r"(?:\w+_)?(?:runtime|driver)")
+"""cuda_runtime, cuda_driver, hip_runtime, xpu_runtime, `Runtime` of 2021, ..."""
 
-_RANK_IN_NAME: Final = re.compile(r"(?i)(?<![a-z])(?:rank|worker|device)[-_.]?([0-9]{1,7})(?![0-9])")
-_HOST_AND_PROCESS: Final = re.compile(r".+_[0-9]+\.[0-9]+\.pt\.trace\.json")
-"""The profiler's own file name, host_process.time: digits in it belong to the host."""
-_MOST_RANKS: Final = 1 << 31
+_ATTRIBUTES: Final = {
+    Attribute.COLLECTIVE: "Collective name",
+    Attribute.COLLECTIVE_TYPE: "dtype",
+    Attribute.COLLECTIVE_NUMBER: "Seq",
+    Attribute.COLLECTIVE_INPUTS: "Concrete Inputs",
+    Attribute.ELEMENTS_IN: "In msg nelems",
+    Attribute.ELEMENTS_OUT: "Out msg nelems",
+    Attribute.GROUP: "Process Group Name",
+    Attribute.GROUP_SIZE: "Group size",
+    Attribute.GROUP_RANKS: "Process Group Ranks",
+    Attribute.GROUP_DESCRIPTION: "Process Group Description",
+    Attribute.SEQUENCE_NUMBER: "Sequence number",
+    Attribute.FORWARD_THREAD: "Fwd thread id",
+    Attribute.BYTES_MOVED: "bytes",
+    Attribute.WAIT_STREAM: "wait_on_stream",
+    Attribute.WAIT_CORRELATION: "wait_on_cuda_event_record_corr_id",
+    Attribute.MODULE: "Module Hierarchy",
+}
+"""The key of each attribute inside an event's args."""
 
-
-@dataclass(slots=True)
-class Operators:
-    """The operators of one rank, ordered by ts, then -dur; columns are views or copies of n rows."""
-
-    raw: RawTrace
-    """The file as read."""
-    own: NDArray[np.bool_] | None
-    """Which of the file's events are this rank's; None for all of them."""
-    rank: int
-    rank_source: str
-    """Where the rank is known from, as `traces.rank_source` has it."""
-    order: NDArray[np.int64]
-    """Row of each operator in the raw columns."""
-    ts: NDArray[np.int64]
-    """Start, ns."""
-    dur: NDArray[np.int64]
-    """Duration, ns."""
-    kind: NDArray[np.int8]
-    """Place in `schema.KINDS`."""
-    name: NDArray[np.int32]
-    """Place in `raw.strings`."""
-    track: NDArray[np.int32]
-    """Place in `raw.tracks`: the thread or stream."""
-    event: NDArray[np.int32]
-    """Number of the event in the file."""
-    marks: NDArray[np.int64]
-    """This rank's instants, counters and metadata (see `record.Columns.marks`)."""
-    flows: int
-    """Flow events of this rank."""
-    timeless: int
-    """Events skipped because they have no start."""
-    unknown: int
-    """Events skipped because this version does not know their phase (`ph`)."""
-    row_of_event: NDArray[np.int32]
-    """Operator of each event of the file, -1 where the event is none of this rank's."""
-
-    def __len__(self) -> int:
-        return len(self.ts)
-
-    def is_kind(self, *kinds: int) -> NDArray[np.bool_]:
-        """Return which rows are of one of `kinds`."""
-        table = np.zeros(len(KINDS), np.bool_)
-        table[list(kinds)] = True
-        return table[self.kind]
-
-    def wide(self, column: int) -> NDArray[np.int64]:
-        """Return an int64 column of the scanner in this order."""
-        values: NDArray[np.int64] = self.raw.wide[column][self.order]
-        return values
-
-    def narrow(self, column: int) -> NDArray[np.int32]:
-        """Return an int32 column of the scanner in this order."""
-        values: NDArray[np.int32] = self.raw.narrow[column][self.order]
-        return values
-
-    def sparse(self, key: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return (rows, values) of a sparse key, for the events that are operators of this rank."""
-        events, values = self.raw.sparse(key)
-        rows = self.row_of_event[events]
-        return rows[rows >= 0], values[rows >= 0]
-
-    def texts(self, numbers: NDArray[Any]) -> list[str]:
-        """Return the texts of a few numbers."""
-        strings = self.raw.strings
-        return [strings[number] if number >= 0 else "" for number in numbers.tolist()]
+_METADATA_PHASE: Final = ord("M")
+_TYPE_OF_PHASE: Final = {
+    **dict.fromkeys(map(ord, "iIR"), EventType.INSTANT),
+    ord("C"): EventType.COUNTER,
+    _METADATA_PHASE: EventType.METADATA,
+    ord("X"): EventType.UNTIMED,
+}
+"""What a mark of the scanner is, by its `ph`; a complete event (`X`) is one only where it has no start."""
+_MEMORY: Final = "[memory]"
+"""Name of the instants that the allocator's events are."""
 
 
-def operators(raw: RawTrace, path: str, rank: int | None) -> list[Operators]:
-    """Return the operators of every rank in the file; one, unless ranks were merged into it.
-
-    Args:
-        raw: the file as read.
-        path: names the file, in errors and for a rank in its name.
-        rank: rank to take where the file's own says nothing or is wrong; None to go by the file.
+def read(file: StoredFile, sink: ArgsSink) -> Recording:
+    """Read a file of Kineto JSON.
 
     Raises:
-        TraceError: the rank matters (the trace has collectives) and nothing tells it.
+        TraceError: not JSON, no event list, no event, or the file cannot be read.
     """
-    kinds = _kinds(raw)
-    of_event = _rank_of_events(raw)
-    ranks = np.unique(of_event[of_event >= 0])
-    if len(ranks) > 1 and rank is None:
-        of_event = _with_every_event(raw, of_event, int(ranks[0]))
-        return [_build(raw, kinds, int(one), "args", of_event == one) for one in ranks]
-    rank, source = _single_rank(raw, path, rank, [int(one) for one in ranks])
-    return [_build(raw, kinds, rank, source, None)]
+    trace = read_trace(file, sink)
+    kinds, threads, types = _kinds(trace), _thread_ids(trace), _event_types(trace)
+    operators = _operators(trace, kinds, threads)
+    distributed = trace.metadata.get("distributedInfo")
+    info: dict[str, Any] = distributed if isinstance(distributed, dict) else {}
+    counts = trace.counts.tolist()
+    return Recording(
+        dialect=_dialect(trace),
+        clock_origin_ns=schema.within(trace.metadata.get("baseTimeNanoseconds"), 64) or 0,
+        resolution_ns=_resolution(operators),
+        strings=trace.strings,
+        threads=threads,
+        event_types=types,
+        operators=operators,
+        attributes={attribute: trace.stated[key] for attribute, key in _ATTRIBUTES.items()},
+        memory=_memory(trace, threads, types),
+        counters=_counters(trace, types),
+        ranks=_ranks(trace, info),
+        world_size=schema.within(info.get("world_size"), 32),
+        backend=_text(info.get("backend")),
+        nccl_version=_text(info.get("nccl_version")),
+        groups=_groups(info),
+        devices=_devices(trace.metadata),
+        versions={key: value for key, value in trace.metadata.items() if "ersion" in key},
+        metadata=trace.metadata,
+        repairs=Repairs(
+            numbers=counts[scanned.NUMBERS],
+            controls=counts[scanned.CONTROLS],
+            utf8=counts[scanned.UTF8],
+            negative_durations=counts[scanned.NEGATIVE],
+            non_events=counts[scanned.NOT_OBJECTS],
+        ),
+        truncated=trace.truncated,
+        warnings=trace.warnings,
+    )
 
 
-def _kinds(raw: RawTrace) -> NDArray[np.int8]:
+def compile_scanner() -> None:
+    """Compile the scanner once, in this process, before every worker would; it is most of the kernels' time."""
+    event = b'{"ph": "X", "ts": 0, "name": "", "cat": "", "args": {}}'
+    stream = io.BytesIO(b'{"traceEvents": [%b], "end": 0}' % event)
+    read_trace(StoredFile(cast("Readable", stream), "warm-up"), lambda *_: None)
+
+
+def kind_of(category: str) -> int:
+    """Return the kind of a category, as a code; case does not matter."""
+    category = category.lower()
+    return _KIND_OF_CATEGORY.get(category, RUNTIME if _RUNTIME_CATEGORY.fullmatch(category) else OTHER_KIND)
+
+
+def _kinds(trace: ScannedTrace) -> NDArray[np.int8]:
     """Return the kind of each operator, from its category's text; a missing category (-1) is `other`."""
-    categories = raw.narrow[record.OP_CAT]
-    table = np.full(len(raw.strings) + 1, OTHER, np.int8)
+    categories = trace.narrow[scanned.NARROW_CATEGORY]
+    table = np.full(len(trace.strings) + 1, OTHER_KIND, np.int8)
     used = np.flatnonzero(np.bincount(categories[categories >= 0], minlength=1))
-    table[used] = [classify.kind_code(raw.strings[number]) for number in used.tolist()]
+    table[used] = [kind_of(trace.strings[number]) for number in used.tolist()]
     kinds: NDArray[np.int8] = table[categories]
     # The 2021 dialect has no category for annotations: the profiler's own are told by their names.
-    if any(raw.strings[number] == "Operator" for number in used.tolist()):
-        named = raw.where(lambda text: bool(STEP_MARK.match(text)) or text.startswith("Optimizer."))
-        kinds[(kinds == CPU_OP) & named[raw.narrow[record.OP_NAME]]] = ANNOTATION
+    if any(trace.strings[number] == "Operator" for number in used.tolist()):
+        is_mark = [bool(STEP_MARK.match(text)) or text.startswith("Optimizer.") for text in trace.strings]
+        named = np.array([*is_mark, False], np.bool_)
+        kinds[(kinds == CPU_OP) & named[trace.narrow[scanned.NARROW_NAME]]] = ANNOTATION
     return kinds
 
 
-def dialect(raw: RawTrace) -> str:
-    """Return which dialect a file is written in."""
-    if any(text in raw.strings for text in ("Operator", "Kernel", "Runtime")) and "cpu_op" not in raw.strings:
+def _dialect(trace: ScannedTrace) -> str:
+    if any(text in trace.strings for text in ("Operator", "Kernel", "Runtime")) and "cpu_op" not in trace.strings:
         return "kineto-2021"
-    return "kineto" if "schemaVersion" in raw.metadata else "chrome"
+    return "kineto" if "schemaVersion" in trace.metadata else "chrome"
 
 
-def _rank_of_events(raw: RawTrace) -> NDArray[np.int32]:
-    """Return the rank that each event's args state, -1 where they do not."""
-    ranks = np.full(int(raw.counts[record.EVENTS]), NONE, np.int32)
-    events, values = raw.sparse("rank")
-    ranks[events] = np.where((values >= 0) & (values < _MOST_RANKS), values, NONE)
-    return ranks
+def _thread_ids(trace: ScannedTrace) -> NDArray[np.int64]:
+    """Return the thread id of each track, NULL where it is a name; a `stream 7` gives 7."""
+    threads = trace.tracks[:, 1].copy()
+    for track in np.flatnonzero((threads >= scanned.TEXT_ID) & (threads < scanned.LOWEST_ID)).tolist():
+        digits = re.search(r"\d+$", trace.strings[int(threads[track]) - scanned.TEXT_ID])
+        threads[track] = int(digits.group()) if digits and len(digits.group()) < 19 else NULL
+    return threads
 
 
-def _with_every_event(raw: RawTrace, of_event: NDArray[np.int32], first: int) -> NDArray[np.int32]:
+def _event_types(trace: ScannedTrace) -> NDArray[np.int8]:
+    """Return what each event is: an operator, what its mark says, or a flow, of which the scanner keeps nothing."""
+    types = np.full(int(trace.counts[scanned.EVENTS]), EventType.FLOW, np.int8)
+    types[trace.narrow[scanned.NARROW_EVENT]] = EventType.OPERATOR
+    type_of_phase = np.full(256, EventType.UNKNOWN, np.int8)
+    type_of_phase[list(_TYPE_OF_PHASE)] = list(_TYPE_OF_PHASE.values())
+    phases = trace.marks[scanned.MARK_PHASE]
+    of_marks = type_of_phase[phases]
+    untimed = (trace.marks[scanned.MARK_TS] == NULL) & (of_marks != EventType.METADATA)
+    of_marks[untimed & (of_marks != EventType.UNKNOWN)] = EventType.UNTIMED
+    names_memory = np.array([*(text == _MEMORY for text in trace.strings), False], np.bool_)
+    is_memory = (of_marks == EventType.INSTANT) & names_memory[trace.marks[scanned.MARK_NAME]]
+    of_marks[is_memory] = EventType.MEMORY
+    types[trace.marks[scanned.MARK_EVENT]] = of_marks
+    return types
+
+
+def _operators(trace: ScannedTrace, kinds: NDArray[np.int8], threads: NDArray[np.int64]) -> RecordedOperators:
+    wide, narrow = trace.wide, trace.narrow
+    track, stream = narrow[scanned.NARROW_TRACK], wide[scanned.WIDE_STREAM]
+    silent = np.flatnonzero(stream == NULL)
+    silent = silent[np.isin(kinds[silent], GPU)]
+    stream[silent] = threads[track[silent]]  # GPU rows without a stream among their args have it as their thread
+    return RecordedOperators(
+        event=narrow[scanned.NARROW_EVENT],
+        ts=wide[scanned.WIDE_TS],
+        dur=wide[scanned.WIDE_DUR],
+        kind=kinds,
+        name=narrow[scanned.NARROW_NAME],
+        track=track,
+        device=narrow[scanned.NARROW_DEVICE],
+        stream=stream,
+        correlation=wide[scanned.WIDE_CORRELATION],
+        external_id=wide[scanned.WIDE_EXTERNAL_ID],
+        input_dims=narrow[scanned.NARROW_INPUT_DIMS],
+        input_types=narrow[scanned.NARROW_INPUT_TYPES],
+        grid=narrow[scanned.NARROW_GRID],
+        block=narrow[scanned.NARROW_BLOCK],
+        occupancy=narrow[scanned.NARROW_OCCUPANCY],
+    )
+
+
+def _resolution(operators: RecordedOperators) -> int:
+    """Return the clock's finest step, ns: 1000 where every start and duration is a whole microsecond, else 1."""
+    few = slice(0, 1000)  # a finer clock shows at once; only a coarse one has to be looked at in full
+    for rows in (few, slice(None)):
+        if (operators.ts[rows] % 1000).any() or (operators.dur[rows] % 1000).any():
+            return 1
+    return 1000 if len(operators) else 1
+
+
+def _marks_of(trace: ScannedTrace, types: NDArray[np.int8], wanted: EventType) -> NDArray[np.int64]:
+    """Return the columns of the marks of one type, ordered by event."""
+    return trace.marks[:, types[trace.marks[scanned.MARK_EVENT]] == wanted]
+
+
+def _memory(trace: ScannedTrace, threads: NDArray[np.int64], types: NDArray[np.int8]) -> RecordedMemory:
+    marks = _marks_of(trace, types, EventType.MEMORY)
+    events = marks[scanned.MARK_EVENT]
+
+    def stated(key: str) -> NDArray[np.int64]:
+        return _at(trace.stated[key], events)
+
+    device = stated("Device Id")
+    return RecordedMemory(
+        event=events.astype(np.int32),
+        ts=marks[scanned.MARK_TS],
+        thread=threads[marks[scanned.MARK_TRACK]],
+        device_type=stated("Device Type"),
+        device=np.where((device >= 0) & (device < 1 << 31), device, NONE).astype(np.int32),
+        address=stated("Addr"),
+        change_bytes=stated("Bytes"),
+        allocated_bytes=stated("Total Allocated"),
+        reserved_bytes=stated("Total Reserved"),
+    )
+
+
+def _at(stated: AttributeValues, events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the value that each event states, NULL where it states none."""
+    column = np.full(len(events), NULL, np.int64)
+    if len(stated.event):
+        place = np.searchsorted(stated.event, events)
+        place[place == len(stated.event)] = 0
+        hit = stated.event[place] == events
+        column[hit] = stated.value[place[hit]]
+    return column
+
+
+def _counters(trace: ScannedTrace, types: NDArray[np.int8]) -> RecordedCounters:
+    marks = _marks_of(trace, types, EventType.COUNTER)
+    values = np.flatnonzero(types[trace.counter_event] == EventType.COUNTER)
+    events = trace.counter_event[values]
+    place = np.searchsorted(marks[scanned.MARK_EVENT], events)
+    return RecordedCounters(
+        event=events,
+        ts=marks[scanned.MARK_TS][place],
+        name=marks[scanned.MARK_NAME][place].astype(np.int32),
+        series=trace.counter_series[values],
+        value=trace.counter_value[values],
+    )
+
+
+def _ranks(trace: ScannedTrace, info: dict[str, Any]) -> tuple[RecordedRank, ...]:
+    """Return the ranks that the file states: several where the files of several ranks were merged into it."""
+    events, values = trace.stated["rank"]
+    known = (values >= 0) & (values < RANKS)
+    events, values = events[known], values[known].astype(np.int32)
+    ranks = np.unique(values).tolist()
+    if len(ranks) > 1:
+        stated = np.full(int(trace.counts[scanned.EVENTS]), NONE, np.int32)
+        stated[events] = values
+        rank_of_event = _with_every_event(trace, stated, ranks[0])
+        return tuple(RecordedRank(rank=rank, source="args", events=rank_of_event == rank) for rank in ranks)
+    in_header = info.get("rank")
+    if isinstance(in_header, int) and 0 <= in_header < RANKS:
+        return (RecordedRank(rank=in_header, source="distributedInfo"),)
+    return (RecordedRank(rank=ranks[0], source="args"),) if ranks else (RecordedRank(),)
+
+
+def _with_every_event(trace: ScannedTrace, stated: NDArray[np.int32], first: int) -> NDArray[np.int32]:
     """Give the events that state no rank that of their process, else the file's first rank."""
-    events = np.concatenate((raw.narrow[record.OP_EVENT], raw.marks[record.MARK_EVENT].astype(np.int32)))
-    tracks = np.concatenate((raw.narrow[record.OP_TRACK], raw.marks[record.MARK_TRACK].astype(np.int32)))
-    processes, process = np.unique(raw.tracks[:, 0], return_inverse=True)
-    of_process = np.full(len(processes), NONE, np.int32)
-    stated = of_event[events]
-    of_process[process[tracks[stated >= 0]]] = stated[stated >= 0]
-    filled = of_event.copy()
-    silent = events[stated < 0]
-    filled[silent] = of_process[process[tracks[stated < 0]]]
+    events = np.concatenate((trace.narrow[scanned.NARROW_EVENT], trace.marks[scanned.MARK_EVENT].astype(np.int32)))
+    tracks = np.concatenate((trace.narrow[scanned.NARROW_TRACK], trace.marks[scanned.MARK_TRACK].astype(np.int32)))
+    processes, process_of_track = np.unique(trace.tracks[:, 0], return_inverse=True)
+    rank_of_process = np.full(len(processes), NONE, np.int32)
+    rank = stated[events]
+    rank_of_process[process_of_track[tracks[rank >= 0]]] = rank[rank >= 0]
+    filled = stated.copy()
+    filled[events[rank < 0]] = rank_of_process[process_of_track[tracks[rank < 0]]]
     filled[filled < 0] = first
     return filled
 
 
-def _single_rank(raw: RawTrace, path: str, rank: int | None, stated: list[int]) -> tuple[int, str]:
-    info = raw.metadata.get("distributedInfo")
-    in_file = info.get("rank") if isinstance(info, dict) else None
-    if rank is not None:
-        return rank, "option"
-    if isinstance(in_file, int) and 0 <= in_file < _MOST_RANKS:
-        return in_file, "distributedInfo"
-    if stated:
-        return stated[0], "args"
-    name = path.rsplit("/", 1)[-1]
-    if not _HOST_AND_PROCESS.match(name) and (named := _RANK_IN_NAME.findall(name)):
-        return int(named[-1]), "file name"
-    if any(classify.is_communication(text) for text in raw.strings):
-        raise TraceError(
-            f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives; "
-            "give it with --rank N, or name the file rankN.json"
+def _groups(info: dict[str, Any]) -> tuple[RecordedGroup, ...]:
+    config = info.get("pg_config")
+    entries = [entry for entry in config if isinstance(entry, dict)] if isinstance(config, list) else []
+    return tuple(
+        RecordedGroup(
+            name=str(entry["pg_name"]),
+            description=None if (description := entry.get("pg_desc")) is None else str(description),
+            backend=None if (backend := entry.get("backend_config")) is None else str(backend),
+            size=schema.within(entry.get("pg_size"), 32),
+            ranks=rank_list(entry.get("ranks")),
         )
-    raw.warnings.append("rank taken as 0: neither distributedInfo nor the file name says it; --rank N sets it")
-    return 0, "assumed"
-
-
-def _build(
-    raw: RawTrace, kinds: NDArray[np.int8], rank: int, source: str, wanted: NDArray[np.bool_] | None
-) -> Operators:
-    """Order the operators of the events `wanted` (all, for None)."""
-    events = raw.narrow[record.OP_EVENT]
-    ts, dur = raw.wide[record.OP_TS], raw.wide[record.OP_DUR]
-    marks = raw.marks
-    if wanted is None:
-        order = np.argsort(ts, kind="stable")  # a merge of the file's few sorted runs: linear in practice
-        count = int(raw.counts[record.EVENTS])
-    else:
-        rows = np.flatnonzero(wanted[events])
-        order = rows[np.argsort(ts[rows], kind="stable")]
-        marks = marks[:, wanted[marks[record.MARK_EVENT]]]
-        count = int(wanted.sum())
-    order_ties(order, ts, dur)
-    row_of_event = np.full(int(raw.counts[record.EVENTS]), NONE, np.int32)
-    row_of_event[events[order]] = np.arange(len(order), dtype=np.int32)
-    phase = marks[record.MARK_PHASE]
-    timeless = (marks[record.MARK_TS] == record.NULL) & (phase != ord("M"))
-    unknown = ~np.isin(phase, [ord(letter) for letter in "XiIRCM"])
-    return Operators(
-        raw=raw,
-        own=wanted,
-        rank=rank,
-        rank_source=source,
-        order=order,
-        ts=ts[order],
-        dur=dur[order],
-        kind=kinds[order],
-        name=raw.narrow[record.OP_NAME][order],
-        track=raw.narrow[record.OP_TRACK][order],
-        event=events[order],
-        marks=marks[:, ~timeless & ~unknown],
-        flows=count - len(order) - marks.shape[1],
-        timeless=int((timeless & ~unknown).sum()),
-        unknown=int(unknown.sum()),
-        row_of_event=row_of_event,
+        for entry in entries
+        if "pg_name" in entry
     )
 
 
-def thread_numbers(raw: RawTrace) -> NDArray[np.int64]:
-    """Return the thread id of each track, `record.NULL` where it is a name; a `stream 7` gives 7."""
-    threads = raw.tracks[:, 1].copy()
-    for track in np.flatnonzero((threads < 0) & (threads >= record.TEXT_ID) & (threads < record.TEXT_ID // 2)).tolist():
-        digits = re.search(r"\d+$", raw.strings[int(threads[track]) - record.TEXT_ID])
-        threads[track] = int(digits.group()) if digits and len(digits.group()) < 19 else record.NULL
-    return threads
+def _devices(metadata: dict[str, Any]) -> tuple[RecordedDevice, ...]:
+    listed = metadata.get("deviceProperties")
+    return tuple(
+        RecordedDevice(number if isinstance(number := device.get("id"), int) else None, _text(device.get("name")))
+        for device in (listed if isinstance(listed, list) else [])
+        if isinstance(device, dict)
+    )
 
 
-def step_numbers(ops: Operators) -> NDArray[np.int32]:
-    """Return n for each row named ProfilerStep#n on the host, -1 for every other row."""
-    numbers = np.full(len(ops.raw.strings) + 1, NONE, np.int32)
-    for text_number, text in enumerate(ops.raw.strings):
-        if match := STEP_MARK.match(text):
-            numbers[text_number] = int(match.group(1))
-    steps = numbers[ops.name]
-    steps[ops.kind != ANNOTATION] = NONE
-    return steps
+def _text(value: object) -> str | None:
+    return None if value is None else str(value).encode("utf-8", "replace").decode()

@@ -6,68 +6,51 @@ import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
-from lumos_df.errors import TraceError
-from lumos_df.layout import EMPTY_PARTITION
-
-
-class Readable(Protocol):
-    """A binary stream."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return at most `size` bytes, none at the end."""
-        ...
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fill `buffer` from its start; return the bytes read, 0 at the end."""
-        ...
-
+from lumos_df.base.errors import TraceError
+from lumos_df.base.location import is_url
+from lumos_df.corpus.layout import EMPTY_PARTITION
+from lumos_df.trace.formats import endings
+from lumos_df.trace.stored_file import Readable
 
 STDIN: Final = "-"
 STDIN_NAME: Final = "<stdin>"
-_ENDINGS: Final = (".json", ".json.gz")
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 _DIGITS: Final = re.compile(r"([0-9]+)")
 _MAGIC: Final = re.compile(r"[*?\[]")
 _EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "https", "https": "https"}
 
 
-def is_url(path: str) -> bool:
-    """Return whether `path` names something outside the local file system."""
-    return bool(_URL.match(path))
-
-
 def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """Return the trace files that `paths` name, each once, in an order that does not change between runs.
 
-    A folder gives every .json and .json.gz below it, but nothing of a corpus; a pattern what it matches; anything else
-    is taken as a file, so that a name that does not exist is reported by whoever opens it. The second list holds the
-    paths that give no file, each with one line that says why.
+    A folder gives every file below it that ends as traces do (`formats.endings`), but nothing of a corpus; a pattern
+    gives what it matches; anything else is taken as a file, so that a name that does not exist is reported by whoever
+    opens it. The second list holds the paths that give no file, each with one line that says why.
     """
     files: dict[str, None] = {}
     bad: list[tuple[str, str]] = []
     for path in paths:
         try:
-            found = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path)
+            named = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path)
         except (TraceError, OSError) as error:
             known = isinstance(error, TraceError)
             bad.append((path, str(error) if known else f"{path}: cannot be listed ({error}); check its permissions"))
             continue
-        if not found:
-            bad.append((path, f"{path}: no trace files here; traces end in .json or .json.gz"))
-        files.update(dict.fromkeys(found))
+        if not named:
+            bad.append((path, f"{path}: no trace files here; traces end in {' or '.join(endings())}"))
+        files.update(dict.fromkeys(named))
     return list(files), bad
 
 
 def _expand_local(path: str) -> list[str]:
     if Path(path).is_dir():
-        files = (file for file in Path(path).rglob("*.json*") if file.name.endswith(_ENDINGS) and file.is_file())
+        files = (file for file in Path(path).rglob("*") if file.name.endswith(endings()) and file.is_file())
         return _ordered(str(file) for file in files if not (file.parent / EMPTY_PARTITION).exists())
     if _MAGIC.search(path) and not Path(path).exists():
-        found = glob.glob(path, recursive=True)  # noqa: PTH207  # the pattern may be absolute
-        folders = [file for one in found if Path(one).is_dir() for file in _expand_local(one)]
-        return _ordered([file for file in found if not Path(file).is_dir()] + folders)
+        matches = glob.glob(path, recursive=True)  # noqa: PTH207  # the pattern may be absolute
+        below = [file for match in matches if Path(match).is_dir() for file in _expand_local(match)]
+        return _ordered([match for match in matches if not Path(match).is_dir()] + below)
     return [path]
 
 
@@ -75,12 +58,12 @@ def _expand_url(path: str) -> list[str]:
     files, inner = _file_system(path)
     try:
         if _MAGIC.search(path) and not is_web(path):
-            found = files.glob(inner)
+            matches = files.glob(inner)
         elif not is_web(path) and files.isdir(inner):
-            found = [file for file in files.find(inner) if file.endswith(_ENDINGS)]
+            matches = [file for file in files.find(inner) if file.endswith(endings())]
         else:
             return [path]
-        return _ordered(files.unstrip_protocol(file) for file in found)
+        return _ordered(files.unstrip_protocol(match) for match in matches)
     except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
         raise TraceError(f"{path}: cannot be listed ({error}); check the URL and your credentials") from None
 

@@ -54,12 +54,12 @@ WITH total AS (
       ELSE gpu.in_bytes
     END / nullif(total_ns, 0) AS algbw_gbps,
     CASE
-      WHEN gpu.collective = 'all_reduce' THEN 2 * (size - 1) / size
-      WHEN gpu.collective IN ('all_gather', 'reduce_scatter', 'all_to_all', 'gather', 'scatter') THEN (size - 1) / size
+      WHEN any_value(known.rounds) > 0 THEN any_value(known.rounds) * (size - 1) / size
       WHEN size IS NOT NULL THEN 1
     END AS factor
   FROM _gpu AS gpu
   LEFT JOIN traces ON traces.trace_id = gpu.trace_id
+  LEFT JOIN _collective_kinds AS known ON known.collective = gpu.collective
   WHERE gpu.class = 'communication'
   GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
 )

@@ -1,4 +1,4 @@
--- The corpus at a glance: one row a job, with its size, its mean step and where that goes.
+-- The jobs of a corpus: one row each, with its size, its mean step and where that goes.
 -- Shares are of the summed duration of the steps of all its ranks and add up to 100, but for rounding.
 CREATE VIEW corpus_summary(
   -- Job.

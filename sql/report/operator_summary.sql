@@ -37,7 +37,7 @@ host AS (
   FROM operators
   WHERE kind IN ('cpu_op', 'runtime', 'annotation', 'python')
 ),
-own AS (
+named AS (
   SELECT trace_id, any_value(rank) AS rank, kind, name, count(*) AS calls, sum(dur)::BIGINT AS total_ns
   FROM host
   GROUP BY trace_id, kind, name
@@ -62,15 +62,15 @@ launched AS (
   GROUP BY above.trace_id, above.kind, above.name
 )
 SELECT
-  own.trace_id,
-  own.rank,
-  own.kind,
-  own.name,
-  own.calls,
-  own.total_ns,
-  own.total_ns - coalesce(beneath.inner_ns, 0) AS self_ns,
+  named.trace_id,
+  named.rank,
+  named.kind,
+  named.name,
+  named.calls,
+  named.total_ns,
+  named.total_ns - coalesce(beneath.inner_ns, 0) AS self_ns,
   coalesce(launched.gpu_ns, 0)
-FROM own
+FROM named
 LEFT JOIN beneath USING (trace_id, kind, name)
 LEFT JOIN launched USING (trace_id, kind, name)
-ORDER BY own.trace_id, self_ns DESC, own.name;
+ORDER BY named.trace_id, self_ns DESC, named.name;

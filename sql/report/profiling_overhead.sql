@@ -1,4 +1,4 @@
--- What recording cost: one row a trace of `lumos-df capture`, its steps with the profiler beside those without, and replayed.
+-- What recording cost: one row a trace of `lumos-df capture`, its steps with the profiler, without it, and replayed.
 -- Times of recorded and unprofiled steps are by one clock, read at the end of each step; medians.
 CREATE VIEW profiling_overhead(
   -- Trace.

@@ -1,4 +1,4 @@
--- Replay beside the recording: one row a step, its duration and breakdown as recorded and as simulated from durations and edges.
+-- The replay against the recording: one row a step, its duration and breakdown as recorded and as simulated from durations and edges.
 -- Filled by `lumos-df replay`; the four parts of a breakdown add up to the step.
 CREATE VIEW replay_error(
   -- Trace.

@@ -1,4 +1,4 @@
--- Who is late: for each rank and step, how often it reached a collective last, how long it waited, how long it made the others wait.
+-- Who is late: for each rank and step, how often it reached a collective last, how long it waited, how long other ranks waited for it.
 -- A rank's wait is its kernel's duration less the shortest in the collective, that of the last to arrive, so clocks need not agree.
 CREATE VIEW straggler(
   -- Job.
@@ -11,9 +11,9 @@ CREATE VIEW straggler(
   collectives,
   -- How often the rank was the last to arrive.
   times_last,
-  -- How long it waited for others, ns.
+  -- How long it waited for other ranks, ns.
   waited_ns,
-  -- How long the others together waited for it, ns.
+  -- How long other ranks waited for it, together, ns.
   made_others_wait_ns
 ) AS
 WITH
@@ -32,7 +32,7 @@ numbered AS (
     count(*) OVER (PARTITION BY gpu.trace_id, gpu.step, gpu.group_name, gpu.collective) AS of
   FROM _gpu AS gpu
   JOIN traces ON traces.trace_id = gpu.trace_id
-  WHERE gpu.collective IN ('all_reduce', 'all_gather', 'reduce_scatter', 'all_to_all', 'barrier')
+  WHERE gpu.collective IN (SELECT collective FROM _collective_kinds WHERE together)
 ),
 -- Without recorded numbers a collective is known by its place in its step, if all ranks have as many of them there.
 member AS (

@@ -71,21 +71,13 @@ tensors AS (
       list_zip(json_extract(input_dims, '$[*]'), json_extract_string(input_types, '$[*]')),
       lambda pair: {
         'dims': try_cast(pair[1] AS BIGINT[]),
-        'dtype': MAP {
-          'float': 'float32', 'c10::Half': 'float16', 'c10::BFloat16': 'bfloat16', 'double': 'float64',
-          'long int': 'int64', 'long': 'int64', 'int': 'int32', 'short': 'int16', 'signed char': 'int8',
-          'unsigned char': 'uint8', 'bool': 'bool', 'c10::Float8_e4m3fn': 'float8_e4m3fn',
-          'c10::Float8_e5m2': 'float8_e5m2', 'c10::complex<float>': 'complex64'
-        }[pair[2]],
-        'size': MAP {
-          'float': 4, 'c10::Half': 2, 'c10::BFloat16': 2, 'double': 8, 'long int': 8, 'long': 8, 'int': 4, 'short': 2,
-          'signed char': 1, 'unsigned char': 1, 'bool': 1, 'c10::Float8_e4m3fn': 1, 'c10::Float8_e5m2': 1,
-          'c10::complex<float>': 8
-        }[pair[2]],
+        'dtype': dtype_of_spelling[lower(pair[2])],
+        'size': bytes_of[dtype_of_spelling[lower(pair[2])]],
         'listed': pair[2] = 'TensorList'
       }
     ) AS inputs
   FROM (SELECT DISTINCT operator, input_dims, input_types FROM compute WHERE json_valid(input_dims) AND json_valid(input_types))
+  CROSS JOIN _element_types
 ),
 sized AS (
   SELECT

@@ -13,11 +13,11 @@ CREATE VIEW estimate_breakdown(
   gpus,
   -- Duration of the step, ns.
   step_ns,
-  -- Compute and optimizer without communication beside them, ns.
+  -- Compute and optimizer while nothing communicates, ns.
   exposed_compute_ns,
   -- Communication that nothing hides, ns.
   exposed_communication_ns,
-  -- Compute with communication beside it, ns.
+  -- Compute while something communicates, ns.
   overlapped_ns,
   -- Bubble and waiting for the host, ns.
   other_ns,

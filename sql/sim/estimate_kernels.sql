@@ -1,4 +1,4 @@
--- What kernels of new shapes would take: as measured, by the efficiency of the nearest measured relatives, or modelled where there are none.
+-- What kernels of new shapes would take: as measured, by the efficiency of the nearest measured shapes, or modelled where there are none.
 -- One row a shape and GPU: `FROM estimate_kernels('shapes', hardware := 'h100')`; where the catalogue is attached, `USE` it first.
 CREATE MACRO estimate_kernels(
   -- Name of a table, view or file with the columns family, dtype and m, n, k (batch) or bytes; count, operator, ranks and of memory-bound kernels n, the last dimension, where they matter.
@@ -29,13 +29,13 @@ SELECT
   bytes,
   -- As asked; 1 where it is not said.
   count,
-  -- `measured`: this shape; `interpolated`: between a smaller and a larger measured relative; `rescaled`: from one relative, or from another operator, GPU or 16-bit type; `modelled`: by the GPU's figures alone; `unknown`.
+  -- `measured`: this shape; `interpolated`: between a smaller and a larger measured shape; `rescaled`: from one such shape, or from another operator, GPU or 16-bit type; `modelled`: by the GPU's figures alone; `unknown`.
   provenance,
   -- One kernel, ns; null where unknown.
   dur_ns,
   -- All `count` of them, ns.
   total_ns,
-  -- How far the nearest measured relative is: sum over dimensions of how often they double or halve; null where there is none.
+  -- How far the nearest measured shape is: sum over dimensions of how often they double or halve; null where there is none.
   octaves
 FROM (
   WITH
@@ -44,12 +44,7 @@ FROM (
       row_number() OVER () AS row,
       family,
       operator,
-      coalesce(
-        MAP {
-          'fp32': 'float32', 'fp16': 'float16', 'half': 'float16', 'bf16': 'bfloat16', 'fp8': 'float8_e4m3fn'
-        }[lower(dtype)],
-        lower(dtype)
-      ) AS dtype,
+      coalesce((SELECT dtype_of_word FROM _element_types)[lower(dtype)], lower(dtype)) AS dtype,
       m,
       n,
       k,
@@ -111,21 +106,21 @@ FROM (
   ),
   worked AS (
     SELECT
-      *,
+      every.*,
       2.0::DOUBLE * m * n * k * batch
       * CASE WHEN family <> 'attention' THEN 1 WHEN operator ILIKE '%backward%' THEN 5 ELSE 2 END AS flops,
       CASE
         WHEN family = 'attention' AND m IS NOT NULL THEN 4.0::DOUBLE * (m + n) * k * batch
         WHEN m IS NOT NULL THEN (m::DOUBLE * k + k::DOUBLE * n + m::DOUBLE * n) * batch
-          * CASE WHEN dtype LIKE 'float8%' THEN 1 WHEN dtype = 'float32' THEN 4 WHEN dtype = 'float64' THEN 8 ELSE 2 END
+          * coalesce(bytes_of[dtype], 2)
         WHEN family <> 'communication' THEN bytes::DOUBLE
-        WHEN operator = 'all_reduce' THEN bytes * (2.0::DOUBLE * (ranks - 1) / ranks)
-        WHEN operator IN ('all_gather', 'reduce_scatter', 'all_to_all', 'gather', 'scatter')
-          THEN bytes * ((ranks - 1)::DOUBLE / ranks)
+        WHEN rounds > 0 THEN bytes * (rounds::DOUBLE * (ranks - 1) / ranks)
         ELSE bytes::DOUBLE
       END AS moved_bytes,
       coalesce(flops, moved_bytes) AS work
     FROM every
+    LEFT JOIN _collective_kinds AS known ON known.collective = every.operator
+    CROSS JOIN _element_types
   ),
   roofed AS (
     SELECT
@@ -147,7 +142,7 @@ FROM (
       LEFT JOIN _roof AS roof ON roof.gpu = worked.gpu
     ) AS worked
   ),
-  relative AS (
+  nearest AS (
     SELECT
       new.row,
       new.gpu,
@@ -198,11 +193,11 @@ FROM (
       sum(calls * slowness) / sum(calls) AS slowness,
       sum(calls * slowness_beyond) / sum(calls) AS slowness_beyond,
       sum(calls * measured_ns) / sum(calls) AS measured_ns
-    FROM relative
+    FROM nearest
     GROUP BY row, gpu, larger, octaves, strangeness
     QUALIFY octaves = min(octaves) OVER (PARTITION BY row, gpu, larger)
   ),
-  -- A relative of the same size, on another GPU or by another operator, outweighs all others.
+  -- A measured shape of the same size, on another GPU or by another operator, outweighs all of another size.
   known AS (
     SELECT
       row,

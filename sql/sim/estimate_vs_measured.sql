@@ -1,4 +1,4 @@
--- Every estimate that names a job of the corpus beside that job's measured steps: medians over ranks and steps.
+-- Every estimate that names a job of the corpus against that job's measured steps: medians over ranks and steps.
 -- Errors are positive where the estimate is longer; the parts of a median need not add up to it.
 CREATE VIEW estimate_vs_measured(
   -- Estimate.

@@ -62,11 +62,11 @@ rated AS (
     * CASE WHEN family <> 'attention' THEN 1 WHEN operator ILIKE '%backward%' THEN 5 ELSE 2 END AS flops,
     bytes * CASE
       WHEN family <> 'communication' THEN 1::DOUBLE
-      WHEN operator = 'all_reduce' THEN 2 * (ranks - 1) / ranks
-      WHEN operator IN ('all_gather', 'reduce_scatter', 'all_to_all', 'gather', 'scatter') THEN (ranks - 1) / ranks
+      WHEN rounds > 0 THEN rounds * (ranks - 1) / ranks
       ELSE 1
     END AS moved_bytes
   FROM shape
+  LEFT JOIN _collective_kinds AS known ON known.collective = shape.operator
 )
 SELECT
   rated.* EXCLUDE (flops, moved_bytes),

@@ -55,7 +55,7 @@ turn AS (
     lead(ts) OVER (PARTITION BY trace_id, thread ORDER BY ts, end_ts DESC, op_id) AS next_ts
   FROM host
 ),
-own AS (
+turn_piece AS (
   SELECT trace_id, op_id, ts, least(end_ts, coalesce(next_ts, end_ts)) AS end_ts FROM turn
   UNION ALL
   SELECT turn.trace_id, inside.outer_id, turn.end_ts, least(inside.outer_end, coalesce(resumes.ts, inside.outer_end))
@@ -73,7 +73,7 @@ fresh AS (
       max(end_ts) OVER (PARTITION BY trace_id ORDER BY ts, end_ts, op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     ) AS ts,
     end_ts
-  FROM own
+  FROM turn_piece
   WHERE end_ts > ts
 ),
 window_of AS (

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lumos_df import connect
+from lumos_df.base.runner import available_cpus
 from tests.bench.inputs import repeat
 from tests.bench.measure import claim, peer
 
@@ -156,7 +157,7 @@ def alone(part: str) -> None:
 
 def main() -> None:
     """Measure everything."""
-    print(f"input: {_BASE.parent.name}/{_BASE.name} repeated; {os.cpu_count()} CPUs")
+    print(f"input: {_BASE.parent.name}/{_BASE.name} repeated; {available_cpus()} CPUs")
     with scratch() as folder:
         exactness(folder)
         starting(folder)

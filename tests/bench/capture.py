@@ -25,7 +25,7 @@ def main() -> None:
     import torch  # noqa: PLC0415
 
     from lumos_df.capture import inject  # noqa: PLC0415
-    from lumos_df.capture.settings import ENVIRONMENT, Settings  # noqa: PLC0415
+    from lumos_df.capture.capture_settings import ENVIRONMENT, CaptureSettings  # noqa: PLC0415
 
     torch.set_num_threads(1)
     layers = [torch.nn.Linear(256, 256) for _ in range(4)]
@@ -41,7 +41,7 @@ def main() -> None:
         return time.perf_counter() - start
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(folder, warmup=0, steps=1, unprofiled=2)
+        settings = CaptureSettings(folder, warmup=0, steps=1, unprofiled=2)
         os.environ[ENVIRONMENT] = settings.to_environment()
         inject.count_steps(import_module("torch.optim.optimizer"))
         for _ in range(10):

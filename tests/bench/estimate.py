@@ -17,7 +17,7 @@ import numpy as np
 from lumos_df.estimate.answer import Jobs
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.search import STRETCH, Part, Search
-from lumos_df.estimate.sweep import evaluate_rows
+from lumos_df.model.evaluate import evaluate_rows
 from tests.bench.measure import claim
 
 _ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from lumos_df.graph import critical_path as paths
-from lumos_df.graph.dependencies import STEP
 from lumos_df.graph.job import build
-from lumos_df.graph.rows import NONE, Rows, read
+from lumos_df.graph.rows import Rows, read
+from lumos_df.schema.codes import NONE
 from lumos_df.trace.ingest import ingest
 from tests.bench.measure import claim, peer
 
@@ -26,6 +26,7 @@ _SAMPLE = _ROOT / "data" / "traces" / "gpu_generated" / "rank0.json.gz"
 _TRIES = 3
 """Each time is the least of this many: what else the machine does only adds."""
 _MILLION = 1_000_000
+_STEP = "ProfilerStep#"
 
 
 def repeat(rows: Rows, times: int) -> Rows:
@@ -43,15 +44,15 @@ def repeat(rows: Rows, times: int) -> Rows:
     for name in ("parent", "forward"):
         column[name] = np.where(column[name] == NONE, NONE, column[name] + copy * many).astype(np.int32)
     names = list(rows.names)
-    numbers = [int(name.removeprefix(STEP)) for name in names if name.startswith(STEP)]
+    numbers = [int(name.removeprefix(_STEP)) for name in names if name.startswith(_STEP)]
     more = copy * (max(numbers, default=0) + 1)
     column["step"] = np.where(column["step"] == NONE, NONE, column["step"] + more).astype(np.int32)
     for place, name in enumerate(rows.names):
-        if name.startswith(STEP):
+        if name.startswith(_STEP):
             own = np.flatnonzero(column["name"] == place)
             used, column["name"][own] = np.unique(more[own], return_inverse=True)
             column["name"][own] += len(names)
-            names += [f"{STEP}{int(name.removeprefix(STEP)) + add}" for add in used.tolist()]
+            names += [f"{_STEP}{int(name.removeprefix(_STEP)) + add}" for add in used.tolist()]
     return replace(rows, names=names, **column)  # type: ignore[arg-type]  # columns only, all of them arrays
 
 
@@ -62,8 +63,8 @@ def seconds(rows: Rows) -> float:
         start = time.process_time()
         job = build([rows])
         played = job.replay()
-        paths.slack(played.network, played.run, job.graphs, played.replays)
-        paths.critical_paths(played.network, played.run, job.graphs, played.replays)
+        paths.slack(played.event_graph, played.run, job.graphs, played.replays)
+        paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
         least = min(least, time.process_time() - start)
     return least
 

@@ -18,9 +18,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.estimate.anchored.change import parse
-from lumos_df.estimate.anchored.estimate import estimate
+from lumos_df.schema import STEP_PARTS
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
 from tests.bench.measure import claim
 from tests.emulator import Profiler, write
 from tests.emulator.megatron import Megatron, simulate
@@ -30,7 +31,7 @@ _MOST_RANKS: Final = 32
 """With noise every rank of a target runs, and they have to fit into memory."""
 Target: TypeAlias = dict[str, Any]
 """What becomes of the base: fields of `Megatron`."""
-PARTS: Final = ("exposed_compute", "overlapped", "exposed_communication", "other")
+PARTS: Final = tuple(part.name for part in STEP_PARTS)
 BASE: Final = Megatron(tp=2, pp=2, dp=4, layers=48, hidden=6144, ffn=12288, heads=48)
 SMALL: Final = Megatron(tp=2, pp=2, dp=2, layers=8, hidden=4096, ffn=8192, heads=32)
 _FULL_TARGETS: Final[tuple[Target, ...]] = (

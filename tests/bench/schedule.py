@@ -6,7 +6,8 @@ import time
 import numba
 import numpy as np
 
-from lumos_df.model import schedule as schedules
+from lumos_df.model.pipeline import schedule as schedules
+from lumos_df.schema.plan_words import DUALPIPE, INTERLEAVED, ONE_F_ONE_B, ZB_H1
 from tests.bench.measure import claim
 
 _TRIES = 100
@@ -39,12 +40,7 @@ def per_second(schedule: int, pp: int, vp: int, micro_batches: int, *, uneven: b
             pp,
             vp,
             micro_batches,
-            forward,
-            inputs,
-            weights,
-            3 * pair,
-            delay,
-            0 * delay,
+            schedules.PipelineTimes(forward, inputs, weights, 3 * pair, delay, 0 * delay),
             work,
             stages,
             gradients,
@@ -57,12 +53,12 @@ def main() -> None:
     """Measure and print."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    per_second(schedules.ONE_F_ONE_B, 2, 1, 4, uneven=True)  # compiles
+    per_second(ONE_F_ONE_B, 2, 1, 4, uneven=True)  # compiles
     for name, schedule, vp in (
-        ("1F1B", schedules.ONE_F_ONE_B, 1),
-        ("interleaved by 4", schedules.INTERLEAVED, 4),
-        ("ZB-H1", schedules.ZB_H1, 1),
-        ("DualPipe", schedules.DUALPIPE, 2),
+        ("1F1B", ONE_F_ONE_B, 1),
+        ("interleaved by 4", INTERLEAVED, 4),
+        ("ZB-H1", ZB_H1, 1),
+        ("DualPipe", DUALPIPE, 2),
     ):
         for uneven in (False, True):
             stages = "uneven" if uneven else "even"

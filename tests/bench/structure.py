@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lumos_df.structure import repetition, rows
+from lumos_df.structure import labelled_rows, repetition
+from lumos_df.structure.labelled_rows import Texts, Trace
 from lumos_df.structure.layers import understand
-from lumos_df.structure.rows import Texts, Trace
 from lumos_df.trace.ingest import ingest
 from tests.bench.graph import repeat
 from tests.bench.measure import claim
@@ -75,7 +75,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write(Made(layers=_LAYERS, micro_batches=8), Path(folder) / "made")
         (done,) = ingest([Path(folder) / "made"], Path(folder) / "corpus", workers=1).done
-        trace = rows.load(Path(folder) / "corpus", done.trace_ids[0])
+        trace = labelled_rows.load(Path(folder) / "corpus", done.trace_ids[0])
     seconds(trace)  # compiles
     million = longer(trace, -(-_MILLION // len(trace)))
     took = seconds(million)

@@ -10,14 +10,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from lumos_df.estimate.anchored import answer
-from lumos_df.estimate.anchored.anchor import Anchor, load
-from lumos_df.estimate.anchored.change import parse
-from lumos_df.estimate.anchored.corpus import write as store
-from lumos_df.estimate.anchored.estimate import estimate, estimated
-from lumos_df.estimate.anchored.extent import operators
 from lumos_df.graph.job import groups
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.answer import step_rows
+from lumos_df.whatif.answer.estimated_traces import write as store
+from lumos_df.whatif.estimate import estimate, estimated
+from lumos_df.whatif.job.extent import operators
+from lumos_df.whatif.job.recorded_job import RecordedJob, load
+from lumos_df.whatif.job.settings import parse
 from tests.bench.measure import claim
 from tests.emulator import Job, Profiler, simulate, write
 
@@ -26,12 +26,12 @@ _TRIES = 3
 _MILLION = 1_000_000
 
 
-def seconds(anchor: Anchor, *texts: str) -> float:
+def seconds(anchor: RecordedJob, *texts: str) -> float:
     """Return the seconds of changing a job that is in memory, running it again, and answering."""
     least = float("inf")
     for _ in range(_TRIES):
         start = time.perf_counter()
-        answer.rows(estimated(anchor, parse([*texts])))
+        step_rows.rows(estimated(anchor, parse([*texts])))
         least = min(least, time.perf_counter() - start)
     return least
 

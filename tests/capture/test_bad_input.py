@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lumos_df.base.errors import CaptureError
 from lumos_df.capture import profile
+from lumos_df.capture.capture_settings import CaptureSettings
 from lumos_df.capture.publish import publish, read_metadata
-from lumos_df.capture.settings import Settings
-from lumos_df.errors import CaptureError
 from tests.conftest import Run
 
 without_torch = pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed here")
@@ -66,7 +66,7 @@ def test_a_kind_of_measurement_that_is_none(lumos: Run) -> None:
 )
 def test_counts_that_cannot_be(counts: tuple[int, int, int], complaint: str) -> None:
     with pytest.raises(CaptureError, match=complaint):
-        Settings("traces", *counts)
+        CaptureSettings("traces", *counts)
 
 
 @pytest.mark.parametrize("head", ["{", "\n {\n "])
@@ -96,7 +96,9 @@ def test_a_file_that_the_profiler_could_not_write(tmp_path: Path) -> None:
         publish(tmp_path / "raw.json", tmp_path / "rank0.json.gz", {})
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b'{"traceEvents": []}'), gzip.compress(b"{")[:-3]])
+@pytest.mark.parametrize(
+    "content", [b"", b"no gzip", gzip.compress(b'{"traceEvents": []}', mtime=0), gzip.compress(b"{", mtime=0)[:-3]]
+)
 def test_a_file_of_another_maker_has_no_metadata(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "rank0.json.gz").write_bytes(content)
     assert read_metadata(tmp_path / "rank0.json.gz") == {}

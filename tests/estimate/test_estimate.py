@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from lumos_df.errors import HardwareError, LumosError, ModelError, PlanError, SoftwareError
+from lumos_df.base.errors import HardwareError, LumosError, ModelError, PlanError, SoftwareError
 from lumos_df.estimate.answer import ANSWERS, provenance
 from lumos_df.estimate.configuration import estimate
 from lumos_df.model.hardware import Hardware

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lumos_df.errors import LumosError
+from lumos_df.base.errors import LumosError
 from lumos_df.estimate.grid import Grid
 from lumos_df.model.plan import Plan
 

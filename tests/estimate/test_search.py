@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.errors import LumosError
+from lumos_df.base.errors import LumosError
+from lumos_df.base.runner import Engine
 from lumos_df.estimate.answer import ANSWERS
 from lumos_df.estimate.configuration import estimate
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.ranking import fastest, pareto_front
 from lumos_df.estimate.search import STRETCH, Found, Search
-from lumos_df.model.legality import RULES, violated
+from lumos_df.model.kernels.legality import violated
 from lumos_df.model.plan import PLAN_COLUMNS, Plan
-from lumos_df.runner import Engine
+from lumos_df.model.rules import RULES
 
 SMALL = Grid.make(
     ["llama-3-8b", "mixtral-8x7b"],

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lumos_df.estimate.sweep import RESULT_COLUMNS, evaluate_rows
-from lumos_df.model import stages
+from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.legality import legal
+from lumos_df.model.kernels.legality import legal
+from lumos_df.model.pipeline import stages
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model

@@ -11,10 +11,11 @@ VALUES = {
     "bool_val": 27, "string_val": 29,
 }  # fmt: skip
 """Members of AttributeProto's `value` that are no lists, and not zigzag or fixed."""
-NODE_TYPES = (
-    "INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE", "COMM_SEND_NODE",
-    "COMM_RECV_NODE", "COMM_COLL_NODE",
-)  # fmt: skip
+NODE_TYPES = {
+    1: "METADATA_NODE", 2: "MEM_LOAD_NODE", 3: "MEM_STORE_NODE", 4: "COMP_NODE", 5: "COMM_SEND_NODE",
+    6: "COMM_RECV_NODE", 7: "COMM_COLL_NODE",
+}  # fmt: skip
+"""Without INVALID_NODE: the type of a node that states none."""
 COLLECTIVES = (
     "ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "BROADCAST", "ALL_TO_ALL", "REDUCE_SCATTER",
     "REDUCE_SCATTER_BLOCK", "BARRIER",
@@ -23,9 +24,11 @@ COLLECTIVES = (
 
 @dataclass
 class Node:
+    """A node; that a number is 0, or a list empty, a file may leave unsaid."""
+
+    name: str
+    type: str
     id: int = 0
-    name: str = ""
-    type: str = "INVALID_NODE"
     ctrl_deps: list[int] = field(default_factory=list)
     data_deps: list[int] = field(default_factory=list)
     start_time_micros: int = 0
@@ -111,14 +114,15 @@ def _attribute(data: bytes) -> tuple[str, str, Any]:
 
 
 def _node(data: bytes) -> Node:
-    node = Node()
-    for number, raw in _fields(data):
+    fields = list(_fields(data))
+    (name,) = (raw.decode() for number, raw in fields if number == 2)
+    (kind,) = (NODE_TYPES[raw] for number, raw in fields if number == 3)
+    node = Node(name, kind)
+    for number, raw in fields:
         if number == 1:
             node.id = raw
-        elif number == 2:
-            node.name = raw.decode()
-        elif number == 3:
-            node.type = NODE_TYPES[raw]
+        elif number in {2, 3}:
+            continue
         elif number in {4, 5}:
             (node.ctrl_deps if number == 4 else node.data_deps).extend(_packed(raw))
         elif number == 6:
@@ -136,6 +140,7 @@ def _node(data: bytes) -> Node:
             name, kind, value = _attribute(raw)
             assert name not in node.attr
             node.attr[name], node.kinds[name] = value, kind
+    assert "is_cpu_op" in node.attr, f"{node.name}: on the host or on the GPU?"
     return node
 
 

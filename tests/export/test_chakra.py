@@ -13,12 +13,12 @@ from typing import Any, Final
 import pytest
 
 import lumos_df
-from lumos_df.errors import LumosError
+from lumos_df.base.errors import LumosError
 from lumos_df.export.chakra import export
 from lumos_df.graph import run
 from lumos_df.trace.ingest import ingest
 from tests.conftest import ROOT, SAMPLES, Run, command
-from tests.export.decode import COLLECTIVES, Node, read
+from tests.export.decode import COLLECTIVES, NODE_TYPES, Node, read
 from tests.trace.literal import Event, kernel, launch, op, write
 
 REAL: Final = ("megatron_tp2_train", "dlrm_8rank", "resnet50_ddp")
@@ -101,6 +101,16 @@ def test_every_operator_is_a_node_with_its_name_lane_and_inputs(traces: Traces, 
     for rank, (_, nodes) in traces.items():
         assert len(of[rank]) == len(nodes), "ids are unique"
     assert len(wanted) > 1000
+
+
+def test_host_work_computes_on_the_host_and_only_what_has_a_thread_runs_there(traces: Traces) -> None:
+    for _, nodes in traces.values():
+        work = [node for node in nodes if node.name == "host work"]
+        assert work
+        assert {(node.type, node.attr["is_cpu_op"]) for node in work} == {("COMP_NODE", True)}
+        for node in nodes:
+            if node.type != "METADATA_NODE":
+                assert node.attr["is_cpu_op"] is ("tid" in node.attr and not node.type.startswith("COMM"))
 
 
 def test_dependencies_are_the_edges(traces: Traces, corpus: Path) -> None:
@@ -286,6 +296,7 @@ def test_google_s_decoder_reads_the_same_and_writes_the_same_length(traces: Trac
     assert {one.name for one in metadata.attr} == about.keys() - {"version"}
     for node, message in zip(nodes, found, strict=True):
         assert (node.id, node.name, node.start_time_micros) == (message.id, message.name, message.start_time_micros)
+        assert node.type == NODE_TYPES[message.type]
         assert (node.ctrl_deps, node.data_deps) == (list(message.ctrl_deps), list(message.data_deps))
         assert node.duration_micros == message.duration_micros
         assert node.attr == {one.name: getattr(one, node.kinds[one.name]) for one in message.attr}

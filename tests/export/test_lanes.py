@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.export.lanes import depths
+from lumos_df.export.kernels.lanes import depths
 
 Slice = tuple[int, int, int]  # (lane, ts, end)
 slices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 12)), max_size=30)

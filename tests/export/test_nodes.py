@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lumos_df.export.nodes import Edges, Nodes, Operators, nodes
+from lumos_df.export.nodes import ExportedEdges, ExportedOperators, Nodes, nodes
 
 HOST, CALL, GPU, PYTHON = "host", "call", "gpu", "python"
 Row = tuple[str, int, int, int, int]  # (what it is, lane, parent, ts, dur)
@@ -13,7 +13,7 @@ def made(rows: list[Row], edges: list[Edge]) -> Nodes:
     what, lane, parent, ts, dur = zip(*rows, strict=True)
     src, dst, kind, binds, lag = zip(*edges, strict=True) if edges else ((),) * 5
     return nodes(
-        Operators(
+        ExportedOperators(
             parent=np.array(parent),
             ts=np.array(ts),
             dur=np.array(dur),
@@ -22,7 +22,7 @@ def made(rows: list[Row], edges: list[Edge]) -> Nodes:
             call=np.array([one == CALL for one in what]),
             node=np.array([one != PYTHON for one in what]),
         ),
-        Edges(
+        ExportedEdges(
             src=np.array(src, np.int64),
             dst=np.array(dst, np.int64),
             lag=np.array(lag, np.int64),

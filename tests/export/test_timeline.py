@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import lumos_df
-from lumos_df.errors import LumosError
-from lumos_df.export import What
+from lumos_df.base.errors import LumosError
+from lumos_df.export import ExportKind
 from lumos_df.export.timeline import export
 from lumos_df.graph import run
-from lumos_df.graph.whatif import scale
+from lumos_df.graph.switches import scale
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES
 
@@ -41,9 +41,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SIDES = {
-    What.PERFETTO: ["recorded"],
-    What.REPLAY: ["recorded", "replayed"],
-    What.CRITICAL_PATH: ["recorded", "replayed", "critical path"],
+    ExportKind.PERFETTO: ["recorded"],
+    ExportKind.REPLAY: ["recorded", "replayed"],
+    ExportKind.CRITICAL_PATH: ["recorded", "replayed", "critical path"],
 }
 
 
@@ -91,6 +91,17 @@ def test_every_lane_and_process_has_one_name(timeline: Timeline, request: pytest
     assert list(processes(timeline).values()) == [f"rank {rank} {side}" for rank in range(4) for side in sides]
 
 
+def test_a_number_means_one_lane_or_one_process_and_none_is_0(timeline: Timeline) -> None:
+    pids = list(processes(timeline))
+    tids = [tid for _, tid in slices(timeline)]
+    assert len({0, *pids, *tids}) == 1 + len(pids) + len(tids)
+    # Of ranks and sides in their order, as the test above has them.
+    assert pids == sorted(pids)
+    order = {event["pid"]: event["args"]["sort_index"] for event in timeline if event["name"] == "process_sort_index"}
+    assert sorted(pids, key=lambda pid: order[pid]) == pids
+    assert {(event["pid"], event["tid"]) for event in timeline} <= {*slices(timeline), *((pid, pid) for pid in pids)}
+
+
 def test_every_side_shows_every_operator(timeline: Timeline, corpus: Path) -> None:
     kinds = ("cpu_op", "runtime", "kernel", "memcpy", "memset", "annotation")
     query = f"SELECT rank, name, count(*) FROM operators WHERE kind IN {kinds} GROUP BY ALL"
@@ -102,23 +113,30 @@ def test_every_side_shows_every_operator(timeline: Timeline, corpus: Path) -> No
             assert shown == {name: many for (of, name), many in wanted.items() if of == rank}
 
 
+def test_names_of_processes_and_lanes_come_in_order(timeline: Timeline) -> None:
+    """So that the same job gives the same file."""
+    names = [(event["pid"], event["name"], event["tid"]) for event in timeline if event["ph"] == "M"]
+    assert names == sorted(names)
+
+
 def test_an_arrow_leads_from_every_launch_to_what_it_launched(corpus: Path) -> None:
     file = corpus.parent / "launches.json"
-    export(corpus, What.PERFETTO, file)
+    export(corpus, ExportKind.PERFETTO, file)
     events: Timeline = json.loads(file.read_text())["traceEvents"]
     begun = {(e["pid"], e["tid"], e["ts"]): e for e in events if e["ph"] == "X"}
     ends: dict[int, dict[str, Any]] = defaultdict(dict)
     for event in events:
         if event["ph"] in "sf":
             ends[event["id"]][event["ph"]] = begun[event["pid"], event["tid"], event["ts"]]
-    pairs = {(e["s"]["pid"], e["s"]["args"]["op_id"], e["f"]["args"]["op_id"]) for e in ends.values()}
+    rank = {process: int(label.split()[1]) for process, label in processes(events).items()}
+    pairs = {(rank[e["s"]["pid"]], e["s"]["args"]["op_id"], e["f"]["args"]["op_id"]) for e in ends.values()}
     query = "SELECT rank, parent_id, op_id FROM operators WHERE kind IN ('kernel', 'memcpy', 'memset')"
     assert pairs == set(lumos_df.connect(corpus).sql(query).fetchall())
 
 
-def test_a_changed_job_stands_beside_the_recorded_one(corpus: Path) -> None:
+def test_a_changed_job_is_shown_with_the_recorded_one(corpus: Path) -> None:
     file = corpus.parent / "changed.json"
-    export(corpus, What.PERFETTO, file, changes=[scale("family=gemm:0.5")])
+    export(corpus, ExportKind.PERFETTO, file, changes=[scale("family=gemm:0.5")])
     events: Timeline = json.loads(file.read_text())["traceEvents"]
     sides = processes(events)
     assert list(sides.values()) == [f"rank {rank} {side}" for rank in range(4) for side in ("recorded", "changed")]
@@ -134,7 +152,7 @@ def test_a_changed_job_stands_beside_the_recorded_one(corpus: Path) -> None:
 
 def test_a_change_that_means_nothing_is_refused(corpus: Path) -> None:
     with pytest.raises(LumosError, match="no operator is meant by 'name=nobody'"):
-        export(corpus, What.PERFETTO, corpus.parent / "nothing.json", changes=[scale("name=nobody:0.5")])
+        export(corpus, ExportKind.PERFETTO, corpus.parent / "nothing.json", changes=[scale("name=nobody:0.5")])
     assert not (corpus.parent / "nothing.json").exists()
 
 
@@ -152,7 +170,7 @@ def test_the_clocks_of_the_ranks_are_aligned(timeline: Timeline) -> None:
 
 def test_arrows_come_in_pairs_each_end_in_a_slice_and_join_the_whole_path(corpus: Path) -> None:
     file = corpus.parent / "arrows.json"
-    export(corpus, What.CRITICAL_PATH, file)
+    export(corpus, ExportKind.CRITICAL_PATH, file)
     events: Timeline = json.loads(file.read_text())["traceEvents"]
     arrows = defaultdict(list)
     for event in events:
@@ -171,12 +189,12 @@ def test_arrows_come_in_pairs_each_end_in_a_slice_and_join_the_whole_path(corpus
 def test_one_trace_chooses_its_job(corpus: Path) -> None:
     trace_id = lumos_df.connect(corpus).sql("SELECT trace_id FROM traces WHERE rank = 2").fetchall()[0][0]
     file = corpus.parent / "job.json"
-    assert export(corpus, What.REPLAY, file, trace_id[:8]) == export(corpus, What.REPLAY, file)
+    assert export(corpus, ExportKind.REPLAY, file, trace_id[:8]) == export(corpus, ExportKind.REPLAY, file)
 
 
 @pytest.mark.parametrize("place", ["", "rank0.json/x.json"])
 def test_a_place_that_holds_no_file_is_refused_and_nothing_is_left(corpus: Path, place: str) -> None:
     before = sorted(corpus.parent.rglob("*"))
     with pytest.raises((LumosError, OSError)):
-        export(corpus, What.REPLAY, corpus.parent / place)
+        export(corpus, ExportKind.REPLAY, corpus.parent / place)
     assert sorted(corpus.parent.rglob("*")) == before

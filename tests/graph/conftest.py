@@ -1,26 +1,10 @@
-"""Corpora for tests of the graph: the generated sample, and the real traces where LUMOS_TRACES has them."""
+"""Jobs for tests of the graph: the generated sample, and those of the real traces."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from lumos_df.graph.job import Job, groups, load
-from lumos_df.trace.ingest import ingest
-from tests.conftest import ROOT
-
-REAL = Path(os.environ.get("LUMOS_TRACES", ROOT.parent / "shared" / "traces"))
-
-
-@pytest.fixture(scope="session")
-def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The corpus of the real traces; read it only."""
-    if not REAL.is_dir():
-        pytest.skip(f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
-    corpus = tmp_path_factory.mktemp("real") / "corpus"
-    result = ingest([REAL], corpus)
-    assert not result.failed
-    return corpus
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Recordings that lack something: told in the result and in the table, the rest computed; no hang, no circle."""
+"""Recordings in which something is missing or odd: told in the result, the rest computed; no hang, no circle."""
 
 import copy
 import json
@@ -145,6 +145,27 @@ def test_a_trace_without_a_gpu(replay: Replay, sample: list[Event]) -> None:
     assert close(rows)
 
 
+def test_calls_that_wait_for_streams_without_any_gpu_operator(replay: Replay, sample: list[Event]) -> None:
+    trace = changed(sample[0], lambda event: event.get("cat") not in GPU)
+    begin, lane = start(mark(trace, 3)), {key: mark(trace, 3)[key] for key in ("pid", "tid")}
+    called = (1, "cudaEventRecord"), (3, "cudaStreamWaitEvent"), (5, "cudaStreamWaitEvent"), (7, "cudaFree")
+    trace["traceEvents"] += [
+        lane
+        | {"ph": "X", "name": call, "cat": "cuda_runtime", "ts": (begin + 1000 * at) / 1000, "dur": 1}
+        | {"args": {"correlation": 900_000 + at}}
+        for at, call in called
+    ]
+    waits = {"wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 900_001, "correlation": 900_003, "stream": 20}
+    trace["traceEvents"] += [
+        {"ph": "X", "name": name, "cat": "cuda_sync", "pid": 0, "tid": args["stream"], "ts": (begin + 3000) / 1000}
+        | {"dur": 1, "args": {"device": 0, **args}}
+        for name, args in (("Stream Wait Event", waits), ("Context Sync", {"stream": 7, "correlation": 900_005}))
+    ]
+    rows = replay([trace])
+    assert warned(rows, 3, "no GPU operator in the trace")
+    assert close(rows)
+
+
 def test_a_trace_of_a_single_operator(replay: Replay, sample: list[Event]) -> None:
     alone = next(event for event in sample[0]["traceEvents"] if event.get("cat") == "cpu_op")
     (row,) = replay([changed(sample[0], lambda event: event is alone)])
@@ -165,12 +186,22 @@ def test_several_traces_of_one_rank_say_why_the_others_are_left_out(replay: Repl
     assert not any(warned([row], row["step"], "of 4 ranks") for row in rows)
 
 
-def test_collectives_that_one_rank_lacks(replay: Replay, sample: list[Event]) -> None:
+def test_collectives_that_are_missing_on_one_rank(replay: Replay, sample: list[Event]) -> None:
     late = middle(sample[3], 4)
     ranks = [*sample[:3], changed(sample[3], lambda event: event["name"][:4] != "nccl" or start(event) < late)]
     rows = replay(ranks)
     assert {row["rank"] for row in rows} == {0, 1, 2, 3}
     assert close([row for row in rows if row["step"] < 4])
+
+
+def test_ranks_and_streams_of_any_number(replay: Replay, sample: list[Event]) -> None:
+    """Routes are read from names, and streams are numbered with their devices."""
+    ranks = [renamed(trace, {"aten::layer_norm": f"nccl:send {10**20}->{1 << 30}"}) for trace in sample[:2]]
+    for trace in ranks:
+        for event in trace["traceEvents"]:
+            if event.get("args", {}).get("stream") == 7:
+                event["args"]["stream"] += 1 << 44
+    assert close(replay(ranks))
 
 
 def test_collectives_of_different_sizes(replay: Replay, sample: list[Event]) -> None:

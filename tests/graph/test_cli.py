@@ -4,6 +4,7 @@ import fnmatch
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import lumos_df
@@ -92,6 +93,28 @@ def test_a_changed_step_says_what_was_missing(lumos: Run, tmp_path: Path) -> Non
 
 def rows_of(corpus: Path, table: str) -> int:
     return len(lumos_df.connect(corpus).sql(f"FROM {table}").fetchall())
+
+
+def test_a_replay_of_the_same_job_keeps_its_paths_and_gains(lumos: Run, own_corpus: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    shutil.copytree(own_corpus, corpus)
+    assert lumos("critical-path", "--corpus", corpus).returncode == 0
+    files = {file: file.read_bytes() for file in corpus.glob("trace_id=*/*.parquet")}
+    assert len([file for file in files if file.stem in ("critical_path", "gains")]) == 2 * (4 + 1)
+    assert lumos("replay", "--corpus", corpus, "--step", "3").returncode == 0
+    assert {file: file.read_bytes() for file in corpus.glob("trace_id=*/*.parquet")} == files
+
+
+def test_a_replay_of_another_graph_keeps_no_path(own_corpus: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    shutil.copytree(own_corpus, corpus)
+    graph.replay(corpus, path=True)
+    file = min(corpus.glob("trace_id=[0-9a-f]*/edges.parquet"))
+    edges = pq.read_table(file, partitioning=None)
+    pq.write_table(edges.slice(1), file)  # as another version might have found them
+    graph.replay(corpus)
+    assert pq.read_table(file, partitioning=None).equals(edges)
+    assert [rows_of(corpus, table) for table in ("critical_path", "gain")] == [0, 0]
 
 
 def test_a_replay_of_a_larger_job_leaves_no_path_of_the_smaller_one(tmp_path: Path) -> None:

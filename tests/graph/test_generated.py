@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lumos_df.graph import critical_path as paths
-from lumos_df.graph import whatif
+from lumos_df.graph import switches
 from lumos_df.graph.job import Job, build, groups, load
 from lumos_df.graph.rows import Rows
 from lumos_df.trace.ingest import ingest
@@ -46,7 +46,7 @@ def test_without_its_sleep_a_job_is_as_fast_as_one_that_never_slept(tmp_path: Pa
     job = Emulated(ranks=4, layers=2, steps=2, sleep_rank=2, sleep_ns=1_000_000_000)
     asleep = emulated(tmp_path / "asleep", job)
     never = steps(emulated(tmp_path / "never", replace(job, sleep_rank=None, sleep_ns=0)))
-    awake = whatif.changed(asleep.network, asleep.graphs, [whatif.no_wait("rank=2")])
+    awake = switches.changed(asleep.event_graph, asleep.graphs, [switches.no_wait("rank=2")])
     assert np.array([one.high - one.low for one in asleep.replay(awake).replays]) == pytest.approx(never, rel=0.1)
     assert (steps(asleep) > 1_000_000_000).all()
 
@@ -59,7 +59,7 @@ def test_collectives_without_arguments_are_matched_all_the_same(tmp_path: Path) 
 
 def test_the_sleeper_is_what_the_others_wait_for(generated: Job) -> None:
     played = generated.replay()
-    found = paths.critical_paths(played.network, played.run, generated.graphs, played.replays)
+    found = paths.critical_paths(played.event_graph, played.run, generated.graphs, played.replays)
     for rank in (0, 1, 3):
         for path in found[rank]:
             assert path.dur[path.trace == 2].sum() > 0.8 * path.dur.sum()
@@ -85,7 +85,7 @@ def test_a_job_with_a_rank_missing_is_still_replayed(generated: Job) -> None:
     assert steps(job) == pytest.approx(steps(generated)[[0, 2, 3]], rel=0.001)
 
 
-def test_collectives_that_another_rank_lacks_last_as_recorded_and_are_told(generated: Job) -> None:
+def test_collectives_without_counterpart_last_as_recorded_and_are_told(generated: Job) -> None:
     ranks = [graph.rows for graph in generated.graphs]
     ranks[3] = without_last_collectives(ranks[3], 2)
     job = build(ranks)

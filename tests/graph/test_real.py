@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from lumos_df.graph import critical_path as paths
-from lumos_df.graph import simulate as loops
-from lumos_df.graph import whatif
-from lumos_df.graph.edges import KINDS
+from lumos_df.graph import switches
+from lumos_df.graph.edges.collective import collective_edges
+from lumos_df.graph.event_graph import event_graph, run
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.meetings import meetings
-from lumos_df.graph.replay import Replay, network, run
-from lumos_df.graph.tables import edge_columns, step_columns
+from lumos_df.graph.replay import Replay
+from lumos_df.graph.replayed_tables import edge_columns, step_columns
+from lumos_df.graph.simulate.forward import UNSET
+from lumos_df.schema.codes import HOST_PIECE, KERNEL_PIECE, MEMORY_PIECE, TRANSFER_PIECE
+from lumos_df.schema.words import EDGE_KINDS
 from tests.graph.circles import goes_round
 
 
@@ -30,13 +32,13 @@ def test_the_circle_finder_finds_circles() -> None:
 def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> None:
     for job in real_jobs:
         # All ranks of a job at once: a collective ties them together.
-        whole, met = [], meetings(job)
+        whole, collectives = [], collective_edges(job)
         for k, graph in enumerate(job.graphs):
-            columns = edge_columns(job, met, k)
-            other = {one.rows.trace_id: int(job.network.base[place]) for place, one in enumerate(job.graphs)}
+            columns = edge_columns(job, collectives, k)
+            other = {one.rows.trace_id: int(job.event_graph.base[place]) for place, one in enumerate(job.graphs)}
             base = np.array([other[name] for name in columns["src_trace_id"].to_pylist()], np.int64)
             whole += list(
-                zip((base + columns["src"]).tolist(), (job.network.base[k] + columns["dst"]).tolist(), strict=True)
+                zip((base + columns["src"]).tolist(), (job.event_graph.base[k] + columns["dst"]).tolist(), strict=True)
             )
             assert graph.dropped <= len(graph.edges) // 1000, graph.rows.path
         assert not goes_round(whole), job.graphs[0].rows.path
@@ -45,12 +47,12 @@ def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> 
 def test_every_kind_of_edge_is_found_and_says_whether_it_was_recorded(real_jobs: list[Job]) -> None:
     kinds: set[str] = set()
     for job in real_jobs:
-        met = meetings(job)
+        collectives = collective_edges(job)
         for k in range(len(job.graphs)):
-            columns = edge_columns(job, met, k)
+            columns = edge_columns(job, collectives, k)
             kinds |= set(columns["kind"].to_pylist())
             assert set(columns["evidence"].to_pylist()) <= {"recorded", "inferred"}
-    assert kinds == set(KINDS)
+    assert kinds == set(EDGE_KINDS)
 
 
 def test_replay_comes_close_to_every_recorded_step(played: list[tuple[Job, Played]]) -> None:
@@ -91,7 +93,7 @@ def columns(replay: Replay) -> dict[str, Any]:
 def test_each_part_of_the_breakdown_of_a_rank_by_itself_is_close(real_jobs: list[Job]) -> None:
     for job in real_jobs:
         for graph in job.graphs:
-            (one,) = Job([graph], None, network([graph])).replay().replays
+            (one,) = Job([graph], None, event_graph([graph])).replay().replays
             for part, off in parts_off(one).items():
                 assert off.max() <= 0.03, (graph.rows.path, part)
 
@@ -114,7 +116,7 @@ def test_waiting_of_each_rank_is_reproduced(played: list[tuple[Job, Played]], na
     for k, graph in enumerate(job.graphs):
         own = found.trace == k
         transfer = found.transfer[found.instance[own]]
-        node = job.network.base[k] + found.row[own]
+        node = job.event_graph.base[k] + found.row[own]
         waited = graph.rows.dur[found.row[own]].sum() - transfer.sum()
         again = (result.run.end[node] - result.run.start[node]).sum() - transfer.sum()
         assert again == pytest.approx(waited, rel=allowed), graph.rows.path
@@ -124,19 +126,18 @@ def test_members_of_a_collective_end_together(played: list[tuple[Job, Played]]) 
     for job, result in played:
         if job.instances is None:
             continue
-        node = job.network.base[job.instances.trace] + job.instances.row
-        kept = node[job.network.instance[node] >= 0]
+        node = job.event_graph.base[job.instances.trace] + job.instances.row
+        kept = node[job.event_graph.instance[node] >= 0]
         ends: dict[int, set[int]] = {}
         for one in kept.tolist():
-            ends.setdefault(int(job.network.instance[one]), set()).add(int(result.run.end[one]))
+            ends.setdefault(int(job.event_graph.instance[one]), set()).add(int(result.run.end[one]))
         assert all(len(moments) == 1 for moments in ends.values())
 
 
 def test_every_critical_path_adds_up_to_its_step_exactly(played: list[tuple[Job, Played]]) -> None:
     for job, result in played:
-        for own, one in zip(
-            paths.critical_paths(result.network, result.run, job.graphs, result.replays), result.replays, strict=True
-        ):
+        found = paths.critical_paths(result.event_graph, result.run, job.graphs, result.replays)
+        for own, one in zip(found, result.replays, strict=True):
             for step, path in enumerate(own):
                 assert path.dur.sum() == one.steps.high[step] - one.steps.low[step]
                 assert path.dur[:-1].sum() == one.high[step] - one.low[step]
@@ -146,34 +147,34 @@ def test_every_critical_path_adds_up_to_its_step_exactly(played: list[tuple[Job,
 
 def test_nothing_could_start_earlier_than_it_may_start_later(played: list[tuple[Job, Played]]) -> None:
     for job, result in played:
-        room = paths.slack(result.network, result.run, job.graphs, result.replays)
-        assert (room[room != loops.UNSET] >= 0).all(), job.graphs[0].rows.path
+        room = paths.slack(result.event_graph, result.run, job.graphs, result.replays)
+        assert (room[room != UNSET] >= 0).all(), job.graphs[0].rows.path
 
 
 def test_longer_work_never_ends_anything_earlier(played: list[tuple[Job, Played]]) -> None:
     for job, result in played:
         for text in ("kind=gpu:1.3", "kind=host:1.3", "family=gemm:2"):
-            slower = run(whatif.changed(job.network, job.graphs, [whatif.scale(text)]))
-            assert (slower.end[job.network.order] >= result.run.end[job.network.order]).all()
+            slower = run(switches.changed(job.event_graph, job.graphs, [switches.scale(text)]))
+            assert (slower.end[job.event_graph.order] >= result.run.end[job.event_graph.order]).all()
 
 
 def test_scaling_every_duration_by_two_scales_every_moment_by_two(played: list[tuple[Job, Played]]) -> None:
     for job, result in played:
-        net = job.network
-        floor = np.where(net.floor == loops.UNSET, net.floor, 2 * net.floor)
-        twice = run(replace(net, own=2 * net.own, lag=2 * net.lag, transfer=2 * net.transfer, floor=floor))
-        assert (twice.end[net.order] == 2 * result.run.end[net.order]).all()
+        once = job.event_graph
+        floor = np.where(once.floor == UNSET, once.floor, 2 * once.floor)
+        twice = run(replace(once, own=2 * once.own, lag=2 * once.lag, transfer=2 * once.transfer, floor=floor))
+        assert (twice.end[once.order] == 2 * result.run.end[once.order]).all()
 
 
 def test_without_gpu_time_the_host_is_what_is_left_and_the_other_way_round(played: list[tuple[Job, Played]]) -> None:
     for job, _ in played:
         for text, gone in (
-            ("kind=gpu:0", (paths.COMPUTE, paths.TRANSFER, paths.MEMORY)),
-            ("kind=host:0", (paths.HOST,)),
+            ("kind=gpu:0", (KERNEL_PIECE, TRANSFER_PIECE, MEMORY_PIECE)),
+            ("kind=host:0", (HOST_PIECE,)),
         ):
-            net = whatif.changed(job.network, job.graphs, [whatif.scale(text)])
-            again = job.replay(net)
-            for own in paths.critical_paths(net, again.run, job.graphs, again.replays):
+            changed = switches.changed(job.event_graph, job.graphs, [switches.scale(text)])
+            again = job.replay(changed)
+            for own in paths.critical_paths(changed, again.run, job.graphs, again.replays):
                 for path in own:
                     # The last two pieces are the host's way from the last call to the end of the mark, and the rest.
                     left = path.dur[:-2][np.isin(path.kind[:-2], gone)].sum()

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.graph import simulate as loops
+from lumos_df.graph.simulate import forward as loops
 
 END_START, START_START, END_END = 0, 1, 2
 ALONE = np.empty(0, np.int32)

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.graph import threads
-from lumos_df.graph.rows import CPU_OP, NONE, RUNTIME
-from lumos_df.graph.simulate import UNSET, forward_star
+from lumos_df.graph.simulate import threads
+from lumos_df.graph.simulate.forward import UNSET, forward_star
+from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
 
 spans = st.lists(
     st.tuples(st.integers(0, 20), st.integers(0, 12), st.sampled_from((CPU_OP, RUNTIME))), min_size=1, max_size=14

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lumos_df.graph import whatif
-from lumos_df.graph.dependencies import Graph
-from lumos_df.graph.edges import EVENT
+from lumos_df.graph import switches
 from lumos_df.graph.job import Job, Played, groups, load
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import EVENT
 from lumos_df.trace.ingest import ingest
 from tests.emulator import Job as Emulated
-from tests.emulator import Profiler, simulate, write
+from tests.emulator import Outcome, Profiler, simulate, write
 from tests.emulator.gpu import APART_STREAM
 from tests.emulator.job import Waits
 
@@ -35,7 +35,11 @@ NOISY = {
         ranks=2, steps=2, batch=16, apart=True, jitter_ns=20_000, prefetch_bytes=20_000_000
     ),
 }
-CHANGES = [
+FULL_QUEUE = Emulated(ranks=2, steps=2, batch=32, layers=8, queue_depth=300)
+"""The host is so far ahead that launch calls wait for room in the queue of the compute stream."""
+Change = tuple[str, float]
+"""(text, factor): GPU work with that text in its name takes so many times as long."""
+CHANGES: list[Change] = [
     ("gemm", 0.5),
     ("gemm", 2),
     ("nccl", 0.25),
@@ -46,10 +50,17 @@ CHANGES = [
     ("Histogram", 0.1),
     ("Histogram", 3),
 ]
+FASTER: list[Change] = [("", 0.02), ("", 0.1), ("", 0.3), ("gemm", 0.02)]
+"""What leaves the queue empty."""
+
+
+@cache
+def ran(job: Emulated) -> Outcome:
+    return simulate(job)
 
 
 def recorded(folder: Path, job: Emulated, waits: Waits) -> Job:
-    write(simulate(job), Profiler(waits=waits, stacks=False, memory=False), folder / "traces")
+    write(ran(job), Profiler(waits=waits, stacks=False, memory=False), folder / "traces")
     corpus = folder / "corpus"
     assert not ingest([folder / "traces"], corpus, workers=1).failed
     return load(corpus, groups(corpus)[0])
@@ -89,22 +100,21 @@ def true(job: Emulated) -> NDArray[np.float64]:
     ).reshape(job.ranks, job.steps, 5)
 
 
-def errors(folder: Path, emulated: Emulated, waits: Waits) -> dict[tuple[str, float], float]:
+def errors(job: Job, emulated: Emulated, changes: list[Change]) -> dict[Change, float]:
     """How far each change's length and parts are off, at most, as a share of the step."""
-    job = recorded(folder, emulated, waits)
-    found = {}
-    for change in CHANGES:
-        text, factor = change
-        net = whatif.changed(job.network, job.graphs, [whatif.scale(f"name~{text}:{factor}")])
-        truth = true(replace(emulated, factors=(change,)))
-        found[change] = float((np.abs(told(job.replay(net)) - truth) / truth[..., :1]).max())
-    return found
+    off = {}
+    for text, factor in changes:
+        selector = f"name~{text}" if text else "kind=gpu"
+        changed = switches.changed(job.event_graph, job.graphs, [switches.scale(f"{selector}:{factor}")])
+        truth = true(replace(emulated, factors=((text, factor),)))
+        off[text, factor] = float((np.abs(told(job.replay(changed)) - truth) / truth[..., :1]).max())
+    return off
 
 
 @pytest.mark.parametrize("waits", WAITS)
 @pytest.mark.parametrize("name", JOBS)
 def test_a_change_brings_what_it_would_have_brought(tmp_path: Path, name: str, waits: Waits) -> None:
-    off = errors(tmp_path, JOBS[name], waits)
+    off = errors(recorded(tmp_path, JOBS[name], waits), JOBS[name], CHANGES)
     # A wait that never lasted, of which the profiler shows nothing, cannot be known.
     allowed = 0.03 if (name, waits) == ("host", "unseen") else 0.01
     assert max(off.values()) <= allowed, off
@@ -113,8 +123,13 @@ def test_a_change_brings_what_it_would_have_brought(tmp_path: Path, name: str, w
 @pytest.mark.parametrize("waits", ["described", "unseen"])
 @pytest.mark.parametrize("name", NOISY)
 def test_rows_that_start_late_by_chance_are_not_taken_to_wait(tmp_path: Path, name: str, waits: Waits) -> None:
-    off = errors(tmp_path, NOISY[name], waits)
+    off = errors(recorded(tmp_path, NOISY[name], waits), NOISY[name], CHANGES)
     assert max(off.values()) <= 0.02, off
+
+
+def test_launches_that_waited_for_room_wait_no_more_where_the_gpu_is_faster(tmp_path: Path) -> None:
+    off = errors(recorded(tmp_path, FULL_QUEUE, "called"), FULL_QUEUE, FASTER)
+    assert max(off.values()) <= 0.01, off
 
 
 @pytest.mark.parametrize("waits", WAITS)
@@ -127,7 +142,7 @@ def test_no_stream_waits_for_one_that_nothing_waits_for(tmp_path: Path, name: st
         assert apart.sum() <= ends.shape[1] // 50, waits
 
 
-def awaited(graph: Graph) -> dict[tuple[int, int], int]:
+def awaited(graph: TraceGraph) -> dict[tuple[int, int], int]:
     """Return the last row of each stream for which each row waits: the others are over by then."""
     rows, edges = graph.rows, graph.edges.where(graph.edges.kind == EVENT)
     last: dict[tuple[int, int], int] = {}

@@ -3,50 +3,51 @@
 import numpy as np
 import pytest
 
-from lumos_df.errors import QueryError
-from lumos_df.graph import whatif
-from lumos_df.graph.edges import COLLECTIVE, HANDOFF, LAUNCH, STREAM, THREAD
-from lumos_df.graph.hostwork import host_work
+from lumos_df.base.errors import QueryError
+from lumos_df.graph import switches
+from lumos_df.graph.event_graph import run
+from lumos_df.graph.gains import gains
+from lumos_df.graph.host_work import host_work
 from lumos_df.graph.job import Job, build
-from lumos_df.graph.replay import run
 from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import COLLECTIVE, HANDOFF, LAUNCH, STREAM, THREAD
 
 
 def test_a_collective_is_scaled_once_whatever_the_number_of_its_ranks(generated: Job) -> None:
     for text in ("family=communication:0.5", "kind=gpu:0.5", "name~^nccl:0.5"):
-        net = whatif.changed(generated.network, generated.graphs, [whatif.scale(text)])
-        assert net.transfer == pytest.approx(generated.network.transfer / 2, abs=1), text
+        changed = switches.changed(generated.event_graph, generated.graphs, [switches.scale(text)])
+        assert changed.transfer == pytest.approx(generated.event_graph.transfer / 2, abs=1), text
 
 
 def test_two_changes_to_the_same_work_multiply(generated: Job) -> None:
-    once = [whatif.scale(text) for text in ("kind=host:0.5", "family=communication:0.5")]
-    twice = [whatif.scale(text) for text in ("kind=host:0.25", "family=communication:0.25")]
-    a, b = (whatif.changed(generated.network, generated.graphs, changes) for changes in (once + once, twice))
+    once = [switches.scale(text) for text in ("kind=host:0.5", "family=communication:0.5")]
+    twice = [switches.scale(text) for text in ("kind=host:0.25", "family=communication:0.25")]
+    a, b = (switches.changed(generated.event_graph, generated.graphs, changes) for changes in (once + once, twice))
     assert a.lag == pytest.approx(b.lag, abs=1)
     assert a.own == pytest.approx(b.own, abs=1)
     assert a.transfer == pytest.approx(b.transfer, abs=1)
 
 
 def test_nobody_waits_for_a_collective_that_was_dropped(generated: Job) -> None:
-    net = whatif.changed(generated.network, generated.graphs, [whatif.drop("family=communication")])
-    assert (net.instance < 0).all()
-    kernels = np.flatnonzero(generated.network.instance >= 0)
-    result = run(net)
+    changed = switches.changed(generated.event_graph, generated.graphs, [switches.drop("family=communication")])
+    assert (changed.instance < 0).all()
+    kernels = np.flatnonzero(generated.event_graph.instance >= 0)
+    result = run(changed)
     assert (result.end[kernels] == result.start[kernels]).all()
-    low, high = generated.network.base[:2]
+    low, high = generated.event_graph.base[:2]
     job = build([generated.graphs[0].rows])
-    alone = whatif.changed(job.network, job.graphs, [whatif.drop("family=communication")])
+    alone = switches.changed(job.event_graph, job.graphs, [switches.drop("family=communication")])
     by_itself, first = run(alone), alone.order[0]
-    low, high = generated.network.base[:2].tolist()
+    low, high = generated.event_graph.base[:2].tolist()
     together = result.end[low:high] - result.start[low + first]
     assert (together == by_itself.end - by_itself.start[first])[alone.order].all()
 
 
 def test_a_dropped_kernel_leaves_no_latency_and_no_gap(generated: Job) -> None:
     graph = generated.graphs[0]
-    net = whatif.changed(generated.network, generated.graphs, [whatif.drop("family=gemm")])
-    gone = whatif.selector("family=gemm").rows(graph)[graph.edges.dst]
-    lag = net.lag[: len(graph.edges)]
+    changed = switches.changed(generated.event_graph, generated.graphs, [switches.drop("family=gemm")])
+    gone = switches.selector("family=gemm").rows(graph)[graph.edges.dst]
+    lag = changed.lag[: len(graph.edges)]
     assert gone[np.isin(graph.edges.kind, (LAUNCH, STREAM))].any()
     assert (lag[gone] <= 0).all()
     assert (lag[~gone] == graph.edges.lag[~gone]).all()
@@ -55,12 +56,12 @@ def test_a_dropped_kernel_leaves_no_latency_and_no_gap(generated: Job) -> None:
 def test_an_operator_gains_no_more_than_it_takes(generated: Job) -> None:
     for graph in generated.graphs:
         job = build([graph.rows])
-        (every,) = whatif.gains(job, job.replay())
-        names = [gain for gain in every if gain.of.field == "name"]
+        (every,) = gains(job, job.replay())
+        names = [gain for gain in every if gain.selector.field == "name"]
         assert len(names) > 10
         for gain in names:
-            assert gain.none.sum() <= gain.time.sum(), gain.of
-            assert gain.half.sum() <= gain.time.sum() / 2 + 10, gain.of
+            assert gain.none.sum() <= gain.time.sum(), gain.selector
+            assert gain.half.sum() <= gain.time.sum() / 2 + 10, gain.selector
 
 
 def test_the_share_of_host_work_is_what_the_slow_twin_counts(generated: Job) -> None:
@@ -113,9 +114,9 @@ def covered(rows: Rows, marked: np.ndarray, thread: int, low: int, high: int) ->
 )
 def test_a_change_that_means_nothing_is_refused_in_one_line(text: str, says: str) -> None:
     with pytest.raises(QueryError, match=says.replace("(", r"\(")) as refused:
-        whatif.scale(text)
+        switches.scale(text)
     assert "\n" not in str(refused.value)
 
 
 def test_a_pattern_that_a_later_python_may_read_otherwise_is_taken_as_it_is() -> None:
-    assert whatif.selector("name~[[a]").value == "[[a]"
+    assert switches.selector("name~[[a]").value == "[[a]"

@@ -91,16 +91,14 @@ def elementwise(moved: float, gpu: Gpu, p: MemoryParameters) -> float:
     return max(p.floor_s, moved / (gpu.hbm_bandwidth * p.efficiency * ramp)) * p.training_factor
 
 
-STEPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "broadcast": 1, "point_to_point": 1}
+STEPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "broadcast": 1, "send": 1}
 """Kinds in the order of their numbers; passes over a ring."""
 
 
 def inside(kind: str, payload: float, group: int, link: float, p: ScaleUpParameters) -> float:
     steps = STEPS[kind] * (group - 1)
-    if kind in {"broadcast", "point_to_point"}:
-        wire = payload
-    else:
-        wire = payload * (STEPS[kind] * (group - 1) + p.own_share) / group
+    share = (STEPS[kind] * (group - 1) + p.own_share) / group
+    wire = payload if kind in {"broadcast", "send"} else payload * share
     choices = [
         p.low_latency_base_s + steps * p.low_latency_step_s + wire / (link * p.low_latency_rate),
         p.medium_base_s + steps * p.medium_step_s + wire / (link * p.medium_rate),
@@ -131,7 +129,7 @@ def collective(kind: str, payload: float, place: Place, up: ScaleUpParameters, o
         "reduce_scatter": (gathered, ring),
         "all_to_all": (payload * (1 - per_node / place.group), out.ring_hop_s),
         "broadcast": (payload / per_node, tree),
-        "point_to_point": (payload, out.ring_hop_s),
+        "send": (payload, out.ring_hop_s),
     }[kind]
     near = inside(kind, payload, per_node, place.link, up) if per_node > 1 else up.low_latency_base_s
     far = min(crossing / (place.network * out.low_rate), out.simple_s + crossing / (place.network * out.simple_rate))

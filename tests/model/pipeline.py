@@ -6,8 +6,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.model import schedule as schedules
-from lumos_df.model.order import BACKWARD, order
+from lumos_df.model.pipeline import schedule as schedules
+from lumos_df.model.pipeline.order import BACKWARD, order
+from lumos_df.schema.plan_words import DUALPIPE
 
 Floats = NDArray[np.float64]
 
@@ -64,12 +65,9 @@ def simulate(pipe: Pipeline) -> Outcome:
         pipe.pp,
         pipe.vp,
         pipe.micro_batches,
-        pipe.forward,
-        pipe.backward_input,
-        pipe.backward_weight,
-        pipe.overlapped,
-        pipe.delay,
-        pipe.busy,
+        schedules.PipelineTimes(
+            pipe.forward, pipe.backward_input, pipe.backward_weight, pipe.overlapped, pipe.delay, pipe.busy
+        ),
         work,
         stages,
         gradients,
@@ -96,32 +94,32 @@ class Slot:
 def slots(pipe: Pipeline, stage: int) -> list[Slot]:
     """The order of a stage."""
     rows = order(pipe.schedule, pipe.pp, pipe.vp, pipe.micro_batches, stage).tolist()
-    kinds = (pipe.forward, pipe.backward_input + pipe.backward_weight, pipe.backward_input, pipe.backward_weight)
+    kinds = (pipe.forward, pipe.backward_input, pipe.backward_weight, pipe.backward_input + pipe.backward_weight)
     found = []
     while rows:
         many = 1 + rows[0][3] * pipe.pairs
         parts, rows = rows[:many], rows[many:]
         chunks = tuple(chunk * pipe.pp + stage for _, chunk, _, _ in parts)
         seconds = pipe.overlapped[chunks[0]] if many > 1 else kinds[parts[0][0]][chunks[0]]
-        tasks = tuple(("FBBW"[kind], place(pipe, chunk, stage), mb) for kind, chunk, mb, _ in parts)
+        tasks = tuple(("FBWB"[kind], place(pipe, chunk, stage), mb) for kind, chunk, mb, _ in parts)
         found.append(Slot(tasks, chunks, float(seconds), any(kind == BACKWARD for kind, _, _, _ in parts)))
     return found
 
 
 def place(pipe: Pipeline, chunk: int, stage: int) -> int:
     """Where in the model a chunk is; DualPipe's chunks 1 run the other way."""
-    if pipe.schedule == schedules.DUALPIPE:
+    if pipe.schedule == DUALPIPE:
         return pipe.pp - 1 - stage if chunk else stage
     return chunk * pipe.pp + stage
 
 
 def last_place(pipe: Pipeline) -> int:
-    return (pipe.pp if pipe.schedule == schedules.DUALPIPE else pipe.pp * pipe.vp) - 1
+    return (pipe.pp if pipe.schedule == DUALPIPE else pipe.pp * pipe.vp) - 1
 
 
 def link(pipe: Pipeline, where: int, micro_batch: int) -> int:
     """The link between places `where` and `where + 1` of the model."""
-    if pipe.schedule == schedules.DUALPIPE and micro_batch >= pipe.micro_batches // 2:
+    if pipe.schedule == DUALPIPE and micro_batch >= pipe.micro_batches // 2:
         return pipe.pp - 2 - where
     return where % pipe.pp
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.model.attention import attention_seconds, unfused_attention_seconds
 from lumos_df.model.fitted import load, vector
+from lumos_df.model.kernels.attention import attention_seconds, unfused_attention_seconds
 from tests.model import kernels
 from tests.model.kernels import A100, GPUS, H100, Gpu, Rows
 

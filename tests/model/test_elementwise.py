@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.model.elementwise import elementwise_seconds
 from lumos_df.model.fitted import load, vector
+from lumos_df.model.kernels.elementwise import elementwise_seconds
 from tests.model import kernels
 from tests.model.kernels import GPUS, Gpu
 

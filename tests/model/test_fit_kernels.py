@@ -12,6 +12,7 @@ import pytest
 
 from lumos_df.model import fitted
 from lumos_df.model.fitted import GemmParameters, ScaleUpParameters, load, vector
+from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
 from tests.conftest import ROOT
 from tools.fit_kernels import GPUS, gemm, scale_up
 from tools.least_deviations import fit
@@ -136,8 +137,8 @@ def test_products_of_shapes_that_the_fit_did_not_see(name: str) -> None:
 def test_collectives_of_one_node(name: str) -> None:
     found = load(name)
     table = pl.read_parquet(TRUTH / "kernels" / "nccl.parquet")
-    for number, kind in enumerate(fitted.COLLECTIVES):
-        rows = scale_up(table, GPUS[name], number)
+    for kind in FITTED_COLLECTIVES:
+        rows = scale_up(table, GPUS[name], kind)
         every = np.ones(len(rows.measured_s), np.bool_)
         ratio = rows.seconds(vector(found.scale_up[kind]), every) / rows.measured_s
         assert np.median(abs(ratio - 1)) < 0.05

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lumos_df.errors import HardwareError
+from lumos_df.base.errors import HardwareError
 from lumos_df.model import fitted
-from lumos_df.model.fitted import COLLECTIVES, folder, load
+from lumos_df.model.fitted import folder, load
+from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
 
 NAMES = sorted(file.stem for file in folder().glob("*.toml"))
 
@@ -16,7 +17,7 @@ def test_every_file_has_every_table(name: str) -> None:
     found = load(name)
     assert "bf16" in found.gemm
     assert "bf16" in found.attention
-    assert found.scale_up_table().shape[0] == len(COLLECTIVES)
+    assert found.scale_up_table().shape[0] == len(FITTED_COLLECTIVES)
 
 
 def test_a_gpu_inherits_what_its_file_does_not_say() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lumos_df.model.fitted import load, vector
-from lumos_df.model.gemm import gemm_seconds
+from lumos_df.model.kernels.gemm import gemm_seconds
 from tests.model import kernels
 from tests.model.kernels import GPUS, H100, Gpu
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lumos_df.errors import HardwareError, SoftwareError
-from lumos_df.model.hardware import HARDWARE_ROW, PRECISIONS, Hardware, PeakFlops, ScaleUp
+from lumos_df.base.errors import HardwareError, SoftwareError
+from lumos_df.model.hardware import HARDWARE_ROW, Hardware, PeakFlops, ScaleUp
 from lumos_df.model.library import names
 from lumos_df.model.software import SOFTWARE_ROW, Software
+from lumos_df.schema.dtypes import PRECISIONS
 from tests.conftest import ROOT
 
 TRUTH = Path(os.environ.get("LUMOS_TRUTH", ROOT.parent / "shared" / "truth"))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lumos_df.model.memory import layer_activation_bytes, recomputed_bytes, state_bytes
+from lumos_df.model.kernels.memory import layer_activation_bytes, recomputed_bytes, state_bytes
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model

@@ -4,28 +4,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.model import network
-from lumos_df.model.fitted import COLLECTIVES, load, vector
-from lumos_df.model.network import collective_seconds
+from lumos_df.model.fitted import load, vector
+from lumos_df.model.kernels.network import collective_seconds
+from lumos_df.schema.collective_kinds import COLLECTIVES, FITTED_COLLECTIVES, FITTED_ROW, MODELLED_AS
 from tests.model import kernels
 from tests.model.kernels import GPUS, H100, STEPS, Gpu, Place
 
 KINDS = tuple(STEPS)
-LIKE = {"broadcast": "all_gather", "point_to_point": "all_to_all"}
+LIKE = {"broadcast": "all_gather", "send": "all_to_all"}
 GPU = st.sampled_from(GPUS)
 PAYLOAD = st.floats(1, 1e11)
 
 
 def seconds(kind: str, payload: float, group: int, per_node: int, gpu: Gpu, out_bandwidth: float = 50e9) -> float:
     fitted = load(gpu.name)
-    number = KINDS.index(kind)
     tables = (fitted.scale_up_table(), vector(fitted.scale_out))
-    return float(collective_seconds(number, payload, group, per_node, gpu.link, out_bandwidth, *tables))
+    return float(collective_seconds(MODELLED_AS[kind], payload, group, per_node, gpu.link, out_bandwidth, *tables))
 
 
-def test_kinds_are_numbered_as_the_tables_are() -> None:
-    assert [getattr(network, kind.upper()) for kind in KINDS] == list(range(6))
-    assert KINDS[:4] == COLLECTIVES
+def test_what_has_a_cost_function_has_a_row_of_parameters_and_the_twin_has_it() -> None:
+    assert {COLLECTIVES[place] for place in MODELLED_AS.values()} == set(KINDS)
+    rows = {kind: FITTED_COLLECTIVES[FITTED_ROW[MODELLED_AS[kind]]] for kind in KINDS}
+    assert rows == {kind: LIKE.get(kind, kind) for kind in KINDS}
+    assert MODELLED_AS["recv"] == MODELLED_AS["send_recv"] == MODELLED_AS["send"]
 
 
 @settings(deadline=None)  # the first call compiles
@@ -50,7 +51,7 @@ def test_more_bytes_and_slower_links_never_take_less(
 
 
 @settings(deadline=None)  # the first call compiles
-@given(st.sampled_from(COLLECTIVES), PAYLOAD, GPU)
+@given(st.sampled_from(FITTED_COLLECTIVES), PAYLOAD, GPU)
 def test_a_group_on_one_node_is_faster_than_across(kind: str, payload: float, gpu: Gpu) -> None:
     assert seconds(kind, payload, 8, 8, gpu) < seconds(kind, payload, 8, 1, gpu)
 
@@ -82,4 +83,4 @@ def test_many_nodes_are_bound_by_their_network() -> None:
     payload = 2**34
     ring = 2 * payload * 15 / 16 / 8 / 50e9
     assert ring < seconds("all_reduce", payload, 128, 8, H100) < 1.3 * ring
-    assert payload / 50e9 < seconds("point_to_point", payload, 2, 1, H100) < 1.2 * payload / 50e9
+    assert payload / 50e9 < seconds("send", payload, 2, 1, H100) < 1.2 * payload / 50e9

@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lumos_df.model import operators as op
+from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
+from lumos_df.schema.codes import NONE
+from lumos_df.schema.plan_words import GROUPS
 
 MEGATRON = Software.read("megatron").row()
 
@@ -53,9 +55,7 @@ def test_a_mixtures_layers_do_its_flop(name: str) -> None:
 
 
 def families(ops: np.ndarray) -> list[tuple[str, str]]:
-    return [
-        (op.FAMILIES[int(row[op.FAMILY])], op.GROUPS[int(row[op.GROUP])]) for row in ops if row[op.GROUP] != op.NO_GROUP
-    ]
+    return [(op.FAMILIES[int(row[op.FAMILY])], GROUPS[int(row[op.GROUP])]) for row in ops if row[op.GROUP] != NONE]
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,156 @@ def test_a_layer_communicates_as_its_plan_asks(plan: Plan, expected: list[tuple[
 def test_experts_are_reached_by_two_exchanges() -> None:
     ops = rows(Model.read("mixtral-8x7b"), Plan(ep=8, dp=8, batch=8), expert=True)
     assert families(ops) == [("all_to_all", "ep")] * 2
-    sent = ops[ops[:, op.FAMILY] == op.ALL_TO_ALL][:, op.BYTES]
+    sent = ops[ops[:, op.FAMILY] == op.FAMILIES.index("all_to_all")][:, op.BYTES]
     model = Model.read("mixtral-8x7b")
     assert sent[0] == sent[1] == model.seq * model.top_k * model.hidden * 2
+
+
+MIB = 2**20
+TINY = Model("tiny", layers=4, hidden=1024, heads=8, kv_heads=4, ffn=4096, vocab=32000, seq=2048)
+"""One sequence: activations of 2048 x 1024 elements, 4 MiB in 16 bits; keys, and values, of 2048 x 512, 2 MiB."""
+MIXTURE = Model(
+    "mixture",
+    layers=4,
+    hidden=1024,
+    heads=8,
+    vocab=32000,
+    seq=2048,
+    experts=8,
+    top_k=2,
+    expert_ffn=512,
+    shared_ffn=256,
+)
+
+
+def payloads(ops: np.ndarray) -> list[tuple[str, str, float]]:
+    """Return kind, group and MiB of each collective."""
+    moved = ops[ops[:, op.GROUP] != NONE][:, op.BYTES] / MIB
+    return [(*kind, mib) for kind, mib in zip(families(ops), moved.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        (Plan(tp=2), [("all_reduce", "tp", 4), ("all_reduce", "tp", 4)]),
+        # A payload is the whole buffer, however many ranks share it.
+        (Plan(tp=4), [("all_reduce", "tp", 4), ("all_reduce", "tp", 4)]),
+        (Plan(tp=2, micro_batch=3, batch=3), [("all_reduce", "tp", 12), ("all_reduce", "tp", 12)]),
+        (Plan(tp=2, precision="fp32"), [("all_reduce", "tp", 8), ("all_reduce", "tp", 8)]),
+        # 8-bit products leave activations in 16 bits.
+        (Plan(tp=2, precision="fp8"), [("all_reduce", "tp", 4), ("all_reduce", "tp", 4)]),
+        (
+            Plan(tp=4, sequence_parallel=True),
+            [
+                ("all_gather", "tp", 4),
+                ("reduce_scatter", "tp", 4),
+                ("all_gather", "tp", 4),
+                ("reduce_scatter", "tp", 4),
+            ],
+        ),
+        # Keys and values of the whole sequence, 2 x 2 MiB, whatever cp is; activations are those of its part.
+        (Plan(cp=2), [("all_gather", "cp", 4)]),
+        (Plan(cp=4), [("all_gather", "cp", 4)]),
+        (Plan(cp=4, precision="fp32"), [("all_gather", "cp", 8)]),
+        # Keys and values are split over tp.
+        (Plan(cp=4, tp=2), [("all_gather", "cp", 2), ("all_reduce", "tp", 1), ("all_reduce", "tp", 1)]),
+        # Of 4 key heads, 8 ranks have one each.
+        (Plan(cp=2, tp=8), [("all_gather", "cp", 1), ("all_reduce", "tp", 2), ("all_reduce", "tp", 2)]),
+    ],
+)
+def test_collectives_of_a_dense_layer_move_what_their_buffers_hold(
+    plan: Plan, expected: list[tuple[str, str, float]]
+) -> None:
+    assert payloads(rows(TINY, plan)) == expected
+
+
+def experts(plan: Plan) -> np.ndarray:
+    """Return the rows of a block with experts, without those of attention."""
+    software = replace(Software.read("megatron"), passes=1.0).row()
+    ops = np.zeros((48, op.COLUMNS))
+    return ops[: op.expert_block(MIXTURE.row(), plan.row(), software, ops, 0)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        # Every one of 2048 tokens visits 2 experts: 8 MiB of copies.
+        (Plan(dp=4, ep=4, batch=4), [("all_to_all", "ep", 8), ("all_to_all", "ep", 8)]),
+        (Plan(dp=4, ep=2, batch=4), [("all_to_all", "ep", 8), ("all_to_all", "ep", 8)]),
+        # A rank of two routes half of the tokens; the two of an expert gather what both have. The shared expert's.
+        (
+            Plan(tp=2, dp=2, ep=2, etp=2, batch=2),
+            [
+                ("all_to_all", "ep", 4),
+                ("all_gather", "etp", 8),
+                ("reduce_scatter", "etp", 8),
+                ("all_to_all", "ep", 4),
+                ("all_gather", "tp", 4),
+                ("reduce_scatter", "tp", 4),
+            ],
+        ),
+        (
+            Plan(tp=4, cp=2, etp=4),
+            [
+                ("all_gather", "etp", 4),
+                ("reduce_scatter", "etp", 4),
+                ("all_gather", "tp", 2),
+                ("reduce_scatter", "tp", 2),
+            ],
+        ),
+    ],
+)
+def test_collectives_of_experts_move_the_tokens_that_are_routed(
+    plan: Plan, expected: list[tuple[str, str, float]]
+) -> None:
+    assert payloads(experts(plan)) == expected
+
+
+@pytest.mark.parametrize(
+    ("plan", "products", "activated_mib"),
+    [
+        # Rows of an expert, width, experts of a rank. 2048 tokens x 2 over 8 experts: 512 each.
+        (Plan(), (512, 512, 8), 2 * 4096 * 512 * 2 / MIB),
+        # Of 4 times the tokens a rank has a quarter of the experts, and each has 4 times the rows.
+        (Plan(dp=4, ep=4, batch=4), (2048, 512, 2), 2 * 4096 * 512 * 2 / MIB),
+        # A rank of two has half of the tokens: 256 rows each. With etp=2 it has those of both, and half of the width.
+        (Plan(tp=2), (256, 512, 8), 2 * 2048 * 512 * 2 / MIB),
+        (Plan(tp=2, etp=2), (512, 256, 8), 2 * 4096 * 256 * 2 / MIB),
+        (Plan(tp=2, dp=2, ep=2, etp=2, batch=2), (1024, 256, 4), 2 * 4096 * 256 * 2 / MIB),
+        (Plan(tp=4, etp=4), (512, 128, 8), 2 * 4096 * 128 * 2 / MIB),
+        (Plan(cp=2), (256, 512, 8), 2 * 2048 * 512 * 2 / MIB),
+    ],
+)
+def test_experts_multiply_the_tokens_that_come_by_their_share_of_the_width(
+    plan: Plan, products: tuple[int, int, int], activated_mib: float
+) -> None:
+    found = experts(plan)
+    tokens, width, local = products
+    grouped = found[found[:, op.FAMILY] == op.GROUPED_GEMM][:, [op.M, op.N, op.K, op.BATCH]]
+    # hidden=1024 into the width, and back.
+    assert grouped.tolist() == [[tokens, width, 1024, local], [tokens, 1024, width, local]]
+    activation = found[found[:, op.NAME] == op.NAMES.index("activation")][0]
+    assert activation[op.BYTES] / MIB == activated_mib
+
+
+@pytest.mark.parametrize(
+    ("plan", "embedding", "head"),
+    [
+        (Plan(), [], []),
+        (Plan(tp=2), [("all_reduce", "tp", 4)], []),
+        (Plan(tp=2, sequence_parallel=True), [("reduce_scatter", "tp", 4)], [("all_gather", "tp", 4)]),
+        (Plan(tp=2, cp=2), [("all_reduce", "tp", 2)], []),
+    ],
+)
+def test_the_embedding_and_the_head_communicate_as_a_layers_ends_do(
+    plan: Plan, embedding: list[tuple[str, str, float]], head: list[tuple[str, str, float]]
+) -> None:
+    first, last = np.zeros((2, 48, op.COLUMNS))
+    first = first[: op.embedding_block(TINY.row(), plan.row(), first, 0)]
+    last = last[: op.head_block(TINY.row(), plan.row(), MEGATRON, last, 0)]
+    assert (payloads(first), payloads(last)) == (embedding, head)
+    (product,) = last[last[:, op.FAMILY] == op.GEMM][:, [op.M, op.N, op.K]].tolist()
+    assert product == [2048 / plan.cp, 32000 / plan.tp, 1024]
 
 
 def test_every_operator_has_a_name_and_a_family() -> None:

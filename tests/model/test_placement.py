@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.model import placement
-from lumos_df.model.plan import DIMENSIONS, Plan
+from lumos_df.model.kernels import placement
+from lumos_df.model.plan import Plan
+from lumos_df.schema.plan_words import DIMENSIONS
 
 SIZES = st.integers(1, 4)
 ORDERS = st.sampled_from(["-".join(order) for order in permutations(DIMENSIONS)])

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.errors import PlanError, SoftwareError
+from lumos_df.base.errors import PlanError, SoftwareError
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.legality import RULES, legal, violations
-from lumos_df.model.plan import PLAN_COLUMNS, PLAN_ROW, SCHEDULES, Plan
+from lumos_df.model.kernels.legality import legal, violations
+from lumos_df.model.plan import PLAN_COLUMNS, PLAN_ROW, Plan
+from lumos_df.model.rules import RULES
 from lumos_df.model.transformer import Model
+from lumos_df.schema.plan_words import SCHEDULES
 from tests.conftest import ROOT
 
 TRUTH = Path(os.environ.get("LUMOS_TRUTH", ROOT.parent / "shared" / "truth"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lumos_df.errors import HardwareError, LumosError, ModelError, SoftwareError
+from lumos_df.base.errors import HardwareError, LumosError, ModelError, SoftwareError
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.library import names, read_document
 from lumos_df.model.software import Software

@@ -7,21 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.model import schedule as schedules
-from lumos_df.model.order import order
-from lumos_df.model.schedule import (
-    BUBBLE,
-    DUALPIPE,
-    END,
-    FSDP,
-    GPIPE,
-    IN_FLIGHT,
-    INTERLEAVED,
-    KEPT,
-    ONE_F_ONE_B,
-    REFUSALS,
-    ZB_H1,
-)
+from lumos_df.model.pipeline import schedule as schedules
+from lumos_df.model.pipeline.order import order
+from lumos_df.model.pipeline.schedule import BUBBLE, END, IN_FLIGHT, KEPT, REFUSALS
+from lumos_df.schema.plan_words import DUALPIPE, FSDP, GPIPE, INTERLEAVED, ONE_F_ONE_B, ZB_H1
 from tests.model.pipeline import Outcome, Pipeline, simulate, twin
 
 EVERY = (ONE_F_ONE_B, INTERLEAVED, ZB_H1, DUALPIPE, GPIPE)
@@ -141,7 +130,7 @@ def words(schedule: int, pp: int, vp: int, many: int, stage: int) -> str:
     """An order as text: kind, chunk, micro-batch; `+` between two that run at once."""
     text = ""
     for kind, chunk, mb, paired in order(schedule, pp, vp, many, stage).tolist():
-        text += f"{'FBIW'[kind]}{chunk if vp > 1 else ''}{'.' if vp > 1 else ''}{mb}{'+' if paired else ' '}"
+        text += f"{'FIWB'[kind]}{chunk if vp > 1 else ''}{'.' if vp > 1 else ''}{mb}{'+' if paired else ' '}"
     return text.strip()
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lumos_df.errors import ModelError
-from lumos_df.model import operators
+from lumos_df.base.errors import ModelError
+from lumos_df.model.kernels import layer_operators
 from lumos_df.model.library import names
 from lumos_df.model.plan import Plan
 from lumos_df.model.transformer import MODEL_COLUMNS, MODEL_ROW, Model
@@ -237,7 +237,7 @@ def test_names_are_known_however_they_are_spelled(spelled: str, name: str) -> No
 )
 def test_the_vocabulary_is_padded_as_megatron_does(vocab: int, multiple: int, tp: int, padded: int) -> None:
     model = replace(Model.read("gpt3-125m"), vocab=vocab, vocab_multiple=multiple)
-    assert operators.vocabulary(model.row(), Plan(tp=tp).row()) == padded
+    assert layer_operators.vocabulary(model.row(), Plan(tp=tp).row()) == padded
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lumos_df.catalog import connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.page.write import write
 from tests.page.browser import Browser, Dom
 from tests.trace.literal import corpus_of, kernel, launch, op

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lumos_df.catalog import connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.page.write import write
 from tests.page.browser import data_of, job_of
 

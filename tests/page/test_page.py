@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from lumos_df.catalog import blank, connect
+from lumos_df.corpus.catalog import blank, connect
+from lumos_df.corpus.layout import write_manifest
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.ranking import pareto_front
 from lumos_df.estimate.search import Search
-from lumos_df.layout import write_manifest
 from lumos_df.page.document import embedded, render
 from lumos_df.page.write import collect, write
 from tests.conftest import Run
@@ -105,6 +105,20 @@ def test_one_rank_without_steps_or_collectives(tmp_path: Path) -> None:
     assert found["breakdown"] == "One step of one rank: 3.02 ms"
     assert found["timeline"] == "The whole trace: 3.02 ms"
     assert found["busy"].startswith("A kernel runs")
+
+
+def allocation(ts: int, **args: int) -> dict[str, Any]:
+    return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
+
+
+def test_allocations_without_a_size_are_left_out_of_the_page(tmp_path: Path) -> None:
+    work = op("aten::mm", 0, 90)
+    assert titles(page_of(tmp_path / "none", [work, allocation(1)]))["memory"] == "Memory was not recorded"
+    page = page_of(tmp_path / "some", [work, allocation(1), allocation(2, Bytes=4096), allocation(3, Addr=7)])
+    memory = job_of(page, "some")["sections"]["memory"]
+    assert memory["title"] == "Memory peaks at 4.00 KiB, on rank 0"
+    assert memory["data"]["memory"]["peak_bytes"] == [4096]
+    assert memory["data"]["memory"]["allocated_bytes"] == [[4096, 4096]]
 
 
 def test_the_typical_step_is_drawn(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.catalog import blank
+from lumos_df.corpus.catalog import blank
 
 LAST = 40
 

@@ -1,29 +1,23 @@
 """The views on real traces: the reference's figures to the nanosecond, and what must hold for any trace."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lumos_df.catalog import connect
-from lumos_df.trace.ingest import ingest
+from lumos_df.corpus.catalog import connect
+from tests.conftest import REAL
 
-TRACES = Path(os.environ.get("LUMOS_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
-REFERENCE = TRACES.parent / "reference" / "gpu_time.json"
+REFERENCE = REAL.parent / "reference" / "gpu_time.json"
 
 Ask = Callable[[str], list[tuple[Any, ...]]]
 
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason=f"no real traces in LUMOS_TRACES ({TRACES})")
-
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    folder = tmp_path_factory.mktemp("real") / "corpus"
-    assert not ingest([TRACES], folder).failed
-    with connect(folder) as connection:
+def ask(real_corpus: Path) -> Iterator[Ask]:
+    with connect(real_corpus) as connection:
         yield lambda sql: connection.execute(sql).fetchall()
 
 
@@ -36,7 +30,7 @@ def test_gpu_time_is_that_of_the_reference(ask: Ask) -> None:
         "SELECT path, gpu_time.* EXCLUDE (trace_id, rank) "
         "FROM gpu_time JOIN traces USING (trace_id) ORDER BY traces.rank"
     ):
-        file = Path(path).relative_to(TRACES)
+        file = Path(path).relative_to(REAL)
         found.setdefault(f"{file.parent}/{file.name.split('.')[0]}", []).append(dict(zip(names, values, strict=True)))
     for file, ranks in reference.items():
         assert found.get(file, []) == [ranks[rank] for rank in sorted(ranks, key=int)], file

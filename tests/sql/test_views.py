@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from lumos_df.catalog import Macro, View, blank, macros, views
+from lumos_df.corpus.catalog import Macro, View, blank, macros, views
 from lumos_df.schema import TABLES
 
 HERE = Path(__file__).parent

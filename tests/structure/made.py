@@ -45,6 +45,8 @@ class Made:
     """Whether process groups are described as Megatron does."""
     links: bool = True
     """Whether backward operators name their forward ones."""
+    routes: bool = False
+    """Whether sends and receives name both of their ranks, as torch.distributed does."""
 
     @property
     def world(self) -> int:
@@ -144,7 +146,7 @@ class Rank:
         job = self.job
         if self.stage > 0:
             self._now = ("communication", None, number)
-            self._collective("recv", "8", self._activation)
+            self._passed_on("recv", -1)
         self._now = ("forward", None, number)
         if self.stage == 0:
             ids = (job.batch, job.sequence)
@@ -167,7 +169,7 @@ class Rank:
                 self._launch("cunn_SoftMaxForward", (tokens,))
         else:
             self._now = ("communication", None, number)
-            self._collective("send", "8", self._activation)
+            self._passed_on("send", 1)
 
     def _layer(self, layer: int, number: int) -> None:
         job, odd = self.job, self.job.odd
@@ -206,7 +208,7 @@ class Rank:
         job = self.job
         if self.stage < job.pp - 1:
             self._now = ("communication", None, number)
-            self._collective("recv", "8", self._activation)
+            self._passed_on("recv", 1)
         self._thread = 2
         self._now = ("backward", None, number)
         if self.stage == job.pp - 1:
@@ -232,7 +234,7 @@ class Rank:
         self._thread = 1
         if self.stage > 0:
             self._now = ("communication", None, number)
-            self._collective("send", "8", self._activation)
+            self._passed_on("send", -1)
 
     @property
     def _hidden(self) -> Shape:
@@ -322,6 +324,15 @@ class Rank:
         yield
         self._time += 1
         event["dur"] = self._time - start
+
+    def _passed_on(self, name: str, further: int) -> None:
+        """Send to, or receive from, the stage that is so much further on."""
+        if not self.job.routes:
+            self._collective(name, "8", self._activation)
+            return
+        arrow = "->" if name == "send" else "<-"
+        with self._row("cpu_op", f"nccl:{name} {self.stage}{arrow}{self.stage + further}", {}):
+            self._collective(name, "8", self._activation)
 
     def _collective(self, name: str, group: str, elements: int) -> None:
         ranks = self._groups[group][1]

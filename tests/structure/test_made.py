@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from lumos_df.graph.job import groups
-from lumos_df.graph.rows import KERNEL, NONE
 from lumos_df.schema import PHASES
-from lumos_df.structure import rows
-from lumos_df.structure.describe import Description, Rank, of_traces
+from lumos_df.schema.codes import KERNEL, NONE
+from lumos_df.structure import labelled_rows
+from lumos_df.structure.describe import DescribedRank, Description, of_traces
 from lumos_df.trace.ingest import ingest
 from tests.structure.made import Made, Truth, write
 
@@ -50,7 +50,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
     truth = {name: write(job, folder / "traces" / name) for name, job in JOBS.items()}
     corpus = folder / "corpus"
     assert not ingest([folder / "traces"], corpus, workers=1).failed
-    found = [of_traces([rows.load(corpus, one) for one in ids], {}) for ids in groups(corpus)]
+    found = [of_traces([labelled_rows.load(corpus, one) for one in ids], {}) for ids in groups(corpus)]
     return {one.job: (one, truth[one.job]) for one in found}
 
 
@@ -58,10 +58,10 @@ def understood(folder: Path) -> Description:
     corpus = folder / "corpus"
     assert not ingest([folder / "traces"], corpus, workers=1).failed
     (ids,) = groups(corpus)
-    return of_traces([rows.load(corpus, one) for one in ids], {})
+    return of_traces([labelled_rows.load(corpus, one) for one in ids], {})
 
 
-def kernels_of(rank: Rank) -> np.ndarray:
+def kernels_of(rank: DescribedRank) -> np.ndarray:
     """The kernels in the order in which they were made."""
     row = np.flatnonzero(rank.trace.rows.kind == KERNEL)
     return row[np.argsort(rank.trace.rows.correlation[row])]
@@ -84,11 +84,10 @@ def test_every_kernel_is_in_its_phase_layer_and_micro_batch(jobs: dict[str, Foun
         assert set(structure.micro_batch[row[outside]].tolist()) <= {NONE}
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_dimensions_and_plan_are_those_of_the_job(jobs: dict[str, Found], name: str) -> None:
+def facts_of(name: str) -> dict[str, int | str]:
+    """What the dimensions and the plan of a job are."""
     job = JOBS[name]
-    found, _ = jobs[name]
-    expected = {
+    return {
         "model": "transformer",
         "dtype": "bfloat16",
         "layers": job.layers * job.pp,
@@ -107,7 +106,13 @@ def test_dimensions_and_plan_are_those_of_the_job(jobs: dict[str, Found], name: 
         "pp": job.pp,
         "ep": 1,
     }
-    assert {name: fact.value for name, fact in found.facts.items()} == expected
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_dimensions_and_plan_are_those_of_the_job(jobs: dict[str, Found], name: str) -> None:
+    job = JOBS[name]
+    found, _ = jobs[name]
+    assert {name: fact.value for name, fact in found.facts.items()} == facts_of(name)
     assert [rank.stage.value for rank in found.ranks] == [k // job.tp % job.pp for k in range(job.world)]
     assert [rank.first_layer for rank in found.ranks] == [k // job.tp % job.pp * job.layers for k in range(job.world)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lumos_df.errors import QueryError
+from lumos_df.base.errors import QueryError
 from lumos_df.structure.describe import parse_overrides
 
 

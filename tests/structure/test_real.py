@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 from lumos_df.graph.job import groups
-from lumos_df.graph.rows import COMMUNICATION, KERNEL
-from lumos_df.schema import EVIDENCE
-from lumos_df.structure import rows
+from lumos_df.schema.codes import BY_LINK, BY_MODULE, COMMUNICATION, KERNEL
+from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import Description, of_traces
-from lumos_df.structure.layers import BY_MODULE
 from lumos_df.structure.passes import find
 from lumos_df.trace.ingest import ingest
-from tests.conftest import Run
-from tests.graph.conftest import REAL
+from tests.conftest import REAL, Run
 
 FOLDERS = (
     "megatron_tp8_forward",
@@ -69,7 +66,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def described(corpus: Path) -> dict[str, Description]:
     """By folder and file of the first rank."""
-    found = (of_traces([rows.load(corpus, one) for one in ids], {}) for ids in groups(corpus))
+    found = (of_traces([labelled_rows.load(corpus, one) for one in ids], {}) for ids in groups(corpus))
     return {f"{one.job}/{Path(one.ranks[0].trace.rows.path).name.split('.')[0]}": one for one in found}
 
 
@@ -121,7 +118,7 @@ def test_backward_follows_its_links(described: dict[str, Description]) -> None:
         structure, graph = rank.structure, rank.trace.rows
         backward = structure.backward
         row = structure.kernels.row[backward.place]
-        linked = structure.layer_evidence[row] == EVIDENCE.index("fwdbwd")
+        linked = structure.layer_evidence[row] == BY_LINK
         assert linked.sum() > 60
         both = linked & (backward.layer >= 0)
         assert (structure.layer[row[both]] == backward.layer[both]).mean() >= 0.97
@@ -168,7 +165,9 @@ def test_bad_input_is_one_clear_line(sample_corpus: Path, lumos: Run, arguments:
 def test_the_samples_are_understood(sample_corpus: Path) -> None:
     found = {
         one.job: one
-        for one in (of_traces([rows.load(sample_corpus, one) for one in ids], {}) for ids in groups(sample_corpus))
+        for one in (
+            of_traces([labelled_rows.load(sample_corpus, one) for one in ids], {}) for ids in groups(sample_corpus)
+        )
     }
     generated = {name: fact.value for name, fact in found["gpu_generated"].facts.items()}
     wanted = {"layers": 2, "hidden": 1024, "heads": 16, "ffn": 4096, "sequence": 512, "micro_batch": 4}

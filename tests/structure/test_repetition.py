@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.structure import loops, repetition
-from lumos_df.structure.loops import MIXED, NONE, UNKNOWN
+from lumos_df.schema.codes import NONE
+from lumos_df.structure import repetition
+from lumos_df.structure.kernels import repeats, spread
+from lumos_df.structure.kernels.spread import MIXED, UNKNOWN
 
 SYMBOLS = st.lists(st.integers(-1, 2), min_size=1, max_size=40)
 EVERY = settings(deadline=None, max_examples=60)
@@ -28,7 +30,7 @@ def test_previous_is_the_nearest_equal_window_before(symbols: list[int], width: 
             if symbols[j : j + width] == window:
                 expected[i] = i - j
                 break
-    assert loops.previous(array(symbols), width).tolist() == expected
+    assert repeats.previous(array(symbols), width).tolist() == expected
 
 
 @EVERY
@@ -42,7 +44,7 @@ def test_stretches_are_the_longest_that_repeat(symbols: list[int], period: int) 
             end = next((j for j in range(i, many) if not equal[j]), many)
             if end - i >= period:
                 expected.append((i - period, end))
-    start, end_of = loops.stretches(array(symbols), period)
+    start, end_of = repeats.stretches(array(symbols), period)
     assert list(zip(start.tolist(), end_of.tolist(), strict=True)) == expected
 
 
@@ -50,11 +52,11 @@ def test_stretches_are_the_longest_that_repeat(symbols: list[int], period: int) 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.integers(0, 11), st.integers(0, 2))
 def test_phase_of_finds_a_rotation(template: list[int], turn: int, other: int) -> None:
     turned = template[turn % len(template) :] + template[: turn % len(template)]
-    found = loops.phase_of(array(turned), 0, array(template))
+    found = repeats.phase_of(array(turned), 0, array(template))
     assert template[found:] + template[:found] == turned
     changed = [*turned[:-1], other]
     rotations = [template[k:] + template[:k] for k in range(len(template))]
-    assert (loops.phase_of(array(changed), 0, array(template)) >= 0) == (changed in rotations)
+    assert (repeats.phase_of(array(changed), 0, array(template)) >= 0) == (changed in rotations)
 
 
 @st.composite
@@ -89,7 +91,7 @@ def test_spread_gives_rows_what_they_lead_to(case: tuple[list[int], list[int], l
             ahead = (first[j] for j in range(i, many) if thread[j] == thread[i] and launches[j])
             expected[i] = above if above > UNKNOWN else next(ahead, UNKNOWN)
     found = np.array(value, np.int32)
-    loops.spread(found, array(parent), array(thread), np.array(launches))
+    spread.spread(found, array(parent), array(thread), np.array(launches))
     assert found.tolist() == expected
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lumos_df.catalog import connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import IngestResult
 from tests.conftest import SAMPLES
 from tests.trace.literal import op, rows, write

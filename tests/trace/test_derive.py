@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from lumos_df.catalog import connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests.trace.literal import Event, annotation, column, corpus_of, kernel, launch, op, operators, rows, write, x
 

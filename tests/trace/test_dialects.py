@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lumos_df.catalog import connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests.connection import Connection
 from tests.trace.conftest import TRACES

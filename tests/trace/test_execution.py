@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lumos_df import connect, ingest
-from lumos_df.trace.beside import pair
+from lumos_df.trace.execution_pairing import pair
 
 A, B, C, LISTED = ([number, 10 * number, 0, 8, 4, "cpu"] for number in (1, 2, 3, 4))
 """Tensors as execution traces write them, each with a storage of its own."""

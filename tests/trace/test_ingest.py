@@ -16,10 +16,10 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from lumos_df.catalog import connect
-from lumos_df.layout import MANIFEST, STAGING
-from lumos_df.trace import folder as writing
-from lumos_df.trace.corpus import create
+from lumos_df.corpus import folder as writing
+from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.layout import MANIFEST, STAGING
+from lumos_df.corpus.staging import create
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run, command
 from tests.trace.corpora import GPU, counts, names, small, whole

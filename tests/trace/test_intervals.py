@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.trace.intervals import enclosing, order_ties
+from lumos_df.trace.kernels.intervals import enclosing, order_ties
 
 times = st.integers(0, 12)
 spans = st.lists(st.tuples(times, times, st.integers(-1, 2)), max_size=25)  # (ts, dur, track)

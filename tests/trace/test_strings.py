@@ -4,8 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.trace.lanes import PADDING
-from lumos_df.trace.strings import FULL, Strings, decode, find, grow, intern, new_strings
+from lumos_df.trace.json.kernels.interning import FULL, find, intern
+from lumos_df.trace.json.kernels.simd import PADDING
+from lumos_df.trace.json.strings import Strings, decode, grow, new_strings
 
 texts = st.text(st.sampled_from("ab\0é"), max_size=3) | st.text(max_size=40) | st.text("x", max_size=40)
 

@@ -5,9 +5,22 @@ from typing import Any
 
 import pytest
 
-from lumos_df.catalog import connect
+from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
-from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, rows, stated, write, x
+from tests.trace.literal import (
+    Event,
+    annotation,
+    column,
+    corpus_of,
+    kernel,
+    launch,
+    op,
+    operators,
+    rows,
+    stated,
+    write,
+    x,
+)
 
 # --- the other tables
 
@@ -71,6 +84,51 @@ def test_marks_without_a_time_are_counted_as_skipped(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, events)
     assert corpus.execute("SELECT ts FROM memory_events UNION ALL SELECT ts FROM counters").fetchall() == []
     assert corpus.execute("SELECT skipped FROM traces").fetchall() == [(2,)]
+
+
+SHAPES = {
+    "[[2, 3], [], [[4], [5, 6]]]": True,
+    "[]": True,
+    "[[0, 3]]": True,
+    "[[2, 3": False,
+    "3": False,
+    "[3]": False,
+    '[[2, "3"]]': False,
+    "[[2, [3]]]": False,
+    "[[-2]]": False,
+    "[[2.0]]": False,
+    "[[true]]": False,
+    "[[4294967296, 4294967296]]": False,
+    "[" * 100_000: False,
+}
+
+
+def test_shapes_that_do_not_read_are_unknown_and_counted(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, [op("a", number, 1, Input_Dims=text) for number, text in enumerate(SHAPES)])
+    found = [dims for (dims,) in corpus.execute("SELECT input_dims FROM operators ORDER BY op_id").fetchall()]
+    assert found == [text if reads else None for text, reads in SHAPES.items()]
+    kept = corpus.execute("SELECT args->>'Input Dims' FROM args ORDER BY event").fetchall()
+    assert kept == [(text,) for text in SHAPES]
+    ((warnings,),) = corpus.execute("SELECT warnings FROM traces").fetchall()
+    assert warnings == ["malformed 'Input Dims' of 10 operators taken as unknown: [[2, 3"]
+
+
+def test_types_and_grids_that_do_not_read_are_unknown_and_counted(tmp_path: Path) -> None:
+    events = [
+        op("a", 1, 2, Input_type='["float", 3]', grid="grid(4096,)"),
+        kernel("k", 5, 1, grid="[1, 2", block=[[1]]),
+        kernel("l", 7, 1, grid=[1, 2, 3], block=[32, 1, 1]),
+    ]
+    corpus = corpus_of(tmp_path, events)
+    query = "SELECT input_types, grid, block FROM operators ORDER BY op_id"
+    found = corpus.execute(query).fetchall()
+    assert found == [(None, "grid(4096,)", None), (None, None, None), (None, "[1, 2, 3]", "[32, 1, 1]")]
+    ((warnings,),) = corpus.execute("SELECT warnings FROM traces").fetchall()
+    assert [warning for warning in warnings if "malformed" in warning] == [
+        "malformed 'Input type' of 1 operator taken as unknown: [\"float\", 3]",
+        "malformed 'grid' of 1 operator taken as unknown: [1, 2",
+        "malformed 'block' of 1 operator taken as unknown: [[1]]",
+    ]
 
 
 def test_process_groups(tmp_path: Path) -> None:
@@ -152,6 +210,20 @@ def test_every_event_is_counted_once(tmp_path: Path) -> None:
     assert (kinds["?"], kinds["Sync"], kinds["PyTorch Profiler (0)"]) == ("other", "sync", "other")
 
 
+def test_numbers_that_no_column_holds_are_null(tmp_path: Path) -> None:
+    found = operators(
+        tmp_path,
+        [
+            op("text's place", 1, 2, tid=-(2**62) + 1),  # where the scanner keeps the numbers of names
+            op("lowest", 4, 2, tid=-(2**62) + 2**31),
+            kernel("far", 7, 2, device=2**32 + 1),
+            kernel("near", 10, 2, device=2**31 - 1),
+        ],
+    )
+    assert column(found, "thread") == {"text's place": None, "lowest": -(2**62) + 2**31, "far": None, "near": None}
+    assert column(found, "device") == {"text's place": None, "lowest": None, "far": None, "near": 2**31 - 1}
+
+
 def test_args_of_every_event_stay(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, EVERYTHING)
     found = corpus.execute("SELECT count(*) FROM args").fetchall()
@@ -171,6 +243,10 @@ def test_args_of_every_event_stay(tmp_path: Path) -> None:
         ("rank3.json", {}, None, (3, "file name")),
         ("worker12.pt.trace.json", {}, None, (12, "file name")),
         ("trace_rank-05_step10.json", {}, None, (5, "file name")),
+        ("node1_rank12_step300.json", {}, None, (12, "file name")),
+        ("2024-05-17_job7-rank2.pt.trace.json", {}, None, (2, "file name")),
+        ("worker0_rank3.json", {}, None, (3, "file name")),
+        ("rank1/rank4.json", {}, None, (4, "file name")),
         ("trace.json", {}, None, (0, "assumed")),
         ("rank3.json", {"distributedInfo": {"rank": 6, "world_size": 8}}, None, (6, "distributedInfo")),
         ("rank3.json", {"distributedInfo": {"backend": "nccl"}}, None, (3, "file name")),

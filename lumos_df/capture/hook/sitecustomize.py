@@ -50,7 +50,7 @@ class _AfterImport:
 
 
 def _action(name: str) -> Callable[[ModuleType], None]:
-    """Return a function of `lumos_df.capture.inject`, loaded from beside this file whatever else is on the path."""
+    """Return a function of `lumos_df.capture.inject`, loaded from this file's package whatever else is on the path."""
     if "lumos_df" not in sys.modules:
         spec = spec_from_file_location("lumos_df", f"{_PACKAGE}/__init__.py", submodule_search_locations=[_PACKAGE])
         if spec is None or spec.loader is None:
@@ -66,11 +66,11 @@ def _action(name: str) -> Callable[[ModuleType], None]:
 def _import_the_next() -> None:
     """Import the sitecustomize that this one stands before, if there is one."""
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]  # noqa: PTH100 - as above
-    own = sys.modules.pop("sitecustomize")
+    this_module = sys.modules.pop("sitecustomize")
     try:
         __import__("sitecustomize")
     except ImportError:
-        sys.modules["sitecustomize"] = own
+        sys.modules["sitecustomize"] = this_module
 
 
 sys.meta_path.insert(0, _AfterImport())

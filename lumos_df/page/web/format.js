@@ -1,4 +1,4 @@
-// Numbers as people read them: as lumos_df.units writes them.
+// Numbers as people read them: as lumos_df.base.units writes them.
 
 const scaled = (amount, units) => {
   let chosen = units[0];

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, units, files that appear whole, worker processes, compiled kernels."""

@@ -1,0 +1,96 @@
+"""Where compiled kernels are kept; without numba, so that asking costs nothing."""
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+PACKAGE: Final = Path(__file__).parent.parent
+
+KERNEL_FOLDERS: Final = ("**/kernels", "graph/simulate", "model/pipeline")
+"""Folders of the package that hold what numba compiles, and its constants, and nothing else."""
+
+SOURCES: Final = (
+    "base/jit.py",
+    "schema/*.py",
+    "trace/json/keys.py",
+    "trace/json/scanned.py",
+    "trace/json/strings.py",
+    *(f"{folder}/*.py" for folder in KERNEL_FOLDERS),
+)
+"""Files of the package that kernels are made of: their own, and those whose constants they read."""
+
+_UNUSED_DAYS: Final = 1.0
+"""Days after which a folder of other sources is removed: another process may still run what it was made of."""
+
+
+@cache
+def folder() -> Path:
+    """Return a folder for compiled kernels: NUMBA_CACHE_DIR, with the package, the user's cache, or a temporary one.
+
+    numba looks only at a kernel's own file to see whether its cache is stale, and a kernel inlines those of other
+    files. So the folder's name says what all of their sources were; what was compiled of other sources is removed.
+    """
+    name = f"kernels-{_place_of_package()}-{digest()}"
+    for place in _places():
+        cache_folder = place / name
+        try:
+            cache_folder.mkdir(parents=True, exist_ok=True)
+            os.utime(cache_folder)
+        except OSError:
+            continue
+        if os.access(cache_folder, os.W_OK):
+            _remove_stale(cache_folder)
+            return cache_folder
+    return Path(tempfile.mkdtemp(prefix="lumos-df-"))
+
+
+def digest() -> str:
+    """Return the digest of the sources: 12 hex digits."""
+    hasher = hashlib.sha256()
+    for file in sorted({file for pattern in SOURCES for file in PACKAGE.glob(pattern)}):
+        hasher.update(file.name.encode() + b"\0" + file.read_bytes())
+    return hasher.hexdigest()[:12]
+
+
+def compiled() -> bool:
+    """Return whether the cache holds kernels, so that workers can load them instead of each compiling its own."""
+    return any(folder().rglob("*.nbc"))
+
+
+def _place_of_package() -> str:
+    """Return a name of this installation, as several may share a cache: 6 hex digits."""
+    return hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:6]
+
+
+def _places() -> Iterator[Path]:
+    if named := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(named)
+    yield PACKAGE / "__pycache__"
+    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lumos-df"
+    shared = Path(tempfile.gettempdir()) / f"lumos-df-{os.getuid()}"
+    if _is_private(shared):
+        yield shared
+
+
+def _is_private(path: Path) -> bool:
+    """Return whether a folder, made if it is not there, is this user's alone: what numba loads from it is pickled."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+
+
+def _remove_stale(current: Path) -> None:
+    """Remove what this installation compiled of other sources and nobody has used for a day."""
+    for cache_folder in current.parent.glob(f"kernels-{_place_of_package()}-*"):
+        if cache_folder != current and time.time() - cache_folder.stat().st_mtime > _UNUSED_DAYS * 86400:
+            shutil.rmtree(cache_folder, ignore_errors=True)

@@ -1,0 +1,118 @@
+"""A few corrections of a machine, fitted to a handful of measured runs of it.
+
+Each correction is a factor on the time of one kind of work, and stays near 1 unless the runs say otherwise: what is
+minimised is, with the logarithms of the factors f and of the ratios r of estimate to measurement,
+
+    sum over runs (log r / NOISE)**2  +  sum over corrections (log f / spread)**2,
+
+the first term growing only linearly beyond `KNEE`: the most likely factors where they and the runs' own noise are
+log-normal. Three runs cannot bend five factors far.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.calibrate.levenberg_marquardt import minimum, soften
+from lumos_df.calibrate.measured_runs import MeasuredRuns
+from lumos_df.model.fitted import AttentionParameters, GemmParameters, MemoryParameters, place_of_factor
+
+Rows = NDArray[np.void]
+Seconds = NDArray[np.float64]
+
+NOISE: Final = 0.08
+"""Spread of the logarithm of a step's time around a well calibrated estimate."""
+
+KNEE: Final = 0.03
+"""Logarithm of the ratio beyond which a run counts as odd."""
+
+
+LARGEST: Final = 2.5
+"""Factor beyond which it is no correction: another machine, or a plan that was not as said."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """One factor on the time of one kind of work."""
+
+    name: str
+    """What it is a factor of."""
+    spread: float
+    """Standard deviation of its logarithm from one machine to another of the same kind."""
+    apply: Callable[[Rows, Rows, float], None]
+    """Changes HARDWARE_ROW [h] and SOFTWARE_ROW [s] in place."""
+
+
+def _compute(hardware: Rows, _: Rows, factor: float) -> None:
+    hardware["gemm"][:, :, place_of_factor(GemmParameters)] *= factor
+    hardware["attention"][:, :, place_of_factor(AttentionParameters)] *= factor
+
+
+def _memory(hardware: Rows, _: Rows, factor: float) -> None:
+    hardware["memory"][:, place_of_factor(MemoryParameters)] *= factor
+
+
+def _scale_up(hardware: Rows, _: Rows, factor: float) -> None:
+    hardware["scale_up_bandwidth"] /= factor
+
+
+def _scale_out(hardware: Rows, _: Rows, factor: float) -> None:
+    hardware["scale_out_bandwidth"] /= factor
+
+
+HOST_FIGURES: Final = (
+    *("launch_s", "backward_launch_s", "collective_s", "micro_batch_s", "step_s", "layer_step_s", "send_s"),
+)
+"""Figures of a software that the host's speed sets."""
+
+
+def _host(_: Rows, software: Rows, factor: float) -> None:
+    for name in HOST_FIGURES:
+        software[name] *= factor
+
+
+CORRECTIONS: Final = (
+    Correction("compute", 0.20, _compute),
+    Correction("memory", 0.20, _memory),
+    Correction("scale_up", 0.20, _scale_up),
+    Correction("scale_out", 0.30, _scale_out),
+    Correction("host", 0.40, _host),
+)
+"""What a calibration may change."""
+
+
+def corrected(runs: MeasuredRuns, factors: Mapping[str, float]) -> tuple[Rows, Rows]:
+    """Return the hardware and the software of the runs with factors on the times of `CORRECTIONS`, 1 where none."""
+    hardware, software = runs.hardware.copy(), runs.software.copy()
+    for correction in CORRECTIONS:
+        correction.apply(hardware, software, factors.get(correction.name, 1.0))
+    return hardware, software
+
+
+def fit(runs: MeasuredRuns) -> dict[str, float]:
+    """Return the factor of each of `CORRECTIONS` that the runs make most likely."""
+    spreads = np.array([correction.spread for correction in CORRECTIONS])
+
+    def factors(place: NDArray[np.float64]) -> dict[str, float]:
+        values = np.clip(np.exp(place * spreads), 1.0 / LARGEST, LARGEST).tolist()
+        return {correction.name: value for correction, value in zip(CORRECTIONS, values, strict=True)}
+
+    def residuals(place: NDArray[np.float64]) -> NDArray[np.float64]:
+        off = np.log(runs.estimate(*corrected(runs, factors(place)))[:, 0] / runs.measured_s)
+        return np.concatenate([soften(off, KNEE) / NOISE, place])
+
+    return factors(minimum(residuals, np.zeros(len(CORRECTIONS))))
+
+
+def left_out(runs: MeasuredRuns) -> NDArray[np.float64]:
+    """Return the seconds [n] that each run is estimated at by the factors fitted to the others."""
+    seconds = np.empty(len(runs))
+    places = np.arange(len(runs))
+    for place in places:
+        factors = fit(runs.take(places[places != place]))
+        run = runs.take(np.array([place]))
+        seconds[place] = run.estimate(*corrected(run, factors))[0, 0]
+    return seconds

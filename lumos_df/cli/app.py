@@ -1,0 +1,406 @@
+"""The command line: each command parses, calls one function, prints.
+
+What a command needs is imported in its body, so that `lumos-df --help` answers at once.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from lumos_df import __version__
+from lumos_df.base.errors import LumosError
+from lumos_df.base.location import local_path
+from lumos_df.base.runner import progress
+from lumos_df.base.units import format_bytes, format_count
+from lumos_df.cli import estimates, notes
+from lumos_df.cli.options import Corpus, Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
+from lumos_df.corpus.output import Format, choose_format, write, write_table
+
+app = typer.Typer(
+    name="lumos-df",
+    help="Profiler traces of training jobs, as tables: ingest them, ask with SQL, report.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def options(*, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Profiler traces of training jobs, as tables: ingest them, ask with SQL, report."""
+    if version:
+        typer.echo(f"lumos-df {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def ingest(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Trace files, folders, globs, URLs; `-` is standard input."),
+    ],
+    *,
+    corpus: Corpus = Path("corpus"),
+    rank: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Rank of the trace, over what the file says.")
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Job of the traces; by default the name of each file's folder.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Files read at once; by default one a CPU.")
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Read only part I of N of the files, for N jobs on one corpus."),
+    ] = None,
+) -> None:
+    """Read traces into a corpus.
+
+    What is in already is skipped. A bad file is named, and the rest go in.
+    """
+    from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
+
+    with progress(sys.stderr) as report:
+        result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=part_of(shard), report=report)
+    notes.ingested(result, corpus)
+    if result.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def sql(
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="QUERY", help="The query; without it, standard input or an interactive prompt."),
+    ] = None,
+    *,
+    corpus: Corpus = Path("corpus"),
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", parser=local_path, metavar="FILE", help="Read the query from a file.")
+    ] = None,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Ask a corpus in SQL.
+
+    Several statements may be given; the rows of the last one are written.
+    """
+    from lumos_df.cli import prompt  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+
+    if query is not None and file is not None:
+        raise typer.BadParameter("give a query or --file, not both")
+    with catalog.connect(corpus) as connection:
+        if query is None and file is None and sys.stdin.isatty():
+            if output is not None:
+                raise typer.BadParameter(
+                    "the prompt writes to the terminal; give a query with it", param_hint="--output"
+                )
+            prompt.run(connection, choose_format(form, output))
+            return
+        text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
+        write(connection, text, choose_format(form, output), output)
+
+
+@app.command()
+def replay(
+    *,
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    step: Step = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Simulate steps from durations and dependencies, and compare with the recording.
+
+    With --scale, --drop or --no-wait: the new step compared with the old.
+    """
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    changes = switches(scale, drop, no_wait)
+    if changes:
+        rows = run.what_if(corpus, changes, trace, step)
+        write_table(rows, chosen, output, "FROM _rows ORDER BY path, rank, step")
+        return
+    trace_ids = run.replay(corpus, trace, step)
+    with catalog.connect(corpus) as connection:
+        write(connection, _rows_of("replay_error", trace_ids, step), chosen, output)
+
+
+@app.command()
+def describe(
+    *,
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=N", help="A dimension or degree as you know it: layers=40, tp=8."),
+    ] = None,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say what model ran and how it was spread: dimensions and degrees, each with where it is known from.
+
+    Phase, layer, micro-batch and stage of every operator go into the table layers.
+    """
+    from lumos_df.structure import describe as structure  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    write_table(structure.describe(corpus, trace, job, structure.parse_overrides(change or [])), chosen, output)
+
+
+@app.command()
+def diff(
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A job, or the id of a trace or an estimate, or its beginning; `:N` behind it means step N.",
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same of what is compared with it.")],
+    *,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="layer|phase|family|operator",
+            help="Only this grouping; may be given several times. By default every one.",
+        ),
+    ] = None,
+    corpus: Corpus = Path("corpus"),
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say where the time of two steps differs: by layer, phase, family and operator, each adding up to the difference.
+
+    Of a job, or a trace, the step of median duration is compared.
+    """
+    from lumos_df.corpus import diff as comparison  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    try:
+        groupings = [comparison.Grouping(text) for text in by or ()]
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write layer, phase, family or operator", param_hint="--by") from None
+    rows, *steps = comparison.diff(corpus, a, b, groupings)
+    write_table(rows, chosen, output)
+    for compared in steps:
+        notes.compared(compared, corpus, layers=not groupings or comparison.Grouping.LAYER in groupings)
+
+
+@app.command()
+def critical_path(
+    *,
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    step: Step = None,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say why each step took as long as it did: what its critical path is made of.
+
+    The pieces are in the view critical_path, what faster operators would gain in the view gain.
+    """
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    trace_ids = run.replay(corpus, trace, step, path=True)
+    with catalog.connect(corpus) as connection:
+        write(connection, _rows_of("critical_path_summary", trace_ids, step), chosen, output)
+
+
+@app.command()
+def export(
+    *,
+    what: Annotated[
+        str, typer.Option(metavar="perfetto|replay|critical-path|chakra", help="Which timeline, or execution traces.")
+    ] = "replay",
+    corpus: Corpus = Path("corpus"),
+    trace: Trace = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    output: Annotated[
+        Path,
+        typer.Option(
+            parser=local_path,
+            metavar="FILE",
+            help="The file; compressed where its name ends in .gz. For chakra what comes before .RANK.et.",
+        ),
+    ],
+) -> None:
+    """Write a job for other tools: one timeline of all ranks for ui.perfetto.dev, or a Chakra execution trace a rank.
+
+    perfetto: as recorded or estimated; with --scale, --drop or --no-wait also as changed. replay: also the replay.
+    critical-path: also that path, with arrows. chakra: nodes with durations and dependencies. All but perfetto show
+    what `lumos-df replay` or `lumos-df critical-path` has stored.
+    """
+    from lumos_df.export import ExportKind  # noqa: PLC0415 - a command's own
+
+    try:
+        chosen = ExportKind(what)
+    except ValueError:
+        raise typer.BadParameter(f"'{what}': write {', '.join(ExportKind)}", param_hint="--what") from None
+    changes = switches(scale, drop, no_wait)
+    if changes and chosen is not ExportKind.PERFETTO:
+        raise typer.BadParameter("only perfetto shows a changed job", param_hint="--scale, --drop, --no-wait")
+    if chosen is ExportKind.CHAKRA:
+        from lumos_df.export import chakra  # noqa: PLC0415 - slow to import
+
+        files, nodes = chakra.export(corpus, output, trace)
+        print(f"{files[0]}: {format_count(len(files), 'file')}, {format_count(nodes, 'node')}", file=sys.stderr)
+        return
+    from lumos_df.export import timeline  # noqa: PLC0415 - slow to import
+
+    written = timeline.export(corpus, chosen, output, trace, changes)
+    print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
+
+
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def capture(
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="What starts the training: -- python train.py --its-options.")
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option(parser=local_path, metavar="DIR", help="Folder of the files, one a rank.")
+    ] = Path("traces"),
+    warmup: Annotated[int, typer.Option(min=0, metavar="N", help="Steps that pass before anything is measured.")] = 5,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps that are recorded.")] = 3,
+    unprofiled: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Steps timed without the profiler, before and again after.")
+    ] = 5,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Record every Python call; slows the host down.")] = False,
+    fake_world: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Run one rank of N, with collectives that do nothing; see --rank."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=0, metavar="R", help="The rank of --fake-world to run.")] = None,
+) -> None:
+    """Run a training command and record a few of its steps, without a change to its script.
+
+    Steps are those of its first optimizer. Its exit status is passed on.
+    """
+    from lumos_df.capture import command as capturing  # noqa: PLC0415 - a command's own
+    from lumos_df.capture.capture_settings import CaptureSettings  # noqa: PLC0415 - as above
+
+    settings = CaptureSettings(str(output), warmup, steps, unprofiled, stacks, fake_world or 0)
+    captured = capturing.capture(command, settings, rank)
+    capturing.tell(captured)
+    raise typer.Exit(captured.status)
+
+
+@app.command()
+def report(
+    *,
+    corpus: Corpus = Path("corpus"),
+    view: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A view to write; may be given several times with --output."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="PATH",
+            help="Write one file a view into a folder (CSV by default): all report views, or those named. "
+            "One view may also be given a file's name, with its ending.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="FILE",
+            help="Write one page for a browser that shows it all; it needs no network.",
+        ),
+    ] = None,
+    plans: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="DIR",
+            help="With --html: also the plans that sweep --output DIR has stored, ranked.",
+        ),
+    ] = None,
+) -> None:
+    """Say what is in a corpus.
+
+    A summary on one screen, any view as a table, CSV, JSON or Parquet, or one page for a browser.
+    """
+    from lumos_df.corpus import report as reports  # noqa: PLC0415 - slow to import
+
+    names = view or []
+    if plans is not None and html is None:
+        raise typer.BadParameter("the plans stand on the page; give --html FILE, too", param_hint="--plans")
+    if html is not None:
+        if names or form is not None or output is not None:
+            raise typer.BadParameter("the page is whole; leave out --view, --format and --output", param_hint="--html")
+        from lumos_df.page.write import write as write_page  # noqa: PLC0415 - slow to import
+
+        write_page(corpus, html, plans)
+        typer.echo(f"{html}: {format_bytes(html.stat().st_size)}; open it in a browser", err=True)
+    elif output is not None and len(names) == 1 and output.suffix:
+        reports.show(corpus, names[0], choose_format(form, output), output)
+    elif output is not None:
+        files = reports.export(corpus, output, names, form or Format.CSV)
+        typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
+    elif len(names) > 1:
+        raise typer.BadParameter("name one view, or a folder for several with --output DIR", param_hint="--view")
+    elif names:
+        reports.show(corpus, names[0], form or Format.TABLE)
+    elif form is None or form is Format.TABLE:
+        from lumos_df.cli.summary import draw  # noqa: PLC0415 - slow to import
+
+        draw(reports.summary(corpus), sys.stdout)
+    elif form is Format.JSON:
+        typer.echo(reports.summary(corpus).to_json())
+    else:
+        raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
+
+
+app.add_typer(estimates.app)
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 1 the input is bad, 2 usage; an interrupt and a closed pipe are quiet."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that cannot show a name still gets the rest
+    try:
+        try:
+            app(prog_name="lumos-df")
+        finally:
+            sys.stdout.flush()
+    except LumosError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        # The reader has left; what Python still holds must not go to the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}; check the path, its permissions and the disk's space")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"lumos-df: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(1)
+
+
+def _rows_of(view: str, trace_ids: list[str], step: int | None) -> str:
+    """Return the query for a view's rows of some traces and a step."""
+    chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
+    return f"FROM {view} WHERE trace_id IN ({chosen})" + (f" AND step = {step}" if step is not None else "")

@@ -1,0 +1,365 @@
+"""The commands about jobs that never ran: estimate, sweep, and the fits and scores behind them."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lumos_df.base.files import publish_file
+from lumos_df.base.location import local_path
+from lumos_df.base.runner import Engine, progress
+from lumos_df.base.units import format_count
+from lumos_df.cli import notes
+from lumos_df.cli.options import Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
+from lumos_df.corpus.output import Format, choose_format, write_json, write_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+app = typer.Typer()
+
+
+@app.command()
+def estimate(
+    *,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The model: a name, our JSON, or a config.json.")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The GPU and its links: a name, or a TOML file.")
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="PLAN", help="How the job is spread: 'tp=8,pp=4,dp=8,batch=1536'.")
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="DIR",
+            help="With --model: also store it there. Without: the corpus of the recorded job.",
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The job of the corpus that it is an estimate of, or changes.")
+    ] = None,
+    trace: Trace = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="What becomes of a recorded job: dp=16, layers=64, pp=4."),
+    ] = None,
+    known: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=N", help="A dimension or degree of the recorded job, over what its traces say."),
+    ] = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    step: Step = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path, metavar="DIR", help="Also store the changed job, replayed, as traces of this corpus."
+        ),
+    ] = None,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Estimate a training job that never ran: time, breakdown, memory.
+
+    From figures alone, with --model, --hardware and --plan; or from a job that did run: its recorded graph, changed
+    with --set and run again: one row a rank and step, old and new. docs/estimates.md and docs/whatif.md say how.
+    """
+    figures = (model, hardware, plan)
+    of_recorded_job = (trace, change, known, scale, drop, no_wait, step, into)
+    if any(figure is not None for figure in figures):
+        if None in figures:
+            raise typer.BadParameter("give all of --model, --hardware and --plan; or --corpus and --set alone")
+        if any(of_recorded_job):
+            raise typer.BadParameter("--set and what goes with it change a recorded job; leave out --model")
+        _estimate_plan(str(model), str(hardware), str(plan), corpus, job, form, output)
+        return
+    from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
+    from lumos_df.whatif.answer.step_rows import SHOWN  # noqa: PLC0415 - slow to import
+    from lumos_df.whatif.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
+    from lumos_df.whatif.job.settings import parse  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    rows = estimate_changed(
+        corpus or Path("corpus"),
+        parse(change or []),
+        trace=trace,
+        job=job,
+        known=parse_overrides(known or [], "--known"),
+        switches=switches(scale, drop, no_wait),
+        step=step,
+        into=into,
+    )
+    shown = ", ".join(SHOWN) if chosen is Format.TABLE else "*"
+    write_table(rows, chosen, output, f"SELECT {shown} FROM _rows")
+
+
+def _estimate_plan(
+    model: str, hardware: str, plan: str, corpus: Path | None, job: str | None, form: Form, output: Path | None
+) -> None:
+    from lumos_df.estimate.configuration import estimate as estimate_job  # noqa: PLC0415 - slow to import
+
+    if job is not None and corpus is None:
+        raise typer.BadParameter("names a job of a corpus; give --corpus", param_hint="--job")
+    chosen = choose_format(form, output)
+    estimated = estimate_job(model, hardware, plan)
+    if corpus is not None:
+        from lumos_df.estimate import store  # noqa: PLC0415 - slow to import
+
+        print(f"{corpus}: stored as {store.write(corpus, estimated, job)}", file=sys.stderr)
+    if chosen is Format.JSON:
+        write_json(estimated.to_dict(), output)
+    else:
+        write_table(estimated.by_name() if chosen is Format.TABLE else estimated.row(), chosen, output)
+
+
+@app.command()
+def sweep(
+    grid: Annotated[
+        Path | None,
+        typer.Argument(
+            parser=local_path, metavar="[GRID.toml]", help="`model`, `hardware` and `plan`, each one or a list."
+        ),
+    ] = None,
+    *,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a model; may be given several times.")
+    ] = None,
+    hardware: Annotated[
+        list[str] | None, typer.Option(metavar="NAME|FILE", help="Without a file: a GPU; may be given several times.")
+    ] = None,
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="DIR",
+            help="Kernels, collectives and host as this corpus's traces show them; unless given, model and GPU, too.",
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --corpus: the recorded job that plans are rebuilt from.")
+    ] = None,
+    rebuild: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="K", help="With --corpus: rebuild the graphs of the first K; 3 by default."),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path, metavar="DIR", help="Also store the rebuilt jobs, replayed, as traces of this corpus."
+        ),
+    ] = None,
+    where: Annotated[
+        str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
+    ] = "fits",
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Write the N fastest.")] = 10,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="Write those that no other beats in time, memory and GPUs at once.")
+    ] = False,
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only part I of N of the grid, for N jobs on one folder.")
+    ] = None,
+    engine: Annotated[
+        Engine, typer.Option(help="Where to run: here, in processes, or on a Ray cluster.")
+    ] = Engine.SERIAL,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Processes at once; by default one a CPU.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
+    ] = None,
+    form: Form = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path,
+            metavar="DIR",
+            help="Also store all that meets the condition (Parquet), and what was rebuilt (CSV); again: it goes on.",
+        ),
+    ] = None,
+) -> None:
+    """Estimate every legal plan of a grid, and write the fastest, or the Pareto front.
+
+    An axis gpus gives dp = gpus / (tp * pp * cp), an axis micro_batches gives batch = micro_batches * dp * micro_batch.
+    With --corpus the first few are rebuilt as graphs of the recorded job, as estimate --set does it.
+    """
+    from lumos_df.estimate.grid import Grid  # noqa: PLC0415 - slow to import
+    from lumos_df.estimate.search import Search  # noqa: PLC0415 - slow to import
+
+    if grid is not None and (model or hardware or plan):
+        raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
+    if grid is None and not (plan and (corpus or (model and hardware))):
+        raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan")
+    if corpus is None and any(option is not None for option in (job, rebuild, into)):
+        raise typer.BadParameter("--job, --rebuild and --into go with --corpus")
+    if address is not None and engine is not Engine.RAY:
+        raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
+    figures = (model or [], hardware or [], plan or [])
+    if corpus is not None:
+        from lumos_df.calibrate import recorded_grid  # noqa: PLC0415 - slow to import
+
+        axes, unfitted = recorded_grid.of_corpus(grid, *figures, corpus, job)
+        notes.software_of_profile(unfitted)
+    else:
+        axes = Grid.make(*figures) if grid is None else Grid.read(grid)
+    search = Search(axes, where, top, pareto, output)
+    with progress(sys.stderr) as report:
+        result = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
+    notes.searched(result)
+    best = result.best
+    if corpus is not None and rebuild != 0:
+        from lumos_df.whatif.rebuilt_plans import rebuilt  # noqa: PLC0415 - slow to import
+
+        best = rebuilt(best, axes, corpus, job, rebuild or 3, into)
+        if output is not None and shard is None:
+            # Not Parquet: whoever reads all Parquet files of the folder means the rows of the search.
+            publish_file(output / "rebuilt.csv", best.head(rebuild or 3).write_csv().encode())
+    write_table(best.to_arrow(), form or Format.TABLE, None)
+
+
+@app.command()
+def scoreboard(
+    *,
+    truth: Annotated[
+        Path, typer.Option(parser=local_path, metavar="DIR", help="The folder with the CSVs of measured runs.")
+    ],
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this set; may be given several times.")
+    ] = None,
+    calibrate: Annotated[
+        int | None, typer.Option(min=3, metavar="K", help="Calibrate on K random runs of each set, score the rest.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
+    ] = None,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Compare estimates with measured runs: one row a set, with errors, ranks, memory and what was refused."""
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.calibrate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
+
+    if seed is not None and calibrate is None:
+        raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
+    chosen = choose_format(form, output)
+    scores = score(truth, dataset or (), calibrate or 0, seed)
+    hidden = " EXCLUDE (refused_reasons)" if chosen is Format.TABLE else ""
+    write_table(pl.DataFrame(scores), chosen, output, f"SELECT *{hidden} FROM _rows")
+    if chosen is Format.TABLE:
+        for dataset_score in scores:
+            reasons = {str(refused["reason"]): int(refused["rows"]) for refused in dataset_score.refused_reasons}
+            notes.refused(dataset_score.dataset, reasons)
+
+
+@app.command()
+def calibrate(
+    runs: Annotated[
+        Path | None, typer.Argument(parser=local_path, metavar="[RUNS.csv]", help="Measured runs: 3 to 20 are enough.")
+    ] = None,
+    *,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="DIR", help="Instead: the kernels of a corpus, as they were measured."),
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(metavar="KIND,...", help="Instead: measure here: gemm,attention,memory,collectives. Needs torch."),
+    ] = None,
+    from_corpus: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path, metavar="DIR", help="Instead: run a corpus's operators again here. Needs torch."
+        ),
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The GPU; needed for RUNS.csv, elsewhere found.")
+    ] = None,
+    software: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The software they ran with, over what the rows say.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="--measure what this model runs.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="... by this plan: tp=8,micro_batch=1.")] = None,
+    most: Annotated[
+        int, typer.Option(min=1, metavar="N", help="--from-corpus: how many operators, those that took longest.")
+    ] = 50,
+    output: Annotated[
+        Path,
+        typer.Option(
+            parser=local_path, metavar="FILE.toml", help="The hardware file to write, and next to it its software's."
+        ),
+    ] = Path("hardware.toml"),
+    form: Form = None,
+) -> None:
+    """Fit a machine to what was measured on it, and write it as a hardware file.
+
+    From a few measured runs, whose error is told before and by leaving each run out; from the kernels of a corpus; or
+    from kernels that run here and now.
+    """
+    if sum(source is not None for source in (runs, corpus, measure, from_corpus)) != 1:
+        raise typer.BadParameter("give one of RUNS.csv, --corpus DIR, --measure KIND,... and --from-corpus DIR")
+    if output.suffix != ".toml":
+        raise typer.BadParameter("a hardware file's name ends in .toml", param_hint="--output")
+    if runs is not None:
+        rows = _fit_runs(runs, hardware, software, output)
+    elif corpus is not None:
+        rows = _fit_corpus(corpus, hardware, software, output)
+    else:
+        rows = _measure(measure, from_corpus, model, plan, hardware, most, output)
+    write_table(rows, form or Format.TABLE, None)
+
+
+def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.calibrate import runs_machine  # noqa: PLC0415 - slow to import
+
+    if hardware is None:
+        raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
+    calibration = runs_machine.run(runs, hardware, output, software)
+    notes.refused(str(runs), calibration.refused)
+    notes.calibrated(calibration.hardware_file, " or ".join(f"software={file}" for file in calibration.software_files))
+    return pl.DataFrame([calibration]).drop("refused")
+
+
+def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+    from lumos_df.calibrate import corpus_machine  # noqa: PLC0415 - slow to import
+
+    measured, software_file = corpus_machine.calibrate(corpus, output, hardware, software or "megatron")
+    notes.calibrated(str(output), f"software={software_file}")
+    return measured.table()
+
+
+def _measure(
+    measure: str | None,
+    from_corpus: Path | None,
+    model: str | None,
+    plan: str | None,
+    hardware: str | None,
+    most: int,
+    output: Path,
+) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.capture import measure as measuring  # noqa: PLC0415 - slow to import
+
+    if from_corpus is not None:
+        rows = measuring.compare(from_corpus, most)
+    else:
+        rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
+        print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
+    return pl.DataFrame(rows, infer_schema_length=None)

@@ -1,0 +1,84 @@
+"""What commands tell on standard error besides their result; of an ingest the line that is its result."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lumos_df.base.units import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lumos_df.corpus.diff import ComparedStep
+    from lumos_df.estimate.search import Found
+    from lumos_df.trace.ingest import IngestResult
+
+_WARNINGS_SHOWN: Final = 10
+
+
+def ingested(result: "IngestResult", corpus: Path) -> None:
+    """Say what became of every file, with the first warnings."""
+    for failed in result.failed:
+        print(f"lumos-df: {failed.message}", file=sys.stderr)
+    warnings = [f"{done.path}: {warning}" for done in result.done for warning in done.warnings]
+    for warning in warnings[:_WARNINGS_SHOWN]:
+        print(f"warning: {warning}", file=sys.stderr)
+    if len(warnings) > _WARNINGS_SHOWN:
+        more = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {corpus}'
+        print(f"warning: and {len(warnings) - _WARNINGS_SHOWN} more; see {more}", file=sys.stderr)
+    read = {
+        "file": len(result.done),
+        "trace": sum(len(done.trace_ids) for done in result.done),
+        "event": sum(done.events for done in result.done),
+        "operator": sum(done.operators for done in result.done),
+    }
+    skipped = Counter(skip.reason for skip in result.skipped)
+    print(
+        f"{corpus}: read {', '.join(format_count(number, noun) for noun, number in read.items())}",
+        *(f"skipped {format_count(number, 'file')} ({reason})" for reason, number in skipped.items()),
+        *([f"{format_count(len(result.failed), 'file')} failed"] if result.failed else []),
+        *([format_count(len(warnings), "warning")] if warnings else []),
+        sep="; ",
+    )
+
+
+def compared(step: "ComparedStep", corpus: Path, *, layers: bool) -> None:
+    """Say which step was compared, and where `layers` are wanted that none are known."""
+    if step.rank is None:
+        print(f"{step.asked}: the step of {step.trace_id}, its layers those of the whole model", file=sys.stderr)
+        return
+    median = f", the median of {step.candidates}" if step.candidates > 1 else ""
+    which = "the whole trace" if step.step is None else f"step {step.step}"
+    print(f"{step.asked}: {which} of rank {step.rank}, trace {step.trace_id}{median}", file=sys.stderr)
+    if layers and not step.has_layers:
+        see = f"lumos-df describe --corpus {corpus} --trace {step.trace_id}"
+        print(f"{step.asked}: no layers are known; to look for them: {see}", file=sys.stderr)
+
+
+def searched(result: "Found") -> None:
+    """Say what a search refused, with an example of each reason, and how many configurations are left."""
+    for field, refusal in result.refused.items():
+        print(f"refused {refusal.count:,} by {field}, such as {refusal.example}", file=sys.stderr)
+    print(
+        f"{format_count(result.configurations, 'configuration')}; {result.legal:,} legal and estimated; "
+        f"{result.kept:,} meet the condition",
+        file=sys.stderr,
+    )
+
+
+def software_of_profile(unfitted: str) -> None:
+    """Say why the software's figures were not taken from the recorded step, where they were not."""
+    if unfitted:
+        print(f"the software's figures stay as in its profile: {unfitted}", file=sys.stderr)
+
+
+def calibrated(hardware: str, software: str) -> None:
+    """Say how to estimate with the files that a calibration wrote."""
+    print(f"estimate with --hardware {hardware} and {software} in the plan", file=sys.stderr)
+
+
+def refused(where: str, reasons: "Mapping[str, int]") -> None:
+    """Say which rows of measured runs were refused: how many, by reason."""
+    for reason, rows in reasons.items():
+        print(f"{where}: refused {format_count(rows, 'row')}: {reason}", file=sys.stderr)

@@ -1,0 +1,64 @@
+"""Options that several commands have, and what they mean."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lumos_df.base.errors import LumosError
+from lumos_df.base.location import local_path
+from lumos_df.base.runner import parse_shard
+from lumos_df.corpus.output import Format
+
+if TYPE_CHECKING:
+    from lumos_df.graph.switches import Change
+
+Corpus = Annotated[Path, typer.Option(parser=local_path, metavar="DIR", help="The corpus folder.")]
+Form = Annotated[
+    Format | None,
+    typer.Option("--format", help="How to write the result; by default what the file's name ends in, else a table."),
+]
+Output = Annotated[
+    Path | None, typer.Option(parser=local_path, metavar="FILE", help="Write to a file instead of standard output.")
+]
+
+Trace = Annotated[
+    str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")
+]
+Step = Annotated[int | None, typer.Option(min=0, metavar="N", help="Only step N.")]
+Scale = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WHAT:FACTOR", help="Multiply a time: family=gemm:0.5, name~flash.*:0.8, kind=host:0.7."),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout."),
+]
+NoWait = Annotated[
+    list[str] | None, typer.Option(metavar="rank=N", help="Take away the long gaps in which a rank does nothing.")
+]
+
+
+def switches(scale: list[str] | None, drop: list[str] | None, no_wait: list[str] | None) -> "list[Change]":
+    """Return the changes that --scale, --drop and --no-wait mean."""
+    from lumos_df.graph import switches  # noqa: PLC0415 - slow to import
+
+    changes: list[Change] = []
+    for switch, read, texts in (
+        ("--scale", switches.scale, scale),
+        ("--drop", switches.drop, drop),
+        ("--no-wait", switches.no_wait, no_wait),
+    ):
+        try:
+            changes += map(read, texts or [])
+        except LumosError as error:
+            raise typer.BadParameter(str(error), param_hint=switch) from None
+    return changes
+
+
+def part_of(shard: str | None) -> tuple[int, int]:
+    """Return the part and the number of parts that --shard means."""
+    try:
+        return parse_shard(shard) if shard else (0, 1)
+    except LumosError as error:
+        raise typer.BadParameter(str(error), param_hint="--shard") from None

@@ -1,0 +1,111 @@
+"""The interactive prompt of `lumos-df sql`: statements end with `;`, commands begin with a dot."""
+
+import os
+import readline
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from lumos_df import __version__
+from lumos_df.base.errors import LumosError, nearest
+from lumos_df.corpus.catalog import macros, one_line_errors, views
+from lumos_df.corpus.output import Format, write
+from lumos_df.schema import TABLES
+
+HISTORY_LINES: Final = 10_000
+
+HELP: Final = """\
+A statement may span lines and ends with ';'.
+  .tables         tables and views
+  .schema NAME    columns of one of them, and what they mean
+  .help           this text
+  .quit           leave (so does Ctrl-D)"""
+
+
+def run(connection: duckdb.DuckDBPyConnection, form: Format) -> None:
+    """Read statements and commands from the terminal and print what they give, until the user leaves.
+
+    Ctrl-C drops the statement at hand or ends the running query. What was typed is kept for the next time.
+    """
+    history = _history_file()
+    with suppress(OSError):
+        readline.read_history_file(history)
+    readline.set_history_length(HISTORY_LINES)
+    print(f"lumos-df {__version__}; .help for help", file=sys.stderr)
+    try:
+        while (text := _read()) is not None:
+            try:
+                _answer(connection, text, form)
+            except KeyboardInterrupt:
+                print("interrupted", file=sys.stderr)
+            except LumosError as error:
+                print(error, file=sys.stderr)
+    finally:
+        with suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(history)
+
+
+def _history_file() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "lumos-df" / "history"
+
+
+def _read() -> str | None:
+    """Read a dot command or a whole statement; return None when the user leaves."""
+    lines: list[str] = []
+    while True:
+        try:
+            lines.append(input("   ...> " if lines else "lumos> "))
+        except EOFError:
+            print(file=sys.stderr)
+            return None
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            lines.clear()
+            continue
+        text = "\n".join(lines).strip()
+        if text in {".quit", ".exit"}:
+            return None
+        if text.startswith(".") or text.endswith(";"):
+            return text
+        if not text:
+            lines.clear()
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, text: str, form: Format) -> None:
+    command, _, argument = text.partition(" ")
+    if not command.startswith("."):
+        write(connection, text, form, None)
+    elif command == ".tables":
+        print(_tables())
+    elif command == ".schema":
+        print(_schema(connection, argument.strip(" ;")))
+    elif command == ".help":
+        print(HELP)
+    else:
+        raise LumosError(f"no command '{command}'{nearest(command, ['.tables', '.schema', '.help', '.quit'])}")
+
+
+def _tables() -> str:
+    stored = [(table.name, table.doc) for table in TABLES]
+    shown = [(view.name, view.doc) for view in views() if not view.internal]
+    public = sorted([*shown, *((macro.name, macro.doc) for macro in macros())])
+    width = max(len(name) for name, _ in stored + public)
+    return "\n".join(f"{name:<{width}}  {doc}" for name, doc in stored + public)
+
+
+def _schema(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    with one_line_errors():
+        columns = connection.execute(
+            "SELECT column_name, data_type, comment FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
+            [name],
+        ).fetchall()
+    if not columns:
+        names = [table.name for table in TABLES] + [view.name for view in views()]
+        raise LumosError(f"no table or view '{name}'{nearest(name, names)}")
+    widths = [max(len(column[field]) for column in columns) for field in (0, 1)]
+    return "\n".join(f"{column:<{widths[0]}}  {kind:<{widths[1]}}  {doc}" for column, kind, doc in columns)

@@ -1,0 +1,405 @@
+"""DuckDB over a corpus: the stored tables and the views of `sql/`, documented, in one catalogue file.
+
+The catalogue holds views only. Their paths start from the file's own folder when it is opened directly, and from the
+folder where it was written when it is attached to another database, so a corpus that was moved still opens.
+"""
+
+import glob
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Final
+
+import duckdb
+
+from lumos_df.base.errors import CorpusError, QueryError, nearest
+from lumos_df.base.files import publish_file
+from lumos_df.base.location import local_path
+from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, check, table_glob
+from lumos_df.schema import TABLES, Table
+
+_DUCKDB_TYPES: Final = {
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+    "bool": "BOOLEAN",
+    "string": "VARCHAR",
+}
+
+_VIEW: Final = re.compile(
+    r"-- (?P<first>\S[^\n]*)\n-- (?P<second>\S[^\n]*)\n"
+    r"(?P<sql>CREATE VIEW (?P<name>\w+)\(\n(?P<columns>.*?)\n\) AS\n.+);\n\Z",
+    re.DOTALL,
+)
+_MACRO: Final = re.compile(
+    r"-- (?P<first>\S[^\n]*)\n-- (?P<second>\S[^\n]*)\n"
+    r"(?P<sql>CREATE MACRO (?P<name>\w+)\(\n(?P<parameters>.*?)\n\) AS TABLE\n"
+    r"SELECT\n(?P<columns>.*?)\nFROM \(\n.+);\n\Z",
+    re.DOTALL,
+)
+_COLUMN: Final = re.compile(r'  -- (?P<doc>\S.*)\n  "?(?P<name>\w+)"?(?P<default> := \w+)?(?:,\n|\Z)')
+_SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
+_COMMENT: Final = re.compile(r"--.*")
+_MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
+
+
+_WRITTEN: Final[dict[tuple[str, ...], bytes]] = {}
+"""A catalogue that this process wrote, by its views: that of another corpus differs in the stored tables only.
+
+To bind the views that read them takes most of the time that a small trace takes to ingest.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """One column of a view."""
+
+    name: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One file of `sql/`."""
+
+    name: str
+    folder: str
+    """Folder below `sql/`: `base` (building blocks), `trace` (row by row), `report` (summaries), `sim` (estimates)."""
+    doc: str
+    columns: tuple[ViewColumn, ...]
+    sql: str
+    """The `CREATE VIEW` statement."""
+
+    @property
+    def internal(self) -> bool:
+        """Whether it is there for other views only."""
+        return self.name.startswith("_")
+
+
+@dataclass(frozen=True, slots=True)
+class Macro:
+    """One table macro of `sql/`: a query with parameters."""
+
+    name: str
+    folder: str
+    """Folder below `sql/`."""
+    doc: str
+    parameters: tuple[ViewColumn, ...]
+    """Those without a default are names of tables; those with one are given by name."""
+    optional: frozenset[str]
+    """Parameters with a default."""
+    columns: tuple[ViewColumn, ...]
+    sql: str
+    """The `CREATE MACRO` statement."""
+
+
+def sql_folder() -> Path:
+    """Return the folder of the view files: inside an installed package, else at the root of the repository."""
+    package = Path(__file__).parent.parent
+    installed = package / "sql"
+    return installed if installed.is_dir() else package.parent / "sql"
+
+
+@cache
+def views() -> tuple[View, ...]:
+    """Return every view of `sql/`, each after the views that it reads.
+
+    Raises `ValueError` when a file breaks the rules of `read_view`, or views read one another in a circle.
+    """
+    return in_order(map(read_view, _files_of("VIEW")))
+
+
+@cache
+def macros() -> tuple[Macro, ...]:
+    """Return every table macro of `sql/`; raises `ValueError` when a file breaks the rules of `read_macro`."""
+    return tuple(map(read_macro, _files_of("MACRO")))
+
+
+def _files_of(kind: str) -> list[Path]:
+    """Return the files of `sql/` that hold a MACRO, or those that do not."""
+    files = sorted(sql_folder().glob("*/*.sql"))
+    return [file for file in files if ("\nCREATE MACRO " in file.read_text("utf-8")) == (kind == "MACRO")]
+
+
+def read_view(path: Path) -> View:
+    """Read a view file.
+
+    It is two comment lines, `CREATE VIEW <file name>(`, the columns, each after a comment line of its own, `) AS`,
+    the query and a semicolon. Raises `ValueError` when the file is not written so.
+    """
+    match = _statement(path, _VIEW, f"'CREATE VIEW {path.stem}(', columns, ') AS', a query")
+    return View(
+        name=path.stem,
+        folder=path.parent.name,
+        doc=f"{match['first']} {match['second']}",
+        columns=tuple(ViewColumn(name, doc) for name, doc, _ in _documented(path, match["columns"])),
+        sql=match["sql"],
+    )
+
+
+def read_macro(path: Path) -> Macro:
+    """Read a file of a table macro.
+
+    It is two comment lines, `CREATE MACRO <file name>(`, the parameters, each after a comment line of its own,
+    `) AS TABLE`, `SELECT`, the columns likewise, `FROM (`, the query that they come from, and `);`. Raises
+    `ValueError` when the file is not written so.
+    """
+    match = _statement(
+        path,
+        _MACRO,
+        f"'CREATE MACRO {path.stem}(', parameters, ') AS TABLE', 'SELECT', columns, 'FROM (', a query, ')'",
+    )
+    parameters = _documented(path, match["parameters"])
+    return Macro(
+        name=path.stem,
+        folder=path.parent.name,
+        doc=f"{match['first']} {match['second']}",
+        parameters=tuple(ViewColumn(name, doc) for name, doc, _ in parameters),
+        optional=frozenset(name for name, _, optional in parameters if optional),
+        columns=tuple(ViewColumn(name, doc) for name, doc, _ in _documented(path, match["columns"])),
+        sql=match["sql"],
+    )
+
+
+def _statement(path: Path, pattern: re.Pattern[str], parts: str) -> re.Match[str]:
+    match = pattern.match(path.read_text("utf-8"))
+    if match is None:
+        raise ValueError(f"{path}: must be two comment lines, {parts}, ';'")
+    if match["name"] != path.stem:
+        raise ValueError(f"{path}: defines view '{match['name']}'; the file must bear the view's name")
+    return match
+
+
+def _documented(path: Path, text: str) -> list[tuple[str, str, bool]]:
+    """Return name, documentation and whether there is a default, of each line of a list of columns or parameters."""
+    lines = list(_COLUMN.finditer(text))
+    if "".join(line[0] for line in lines) != text:
+        raise ValueError(f"{path}: every column of the view needs one comment line before it and a line of its own")
+    return [(line["name"], line["doc"], line["default"] is not None) for line in lines]
+
+
+def in_order(unordered: Iterable[View]) -> tuple[View, ...]:
+    """Return views so that each comes after those it reads; raises `ValueError` when they form a circle."""
+    by_name = {view.name: view for view in unordered}
+    sources_of = {name: set(_SOURCE.findall(_COMMENT.sub("", view.sql))) for name, view in by_name.items()}
+    reads = {name: sorted(sources & by_name.keys()) for name, sources in sources_of.items()}
+    try:
+        order = tuple(TopologicalSorter(reads).static_order())
+    except CycleError as error:
+        raise ValueError(f"views read one another in a circle: {' -> '.join(error.args[1])}") from None
+    return tuple(by_name[name] for name in order)
+
+
+def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
+    """Open a corpus for reading, with every stored table and view at hand.
+
+    The catalogue is written anew when it does not fit this version or the corpus has moved; where it cannot be
+    written, the views live in memory. Raises `CorpusError` when `corpus` is no corpus that this version reads, and
+    `LumosError` when it is a URL.
+    """
+    folder = local_path(corpus)
+    check(folder)
+    script = _script(folder)
+    connection = _open(folder, script)
+    if connection is None:
+        with suppress(OSError, duckdb.Error, CorpusError):
+            _write(folder, script)
+        connection = _open(folder, script)
+    if connection is None:
+        connection = duckdb.connect()
+        _run(connection, script)
+    # DuckDB would draw it on standard output, between the rows of a query that takes two seconds. In a notebook
+    # without ipywidgets it draws none, and refuses to be asked for that.
+    with suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+def write_catalog(corpus: Path) -> None:
+    """Make sure that the corpus's `catalog.duckdb` fits; a reader sees the old file or the new one, never a part.
+
+    Raises `CorpusError` when it cannot be written or a table cannot be read, `ValueError` for an undocumented column.
+    """
+    script = _script(corpus)
+    current = _open(corpus, script)
+    if current is not None:
+        current.close()
+        return
+    try:
+        _write(corpus, script)
+    except (OSError, duckdb.Error) as error:
+        raise CorpusError(
+            f"{corpus / CATALOG}: cannot be written ({_one_line(error)}); check space, permissions"
+        ) from error
+
+
+def blank() -> duckdb.DuckDBPyConnection:
+    """Return a database in memory that has every stored table, empty, and every view over them."""
+    connection = duckdb.connect()
+    for table in TABLES:
+        columns = ", ".join(f'"{column.name}" {_duckdb_type(column.type)}' for column in table.columns)
+        connection.execute(f"CREATE TABLE {table.name}({columns})")
+    _run(connection, tuple(_view_statements()))
+    return connection
+
+
+def query(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.DuckDBPyConnection:
+    """Start a query and return the connection to fetch its rows from.
+
+    Raises `QueryError` when DuckDB refuses it. Rows stream, so fetch them inside `one_line_errors` too.
+    """
+    with one_line_errors():
+        return connection.execute(sql)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn an error of DuckDB inside the block into a `QueryError`: one line, with the nearest table or view."""
+    try:
+        yield
+    except duckdb.Error as error:
+        missing = _MISSING.search(str(error))
+        if missing is None:
+            raise QueryError(f"query: {_one_line(error)}") from None
+        names = sorted({table.name for table in TABLES} | {view.name for view in views() if not view.internal})
+        hint = nearest(missing[1], names) or f"; there are {', '.join(names)}"
+        raise QueryError(f"query: no table or view '{missing[1]}'{hint}") from None
+
+
+def _one_line(error: Exception) -> str:
+    """Fold a message into one line; of DuckDB's drawing of the query, keep the line number of a longer one."""
+    message, _, place = str(error).partition("\n\nLINE ")
+    line = place.partition(":")[0]
+    where = f" (line {line})" if line not in {"", "1"} else ""
+    return "; ".join(part.strip() for part in message.splitlines() if part.strip()) + where
+
+
+def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | None:
+    """Open the catalogue file for reading, or return None when it is absent, broken or made by another script."""
+    connection = None
+    with suppress(duckdb.Error):
+        connection = duckdb.connect(corpus / CATALOG, read_only=True)
+        if connection.execute("SELECT fingerprint FROM _catalog").fetchall() == [(_fingerprint(script),)]:
+            return connection
+    if connection is not None:
+        connection.close()
+    return None
+
+
+def _write(corpus: Path, script: tuple[str, ...]) -> None:
+    mark = f"CREATE VIEW _catalog(fingerprint) AS SELECT {_quoted(_fingerprint(script))}"
+    doc = _comments("_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their SHA-256.")])
+    replaced = tuple(f"DROP VIEW {name}" for name in ("_catalog", *(table.name for table in TABLES)))
+    kept = (*replaced, *_view_statements())
+    # Made elsewhere and then published whole: DuckDB writes a second file next to it, and not below every folder name.
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / CATALOG
+        # One thread, one transaction: half the time of a commit a statement. The views are bound where they will lie.
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "temp_directory": str(corpus.resolve() / f"{CATALOG}.tmp"),
+        }
+        if kept in _WRITTEN:
+            draft.write_bytes(_WRITTEN[kept])
+            script = (*replaced, *_table_script(corpus))
+        with duckdb.connect(draft, config=config) as connection:
+            connection.begin()
+            _run(connection, (*script, mark, *doc))
+            connection.commit()
+        content = draft.read_bytes()
+    _WRITTEN.setdefault(kept, content)
+    publish_file(corpus / CATALOG, content)
+
+
+def _fingerprint(script: tuple[str, ...]) -> str:
+    return hashlib.sha256("\0".join(script).encode()).hexdigest()
+
+
+def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:
+    for statement in script:
+        try:
+            connection.execute(statement)
+        except duckdb.Error as error:
+            what = statement.partition("(")[0].partition(" IS ")[0]
+            raise CorpusError(f"catalogue: cannot {what.lower()} ({_one_line(error)})") from error
+    bare = connection.execute(
+        "SELECT table_name || '.' || column_name FROM duckdb_columns() "
+        "WHERE NOT internal AND comment IS NULL AND table_name IN (SELECT view_name FROM duckdb_views())"
+    ).fetchall()
+    if bare:
+        raise ValueError(f"sql/: column {bare[0][0]} is not in the view's list of columns")
+
+
+def _script(corpus: Path) -> tuple[str, ...]:
+    """Return the statements that make the catalogue of a corpus."""
+    return (*_table_script(corpus), *_view_statements())
+
+
+def _table_script(corpus: Path) -> tuple[str, ...]:
+    return tuple(statement for table in TABLES for statement in _table_statements(corpus, table))
+
+
+def _view_statements() -> Iterator[str]:
+    for view in views():
+        yield view.sql
+        yield from _comments(view.name, view.doc, ((column.name, column.doc) for column in view.columns))
+    for macro in macros():
+        yield macro.sql
+        yield f"COMMENT ON MACRO TABLE {macro.name} IS {_quoted(macro.doc)}"
+
+
+def _table_statements(corpus: Path, table: Table) -> Iterator[str]:
+    key, *stored = (f'"{column.name}"' for column in table.columns)
+    if _has_files(corpus, table):
+        # Not hive_partitioning: it would also take `rank=0` in the path of the corpus itself for a column.
+        trace = f"regexp_extract(filename, 'trace_id=([^/]*)/[^/]*$', 1) AS {key}"
+        files = f"read_parquet({_files(corpus, table)}, hive_partitioning = false)"
+        select = f"SELECT {', '.join([trace, *stored])} FROM {files}"
+    else:
+        select = f"SELECT {', '.join(f'NULL::{_duckdb_type(column.type)}' for column in table.columns)} WHERE false"
+    yield f"CREATE VIEW {table.name}({', '.join([key, *stored])}) AS {select}"
+    yield from _comments(table.name, table.doc, ((column.name, column.doc) for column in table.columns))
+
+
+def _has_files(corpus: Path, table: Table) -> bool:
+    """Whether the corpus holds the table; one made before the table was thought of does not."""
+    file = f"{table.name}.parquet"
+    return (corpus / EMPTY_PARTITION / file).exists() or any(corpus.glob(f"trace_id=*/{file}"))
+
+
+def _files(corpus: Path, table: Table) -> str:
+    """Return a SQL expression for the glob of a table's files.
+
+    DuckDB has no setting for the folder of the open database, but derives `temp_directory` from it; any other value
+    of that setting means that the catalogue is attached to another database.
+    """
+    written_in = Path(glob.escape(str(corpus.resolve())))
+    absolute = table_glob(written_in, table.name)
+    relative = _quoted(absolute.removeprefix(f"{written_in}/"))
+    mark = _quoted(f"{CATALOG}.tmp")
+    setting = "current_setting('temp_directory')"
+    of_database = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g') || {relative}"
+    return f"CASE WHEN suffix({setting}, {mark}) THEN {of_database} ELSE {_quoted(absolute)} END"
+
+
+def _duckdb_type(arrow: str) -> str:
+    inner = arrow.removeprefix("list<").removesuffix(">")
+    return _DUCKDB_TYPES[inner] + ("[]" if inner != arrow else "")
+
+
+def _comments(name: str, doc: str, columns: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield f"COMMENT ON VIEW {name} IS {_quoted(doc)}"
+    for column, text in columns:
+        yield f'COMMENT ON COLUMN {name}."{column}" IS {_quoted(text)}'
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

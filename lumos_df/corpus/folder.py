@@ -1,0 +1,64 @@
+"""The corpus folder around its writers: may it be written, what is in, what did dead writers leave.
+
+No pyarrow here: a command that hands files to workers says what is wrong, and starts them, without waiting for it.
+"""
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import unwritable
+from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, MANIFEST, STAGING, check
+
+
+def open_for_writing(corpus: Path) -> None:
+    """Make the folder `corpus` if it is not there; remove what dead writers left.
+
+    Raises:
+        CorpusError: it is another version's, or a folder of other things, or may not be written.
+    """
+    try:
+        corpus.mkdir(parents=True, exist_ok=True)
+        created = (MANIFEST, EMPTY_PARTITION, CATALOG)  # without a manifest: another writer may be making it right now
+        if not (corpus / MANIFEST).exists() and any(
+            entry.name not in created and not entry.name.startswith(".") for entry in corpus.iterdir()
+        ):
+            raise CorpusError(f"{corpus}: not empty and not a corpus (no {MANIFEST}); give an empty or new folder")
+        if (corpus / MANIFEST).exists():
+            check(corpus)
+        (corpus / STAGING).mkdir(exist_ok=True)
+        _remove_leftovers(corpus / STAGING)
+    except OSError as error:
+        raise CorpusError(unwritable(corpus, error)) from None
+
+
+def owner() -> str:
+    """Return the start of the name of this process's staging folders."""
+    return f"{socket.gethostname()}+{os.getpid()}+"
+
+
+def _remove_leftovers(staging: Path) -> None:
+    """Remove folders of writers of this host that no longer run; another host's are left to that host."""
+    for folder in staging.iterdir():
+        host, _, process = folder.name.rpartition("+")[0].rpartition("+")
+        if host == socket.gethostname() and process.isdecimal() and not _alive(int(process)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def trace_ids(corpus: Path) -> set[str]:
+    """Return the ids of the traces that are in."""
+    prefix = "trace_id="
+    names = (entry.name for entry in corpus.iterdir())
+    return {name.removeprefix(prefix) for name in names if name.startswith(prefix) and name != EMPTY_PARTITION}

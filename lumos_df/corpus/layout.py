@@ -1,0 +1,60 @@
+"""Where things lie inside a corpus folder, and whether a folder is a corpus this version can read.
+
+corpus/
+  manifest.json                   format and maker; written once
+  catalog.duckdb                  views over the tables, for any DuckDB client
+  trace_id=<id>/<table>.parquet   the tables of one trace; a trace appears whole, by one rename
+  trace_id=__HIVE_DEFAULT_PARTITION__/<table>.parquet   no rows: gives a table its columns before any trace has it
+  .staging/                       traces being written; never read
+"""
+
+import json
+from pathlib import Path
+from typing import Final
+
+from lumos_df import __version__
+from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import publish_file
+from lumos_df.schema import FORMAT
+
+MANIFEST: Final = "manifest.json"
+CATALOG: Final = "catalog.duckdb"
+STAGING: Final = ".staging"
+EMPTY_PARTITION: Final = "trace_id=__HIVE_DEFAULT_PARTITION__"
+ESTIMATE: Final = "estimate-"
+"""How the id of an estimate starts: its folder has no traces."""
+
+
+def table_glob(corpus: Path, table: str) -> str:
+    """Return the glob that matches every Parquet file of `table`."""
+    return str(corpus / "trace_id=*" / f"{table}.parquet")
+
+
+def trace_folder(corpus: Path, trace_id: str) -> Path:
+    """Return the folder of one trace."""
+    return corpus / f"trace_id={trace_id}"
+
+
+def check(corpus: Path) -> None:
+    """Raise `CorpusError` unless `corpus` is a corpus made by a version with the same format."""
+    manifest = corpus / MANIFEST
+    try:
+        stated = json.loads(manifest.read_text("utf-8"))
+        made_by, version = str(stated["made_by"]), int(stated["format"])
+    except FileNotFoundError:
+        raise CorpusError(
+            f"{corpus}: no corpus here (no {MANIFEST}); make one with: lumos-df ingest TRACE... --corpus {corpus}"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorpusError(f"{manifest}: not a corpus manifest ({error}); ingest the traces into a new folder") from None
+    if version != FORMAT:
+        raise CorpusError(
+            f"{corpus}: corpus format {version}, made by {made_by}; lumos-df {__version__} reads format {FORMAT}: "
+            "ingest the traces again into a new folder"
+        )
+
+
+def write_manifest(corpus: Path) -> None:
+    """Write the manifest of a new corpus in one step; a second writer's identical file may win, which is as good."""
+    text = json.dumps({"format": FORMAT, "made_by": f"lumos-df {__version__}"}, indent=2) + "\n"
+    publish_file(corpus / MANIFEST, text.encode())

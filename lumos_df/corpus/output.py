@@ -1,0 +1,171 @@
+"""Write what a query gives: a table, CSV, JSON or Parquet, to a file or to standard output.
+
+The command line needs `Format` at once, so DuckDB is imported only where a query is run.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stdout
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lumos_df.base.errors import LumosError
+from lumos_df.base.files import draft_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+Result = TypeVar("Result")
+
+
+class Format(StrEnum):
+    """How a result is written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    PARQUET = "parquet"
+
+    @property
+    def suffix(self) -> str:
+        """What a file of this format is called after the dot."""
+        return "txt" if self is Format.TABLE else self.value
+
+
+_COPY_OPTIONS: Final = {
+    Format.CSV: "FORMAT csv, HEADER true",
+    Format.JSON: "FORMAT json, ARRAY true",
+    Format.PARQUET: "FORMAT parquet, COMPRESSION zstd",
+}
+
+_ROWS_ON_TERMINAL: Final = 40
+_WITHOUT_LIMIT: Final = 10**9
+
+
+def choose_format(form: Format | None, output: Path | None) -> Format:
+    """Return the format asked for, else the one that the file's name says, else a table."""
+    if form is None and output is not None:
+        named = {known.suffix: known for known in Format}.get(output.suffix.lower().removeprefix("."))
+        if named is None:
+            endings = ", ".join(f".{known.suffix}" for known in Format)
+            raise LumosError(f"{output}: its name does not say the format ({endings}); add --format")
+        return named
+    return form or Format.TABLE
+
+
+def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, output: Path | None) -> None:
+    """Run `sql`, which may hold several statements, and write the rows of the last one.
+
+    A file appears whole or not at all; without `output` the rows go to standard output. JSON is one array, in which
+    NaN and infinity are null. Ctrl-C ends the query. Raises `QueryError` when DuckDB refuses the query, `LumosError`
+    when there is none, and `OSError` when the file cannot be written.
+    """
+    if output is None and form is Format.PARQUET and sys.stdout.isatty():
+        raise LumosError("parquet is not for a terminal; name a file with --output")
+    interruptible(connection, lambda: _write(connection, sql, form, output))
+
+
+def write_table(rows: object, form: Format, output: Path | None, sql: str = "FROM _rows") -> None:
+    """Write a pyarrow table or a polars frame, or what a query over `_rows` makes of it, as `write` does."""
+    import duckdb  # noqa: PLC0415 - only where rows are written
+
+    with duckdb.connect() as connection:
+        connection.register("_rows", rows)
+        write(connection, sql, form, output)
+
+
+def write_json(value: object, output: Path | None) -> None:
+    """Write one JSON value to a file, whole or not at all, or to standard output. Raises as `write` does."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if output is None:
+        sys.stdout.write(text)
+        return
+    with whole_file(output) as draft:
+        draft.write_text(text, "utf-8")
+
+
+def interruptible(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Result]) -> Result:
+    """Return `work()`, which queries `connection`; on Ctrl-C end its query and raise `KeyboardInterrupt`."""
+    # DuckDB looks for a signal now and then, and not at all in some statements; a thread that waits sees it at once.
+    with ThreadPoolExecutor(1) as thread:
+        future = thread.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a draft of a file that a user has named, as `draft_of` does; the folders that it lies in are made.
+
+    Raises `LumosError` where the name is a folder's.
+    """
+    if path.is_dir():
+        raise LumosError(f"{path}: a folder; name a file in it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with draft_of(path) as draft:
+        yield draft
+
+
+def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, output: Path | None) -> None:
+    from lumos_df.corpus.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
+
+    with one_line_errors():
+        rows = _rows(connection, sql)
+        if rows is None:  # the last statement gives none
+            return
+        if output is not None:
+            with whole_file(output) as draft:
+                _save(connection, rows, form, draft)
+        elif form is Format.TABLE:
+            terminal = sys.stdout.isatty()
+            rows.show(
+                max_width=shutil.get_terminal_size().columns if terminal else _WITHOUT_LIMIT,
+                max_rows=_ROWS_ON_TERMINAL if terminal else _WITHOUT_LIMIT,
+            )
+        else:
+            # Not straight to /dev/stdout: that truncates a file it is redirected to, and exists on few systems.
+            with tempfile.TemporaryDirectory() as folder:
+                draft = Path(folder) / f"rows.{form.suffix}"
+                _save(connection, rows, form, draft)
+                with draft.open("rb") as file:
+                    shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+def _rows(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation | None":
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise LumosError("the query is empty; lumos-df sql --help shows how to ask")
+    for statement in statements[:-1]:
+        connection.execute(statement).fetchall()  # DuckDB starts nothing while rows are waiting
+    return connection.sql(statements[-1].query)
+
+
+def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelation", form: Format, path: Path) -> None:
+    if form is Format.TABLE:
+        with path.open("w", encoding="utf-8") as file, redirect_stdout(file):
+            rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
+        return
+    _result = rows  # the query below finds it by the name of the variable
+    columns = _finite(rows) if form is Format.JSON else "*"
+    target = os.fspath(path).replace("'", "''")
+    connection.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
+
+
+def _finite(rows: "duckdb.DuckDBPyRelation") -> str:
+    """Return the select list that puts null for NaN and infinity, which JSON cannot say."""
+    names = (
+        '"' + name.replace('"', '""') + '"'
+        for name, kind in zip(rows.columns, rows.types, strict=True)
+        if str(kind) in {"FLOAT", "DOUBLE"}
+    )
+    replaced = ", ".join(f"CASE WHEN isfinite({name}) THEN {name} END AS {name}" for name in names)
+    return f"* REPLACE ({replaced})" if replaced else "*"

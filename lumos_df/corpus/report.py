@@ -1,0 +1,181 @@
+"""What a corpus says: any view as a file, and a summary that fits on one screen."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Final, TypeVar
+
+import duckdb
+
+from lumos_df.base.errors import QueryError, nearest
+from lumos_df.base.location import local_path
+from lumos_df.corpus.catalog import connect, one_line_errors, views
+from lumos_df.corpus.output import Format, interruptible, write
+from lumos_df.schema import TABLES
+
+REPORT_FOLDER: Final = "report"
+"""Views in this folder of `sql/` are what a report is made of."""
+
+TOP_KERNELS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """A job and where its steps' time goes; times and shares are null where the traces hold no step or no GPU."""
+
+    job: str
+    traces: int
+    ranks: int
+    device_name: str | None
+    steps: int | None
+    operators: int
+    gpu_rows: int
+    mean_step_ns: int | None
+    exposed_compute_pct: float | None
+    overlapped_pct: float | None
+    exposed_communication_pct: float | None
+    other_pct: float | None
+    repaired: int
+    skipped: int
+    warnings: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSummary:
+    """What the GPUs of a job spent time on; the share is of the time of all GPU rows of the corpus."""
+
+    job: str
+    name: str
+    family: str
+    calls: int
+    total_ns: int
+    gpu_pct: float
+
+
+@dataclass(frozen=True, slots=True)
+class StragglerSummary:
+    """The rank of a job for which other ranks waited longest at collectives."""
+
+    job: str
+    rank: int
+    collectives: int
+    times_last: int
+    made_others_wait_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSummary:
+    """What is in a corpus, for one screen."""
+
+    corpus: str
+    jobs: tuple[JobSummary, ...]
+    kernels: tuple[KernelSummary, ...]
+    """The longest, longest first."""
+    stragglers: tuple[StragglerSummary, ...]
+    """One a job that has any, the most waited for first."""
+
+    def to_json(self) -> str:
+        """Return the summary as one JSON object."""
+        return json.dumps(asdict(self), indent=2)
+
+
+Row = TypeVar("Row", JobSummary, KernelSummary, StragglerSummary)
+
+_KERNELS: Final = f"""
+    SELECT job, name, family, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
+        round(100 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (), 0), 1) AS gpu_pct
+    FROM kernel_summary JOIN traces USING (trace_id)
+    GROUP BY job, name, family
+    ORDER BY sum(total_ns) DESC, name
+    LIMIT {TOP_KERNELS}
+"""
+
+_STRAGGLERS: Final = """
+    SELECT job, rank, sum(collectives)::BIGINT AS collectives, sum(times_last)::BIGINT AS times_last,
+        sum(made_others_wait_ns)::BIGINT AS made_others_wait_ns
+    FROM straggler
+    GROUP BY job, rank
+    QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(made_others_wait_ns) DESC, rank) = 1
+    ORDER BY sum(made_others_wait_ns) DESC, job
+"""
+
+
+def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
+    """Return what is in a corpus, for one screen. Raises `CorpusError` when there is none."""
+    with connect(corpus) as connection:
+        return interruptible(
+            connection,
+            lambda: CorpusSummary(
+                os.fspath(corpus),
+                _rows(connection, JobSummary, "FROM corpus_summary"),
+                _rows(connection, KernelSummary, _KERNELS),
+                _rows(connection, StragglerSummary, _STRAGGLERS),
+            ),
+        )
+
+
+def report_views() -> tuple[str, ...]:
+    """Return the names of the views that a report is made of, sorted."""
+    return tuple(sorted(view.name for view in views() if view.folder == REPORT_FOLDER and not view.internal))
+
+
+def select(name: str, form: Format) -> str:
+    """Return the query for one view or stored table.
+
+    In CSV, whose header is all that a spreadsheet's reader sees, times are called `ts_ns` and `dur_ns`; elsewhere they
+    keep their SQL names. Raises `QueryError` for a name that the corpus does not have.
+    """
+    columns = {view.name: tuple(column.name for column in view.columns) for view in views() if not view.internal}
+    columns |= {table.name: tuple(column.name for column in table.columns) for table in TABLES}
+    if name not in columns:
+        hint = nearest(name, sorted(columns)) or f"; there are {', '.join(sorted(columns))}"
+        raise QueryError(f"no view '{name}'{hint}")
+    if form is not Format.CSV:
+        return f"FROM {name}"
+    return f"SELECT {', '.join(map(_with_unit, columns[name]))} FROM {name}"
+
+
+def export(
+    corpus: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    names: Sequence[str] = (),
+    form: Format = Format.CSV,
+) -> tuple[Path, ...]:
+    """Write one file a view into `folder`, which is made if it is not there, and return the files.
+
+    Without `names` these are the report's views. Each file appears whole or not at all. Raises `CorpusError` when there
+    is no corpus, `QueryError` for a view it does not have, `OSError` when a file cannot be written.
+    """
+    place = local_path(folder)
+    queries = {name: select(name, form) for name in names or report_views()}
+    files = tuple(place / f"{name}.{form.suffix}" for name in queries)
+    with connect(corpus) as connection:
+        for query, file in zip(queries.values(), files, strict=True):
+            write(connection, query, form, file)
+    return files
+
+
+def show(corpus: str | os.PathLike[str], name: str, form: Format, output: Path | None = None) -> None:
+    """Write one view to a file, or to standard output; raises as `export` does."""
+    query = select(name, form)
+    with connect(corpus) as connection:
+        write(connection, query, form, output)
+
+
+_UNITS: Final = {"occupancy": "pct"}
+"""Units of columns whose names do not say them."""
+
+
+def _with_unit(column: str) -> str:
+    is_time = column in {"ts", "dur"} or column.endswith(("_ts", "_dur"))
+    unit = "ns" if is_time else _UNITS.get(column)
+    return f'"{column}" AS {column}_{unit}' if unit else f'"{column}"'
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, kind: type[Row], source: str) -> tuple[Row, ...]:
+    columns = ", ".join(field.name for field in fields(kind))
+    with one_line_errors():
+        rows = connection.execute(f"SELECT {columns} FROM ({source})").fetchall()
+    return tuple(kind(*row) for row in rows)

@@ -1,0 +1,145 @@
+"""Writing a corpus: a trace is built in a folder of its own and appears by one rename.
+
+Killed at any moment, a writer leaves what was there before plus an unread folder, which the next writer removes. Two
+writers of one trace build the same rows; the first rename wins and the second finds the place taken.
+"""
+
+import contextlib
+import secrets
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lumos_df import schema
+from lumos_df.base.files import draft_of, publish_folder
+from lumos_df.corpus.folder import owner, trace_ids
+from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
+from lumos_df.schema.arrow import arrow_schema
+
+_PACKED: Final = ("ts", "op_id", "parent_id", "correlation", "external_id", "event", "sequence_number")
+"""Columns that climb slowly: stored as differences."""
+_FEW: Final = ("rank", "thread", "device", "stream", "step", "layer", "group_size", "occupancy")
+"""Columns of few distinct numbers."""
+_STATISTICS: Final = ["ts", "op_id", "step", "event"]
+"""Columns by which readers skip row groups."""
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+_OPTIONS: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "version": "2.6"}
+
+
+def operator_schema() -> pa.Schema:
+    """Return the schema in which operators are handed to the writer: texts as dictionaries, stored as they are."""
+    fields = arrow_schema(schema.OPERATORS)
+    return pa.schema([(field.name, _TEXT if field.type == pa.string() else field.type) for field in fields])
+
+
+def create(corpus: Path) -> None:
+    """Lay down the tables' columns before any trace has rows, then the manifest, which makes it a corpus."""
+    folder = corpus / EMPTY_PARTITION
+    folder.mkdir(exist_ok=True)
+    for table in schema.TABLES:
+        with draft_of(folder / f"{table.name}.parquet") as draft:
+            pq.write_table(arrow_schema(table).empty_table(), draft, **_OPTIONS)
+    write_manifest(corpus)
+
+
+def holds(corpus: Path, sha256: str) -> list[str]:
+    """Return the ids of a file's traces if every rank of the file is in, else nothing."""
+    stem = sha256[: schema.ID_LENGTH]
+    stored = sorted(name for name in trace_ids(corpus) if name.split("-")[0] == stem)
+    if not stored:
+        return []
+    table = pq.read_table(
+        trace_folder(corpus, stored[0]) / "traces.parquet", columns=["ranks_in_file"], partitioning=None
+    )
+    return stored if len(stored) == table["ranks_in_file"][0].as_py() else []
+
+
+class Staging:
+    """A folder in which the traces of one file are built; gone at the end, whatever happened."""
+
+    def __init__(self, corpus: Path) -> None:
+        self._corpus = corpus
+        self._folder = corpus / STAGING / f"{owner()}{secrets.token_hex(4)}"
+
+    def __enter__(self) -> Self:
+        self._folder.mkdir(parents=True)
+        try:
+            self._args = self._args_writer()
+        except OSError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        return self
+
+    @property
+    def args_file(self) -> Path:
+        """Return the file of the raw args, whole once they are closed."""
+        return self._folder / "args.parquet"
+
+    def _args_writer(self) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            self.args_file,
+            arrow_schema(schema.ARGS),
+            use_dictionary=False,
+            write_statistics=["event"],
+            column_encoding={"event": "DELTA_BINARY_PACKED"},
+            **_OPTIONS,
+        )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._args.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def add_args(self, events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
+        """Append raw args, as `reader.ArgsSink`; the arrays may be reused afterwards."""
+        texts = pa.StringArray.from_buffers(len(events), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text))
+        self._args.write_table(pa.table([pa.array(events), texts], names=["event", "args"]))
+
+    def close_args(self) -> None:
+        """End the args file; nothing can be added after."""
+        self._args.close()
+
+    def writer(self, trace_id: str, table: schema.Table) -> pq.ParquetWriter:
+        """Return a writer of one of a trace's tables."""
+        folder = self._folder / trace_id
+        folder.mkdir(exist_ok=True)
+        columns = operator_schema() if table is schema.OPERATORS else arrow_schema(table)
+        return pq.ParquetWriter(
+            folder / f"{table.name}.parquet",
+            columns,
+            use_dictionary=[
+                field.name for field in columns if field.name in _FEW or not pa.types.is_primitive(field.type)
+            ],
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in _PACKED if name in columns.names},
+            write_statistics=_STATISTICS,
+            store_schema=False,
+            **_OPTIONS,
+        )
+
+    def write(self, trace_id: str, table: schema.Table, rows: pa.Table) -> None:
+        """Write a whole table, unless it has no rows."""
+        if rows.num_rows:
+            with self.writer(trace_id, table) as writer:
+                writer.write_table(rows)
+
+    def share_args(self, trace_id: str, events: NDArray[np.bool_] | None) -> None:
+        """Give the trace its args: those of the events that are marked, or the whole file for None."""
+        source, target = self.args_file, self._folder / trace_id / "args.parquet"
+        if events is None:
+            source.replace(target)
+            return
+        with pq.ParquetFile(source) as file, pq.ParquetWriter(target, arrow_schema(schema.ARGS), **_OPTIONS) as writer:
+            for batch in file.iter_batches():
+                writer.write_batch(batch.filter(pa.array(events[batch["event"].to_numpy()])))
+
+    def publish(self, trace_id: str) -> bool:
+        """Make a trace visible, all its tables at once; return False when another writer was first."""
+        return publish_folder(self._folder / trace_id, trace_folder(self._corpus, trace_id))

@@ -1,0 +1,72 @@
+"""What the graph adds to a corpus: one Parquet file a table and trace, written in one step."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import draft_of, unwritable
+from lumos_df.corpus.layout import EMPTY_PARTITION, trace_folder
+from lumos_df.schema import Table
+from lumos_df.schema.arrow import arrow_schema
+
+
+def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) -> bool:
+    """Write a trace's rows of one table, over those of an earlier run, and return whether they differ from those.
+
+    Args:
+        corpus: the corpus folder.
+        trace_id: the trace.
+        table: the table.
+        columns: a value for every column but `trace_id`: an array, a list, or a pyarrow array.
+
+    Raises `CorpusError` when it cannot be written.
+    """
+    schema = arrow_schema(table)
+    rows = pa.table(
+        [
+            pa.array(columns[field.name], field.type)
+            if not isinstance(columns[field.name], pa.Array)
+            else columns[field.name].cast(field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+    try:
+        # A corpus made before this table was known has no columns for it yet.
+        empty = corpus / EMPTY_PARTITION / f"{table.name}.parquet"
+        if not empty.exists():
+            _publish(empty, schema.empty_table())
+        path = trace_folder(corpus, trace_id) / f"{table.name}.parquet"
+        differ = not _holds(path, rows)
+        if differ:
+            _publish(path, rows)
+    except OSError as error:
+        raise CorpusError(unwritable(corpus, error)) from None
+    return differ
+
+
+def remove(corpus: Path, trace_id: str, table: Table) -> bool:
+    """Remove a trace's rows of one table and return whether there were any. Raise `CorpusError` when that fails."""
+    try:
+        (trace_folder(corpus, trace_id) / f"{table.name}.parquet").unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise CorpusError(unwritable(corpus, error)) from None
+    return True
+
+
+def _holds(path: Path, rows: pa.Table) -> bool:
+    """Return whether a file has these very rows; one that cannot be read has not."""
+    try:
+        return bool(pq.read_table(path, partitioning=None).cast(rows.schema).equals(rows))
+    except (OSError, ValueError, pa.ArrowException):
+        return False
+
+
+def _publish(path: Path, rows: pa.Table) -> None:
+    with draft_of(path) as draft:
+        pq.write_table(rows, draft, compression="zstd", compression_level=1, store_schema=False)

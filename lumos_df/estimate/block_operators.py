@@ -1,0 +1,83 @@
+"""The operators behind an estimate: what one block of each kind runs, forward, backward and again, and for how long."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from lumos_df.estimate.kernels.configurations import write_blocks
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.kernels import cost as c
+from lumos_df.model.kernels import layer_operators as op
+from lumos_df.model.kernels.step import OPERATORS
+from lumos_df.model.plan import Plan
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
+from lumos_df.schema.codes import NONE
+from lumos_df.schema.plan_words import GROUPS
+
+BLOCKS: Final = ("attention", "mlp", "experts", "embedding", "head")
+"""Parts of a model that repeat: attention of every layer, the MLP of dense layers, that of layers with experts."""
+
+_PRODUCTS: Final = ("gemm", "grouped_gemm")
+_NS: Final = 1e9
+
+
+def block_operators(model: Model, hardware: Hardware, software: Software, plan: Plan) -> list[dict[str, Any]]:
+    """Return a row an operator and phase, of one micro-batch on one rank: the columns of `schema.ESTIMATE_OPERATORS`.
+
+    The plan is legal for the model and the GPU.
+    """
+    table = np.zeros((len(BLOCKS) * OPERATORS, op.COLUMNS))
+    ends = np.zeros(len(BLOCKS), np.int64)
+    rows = [np.array([described.row()]) for described in (model, plan, hardware, software)]
+    write_blocks(*rows, table, np.zeros((c.PASSES, c.KINDS)), ends)
+    dense = model.dense_layers if model.experts else model.layers
+    times = (model.layers, dense, model.layers - dense, 1, 1)
+    sizes = {name: getattr(plan, name) for name in GROUPS}
+    operators: list[dict[str, Any]] = []
+    for place, row in enumerate(table[: ends[-1]].tolist()):
+        block = int(np.searchsorted(ends, place, "right"))
+        family = op.FAMILIES[int(row[op.FAMILY])]
+        group = None if row[op.GROUP] == NONE else GROUPS[int(row[op.GROUP])]
+        shaped = family in {*_PRODUCTS, "attention"}
+        for phase, seconds, products in _phases(row, plan, family, BLOCKS[block]):
+            flops = 2 * products * row[op.M] * row[op.N] * row[op.K] * row[op.BATCH] if shaped else 0
+            operators.append(
+                {
+                    "op_id": len(operators),
+                    "block": BLOCKS[block],
+                    "blocks": times[block],
+                    "kind": "kernel",
+                    "family": family,
+                    "name": op.NAMES[int(row[op.NAME])],
+                    "phase": phase,
+                    "dur": round(seconds * _NS),
+                    "group": group,
+                    "group_size": group and sizes[group],
+                    **{key: row[column] if shaped else None for key, column in _SHAPE.items()},
+                    "bytes": None if shaped else row[op.BACKWARD_BYTES if _passes_back(phase, family) else op.BYTES],
+                    "flops": round(flops) if shaped else None,
+                }
+            )
+    return operators
+
+
+_SHAPE: Final = {"m": op.M, "n": op.N, "k": op.K, "batch": op.BATCH}
+
+
+def _passes_back(phase: str, family: str) -> bool:
+    return phase == "backward" and family == "elementwise"
+
+
+def _phases(row: list[float], plan: Plan, family: str, block: str) -> list[tuple[str, float, float]]:
+    """Return (phase, seconds, matrix products) of an operator: attention has two forward and five backward."""
+    forward = 2.0 if family == "attention" else 1.0
+    backward = 5.0 if family == "attention" else 2.0
+    phases = [
+        ("forward", row[op.FORWARD_S], forward),
+        ("backward", row[op.INPUT_S] + row[op.WEIGHT_S], backward),
+    ]
+    again = plan.recompute == "full" or (plan.recompute == "selective" and family == "attention")
+    if again and block not in {"embedding", "head"}:
+        phases.append(("recompute", row[op.FORWARD_S], forward))
+    return phases

@@ -1,0 +1,1 @@
+"""Edges between operators: one file an edge kind."""

@@ -1,0 +1,306 @@
+"""Event edges: which stream waited for which, by recorded ids or from the order of issue."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import calls
+from lumos_df.graph.edges.columns import Edges, edges, join
+from lumos_df.graph.gpu_streams import GpuStreams
+from lumos_df.graph.host import Atoms
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.rows import FAR, Rows
+from lumos_df.schema.codes import EVENT, NONE, SYNC
+
+REACTION_NS: Final = 25_000
+"""Threshold, ns. A row that waited for one of another stream starts at most so long after its end.
+Evidence: barriers of AMD devices take 18 us."""
+_LATE_NS: Final = 5_000
+"""Threshold, ns. A row that starts so soon after launch and stream let it go tells nothing of a wait."""
+_CONSISTENT_SHARE: Final = 0.98
+"""Threshold, share of waits. A pair of streams may be what waits that look alike mean if it fits so many of them."""
+_USUAL_WEIGHT: Final = 0.01
+"""Threshold, waits. What it counts for a pair of streams that work was issued to them before and after a wait."""
+
+
+def event_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8], gap: NDArray[np.int64]) -> Edges:
+    """Return the edges of every wait of a stream for an event.
+
+    Args:
+        rows, atoms, gpu: the trace.
+        role: what every row does as a call, of `calls` [n].
+        gap: ns between the row before on the stream and each GPU row, if that was queued [g].
+    """
+    waits = np.flatnonzero(role[atoms.row] == calls.WAIT).astype(np.int32)
+    if not len(waits) or len(rows.stream_keys) < 2:
+        return edges(np.empty(0, np.int32), np.empty(0, np.int32), EVENT, 0, True)
+    recorded, known = _recorded(rows, atoms, gpu, waits)
+    return _distinct(join([recorded, _inferred(rows, atoms, gpu, waits[~known], gap)]))
+
+
+def _recorded(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32]) -> tuple[Edges, NDArray[np.bool_]]:
+    """Return the edges of the waits that a `cuda_sync` row describes, and which those are."""
+    known = np.zeros(len(waits), np.bool_)
+    described = np.flatnonzero(
+        (rows.kind == SYNC)
+        & (rows.wait_correlation != rows.null)
+        & (rows.wait_correlation > 0)
+        & (rows.stream >= 0)
+        & (rows.parent >= 0)
+    )
+    place = np.full(len(atoms.row), NONE, np.int64)
+    place[waits] = np.arange(len(waits))
+    by_correlation = np.argsort(rows.correlation[atoms.row], kind="stable")
+    values = rows.correlation[atoms.row][by_correlation]
+    at = np.minimum(np.searchsorted(values, rows.wait_correlation[described]), len(values) - 1)
+    hit = values[at] == rows.wait_correlation[described]
+    record = np.where(hit, by_correlation[at], NONE)
+    wait = atoms.of_row[rows.parent[described]]
+    fits = (record >= 0) & (wait >= 0) & (place[np.maximum(wait, 0)] >= 0)
+    described, record, wait = described[fits], record[fits].astype(np.int32), wait[fits]
+    known[place[wait]] = True
+    src = np.full(len(wait), NONE, np.int32)
+    dst = np.full(len(wait), NONE, np.int32)
+    for stream, (_, number) in enumerate(rows.stream_keys.tolist()):
+        waited = rows.wait_stream[described] == number
+        src[waited] = gpu.last_issued(stream, record[waited])
+        waiting = rows.stream[described] == stream
+        dst[waiting] = gpu.next_issued(stream, wait[waiting])
+    return edges(src, dst, EVENT, 0, True), known
+
+
+def _inferred(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32], gap: NDArray[np.int64]) -> Edges:
+    """Guess which row each wait delays, and for which: that which fits all waits that look alike and explains most.
+
+    A stream mostly waits for what another has been sent last. Where it does not, as many waits as the other stream was
+    sent rows before them may take these in turn, as a training loop waits for its buckets. Waits that never delayed
+    anything are of the streams of which most waits of the same operator are.
+    """
+    pattern = _patterns(rows, atoms, gpu, waits)
+    streams = range(len(rows.stream_keys))
+    explained = _ready(rows, atoms, gpu, gap)
+    after = np.stack([gpu.next_issued(stream, waits) for stream in streams])
+    before = np.stack([gpu.last_issued(stream, waits) for stream in streams])
+    turn = np.stack([_in_turn(gpu, stream, waits, pattern.loop) for stream in streams])
+    sent_last = _Candidates.of(rows, before, after, pattern.group)
+    in_turn = _Candidates.of(rows, turn, after, pattern.loop)
+    chosen = sent_last.chosen(explained, pattern)
+    ends = sent_last.edges(chosen)
+    unknown = ends[0] < 0
+    ends = np.where(unknown, in_turn.edges(in_turn.chosen(explained, pattern)), ends)
+    unknown &= ends[0] < 0
+    src, dst = np.where(unknown, sent_last.edges(sent_last.usual(chosen, pattern.loop)), ends).astype(np.int32)
+    return edges(src, dst, EVENT, 0, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Patterns:
+    """Waits that look alike: same operator around, same streams issued to before and after, same place in a run.
+
+    A value for each of w waits.
+    """
+
+    group: NDArray[np.int64]
+    """The same for waits that look alike."""
+    loop: NDArray[np.int64]
+    """The same for waits of one operator that delay one stream."""
+    previous: NDArray[np.int32]
+    """Stream that its thread issued to before, or NONE."""
+    following: NDArray[np.int32]
+    """Stream that its thread issues to next, or NONE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidates:
+    """What each of w waits may mean: p pairs of streams, the one that is waited for and the one that waits.
+
+    A pair fits a wait when the row on the one stream had ended before the row on the other one started.
+    """
+
+    rows: Rows
+    group: NDArray[np.int64]
+    """[w] the same for waits that are judged together."""
+    pairs: NDArray[np.int64]
+    """[p, 2]"""
+    src: NDArray[np.int32]
+    """[streams, w] the row that would be waited for, by its stream; NONE: there is none."""
+    dst: NDArray[np.int32]
+    """[streams, w] the row that would wait, likewise."""
+    consistent: NDArray[np.bool_]
+    """[p, groups] whether the pair fits nearly all waits of the group."""
+
+    @classmethod
+    def of(cls, rows: Rows, src: NDArray[np.int32], dst: NDArray[np.int32], group: NDArray[np.int64]) -> "_Candidates":
+        """Return the candidates of waits."""
+        streams, groups = len(src), int(group.max(initial=-1)) + 1
+        pairs = np.array([(a, b) for a in range(streams) for b in range(streams) if a != b])
+        untested = np.empty((0, groups), np.bool_)
+        candidates = cls(rows=rows, group=group, pairs=pairs, src=src, dst=dst, consistent=untested)
+        least = _CONSISTENT_SHARE * np.bincount(group, minlength=groups)
+        fitting = []
+        for pair in range(len(pairs)):
+            both, slack = candidates._slack(pair)
+            fitting.append(np.bincount(group, ~both | (slack >= -rows.resolution), groups) >= least)
+        return replace(candidates, consistent=np.stack(fitting))
+
+    def _slack(self, pair: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Return which waits have both rows, and how long after the end of the one the other one started, ns."""
+        src, dst = self.src[self.pairs[pair, 0]], self.dst[self.pairs[pair, 1]]
+        both = (src >= 0) & (dst >= 0)
+        return both, np.where(both, self.rows.ts[np.maximum(dst, 0)] - self.rows.end[np.maximum(src, 0)], 0)
+
+    def chosen(self, explained: NDArray[np.int64], pattern: _Patterns) -> NDArray[np.int64]:
+        """Return the pair of each group that explains most of its waits; NONE where none does [groups].
+
+        It explains a wait when the row started promptly and neither launch and stream (`explained`) nor any other
+        wait's candidate had delayed it so long: what ended earlier than another one, ended then by accident. Waits of
+        one run are chosen one after another, the clearest first: what a chosen pair explains, no other one explains.
+        """
+        groups = self.consistent.shape[1]
+        explained = explained.copy()
+        nearest = self._nearest()
+        loop = np.zeros(groups, np.int64)
+        loop[self.group] = pattern.loop
+        choice = np.full(groups, NONE, np.int64)
+        open_ = np.ones(groups, np.bool_)
+        while open_.any():
+            pair, weight = self._best(explained, nearest, pattern)
+            pair[~open_], weight[~open_] = NONE, 0.0
+            # Of each loop the clearest group.
+            order = np.lexsort((weight, loop))
+            first = order[np.flatnonzero(np.diff(loop[order], append=NONE))]
+            first = first[weight[first] > 0]
+            if not len(first):
+                break
+            choice[first] = pair[first]
+            open_[first] = False
+            self._explain(explained, choice, first)
+        return choice
+
+    def _nearest(self) -> NDArray[np.int64]:
+        """Return how long after the latest end that may have delayed it each row started, ns; FAR for none [rows]."""
+        nearest = np.full(len(self.rows), FAR, np.int64)
+        for pair in range(len(self.pairs)):
+            both, slack = self._slack(pair)
+            fits = both & (slack >= -self.rows.resolution) & self.consistent[pair, self.group]
+            np.minimum.at(nearest, self.dst[self.pairs[pair, 1]][fits], slack[fits])
+        return nearest
+
+    def _best(
+        self, explained: NDArray[np.int64], nearest: NDArray[np.int64], pattern: _Patterns
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the pair of each group that explains most of its waits, or NONE, and how many [groups]."""
+        rows, groups = self.rows, self.consistent.shape[1]
+        best = np.zeros(groups)
+        choice = np.full(groups, NONE, np.int64)
+        for pair, (waited, waiting) in enumerate(self.pairs.tolist()):
+            both, slack = self._slack(pair)
+            dst = np.maximum(self.dst[waiting], 0)
+            tells = both & (slack >= -rows.resolution)
+            tells &= slack <= np.minimum(REACTION_NS, nearest[dst] + rows.resolution)
+            tells &= rows.ts[dst] > explained[dst] + _LATE_NS
+            usual = both & (pattern.previous == waited) & (pattern.following == waiting)
+            weight = np.bincount(self.group, tells + _USUAL_WEIGHT * usual, groups)
+            better = self.consistent[pair] & (weight > best)
+            best[better] = weight[better]
+            choice[better] = pair
+        return choice, best
+
+    def _explain(self, explained: NDArray[np.int64], choice: NDArray[np.int64], groups: NDArray[np.int64]) -> None:
+        """Raise to its start what the pairs of some groups explain [rows]."""
+        decided = np.zeros(len(choice), np.bool_)
+        decided[groups] = True
+        src, dst = self.edges(np.where(decided, choice, NONE))
+        src, dst = src[src >= 0], dst[src >= 0]
+        start, end = self.rows.ts[dst], self.rows.end[src]
+        np.maximum.at(explained, dst, np.where(start - end <= REACTION_NS, start, end))
+
+    def usual(self, chosen: NDArray[np.int64], loop: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pair of each group that most waits of its operator mean, if it fits the group; else NONE [groups].
+
+        Args:
+            chosen: the pair of each group, NONE where nothing told [groups].
+            loop: the same for waits of one operator that delay one stream [w].
+        """
+        pairs, groups = self.consistent.shape
+        pair = chosen[self.group]
+        told = pair >= 0
+        votes = np.bincount(loop[told] * pairs + pair[told], minlength=(int(loop.max(initial=-1)) + 1) * pairs)
+        votes = votes.reshape(-1, pairs)
+        of_loop = np.where(votes.any(axis=1), votes.argmax(axis=1), NONE)
+        of_group = np.full(groups, NONE, np.int64)
+        of_group[self.group] = of_loop[loop]
+        return np.where((of_group >= 0) & self.consistent[of_group, np.arange(groups)], of_group, NONE)
+
+    def edges(self, chosen: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the edge (source, target) of each wait by the pair of its group, NONE for none [2, w]."""
+        pair = chosen[self.group]
+        wait = np.arange(len(self.group))
+        waited, waiting = self.pairs[np.maximum(pair, 0)].T
+        src, dst = self.src[waited, wait], self.dst[waiting, wait]
+        kept = (pair >= 0) & (src >= 0) & (dst >= 0)
+        kept &= self.rows.ts[np.maximum(dst, 0)] - self.rows.end[np.maximum(src, 0)] >= -self.rows.resolution
+        return np.where(kept, np.stack((src, dst)), NONE).astype(np.int32)
+
+
+def _in_turn(gpu: GpuStreams, stream: int, waits: NDArray[np.int32], loop: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the row of a stream that each wait takes if the waits of a loop take its rows one after another.
+
+    The rows are the last of those that were issued since the loop ran last; where they are too few, NONE.
+    """
+    low, high = int(gpu.bounds[stream]), int(gpu.bounds[stream + 1])
+    order = np.lexsort((waits, loop))
+    issued = np.searchsorted(gpu.issued[low:high], waits[order], side="left")
+    first = np.diff(loop[order], prepend=-1) != 0
+    since = np.diff(issued, prepend=0)
+    since[first] = issued[first]
+    run = np.flatnonzero(first | (since > 0))
+    length = np.diff(np.append(run, len(waits)))
+    suits = np.repeat(since[run] >= length, length)
+    place = np.repeat(issued[run] - length, length) + np.arange(len(waits)) - np.repeat(run, length)
+    row = np.full(len(waits), NONE, np.int32)
+    row[order[suits]] = gpu.row[low + place[suits]]
+    return row
+
+
+def _patterns(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32]) -> _Patterns:
+    """Return what is around each wait."""
+    stream_of = np.full(len(atoms.row), NONE, np.int32)
+    stream_of[gpu.call[gpu.launched]] = rows.stream[gpu.row[gpu.launched]]
+    previous = np.full(len(waits), NONE, np.int32)
+    following = np.full(len(waits), NONE, np.int32)
+    run = np.zeros(len(waits), np.int64)
+    for thread in np.unique(atoms.thread[waits]).tolist():
+        on_thread = np.flatnonzero(atoms.thread[waits] == thread)
+        launches = np.flatnonzero((atoms.thread == thread) & (stream_of >= 0))
+        if not len(launches):
+            continue
+        place = np.searchsorted(launches, waits[on_thread])
+        before, after = launches[np.maximum(place - 1, 0)], launches[np.minimum(place, len(launches) - 1)]
+        previous[on_thread] = np.where(place > 0, stream_of[before], NONE)
+        following[on_thread] = np.where(place < len(launches), stream_of[after], NONE)
+        first = np.flatnonzero(np.diff(place, prepend=-1))
+        run[on_thread] = np.arange(len(on_thread)) - np.repeat(first, np.diff(np.append(first, len(on_thread))))
+    parent = rows.parent[atoms.row[waits]]
+    operator = np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE)
+    _, group = np.unique(np.stack((operator, previous, following, run)), axis=1, return_inverse=True)
+    _, loop = np.unique(np.stack((operator, following)), axis=1, return_inverse=True)
+    return _Patterns(group=group.reshape(-1), loop=loop.reshape(-1), previous=previous, following=following)
+
+
+def _ready(rows: Rows, atoms: Atoms, gpu: GpuStreams, gap: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return when launch and stream alone would have let each GPU row start, ns; [n]."""
+    ready = np.full(len(rows), FAR, np.int64)
+    front = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)] + gap, -FAR)
+    ready[gpu.row] = np.maximum(front, gpu.of_call(atoms.ts + atoms.dur, -FAR))
+    return ready
+
+
+def _distinct(parts: Edges) -> Edges:
+    """Return the edges without those between the same two rows as an earlier one."""
+    _, first = np.unique(packed(parts.src, parts.dst), return_index=True)
+    keep = np.zeros(len(parts), np.bool_)
+    keep[first] = True
+    return parts.where(keep)

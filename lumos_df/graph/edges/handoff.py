@@ -1,0 +1,43 @@
+"""Handoff edges: a thread goes on after another one stopped, and a new thread after whatever ran before it."""
+
+import numpy as np
+
+from lumos_df.graph.edges.columns import Edges, edges, join
+from lumos_df.graph.gpu_constants import by_class
+from lumos_df.graph.host import Atoms, Handoffs
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import HANDOFF, NONE
+
+
+def handoff_edges(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
+    """Return the edges from thread to thread."""
+    return join([_after_waits(rows, atoms, handoffs), _to_new_threads(atoms, handoffs)])
+
+
+def _after_waits(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
+    """Return the edges to the rows that ended a thread's wait."""
+    atom = atoms.of_row[handoffs.target]
+    source = np.full(len(atom), NONE, np.int32)
+    for thread in np.unique(handoffs.source_thread).tolist():
+        from_thread = handoffs.source_thread == thread
+        source[from_thread] = atoms.last_before(thread, handoffs.signal[from_thread])
+    # The time to wake up is the trace's own, per direction and apart for a thread's first row, before which it may have
+    # had to be made; the rest is work measured on either thread.
+    first = (atoms.before[atom] < 0).astype(np.int64)
+    direction = packed(handoffs.source_thread, rows.thread[handoffs.target], first)
+    wake = by_class(handoffs.woken - handoffs.signal, direction, first)
+    source_end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
+    lag = np.maximum(handoffs.signal - source_end, 0) + wake + (rows.ts[handoffs.target] - handoffs.woken)
+    forward = rows.forward[handoffs.target]
+    recorded = (forward >= 0) & (rows.thread[np.maximum(forward, 0)] == handoffs.source_thread)
+    src = np.where(source >= 0, atoms.row[np.maximum(source, 0)], NONE)
+    return edges(src, handoffs.target, HANDOFF, lag, recorded)
+
+
+def _to_new_threads(atoms: Atoms, handoffs: Handoffs) -> Edges:
+    """Return the edges to first rows of threads of which nothing is known but that something ran before."""
+    first = np.setdiff1d(np.flatnonzero(atoms.before < 0), atoms.of_row[handoffs.target])
+    first = first[first > 0]
+    end = atoms.ts + atoms.dur
+    return edges(atoms.row[first - 1], atoms.row[first], HANDOFF, atoms.ts[first] - end[first - 1], False)

@@ -1,0 +1,118 @@
+"""Sync edges: a call ends after the GPU work for which it waits: a synchronisation, a copy, a release of memory."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import calls
+from lumos_df.graph.edges.columns import Edges, edges, join
+from lumos_df.graph.gpu_constants import by_class, mean_without_outliers
+from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
+from lumos_df.graph.host import Atoms
+from lumos_df.graph.rows import FAR, Rows
+from lumos_df.schema.codes import END_END, MEMCPY, NONE, SYNC, SYNC_EDGE
+
+CLOCKS_NS: Final = 2_000
+"""Threshold, ns. A call may have waited for a row that ended so much after it. Evidence: the clocks of host and GPU
+differ by as much."""
+
+
+def sync_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8], own: NDArray[np.int64]) -> Edges:
+    """Return the edges from GPU to host.
+
+    Args:
+        rows, atoms, gpu: the trace.
+        role: what every row does as a call, of `calls` [n].
+        own: ns that every node lasts by itself [n].
+    """
+    parts = [_copy_edges(rows, atoms, gpu)]
+    for waiting in (calls.DEVICE_SYNC, calls.RELEASE, calls.STREAM_SYNC, calls.EVENT_SYNC):
+        atom = np.flatnonzero(role[atoms.row] == waiting).astype(np.int32)
+        if not len(atom) or not len(gpu.row):
+            continue
+        last = np.stack([gpu.last_issued(stream, atom) for stream in range(len(rows.stream_keys))])
+        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+        call_end = (atoms.ts + atoms.dur)[atom]
+        done = (last >= 0) & (end <= call_end + CLOCKS_NS)
+        # A release works after what it waited for.
+        lag = own[atoms.row[atom]] if waiting == calls.RELEASE else np.full(len(atom), _drain(atoms, atom, end, done))
+        recorded = np.full(len(atom), waiting == calls.DEVICE_SYNC)
+        if waiting in (calls.STREAM_SYNC, calls.EVENT_SYNC):
+            awaited, recorded = _awaited_stream(rows, atoms, gpu, atom, last, np.where(done, end, -FAR))
+            done &= np.arange(len(last))[:, None] == awaited
+        for stream in range(len(last)):
+            src = np.where(done[stream], last[stream], NONE)
+            parts.append(edges(src, atoms.row[atom], SYNC_EDGE, lag, recorded, END_END))
+    return join(parts)
+
+
+def _copy_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> Edges:
+    """Return the edges from copies to the calls that waited for them."""
+    awaited = copies_awaited_by_call(rows, gpu)
+    src, dst = gpu.row[awaited], atoms.row[gpu.call[awaited]]
+    lag = by_class(rows.end[dst] - rows.end[src], rows.name[src])
+    return edges(src, dst, SYNC_EDGE, lag, False, END_END)
+
+
+def _awaited_stream(
+    rows: Rows,
+    atoms: Atoms,
+    gpu: GpuStreams,
+    atom: NDArray[np.int32],
+    last: NDArray[np.int32],
+    end: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return which stream each call waited for, and whether the trace says so.
+
+    Else it is that of the copy which the thread issued just before: `item()` and the like copy, then wait for the copy.
+    Else that for which most calls of the same operator had to wait, and where none had, the one that was sent something
+    last.
+
+    Args:
+        rows, atoms, gpu: the trace.
+        atom: [k] the calls.
+        last: [streams, k] the row that each stream was sent last before each call, or NONE.
+        end: [streams, k] its end, if that was over when the call ended, ns.
+    """
+    stated = np.full(len(atoms.row), NONE, np.int64)
+    described = np.flatnonzero(
+        (rows.kind == SYNC) & (rows.stream >= 0) & (rows.parent >= 0) & (rows.wait_correlation == rows.null)
+    )
+    call = atoms.of_row[rows.parent[described]]
+    stated[call[call >= 0]] = rows.stream[described[call >= 0]]
+    finished = np.argmax(end, axis=0)
+    waited = end.max(axis=0) > atoms.ts[atom]
+    parent = rows.parent[atoms.row[atom]]
+    _, operator = np.unique(np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE), return_inverse=True)
+    votes = np.zeros((int(operator.max()) + 1, len(last)), np.int64)
+    np.add.at(votes, (operator[waited], finished[waited]), 1)
+    issued = np.full(len(rows), NONE, np.int32)
+    issued[gpu.row] = gpu.issued
+    latest = np.argmax(np.where(last >= 0, issued[np.maximum(last, 0)], NONE), axis=0)
+    usual = np.where(votes.max(axis=1)[operator] > 0, np.argmax(votes, axis=1)[operator], latest)
+    copied = _stream_of_copy_before(rows, atoms, gpu, atom)
+    usual = np.where(copied >= 0, copied, usual)
+    recorded: NDArray[np.bool_] = np.greater_equal(stated[atom], 0)
+    return np.where(recorded, stated[atom], usual), recorded
+
+
+def _stream_of_copy_before(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the stream of the copy that the call before each on its thread issued, or NONE [k].
+
+    Both calls lie in one operator: what another one copied before, nobody waits for here.
+    """
+    copied_to = np.full(len(atoms.row), NONE, np.int64)
+    copies = gpu.launched & (rows.kind[gpu.row] == MEMCPY)
+    copied_to[gpu.call[copies]] = rows.stream[gpu.row[copies]]
+    before = atoms.before[atom]
+    has = before >= 0
+    same = rows.parent[atoms.row[np.maximum(before, 0)]] == rows.parent[atoms.row[atom]]
+    return np.where(has & same, copied_to[np.maximum(before, 0)], NONE)
+
+
+def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]) -> int:
+    """Return what passes between the end of the last awaited row and that of the call, among calls that waited, ns."""
+    last_end = np.where(done, end, -FAR).max(axis=0)
+    begin, call_end = atoms.ts[atom], (atoms.ts + atoms.dur)[atom]
+    return mean_without_outliers((call_end - last_end)[last_end > begin], 0)

@@ -1,0 +1,100 @@
+"""The GPU's side of a trace: its work stream by stream, and what issued it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.host import Atoms
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import MEMCPY, NONE, RUNTIME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuStreams:
+    """GPU rows of a trace in the order of (stream, start); g entries."""
+
+    row: NDArray[np.int32]
+    """The rows."""
+    call: NDArray[np.int32]
+    """Atom that issued the row: its launch call, else the operator of its external id; NONE for neither."""
+    launched: NDArray[np.bool_]
+    """Whether that atom is the launch call."""
+    before: NDArray[np.int32]
+    """Row that ran before on the same stream, or NONE."""
+    issued: NDArray[np.int32]
+    """Place in the order of atoms after which the row was issued; never falls along a stream; NONE before all."""
+    bounds: NDArray[np.int64]
+    """Where each stream begins, and the end: stream s is `bounds[s]:bounds[s + 1]`."""
+
+    def of_call(self, values: NDArray[np.int32] | NDArray[np.int64], none: np.int64 | int = 0) -> NDArray[np.int64]:
+        """Return for each row the value of the atom that issued it, of a column with one value an atom, or `none`."""
+        has = self.call >= 0
+        by_row = np.full(len(self.row), none, np.int64)
+        by_row[has] = values[self.call[has]]
+        return by_row
+
+    def last_issued(self, stream: int, atom: NDArray[np.int32], *, inclusive: bool = False) -> NDArray[np.int32]:
+        """Return the last row of a stream that was issued before each atom (or by it), or NONE."""
+        low, high = int(self.bounds[stream]), int(self.bounds[stream + 1])
+        place = np.searchsorted(self.issued[low:high], atom, side="right" if inclusive else "left")
+        return np.append(np.int32(NONE), self.row[low:high])[place]
+
+    def next_issued(self, stream: int, atom: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return the first row of a stream that was issued after each atom, or NONE."""
+        low, high = int(self.bounds[stream]), int(self.bounds[stream + 1])
+        place = np.searchsorted(self.issued[low:high], atom, side="left")
+        return np.append(self.row[low:high], np.int32(NONE))[place]
+
+
+def gpu_streams(rows: Rows, atoms: Atoms) -> GpuStreams:
+    """Order the GPU rows by stream and start and find what issued each of them."""
+    row = np.flatnonzero(rows.on_gpu & (rows.stream >= 0)).astype(np.int32)
+    row = row[np.argsort(rows.stream[row], kind="stable")]
+    stream = rows.stream[row]
+    parent = rows.parent[row]
+    has = parent >= 0
+    call = np.where(has, atoms.of_row[np.maximum(parent, 0)], NONE).astype(np.int32)
+    launched = (call >= 0) & (rows.kind[np.maximum(parent, 0)] == RUNTIME)
+    before = np.full(len(row), NONE, np.int32)
+    before[1:] = np.where(stream[1:] == stream[:-1], row[:-1], NONE)
+    bounds = np.searchsorted(stream, np.arange(len(rows.stream_keys) + 1))
+    issued = call.copy()
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        issued[low:high] = np.maximum.accumulate(issued[low:high])
+    return GpuStreams(row=row, call=call, launched=launched, before=before, issued=issued, bounds=bounds)
+
+
+def recorded_ends(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> NDArray[np.int64]:
+    """Return when every node of the graph ended as recorded, ns [n]; 0 for rows that are none.
+
+    An atom that is the beginning of a row ends as it begins, however long the row lasts.
+    """
+    ends = np.zeros(len(rows), np.int64)
+    ends[atoms.row] = atoms.ts + atoms.dur
+    ends[gpu.row] = rows.end[gpu.row]
+    return ends
+
+
+def copies_awaited_by_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    """Return which rows are copies whose call ended after them: such a call waited for its copy [g]."""
+    awaited: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.end[gpu.row] <= _call_end(rows, gpu))
+    return awaited
+
+
+def copies_begun_in_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    """Return which copies began while their call still ran, be it that it waited for them or fed them [g]."""
+    call_end = _call_end(rows, gpu)
+    begun = (rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end)
+    within: NDArray[np.bool_] = _launched_copies(rows, gpu) & begun
+    return within
+
+
+def _launched_copies(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    copies: NDArray[np.bool_] = gpu.launched & (rows.kind[gpu.row] == MEMCPY)
+    return copies
+
+
+def _call_end(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:
+    """Return when the call of each GPU row ended, ns; of a row without one any value [g]."""
+    return rows.end[np.maximum(rows.parent[gpu.row], 0)]

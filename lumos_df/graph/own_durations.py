@@ -1,0 +1,63 @@
+"""What every node of a trace's graph lasts by itself: without what it waited for."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import calls
+from lumos_df.graph.edges import sync
+from lumos_df.graph.edges.full_queue import QueueWaits
+from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
+from lumos_df.graph.host import Atoms
+from lumos_df.graph.rows import FAR, Rows
+
+_WITHOUT_WAIT_PERCENTILE: Final = 10
+"""Threshold, percentile. A waiting call takes so much by itself, of what is left of the calls of its kind."""
+
+
+def own_durations(
+    rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8], queue: QueueWaits
+) -> NDArray[np.int64]:
+    """Return what each node lasts without waiting for another thread, the GPU or a full queue, ns [n].
+
+    Args:
+        rows, atoms, gpu: the trace.
+        role: what every row does as a call, of `calls` [n].
+        queue: the launch calls that a full queue holds back.
+    """
+    own = rows.dur.copy()
+    own[atoms.row] = atoms.dur
+    kind = role[atoms.row]
+    for waiting in (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC):
+        atom = np.flatnonzero(kind == waiting).astype(np.int32)
+        if len(atom):
+            rest = atoms.dur[atom] - _waited(rows, atoms, gpu, atom)
+            own[atoms.row[atom]] = np.minimum(atoms.dur[atom], _without_wait(rest))
+    copies = copies_awaited_by_call(rows, gpu)
+    copying = atoms.row[gpu.call[copies]]
+    own[copying] = np.minimum(own[copying], _without_wait(rows.end[copying] - rows.end[gpu.row[copies]]))
+    release = np.flatnonzero(kind == calls.RELEASE).astype(np.int32)
+    if len(release):
+        # The call's own work begins when what it waits for is over.
+        own[atoms.row[release]] = atoms.dur[release] - _waited(rows, atoms, gpu, release)
+    blocked = queue.call[queue.waited]
+    own[blocked] = np.minimum(own[blocked], queue.usual_ns)
+    return own
+
+
+def _waited(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how long GPU rows that were issued before each call, and over at its end, still ran in it, ns."""
+    begin, dur = atoms.ts[atom], atoms.dur[atom]
+    over = np.full(len(atom), -FAR)
+    for stream in range(len(rows.stream_keys)):
+        last = gpu.last_issued(stream, atom)
+        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+        over = np.maximum(over, np.where(end <= begin + dur + sync.CLOCKS_NS, end, -FAR))
+    waited: NDArray[np.int64] = np.clip(over - begin, 0, dur)
+    return waited
+
+
+def _without_wait(durations: NDArray[np.int64]) -> int:
+    """Return what a waiting call takes when it has nothing to wait for: the low end of the distribution."""
+    return round(float(np.percentile(durations, _WITHOUT_WAIT_PERCENTILE))) if len(durations) else 0

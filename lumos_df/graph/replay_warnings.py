@@ -1,0 +1,128 @@
+"""What a reader should know before trusting a replay: what the recording misses, and what did not fit together."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.event_graph import kept_members
+from lumos_df.graph.job import Job
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.steps import Steps
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
+
+_WHOLE_SHARE: Final = 0.75
+"""Threshold, share of host operators. A first or last step with fewer, against the usual of the others, is cut off."""
+_OUTSIDE_SHARE: Final = 0.5
+"""Threshold, share of a step's host operators. More of them outside every step are a step that lost its mark."""
+
+
+def of_traces(job: Job) -> list[list[str]]:
+    """Return what holds for the whole of each trace of a job, one sentence each."""
+    present = {graph.rows.rank for graph in job.graphs}
+    warnings = [_missing_ranks(graph.rows, present, job.doubled) + _of_graph(graph) for graph in job.graphs]
+    if job.instances is None:
+        return warnings
+    unmatched = {text.partition(":")[0]: text for text in job.instances.warnings}
+    members = job.instances.trace
+    kept = members[kept_members(job.event_graph, job.instances)]
+    ranks = len(job.graphs)
+    broken = (np.bincount(members, minlength=ranks) - np.bincount(kept, minlength=ranks)).tolist()
+    for graph, of_trace, count in zip(job.graphs, warnings, broken, strict=True):
+        if (rank := f"rank {graph.rows.rank}") in unmatched:
+            of_trace.append(unmatched[rank])
+        if count:
+            of_trace.append(f"{count} collectives do not fit the order of the others; they last as long as recorded")
+    return warnings
+
+
+def _of_graph(graph: TraceGraph) -> list[str]:
+    warnings, gpu = [], graph.gpu
+    if not len(gpu.row):
+        warnings.append("no GPU operator in the trace: its steps are host work alone")
+    elif not gpu.launched.any():
+        warnings.append("no launch call in the trace: GPU operators follow one another")
+    else:
+        orphans = int(np.count_nonzero(gpu.issued < 0))
+        guessed = int(np.count_nonzero(~gpu.launched)) - orphans
+        if orphans:
+            warnings.append(
+                f"{orphans} GPU operators were issued before the recording began; the first of them start as recorded"
+            )
+        if guessed > 0:
+            warnings.append(
+                f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
+            )
+    if graph.dropped:
+        warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")
+    return warnings
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+
+
+def _missing_ranks(rows: Rows, present: set[int], doubled: tuple[int, ...]) -> list[str]:
+    """Tell which ranks a trace ran with and is replayed without."""
+    size = max(rows.world_size, int(rows.group_size[rows.family == COMMUNICATION].max(initial=NONE)))
+    if size <= len(present):
+        return []
+    late = "time in which their collectives waited for them counts as transfer"
+    if doubled:
+        several = f"rank {doubled[0]}" if len(doubled) == 1 else f"ranks {_named(doubled)}"
+        why = f"the corpus has several traces of {several} of this job and does not say which ran together"
+        return [f"replayed without the other {size - 1} ranks: {why}; {late}; ingest each run with a --job of its own"]
+    missing = sorted(set(range(size)) - present)
+    which = f" ({_named(missing)})" if missing else ""
+    return [f"replayed without {size - len(present)} of {size} ranks{which}: {late}"]
+
+
+def of_steps(rows: Rows, marks: Steps) -> list[list[str]]:
+    """Return what holds for each step of a trace, one sentence each."""
+    warnings: list[list[str]] = [[] for _ in marks.number]
+    for k in np.flatnonzero(marks.high == marks.low).tolist():
+        what = (
+            "the trace has no operator that lasts"
+            if marks.mark[0] == NONE
+            else "its mark begins and ends at one moment"
+        )
+        warnings[k].append(f"the step has no length: {what}")
+    for k in np.flatnonzero(marks.again).tolist():
+        warnings[k].append(
+            f"{marks.again[k] + 1} marks bear this step's number: it is taken from the first of them until the next "
+            "step, or the end of the last mark"
+        )
+    unfinished = _unfinished(rows)
+    if len(unfinished):
+        warnings[-1].append(
+            f"{len(unfinished)} launch calls at the end have no GPU operator: the recording ended before they ran"
+        )
+    if marks.mark[0] == NONE:
+        return warnings
+    host = np.flatnonzero((rows.kind == CPU_OP) | (rows.kind == RUNTIME))
+    by_step = np.bincount(rows.step[host][rows.step[host] >= 0], minlength=int(marks.number.max()) + 1)[marks.number]
+    for k in {0, len(by_step) - 1} if len(by_step) > 1 else ():
+        usual = int(np.median(np.delete(by_step, k)))
+        if by_step[k] < _WHOLE_SHARE * usual and marks.high[k] > marks.low[k]:
+            warnings[k].append(f"the step is cut off: {by_step[k]} host operators where others have {usual}")
+    outside = rows.ts[host[rows.step[host] < 0]]
+    usual = int(np.median(by_step))
+    before = int(np.count_nonzero(outside < marks.low[0]))
+    after = int(np.count_nonzero(outside >= marks.high[-1]))
+    if before > _OUTSIDE_SHARE * usual:
+        warnings[0].append(f"{before} host operators run before this first step and are in none: a mark was cut off")
+    if after > _OUTSIDE_SHARE * usual:
+        warnings[-1].append(f"{after} host operators run after this last step and are in none: a mark was cut off")
+    return warnings
+
+
+def _unfinished(rows: Rows) -> NDArray[np.intp]:
+    """Return the calls, after the last that launched something, that are named like those that did."""
+    parent = rows.parent[rows.on_gpu]
+    launches = parent[(parent >= 0) & (rows.kind[np.maximum(parent, 0)] == RUNTIME)]
+    if not len(launches):
+        return np.empty(0, np.intp)
+    alike = (rows.kind == RUNTIME) & np.isin(rows.name, np.unique(rows.name[launches]))
+    return np.flatnonzero(alike & (rows.ts > rows.ts[launches].max()))

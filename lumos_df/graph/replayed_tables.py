@@ -1,0 +1,191 @@
+"""From simulations to stored rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lumos_df import schema
+from lumos_df.corpus import table_files
+from lumos_df.graph import replay_warnings
+from lumos_df.graph.edges.collective import CollectiveEdges, collective_edges
+from lumos_df.graph.job import Job, Played
+from lumos_df.graph.replay import Replay
+from lumos_df.graph.simulate.forward import UNSET
+from lumos_df.schema.codes import COLLECTIVE, END_START, NONE, START_END
+from lumos_df.schema.words import BINDS, EDGE_KINDS
+
+
+def words(codes: NDArray[Any], choices: tuple[str, ...] | list[str]) -> pa.Array:
+    """Return a column of words by their numbers; NONE is null."""
+    codes = np.asarray(codes, np.int32)
+    indices = pa.array(codes, mask=codes < 0)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(choices, pa.string())).cast(pa.string())
+
+
+def numbers(values: NDArray[Any], null: int = NONE) -> pa.Array:
+    """Return a column of numbers; `null` is null."""
+    return pa.array(values, mask=values == null)
+
+
+def edge_columns(job: Job, collectives: CollectiveEdges | None, k: int) -> dict[str, Any]:
+    """Return the rows of `edges` of the k-th trace."""
+    graph = job.graphs[k]
+    # A copying call issues the row that it waits for: stored, what follows the call waits, so no two rows wait for each
+    # other.
+    binds = np.where(graph.order_target != graph.edges.dst, END_START, graph.edges.binds)
+    keep = graph.order_target >= 0
+    edges = graph.edges
+    columns: dict[str, NDArray[Any]] = {
+        "src": edges.src[keep],
+        "dst": graph.order_target[keep],
+        "kind": edges.kind[keep],
+        "binds": binds[keep],
+        "lag": edges.lag[keep],
+        "recorded": edges.recorded[keep],
+        "src_trace": np.full(np.count_nonzero(keep), k, np.int32),
+    }
+    if collectives is not None:
+        member, last = collectives.waiting(k)
+        row = collectives.row[member]
+        between_ranks: dict[str, NDArray[Any]] = {
+            "src": collectives.row[last],
+            "dst": row,
+            "kind": np.full(len(member), COLLECTIVE, np.int8),
+            "binds": np.full(len(member), START_END, np.int8),
+            "lag": collectives.transfer[collectives.instance[member]],
+            "recorded": graph.rows.seq_recorded[row],
+            "src_trace": collectives.trace[last],
+        }
+        columns = {name: np.concatenate((column, between_ranks[name])) for name, column in columns.items()}
+    return {
+        "rank": np.full(len(columns["src"]), graph.rows.rank),
+        "src": columns["src"],
+        "dst": columns["dst"],
+        "kind": words(columns["kind"], EDGE_KINDS),
+        "binds": words(columns["binds"], BINDS),
+        "lag": columns["lag"],
+        "evidence": words(columns["recorded"].astype(np.int8), ("inferred", "recorded")),
+        "src_trace_id": words(columns["src_trace"], [graph.rows.trace_id for graph in job.graphs]),
+    }
+
+
+def collective_columns(job: Job, played: Played, collectives: CollectiveEdges | None, k: int) -> dict[str, Any] | None:
+    """Return the rows of `collectives` of the k-th trace, or None without any."""
+    if collectives is None:
+        return None
+    members = collectives.of_trace(k)
+    instance, row = collectives.instance[members], collectives.row[members]
+    node = int(job.event_graph.base[k]) + row
+    rows = job.graphs[k].rows
+    transfer = collectives.transfer[instance]
+    lasted = played.run.end[node] - played.run.start[node]
+    return {
+        "rank": np.full(len(row), rows.rank),
+        "instance_id": instance,
+        "op_id": row,
+        "members": collectives.size[instance],
+        "arrival_ns": collectives.begin[members] - collectives.first[instance],
+        "waiting_ns": rows.dur[row] - transfer,
+        "transfer_ns": transfer,
+        "waiting_replayed_ns": lasted - played.event_graph.transfer[instance],
+        "replayed_end": played.run.end[node],
+    }
+
+
+def clock_columns(job: Job, k: int) -> dict[str, Any] | None:
+    """Return the row of `clocks` of the k-th trace, or None without a job."""
+    if job.instances is None:
+        return None
+    clock = job.instances.clocks[k]
+    return {
+        "rank": [job.graphs[k].rows.rank],
+        "offset_ns": [clock.offset_ns],
+        "drift_ppm": [clock.drift_ppm],
+        "residual_ns": [clock.residual_ns],
+        "collectives": [clock.collectives],
+    }
+
+
+def replay_columns(replay: Replay, slack: NDArray[np.int64]) -> dict[str, Any]:
+    """Return the rows of `replays` of one trace."""
+    rows = replay.graph.rows
+    placed = np.flatnonzero(replay.start != UNSET)
+    return {
+        "rank": np.full(len(placed), rows.rank),
+        "op_id": placed,
+        "step": numbers(rows.step[placed]),
+        "ts": replay.start[placed],
+        "dur": replay.end[placed] - replay.start[placed],
+        "slack_ns": numbers(slack[placed], UNSET),
+    }
+
+
+def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
+    """Return the rows of `replay_steps` of one trace; `of_trace`: what each step should warn of besides its own."""
+    rows, marks = replay.graph.rows, replay.steps
+    steps = len(marks.low)
+    edge_step = rows.step[replay.graph.edges.dst]
+    placed = replay.start != UNSET
+    error = np.zeros((steps, 2), np.int64)
+    edges = np.zeros(steps, np.int64)
+    operators = np.zeros(steps, np.int64)
+    by_step = np.argsort(rows.step, kind="stable")
+    bounds = np.searchsorted(rows.step[by_step], np.stack((marks.number, marks.number + 1)))
+    to_step = np.bincount(edge_step[edge_step >= 0], minlength=int(marks.number.max()) + 1)
+    for k, number in enumerate(marks.number.tolist()):
+        row = np.flatnonzero(placed) if number == NONE else by_step[bounds[0, k] : bounds[1, k]]
+        row = row[placed[row]]
+        apart = np.abs((replay.start[row] - replay.low[k]) - (rows.ts[row] - marks.low[k]))
+        error[k] = np.percentile(apart, (50, 99)).round() if len(row) else 0
+        operators[k] = len(row)
+        edges[k] = len(edge_step) if number == NONE else to_step[number]
+    parts = {
+        f"{part.name}_ns_{when}": getattr(breakdown, part.name)
+        for when, breakdown in (("recorded", replay.recorded), ("replayed", replay.replayed))
+        for part in schema.STEP_PARTS
+    }
+    return {
+        "rank": np.full(steps, rows.rank),
+        "step": numbers(marks.number),
+        "recorded_ns": marks.high - marks.low,
+        "replayed_ns": replay.high - replay.low,
+        "unexplained_ns": replay.unexplained,
+        "start_error_p50_ns": error[:, 0],
+        "start_error_p99_ns": error[:, 1],
+        "edges": edges,
+        "operators": operators,
+        **parts,
+        "warnings": [of_trace + of_step for of_step in replay_warnings.of_steps(rows, marks)],
+    }
+
+
+def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
+    """Store edges, collectives, clocks, replayed operators and steps of a job.
+
+    What an earlier replay stored and this one has not goes. Where it differs in anything, so do paths and gains, which
+    are of one replay.
+    """
+    collectives, warnings = collective_edges(job), replay_warnings.of_traces(job)
+    base = job.event_graph.base
+    differs = False
+    for k, replay in enumerate(played.replays):
+        trace_id = replay.graph.rows.trace_id
+        written = (
+            (schema.EDGES, edge_columns(job, collectives, k)),
+            (schema.COLLECTIVE_MEMBERS, collective_columns(job, played, collectives, k)),
+            (schema.CLOCKS, clock_columns(job, k)),
+            (schema.REPLAYS, replay_columns(replay, slack[int(base[k]) : int(base[k + 1])])),
+            (schema.REPLAY_STEPS, step_columns(replay, warnings[k])),
+        )
+        for table, columns in written:
+            if columns is None:
+                differs |= table_files.remove(corpus, trace_id, table)
+            else:
+                differs |= table_files.write(corpus, trace_id, table, columns)
+    if differs:
+        for graph in job.graphs:
+            table_files.remove(corpus, graph.rows.trace_id, schema.CRITICAL_PATH)
+            table_files.remove(corpus, graph.rows.trace_id, schema.GAINS)

@@ -1,0 +1,287 @@
+"""The loops that go back from the end of a step: what no edge explains, the critical path, slack."""
+
+import numpy as np
+
+from lumos_df.base.jit import kernel
+from lumos_df.graph.simulate.forward import CAME_LAST, UNSET
+from lumos_df.schema.codes import (
+    END_END,
+    END_START,
+    GAP_PIECE,
+    HANDOFF,
+    HOST_PIECE,
+    LAUNCH,
+    LAUNCH_PIECE,
+    NONE,
+    START_START,
+    SYNC_PIECE,
+    THREAD,
+    TRANSFER_PIECE,
+    UNEXPLAINED_PIECE,
+)
+
+
+@kernel
+def recorded_causes(src, dst, binds, lag, own, ts, end, carried):
+    """Return what should have bound each node as recorded, and when it would have let it go.
+
+    Args:
+        src, dst, binds, lag: [m] the edges, as for `simulate`.
+        own, ts, end: int64 [N] ns: what a node lasts by itself, its recorded start and end.
+        carried: int32 [k] nodes that could not start earlier than recorded.
+
+    Returns:
+        start_ready, end_ready: int64 [N] ns.
+        start_cause, end_cause: int32 [N] as `simulate` returns them.
+    """
+    n = len(own)
+    start_ready = np.full(n, UNSET, np.int64)
+    start_ready[carried] = ts[carried]
+    end_ready = np.empty(n, np.int64)
+    for v in range(n):
+        end_ready[v] = ts[v] + own[v]
+    start_cause = np.full(n, NONE, np.int32)
+    end_cause = np.full(n, NONE, np.int32)
+    for e in range(len(src)):
+        v, w = src[e], dst[e]
+        if binds[e] == END_END:
+            moment = end[v] + lag[e]
+            if moment > end_ready[w]:
+                end_ready[w] = moment
+                end_cause[w] = e
+        else:
+            moment = (ts[v] if binds[e] == START_START else end[v]) + lag[e]
+            if moment > start_ready[w]:
+                start_ready[w] = moment
+                start_cause[w] = e
+    return start_ready, end_ready, start_cause, end_cause
+
+
+@kernel
+def unexplained(last, low, src, binds, start_cause, end_cause, ts, end, start_ready, end_ready):
+    """Return int64 [steps] ns: what no edge explains on the way back from the end of each step's last node.
+
+    Args:
+        last: int32 [steps] the node, or NONE for a step of which nothing is known.
+        low: int64 [steps] where the step begins, ns.
+        src, binds: [m] the edges.
+        start_cause, end_cause, start_ready, end_ready: as `recorded_causes` returns them.
+        ts, end: int64 [N] ns, as recorded.
+    """
+    total = np.zeros(len(last), np.int64)
+    for k in range(len(last)):
+        total[k] = _unexplained(last[k], low[k], src, binds, start_cause, end_cause, ts, end, start_ready, end_ready)
+    return total
+
+
+@kernel
+def _unexplained(at, begin, src, binds, start_cause, end_cause, ts, end, start_ready, end_ready):
+    total = 0
+    v = at
+    at_end = True
+    for _ in range(2 * len(ts) + 2):
+        if v < 0:
+            break
+        if at_end:
+            low = max(end_ready[v], begin)
+            if end[v] > low:
+                total += end[v] - low
+            if end[v] <= begin:
+                break
+            e = end_cause[v]
+            if e >= 0:
+                v = src[e]
+            else:
+                at_end = False
+            continue
+        low = max(start_ready[v], begin)
+        if ts[v] > low:
+            total += ts[v] - low
+        e = start_cause[v]
+        if ts[v] <= begin or e < 0:
+            break
+        v = src[e]
+        at_end = binds[e] == END_START
+    return total
+
+
+@kernel
+def walks(last, low, high, recorded, src, binds, edge_kind, piece, start, end, start_cause, end_cause):
+    """Cut every step into pieces, and add one for the difference to its recorded length; from first to last.
+
+    Args:
+        last: int [steps] the last node of each step, NONE for a step of which nothing is known.
+        low, high, recorded: int64 [steps] ns: the simulated step, and how long it was.
+        src, binds, edge_kind, piece, start, end, start_cause, end_cause: as for `walk`.
+
+    Returns:
+        bounds: int64 [steps + 1]: step k has the pieces `bounds[k]:bounds[k + 1]`.
+        node, piece, begin, dur: as `walk` returns them.
+    """
+    bounds = np.zeros(len(last) + 1, np.int64)
+    # One of each, so that their types are known.
+    node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
+    for k in range(len(last)):
+        if last[k] >= 0:
+            nodes, codes, begins, durs = walk(
+                last[k], low[k], high[k], src, binds, edge_kind, piece, start, end, start_cause, end_cause
+            )
+            for p in range(len(nodes) - 1, -1, -1):
+                node.append(nodes[p])
+                code.append(codes[p])
+                begin.append(begins[p])
+                dur.append(durs[p])
+        else:
+            node.append(NONE)
+            code.append(UNEXPLAINED_PIECE)
+            begin.append(low[k])
+            dur.append(high[k] - low[k])
+        node.append(NONE)
+        code.append(UNEXPLAINED_PIECE)
+        begin.append(high[k])
+        dur.append(recorded[k] - (high[k] - low[k]))
+        bounds[k + 1] = len(node) - 1
+    return (
+        bounds,
+        np.array(node[1:], np.int32),
+        np.array(code[1:], np.int8),
+        np.array(begin[1:], np.int64),
+        np.array(dur[1:], np.int64),
+    )
+
+
+@kernel
+def walk(at, low, high, src, binds, edge_kind, piece, start, end, start_cause, end_cause):
+    """Walk back from the end of node `at` along what was binding, and cut [low, high] into pieces.
+
+    Args:
+        at: the last node before the end of the step; what follows it up to `high` is host work.
+        low, high: ns.
+        src, binds, edge_kind: [m] the edges.
+        piece: int8 [N] which piece a node is.
+        start, end, start_cause, end_cause: as `simulate` returns them.
+
+    Returns:
+        node int32, piece int8, begin int64, dur int64: the pieces from the last to the first; node NONE for unknown.
+    """
+    node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
+    cursor = high
+    v = at
+    at_end = True
+    what = HOST_PIECE
+    moment = min(end[v], high)
+    owner = v
+    for _ in range(2 * len(start) + 2):
+        # The piece between the moment just reached and the cursor.
+        moment = max(moment, low)
+        if moment < cursor:
+            node.append(owner)
+            code.append(what)
+            begin.append(moment)
+            dur.append(cursor - moment)
+            cursor = moment
+        if cursor <= low:
+            break
+        if at_end:
+            cause = end_cause[v]
+            owner = v
+            if cause >= 0:
+                what = SYNC_PIECE
+                v = src[cause]
+                moment = end[v]
+            elif cause == NONE:
+                what = piece[v]
+                moment = start[v]
+                at_end = False
+            else:
+                v = CAME_LAST - cause
+                owner = v
+                what = TRANSFER_PIECE
+                moment = start[v]
+                at_end = False
+            continue
+        cause = start_cause[v]
+        owner = v
+        if cause < 0:
+            owner = NONE
+            what = UNEXPLAINED_PIECE
+            moment = low
+            continue
+        kind = edge_kind[cause]
+        what = HOST_PIECE if kind == THREAD or kind == HANDOFF else LAUNCH_PIECE if kind == LAUNCH else GAP_PIECE
+        v = src[cause]
+        at_end = binds[cause] == END_START
+        moment = end[v] if at_end else start[v]
+    if cursor > low:
+        node.append(NONE)
+        code.append(UNEXPLAINED_PIECE)
+        begin.append(low)
+        dur.append(cursor - low)
+    return (
+        np.array(node[1:], np.int32),
+        np.array(code[1:], np.int8),
+        np.array(begin[1:], np.int64),
+        np.array(dur[1:], np.int64),
+    )
+
+
+@kernel
+def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned, start, end):
+    """Return int64 [N]: ns by which nodes may start later and no pinned node end later; UNSET if unbounded."""
+    n = len(own)
+    far = np.int64(1) << 61
+    late_start = np.full(n, far, np.int64)
+    late_end = np.full(n, far, np.int64)
+    first_member = np.full(len(transfer), NONE, np.int32)
+    next_member = np.full(n if len(transfer) else 0, NONE, np.int32)
+    decided = np.full(len(transfer), far, np.int64)
+    for k in range(len(order)):
+        i = instance[order[k]]
+        if i >= 0:
+            next_member[order[k]] = first_member[i]
+            first_member[i] = order[k]
+    for k in range(len(order) - 1, -1, -1):
+        v = order[k]
+        i = instance[v]
+        if i >= 0 and first_member[i] == v:
+            # The last member in the order: what follows any of them has been seen.
+            w = v
+            while w >= 0:
+                decided[i] = min(
+                    decided[i], _latest_end(w, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end)
+                )
+                w = next_member[w]
+        allowed = (
+            decided[i] if i >= 0 else _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end)
+        )
+        late_end[v] = allowed
+        late_start[v] = allowed - (transfer[i] if i >= 0 else own[v])
+        for at in range(pointer[v], pointer[v + 1]):
+            e = edge[at]
+            if binds[e] == START_START:
+                late_start[v] = min(late_start[v], late_start[dst[e]] - lag[e])
+    room = np.full(n, UNSET, np.int64)
+    for k in range(len(order)):
+        v = order[k]
+        if late_start[v] < far // 2:
+            room[v] = late_start[v] - start[v]
+    return room
+
+
+@kernel
+def _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end):
+    """Return by when v must have ended, from what its successors allow."""
+    latest = end[v] if pinned[v] else np.int64(1) << 61
+    for at in range(pointer[v], pointer[v + 1]):
+        e = edge[at]
+        w = dst[e]
+        if binds[e] == END_START:
+            latest = min(latest, late_start[w] - lag[e])
+        elif binds[e] == END_END:
+            allowed = late_end[w]
+            for again in range(pointer[w], pointer[w + 1]):
+                f = edge[again]
+                if binds[f] == END_START:
+                    allowed = min(allowed, late_start[dst[f]] - lag[f])
+            latest = min(latest, allowed - lag[e])
+    return latest

@@ -1,0 +1,210 @@
+"""Changes to a job that need no new plan: some work faster, slower or gone in the graph that simulates."""
+
+import re
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.base.errors import QueryError, nearest
+from lumos_df.graph.event_graph import EventGraph
+from lumos_df.graph.host import silences
+from lumos_df.graph.host_work import HostWork, host_work
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate.forward import inherited
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema import FAMILIES, GPU_KINDS, KINDS
+from lumos_df.schema.codes import NONE, THREAD
+
+Field = Literal["family", "name", "kind", "rank"]
+_KINDS: Final = ("host", "gpu", *GPU_KINDS)
+_SELECTOR: Final = re.compile(r"(family|kind|name|rank)([=~])(.+)")
+_SLEEP_NS: Final = 100_000
+"""Threshold, ns. Shorter gaps of a thread are never taken for sleep."""
+_USUAL_PERCENTILE: Final = 99
+"""Threshold, percentile. The longest gap that is usual, of those of the other ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Some operators of a job: `family=gemm`, `name~flash.*` (a regular expression), `kind=host`, `rank=2`."""
+
+    field: Field
+    value: str
+    pattern: bool
+
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        return f"{self.field}{'~' if self.pattern else '='}{self.value}"
+
+    def rows(self, graph: TraceGraph) -> NDArray[np.bool_]:
+        """Return which rows of a trace are meant."""
+        chosen: NDArray[np.bool_] = self._rows(graph.rows)
+        return chosen
+
+    def _rows(self, rows: Rows) -> Any:  # numpy's comparisons
+        if self.field == "rank":
+            return np.full(len(rows), rows.rank == int(self.value))
+        if self.field == "family":
+            return rows.on_gpu & (rows.family == FAMILIES.index(self.value))
+        if self.field == "kind":
+            if self.value in ("host", "gpu"):
+                return rows.on_gpu if self.value == "gpu" else rows.thread >= 0
+            return rows.on_gpu & (rows.kind == KINDS.index(self.value))
+        if self.pattern:
+            expression = _pattern(self.value)
+            named = [expression.search(name) is not None for name in rows.names]
+        else:
+            named = [name == self.value for name in rows.names]
+        return np.array([*named, False])[rows.name]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        # What a later Python may read in another way, as `[[`, this one reads as it always did.
+        warnings.simplefilter("ignore", FutureWarning)
+        return re.compile(text)
+
+
+def selector(text: str) -> Selector:
+    """Read a selector. Raise `QueryError` for one that cannot mean anything."""
+    parts = _SELECTOR.fullmatch(text)
+    if not parts:
+        raise QueryError(f"'{text}': write family=NAME, kind=NAME, name=NAME, name~PATTERN or rank=N")
+    field, sign, value = parts.groups()
+    if sign == "~" and field != "name":
+        raise QueryError(f"'{text}': only names take a pattern; write {field}={value}")
+    choices = {"family": list(FAMILIES), "kind": list(_KINDS)}.get(field, [])
+    if choices and value not in choices:
+        raise QueryError(f"'{text}': no {field} '{value}'{nearest(value, choices) or '; one of ' + ', '.join(choices)}")
+    if field == "rank" and not re.fullmatch("[0-9]+", value):
+        raise QueryError(f"'{text}': a rank is a number")
+    if sign == "~":
+        try:
+            _pattern(value)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise QueryError(f"'{text}': not a regular expression ({error})") from None
+    return Selector(field, value, sign == "~")  # type: ignore[arg-type]  # the expression allows only the four
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of some operators."""
+
+    selector: Selector
+    factor: float
+    """Their time is multiplied by this."""
+    sleep_only: bool = False
+    """Only long gaps of their threads in which nothing ran are taken away."""
+    launched: bool = False
+    """Whether the same becomes of what they launched."""
+
+
+def scale(text: str) -> Change:
+    """Read `SELECTOR:FACTOR`, as in `family=gemm:0.5`. Raise `QueryError` for anything else."""
+    what, colon, factor = text.rpartition(":")
+    try:
+        value = float(factor)
+    except ValueError:
+        value = -1.0
+    if not colon or not 0 <= value < 1e6:
+        raise QueryError(f"'{text}': write SELECTOR:FACTOR with a factor of at least 0, as in family=gemm:0.5")
+    return Change(selector(what), value)
+
+
+def drop(text: str) -> Change:
+    """Read a selector of what goes away, with all that it launched."""
+    return Change(selector(text), 0.0, launched=True)
+
+
+def no_wait(text: str) -> Change:
+    """Read `rank=N`, the rank whose sleeping goes away. Raise `QueryError` for anything else."""
+    if not text.startswith("rank="):
+        raise QueryError(f"'{text}': write rank=N")
+    return Change(selector(text), 0.0, sleep_only=True)
+
+
+def meant(graphs: list[TraceGraph], changes: list[Change]) -> list[bool]:
+    """Return which of the changes mean at least one operator."""
+    return [any(change.selector.rows(graph).any() for graph in graphs) for change in changes]
+
+
+def changed(
+    event_graph: EventGraph, graphs: list[TraceGraph], changes: list[Change], works: list[HostWork] | None = None
+) -> EventGraph:
+    """Return an event graph with the changes made; the order of execution stays.
+
+    Args:
+        event_graph: that of a job.
+        graphs: the graphs that it is of.
+        changes: made one after another.
+        works: the host work of each graph; found here unless given.
+    """
+    works = works or [host_work(graph) for graph in graphs]
+    own, lag, instance = event_graph.own.copy(), event_graph.lag.copy(), event_graph.instance.copy()
+    transfer = event_graph.transfer.astype(np.float64)
+    bounds = np.cumsum([0, *(len(graph.edges) for graph in graphs)])
+    for change in changes:
+        touched = np.zeros(len(transfer), np.bool_)
+        for k, (graph, host) in enumerate(zip(graphs, works, strict=True)):
+            rows = slice(int(event_graph.base[k]), int(event_graph.base[k + 1]))
+            edges = slice(int(bounds[k]), int(bounds[k + 1]))
+            selected = change.selector.rows(graph)
+            if change.sleep_only:
+                lag[edges] = _awake(graph, lag[edges], selected, graphs)
+                continue
+            work = inherited(selected & ~graph.rows.on_gpu, graph.rows.parent)
+            scaled = selected | (work if change.launched else work & ~graph.rows.on_gpu)
+            own[rows] = np.where(scaled, _times(own[rows], change.factor), own[rows])
+            part = host.share(work, everything=change.selector.field in ("kind", "rank"))
+            lag[edges] = np.where(lag[edges] > 0, _times(lag[edges], 1 - (1 - change.factor) * part), lag[edges])
+            if change.launched:
+                gone = scaled & graph.rows.on_gpu
+                # What is not launched costs no latency and no gap, and no rank waits for it.
+                lag[edges] = np.where(gone[graph.edges.dst], np.minimum(lag[edges], 0), lag[edges])
+                instance[rows] = np.where(gone, NONE, instance[rows])
+            else:
+                collective = event_graph.instance[rows][scaled]
+                touched[collective[collective >= 0]] = True
+        # Once for all ranks: a collective is one transfer, whoever's kernels are meant.
+        transfer[touched] *= change.factor
+    return replace(
+        event_graph,
+        own=own,
+        lag=lag,
+        transfer=np.round(transfer).astype(np.int64),
+        instance=instance,
+        members=np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32),
+    )
+
+
+def _times(values: NDArray[np.int64], factor: float | NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.round(values * factor).astype(np.int64)
+
+
+def _awake(
+    graph: TraceGraph, lag: NDArray[np.int64], of_rank: NDArray[np.bool_], graphs: list[TraceGraph]
+) -> NDArray[np.int64]:
+    """Cut the gaps of a thread to the longest that is usual: on the job's other ranks, else on this one."""
+    if not len(of_rank) or not of_rank[0]:
+        return lag
+    silent = {id(other): silences(other.rows, other.handoffs, _SLEEP_NS) for other in graphs}
+    usual = np.concatenate(
+        [lasted for other, (_, lasted) in silent.items() if other != id(graph)] or [silent[id(graph)][1]]
+    )
+    limit = max(int(np.percentile(usual, _USUAL_PERCENTILE)) if len(usual) else 0, _SLEEP_NS)
+    ended_by, lasted = silent[id(graph)]
+    ended_by, over = ended_by[lasted > limit], (lasted - limit)[lasted > limit]
+    # The silence is part of the work before the next atom of its thread.
+    atoms, rows = graph.atoms, graph.rows
+    less = np.zeros(len(rows), np.int64)
+    for thread in np.unique(rows.thread[ended_by]).tolist():
+        on_thread = rows.thread[ended_by] == thread
+        atom = np.flatnonzero(atoms.thread == thread)
+        place = np.searchsorted(atoms.ts[atom], rows.ts[ended_by[on_thread]])
+        inside = place < len(atom)
+        np.add.at(less, atoms.row[atom[place[inside]]], over[on_thread][inside])
+    thread_edge = graph.edges.kind == THREAD
+    return np.where(thread_edge, np.maximum(lag - less[graph.edges.dst], np.minimum(lag, 0)), lag)

@@ -1,0 +1,144 @@
+"""What depended on what in one trace: its rows, what simulates of them, and the edges of every kind.
+
+Every edge goes from what was issued earlier to what was issued later, so the graph has no cycle whatever was recorded.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import calls, gpu_constants, host
+from lumos_df.graph.edges.columns import Edges, join
+from lumos_df.graph.edges.event import event_edges
+from lumos_df.graph.edges.full_queue import queue_waits
+from lumos_df.graph.edges.handoff import handoff_edges
+from lumos_df.graph.edges.inferred import inferred_waits
+from lumos_df.graph.edges.launch import launch_edges
+from lumos_df.graph.edges.stream import stream_edges
+from lumos_df.graph.edges.sync import sync_edges
+from lumos_df.graph.edges.thread import thread_edges
+from lumos_df.graph.gpu_constants import GpuConstants
+from lumos_df.graph.gpu_streams import GpuStreams, gpu_streams, recorded_ends
+from lumos_df.graph.host import Atoms, Handoffs
+from lumos_df.graph.own_durations import own_durations
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate import forward
+from lumos_df.graph.steps import step_numbers
+from lumos_df.schema.codes import ANNOTATION, CPU_OP, NONE, RUNTIME, SYNC_EDGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceGraph:
+    """The execution graph of one trace: nodes are rows, in an order in which every edge goes forward."""
+
+    rows: Rows
+    """The operators [n]."""
+    atoms: Atoms
+    """What the host does, moment by moment."""
+    gpu: GpuStreams
+    """What the GPU does, stream by stream."""
+    handoffs: Handoffs
+    """Where one thread waited for another."""
+    constants: GpuConstants
+    """Launch latency and gap between kernels, as the trace shows them."""
+    edges: Edges
+    """The dependencies [m]."""
+    order: NDArray[np.int32]
+    """Rows that are nodes, in the order in which they were issued."""
+    order_target: NDArray[np.int32]
+    """[m] node that must come after the source of each edge: `dst`, but for a copying call what follows it; or NONE."""
+    own: NDArray[np.int64]
+    """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
+    idle_before: NDArray[np.int64]
+    """[n] ns of a thread's gap before a row in which it waited for another thread."""
+    carried: NDArray[np.int32]
+    """Rows issued before the recording began that no edge makes as late as they were: they start as recorded."""
+    dropped: int
+    """Candidate edges that would have gone backward."""
+
+    @property
+    def ended(self) -> NDArray[np.int64]:
+        """When every node ended as recorded, ns [n]; 0 for rows that are none."""
+        return recorded_ends(self.rows, self.atoms, self.gpu)
+
+
+def build(rows: Rows) -> TraceGraph:
+    """Rebuild the execution graph of one trace."""
+    handoffs = host.handoffs(rows)
+    beginnings = _beginnings(rows, handoffs)
+    atoms = host.atoms(rows, beginnings, host.working(rows, beginnings, handoffs))
+    gpu = gpu_streams(rows, atoms)
+    role = calls.roles(rows)
+    constants = gpu_constants.measured(rows, atoms, gpu)
+    queue = queue_waits(rows, atoms, gpu)
+    own = own_durations(rows, atoms, gpu, role, queue)
+    on_threads, idle_before = thread_edges(rows, atoms, handoffs)
+    known = join(
+        [
+            on_threads,
+            handoff_edges(rows, atoms, handoffs),
+            launch_edges(rows, atoms, gpu, constants),
+            stream_edges(gpu, constants),
+            event_edges(rows, atoms, gpu, role, constants.gap),
+        ]
+    )
+    unseen, late = inferred_waits(rows, gpu, known, recorded_ends(rows, atoms, gpu))
+    candidates = join([known, unseen, sync_edges(rows, atoms, gpu, role, own), queue.edges(rows)])
+    edges, order, target, dropped = _forward(rows, atoms, gpu, candidates)
+    return TraceGraph(
+        rows=rows,
+        atoms=atoms,
+        gpu=gpu,
+        handoffs=handoffs,
+        constants=constants,
+        edges=edges,
+        order=order,
+        order_target=target,
+        own=own,
+        idle_before=idle_before,
+        carried=late[np.isin(late, gpu.row[gpu.issued < 0])],
+        dropped=dropped,
+    )
+
+
+def _beginnings(rows: Rows, handoffs: Handoffs) -> NDArray[np.int32]:
+    """Rows whose beginning is a moment of the simulation: after a handoff, steps, operators that launched unseen."""
+    step = np.flatnonzero((step_numbers(rows) >= 0)[rows.name])
+    step = step[np.isin(rows.kind[step], (ANNOTATION, CPU_OP)) & (rows.thread[step] >= 0)]
+    parent = rows.parent[rows.on_gpu]
+    parent = parent[parent >= 0]
+    unseen = np.unique(parent[(rows.kind[parent] != RUNTIME) & (rows.thread[parent] >= 0)])
+    return np.concatenate((step, unseen, handoffs.target)).astype(np.int32)
+
+
+def _by_time(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> NDArray[np.int32]:
+    """Return the nodes by the time at which they began; the host's before the GPU's at the same time."""
+    node = np.concatenate((atoms.row, gpu.row))
+    is_gpu = np.repeat((False, True), (len(atoms.row), len(gpu.row)))
+    return node[np.lexsort((node, is_gpu, rows.ts[node]))]
+
+
+def _forward(
+    rows: Rows, atoms: Atoms, gpu: GpuStreams, candidates: Edges
+) -> tuple[Edges, NDArray[np.int32], NDArray[np.int32], int]:
+    """Return the edges that go forward in one order, that order, what they order, and how many were left out.
+
+    A copying call waits for the row that it issues itself: for the order, what follows the call waits for that row.
+    """
+    following = np.full(len(rows), NONE, np.int32)
+    has = atoms.before >= 0
+    following[atoms.row[atoms.before[has]]] = atoms.row[has]
+    awaits_own_copy = np.zeros(len(candidates), np.bool_)
+    sync = np.flatnonzero(candidates.kind == SYNC_EDGE)
+    parent = rows.parent[candidates.src[sync]]
+    call = np.where(parent >= 0, atoms.of_row[np.maximum(parent, 0)], NONE)
+    awaits_own_copy[sync] = (call >= 0) & (atoms.row[np.maximum(call, 0)] == candidates.dst[sync])
+    target = np.where(awaits_own_copy, following[candidates.dst], candidates.dst)
+    real = target >= 0
+    source, to = (candidates.src, target) if real.all() else (candidates.src[real], target[real])
+    pointer, edge = forward.forward_star(source, len(rows))
+    no_instance, no_members = np.full(len(rows), NONE, np.int32), np.empty(0, np.int32)
+    order = forward.topological(_by_time(rows, atoms, gpu), pointer, edge, to, len(rows), no_instance, no_members)
+    keep = ~real | forward.goes_forward(candidates.src, target, order, len(rows))
+    return candidates.where(keep), order, target[keep], int(np.count_nonzero(~keep))

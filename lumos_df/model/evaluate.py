@@ -1,0 +1,28 @@
+"""Many configurations at once: the only implementation of an estimate, which is a sweep of one."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.model.kernels.step import RESULTS, evaluate_all
+
+RESULT_COLUMNS: Final = tuple(name for name, _ in RESULTS)
+"""Columns of what `evaluate_rows` returns."""
+
+
+def evaluate_rows(
+    models: NDArray[np.void],
+    hardware: NDArray[np.void],
+    software: NDArray[np.void],
+    plans: NDArray[np.void],
+    model_of: NDArray[np.int64],
+    hardware_of: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Estimate `plans[i]` for `models[model_of[i]]` on `hardware[hardware_of[i]]` with its row of `software`.
+
+    Returns float64 [n, RESULT_COLUMNS]; a plan whose schedule cannot run is a row of nan.
+    """
+    out = np.empty((len(plans), len(RESULTS)))
+    evaluate_all(models, hardware, software, plans, model_of, hardware_of, out)
+    return out

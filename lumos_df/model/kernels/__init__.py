@@ -1,0 +1,1 @@
+"""What operators, layers and stages cost: scalar kernels that allocate nothing."""

@@ -1,0 +1,189 @@
+"""What the operators of a block cost: seconds by kind of work, for each pass over the block.
+
+The backward of a matrix product is two products (input and weight gradient), of an attention its own kernel, of a
+pass over memory another pass. Collectives are mirrored: what was gathered is scattered, and what was reduced once in
+the forward pass is reduced once in the backward pass.
+"""
+
+from typing import Final
+
+from lumos_df.base.jit import lean_kernel
+from lumos_df.model.kernels import layer_operators as op
+from lumos_df.model.kernels import network, placement
+from lumos_df.model.kernels.attention import attention_seconds, unfused_attention_seconds
+from lumos_df.model.kernels.elementwise import elementwise_seconds
+from lumos_df.model.kernels.gemm import gemm_seconds
+from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER
+from lumos_df.schema.dtypes import ATTENTION_PRECISION, OPERAND_BYTES
+from lumos_df.schema.plan_words import CP, EP, ETP, PP, TP
+
+FORWARD: Final = 0
+BACKWARD_INPUT: Final = 1
+BACKWARD_WEIGHT: Final = 2
+PASSES: Final = 3
+"""Rows of a cost: the passes over a block."""
+
+GEMM_S: Final = 0
+ATTENTION_S: Final = 1
+ELEMENTWISE_S: Final = 2
+TP_S: Final = 3
+CP_S: Final = 4
+EP_S: Final = 5
+LAUNCHES: Final = 6
+COLLECTIVES: Final = 7
+KINDS: Final = 8
+"""Columns of a cost: seconds, but for the last two, which count."""
+
+
+@lean_kernel
+def block_cost(ops, start, stop, model, plan, hardware, software, cost):
+    """Time the operators `start` to `stop` of `ops` and add them to `cost`, float64 [PASSES, KINDS].
+
+    The seconds of each pass are also written into the rows (columns FORWARD_S, INPUT_S, WEIGHT_S).
+    """
+    for i in range(start, stop):
+        family = int(ops[i, op.FAMILY])
+        launches = ops[i, op.LAUNCHES]
+        kind = ELEMENTWISE_S
+        forward, backward, weight = 0.0, 0.0, 0.0
+        if family == op.GEMM or family == op.GROUPED_GEMM:
+            kind = GEMM_S
+            m, n, k, batch = ops[i, op.M], ops[i, op.N], ops[i, op.K], ops[i, op.BATCH]
+            factor = software.compute_factor
+            if family == op.GROUPED_GEMM:
+                factor *= software.expert_factor
+            forward = _product(m, n, k, batch, plan, hardware) * factor
+            backward = _product(m, k, n, batch, plan, hardware) * factor
+            weight = _product(k, n, m, batch, plan, hardware) * factor
+            cost[BACKWARD_WEIGHT, LAUNCHES] += launches
+        elif family == op.ATTENTION:
+            kind = ATTENTION_S
+            forward = _attention(ops, i, model, plan, hardware, software, False)
+            backward = _attention(ops, i, model, plan, hardware, software, True)
+        elif family == op.ELEMENTWISE:
+            forward = _pass(ops[i, op.BYTES], hardware) * software.memory_factor
+            backward = _pass(ops[i, op.BACKWARD_BYTES], hardware) * software.memory_factor
+        else:
+            group = int(ops[i, op.GROUP])
+            kind = CP_S if group == CP else EP_S if group == EP else TP_S
+            collective = family - op.COLLECTIVE
+            forward = group_seconds(collective, ops[i, op.BYTES], group, plan, hardware)
+            backward = group_seconds(_mirrored(collective), ops[i, op.BYTES], group, plan, hardware)
+            cost[FORWARD, COLLECTIVES] += 1.0
+            cost[BACKWARD_INPUT, COLLECTIVES] += 1.0
+            launches = 0.0
+        cost[FORWARD, kind] += forward
+        cost[BACKWARD_INPUT, kind] += backward
+        cost[BACKWARD_WEIGHT, kind] += weight
+        cost[FORWARD, LAUNCHES] += launches
+        cost[BACKWARD_INPUT, LAUNCHES] += launches
+        ops[i, op.FORWARD_S] = forward
+        ops[i, op.INPUT_S] = backward
+        ops[i, op.WEIGHT_S] = weight
+
+
+@lean_kernel
+def group_seconds(collective, payload, group, plan, hardware):
+    """Return seconds of a collective among the ranks of `group`.
+
+    Args:
+        collective: place in `schema.COLLECTIVES`.
+        payload: bytes as nccl-tests count them.
+        group: place in `plan_words.GROUPS`.
+        plan, hardware: records.
+    """
+    if group == TP:
+        size, stride = plan.tp, placement.group_stride(plan, TP)
+    elif group == CP:
+        size, stride = plan.cp, placement.group_stride(plan, CP)
+    elif group == EP:
+        size, stride = plan.ep, placement.expert_group_stride(plan, EP)
+    elif group == ETP:
+        size, stride = plan.etp, placement.expert_group_stride(plan, TP)
+    else:
+        size, stride = 2, placement.group_stride(plan, PP)
+    return ranks_seconds(collective, payload, size, stride, hardware)
+
+
+@lean_kernel
+def ranks_seconds(collective, payload, size, stride, hardware):
+    """Return seconds of a collective, by `schema.COLLECTIVES`, among `size` ranks that are `stride` apart."""
+    return network.collective_seconds(
+        collective,
+        payload,
+        size,
+        placement.members_per_domain(size, stride, hardware.scale_up_gpus),
+        hardware.scale_up_bandwidth,
+        hardware.scale_out_bandwidth,
+        hardware.scale_up,
+        hardware.scale_out,
+    )
+
+
+@lean_kernel
+def _mirrored(collective):
+    if collective == ALL_GATHER:
+        return REDUCE_SCATTER
+    if collective == REDUCE_SCATTER:
+        return ALL_GATHER
+    return collective
+
+
+@lean_kernel
+def _product(m, n, k, batch, plan, hardware):
+    precision = plan.precision
+    return gemm_seconds(
+        m,
+        n,
+        k,
+        batch,
+        OPERAND_BYTES[precision],
+        hardware.peak_flops[precision],
+        hardware.hbm_bandwidth,
+        hardware.sms,
+        hardware.gemm[precision],
+    )
+
+
+@lean_kernel
+def _pass(moved_bytes, hardware):
+    return elementwise_seconds(moved_bytes, hardware.hbm_bandwidth, hardware.memory)
+
+
+@lean_kernel
+def _attention(ops, i, model, plan, hardware, software, backward):
+    precision = ATTENTION_PRECISION[plan.precision]
+    heads = ops[i, op.BATCH] / plan.micro_batch
+    size = OPERAND_BYTES[precision]
+    if plan.flash:
+        factor = software.attention_factor * (hardware.flash2_factor if software.flash2 else 1.0)
+        return factor * attention_seconds(
+            plan.micro_batch,
+            ops[i, op.M],
+            ops[i, op.N],
+            heads,
+            max(model.kv_heads / plan.tp, 1.0),
+            ops[i, op.K],
+            True,
+            backward,
+            size,
+            hardware.peak_flops[precision],
+            hardware.hbm_bandwidth,
+            hardware.sms,
+            hardware.attention[precision],
+        )
+    return unfused_attention_seconds(
+        plan.micro_batch,
+        ops[i, op.M],
+        ops[i, op.N],
+        heads,
+        ops[i, op.K],
+        software.dropout > 0,
+        backward,
+        size,
+        hardware.peak_flops[precision],
+        hardware.hbm_bandwidth,
+        hardware.sms,
+        hardware.gemm[precision],
+        hardware.memory,
+    )

@@ -1,0 +1,112 @@
+"""What data parallelism adds to a stage's step: gradient reduction, parameter gathering, the optimizer."""
+
+from typing import Final
+
+from lumos_df.base.jit import lean_kernel
+from lumos_df.model.kernels import placement
+from lumos_df.model.kernels.cost import ranks_seconds
+from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from lumos_df.schema.plan_words import CP, DP, SHARD_NOTHING, SHARD_OPTIMIZER, SHARD_PARAMETERS
+
+EXPOSED_S: Final = 0
+HIDDEN_S: Final = 1
+OPTIMIZER_S: Final = 2
+COLUMNS: Final = 3
+"""What `data_parallel_seconds` writes: communication that nothing hides, what is hidden, the optimizer's step."""
+
+_LEFT_OVER = 0.05
+"""Share of gradient communication that never hides: the last bucket has nothing left to run behind."""
+
+_PARAMETER_BYTES = 2.0
+"""Bytes of a parameter that is gathered: 16 bits."""
+
+
+@lean_kernel
+def expert_copies(plan):
+    """Return how many ranks hold the same experts."""
+    return max(plan.tp * plan.cp * plan.dp // (plan.etp * plan.ep), 1)
+
+
+@lean_kernel
+def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_batches, plan, hardware, software, out):
+    """Write what data parallelism adds to the step of one stage into `out` [COLUMNS].
+
+    Args:
+        shared, expert: parameters of a rank of the stage that all data-parallel ranks hold, and those of its experts.
+        layers: layers of the stage.
+        compute_s: seconds of one micro-batch, forward and backward.
+        backward_s: seconds of its backward pass.
+        micro_batches: micro-batches of a step.
+        plan, hardware, software: records.
+        out: float64 [COLUMNS].
+    """
+    # Context-parallel ranks hold the same weights, so they reduce with the data-parallel ones.
+    ranks = plan.dp * plan.cp
+    stride = placement.group_stride(plan, DP)
+    if plan.cp > 1:
+        stride = min(stride, placement.group_stride(plan, CP))
+    copies = expert_copies(plan)
+    copies_stride = placement.expert_group_stride(plan, DP)
+    if plan.zero >= SHARD_PARAMETERS:
+        each = _unit_seconds(shared, ranks, stride, hardware, software)
+        each += _unit_seconds(expert, copies, copies_stride, hardware, software)
+        total = micro_batches * each
+        exposed = total
+        if plan.overlap_dp:
+            # One layer is gathered while another computes; the first gather of either pass has nothing before it.
+            ends = 2.0 * each / (3.0 * max(layers, 1.0))
+            exposed = micro_batches * (max(each - software.dp_hidden * compute_s, 0.0) + ends)
+            exposed = min(exposed, total)
+    else:
+        scattered = _scatter_seconds(shared, ranks, stride, plan, hardware, software)
+        scattered += _scatter_seconds(expert, copies, copies_stride, plan, hardware, software)
+        gathered = 0.0
+        if plan.zero >= SHARD_OPTIMIZER:
+            gathered = _gather_seconds(shared, ranks, stride, hardware)
+            gathered += _gather_seconds(expert, copies, copies_stride, hardware)
+        total = scattered + gathered
+        exposed = total
+        if plan.overlap_dp and (plan.zero == SHARD_NOTHING or software.overlaps_sharded):
+            # Gradients go while the last micro-batch's backward pass still makes others, parameters come while the
+            # first micro-batch's forward pass needs only some.
+            exposed = max(scattered - software.dp_hidden * backward_s, _LEFT_OVER * scattered)
+            exposed += max(gathered - software.dp_hidden * (compute_s - backward_s), _LEFT_OVER * gathered)
+    hidden = total - exposed
+    local = shared + expert
+    if plan.zero >= SHARD_OPTIMIZER:
+        local = shared / ranks + expert / copies
+    bandwidth = hardware.hbm_bandwidth * hardware.memory[1]
+    if plan.offload_optimizer:
+        # Gradients down and parameters up; the host's own memory is slower than that by less than its update takes.
+        bandwidth = hardware.pcie_bandwidth
+        out[OPTIMIZER_S] = local * (software.gradient_bytes + _PARAMETER_BYTES) / bandwidth
+    else:
+        out[OPTIMIZER_S] = local * software.optimizer_traffic / bandwidth
+    out[EXPOSED_S] = exposed + software.slowdown * hidden
+    out[HIDDEN_S] = hidden
+
+
+@lean_kernel
+def _scatter_seconds(parameters, ranks, stride, plan, hardware, software):
+    """Return seconds to reduce the gradients of `parameters`: to all ranks, or to the one that updates them."""
+    if ranks <= 1 or parameters <= 0.0:
+        return 0.0
+    collective = ALL_REDUCE if plan.zero == SHARD_NOTHING else REDUCE_SCATTER
+    return ranks_seconds(collective, parameters * software.reduce_bytes, ranks, stride, hardware)
+
+
+@lean_kernel
+def _gather_seconds(parameters, ranks, stride, hardware):
+    """Return seconds to gather `parameters` that a sharded optimizer updated."""
+    if ranks <= 1 or parameters <= 0.0:
+        return 0.0
+    return ranks_seconds(ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware)
+
+
+@lean_kernel
+def _unit_seconds(parameters, ranks, stride, hardware, software):
+    """Return seconds of a micro-batch with sharded parameters: gathered for both passes, gradients scattered."""
+    if ranks <= 1 or parameters <= 0.0:
+        return 0.0
+    gathered = _gather_seconds(parameters, ranks, stride, hardware)
+    return 2.0 * gathered + ranks_seconds(REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware)

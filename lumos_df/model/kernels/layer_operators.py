@@ -1,0 +1,319 @@
+"""The operators of one transformer layer, of the embedding and of the head, as rows of a small table.
+
+A row says what a rank runs once a layer and micro-batch: a matrix product, an attention, a pass over memory or a
+collective. The backward row of each follows from the forward one, so only the forward pass is listed.
+
+Shapes: b micro-batch, s sequence, h hidden, f ffn, t tensor parallel, c context parallel; T = b s / c tokens a rank.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from lumos_df.base.jit import lean_kernel
+from lumos_df.schema.codes import NONE
+from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVES, REDUCE_SCATTER
+from lumos_df.schema.dtypes import STORED_BYTES
+from lumos_df.schema.plan_words import CP, EP, ETP, TP
+
+# Columns of the table of operators.
+NAME: Final = 0
+FAMILY: Final = 1
+GROUP: Final = 2
+M: Final = 3
+N: Final = 4
+K: Final = 5
+BATCH: Final = 6
+BYTES: Final = 7
+BACKWARD_BYTES: Final = 8
+LAUNCHES: Final = 9
+FORWARD_S: Final = 10
+INPUT_S: Final = 11
+WEIGHT_S: Final = 12
+COLUMNS: Final = 13
+
+_COMPUTE: Final = ("gemm", "grouped_gemm", "attention", "elementwise")
+GEMM, GROUPED_GEMM, ATTENTION, ELEMENTWISE = range(len(_COMPUTE))
+COLLECTIVE: Final = len(_COMPUTE)
+"""What an operator does: products and attention read M, N, K and BATCH, the others BYTES. From COLLECTIVE on it is a
+collective, by `schema.COLLECTIVES`."""
+FAMILIES: Final = (*_COMPUTE, *COLLECTIVES)
+"""Words for what operators do."""
+
+NAMES: Final = (
+    "norm",
+    "gather_tokens",
+    "query_key_value",
+    "rotary",
+    "exchange_context",
+    "attention",
+    "attention_output",
+    "scatter_tokens",
+    "residual",
+    "mlp_up",
+    "activation",
+    "mlp_down",
+    "router",
+    "permute",
+    "dispatch",
+    "expert_up",
+    "expert_down",
+    "combine",
+    "unpermute",
+    "shared_up",
+    "shared_down",
+    "embedding",
+    "head",
+    "loss",
+    "query_down",
+    "key_value_down",
+    "key_value_up",
+)
+(
+    _NORM,
+    _GATHER,
+    _QKV,
+    _ROTARY,
+    _CONTEXT,
+    _ATTENTION,
+    _OUTPUT,
+    _SCATTER,
+    _RESIDUAL,
+    _UP,
+    _ACTIVATION,
+    _DOWN,
+    _ROUTER,
+    _PERMUTE,
+    _DISPATCH,
+    _EXPERT_UP,
+    _EXPERT_DOWN,
+    _COMBINE,
+    _UNPERMUTE,
+    _SHARED_UP,
+    _SHARED_DOWN,
+    _EMBEDDING,
+    _HEAD,
+    _LOSS,
+    _QUERY_DOWN,
+    _KEY_VALUE_DOWN,
+    _KEY_VALUE_UP,
+) = range(len(NAMES))
+
+
+@lean_kernel
+def _product(ops, i, name, m, n, k, batch):
+    _row(ops, i, name, GEMM, NONE, 1.0)
+    ops[i, M] = m
+    ops[i, N] = n
+    ops[i, K] = k
+    ops[i, BATCH] = batch
+    return i + 1
+
+
+@lean_kernel
+def _pass(ops, i, name, forward_bytes, backward_bytes, launches):
+    _row(ops, i, name, ELEMENTWISE, NONE, launches)
+    ops[i, BYTES] = forward_bytes
+    ops[i, BACKWARD_BYTES] = backward_bytes
+    return i + 1
+
+
+@lean_kernel
+def _collective(ops, i, name, kind, group, payload_bytes):
+    _row(ops, i, name, COLLECTIVE + kind, group, 1.0)
+    ops[i, BYTES] = payload_bytes
+    return i + 1
+
+
+@lean_kernel
+def _row(ops, i, name, family, group, launches):
+    ops[i, NAME] = name
+    ops[i, FAMILY] = family
+    ops[i, GROUP] = group
+    ops[i, M] = 0.0
+    ops[i, N] = 0.0
+    ops[i, K] = 0.0
+    ops[i, BATCH] = 1.0
+    ops[i, BYTES] = 0.0
+    ops[i, BACKWARD_BYTES] = 0.0
+    ops[i, LAUNCHES] = launches
+
+
+@lean_kernel
+def attention_block(model, plan, software, ops, i):
+    """Write the forward operators of one attention block from row `i` on; return the row after the last."""
+    tokens = plan.micro_batch * model.seq / plan.cp
+    t = plan.tp
+    size = activation_bytes(plan)
+    hidden_bytes = tokens * model.hidden * size
+    narrow = t if plan.sequence_parallel else 1
+    passes = software.passes
+    i = _pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
+    if t > 1 and plan.sequence_parallel:
+        i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
+    heads = model.heads / t
+    kv_heads = max(model.kv_heads / t, 1.0)
+    width = heads * model.head_dim
+    if model.kv_rank > 0:
+        q_in = float(model.hidden)
+        if model.q_rank > 0:
+            i = _product(ops, i, _QUERY_DOWN, tokens, model.q_rank, model.hidden, 1.0)
+            q_in = float(model.q_rank)
+        i = _product(ops, i, _QKV, tokens, heads * model.head_dim, q_in, 1.0)
+        i = _product(ops, i, _KEY_VALUE_DOWN, tokens, model.kv_rank + model.rope_dim, model.hidden, 1.0)
+        i = _product(
+            ops, i, _KEY_VALUE_UP, tokens, heads * (model.head_dim - model.rope_dim + model.v_dim), model.kv_rank, 1.0
+        )
+        width = heads * model.v_dim
+        kv_width = heads * model.head_dim
+    else:
+        kv_width = kv_heads * model.head_dim
+        i = _product(ops, i, _QKV, tokens, width + 2 * kv_width, model.hidden, 1.0)
+    if model.learned_positions == 0:
+        rotated = 2 * tokens * (width + kv_width) * size * passes
+        i = _pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
+    if plan.cp > 1:
+        # Keys and values of every other rank pass through each rank of the context group once.
+        i = _collective(ops, i, _CONTEXT, ALL_GATHER, CP, 2 * tokens * plan.cp * kv_width * size)
+    _row(ops, i, _ATTENTION, ATTENTION, NONE, 1.0 if plan.flash else 6.0)
+    ops[i, M] = model.seq / plan.cp
+    ops[i, N] = model.seq
+    ops[i, K] = model.head_dim
+    ops[i, BATCH] = plan.micro_batch * heads
+    i += 1
+    i = _product(ops, i, _OUTPUT, tokens, model.hidden, width, 1.0)
+    i = _leave(plan, ops, i, hidden_bytes)
+    return _pass(ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes)
+
+
+@lean_kernel
+def dense_block(model, plan, software, ops, i):
+    """Write the forward operators of one dense feed-forward block from row `i` on; return the row after the last."""
+    tokens = plan.micro_batch * model.seq / plan.cp
+    hidden_bytes = tokens * model.hidden * activation_bytes(plan)
+    i = _enter(plan, software, ops, i, hidden_bytes)
+    i = _feed_forward(model, plan, software, ops, i, tokens, model.ffn / plan.tp, _UP, _DOWN)
+    i = _leave(plan, ops, i, hidden_bytes)
+    return _residual(plan, software, ops, i, hidden_bytes)
+
+
+@lean_kernel
+def expert_block(model, plan, software, ops, i):
+    """Write the forward operators of one mixture-of-experts block from row `i` on; return the row after the last.
+
+    Each rank routes its T/t tokens (sequence parallel) to `top_k` experts; with balanced experts a rank computes as
+    many as it sends. `capacity` limits what an expert takes.
+    """
+    tokens = plan.micro_batch * model.seq / plan.cp
+    size = activation_bytes(plan)
+    hidden_bytes = tokens * model.hidden * size
+    passes = software.passes
+    share = tokens / plan.tp
+    kept = model.top_k if model.capacity <= 0 else min(float(model.top_k), model.top_k * model.capacity)
+    routed = share * kept
+    i = _pass(ops, i, _NORM, 2 * passes * hidden_bytes / plan.tp, 3 * passes * hidden_bytes / plan.tp, passes)
+    i = _product(ops, i, _ROUTER, share, model.experts, model.hidden, 1.0)
+    routed_bytes = routed * model.hidden * size
+    i = _pass(ops, i, _PERMUTE, share * model.hidden * size + routed_bytes, 2 * routed_bytes, 4.0 * passes)
+    if plan.ep > 1:
+        i = _collective(ops, i, _DISPATCH, ALL_TO_ALL, EP, routed_bytes)
+    if plan.etp > 1:
+        i = _collective(ops, i, _GATHER, ALL_GATHER, ETP, routed_bytes * plan.etp)
+    local = max(model.experts / plan.ep, 1.0)
+    rows = routed * plan.etp / local
+    i = _experts(model, plan, ops, i, rows, local)
+    width = model.expert_ffn / plan.etp
+    activated = routed * plan.etp * width * size * (3 if model.gated else 2) * passes
+    i = _pass(ops, i, _ACTIVATION, activated, 1.6 * activated, passes)
+    if plan.etp > 1:
+        i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, ETP, routed_bytes * plan.etp)
+    if plan.ep > 1:
+        i = _collective(ops, i, _COMBINE, ALL_TO_ALL, EP, routed_bytes)
+    i = _pass(ops, i, _UNPERMUTE, share * model.hidden * size + routed_bytes, 2 * routed_bytes, 3.0 * passes)
+    if model.shared_ffn > 0:
+        if plan.tp > 1:
+            i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
+        i = _feed_forward(model, plan, software, ops, i, tokens, model.shared_ffn / plan.tp, _SHARED_UP, _SHARED_DOWN)
+        if plan.tp > 1:
+            i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, TP, hidden_bytes)
+    return _residual(plan, software, ops, i, hidden_bytes)
+
+
+@lean_kernel
+def _experts(model, plan, ops, i, rows, local):
+    width = model.expert_ffn / plan.etp
+    up = 2 * width if model.gated else width
+    i = _product(ops, i, _EXPERT_UP, rows, up, model.hidden, local)
+    i = _product(ops, i, _EXPERT_DOWN, rows, model.hidden, width, local)
+    ops[i - 2, FAMILY] = GROUPED_GEMM
+    ops[i - 1, FAMILY] = GROUPED_GEMM
+    return i
+
+
+@lean_kernel
+def _enter(plan, software, ops, i, hidden_bytes):
+    narrow = plan.tp if plan.sequence_parallel else 1
+    passes = software.passes
+    i = _pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
+    if plan.tp > 1 and plan.sequence_parallel:
+        i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
+    return i
+
+
+@lean_kernel
+def _leave(plan, ops, i, hidden_bytes):
+    if plan.tp > 1:
+        return _collective(ops, i, _SCATTER, REDUCE_SCATTER if plan.sequence_parallel else ALL_REDUCE, TP, hidden_bytes)
+    return i
+
+
+@lean_kernel
+def _residual(plan, software, ops, i, hidden_bytes):
+    narrow = plan.tp if plan.sequence_parallel else 1
+    passes = software.passes
+    return _pass(ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes)
+
+
+@lean_kernel
+def _feed_forward(model, plan, software, ops, i, tokens, width, up_name, down_name):
+    up = 2 * width if model.gated else width
+    i = _product(ops, i, up_name, tokens, up, model.hidden, 1.0)
+    activated = tokens * width * activation_bytes(plan) * (3 if model.gated else 2) * software.passes
+    i = _pass(ops, i, _ACTIVATION, activated, 1.6 * activated, software.passes)
+    return _product(ops, i, down_name, tokens, model.hidden, width, 1.0)
+
+
+@lean_kernel
+def embedding_block(model, plan, ops, i):
+    """Write the embedding's forward operators from row `i` on; return the row after the last."""
+    tokens = plan.micro_batch * model.seq / plan.cp
+    hidden_bytes = tokens * model.hidden * activation_bytes(plan)
+    i = _pass(ops, i, _EMBEDDING, 2 * hidden_bytes, 3 * hidden_bytes, 2.0)
+    return _leave(plan, ops, i, hidden_bytes)
+
+
+@lean_kernel
+def head_block(model, plan, software, ops, i):
+    """Write the forward operators of the final norm, the output product and the loss from row `i` on."""
+    tokens = plan.micro_batch * model.seq / plan.cp
+    size = activation_bytes(plan)
+    hidden_bytes = tokens * model.hidden * size
+    i = _enter(plan, software, ops, i, hidden_bytes)
+    width = vocabulary(model, plan) / plan.tp
+    logits = tokens * width
+    i = _product(ops, i, _HEAD, tokens, width, model.hidden, 1.0)
+    # Logits are read in half and kept in single precision for the loss.
+    return _pass(ops, i, _LOSS, logits * (size + 8), logits * (4 + size), 4.0)
+
+
+@lean_kernel
+def activation_bytes(plan):
+    """Return the bytes of one activation element between products."""
+    return STORED_BYTES[plan.precision]
+
+
+@lean_kernel
+def vocabulary(model, plan):
+    """Return the padded vocabulary: tensor-parallel ranks have the same number of entries each."""
+    unit = float(model.vocab_multiple * plan.tp)
+    return np.ceil(model.vocab / unit) * unit

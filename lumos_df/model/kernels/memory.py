@@ -1,0 +1,137 @@
+"""Memory of a rank: weights, gradients, optimizer states, activations.
+
+Activations follow Korthikanti et al. 2022 (arXiv 2205.05198), table 2, part by part, so that gated MLPs, grouped
+queries, MLA and experts are counted as they are; states follow ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054) and
+Megatron's distributed optimizer. Sizes are bytes of one GPU.
+"""
+
+from lumos_df.base.jit import lean_kernel
+from lumos_df.model.kernels.layer_operators import activation_bytes
+from lumos_df.schema.dtypes import FP32, OPERAND_BYTES, STORED_BYTES
+from lumos_df.schema.plan_words import (
+    RECOMPUTE_ATTENTION,
+    RECOMPUTE_LAYERS,
+    SHARD_GRADIENTS,
+    SHARD_OPTIMIZER,
+    SHARD_PARAMETERS,
+)
+
+
+@lean_kernel
+def attention_parameters(model):
+    """Return the parameters of one layer's attention, norms of the layer included."""
+    out = model.heads * model.v_dim * model.hidden
+    vectors = 4.0 * model.hidden if model.biases else 2.0 * model.hidden
+    if model.kv_rank == 0:
+        return model.hidden * (model.heads + 2.0 * model.kv_heads) * model.head_dim + out + vectors
+    query = model.heads * model.head_dim
+    down = model.hidden * query if model.q_rank == 0 else model.q_rank * (model.hidden + query)
+    up = model.kv_rank * model.heads * (model.head_dim - model.rope_dim + model.v_dim)
+    return down + model.hidden * (model.kv_rank + model.rope_dim) + up + out + vectors
+
+
+@lean_kernel
+def feed_forward_parameters(model, width):
+    """Return the parameters of a feed-forward block of inner width `width`."""
+    return (3.0 if model.gated else 2.0) * model.hidden * width
+
+
+@lean_kernel
+def layer_parameters(model, plan, expert):
+    """Return the parameters of a layer on one rank: (replicated over data-parallel ranks, experts' own)."""
+    dense = attention_parameters(model) / plan.tp
+    if not expert:
+        return dense + feed_forward_parameters(model, model.ffn) / plan.tp, 0.0
+    dense += model.hidden * model.experts + feed_forward_parameters(model, model.shared_ffn) / plan.tp
+    return dense, model.experts * feed_forward_parameters(model, model.expert_ffn) / (plan.ep * plan.etp)
+
+
+@lean_kernel
+def layer_activation_bytes(model, plan, software, expert):
+    """Return the bytes that a layer's forward pass keeps for its backward pass, one micro-batch."""
+    size = activation_bytes(plan)
+    t = plan.tp
+    tokens = plan.micro_batch * model.seq / plan.cp
+    hidden = tokens * model.hidden * size
+    narrow = t if plan.sequence_parallel else 1
+    if plan.recompute == RECOMPUTE_LAYERS:
+        return hidden / (t if plan.sequence_parallel else 1)
+    # Inputs of both norms, and what the norms put out, gathered or not.
+    norms = 2.0 * hidden / narrow
+    narrower = operand_bytes(plan) / size
+    inputs = 2.0 * hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
+    masks = 2.0 * hidden / size / narrow if software.dropout else 0.0
+    width = tokens * model.heads / t * size
+    if model.kv_rank > 0:
+        qkv = width * (2.0 * model.head_dim + model.v_dim) + tokens * (model.q_rank + 2.0 * model.kv_rank) * size
+    else:
+        key = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
+        qkv = width * model.head_dim + 2.0 * key
+        if model.learned_positions == 0:
+            qkv += software.keep_rotary * (width * model.head_dim + key)
+    core = width * model.v_dim * narrower
+    if plan.flash:
+        core += 4.0 * tokens * model.heads / t
+    elif plan.recompute != RECOMPUTE_ATTENTION:
+        pairs = plan.micro_batch * model.heads / t * (model.seq / plan.cp) * model.seq
+        core += pairs * (2.0 * size + (1.0 if software.dropout else 0.0))
+    return norms + inputs + masks + qkv + core + _feed_forward_bytes(model, plan, software, expert, tokens, size)
+
+
+@lean_kernel
+def _feed_forward_bytes(model, plan, software, expert, tokens, size):
+    # What goes into the second product is kept as that product read it; what the activation needs is not.
+    parts = (2.0 if model.gated else 1.0) + software.keep_ffn + operand_bytes(plan) / size
+    if not expert:
+        return parts * tokens * model.ffn / plan.tp * size
+    share = tokens / plan.tp
+    kept = model.top_k * (model.capacity if 0.0 < model.capacity < 1.0 else 1.0)
+    routed = share * kept
+    # Routed copies of the tokens before and after the experts, and the experts' inner values.
+    return (
+        routed * model.hidden * (operand_bytes(plan) + size)
+        + parts * routed * model.expert_ffn * size
+        + parts * tokens * model.shared_ffn / plan.tp * size
+        + 4.0 * share * model.experts
+    )
+
+
+@lean_kernel
+def operand_bytes(plan):
+    """Return the bytes of an element that a matrix product reads, and keeps for its weight gradient."""
+    return OPERAND_BYTES[plan.precision]
+
+
+@lean_kernel
+def state_bytes(plan, software, replicated, expert, out):
+    """Write weights, gradients and optimizer states of a rank to `out` [3].
+
+    Args:
+        replicated: parameters of the rank that `dp * cp` ranks hold alike.
+        expert: parameters of the rank's experts, which fewer ranks hold alike.
+    """
+    copies = float(plan.dp * plan.cp)
+    expert_copies = max(plan.dp * plan.cp * plan.tp / (plan.ep * plan.etp), 1.0)
+    optimizer_bytes = software.optimizer_bytes if plan.precision != FP32 else 8.0
+    whole = replicated + expert
+    shard = replicated / copies + expert / expert_copies
+    out[0] = STORED_BYTES[plan.precision] * (shard if plan.zero >= SHARD_PARAMETERS else whole)
+    out[1] = software.gradient_bytes * (shard if plan.zero >= SHARD_GRADIENTS else whole)
+    out[2] = optimizer_bytes * (shard if plan.zero >= SHARD_OPTIMIZER else whole)
+    if plan.offload_optimizer:
+        out[2] = 0.0
+
+
+@lean_kernel
+def recomputed_bytes(model, plan, software):
+    """Return the bytes of the one layer that is alive while full recomputation runs it again."""
+    size = activation_bytes(plan)
+    tokens = plan.micro_batch * model.seq / plan.cp
+    hidden = tokens * model.hidden * size
+    narrow = plan.tp if plan.sequence_parallel else 1
+    inner = 2.0 * tokens * max(model.ffn, model.top_k * model.expert_ffn + model.shared_ffn) * size / plan.tp
+    alive = 8.0 * hidden / plan.tp + 4.0 * hidden / narrow + inner
+    if not plan.flash:
+        pairs = plan.micro_batch * model.heads / plan.tp * (model.seq / plan.cp) * model.seq
+        alive += pairs * (2.0 * size + (1.0 if software.dropout else 0.0))
+    return alive

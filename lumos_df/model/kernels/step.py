@@ -1,0 +1,337 @@
+"""One configuration, (model, plan, hardware, software), to a step's time, its parts and its memory.
+
+Scalar kernels that allocate nothing: `lumos_df.model.evaluate` runs them over rows. The parts that are seconds add up
+to the step; they are those of the stage that ends last.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from lumos_df.base.jit import kernel, lean_kernel
+from lumos_df.model.kernels import cost as c
+from lumos_df.model.kernels import data_parallel as dp
+from lumos_df.model.kernels import layer_operators as op
+from lumos_df.model.kernels.memory import layer_activation_bytes, layer_parameters, recomputed_bytes, state_bytes
+from lumos_df.model.pipeline import schedule as pipeline
+from lumos_df.model.pipeline import stages as st
+from lumos_df.schema.collective_kinds import SEND
+from lumos_df.schema.plan_words import DUALPIPE, PP, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS
+
+RESULTS: Final = (
+    ("iteration_time_s", "seconds of a step"),
+    ("gemm_s", "matrix products of the slowest stage, recomputation aside"),
+    ("attention_s", "attention, recomputation aside"),
+    ("elementwise_s", "memory-bound kernels, recomputation aside"),
+    ("recompute_s", "what the backward pass computes again"),
+    ("optimizer_s", "the optimizer's step"),
+    ("tp_exposed_s", "tensor-parallel communication that nothing hides"),
+    ("cp_exposed_s", "context-parallel communication that nothing hides"),
+    ("ep_exposed_s", "expert-parallel communication that nothing hides"),
+    ("pp_exposed_s", "sends between stages that stop a stage"),
+    ("dp_exposed_s", "gradient and parameter communication that nothing hides, and what the hidden rest slows down"),
+    ("bubble_s", "the stage waits for others"),
+    ("host_s", "the GPU waits for the host"),
+    ("overlapped_s", "communication behind compute; part of the compute above"),
+    ("weights_bytes", "parameters of the fullest GPU"),
+    ("gradients_bytes", "gradients of it"),
+    ("optimizer_bytes", "optimizer states of it"),
+    ("activations_bytes", "activations of it at their most"),
+    ("logits_bytes", "logits of it"),
+    ("reserve_bytes", "libraries, buffers and fragments of it"),
+    ("memory_bytes", "all of these"),
+    ("memory_stage", "the pipeline stage of it"),
+    ("model_flops", "FLOP of a step that the model asks for, all GPUs, all token pairs of attention counted"),
+    ("hardware_flops", "the same with what is computed again"),
+)
+"""Columns of a result: name, meaning."""
+
+(
+    STEP_S,
+    GEMM_S,
+    ATTENTION_S,
+    ELEMENTWISE_S,
+    RECOMPUTE_S,
+    OPTIMIZER_S,
+    TP_S,
+    CP_S,
+    EP_S,
+    PP_S,
+    DP_S,
+    BUBBLE_S,
+    HOST_S,
+    OVERLAPPED_S,
+    WEIGHTS_BYTES,
+    GRADIENTS_BYTES,
+    OPTIMIZER_BYTES,
+    ACTIVATIONS_BYTES,
+    LOGITS_BYTES,
+    RESERVE_BYTES,
+    MEMORY_BYTES,
+    MEMORY_STAGE,
+    MODEL_FLOPS,
+    HARDWARE_FLOPS,
+) = range(len(RESULTS))
+
+OPERATORS: Final = 48
+"""Operators that a block has at most."""
+
+LARGEST_PIPELINE: Final = 1024
+"""Stages times chunks at most: what the working arrays hold."""
+
+_FORWARD, _INPUT, _WEIGHT, _OVERLAPPED, _SEND, _SEND_BUSY = range(6)
+"""Rows of `pipe`: seconds of a micro-batch on each chunk by pass and of DualPipe's pairs; seconds of each link."""
+
+_ALIKE = 1e-6
+"""Relative difference below which two stages end at the same time."""
+
+_BACKWARD = 3.0
+"""A training step has three times the FLOP of a forward pass."""
+
+
+@lean_kernel
+def evaluate(model, plan, hardware, software, ops, costs, chunks, pipe, stages, work, out):
+    """Estimate one configuration; write `out`, float64 [RESULTS], and return 0, or a code of `schedule.REFUSALS`.
+
+    Args:
+        model, plan, hardware, software: records of MODEL_ROW, PLAN_ROW, HARDWARE_ROW, SOFTWARE_ROW; the plan is legal.
+        ops: float64 [OPERATORS, op.COLUMNS], work space.
+        costs: float64 [BLOCKS, PASSES, KINDS], written: one block of each kind.
+        chunks: float64 [CHUNK_ROWS + 1, LARGEST_PIPELINE], written; the last row is work space.
+        pipe: float64 [6, LARGEST_PIPELINE], work space.
+        stages: float64 [LARGEST_PIPELINE, schedule.COLUMNS], written by the schedule.
+        work: float64 [13 * LARGEST_PIPELINE], work space of the schedule.
+        out: float64 [RESULTS].
+    """
+    # DualPipe has two chunks a stage whatever vp says; the working arrays end somewhere.
+    if plan.pp * max(plan.vp, 2) > LARGEST_PIPELINE:
+        return pipeline.TOO_MANY_CHUNKS
+    block_costs(model, plan, hardware, software, ops, costs)
+    st.cut(model, plan, software, chunks)
+    st.chunk_seconds(plan, hardware, software, costs, chunks)
+    micro_batches = plan.batch // (plan.dp * plan.micro_batch)
+    makespan = _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work)
+    if makespan < 0.0:
+        return int(makespan)
+    _finish(model, plan, hardware, software, micro_batches, makespan, costs, chunks, pipe, stages, out)
+    return 0
+
+
+@lean_kernel
+def block_costs(model, plan, hardware, software, ops, costs):
+    """Write the cost of one block of each kind into `costs`."""
+    costs[:] = 0.0
+    n = op.attention_block(model, plan, software, ops, 0)
+    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
+    if model.experts > 0:
+        for row in range(c.PASSES):
+            for kind in range(c.KINDS):
+                costs[st.EXPERT, row, kind] = costs[st.DENSE, row, kind]
+        n = op.expert_block(model, plan, software, ops, 0)
+        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.EXPERT])
+    if model.dense_layers > 0:
+        n = op.dense_block(model, plan, software, ops, 0)
+        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
+    n = op.embedding_block(model, plan, ops, 0)
+    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.EMBEDDING])
+    n = op.head_block(model, plan, software, ops, 0)
+    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.HEAD])
+
+
+@lean_kernel
+def _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work):
+    """Simulate the schedule; return the makespan. `pipe` takes the passes, their overlap and the links."""
+    count = plan.pp * plan.vp
+    chunk_count = plan.vp
+    for v in range(count):
+        pipe[_FORWARD, v] = chunks[st.FORWARD_S, v]
+        pipe[_INPUT, v] = chunks[st.INPUT_S, v]
+        pipe[_WEIGHT, v] = chunks[st.WEIGHT_S, v]
+    if plan.schedule == DUALPIPE:
+        # Both directions: a device also has the chunk that the device opposite to it has.
+        chunk_count = 2
+        for s in range(plan.pp):
+            for row in (_FORWARD, _INPUT, _WEIGHT):
+                pipe[row, plan.pp + s] = pipe[row, plan.pp - 1 - s]
+        for i in range(2 * plan.pp):
+            opposite = (i + plan.pp) % (2 * plan.pp)
+            pipe[_OVERLAPPED, i] = pipe[_FORWARD, i] + pipe[_INPUT, opposite] + pipe[_WEIGHT, opposite]
+    send = 0.0
+    if plan.pp > 1:
+        tokens = plan.micro_batch * model.seq / plan.cp
+        payload = tokens * model.hidden * op.activation_bytes(plan) / plan.tp
+        send = c.group_seconds(SEND, payload, PP, plan, hardware) + software.send_s
+    for s in range(plan.pp):
+        pipe[_SEND, s] = send
+        pipe[_SEND_BUSY, s] = send if software.blocking_send and not plan.overlap_pp else 0.0
+    return pipeline.simulate(
+        plan.schedule,
+        plan.pp,
+        chunk_count,
+        micro_batches,
+        pipeline.PipelineTimes(
+            pipe[_FORWARD], pipe[_INPUT], pipe[_WEIGHT], pipe[_OVERLAPPED], pipe[_SEND], pipe[_SEND_BUSY]
+        ),
+        work,
+        stages,
+        chunks[st.CHUNK_ROWS],
+    )
+
+
+@lean_kernel
+def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chunks, pipe, stages, out):
+    """Fill `out` from the schedule's result: the stage that ends last with its gradients, and the fullest stage."""
+    out[:] = 0.0
+    directions = 2 if plan.schedule == DUALPIPE else 1
+    table = op.vocabulary(model, plan) * model.hidden / plan.tp
+    dense_bytes = layer_activation_bytes(model, plan, software, False)
+    expert_bytes = layer_activation_bytes(model, plan, software, True) if model.experts > 0 else 0.0
+    dense_parameters, _ = layer_parameters(model, plan, False)
+    shared_parameters, expert_parameters = layer_parameters(model, plan, True)
+    # The pipeline is done with its links.
+    added = pipe[_SEND]
+    states = pipe[_SEND_BUSY]
+    last = -1.0
+    fullest = -1.0
+    slowest = 0
+    for s in range(plan.pp):
+        shared, expert, dense_layers, expert_layers, compute, backward = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for direction in range(directions):
+            place = s if direction == 0 else plan.pp - 1 - s
+            for v in range(place, plan.pp * plan.vp, plan.pp):
+                dense_layers += chunks[st.DENSE_LAYERS, v]
+                expert_layers += chunks[st.EXPERT_LAYERS, v]
+                chunk_backward = chunks[st.INPUT_S, v] + chunks[st.WEIGHT_S, v]
+                backward += chunk_backward
+                compute += chunk_backward + chunks[st.FORWARD_S, v]
+            if place == 0:
+                shared += table + model.learned_positions * model.hidden
+            if place == plan.pp - 1 and not (model.tied and plan.pp == 1):
+                shared += table
+        layers = dense_layers + expert_layers
+        shared += dense_layers * dense_parameters + expert_layers * shared_parameters
+        expert = expert_layers * expert_parameters
+        dp.data_parallel_seconds(
+            shared, expert, layers, compute, backward, micro_batches, plan, hardware, software, added
+        )
+        end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + software.layer_step_s * layers
+        # Stages that end alike: the one that computes most says where the time went.
+        if end > last * (1.0 + _ALIKE) or (
+            end > last * (1.0 - _ALIKE) and stages[s, pipeline.COMPUTE] > stages[slowest, pipeline.COMPUTE]
+        ):
+            last = end
+            slowest = s
+            out[DP_S] = added[dp.EXPOSED_S]
+            out[OVERLAPPED_S] = added[dp.HIDDEN_S]
+            out[OPTIMIZER_S] = added[dp.OPTIMIZER_S]
+            out[HOST_S] = software.step_s + software.layer_step_s * layers
+        state_bytes(plan, software, shared, expert, states)
+        in_flight = stages[s, pipeline.KEPT] / (plan.vp * directions)
+        activations = in_flight * (dense_layers * dense_bytes + expert_layers * expert_bytes)
+        if plan.recompute == RECOMPUTE_LAYERS:
+            activations += recomputed_bytes(model, plan, software)
+        logits = 0.0
+        if s == plan.pp - 1 or (directions == 2 and s == 0):
+            tokens = plan.micro_batch * model.seq / plan.cp
+            logits = tokens * table / model.hidden * software.logits_bytes
+        tensors = states[0] + states[1] + states[2] + activations + logits
+        memory = tensors * (1.0 + software.reserve_fraction) + software.reserve_bytes
+        if memory > fullest:
+            fullest = memory
+            out[WEIGHTS_BYTES] = states[0]
+            out[GRADIENTS_BYTES] = states[1]
+            out[OPTIMIZER_BYTES] = states[2]
+            out[ACTIVATIONS_BYTES] = activations
+            out[LOGITS_BYTES] = logits
+            out[RESERVE_BYTES] = memory - tensors
+            out[MEMORY_BYTES] = memory
+            out[MEMORY_STAGE] = s
+    _parts(plan, software, micro_batches, makespan, slowest, costs, chunks, stages, out)
+    _flops(model, plan, out)
+
+
+@lean_kernel
+def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
+    """Split the step by what stage `s` does: the parts add up to it."""
+    before = st.hidden_share(plan, software, True)
+    after = st.hidden_share(plan, software, False)
+    directions = 2 if plan.schedule == DUALPIPE else 1
+    count = plan.pp * plan.vp
+    # DualPipe sends half of the micro-batches each way, through both chunks of a device.
+    runs = micro_batches / directions
+    for direction in range(directions):
+        place = s if direction == 0 else plan.pp - 1 - s
+        for v in range(place, count, plan.pp):
+            out[HOST_S] += runs * chunks[st.HOST_S, v]
+            for block in range(st.BLOCKS):
+                times = runs * st.times_of(block, v, count, chunks)
+                if times == 0.0:
+                    continue
+                cost = costs[block]
+                for row in range(c.PASSES):
+                    hidden = before if row == c.FORWARD else after
+                    out[GEMM_S] += times * cost[row, c.GEMM_S]
+                    out[ATTENTION_S] += times * cost[row, c.ATTENTION_S]
+                    out[ELEMENTWISE_S] += times * cost[row, c.ELEMENTWISE_S]
+                    out[TP_S] += times * (1.0 - hidden) * cost[row, c.TP_S]
+                    out[OVERLAPPED_S] += times * hidden * cost[row, c.TP_S]
+                    out[CP_S] += times * cost[row, c.CP_S]
+                    out[EP_S] += times * cost[row, c.EP_S]
+                if block <= st.EXPERT and plan.recompute == RECOMPUTE_LAYERS:
+                    forward = (
+                        cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ATTENTION_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
+                    )
+                    out[RECOMPUTE_S] += times * forward
+                    out[TP_S] += times * (1.0 - before) * cost[c.FORWARD, c.TP_S]
+                    out[OVERLAPPED_S] += times * before * cost[c.FORWARD, c.TP_S]
+                    out[CP_S] += times * cost[c.FORWARD, c.CP_S]
+                    out[EP_S] += times * cost[c.FORWARD, c.EP_S]
+                elif block <= st.EXPERT and plan.recompute == RECOMPUTE_ATTENTION:
+                    out[RECOMPUTE_S] += times * cost[c.FORWARD, c.ATTENTION_S]
+    out[PP_S] = stages[s, pipeline.BLOCKED]
+    # A stage that never waits has none, whatever the sums round to.
+    out[BUBBLE_S] = max(makespan - stages[s, pipeline.COMPUTE] - out[PP_S], 0.0)
+    step = out[GEMM_S] + out[ATTENTION_S] + out[ELEMENTWISE_S] + out[RECOMPUTE_S] + out[OPTIMIZER_S]
+    step += out[TP_S] + out[CP_S] + out[EP_S] + out[PP_S] + out[DP_S] + out[BUBBLE_S] + out[HOST_S]
+    out[STEP_S] = step
+
+
+@lean_kernel
+def _flops(model, plan, out):
+    tokens = float(plan.batch) * model.seq
+    forward = model.flops * tokens
+    out[MODEL_FLOPS] = _BACKWARD * forward
+    again = 0.0
+    if plan.recompute == RECOMPUTE_LAYERS:
+        again = forward - 2.0 * model.vocab * model.hidden * tokens
+    elif plan.recompute == RECOMPUTE_ATTENTION:
+        again = 2.0 * model.layers * model.seq * model.heads * (model.head_dim + model.v_dim) * tokens
+    out[HARDWARE_FLOPS] = out[MODEL_FLOPS] + again
+
+
+@kernel
+def evaluate_all(models, hardware, software, plans, model_of, hardware_of, out):
+    """Evaluate every plan; `out` is float64 [n, RESULTS]. See `lumos_df.model.evaluate.evaluate_rows`."""
+    ops = np.zeros((OPERATORS, op.COLUMNS))
+    costs = np.zeros((st.BLOCKS, c.PASSES, c.KINDS))
+    chunks = np.zeros((st.CHUNK_ROWS + 1, LARGEST_PIPELINE))
+    pipe = np.zeros((6, LARGEST_PIPELINE))
+    stages = np.zeros((LARGEST_PIPELINE, pipeline.COLUMNS))
+    work = np.zeros(13 * LARGEST_PIPELINE)
+    for i in range(len(plans)):
+        plan = plans[i]
+        refused = evaluate(
+            models[model_of[i]],
+            plan,
+            hardware[hardware_of[i]],
+            software[plan.software],
+            ops,
+            costs,
+            chunks,
+            pipe,
+            stages,
+            work,
+            out[i],
+        )
+        if refused:
+            out[i, :] = np.nan

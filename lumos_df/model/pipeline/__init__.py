@@ -1,0 +1,1 @@
+"""Pipeline schedules: loops over stages, chunks and micro-batches."""

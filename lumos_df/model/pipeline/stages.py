@@ -1,0 +1,137 @@
+"""The chunks of a pipeline: which layers each has, and what one micro-batch takes on it, host and GPU together."""
+
+from typing import Final
+
+import numpy as np
+
+from lumos_df.base.jit import lean_kernel
+from lumos_df.model.kernels import cost as c
+from lumos_df.model.kernels import placement
+from lumos_df.model.kernels.layer_operators import vocabulary
+from lumos_df.model.kernels.memory import attention_parameters, feed_forward_parameters
+from lumos_df.schema.plan_words import RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, TP
+
+DENSE: Final = 0
+EXPERT: Final = 1
+EMBEDDING: Final = 2
+HEAD: Final = 3
+BLOCKS: Final = 4
+"""Kinds of block, the first axis of the costs: a dense layer, a layer with experts, the embedding, the head."""
+
+DENSE_LAYERS: Final = 0
+EXPERT_LAYERS: Final = 1
+FORWARD_S: Final = 2
+INPUT_S: Final = 3
+WEIGHT_S: Final = 4
+HOST_S: Final = 5
+CHUNK_ROWS: Final = 6
+"""Rows of the table of chunks: layers of both kinds; seconds of a micro-batch, by pass; seconds by which the host is
+slower than the GPU, of those."""
+
+
+@lean_kernel
+def cut(model, plan, software, chunks):
+    """Write the layers of every chunk into `chunks`, float64 [CHUNK_ROWS, pp * vp].
+
+    Even, or where the software balances its pipeline: every chunk takes layers until its share of the compute, the
+    head's included, is passed (nanotron's `build_and_set_rank`).
+    """
+    count = plan.pp * plan.vp
+    head = vocabulary(model, plan) * model.hidden
+    layer = attention_parameters(model) + feed_forward_parameters(model, float(model.ffn))
+    share = (model.layers + head / layer) / count
+    chunk = 0
+    before = 0
+    taken = 0
+    for v in range(count):
+        if software.balanced:
+            taken = 0
+            while chunk < model.layers and (v == count - 1 or taken == 0 or chunk <= share * (v + 1)):
+                chunk += 1
+                taken += 1
+        else:
+            taken = placement.chunk_layers(model.layers, count, v)
+        dense = min(max(model.dense_layers - before, 0), taken)
+        chunks[DENSE_LAYERS, v] = dense
+        chunks[EXPERT_LAYERS, v] = taken - dense
+        before += taken
+
+
+@lean_kernel
+def times_of(block, v, count, chunks):
+    """Return how many blocks of a kind chunk `v` of `count` has."""
+    if block == DENSE:
+        return chunks[DENSE_LAYERS, v]
+    if block == EXPERT:
+        return chunks[EXPERT_LAYERS, v]
+    return 1.0 if v == (0 if block == EMBEDDING else count - 1) else 0.0
+
+
+@lean_kernel
+def collective_host_s(plan, hardware, software):
+    """Return the host's seconds of one collective inside a layer, latency of the nodes between its ranks included."""
+    hops = 0.0
+    if plan.tp > 1:
+        near = placement.members_per_domain(plan.tp, placement.group_stride(plan, TP), hardware.scale_up_gpus)
+        hops = np.ceil(plan.tp / near) - 1.0
+        spans = plan.tp * plan.cp * plan.dp * plan.pp > hardware.scale_up_gpus
+        if software.piped_hops and plan.pp > 1 and spans:
+            hops = plan.tp - 1.0
+    return software.collective_s + hops * software.hop_s
+
+
+@lean_kernel
+def hidden_share(plan, software, forward):
+    """Return the share of tensor-parallel communication that runs behind matrix products in a pass."""
+    asked = software.tp_hidden if plan.overlap_tp else 0.0
+    return asked if forward else max(asked, software.tp_backward_hidden)
+
+
+@lean_kernel
+def pass_seconds(cost, row, hidden):
+    """Return the GPU's seconds of one pass over a block, without communication that is hidden."""
+    compute = cost[row, c.GEMM_S] + cost[row, c.ATTENTION_S] + cost[row, c.ELEMENTWISE_S]
+    return compute + cost[row, c.CP_S] + cost[row, c.EP_S] + (1.0 - hidden) * cost[row, c.TP_S]
+
+
+@lean_kernel
+def chunk_seconds(plan, hardware, software, costs, chunks):
+    """Write the seconds of a micro-batch on every chunk into `chunks`; `costs` is float64 [BLOCKS, PASSES, KINDS].
+
+    The host runs ahead of the GPU within a micro-batch: the slower of both sets the pace, and where they are near each
+    other neither hides wholly behind the other (`run_ahead`).
+    """
+    count = plan.pp * plan.vp
+    collective_s = collective_host_s(plan, hardware, software)
+    before = hidden_share(plan, software, True)
+    after = hidden_share(plan, software, False)
+    for v in range(count):
+        forward, backward, weight = 0.0, 0.0, 0.0
+        host = software.micro_batch_s / plan.vp
+        for block in range(BLOCKS):
+            times = times_of(block, v, count, chunks)
+            if times == 0.0:
+                continue
+            cost = costs[block]
+            f = pass_seconds(cost, c.FORWARD, before)
+            b = pass_seconds(cost, c.BACKWARD_INPUT, after)
+            f_host = cost[c.FORWARD, c.LAUNCHES] * software.launch_s + cost[c.FORWARD, c.COLLECTIVES] * collective_s
+            b_host = (
+                cost[c.BACKWARD_INPUT, c.LAUNCHES] + cost[c.BACKWARD_WEIGHT, c.LAUNCHES]
+            ) * software.backward_launch_s + cost[c.BACKWARD_INPUT, c.COLLECTIVES] * collective_s
+            if block <= EXPERT and plan.recompute == RECOMPUTE_LAYERS:
+                b += f
+                b_host += f_host
+            elif block <= EXPERT and plan.recompute == RECOMPUTE_ATTENTION:
+                b += cost[c.FORWARD, c.ATTENTION_S]
+            forward += times * f
+            backward += times * b
+            weight += times * pass_seconds(cost, c.BACKWARD_WEIGHT, after)
+            host += times * (f_host + b_host)
+        gpu = forward + backward + weight
+        power = software.run_ahead
+        slower = ((host / gpu) ** power + 1.0) ** (1.0 / power)
+        chunks[FORWARD_S, v] = forward * slower
+        chunks[INPUT_S, v] = backward * slower
+        chunks[WEIGHT_S, v] = weight * slower
+        chunks[HOST_S, v] = gpu * (slower - 1.0)

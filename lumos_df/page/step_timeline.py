@@ -1,0 +1,288 @@
+"""One step of a job in time: rows of GPU streams and host threads of a few ranks, and its critical path.
+
+What is shorter than a screen shows is drawn together with its neighbours of the same kind.
+"""
+
+from typing import Any, Final
+
+import duckdb
+
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.corpus.catalog import query
+from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job
+
+MAX_RANKS: Final = 8
+_MAX_THREADS: Final = 2
+"""Host threads of a rank: those with the most time in operators."""
+
+
+def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
+    """Choose the step and the ranks of each job; makes the temporary table `page_window`.
+
+    The step is the typical one: the median of the steps by how long their slowest rank takes. Of more ranks than a
+    screen shows these are chosen: the longest and the shortest step, the most and the least exposed communication
+    (who waits, who is waited for), and more of them at even distances.
+
+    Ranks stand by their clocks where these were compared, or where the recorded ones give one common stretch; else
+    each starts at its own step's start. `shift_ns` brings a trace's times to those of the page.
+    """
+    query(
+        connection,
+        f"""
+        CREATE OR REPLACE TEMP TABLE page_window AS
+        WITH
+        lasts AS (SELECT job, step, max(step_ns) AS longest_ns, max(ts) AS ts FROM page_step GROUP BY job, step),
+        typical AS (
+          SELECT job, step
+          FROM lasts
+          QUALIFY row_number() OVER (PARTITION BY job ORDER BY longest_ns, ts)
+            = (count(*) OVER (PARTITION BY job) + 1) // 2
+        ),
+        candidate AS (
+          SELECT
+            spent.*,
+            row_number() OVER (PARTITION BY spent.job ORDER BY step_ns DESC, place) AS longest,
+            row_number() OVER (PARTITION BY spent.job ORDER BY step_ns, place) AS shortest,
+            row_number() OVER (PARTITION BY spent.job ORDER BY exposed_communication_ns DESC, place) AS waiting,
+            row_number() OVER (PARTITION BY spent.job ORDER BY exposed_communication_ns, place) AS awaited,
+            (row_number() OVER (PARTITION BY spent.job ORDER BY place) - 1)
+              % greatest(1, count(*) OVER (PARTITION BY spent.job) // {MAX_RANKS}) AS remainder
+          FROM page_step AS spent
+          JOIN typical ON typical.job = spent.job AND typical.step IS NOT DISTINCT FROM spent.step
+        ),
+        chosen AS (
+          SELECT
+            *,
+            longest = 1 AS has_path
+          FROM candidate
+          QUALIFY row_number() OVER (
+            PARTITION BY job
+            ORDER BY
+              CASE WHEN longest = 1 THEN 0 WHEN least(shortest, waiting, awaited) = 1 THEN 1 ELSE 2 + remainder END,
+              place
+          ) <= {MAX_RANKS}
+        ),
+        clocked AS (
+          SELECT
+            chosen.*,
+            clocks.trace_id IS NOT NULL AS compared,
+            coalesce(traces.clock_origin_ns, 0) - coalesce(clocks.offset_ns, 0) AS origin_ns
+          FROM chosen
+          JOIN traces USING (trace_id)
+          LEFT JOIN clocks USING (trace_id)
+        ),
+        -- Clocks that were compared are believed even if a rank is some steps late; without that, only within a step.
+        judged AS (
+          SELECT
+            *,
+            max(ts + origin_ns) OVER everywhere - min(ts + origin_ns) OVER everywhere
+              <= CASE WHEN bool_and(compared) OVER everywhere THEN 10 ELSE 1 END * max(step_ns) OVER everywhere
+              AS by_clock,
+            min(ts + origin_ns) OVER everywhere AS zero_ns
+          FROM clocked
+          WINDOW everywhere AS (PARTITION BY job)
+        )
+        SELECT
+          job,
+          place,
+          trace_id,
+          rank,
+          step,
+          ts AS begin_ts,
+          ts + step_ns AS end_ts,
+          step_ns,
+          by_clock,
+          has_path,
+          CASE WHEN by_clock THEN origin_ns - zero_ns ELSE -ts END AS shift_ns,
+          greatest(
+            1, max(step_ns) OVER (PARTITION BY job) * count(*) OVER (PARTITION BY job) // {budget.slices}
+          ) AS bin_ns
+        FROM judged
+        """,
+    )
+
+
+def rank_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return a row a rank that is drawn: where its step lies and how long it is."""
+    return by_job(
+        connection,
+        """
+        SELECT job, place, step, begin_ts + shift_ns AS start_ns, step_ns, by_clock, has_path, bin_ns
+        FROM page_window
+        ORDER BY job, place
+        """,
+    )
+
+
+def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return a row a slice: what one lane of one rank does, cut at the step's ends.
+
+    Columns: place; lane, such as `GPU 0 stream 7`; class (compute, communication, memory, host); name, of the longest;
+    start_ns; dur_ns, to the end of the last; rows, how many are drawn as one; busy_ns, their durations added up;
+    critical, whether one of them is on the critical path.
+    """
+    query(
+        connection,
+        f"""
+        CREATE OR REPLACE TEMP TABLE page_row AS
+        WITH
+        gpu AS (
+          SELECT
+            trace_id,
+            op_id,
+            'GPU ' || device || ' stream ' || stream AS lane,
+            class,
+            name,
+            ts,
+            end_ts,
+            NULL::BIGINT AS thread
+          FROM _gpu
+          WHERE trace_id IN (SELECT trace_id FROM page_window)
+        ),
+        call AS (
+          SELECT o.trace_id, o.op_id, o.thread, o.name, o.ts, o.ts + o.dur AS end_ts
+          FROM operators AS o
+          LEFT JOIN operators AS above ON above.trace_id = o.trace_id AND above.op_id = o.parent_id
+          WHERE o.trace_id IN (SELECT trace_id FROM page_window)
+            AND o.kind IN ('cpu_op', 'runtime')
+            AND o.name NOT LIKE 'ProfilerStep#%'
+            AND (above.kind IS NULL OR above.kind NOT IN ('cpu_op', 'runtime') OR above.name LIKE 'ProfilerStep#%')
+        ),
+        thread AS (
+          SELECT trace_id, thread
+          FROM call
+          GROUP BY trace_id, thread
+          QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY sum(end_ts - ts) DESC, thread) <= {_MAX_THREADS}
+        ),
+        every AS (
+          FROM gpu
+          UNION ALL
+          SELECT trace_id, op_id, 'thread ' || thread, 'host', name, ts, end_ts, thread
+          FROM call
+          JOIN thread USING (trace_id, thread)
+        )
+        SELECT
+          w.job,
+          w.place,
+          every.trace_id,
+          op_id,
+          coalesce(lane, 'GPU') AS lane,
+          class,
+          name,
+          greatest(ts, begin_ts) + shift_ns AS start_ns,
+          least(every.end_ts, w.end_ts) + shift_ns AS end_ns,
+          bin_ns,
+          thread,
+          ts,
+          every.end_ts
+        FROM every
+        JOIN page_window AS w ON w.trace_id = every.trace_id AND ts < w.end_ts AND every.end_ts > begin_ts
+        """,
+    )
+    return by_job(
+        connection,
+        f"""
+        WITH
+        -- What runs on the path: of a gap or a launch the row only begins after it.
+        running AS (
+          SELECT DISTINCT o.trace_id, o.op_id, o.thread, o.ts
+          FROM critical_path AS piece
+          JOIN page_window AS w ON w.trace_id = piece.trace_id AND w.step IS NOT DISTINCT FROM piece.step
+          JOIN operators AS o ON o.trace_id = piece.on_trace_id AND o.op_id = piece.op_id
+          WHERE w.has_path AND piece.kind NOT IN ('gap', 'launch')
+        ),
+        -- The path names the calls of a thread; the lane shows the operators around them.
+        path AS (
+          SELECT trace_id, op_id, true AS critical FROM running WHERE thread IS NULL
+          UNION
+          SELECT around.trace_id, around.op_id, true
+          FROM running
+          ASOF JOIN page_row AS around
+            ON around.trace_id = running.trace_id AND around.thread = running.thread AND running.ts >= around.ts
+          WHERE running.ts < around.end_ts
+        )
+        SELECT
+          job,
+          place,
+          lane,
+          class,
+          left(arg_max(name, end_ns - start_ns), {MAX_NAME}) AS name,
+          min(start_ns)::BIGINT AS start_ns,
+          (max(end_ns) - min(start_ns))::BIGINT AS dur_ns,
+          count(*) AS rows,
+          sum(end_ns - start_ns)::BIGINT AS busy_ns,
+          coalesce(bool_or(critical), false) AS critical
+        FROM page_row
+        LEFT JOIN path USING (trace_id, op_id)
+        GROUP BY
+          job, place, lane, class, CASE WHEN end_ns - start_ns >= bin_ns THEN -1 - op_id ELSE start_ns // bin_ns END
+        ORDER BY job, place, lane, min(start_ns), class
+        """,
+    )
+
+
+def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return the critical path of the longest step: pieces by time, short ones of a kind together.
+
+    Columns: kind, name, on_rank, start_ns (in the replay, from that step's start), dur_ns, pieces, time_ns.
+    """
+    return by_job(
+        connection,
+        f"""
+        WITH piece AS (
+          SELECT
+            w.job,
+            kind,
+            on_rank,
+            coalesce(operator, kind) AS name,
+            piece.ts + shift_ns AS start_ns,
+            dur,
+            piece,
+            bin_ns
+          FROM critical_path AS piece
+          JOIN page_window AS w ON w.trace_id = piece.trace_id AND w.step IS NOT DISTINCT FROM piece.step
+          WHERE w.has_path AND dur > 0
+        )
+        SELECT
+          job,
+          kind,
+          left(arg_max(name, dur), {MAX_NAME}) AS name,
+          on_rank,
+          min(start_ns)::BIGINT AS start_ns,
+          (max(start_ns + dur) - min(start_ns))::BIGINT AS dur_ns,
+          count(*) AS pieces,
+          sum(dur)::BIGINT AS time_ns
+        FROM piece
+        GROUP BY job, kind, on_rank, CASE WHEN dur >= bin_ns THEN -1 - piece ELSE start_ns // bin_ns END
+        ORDER BY job, min(start_ns), kind, on_rank
+        """,
+    )
+
+
+def section(
+    ranks: Columns | None, slices: Columns | None, path: Columns | None, labels: list[str], corpus: str
+) -> Section:
+    """Return the section of the timeline; `labels` names the job's traces."""
+    if ranks is None or slices is None:
+        return Section("No step to draw", "These traces hold no operator.")
+    longest, place = max(zip(ranks["step_ns"], ranks["place"], strict=True))
+    step, drawn = ranks["step"][0], len(ranks["place"])
+    what = "The whole trace" if step is None else f"Step {step}"
+    shown = f" (of {len(labels)})" if drawn < len(labels) else ""
+    clock = "" if ranks["by_clock"][0] else " The ranks' clocks are apart, so each starts at its own step."
+    every_row = f" Every row, for ui.perfetto.dev: `lumos-df export --corpus {corpus} --output step.json.gz`."
+    more = every_row if path else f" For the critical path run: `lumos-df critical-path --corpus {corpus}`."
+    return Section(
+        f"{what}: {format_ns(longest)}" + (f" at the longest, on rank {labels[place]}" if drawn > 1 else ""),
+        f"{format_count(drawn, 'rank')}{shown}; work shorter than {format_ns(ranks['bin_ns'][0])} is drawn together."
+        f"{clock}{more}",
+        {"ranks": ranks, "slices": _named(slices, "name", "lane", "class")}
+        | ({"path": _named(path, "name", "kind")} if path else {}),
+    )
+
+
+def _named(columns: Columns, *texts: str) -> dict[str, Any]:
+    """Say each distinct text once: the columns hold numbers into `names`."""
+    names: dict[str, int] = {}
+    numbered = {text: [names.setdefault(value, len(names)) for value in columns[text]] for text in texts}
+    return {**columns, **numbered, "names": list(names)}

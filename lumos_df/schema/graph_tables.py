@@ -1,0 +1,119 @@
+"""Tables of the graph, written by `lumos-df replay` and `critical-path`: dependencies, simulated steps, what binds them."""
+
+from typing import Final
+
+from lumos_df.schema.parts import STEP_PARTS
+from lumos_df.schema.table import table
+
+EDGES: Final = table(
+    "edges",
+    "One row a dependency between two operators, as rebuilt by `lumos-df replay`.",
+    ("rank", "int32", "Rank of the operator that waits."),
+    ("src", "int32", "op_id of the operator that is waited for."),
+    ("dst", "int32", "op_id of the operator that waits."),
+    ("kind", "string", "thread, handoff, launch, stream, event, sync, collective."),
+    (
+        "binds",
+        "string",
+        "Which points it ties: `end-start`, `start-start`, `end-end`; for a collective, start of src to end of dst.",
+    ),
+    ("lag", "int64", "The second point comes at least this much after the first, ns."),
+    ("evidence", "string", "`recorded` or `inferred`."),
+    ("src_trace_id", "string", "Trace of src: another rank's for a collective, where it is the member that came last."),
+)
+
+COLLECTIVE_MEMBERS: Final = table(
+    "collectives",
+    "One row a kernel that takes part in a collective matched across the ranks of a job.",
+    ("rank", "int32", "Rank of the kernel."),
+    ("instance_id", "int32", "Number of the collective in its job, from 0: the same on all its ranks."),
+    ("op_id", "int32", "The kernel."),
+    ("members", "int32", "Ranks of which a kernel was found."),
+    ("arrival_ns", "int64", "Start of the kernel after the first one of the collective, clocks aligned, ns."),
+    ("waiting_ns", "int64", "Part of the kernel's duration before the last member came, ns."),
+    ("transfer_ns", "int64", "The rest: the shortest member, ns."),
+    ("waiting_replayed_ns", "int64", "The same as waiting_ns in the replay."),
+    ("replayed_end", "int64", "End in the replay, ns of job time: the same on all ranks."),
+)
+
+CLOCKS: Final = table(
+    "clocks",
+    "One row a rank of a job: its clock against that of the job's first rank, from the ends of collectives.",
+    ("rank", "int32", "Rank in the job."),
+    ("offset_ns", "int64", "What the rank's clock shows more, at the start of its trace."),
+    ("drift_ppm", "float64", "How much faster it runs, in parts per million."),
+    ("residual_ns", "int64", "Median distance of the ends of common collectives that is left, ns."),
+    ("collectives", "int32", "Collectives it was estimated from; 0 on the first rank, and where none is common."),
+)
+
+REPLAYS: Final = table(
+    "replays",
+    "One row an operator in the replay; join it with `operators` by trace_id and op_id.",
+    ("rank", "int32", "Rank in the job."),
+    ("op_id", "int32", "The operator."),
+    ("step", "int32", "Step in which it was recorded; null outside every step."),
+    ("ts", "int64", "Simulated start, ns on the trace's clock."),
+    ("dur", "int64", "Simulated duration, ns."),
+    (
+        "slack_ns",
+        "int64",
+        "How much later it could start without any step ending later; null where nothing depends on it, and on what does not simulate by itself.",
+    ),
+)
+
+REPLAY_STEPS: Final = table(
+    "replay_steps",
+    "One row a step, as recorded and as replayed.",
+    ("rank", "int32", "Rank in the job."),
+    ("step", "int32", "n of ProfilerStep#n; null in a trace without marks."),
+    ("recorded_ns", "int64", "Duration of the step as recorded."),
+    ("replayed_ns", "int64", "Duration of the step in the replay."),
+    ("unexplained_ns", "int64", "Time along the chain that ended the recorded step which no edge explains."),
+    (
+        "start_error_p50_ns",
+        "int64",
+        "Median distance between recorded and simulated start of the step's operators, from the step's start.",
+    ),
+    ("start_error_p99_ns", "int64", "99th percentile of the same."),
+    ("edges", "int64", "Edges to operators of the step."),
+    ("operators", "int64", "Operators of the step that were placed."),
+    *(
+        (f"{part.name}_ns_{when}", "int64", f"{part.simulated}, ns, {when}.")
+        for when in ("recorded", "replayed")
+        for part in STEP_PARTS
+    ),
+    ("warnings", "list<string>", "What a reader should know about this replay, one sentence each."),
+)
+
+CRITICAL_PATH: Final = table(
+    "critical_path",
+    "One row a piece of a step's critical path; the pieces add up to the recorded step exactly, all but `unexplained` to the replayed one.",
+    ("rank", "int32", "Rank whose step it is."),
+    ("step", "int32", "n of ProfilerStep#n; null in a trace without marks."),
+    ("piece", "int32", "Number of the piece in its step, from 0, by time."),
+    (
+        "kind",
+        "string",
+        "host, launch, kernel, transfer, memory, sync, gap, wait (the path runs on another rank), unexplained.",
+    ),
+    ("on_rank", "int32", "Rank on which the piece runs."),
+    ("on_trace_id", "string", "Trace of that rank."),
+    ("op_id", "int32", "Operator that runs, or waits to begin; null where unexplained."),
+    ("operator", "string", "Its name; for host work that of the operator around it."),
+    ("family", "string", "GPU rows: gemm, attention, communication, ..."),
+    ("ts", "int64", "Start in the replay, ns."),
+    ("dur", "int64", "Duration, ns; an unexplained piece may be negative."),
+    ("slack_ns", "int64", "How much later the operator could start without any step ending later."),
+)
+
+GAINS: Final = table(
+    "gains",
+    "One row a kernel family or operator name and step: what the step would gain if that took no time, or half, simulated again.",
+    ("rank", "int32", "Rank in the job."),
+    ("step", "int32", "n of ProfilerStep#n; null in a trace without marks."),
+    ("what", "string", "`family` or `name`."),
+    ("value", "string", "The family or name."),
+    ("time_ns", "int64", "Time of these operators in the step, ns."),
+    ("gain_ns", "int64", "How much shorter the step is when they take no time, ns."),
+    ("half_gain_ns", "int64", "How much shorter it is when they take half their time, ns."),
+)

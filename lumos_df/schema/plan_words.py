@@ -1,0 +1,30 @@
+"""What a plan can be: the words of its fields, and the codes that records and kernels hold for them."""
+
+from typing import Final
+
+RECOMPUTATIONS: Final = ("none", "selective", "full")
+"""What the backward pass computes again: nothing, attention's core, the whole layer."""
+
+RECOMPUTE_NOTHING, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS = range(len(RECOMPUTATIONS))
+"""`recompute`, by RECOMPUTATIONS."""
+
+SCHEDULES: Final = ("1f1b", "interleaved", "zb-h1", "dualpipe", "gpipe", "fsdp")
+"""Order of micro-batches in a pipeline; `fsdp`: no pipeline, parameters gathered where they are needed."""
+
+ONE_F_ONE_B, INTERLEAVED, ZB_H1, DUALPIPE, GPIPE, FSDP = range(len(SCHEDULES))
+"""`schedule`, by SCHEDULES."""
+
+ZERO_STAGES: Final = ("nothing", "optimizer", "gradients", "parameters")
+"""What data-parallel ranks share out, each stage what the ones before it do, too."""
+
+SHARD_NOTHING, SHARD_OPTIMIZER, SHARD_GRADIENTS, SHARD_PARAMETERS = range(len(ZERO_STAGES))
+"""`zero`, by ZERO_STAGES."""
+
+DIMENSIONS: Final = ("tp", "cp", "ep", "dp", "pp")
+"""What ranks are numbered by, innermost first unless a plan says otherwise."""
+
+GROUPS: Final = (*DIMENSIONS, "etp")
+"""Groups of ranks: one a dimension, and the tensor-parallel ranks of an expert."""
+
+TP, CP, EP, DP, PP, ETP = range(len(GROUPS))
+"""Groups, by GROUPS; the first five are digits of `placement`, too."""

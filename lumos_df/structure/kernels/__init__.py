@@ -1,0 +1,1 @@
+"""Loops over sequences of symbols."""

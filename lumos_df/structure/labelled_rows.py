@@ -1,0 +1,97 @@
+"""Operators of one trace as arrays: those of the graph, and what else tells layers and shapes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lumos_df.base.errors import CorpusError
+from lumos_df.corpus.layout import trace_folder
+from lumos_df.graph.rows import Rows, coded, read
+from lumos_df.schema import PHASES
+from lumos_df.schema.codes import NONE, OTHER_PHASE
+
+_WORDS: Final = ("phase", "grid", "block", "input_dims", "input_types", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A column of n words."""
+
+    code: NDArray[np.int32]
+    """Place in `words`, NONE for null."""
+    words: list[str]
+
+    def where(self, hit: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which rows have a word for which `hit`, one value a word, holds."""
+        return np.append(hit, False)[self.code]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Columns of n operators, in the order of op_id."""
+
+    rows: Rows
+    """What the graph needs of them."""
+    phase: NDArray[np.int8]
+    """Place in `schema.PHASES`."""
+    layer: NDArray[np.int32]
+    """As module names say it; NONE is null."""
+    grid: Texts
+    """Launch grid of kernels, as recorded."""
+    block: Texts
+    """Thread block of kernels."""
+    dims: Texts
+    """Shapes of the inputs, as JSON."""
+    types: Texts
+    """Their types."""
+    dtype: Texts
+    """Element type of collectives."""
+    group_ranks: dict[str, tuple[str | None, tuple[int, ...] | None, int | None]]
+    """Description, global ranks and size of each process group."""
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.rows)
+
+
+def load(corpus: Path, trace_id: str) -> Trace:
+    """Read one trace. Raise `CorpusError` when it cannot be read."""
+    return extend(corpus, read(corpus, trace_id))
+
+
+def extend(corpus: Path, rows: Rows) -> Trace:
+    """Add to the rows of the graph what else is needed of their trace. Raise `CorpusError` when it cannot be read."""
+    folder = trace_folder(corpus, rows.trace_id)
+    try:
+        file = pq.ParquetFile(folder / "operators.parquet", read_dictionary=list(_WORDS))
+        table = file.read([*_WORDS, "layer"])
+        # A trace that names no group has no such file.
+        named = folder / "process_groups.parquet"
+        groups = pq.read_table(named, partitioning=None).to_pylist() if named.exists() else []
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
+    texts = {name: Texts(*coded(table[name])) for name in _WORDS}
+    place = np.array([*(PHASES.index(word) for word in texts["phase"].words), OTHER_PHASE], np.int8)
+    return Trace(
+        rows=rows,
+        phase=place[texts["phase"].code],
+        layer=table["layer"].fill_null(NONE).to_numpy().astype(np.int32),
+        grid=texts["grid"],
+        block=texts["block"],
+        dims=texts["input_dims"],
+        types=texts["input_types"],
+        dtype=texts["dtype"],
+        group_ranks={
+            str(group["group"]): (
+                group["description"],
+                tuple(group["ranks"]) if group["ranks"] is not None else None,
+                group["size"],
+            )
+            for group in groups
+        },
+    )

@@ -1,0 +1,57 @@
+"""The formats of profilers' files: a new one is its reader, a module of its own, and one entry of `FORMATS`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lumos_df.trace.stored_file import StoredFile
+
+if TYPE_CHECKING:
+    from lumos_df.trace.recording import ArgsSink, Recording
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFormat:
+    """What files of one format are called, how they are told by their content, and who reads them."""
+
+    name: str
+    endings: tuple[str, ...]
+    """How the names of its files end: what an ingest takes from a folder."""
+    recognises: Callable[[StoredFile], bool]
+    """Whether a file is of the format, by its `head`, or by its name where that is a local file that it may open."""
+    read: "Callable[[StoredFile, ArgsSink], Recording]"
+    """Read a file, and give the raw args of its events to the sink. Raises `TraceError`, which names the file."""
+
+
+def _read_kineto(file: StoredFile, sink: "ArgsSink") -> "Recording":
+    from lumos_df.trace.kineto import read  # noqa: PLC0415  # numba, which only the worker needs
+
+    return read(file, sink)
+
+
+FORMATS: Final = (
+    TraceFormat(
+        name="Kineto JSON",
+        endings=(".json", ".json.gz"),
+        recognises=lambda _: True,
+        read=_read_kineto,
+    ),
+)
+"""The first that recognises a file reads it. The last takes what no other does, and says what is wrong with it."""
+
+
+def endings() -> tuple[str, ...]:
+    """Return how the names of traces end."""
+    return tuple(ending for trace_format in FORMATS for ending in trace_format.endings)
+
+
+def read(file: StoredFile, sink: "ArgsSink") -> "Recording":
+    """Read a file by its format."""
+    return next(trace_format for trace_format in FORMATS if trace_format.recognises(file)).read(file, sink)
+
+
+def compile_kernels() -> None:
+    """Compile what readers need, once, in this process, before every worker would."""
+    from lumos_df.trace.kineto import compile_scanner  # noqa: PLC0415  # as above
+
+    compile_scanner()

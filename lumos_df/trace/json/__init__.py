@@ -1,0 +1,1 @@
+"""Bytes of Kineto JSON to columns."""

@@ -1,0 +1,1 @@
+"""The scanner: loops over bytes."""

@@ -1,0 +1,88 @@
+"""What the scanner fills: the columns of a file as they are read, and the counts of what was met."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.trace.json.strings import Strings
+
+# Why the scan stopped.
+MORE, DONE, DRAIN, GROW, BROKEN = range(5)
+
+# Places in `ScanColumns.state`.
+(
+    POSITION,
+    EVENTS,
+    OPERATORS,
+    MARKS,
+    SPARSE,
+    ARGS_ROWS,
+    ARGS_BYTES,
+    NUMBERS,
+    CONTROLS,
+    UTF8,
+    NEGATIVE,
+    NOT_OBJECTS,
+    STATES,
+) = range(13)
+
+# Rows of `ScanColumns.wide` and of `narrow`: the columns of an operator; and of `marks`.
+WIDE_TS, WIDE_DUR, WIDE_CORRELATION, WIDE_EXTERNAL_ID, WIDE_STREAM, WIDES = range(6)
+(
+    NARROW_EVENT,
+    NARROW_NAME,
+    NARROW_CATEGORY,
+    NARROW_TRACK,
+    NARROW_DEVICE,
+    NARROW_INPUT_DIMS,
+    NARROW_INPUT_TYPES,
+    NARROW_GRID,
+    NARROW_BLOCK,
+    NARROW_OCCUPANCY,
+    NARROWS,
+) = range(11)
+MARK_EVENT, MARK_PHASE, MARK_NAME, MARK_TRACK, MARK_TS, MARK_COLUMNS = range(6)
+
+COMM_NAME: Final = 0
+"""Number of `record_param_comms` in `ScanColumns.strings`: interned before the first event."""
+
+TEXT_ID: Final = -(1 << 62)
+"""Added to the number of a string that stands where a process or thread number was expected."""
+LOWEST_ID: Final = TEXT_ID + (1 << 31)
+"""A process or thread number below this is read as null: there the strings' numbers lie, of which each fits 31 bits."""
+
+
+class ScanColumns(NamedTuple):
+    """What the scanner fills; rows beyond the counts in `state` are scratch."""
+
+    state: NDArray[np.int64]
+    wide: NDArray[np.int64]
+    """[WIDE_TS..WIDE_STREAM, operator]"""
+    narrow: NDArray[np.int32]
+    """[NARROW_EVENT..NARROW_OCCUPANCY, operator]; occupancy in hundredths of a percent"""
+    marks: NDArray[np.int64]
+    """[MARK_EVENT..MARK_TS, mark]: instants, counters, metadata, and what cannot become a row"""
+    integers: NDArray[np.int64]
+    """[keys.CORRELATION..DEVICE] of the event being read; so are the next three: the scanner allocates nothing"""
+    texts: NDArray[np.int32]
+    """[keys.INPUT_DIMS..BLOCK], and the occupancy"""
+    dirt: NDArray[np.int64]
+    sparse_next: NDArray[np.int64]
+    sparse_event: NDArray[np.int32]
+    sparse_key: NDArray[np.int32]
+    """Code of the key; for a counter's value `-1 - number` of an interned key, and `sparse_value` holds float64 bits"""
+    sparse_value: NDArray[np.int64]
+    args_event: NDArray[np.int32]
+    args_offset: NDArray[np.int64]
+    args_text: NDArray[np.uint8]
+    tracks: NDArray[np.int64]
+    """[track, (pid, tid)]: a number from LOWEST_ID, NULL, or `TEXT_ID + number` of an interned string"""
+    track_size: NDArray[np.int64]
+    strings: Strings
+    keys: Strings
+    key_slots: NDArray[np.int16]
+    key_code: NDArray[np.int16]
+    top_action: NDArray[np.int16]
+    arg_action: NDArray[np.int16]
+    arg_column: NDArray[np.int16]

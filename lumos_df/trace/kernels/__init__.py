@@ -1,0 +1,1 @@
+"""Loops over the rows of a trace."""

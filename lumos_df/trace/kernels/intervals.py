@@ -1,0 +1,71 @@
+"""Interval algebra: which operator encloses which."""
+
+import numpy as np
+
+from lumos_df.base.jit import kernel
+
+
+@kernel
+def enclosing(ts, dur, track, tracks, tolerance):
+    """Return for each row the innermost row of the same track that encloses it, or -1.
+
+    Args:
+        ts, dur: int64 [n], ns, ordered by ts, then -dur.
+        track: int32 [n] in 0..tracks-1, or -1 for rows that take no part.
+        tracks: number of tracks.
+        tolerance: ns by which a row may outlast the one around it: clocks cut to microseconds make it so.
+
+    Returns:
+        int32 [n]; always less than the row's own number.
+    """
+    n = len(ts)
+    parent = np.full(n, -1, np.int32)
+    below = np.full(n, -1, np.int32)  # the row that was on top of the track's stack before this one
+    top = np.full(tracks, -1, np.int32)
+    for row in range(n):
+        t = track[row]
+        if t < 0:
+            continue
+        end = ts[row] + dur[row]
+        k = top[t]
+        while k >= 0 and ts[k] + dur[k] <= ts[row]:
+            if ts[k] == ts[row] and dur[row] == 0:  # both empty, at one point: the earlier row is taken as the outer
+                break
+            k = below[k]
+        below[row] = k
+        top[t] = row
+        while k >= 0 and ts[k] + dur[k] + tolerance < end:
+            k = below[k]
+        parent[row] = k
+    return parent
+
+
+@kernel
+def order_ties(order, ts, dur):
+    """Put rows of equal `ts` in order of falling `dur`, in place; `order` int64 [n] is already ordered by ts.
+
+    A merge sort of our own: numba takes seconds to compile the one of numpy.
+    """
+    n = len(order)
+    merged = np.empty_like(order)
+    start = 0
+    while start < n:
+        stop = start + 1
+        while stop < n and ts[order[stop]] == ts[order[start]]:
+            stop += 1
+        width = 1
+        while width < stop - start:
+            for low in range(start, stop, 2 * width):
+                left, right = low, low + width
+                middle, high = min(right, stop), min(right + width, stop)
+                for k in range(low, high):
+                    if left < middle and (right >= high or dur[order[left]] >= dur[order[right]]):
+                        merged[k] = order[left]
+                        left += 1
+                    else:
+                        merged[k] = order[right]
+                        right += 1
+            for k in range(start, stop):
+                order[k] = merged[k]
+            width *= 2
+        start = stop

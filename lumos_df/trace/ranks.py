@@ -1,0 +1,53 @@
+"""Which ranks a file holds: what the user says, else what the file states, else what its name says."""
+
+import re
+from typing import Final
+
+from lumos_df.base.errors import TraceError
+from lumos_df.schema import within
+from lumos_df.schema.codes import NONE
+from lumos_df.trace import classify
+from lumos_df.trace.recording import RecordedRank, Recording
+
+RANKS: Final = 1 << 31
+"""Ranks are below this: they are stored in 32 bits."""
+
+_RANK_IN_NAME: Final = re.compile(r"(?i)(?<![a-z])(?:rank|worker|device)[-_.]?([0-9]{1,7})(?![0-9])")
+_HOST_AND_PROCESS: Final = re.compile(r".+_[0-9]+\.[0-9]+\.pt\.trace\.json")
+"""torch.profiler's own file name, host_process.time: digits in it belong to the host."""
+
+
+def rank_list(values: object) -> tuple[int, ...] | None:
+    """Return a JSON list of ranks, None for what is none."""
+    if not isinstance(values, list):
+        return None
+    ranks = tuple(rank for value in values if (rank := within(value, 32)) is not None)
+    return ranks if len(ranks) == len(values) else None
+
+
+def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tuple[RecordedRank, ...], list[str]]:
+    """Return the ranks whose traces a file becomes, each known, and what a user should know of them.
+
+    Args:
+        recording: the file as read.
+        path: names the file, in errors and for a rank in its name.
+        rank: what the user says: the whole file is of this rank. None to go by the file.
+
+    Raises:
+        TraceError: the rank matters (the file has collectives) and nothing tells it.
+    """
+    if rank is not None:
+        return (RecordedRank(rank=rank, source="option"),), []
+    stated = recording.ranks
+    if len(stated) > 1 or stated[0].rank != NONE:
+        return stated, []
+    name = path.rsplit("/", 1)[-1]
+    if not _HOST_AND_PROCESS.match(name) and (numbers := _RANK_IN_NAME.findall(name)):
+        return (RecordedRank(rank=int(numbers[-1]), source="file name"),), []
+    if any(classify.is_communication(text) for text in recording.strings):
+        raise TraceError(
+            f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives; "
+            "give it with --rank N, or name the file rankN.json"
+        )
+    warning = "rank taken as 0: neither distributedInfo nor the file name says it; --rank N sets it"
+    return (RecordedRank(rank=0, source="assumed"),), [warning]

@@ -1,0 +1,270 @@
+"""Rows to Arrow: the stored tables of one trace, in the columns and types of `schema`."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lumos_df import schema
+from lumos_df.corpus.staging import operator_schema
+from lumos_df.schema.arrow import arrow_schema
+from lumos_df.schema.codes import GPU, GPU_ANNOTATION, MEMCPY, MEMSET, NONE, NULL, NULL32, SYNC
+from lumos_df.trace.collectives import Collectives
+from lumos_df.trace.derive import Derived
+from lumos_df.trace.flops import flops
+from lumos_df.trace.ordered_operators import OrderedOperators
+from lumos_df.trace.ranks import rank_list
+from lumos_df.trace.recording import Attribute
+
+_ROWS: Final = 1 << 17
+"""Rows of a row group: what is gathered from the recorded columns at a time."""
+
+Indices = NDArray[np.int64]
+Part = Callable[[slice], pa.Array]
+"""Makes one column of the rows in a slice."""
+
+
+def operator_batches(ops: OrderedOperators, derived: Derived, collectives: Collectives) -> Iterator[pa.Table]:
+    """Yield the `operators` table, a row group at a time, so that no second copy of all columns is ever held."""
+    parts = _operator_columns(ops, derived, collectives)
+    target = operator_schema()
+    for start in range(0, max(len(ops), 1), _ROWS):
+        rows = slice(start, min(start + _ROWS, len(ops)))
+        size = rows.stop - rows.start
+        arrays = [parts[field.name](rows) if field.name in parts else pa.nulls(size, field.type) for field in target]
+        yield pa.table(arrays, schema=target)
+
+
+def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Collectives) -> dict[str, Part]:
+    recorded, strings = ops.recording.operators, ops.recording.strings
+    threads = np.append(ops.recording.threads, NULL)  # which NONE finds
+    on_stream = ops.is_kind(*GPU, SYNC)
+    on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
+    kinds = pa.array(schema.KINDS)
+    phases = pa.array(schema.PHASES)
+    families = pa.array(schema.FAMILIES)
+    bytes_moved = _bytes_moved(ops, derived.parent)
+
+    def number(column: NDArray[np.int64]) -> Part:
+        return lambda rows: _nullable(column[ops.order[rows]], NULL)
+
+    def text(column: NDArray[np.int32]) -> Part:
+        return _text(lambda rows: column[ops.order[rows]], column, strings)
+
+    def thread(rows: slice) -> pa.Array:
+        values = threads[ops.track[rows]]
+        return pa.array(values, mask=on_gpu[rows] | (values == NULL))
+
+    def device(rows: slice) -> pa.Array:
+        values = recorded.device[ops.order[rows]]
+        return pa.array(values, mask=~on_stream[rows] | (values == NULL32))
+
+    def stream(rows: slice) -> pa.Array:
+        values = recorded.stream[ops.order[rows]]
+        return pa.array(values, mask=~on_stream[rows] | (values == NULL))
+
+    def occupancy(rows: slice) -> pa.Array:
+        values = recorded.occupancy[ops.order[rows]]
+        return pa.array(values.astype(np.float32) / np.float32(100), mask=values == NULL32)
+
+    columns: dict[str, Part] = {
+        "rank": lambda rows: pa.array(np.full(rows.stop - rows.start, ops.rank.rank, np.int32)),
+        "op_id": lambda rows: pa.array(np.arange(rows.start, rows.stop, dtype=np.int32)),
+        "parent_id": lambda rows: _nullable(derived.parent[rows], NONE),
+        "kind": lambda rows: _words(ops.kind[rows], kinds),
+        "family": lambda rows: _words(derived.family[rows], families),
+        "name": _text(lambda rows: ops.name[rows], ops.name, strings),
+        "ts": lambda rows: pa.array(ops.ts[rows]),
+        "dur": lambda rows: pa.array(ops.dur[rows]),
+        "thread": thread,
+        "device": device,
+        "stream": stream,
+        "correlation": number(recorded.correlation),
+        "external_id": number(recorded.external_id),
+        "step": lambda rows: _nullable(derived.step[rows], NONE),
+        "phase": lambda rows: _words(derived.phase[rows], phases),
+        "input_dims": text(recorded.input_dims),
+        "input_types": text(recorded.input_types),
+        "grid": text(recorded.grid),
+        "block": text(recorded.block),
+        "occupancy": occupancy,
+        "forward_id": lambda rows: _nullable(derived.forward[rows], NONE),
+        "event": lambda rows: pa.array(ops.event[rows]),
+    }
+    if derived.modules:
+        layers = np.append(derived.layer_of_module, NONE)
+        modules = pa.array(derived.modules, pa.string())
+        columns["module"] = lambda rows: _words(derived.module[rows], modules)
+        columns["layer"] = lambda rows: _nullable(layers[derived.module[rows]].astype(np.int32), NONE)
+    flop_counts = flops(ops)
+    if (flop_counts != NULL).any():
+        columns["flops"] = lambda rows: _nullable(flop_counts[rows], NULL)
+    sparse: dict[str, tuple[Indices, Any]] = {
+        "sequence_number": (derived.sequence_rows.astype(np.int64), pa.array(derived.sequence)),
+        "wait_stream": _sorted(*ops.attribute(Attribute.WAIT_STREAM)),
+        "wait_correlation": _sorted(*ops.attribute(Attribute.WAIT_CORRELATION)),
+        "collective": (collectives.rows, collectives.collective),
+        "group": (collectives.rows, collectives.group),
+        "group_size": (collectives.rows, collectives.group_size),
+        "seq": (collectives.rows, collectives.seq),
+        "seq_evidence": (collectives.rows, collectives.seq_evidence),
+        "dtype": (collectives.rows, collectives.dtype),
+        "in_bytes": _merge_bytes(bytes_moved, collectives.rows, collectives.in_bytes),
+        "out_bytes": _merge_bytes(bytes_moved, collectives.rows, collectives.out_bytes),
+    }
+    columns |= {name: _scattered(where, values) for name, (where, values) in sparse.items() if len(where)}
+    return columns
+
+
+def _nullable(values: NDArray[Any], null: int) -> pa.Array:
+    mask = values == null
+    return pa.array(values, mask=mask) if mask.any() else pa.array(values)
+
+
+def _words(numbers: NDArray[Any], words: pa.Array) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(_nullable(numbers.astype(np.int32), NONE), words)
+
+
+def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], strings: list[str]) -> Part:
+    """Return a column of texts by number; only the texts it uses go into its dictionary."""
+    used = np.flatnonzero(np.bincount(whole[whole >= 0], minlength=1)) if len(whole) else np.empty(0, np.int64)
+    place = np.full(len(strings) + 1, NONE, np.int32)
+    place[used] = np.arange(len(used), dtype=np.int32)
+    words = pa.array([strings[number] for number in used.tolist()], pa.string())
+    return lambda rows: _words(place[np.maximum(part(rows), NONE)], words)
+
+
+def _sorted(rows: NDArray[Any], values: NDArray[np.int64]) -> tuple[Indices, pa.Array]:
+    order = np.argsort(rows, kind="stable")
+    return rows[order].astype(np.int64), pa.array(values[order])
+
+
+def _scattered(where: Indices, values: pa.Array) -> Part:
+    """Return a column that has `values` at the rows `where` (ordered) and null elsewhere."""
+
+    def part(rows: slice) -> pa.Array:
+        size = rows.stop - rows.start
+        first, last = np.searchsorted(where, (rows.start, rows.stop))
+        if first == last:
+            return pa.nulls(size, values.type)
+        take = np.full(size, NONE, np.int64)
+        take[where[first:last] - rows.start] = np.arange(first, last)
+        return values.take(_nullable(take, NONE))
+
+    return part
+
+
+def _bytes_moved(ops: OrderedOperators, parent: NDArray[np.int32]) -> tuple[Indices, NDArray[np.int64]]:
+    """Return (rows, bytes) of copies and fills, NULL where nobody says how much they move; HIP says it on the call."""
+    stated = np.full(len(ops) + 1, NULL, np.int64)
+    rows, values = ops.attribute(Attribute.BYTES_MOVED)
+    stated[rows] = values
+    copies = np.flatnonzero(ops.is_kind(MEMCPY, MEMSET))
+    by_copy, by_call = stated[copies], stated[parent[copies]]
+    return copies, np.where(by_copy == NULL, by_call, by_copy)
+
+
+def _merge_bytes(
+    moved: tuple[Indices, NDArray[np.int64]], rows: Indices, of_collectives: pa.Array
+) -> tuple[Indices, pa.Array]:
+    known = moved[1] != NULL
+    where = np.concatenate((moved[0][known], rows))
+    values = pa.concat_arrays([pa.array(moved[1][known]), of_collectives])
+    order = np.argsort(where, kind="stable")
+    return where[order], values.take(pa.array(order))
+
+
+def memory_events(ops: OrderedOperators) -> pa.Table:
+    """Return the `memory_events` table of the rank, ordered by ts."""
+    memory = ops.recording.memory
+    rows = ops.own(memory.event)
+    rows = rows[np.argsort(memory.ts[rows], kind="stable")]
+    types = memory.device_type[rows]
+    words = np.where(types == 0, "cpu", np.where(types == 1, "gpu", types.astype(str))).tolist()
+    return pa.table(
+        [
+            pa.array(np.full(len(rows), ops.rank.rank, np.int32)),
+            pa.array(memory.ts[rows]),
+            _nullable(memory.thread[rows], NULL),
+            pa.array(words, pa.string(), mask=types == NULL),
+            pa.array(memory.device[rows]),
+            _nullable(memory.address[rows], NULL),
+            _nullable(memory.change_bytes[rows], NULL),
+            _nullable(memory.allocated_bytes[rows], NULL),
+            _nullable(memory.reserved_bytes[rows], NULL),
+            pa.array(memory.event[rows]),
+        ],
+        schema=arrow_schema(schema.MEMORY_EVENTS),
+    )
+
+
+def counters(ops: OrderedOperators) -> pa.Table:
+    """Return the `counters` table of the rank: one row a value."""
+    recording, recorded = ops.recording, ops.recording.counters
+    rows = ops.own(recorded.event)
+    return pa.table(
+        [
+            pa.array(np.full(len(rows), ops.rank.rank, np.int32)),
+            pa.array(recorded.ts[rows]),
+            pa.array(recording.texts(recorded.name[rows]), pa.string()),
+            pa.array(recording.texts(recorded.series[rows]), pa.string()),
+            pa.array(recorded.value[rows]),
+            pa.array(recorded.event[rows]),
+        ],
+        schema=arrow_schema(schema.COUNTERS),
+    )
+
+
+def process_groups(ops: OrderedOperators, collectives: Collectives) -> pa.Table:
+    """Return the `process_groups` table: those that the file lists, and those named only on a collective."""
+    groups: dict[str, dict[str, Any]] = {
+        group.name: {
+            "description": group.description,
+            "backend": group.backend,
+            "size": group.size,
+            "ranks": group.ranks,
+        }
+        for group in ops.recording.groups
+    }
+    for (name, size), (ranks, description) in _stated_groups(ops, collectives).items():
+        group = groups.setdefault(name, {"description": description, "backend": None, "size": size, "ranks": None})
+        group["ranks"] = group["ranks"] or ranks
+        group["size"] = group["size"] or size
+    rows = [{"rank": ops.rank.rank, "group": name, **group} for name, group in groups.items()]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(schema.PROCESS_GROUPS))
+
+
+_STATED_GROUP: Final = ["name", "size", "ranks", "description"]
+
+
+def _stated_groups(
+    ops: OrderedOperators, collectives: Collectives
+) -> dict[tuple[str, int | None], tuple[tuple[int, ...] | None, str | None]]:
+    """Return what collectives state of groups: (name, size) to (ranks, description), in the order of the rows."""
+    strings = ops.recording.strings
+    stated = (
+        collectives.group.dictionary_decode(),
+        collectives.group_size,
+        pa.array(ops.attribute_at(Attribute.GROUP_RANKS, collectives.rows)),
+        pa.array(ops.attribute_at(Attribute.GROUP_DESCRIPTION, collectives.rows)),
+    )
+    distinct = pa.table(stated, names=_STATED_GROUP).group_by(_STATED_GROUP, use_threads=False).aggregate([])
+    groups: dict[tuple[str, int | None], tuple[tuple[int, ...] | None, str | None]] = {}
+    for name, size, listed, described in zip(*distinct.select(_STATED_GROUP).to_pydict().values(), strict=True):
+        if name is not None:
+            ranks = _ranks(strings[listed]) if listed != NULL else None
+            text = strings[described] if described != NULL else None
+            before = groups.get((name, size), (None, None))
+            groups[name, size] = (before[0] or ranks, before[1] or text)
+    return groups
+
+
+def _ranks(text: str) -> tuple[int, ...] | None:
+    """Return the ranks in a text like `[0, 1]`; a shortened one (`[0, 1, ...]`) is no list."""
+    try:
+        return rank_list(json.loads(text))
+    except ValueError:
+        return None

@@ -1,0 +1,133 @@
+"""A profiler's file as bytes: what it holds, unpacked where it is gzipped, and the digest of what is stored."""
+
+import hashlib
+import zlib
+from typing import Any, Final, Protocol
+
+from lumos_df.base.errors import TraceError
+
+_PACKED: Final = 1 << 20
+"""Bytes of a packed file read at a time."""
+_GZIP: Final = b"\x1f\x8b"
+
+
+class Readable(Protocol):
+    """A binary stream."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return at most `size` bytes, none at the end."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill `buffer` from its start; return the bytes read, 0 at the end."""
+        ...
+
+
+class StoredFile:
+    """One pass over a stream: each byte is read once, counted and digested, then unpacked where the stream is gzipped.
+
+    A format that has to seek opens `name` itself where that is a local file, or copies the bytes to one.
+    """
+
+    def __init__(self, stream: Readable, name: str) -> None:
+        self._stream = stream
+        self._digest = hashlib.sha256()
+        self._unpack: Any = None
+        self._packed = memoryview(bytearray(_PACKED))
+        self._left = b""
+        """Unpacked bytes that did not fit the last target."""
+        self._peeked = b""
+        """Unpacked bytes that `head` has shown and `fill` has not given yet."""
+        self.name = name
+        """Path or URL, `<stdin>` for standard input."""
+        self.size_bytes = 0
+        """Stored bytes read so far."""
+        self.taken_bytes = 0
+        """Unpacked bytes that `fill` has given so far."""
+        self.damage = ""
+        """What is wrong with the packed stream, in one clause; empty where nothing is."""
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of the stored bytes read so far, in hex."""
+        return self._digest.hexdigest()
+
+    def head(self, size: int) -> bytes:
+        """Return the next `size` unpacked bytes, fewer where the file ends before; `fill` gives them again."""
+        if len(self._peeked) < size:
+            more = memoryview(bytearray(size - len(self._peeked)))
+            self._peeked += bytes(more[: self._next(more)])
+        return self._peeked[:size]
+
+    def fill(self, target: memoryview) -> int:
+        """Fill `target` from its start with unpacked bytes; return how many, fewer than asked only at the end.
+
+        Raises:
+            TraceError: the stream cannot be read.
+        """
+        size = min(len(self._peeked), len(target))
+        target[:size] = self._peeked[:size]
+        self._peeked = self._peeked[size:]
+        size += self._next(target[size:])
+        self.taken_bytes += size
+        return size
+
+    def drain(self) -> None:
+        """Read what is left, so that the digest and the size are those of the whole file."""
+        while self._stored(self._packed):
+            pass
+
+    def _next(self, target: memoryview) -> int:
+        done = 0
+        while done < len(target):
+            size = self._stored(target[done:]) if self._unpack is None else self._unpacked(target[done:])
+            if size == 0:
+                break
+            if self.size_bytes == size and bytes(target[:2]) == _GZIP:  # the first bytes of the file
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                self._left = self._inflated(bytes(target[:size]))
+                size = 0
+            done += size
+        return done
+
+    def _stored(self, target: memoryview) -> int:
+        """Read stored bytes into `target`; return how many, 0 at the end."""
+        try:
+            size = self._stream.readinto(target) or 0
+        except OSError as error:
+            where = f"cannot be read at byte {self.size_bytes} ({error.strerror or error})"
+            raise TraceError(f"{self.name}: {where}; check the file and its disk") from None
+        self._digest.update(target[:size])
+        self.size_bytes += size
+        return size
+
+    def _unpacked(self, target: memoryview) -> int:
+        while not self._left and not self.damage:
+            size = self._stored(self._packed)
+            if size == 0:
+                if not self._unpack.eof:
+                    self.damage = "the gzip stream ends in the middle"
+                self._left = self._unpack.flush()
+                break
+            self._left = self._inflated(bytes(self._packed[:size]))
+        size = min(len(self._left), len(target))
+        target[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
+
+    def _inflated(self, data: bytes) -> bytes:
+        """Unpack what has come; gzip files may be joined, and zeros may pad them."""
+        out = []
+        while data:
+            if self._unpack.eof:
+                data = data.lstrip(b"\0")
+                if not data:
+                    break
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            try:
+                out.append(self._unpack.decompress(data))
+            except zlib.error as error:
+                self.damage = f"the gzip stream is broken near byte {self.size_bytes} ({error})"
+                break
+            data = self._unpack.unused_data
+        return b"".join(out)

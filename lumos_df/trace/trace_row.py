@@ -1,0 +1,147 @@
+"""The row of a trace in `traces`: where it came from, what it holds, what was mended."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lumos_df import schema
+from lumos_df.schema.arrow import arrow_schema
+from lumos_df.schema.codes import KERNEL, NULL32
+from lumos_df.trace.ordered_operators import OrderedOperators
+from lumos_df.trace.recording import EventType, Repairs
+from lumos_df.trace.stored_file import StoredFile
+
+_COUNT_OF_KIND: Final = {
+    "cpu_ops": ("cpu_op",),
+    "runtime_calls": ("runtime",),
+    "kernels": ("kernel",),
+    "memcpys": ("memcpy",),
+    "memsets": ("memset",),
+    "syncs": ("sync",),
+    "annotations": ("annotation", "gpu_annotation"),
+    "python_functions": ("python",),
+    "others": ("other",),
+}
+_SECRET: Final = re.compile(r"(?i)token(?!i)|secret|passw|credential|(?:api|access|private|ssh|aws)\w*key")
+
+
+def trace_row(
+    ops: OrderedOperators,
+    file: StoredFile,
+    job: str,
+    *,
+    ranks_in_file: int,
+    counters: int,
+    unlaunched: int,
+    warnings: Iterable[str],
+    first: bool,
+) -> pa.Table:
+    """Return the one-row `traces` table of a trace.
+
+    Args:
+        ops: its operators.
+        file: the file that it was read from, to its end.
+        job: the job that it belongs to.
+        ranks_in_file: traces that the file became.
+        counters: rows of its table of counters.
+        unlaunched: its GPU rows without a launch call.
+        warnings: what is to be told of the whole file.
+        first: it is the first of the file's traces, which reports what was mended: that has no rank.
+    """
+    recording = ops.recording
+    kinds = dict(zip(schema.KINDS, np.bincount(ops.kind, minlength=len(schema.KINDS)).tolist(), strict=True))
+    counts = dict(zip(EventType, ops.event_counts().tolist(), strict=True))
+    repairs = recording.repairs if first else Repairs()
+    shown, secrets = _without_secrets(recording.metadata)
+    hidden = [f"left out of the metadata, as it looks like a secret: {', '.join(secrets)}"] if secrets else []
+    row = {
+        "path": _utf8(file.name),
+        "sha256": file.sha256,
+        "size_bytes": file.size_bytes,
+        "json_bytes": file.taken_bytes or file.size_bytes,
+        "job": _utf8(job),
+        "rank": ops.rank.rank,
+        "rank_source": ops.rank.source,
+        "ranks_in_file": ranks_in_file,
+        "world_size": recording.world_size or (ranks_in_file if ranks_in_file > 1 else None),
+        "device_name": _device_name(ops),
+        "device_count": len(recording.devices) or None,
+        "backend": recording.backend,
+        "nccl_version": recording.nccl_version,
+        "versions": json.dumps(recording.versions),
+        "dialect": recording.dialect,
+        "clock_origin_ns": recording.clock_origin_ns,
+        "resolution_ns": recording.resolution_ns,
+        "first_ts": int(ops.ts[0]) if len(ops) else None,
+        "last_ts": int((ops.ts + ops.dur).max()) if len(ops) else None,
+        "events": sum(counts.values()) + repairs.non_events,
+        "operators": len(ops),
+        **{column: sum(kinds[kind] for kind in counted) for column, counted in _COUNT_OF_KIND.items()},
+        "flows": counts[EventType.FLOW],
+        "instants": counts[EventType.INSTANT],
+        "memory_events": counts[EventType.MEMORY],
+        "counters": counters,
+        "metadata_events": counts[EventType.METADATA],
+        "repaired_numbers": repairs.numbers,
+        "repaired_controls": repairs.controls,
+        "repaired_utf8": repairs.utf8,
+        "skipped": counts[EventType.UNTIMED] + counts[EventType.UNKNOWN] + repairs.non_events,
+        "truncated": recording.truncated,
+        "warnings": [*warnings, *hidden, *_count_warnings(counts, repairs, unlaunched)],
+        "metadata": json.dumps(shown),
+    }
+    return pa.Table.from_pylist([row], schema=arrow_schema(schema.TRACES))
+
+
+def _count_warnings(counts: dict[EventType, int], repairs: Repairs, unlaunched: int) -> list[str]:
+    told = (
+        (repairs.numbers, "NaN or Infinity read as null"),
+        (repairs.controls, "raw control characters inside strings escaped"),
+        (repairs.utf8, "broken UTF-8 sequences replaced by U+FFFD"),
+        (repairs.non_events, "list entries that are no event skipped"),
+        (repairs.negative_durations, "negative durations read as 0"),
+        (counts[EventType.UNTIMED], "events without a start time skipped"),
+        (counts[EventType.UNKNOWN], "events of a type (ph) this version does not know skipped"),
+        (unlaunched, "GPU rows without a launch call"),
+    )
+    return [f"{count} {what}" for count, what in told if count]
+
+
+def _without_secrets(value: Any) -> tuple[Any, list[str]]:
+    """Return top-level metadata without what looks like a credential, and the keys of what was hidden.
+
+    Recorders put their whole environment there, and a corpus is meant to be shared.
+    """
+    if isinstance(value, list):
+        parts = [_without_secrets(part) for part in value]
+        return [part for part, _ in parts], [key for _, keys in parts for key in keys]
+    if not isinstance(value, dict):
+        return value, []
+    shown: dict[str, Any] = {}
+    hidden: list[str] = []
+    for key, part in value.items():
+        if _SECRET.search(key) and isinstance(part, str) and part:
+            shown[key] = "<hidden>"
+            hidden.append(key)
+        else:
+            shown[key], inside = _without_secrets(part)
+            hidden += inside
+    return shown, hidden
+
+
+def _device_name(ops: OrderedOperators) -> str | None:
+    """Return the name of the device that the kernels ran on, else of the first one listed."""
+    used = ops.ordered(ops.recording.operators.device)[ops.kind == KERNEL]
+    used = used[used != NULL32]
+    names = {device.number: device.name for device in ops.recording.devices if device.number is not None}
+    first = next(iter(names.values()), None)
+    return names.get(int(used[0]), first) if len(used) else first
+
+
+def _utf8(text: str) -> str:
+    """Return a text with `?` for what a file name may hold and UTF-8 may not."""
+    return text.encode("utf-8", "replace").decode()

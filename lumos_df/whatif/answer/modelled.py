@@ -1,0 +1,142 @@
+"""A recorded or changed job as the estimator's own nouns, where all that it needs is known: its memory and its FLOP."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from lumos_df.base.errors import QueryError
+from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
+from lumos_df.model.plan import Plan
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
+from lumos_df.schema import FAMILIES
+from lumos_df.schema.codes import BACKWARD, RECOMPUTE
+from lumos_df.schema.dtypes import PRECISIONS
+from lumos_df.schema.plan_words import DP, TP
+from lumos_df.structure import dimensions, parallelism, shapes
+from lumos_df.structure.shapes import Operation
+from lumos_df.whatif.job.recorded_gpu import Machine
+from lumos_df.whatif.job.recorded_job import RecordedJob
+from lumos_df.whatif.job.settings import Sizes
+
+_MODEL: Final = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "seq", "vocab")
+_PLAN: Final = ("tp", "dp", "pp", "vp", "micro_batch", "batch")
+_ATTENTION, _GEMM = (FAMILIES.index(name) for name in ("attention", "gemm"))
+_SOFTWARE: Final = "megatron"
+"""Whose bytes of gradients and optimizer states are taken: mixed-precision Adam."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a job does that its dimensions do not say, as its trace shows it."""
+
+    trains: bool
+    """Whether there is a backward pass."""
+    gated: bool
+    flash: bool
+    recompute: str
+    sequence_parallel: bool
+    zero: int
+
+    def __str__(self) -> str:
+        """Return them as a plan has them."""
+        flags = [name for name in ("gated", "flash", "sequence_parallel") if getattr(self, name)]
+        return ", ".join([f"zero={self.zero}", f"recompute={self.recompute}", *flags, f"optimizer as {_SOFTWARE}'s"])
+
+
+def habits(anchor: RecordedJob) -> Habits:
+    """Return what the first rank of a job shows."""
+    rank = anchor.about.ranks[0]
+    trace, structure = rank.trace, rank.structure
+    kernel = structure.kernels.row
+    family, phase = trace.rows.family[kernel], structure.phase[kernel]
+    again = family[phase == RECOMPUTE]
+    recompute = "none" if not len(again) else "full" if (again == _GEMM).any() else "selective"
+    own = shapes.operations(trace, structure.phase, structure.layer)
+    row, degree = parallelism.roles(trace, structure, dimensions.local(structure, own))
+    names = np.array([*trace.rows.collectives, ""])[trace.rows.collective[row]]
+    tensor, data = degree == TP, degree == DP
+    scatters = names == "reduce_scatter"
+    gathers_layers = data & (names == "all_gather") & (structure.layer[row] >= 0)
+    return Habits(
+        trains=bool((structure.phase == BACKWARD).any()),
+        gated=_gated(own, anchor.sizes),
+        flash=bool((family == _ATTENTION).any()),
+        recompute=recompute,
+        sequence_parallel=bool((tensor & scatters).any()),
+        zero=3 if gathers_layers.any() else 1 if (data & scatters).any() else 0,
+    )
+
+
+def _gated(own: list[Operation], sizes: Sizes) -> bool:
+    """Return whether the MLP has a gate: twice as many columns lead up to its width as rows lead down from it."""
+    if not (sizes.hidden and sizes.ffn):
+        return False
+    width = sizes.ffn // (sizes.tp or 1)
+    products = [(one.product[1:], one.count) for one in own if one.is_product() and one.inside]
+    up = sum(count * n // width for (k, n), count in products if k == sizes.hidden and n in {width, 2 * width})
+    down = sum(count for size, count in products if size == (width, sizes.hidden))
+    return bool(down) and up >= 2 * down
+
+
+def model(anchor: RecordedJob, sizes: Sizes, does: Habits) -> Model:
+    """Return a job's model. Raise `LumosError` where the estimator has no such, or not all of it is known."""
+    job = anchor.about.job
+    if anchor.about.facts["model"].value != "transformer":
+        raise QueryError(f"{job}: the model is no transformer")
+    _need(job, sizes, _MODEL)
+    if (anchor.experts or 1) > 1:
+        raise QueryError(f"{job}: the sizes of its experts are unknown")
+    of: dict[str, Any] = {name: getattr(sizes, name) for name in _MODEL}
+    return Model(job, **of, gated=does.gated)
+
+
+def _need(job: str, sizes: Sizes, names: tuple[str, ...]) -> None:
+    missing = [name for name in names if getattr(sizes, name) is None]
+    if missing:
+        raise QueryError(f"{job}: unknown {', '.join(missing)}; lumos-df describe says why")
+
+
+def results(
+    anchor: RecordedJob,
+    sizes: Sizes,
+    machine: Machine,
+    does: Habits,
+    schedule: str | None,
+    software: Software | None = None,
+) -> dict[str, float]:
+    """Return what the estimator says of a job: `model.step.RESULTS` by name.
+
+    Args:
+        anchor: the job, for its name and kind.
+        sizes: its dimensions and degrees, as they are or as they become.
+        machine: the GPU.
+        does: what else it does.
+        schedule: its pipeline's order of micro-batches; None: 1F1B, interleaved where a stage has several chunks.
+        software: what runs it; None: Megatron's profile.
+
+    Raises:
+        LumosError: why the estimator knows nothing of such a job.
+    """
+    of = model(anchor, sizes, does)
+    _need(anchor.about.job, sizes, _PLAN)
+    plan: dict[str, Any] = {name: getattr(sizes, name) for name in _PLAN}
+    batches = plan.pop("batch")
+    by = Plan(
+        **plan,
+        batch=batches * plan["micro_batch"] * plan["dp"],
+        sequence_parallel=does.sequence_parallel,
+        recompute=does.recompute,
+        schedule=(schedule or ("interleaved" if sizes.vp > 1 else "1f1b")) if sizes.pp != 1 else "1f1b",
+        zero=does.zero,
+        precision=PRECISIONS[machine.precision],
+        flash=does.flash,
+    )
+    by.check(of, machine.hardware)
+    first = np.zeros(1, np.int64)
+    models, hardware, profiles, plans = (
+        np.array([noun.row()]) for noun in (of, machine.hardware, software or Software.read(_SOFTWARE), by)
+    )
+    found = evaluate_rows(models, hardware, profiles, plans, first, first)[0]
+    return dict(zip(RESULT_COLUMNS, found.tolist(), strict=True))

@@ -1,0 +1,234 @@
+"""What an estimate says: one row a rank and step, the changed job beside the one that ran."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lumos_df.graph.replay import Replay
+from lumos_df.graph.simulate.forward import UNSET, share
+from lumos_df.graph.steps import breakdown
+from lumos_df.schema import STEP_PARTS
+from lumos_df.schema.codes import NONE, OTHER_PHASE
+from lumos_df.schema.plan_words import PP
+from lumos_df.whatif.answer.finer_parts import NAMES, parts
+from lumos_df.whatif.answer.job_usage import MEMORY, RATES, JobOnMachine, JobUsage, StepFlops
+from lumos_df.whatif.changed_job import ChangedJob
+from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations.kernel_times import PROVENANCE
+from lumos_df.whatif.durations.operator_times import collectives
+
+_PARTS: Final = tuple(part.name for part in STEP_PARTS)
+_FINER: Final = (*(f"{name}_s" for name in NAMES), "cp_exposed_s")
+"""Finer parts; no trace tells context parallelism, so its part is null."""
+_NANOSECONDS: Final = ("step_ns", "gpu_busy_ns", *(f"{part}_ns" for part in _PARTS))
+_FIGURES: Final = (
+    ("iteration_time_s", pa.float64()),
+    *((name, pa.float64()) for name in RATES),
+    *((f"{part}_s", pa.float64()) for part in _PARTS),
+    *((name, pa.float64()) for name in _FINER),
+    *((name, pa.float64()) for name in MEMORY),
+    ("memory_stage", pa.int64()),
+    ("fits", pa.bool_()),
+    ("gpus", pa.int64()),
+)
+"""Figures of both jobs, besides `_NANOSECONDS`; named as in the estimate of a job that no trace is of."""
+SCHEMA: Final = pa.schema(
+    [
+        ("job", pa.string()),
+        ("trace_id", pa.string()),
+        ("rank", pa.int32()),
+        ("step", pa.int32()),
+        _FIGURES[0],
+        ("low_s", pa.float64()),
+        ("high_s", pa.float64()),
+        *_FIGURES[1:],
+        *((name, pa.int64()) for name in _NANOSECONDS),
+        *((f"original_{name}", pa.int64()) for name in _NANOSECONDS),
+        *((f"original_{name}", kind) for name, kind in _FIGURES),
+        *((f"{name}_pct", pa.float64()) for name in PROVENANCE),
+        ("flops_from", pa.string()),
+        ("memory_from", pa.string()),
+        ("warnings", pa.list_(pa.string())),
+    ]
+)
+SHOWN: Final = (
+    *("job", "rank", "step", "iteration_time_s", "low_s", "high_s", "original_iteration_time_s"),
+    *("tokens_per_s_per_gpu", "mfu_pct", "memory_gb", "fits"),
+    *(f"{part}_s" for part in _PARTS),
+    *(f"{name}_pct" for name in PROVENANCE),
+    "warnings",
+)
+"""Columns that a table for people has."""
+
+
+def rows(of: ChangedJob, only: int | None = None) -> pa.Table:
+    """Return one row a rank and step; `only`: of this step."""
+    found: list[dict[str, Any]] = []
+    usage = JobUsage(of)
+    warnings = [*of.warnings, *usage.warnings()]
+    memory, original_memory, memory_from = usage.memory
+    low, high = _bounds(of)
+    for k, after in enumerate(of.after.replays):
+        rank = of.ranks[k]
+        before = of.played.replays[rank]
+        replay = settled(after, before)
+        work, was = usage.work(replay, of.makers[k], of.sources[k]), usage.work(before, (rank,), None)
+        new = _figures(replay, usage.new, work, _parts(of, k, replay))
+        old = _figures(before, usage.old, was, _original_parts(of, rank, before))
+        least = _least(usage.new, work, len(new))
+        shares = _shares(of, k, replay)
+        for place, number in enumerate(replay.steps.number.tolist()):
+            if only is not None and number != only:
+                continue
+            seconds = new[place]["iteration_time_s"]
+            found.append(
+                {
+                    "job": of.anchor.about.job,
+                    "trace_id": replay.graph.rows.trace_id,
+                    "rank": replay.graph.rows.rank,
+                    "step": None if number == NONE else number,
+                    "low_s": min(max(low[k][place] * 1e-9, least[place]), seconds),
+                    "high_s": max(high[k][place] * 1e-9, seconds),
+                    **new[place],
+                    **memory,
+                    **{f"original_{name}": value for name, value in {**old[place], **original_memory}.items()},
+                    **{f"{name}_pct": value for name, value in zip(PROVENANCE, shares, strict=True)},
+                    "flops_from": work and work.source,
+                    "memory_from": memory_from,
+                    "warnings": warnings,
+                }
+            )
+    return pa.Table.from_pylist(found, SCHEMA)
+
+
+def _figures(
+    replay: Replay, side: JobOnMachine, work: StepFlops | None, finer: dict[str, NDArray[np.int64]]
+) -> list[dict[str, Any]]:
+    """Return the figures of every step of a rank, memory aside."""
+    found = []
+    for place in range(len(replay.low)):
+        numbers = _numbers(replay, place)
+        asked, done = (float(work.asked[place]), float(work.done[place])) if work else (None, None)
+        found.append(
+            {
+                "iteration_time_s": numbers["step_ns"] * 1e-9,
+                "gpus": side.gpus,
+                **side.rates(numbers["step_ns"], numbers["other_ns"], asked, done),
+                **{f"{part}_s": numbers[f"{part}_ns"] * 1e-9 for part in _PARTS},
+                **{f"{name}_s": int(each[place]) * 1e-9 for name, each in finer.items()},
+                **numbers,
+            }
+        )
+    return found
+
+
+def _parts(of: ChangedJob, k: int, replay: Replay) -> dict[str, NDArray[np.int64]]:
+    """Return the finer parts of a rank of the changed job."""
+    source = of.sources[k]
+    told = [_told(of, rank) for rank in of.makers[k]]
+    # What was inserted has no source: sends and receives.
+    phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER_PHASE))[source]
+    degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(PP))[source]
+    return parts(replay, phase, degree, of.job.instances, k)
+
+
+def _original_parts(of: ChangedJob, rank: int, before: Replay) -> dict[str, NDArray[np.int64]]:
+    return parts(before, *_told(of, rank), of.anchor.job.instances, rank)
+
+
+def _told(of: ChangedJob, rank: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+    """Return the phase of every recorded row of a rank, and what each collective is for."""
+    phase = of.anchor.about.ranks[rank].structure.phase
+    degree = np.full(len(phase), NONE, np.int8)
+    row, used = collectives(of.anchor, rank)
+    degree[row] = used
+    return phase, degree
+
+
+def _least(side: JobOnMachine, work: StepFlops | None, steps: int) -> NDArray[np.float64]:
+    """Return what no step can be shorter than, s: its operations at the GPU's peak [s]."""
+    peak = side.peak_flops
+    return work.done / peak if work is not None and peak else np.zeros(steps)
+
+
+def empty() -> pa.Table:
+    """Return no rows."""
+    return SCHEMA.empty_table()
+
+
+def _numbers(replay: Replay, place: int) -> dict[str, int]:
+    low, high = int(replay.low[place]), int(replay.high[place])
+    return {
+        "step_ns": high - low,
+        "gpu_busy_ns": _busy(replay, low, high),
+        **{f"{part}_ns": int(getattr(replay.replayed, part)[place]) for part in _PARTS},
+    }
+
+
+def _busy(replay: Replay, low: int, high: int) -> int:
+    """Return how long any kernel, copy or clear runs in a step, ns."""
+    row = replay.graph.gpu.row
+    start, end = replay.start[row], replay.end[row]
+    order = np.argsort(start, kind="stable")
+    return int(share(start[order], end[order], np.array([low]), np.array([high]))[0])
+
+
+def _shares(of: ChangedJob, k: int, replay: Replay) -> list[float]:
+    """Return what part of a rank's operator time each provenance makes up, per cent."""
+    graph, time = replay.graph, of.times[k]
+    nodes = graph.order
+    lasted = np.where(replay.start[nodes] != UNSET, replay.end[nodes] - replay.start[nodes], 0)
+    total = np.bincount(time.provenance[nodes], lasted, len(PROVENANCE))
+    return [round(100 * float(part) / max(float(total.sum()), 1.0), 3) for part in total]
+
+
+def settled(after: Replay, before: Replay) -> Replay:
+    """Return a replay whose steps include the GPU work by which they fall behind the host more than they did.
+
+    A host that waits for nothing runs ahead, and a step of slower kernels is as long on it as before; but what one step
+    leaves behind, the next one finds. So a step ends that much later, and begins later where the one before it does.
+    """
+    growth = np.maximum(_tail(after) - np.maximum(_tail(before), 0), 0)
+    low = after.low + np.append(0, growth[:-1])
+    high = np.maximum(after.high + growth, low)
+    parts = breakdown(after.graph.rows, after.start, after.end, low, high)
+    return replace(after, low=low, high=high, replayed=parts)
+
+
+def _tail(replay: Replay) -> NDArray[np.int64]:
+    """Return by how much the GPU's work of each step ends after it, ns; 0 where the trace has no marks."""
+    row = replay.graph.gpu.row
+    step = replay.graph.rows.step[row]
+    if replay.steps.number[0] == NONE:
+        return np.zeros(len(replay.low), np.int64)
+    last = np.full(int(replay.steps.number.max()) + 1, np.iinfo(np.int64).min)
+    inside = (step >= 0) & (step < len(last))
+    np.maximum.at(last, step[inside], replay.end[row][inside])
+    end = last[replay.steps.number]
+    return np.where(end > np.iinfo(np.int64).min, end - replay.high, 0)
+
+
+def _bounds(of: ChangedJob) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """Return how long each step of each rank is when all durations err one way, ns."""
+    return _played(of, -1), _played(of, 1)
+
+
+def _played(of: ChangedJob, power: int) -> list[NDArray[np.int64]]:
+    """Return how long each step is when every duration is 1 + its error times as long, or as short (power -1), ns.
+
+    An error is a factor: what may be three times as long may be a third, but nothing is shorter than nothing.
+    """
+    net = of.job.event_graph
+    error = [
+        np.where(graph.rows.on_gpu | host_times.works(graph), time.error, 0)
+        for graph, time in zip(of.job.graphs, of.times, strict=True)
+    ]
+    own = np.round(net.own * (1 + np.concatenate(error)) ** power).astype(np.int64)
+    transfer = np.round(net.transfer * (1 + of.transfer_error) ** power).astype(np.int64)
+    played = of.job.replay(replace(net, own=own, transfer=transfer))
+    before = [of.played.replays[rank] for rank in of.ranks]
+    ended = [settled(after, one) for after, one in zip(played.replays, before, strict=True)]
+    return [one.high - one.low for one in ended]

@@ -1,0 +1,36 @@
+"""A changed job, run: what the answers and the stored traces are made from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.job import Job, Played
+from lumos_df.whatif.durations import operator_times
+from lumos_df.whatif.job.recorded_job import RecordedJob
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedJob:
+    """A changed job, and how every duration in it is known."""
+
+    anchor: RecordedJob
+    played: Played
+    """The job as it was."""
+    plan: operator_times.PlannedChange
+    job: Job
+    times: list[operator_times.Times]
+    """One a graph of `job`."""
+    transfer_error: NDArray[np.float64]
+    """Relative error of each collective of `job`."""
+    sources: list[NDArray[np.int32]]
+    """Which row of the original each row of each graph is from, NONE for what was inserted."""
+    makers: list[tuple[int, ...]]
+    """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
+    after: Played
+    warnings: list[str]
+
+    @property
+    def ranks(self) -> list[int]:
+        """Which trace of the original each graph is held against: the first that it is from."""
+        return [ranks[0] for ranks in self.makers]

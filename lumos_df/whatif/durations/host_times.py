@@ -1,0 +1,184 @@
+"""A job that ran without a GPU: the operators that do its work on the host's threads stand for kernels.
+
+Their cost functions are rooflines of this very trace: the rates at which its best operators multiplied and moved. What
+each operator did against them is kept, as it is for a kernel.
+"""
+
+import json
+import re
+from math import prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.simulate.forward import forward_star
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import BACKWARD, CPU_OP, NONE, OPTIMIZER
+from lumos_df.structure.kernels.repeats import stretches
+from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.layers import Structure
+from lumos_df.structure.shapes import Operation
+from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered
+from lumos_df.whatif.durations.symbols import Shape, Symbols
+
+_ELEMENT_BYTES: Final = 4
+"""Only ratios matter: that of bytes and operations is read from the trace."""
+_RATE: Final = 90
+"""Percentile, by time, of the rates that operators reached: those of the roofline."""
+_VIEWS: Final = re.compile(
+    r"aten::(?:_?(?:un)?(?:safe_)?view(?:_as\w*)?|_?reshape(?:_alias)?|as_strided|t|transpose|permute|expand|detach_?"
+    r"|alias|slice|select|(?:un)?squeeze|(?:un)?flatten|narrow|split\w*|chunk|resize_|empty\w*|_unsafe_view|lift_fresh"
+    r"|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero|_has_\w+)$|detach$"
+)
+"""Operators that touch no element, or one: their time is the host's own."""
+
+
+def works(graph: TraceGraph) -> NDArray[np.bool_]:
+    """Return the operators that do the work of a trace without a GPU: those that are moments which last [n]."""
+    found = np.zeros(len(graph.rows), np.bool_)
+    found[graph.atoms.row[graph.atoms.dur > 0]] = True
+    found &= graph.rows.kind == CPU_OP
+    return found
+
+
+def runs_here(graph: TraceGraph) -> bool:
+    """Return whether the host's operators do the work of a trace."""
+    return bool(works(graph).any())
+
+
+def communicates(graph: TraceGraph) -> bool:
+    """Return whether a trace without a GPU has collectives: operators or annotations of the host, such as gloo's."""
+    return runs_here(graph) and bool((graph.rows.collective >= 0).any())
+
+
+def _rows(graph: TraceGraph) -> NDArray[np.int32]:
+    """Return the operators that do the work, thread by thread in their order."""
+    row = graph.atoms.row[graph.atoms.by_thread]
+    found: NDArray[np.int32] = row[works(graph)[row]]
+    return found
+
+
+def work(trace: Trace, graph: TraceGraph, symbols: Symbols, phase: NDArray[np.int8]) -> KernelWork:
+    """Return what the operators of a trace without a GPU do, before and after a change.
+
+    Args:
+        trace: the trace.
+        graph: its graph.
+        symbols: what axes of shapes become.
+        phase: phase of every operator [n].
+    """
+    rows = trace.rows
+    row = _rows(graph)
+    touches = np.array([*(not _VIEWS.match(name) for name in rows.names), False])
+    least = floor_of((rows.dur[row] * 1e-9).astype(np.float64))
+    row = row[(trace.dims.code[row] >= 0) & touches[rows.name[row]]]
+    time = rows.dur[row] * 1e-9
+    columns = (rows.name[row], trace.dims.code[row], (phase[row] == BACKWARD).astype(np.int32))
+    _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    kinds: list[tuple[object, ...]] = []
+    done = np.zeros((4, len(first)))
+    for number, at in enumerate(row[first].tolist()):
+        name, tensors = rows.names[rows.name[at]], _tensors(trace, at)
+        after = tuple(symbols.rescaled(shape) for shape in tensors)
+        done[:, number] = _flops(name, tensors), _flops(name, after), _bytes(name, tensors), _bytes(name, after)
+        kinds.append((name, tuple(map(len, tensors)), bool(columns[-1][first[number]])))
+    each = done[:, inverse]
+    multiplies = each[0] > 0
+    peak = _rate(each[0][multiplies], time[multiplies])
+    bandwidth = _rate(each[2][~multiplies], time[~multiplies])
+    before = np.maximum(each[0] / peak, each[2] / bandwidth)
+    after_s = np.maximum(each[1] / peak, each[3] / bandwidth)
+    return KernelWork(row, time, np.minimum(time, least), before, after_s, after_s, numbered(kinds)[inverse])
+
+
+def _tensors(trace: Trace, row: int) -> tuple[Shape, ...]:
+    said = json.loads(trace.dims.words[trace.dims.code[row]])
+    flat = [one for part in said for one in (part if part and isinstance(part[0], list) else [part])]
+    return tuple(tuple(one) for one in flat if one and all(type(size) is int for size in one))
+
+
+def _flops(name: str, tensors: tuple[Shape, ...]) -> float:
+    """Return the operations of products and attention, of all others 0."""
+    one = Operation(name, tensors, (), 1, 0, inside=True)
+    if one.is_product():
+        return 2.0 * prod(one.product)
+    if one.is_batched():
+        return 2.0 * one.operands[0][0] * prod(one.product)
+    if one.is_attention():
+        query, key = one.operands[:2]
+        return 4.0 * prod(query) * sorted(key[1:3])[1]
+    return 0.0
+
+
+def _bytes(name: str, tensors: tuple[Shape, ...]) -> float:
+    """Return what is read and written: the operands, and of a lookup only the rows that it takes."""
+    sizes = [float(prod(shape)) for shape in tensors]
+    if Operation(name, tensors, (), 1, 0, inside=True).is_lookup() and len(tensors) > 1:
+        return 2 * sizes[1] * tensors[0][-1] * _ELEMENT_BYTES
+    return sum(sizes) * _ELEMENT_BYTES
+
+
+def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
+    """Return the rate that few operators surpass, each counted by its time."""
+    rate = done / np.maximum(time, 1e-9)
+    order = np.argsort(rate)
+    if not len(order) or not rate[order[-1]]:
+        return 1.0
+    weight = np.cumsum(time[order])
+    return float(rate[order[np.searchsorted(weight, weight[-1] * _RATE / 100)]])
+
+
+def spread(graph: TraceGraph) -> float:
+    """Return by how much the work of a trace's steps differs, relative: half the range over the middle one.
+
+    A processor does other things, too, and its clock is not steady; what one step took says no more than this of the
+    next.
+    """
+    row = _rows(graph)
+    step = graph.rows.step[row]
+    total = np.bincount(step[step >= 0], graph.own[row][step >= 0])
+    total = total[total > 0]
+    return float((total.max() - total.min()) / 2 / np.median(total)) if len(total) > 1 else 0.0
+
+
+def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:
+    """Return the structure's layers, and those of the optimizer's operators [n].
+
+    An optimizer goes through the parameters one by one in the order of the layers, so its operators and their shapes
+    repeat as often as there are layers. Where they do not, nothing is changed.
+    """
+    rows = trace.rows
+    layer = structure.layer.copy()
+    known = np.unique(layer[layer >= 0])
+    row = _rows(graph)
+    row = row[structure.phase[row] == OPTIMIZER]
+    if len(known) < 2 or not len(row):
+        return layer
+    _, symbols = np.unique(np.stack((rows.name[row], trace.dims.code[row])), axis=1, return_inverse=True)
+    symbols = symbols.reshape(-1).astype(np.int32)
+    bounds, order = forward_star(rows.step[row] + 1, int(rows.step[row].max()) + 2)
+    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        own = order[low:high]
+        start, period = _repeated(symbols[own], len(known))
+        if period:
+            inside = own[start : start + period * len(known)]
+            layer[row[inside]] = known[np.arange(len(inside)) // period]
+    return layer
+
+
+def _repeated(symbols: NDArray[np.int32], times: int) -> tuple[int, int]:
+    """Return where the longest block that comes so many times in a row begins, and its period; (0, 0): nowhere."""
+    for period in range(len(symbols) // times, 0, -1):
+        start, end = stretches(symbols, period)
+        fits = np.flatnonzero((end - start) // period == times)
+        if len(fits):
+            return int(start[fits[0]]), period
+    return 0, 0
+
+
+def layer_of_atoms(graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:
+    """Return the layer of every atom that does work of a layer on the host, NONE for others."""
+    row = graph.atoms.row
+    return np.where(works(graph)[row], structure.layer[row], NONE).astype(np.int32)

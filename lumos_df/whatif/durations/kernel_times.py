@@ -1,0 +1,305 @@
+"""What a measured kernel takes when its shape, type or GPU changes: the measured time anchors, a cost function scales.
+
+A kernel's time is a floor that no size goes below and a part that grows with its work. The cost functions of `model`
+say how the second part changes; how well the kernel did against them when it was measured is kept, the more so the
+longer it ran above the floor, because near the floor nothing was measured but the floor.
+"""
+
+import json
+import zlib
+from dataclasses import dataclass, replace
+from math import ceil, log2, prod
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.model.kernels.attention import attention_seconds
+from lumos_df.model.kernels.gemm import gemm_seconds
+from lumos_df.schema import FAMILIES
+from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
+from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.layers import Structure
+from lumos_df.structure.shapes import PRODUCT, Operation
+from lumos_df.whatif.durations.symbols import Shape, Symbols
+from lumos_df.whatif.durations.widths import widths
+from lumos_df.whatif.job.recorded_gpu import Machine
+
+GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
+MEASURED, RESCALED, INTERPOLATED, MODELLED = range(4)
+PROVENANCE: Final = ("measured", "rescaled", "interpolated", "modelled")
+
+_UNALIGNED: Final = 5.0
+"""Time of a 16-bit matrix product whose inner or last size is no multiple of 8, over that of one that is: what is above
+the floor, as measured at 71 beside 128 on an A100."""
+_WAVE: Final = 0.7
+"""Share of a kernel's latency that every further wave of blocks adds; measured as above."""
+_THREADS: Final = 2048
+"""Threads that a multiprocessor holds at once (compute capability 8.0 and 9.0)."""
+_BLOCKS: Final = 32
+"""Blocks that it holds at once."""
+_NORM_WIDTH: Final = 512
+"""Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
+_WIDEST_FLOOR_S: Final = 10e-6
+"""Kernels that all last longer tell nothing about the floor."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelWork:
+    """GPU rows of a trace and what they do, before and after a change [k]."""
+
+    row: NDArray[np.int32]
+    time: NDArray[np.float64]
+    """Measured, s."""
+    floor: NDArray[np.float64]
+    """What no size goes below, s."""
+    before: NDArray[np.float64]
+    """The part that grows with work, by the cost functions, s; nan where nothing tells the work."""
+    after: NDArray[np.float64]
+    linear: NDArray[np.float64]
+    """What `after` would be if the kernel did as many operations a second as before."""
+    key: NDArray[np.int64]
+    """The same for kernels of one kind of operator, in other traces of the model, too."""
+
+    def rescaled(self, floor_ratio: float = 1.0) -> NDArray[np.float64]:
+        """Return the time after the change, s. `floor_ratio`: floor of the new GPU over that of the old one."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            trust = self.before / (self.before + self.floor / 2)
+            own = np.maximum(self.time - self.floor, 1e-9) / self.before
+            efficiency = np.where(self.before > 0, own**trust, 1.0)
+            # A kernel that beat its cost function when it was small does not beat it as much when it is large.
+            faster = np.minimum(efficiency * (self.linear - self.before), self.after - self.before)
+        growth = efficiency * (self.after - self.before)
+        growth = np.where((growth > 0) & (efficiency < 1), np.maximum(growth, faster), growth)
+        grown = self.time + growth + self.floor * (floor_ratio - 1)
+        least = np.minimum(self.time, self.floor) * min(floor_ratio, 1.0)
+        return np.where(np.isnan(grown), self.time, np.maximum(grown, least))
+
+
+def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: Structure) -> KernelWork:
+    """Return what the kernels, copies and clears of a trace do, before and after a change; collectives are left out.
+
+    Args:
+        trace: the trace.
+        symbols: what axes of shapes become.
+        old: the GPU and data type that were measured.
+        new: those of the changed job.
+        structure: phases and layers.
+    """
+    rows = trace.rows
+    row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
+    time = (rows.dur[row] * 1e-9).astype(np.float64)
+    floor = np.minimum(time, floor_of(time[rows.kind[row] == KERNEL]))
+    operator = shaped(trace, row)
+    columns = (
+        np.where(operator >= 0, rows.name[operator], NONE),
+        np.where(operator >= 0, trace.dims.code[operator], NONE),
+        rows.family[row].astype(np.int64),
+        rows.name[row].astype(np.int64),
+        trace.grid.code[row].astype(np.int64),
+        trace.block.code[row].astype(np.int64),
+        _wide(trace, structure, row, operator)[row].astype(np.int64),
+        (structure.phase[row] == BACKWARD).astype(np.int64),
+    )
+    _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    before, after, linear = (np.empty(len(first)) for _ in range(3))
+    kinds: list[tuple[object, ...]] = []
+    for number, at in enumerate(first.tolist()):
+        one = _Kernel.of(
+            trace, int(row[at]), int(operator[at]), wide=int(columns[-2][at]), backward=bool(columns[-1][at])
+        )
+        before[number], after[number] = (
+            one.seconds(old, float(floor[at])),
+            one.changed(symbols, old, new, float(floor[at])),
+        )
+        linear[number] = before[number] * one.operations(symbols) if old is new else after[number]
+        kinds.append(one.kind())
+    return KernelWork(
+        row, time, floor.astype(np.float64), before[inverse], after[inverse], linear[inverse], numbered(kinds)[inverse]
+    )
+
+
+def _wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Return what the widths of every row are, a kind of `widths` [n]."""
+    rows = trace.rows
+    product = np.zeros(len(rows), np.bool_)
+    multiplies = np.array([*(bool(PRODUCT.match(name)) for name in rows.names), False])
+    product[row] = (rows.family[row] == GEMM) & multiplies[np.where(operator >= 0, rows.name[operator], NONE)]
+    return widths(structure, rows.family, product)
+
+
+def numbered(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
+    """Return numbers of kinds that are the same in every trace."""
+    return np.array([zlib.crc32(repr(kind).encode()) for kind in kinds], np.int64)
+
+
+def floor_of(times: NDArray[np.float64]) -> float:
+    """Return the floor of a trace's kernels, s: the low end of their distribution."""
+    return min(float(np.percentile(times, 5)), _WIDEST_FLOOR_S) if len(times) else 0.0
+
+
+def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the nearest operator above each row that has shapes, or NONE."""
+    return trace.rows.nearest(trace.dims.code >= 0, row)
+
+
+def operation_of(trace: Trace, operator: int) -> Operation:
+    """Return what one operator with shapes does."""
+    said = json.loads(trace.dims.words[trace.dims.code[operator]])
+    shapes = tuple(tuple(one) if one and all(type(size) is int for size in one) else None for one in said)
+    return Operation(trace.rows.names[trace.rows.name[operator]], shapes, (), 1, operator, inside=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """One kind of kernel launched by one kind of operator."""
+
+    family: int
+    operation: Operation | None
+    numel: tuple[Shape, ...]
+    """All tensors of the operator, those in lists as well."""
+    blocks: float
+    """Blocks over those that the GPU runs at once, for a GPU with one multiprocessor."""
+    wide: int
+    """What its widths are, a kind of `widths`."""
+    backward: bool
+
+    @classmethod
+    def of(cls, trace: Trace, row: int, operator: int, *, wide: int, backward: bool) -> "_Kernel":
+        rows = trace.rows
+        tensors: tuple[Shape, ...] = ()
+        operation = None
+        if operator >= 0:
+            tensors = tuple(_tensors(json.loads(trace.dims.words[trace.dims.code[operator]])))
+            operation = operation_of(trace, operator)
+        grid = _product(trace.grid.words, int(trace.grid.code[row]))
+        threads = _product(trace.block.words, int(trace.block.code[row]))
+        resident = min(_BLOCKS, max(1, _THREADS // max(threads, 1)))
+        return cls(int(rows.family[row]), operation, tensors, grid / resident, wide, backward)
+
+    def kind(self) -> tuple[object, ...]:
+        """Return what names it in any trace of the model."""
+        name = self.operation.name if self.operation else ""
+        return name, self.family, tuple(len(shape) for shape in self.numel), self.backward
+
+    def seconds(self, machine: Machine, floor: float) -> float:
+        """Return the part of its time that grows with work, s; nan where nothing tells the work."""
+        one = self.operation
+        if one is None or not self.numel:
+            return float("nan")
+        if self.family == GEMM and (one.is_product() or one.is_batched()):
+            m, k, n = one.product
+            many = one.operands[0][0] if one.is_batched() else 1
+            return _product_seconds(m, k, n, many, machine)
+        if self.family == ATTENTION and one.is_attention():
+            return _attention(one, machine, backward=self.backward)
+        return self._memory(machine, floor)
+
+    def changed(self, symbols: Symbols, old: Machine, new: Machine, floor: float) -> float:
+        """Return the same for the changed job."""
+        one = self.operation
+        if one is None or not self.numel:
+            return float("nan")
+        shapes = symbols.operands(one.shapes, self.wide)
+        tensors = tuple(symbols.rescaled(shape, self.wide) for shape in self.numel)
+        after = replace(self, operation=replace(one, shapes=shapes), numel=tensors)
+        if self.family in (GEMM, ATTENTION) and (one.is_product() or one.is_batched() or one.is_attention()):
+            return after.seconds(new, floor)
+        ratio = after._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
+        rate = old.memory_rate / new.memory_rate * new.element_bytes / old.element_bytes
+        return self._memory(old, floor) * ratio * rate
+
+    def operations(self, symbols: Symbols) -> float:
+        """Return by how much its operations grow; nan where nothing tells them."""
+        one = self.operation
+        if one is None or not self.numel:
+            return float("nan")
+        after = replace(one, shapes=symbols.operands(one.shapes, self.wide))
+        if self.family == GEMM and (one.is_product() or one.is_batched()):
+            many = after.operands[0][0] / max(one.operands[0][0], 1) if one.is_batched() else 1.0
+            return many * prod(after.product) / max(prod(one.product), 1)
+        if self.family == ATTENTION and one.is_attention():
+            was, now = one.operands[0], after.operands[0]
+            return prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
+        tensors = [symbols.rescaled(shape, self.wide) for shape in self.numel]
+        return replace(self, numel=tuple(tensors))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
+
+    def _memory(self, machine: Machine, floor: float) -> float:
+        """Return the time of moving its tensors, or that of its blocks in waves where that is longer, s."""
+        moved = self._elements() * machine.element_bytes / machine.memory_rate
+        return max(moved, _WAVE * floor * self.blocks / machine.sms)
+
+    def _elements(self) -> float:
+        return float(sum(prod(shape) for shape in self.numel))
+
+    def _units(self) -> float:
+        """Return the work in units that keep their time: rows of a width, as the library pads it, or elements."""
+        largest = max(self.numel, key=prod)
+        width = max(largest[-1], 1)
+        if self.family == SOFTMAX:
+            # PyTorch's softmax of a row up to 1024 works on the next power of two.
+            return prod(largest) / width * (2 ** ceil(log2(width)) if width <= 1024 else width)
+        if self.family == NORM and self.operation is not None and self.operation.is_norm():
+            return prod(largest) / width * ceil(width / _NORM_WIDTH)
+        return self._elements()
+
+
+def _tensors(said: list[object]) -> list[Shape]:
+    found: list[Shape] = []
+    for one in said:
+        if isinstance(one, list) and one:
+            if all(type(size) is int for size in one):
+                found.append(tuple(size for size in one if isinstance(size, int)))
+            else:
+                found += _tensors(one)
+    return found
+
+
+def _product(words: list[str], code: int) -> int:
+    return prod(json.loads(words[code])) if code >= 0 else 0
+
+
+def _product_seconds(m: int, k: int, n: int, many: int, machine: Machine) -> float:
+    row = machine.row
+    seconds = float(
+        gemm_seconds(
+            max(m, 1),
+            max(n, 1),
+            max(k, 1),
+            max(many, 1),
+            float(machine.element_bytes),
+            row["peak_flops"][machine.precision],
+            row["hbm_bandwidth"],
+            row["sms"],
+            row["gemm"][machine.precision],
+        )
+    )
+    grown = max(seconds - float(row["gemm"][machine.precision][0]), 1e-9)
+    return grown * (_UNALIGNED if machine.element_bytes == 2 and (k % 8 or n % 8) else 1.0)
+
+
+def _attention(one: Operation, machine: Machine, *, backward: bool) -> float:
+    row = machine.row
+    query, key = one.operands[:2]
+    # (batch, heads, sequence, width), or the middle two the other way round: the sequence is the longer.
+    heads, seq = sorted(query[1:3])
+    kv_heads, keys = sorted(key[1:3])
+    return float(
+        attention_seconds(
+            query[0],
+            seq,
+            keys,
+            heads,
+            kv_heads,
+            query[3],
+            True,
+            backward,
+            float(machine.element_bytes),
+            row["peak_flops"][machine.precision],
+            row["hbm_bandwidth"],
+            row["sms"],
+            row["attention"][machine.precision],
+        )
+        - row["attention"][machine.precision][0]
+    )

@@ -1,0 +1,212 @@
+"""Which dimension of the model each axis of a recorded shape is, and so what the shape becomes in the changed job.
+
+An axis of 2272 in a job of sequence 71 and micro-batch 32 is their product; where a size can be several things, the
+reading is taken that makes the tensor most like those a transformer has: one sequence, one micro-batch, one width.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final
+
+from lumos_df.whatif.durations.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP, UNKNOWN
+from lumos_df.whatif.job.settings import Sizes, parameters
+
+Shape = tuple[int, ...]
+
+TOKENS, SEQUENCE, BATCH, WIDTH, HEADS, GROUPS, HEAD, CONSTANT = range(8)
+"""Kinds of axes; GROUPS is micro-batch times heads."""
+_MOST: Final = 4
+"""Readings of one axis that are compared."""
+_STRANGE: Final = 40
+"""Cost of an axis that is nothing known: above that of any reading of it alone."""
+_PAIR_COST: Final = {
+    frozenset((TOKENS, SEQUENCE)): 30,
+    frozenset((TOKENS, BATCH)): 30,
+    frozenset((TOKENS, GROUPS)): 30,
+    frozenset((GROUPS, BATCH)): 30,
+    frozenset((GROUPS, HEADS)): 20,
+    frozenset((GROUPS, WIDTH)): 12,
+    frozenset((HEAD, WIDTH)): 8,
+    frozenset((HEADS, WIDTH)): 6,
+}
+"""Cost of two kinds of axes in one tensor."""
+_TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
+_ALL: Final = 0.8
+"""A vector at least this near to the number of a rank's parameters is one of all of them."""
+_LACK_COST: Final = 5
+"""Cost of a sequence without a micro-batch, or the other way round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    kind: int
+    new: int
+    cost: int
+
+
+class Symbols:
+    """The sizes that axes of one rank can have, before and after a change."""
+
+    def __init__(self, old: Sizes, new: Sizes, batch: tuple[int, int] | None = None) -> None:
+        """Take what is known.
+
+        Args:
+            old: the job as it ran.
+            new: the job as it shall be.
+            batch: for a model that is no transformer, its batch before and after.
+        """
+        self._found: dict[int, list[_Reading]] = {}
+        self._batch = batch
+        self._cache: dict[tuple[Shape, int], Shape] = {}
+        self._share = _cut(old.ffn, old.tp)
+        if self._share != old.hidden:
+            self._share = None
+        self._widths = new.hidden or 1, _cut(new.ffn, new.tp) or 1
+        # With tp no matrix of parameters is the model's width both ways.
+        self._both = self._share is not None and (old.tp or 1) > 1
+        for kind, cost, before, after in _values(old, new):
+            if before > 1:
+                self._found.setdefault(before, []).append(_Reading(kind, after, cost))
+        for readings in self._found.values():
+            readings.sort(key=lambda reading: reading.cost)
+            del readings[_MOST:]
+
+    def rescaled(self, shape: Shape, wide: int = UNKNOWN) -> Shape:
+        """Return what a shape becomes; `wide`: what its width is, one of `widths`'s kinds."""
+        known = self._cache.get((shape, wide))
+        if known is None:
+            known = self._leading(shape) if self._batch else self._read(shape, wide)
+            self._cache[shape, wide] = known
+        return known
+
+    def rescaled_text(self, text: str) -> str:
+        """Return what the JSON list of an operator's inputs becomes: shapes, lists of shapes, and what is neither."""
+        return json.dumps(self._nested(json.loads(text)))
+
+    def _nested(self, said: Any) -> Any:
+        if isinstance(said, list) and said and all(type(size) is int for size in said):
+            return list(self.rescaled(tuple(said)))
+        return [self._nested(one) for one in said] if isinstance(said, list) else said
+
+    def operands(self, shapes: tuple[Shape | None, ...], wide: int) -> tuple[Shape | None, ...]:
+        """Return what the inputs of an operator become; the two sizes of a product's matrices may differ."""
+        found = [None if shape is None else self.rescaled(shape, wide) for shape in shapes]
+        matrices = [place for place, shape in enumerate(shapes) if shape is not None and len(shape) == 2]
+        if wide in (INTO_MLP, OUT_OF_MLP) and len(matrices) > 1:
+            last, shape = matrices[-1], shapes[matrices[-1]] or ()
+            if shape.count(self._share or 0) == 1:
+                # Of a gradient of parameters each matrix has one of the sizes.
+                found[last] = self.rescaled(shape, MLP if wide == INTO_MLP else MODEL)
+        return tuple(found)
+
+    def _leading(self, shape: Shape) -> Shape:
+        before, after = self._batch or (1, 1)
+        if len(shape) < 2 or shape[0] % before:
+            return shape
+        return (max(1, shape[0] * after // before), *shape[1:])
+
+    def _read(self, shape: Shape, wide: int) -> Shape:
+        choices = [[*self._found.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
+        best = min(product(*choices[-5:]), key=_cost)
+        new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
+        if self._share is not None:
+            model, mlp = self._widths
+            same = [place for place, size in enumerate(shape) if size == self._share]
+            first, other = {MLP: (mlp, mlp), INTO_MLP: (model, mlp), OUT_OF_MLP: (mlp, model)}.get(wide, (model, model))
+            if wide in (UNKNOWN, MODEL, MLP) and self._both and same == [0, 1] and len(shape) == 2:
+                first, other = model, mlp
+            for place in same:
+                new[place] = first if place == same[0] else other
+        return tuple(new)
+
+
+def is_all(shapes: list[object], sizes: Sizes) -> bool:
+    """Return whether the first of an operator's inputs is a vector of all parameters of a rank, or their gradients."""
+    first = shapes[0] if shapes else None
+    if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
+        return False
+    return _ALL < first[0] / parameters(sizes) < 1 / _ALL
+
+
+def _cost_of_constant(size: int) -> int:
+    return 0 if size <= 4 else _STRANGE
+
+
+def _cost(readings: tuple[_Reading, ...]) -> int:
+    total = sum(reading.cost for reading in readings)
+    kinds = [reading.kind for reading in readings]
+    for place, kind in enumerate(kinds):
+        for other in kinds[:place]:
+            total += _TWICE_COST[kind] if kind == other else _PAIR_COST.get(frozenset((kind, other)), 0)
+    if (SEQUENCE in kinds) != (BATCH in kinds) and TOKENS not in kinds and GROUPS not in kinds:
+        total += _LACK_COST
+    # Of two axes a matrix of parameters is likelier than a mask.
+    if len(readings) == 2 and SEQUENCE in kinds and BATCH in kinds:
+        total += _LACK_COST
+    return total
+
+
+def _values(old: Sizes, new: Sizes) -> Iterator[tuple[int, int, int, int]]:
+    """Give (kind, cost, before, after) of all that a rank's axis may be."""
+    for kind, cost, value in _FUNCTIONS:
+        before, after = value(old), value(new)
+        if before is not None and after is not None:
+            yield kind, cost, before, after
+
+
+def _times(*factors: int | None) -> int | None:
+    total = 1
+    for factor in factors:
+        if factor is None:
+            return None
+        total *= factor
+    return total
+
+
+def _cut(whole: int | None, parts: int | None) -> int | None:
+    return None if whole is None else -(-whole // (parts or 1))
+
+
+def _more(value: int | None, by: int) -> int | None:
+    return None if value is None else value + by
+
+
+def _pairs(seq: int | None) -> int | None:
+    return None if seq is None else seq * (seq + 1) // 2
+
+
+def _projection(sizes: Sizes) -> int | None:
+    return _cut(_times(sizes.heads, sizes.head_dim), sizes.tp)
+
+
+def _qkv(sizes: Sizes) -> int | None:
+    if sizes.heads is None or sizes.kv_heads is None:
+        return None
+    return _cut(_times(sizes.heads + 2 * sizes.kv_heads, sizes.head_dim), sizes.tp)
+
+
+_FUNCTIONS: Final = (
+    (TOKENS, 1, lambda of: _times(of.seq, of.micro_batch)),
+    (SEQUENCE, 1, lambda of: of.seq),
+    (BATCH, 1, lambda of: of.micro_batch),
+    (WIDTH, 1, lambda of: of.hidden),
+    (WIDTH, 2, lambda of: _cut(of.ffn, of.tp)),
+    (WIDTH, 2, _qkv),
+    (WIDTH, 2, _projection),
+    (WIDTH, 3, lambda of: _cut(of.vocab, of.tp)),
+    (WIDTH, 3, lambda of: _times(2, _cut(of.ffn, of.tp))),
+    (WIDTH, 4, lambda of: _times(2, _projection(of))),
+    (HEADS, 1, lambda of: _cut(of.heads, of.tp)),
+    (HEADS, 2, lambda of: _cut(of.kv_heads, of.tp)),
+    (GROUPS, 1, lambda of: _times(of.micro_batch, _cut(of.heads, of.tp))),
+    (HEAD, 1, lambda of: of.head_dim),
+    (HEAD, 3, lambda of: _times(3, of.head_dim)),
+    (SEQUENCE, 5, lambda of: _cut(of.seq, of.tp)),
+    (TOKENS, 5, lambda of: _cut(_times(of.seq, of.micro_batch), of.tp)),
+    (SEQUENCE, 6, lambda of: _more(of.seq, 1)),
+    (TOKENS, 6, lambda of: _times(_more(of.seq, 1), of.micro_batch)),
+    (SEQUENCE, 7, lambda of: _pairs(of.seq)),
+)
+"""What an axis may be: kind, cost of that reading, and its size on one rank."""

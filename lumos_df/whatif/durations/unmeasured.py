@@ -1,0 +1,233 @@
+"""Collectives of one process that stood for many ranks: what the network model says of them, where they were called.
+
+The recording holds the calls, which returned at once. A collective starts when its call does and what its stream had
+been given before is done. Whatever follows `wait_tensor` waits for it; the optimizer waits for reduced gradients; any
+other one is waited for at once.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.event_graph import event_graph
+from lumos_df.graph.job import Job
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, NONE, OPTIMIZER, OTHER_PHASE
+from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, REDUCTIONS, SEND
+from lumos_df.schema.plan_words import DP, PP
+from lumos_df.structure import dimensions, shapes
+from lumos_df.structure.parallelism import roles
+from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
+from lumos_df.whatif.durations.kernel_times import MODELLED
+from lumos_df.whatif.durations.operator_times import PlannedChange, Times, payload_ratio
+from lumos_df.whatif.job.recorded_job import RecordedJob
+
+ERROR: Final = 0.3
+"""Relative, of what nothing measured is like."""
+_WAIT: Final = "_c10d_functional::wait_tensor"
+_SENDS: Final = ("send", "recv")
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """The collective calls of a recorded rank [k]."""
+
+    row: NDArray[np.int32]
+    degree: NDArray[np.int64]
+    word: list[str]
+    size: NDArray[np.int64]
+    payload: NDArray[np.int64]
+    """Bytes as nccl-tests count them."""
+    lasts: NDArray[np.int64]
+    """ns."""
+
+
+def filled(
+    anchor: RecordedJob,
+    of: PlannedChange,
+    job: Job,
+    times: list[Times],
+    sources: list[NDArray[np.int32]],
+    ranks: list[int],
+) -> tuple[Job, list[Times], list[NDArray[np.int32]], list[str]]:
+    """Return the job with its unmeasured collectives, durations and sources with theirs, and what to tell of it.
+
+    Args:
+        anchor: the job as recorded.
+        of: the change, whose groups and links hold.
+        job: the changed job.
+        times: durations, one a graph of it.
+        sources: row of the original of each row, one a graph.
+        ranks: place of the recorded rank that each graph is from.
+    """
+    graphs, after, origins = [], [], []
+    steps = total = 0
+    for graph, time, origin, rank in zip(job.graphs, times, sources, ranks, strict=True):
+        source = _of_rank(graph, origin, len(anchor.job.graphs[rank].rows))
+        calls = _calls(anchor, of, rank)
+        what = _placed(anchor, graph, source, calls, rank)
+        steps += max(1, len(np.unique(graph.rows.step[graph.rows.step >= 0])))
+        total += len(what.name)
+        one = with_kernels(graph, what)
+        graphs.append(one)
+        many = len(what.name)
+        origins.append(np.append(origin, np.full(len(one.own) - len(origin), NONE)).astype(np.int32))
+        after.append(
+            Times(
+                one.own,
+                np.append(time.provenance, np.full(many, MODELLED)).astype(np.int8),
+                np.append(time.error, np.full(many, ERROR)),
+            )
+        )
+    a_step = round(total / max(steps, 1))
+    model = f"{a_step} a step take what the network model says of the links of {_links(of)}, within {ERROR:.0%}"
+    told = [f"collectives were not measured, because one process stood for many: {model}"]
+    if (of.new.pp or 1) > 1 and len(job.graphs) == 1:
+        told.append("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
+    return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), after, origins, told
+
+
+def _of_rank(graph: TraceGraph, origin: NDArray[np.int32], many: int) -> NDArray[np.int32]:
+    """Return the row of the recorded rank that each row is from, NONE for what was inserted [n]."""
+    source = np.full(len(graph.rows), NONE, np.int32)
+    source[: len(origin)] = np.where(origin < many, origin, NONE)
+    return source
+
+
+def _links(of: PlannedChange) -> str:
+    return f"network={of.settings.network}" if of.settings.network else of.runs_on.hardware.name
+
+
+def _calls(anchor: RecordedJob, of: PlannedChange, rank: int) -> _Calls:
+    about = anchor.about.ranks[rank]
+    trace, structure, rows = about.trace, about.structure, about.trace.rows
+    own = shapes.operations(trace, structure.phase, structure.layer)
+    row, degree = roles(trace, structure, dimensions.local(structure, own))
+    word = np.array([*(name in MODELLED_AS for name in rows.collectives), False])[rows.collective[row]]
+    point = np.array([*(name in _SENDS for name in rows.collectives), False])[rows.collective[row]]
+    # The functional call states its bytes; the one inside of it does not.
+    stated = (rows.in_bytes[row] > 0) | point
+    kept = (rows.kind[row] == CPU_OP) & word & stated & (degree != NONE)
+    row, degree = row[kept], degree[kept].astype(np.int64)
+    grown = payload_ratio(of, row, degree.astype(np.int8), structure.layer)
+    old, new = of.groups
+    words = [rows.collectives[place] for place in rows.collective[row].tolist()]
+    size = np.array(new.size, np.int64)[degree]
+    activation = (of.new.seq or 1) * (of.new.micro_batch or 1) * (of.new.hidden or 1) * of.runs_on.element_bytes
+    gathers = np.array([GROWS[name] > 0 for name in words], np.bool_)
+    whole = rows.in_bytes[row] * np.where(gathers, np.array(old.size, np.int64)[degree], 1) * grown
+    payload = np.where(degree == PP, activation, whole)
+    seconds = _seconds(of, words, degree, size, payload)
+    return _Calls(row, degree, words, size, payload.astype(np.int64), np.round(seconds * 1e9).astype(np.int64))
+
+
+def _seconds(
+    of: PlannedChange,
+    words: list[str],
+    degree: NDArray[np.int64],
+    size: NDArray[np.int64],
+    payload: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return what the network model says of each call, s."""
+    kind = np.array([MODELLED_AS[word] for word in words], np.int64)
+    alike, inverse = np.unique(np.stack((kind, degree, size, payload.astype(np.int64))), axis=1, return_inverse=True)
+    stride = of.groups[1].stride
+    each = [
+        of.links[1].seconds(what, float(moved), 2 if what == SEND else many, stride[where]) if many > 1 else 0.0
+        for what, where, many, moved in alike.T.tolist()
+    ]
+    return np.array([*each, 0.0])[inverse.reshape(-1)]
+
+
+def _placed(
+    anchor: RecordedJob, graph: TraceGraph, source: NDArray[np.int32], calls: _Calls, rank: int
+) -> AddedKernels:
+    """Return the calls of a rank as kernels of its changed graph: a call that comes again is one again."""
+    rows, atoms = graph.rows, graph.atoms
+    # The last place is that of NONE.
+    number = np.full(len(anchor.job.graphs[rank].rows) + 1, NONE, np.int64)
+    number[calls.row] = np.arange(len(calls.row))
+    row = np.flatnonzero(number[source] >= 0)
+    row = row[np.argsort(rows.ts[row], kind="stable")]
+    which = number[source[row]]
+    waits = _waits(anchor, graph, source, row, calls.degree[which], rank)
+    issuer = _atom_before(graph, row)
+    has = issuer >= 0
+    end = np.where(has, (atoms.ts + atoms.dur)[issuer], rows.ts[row])
+    after = np.where(has, atoms.row[issuer], NONE).astype(np.int32)
+    busy = _compute_before(graph, issuer)
+    streams = np.unique(calls.degree[which], return_inverse=True)[1].reshape(-1)
+    names = tuple(dict.fromkeys(calls.word))
+    name = np.array([names.index(word) for word in calls.word], np.int64)[which]
+    return AddedKernels(
+        name,
+        tuple(f"{each} (modelled)" for each in names),
+        names,
+        streams.astype(np.int64),
+        calls.lasts[which],
+        calls.size[which],
+        calls.payload[which],
+        rows.ts[row],
+        np.stack((after, busy)),
+        np.maximum(rows.ts[row] - end, 0),
+        waits,
+    )
+
+
+def _atom_before(graph: TraceGraph, row: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the last atom of each row's thread that begins before the row, or NONE."""
+    rows = graph.rows
+    found = np.full(len(row), NONE, np.int32)
+    for thread in np.unique(rows.thread[row]).tolist():
+        own = rows.thread[row] == thread
+        found[own] = graph.atoms.last_before(thread, rows.ts[row[own]] - 1)
+    return found
+
+
+def _compute_before(graph: TraceGraph, atom: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the last kernel of the compute stream that was issued by each moment, NONE where there is no GPU."""
+    stream = _compute_stream(graph)
+    if stream is None:
+        return np.full(len(atom), NONE, np.int32)
+    return graph.gpu.last_issued(stream, atom, inclusive=True)
+
+
+def _compute_stream(graph: TraceGraph) -> int | None:
+    rows, gpu = graph.rows, graph.gpu.row
+    kernel = gpu[(rows.kind[gpu] == KERNEL) & (rows.family[gpu] != COMMUNICATION)]
+    return int(np.bincount(rows.stream[kernel]).argmax()) if len(kernel) else None
+
+
+def _waits(
+    anchor: RecordedJob,
+    graph: TraceGraph,
+    source: NDArray[np.int32],
+    row: NDArray[np.int64],
+    degree: NDArray[np.int64],
+    rank: int,
+) -> NDArray[np.int32]:
+    """Return the row that waits for each call: a kernel of the compute stream, without a GPU a moment of the host."""
+    rows, atoms = graph.rows, graph.atoms
+    phase = np.append(anchor.about.ranks[rank].structure.phase, np.int8(OTHER_PHASE))[source]
+    word = np.array([*rows.collectives, ""])[rows.collective[row]]
+    until = rows.end[row].copy()
+    waits = np.flatnonzero(np.array([name == _WAIT for name in rows.names])[rows.name])
+    functional = np.array([name.startswith("_c10d_functional::") for name in rows.names])[rows.name[row]]
+    updates = np.flatnonzero((phase == OPTIMIZER) & (rows.thread >= 0))
+    reduces = (degree == DP) & np.isin(word, REDUCTIONS)
+    for at, may in ((waits, functional & ~reduces), (updates, reduces)):
+        moments = np.sort(rows.ts[at])
+        place = np.searchsorted(moments, until)
+        known = may & (place < len(moments))
+        until[known] = moments[place[known]]
+    found = np.full(len(row), NONE, np.int32)
+    # An optimizer may run on another thread than the hook that reduced: the next moment of any thread that works.
+    order = np.argsort(atoms.ts, kind="stable")
+    place = np.searchsorted(atoms.ts[order], until)
+    next_atom = np.where(place < len(order), order[np.minimum(place, len(order) - 1)], NONE).astype(np.int32)
+    stream = _compute_stream(graph)
+    has = next_atom >= 0
+    found[has] = atoms.row[next_atom[has]] if stream is None else graph.gpu.next_issued(stream, next_atom[has])
+    return found

@@ -1,0 +1,80 @@
+"""Whether the width of a tensor inside a layer is the model's or that of its MLP.
+
+Where a rank's share of the MLP is as wide as the model (12288 over tp=2 is 6144), no shape tells. The order of a layer
+does: attention, the product behind it, then those into the MLP's width, then the one out of it; backward the other way
+round, each product twice.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.schema import FAMILIES
+from lumos_df.schema.codes import FORWARD, RECOMPUTE
+from lumos_df.structure.layers import Structure
+from lumos_df.structure.passes import Passes
+
+UNKNOWN, MODEL, MLP, INTO_MLP, OUT_OF_MLP = range(5)
+"""What a kernel's widths are: nothing tells; the model's; the MLP's; of a product, the first size the model's and the
+second the MLP's; the other way round."""
+_ATTENTION: Final = tuple(FAMILIES.index(family) for family in ("attention", "softmax"))
+
+
+def widths(structure: Structure, family: NDArray[np.int8], product: NDArray[np.bool_]) -> NDArray[np.int8]:
+    """Return what the widths of every row are [n].
+
+    Args:
+        structure: the layers of the trace.
+        family: place in `schema.FAMILIES` of every row [n].
+        product: whether a row multiplies two matrices, neither of them a batch [n].
+    """
+    found = np.full(len(family), UNKNOWN, np.int8)
+    for passes in (structure.forward, structure.backward):
+        _of_passes(found, structure, passes, family, product)
+    return found
+
+
+def _of_passes(
+    found: NDArray[np.int8],
+    structure: Structure,
+    passes: Passes,
+    family: NDArray[np.int8],
+    product: NDArray[np.bool_],
+) -> None:
+    inside = np.flatnonzero(passes.layer >= 0)
+    if not len(inside):
+        return
+    row = structure.kernels.row[passes.place[inside]]
+    ahead = np.isin(structure.phase[row], (FORWARD, RECOMPUTE))
+    key = np.stack((passes.number[inside], passes.layer[inside], ahead))
+    _, group = np.unique(key, axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    order = np.lexsort((np.arange(len(row)), group))
+    row, ahead, group = row[order], ahead[order], group[order]
+    is_product, attends = product[row], np.isin(family[row], _ATTENTION)
+    many = int(group.max()) + 1
+    bounds = np.searchsorted(group, np.arange(many + 1))
+    place = np.arange(len(row))
+    # Where the half with attention ends: behind its last kernel forward, at its first backward.
+    last = np.full(many, -1)
+    np.maximum.at(last, group[attends], place[attends])
+    first = np.full(many, len(row))
+    np.minimum.at(first, group[attends], place[attends])
+    behind = np.where(ahead, place > last[group], place < first[group])
+    counted = np.cumsum(is_product & behind)
+    begun = np.append(0, counted)[bounds[:-1]]
+    so_far = counted - begun[group]
+    total = (np.append(0, counted)[bounds[1:]] - begun)[group]
+    known = (last >= 0)[group]
+    each = np.where(ahead, 1, 2)
+    # Forward the product behind attention comes first, backward it comes last; there must be one in and one out.
+    known &= (total >= 3 * each) & (total % each == 0)
+    out = np.where(ahead, so_far == total, so_far <= each)
+    attention = np.where(ahead, so_far <= each, so_far > total - each)
+    of_product = np.where(
+        attention, MODEL, np.where(out, np.where(ahead, OUT_OF_MLP, INTO_MLP), np.where(ahead, INTO_MLP, OUT_OF_MLP))
+    )
+    between = np.where(ahead, (so_far > 1) & (so_far < total), so_far == 2)
+    kind = np.where(is_product, of_product, np.where(between, MLP, MODEL))
+    found[row] = np.where(known, np.where(behind, kind, MODEL), UNKNOWN)

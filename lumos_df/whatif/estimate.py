@@ -1,0 +1,333 @@
+"""From a measured job to one that never ran: the graph that was recorded, changed, and run again."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lumos_df.base.errors import QueryError, nearest
+from lumos_df.corpus.layout import trace_folder
+from lumos_df.graph.collective_instances import Instances
+from lumos_df.graph.event_graph import event_graph, kept_members
+from lumos_df.graph.job import Job, groups
+from lumos_df.graph.switches import Change, meant
+from lumos_df.graph.switches import changed as switched
+from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
+from lumos_df.schema.plan_words import DP
+from lumos_df.whatif.answer import estimated_traces as traces
+from lumos_df.whatif.answer import step_rows
+from lumos_df.whatif.changed_job import ChangedJob
+from lumos_df.whatif.durations import operator_times
+from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
+from lumos_df.whatif.durations.symbols import Symbols
+from lumos_df.whatif.durations.unmeasured import filled
+from lumos_df.whatif.job import extent
+from lumos_df.whatif.job.job_warnings import extrapolated, unheard
+from lumos_df.whatif.job.recorded_job import RecordedJob, load
+from lumos_df.whatif.job.settings import Settings, changed
+from lumos_df.whatif.pipeline.staged_job import staged
+from lumos_df.whatif.rewrite.block_sequence import early, program, turns
+from lumos_df.whatif.rewrite.blocks import blocks
+from lumos_df.whatif.rewrite.host_turns import in_turn
+from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
+from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
+
+
+def estimate(
+    corpus: Path,
+    settings: Settings,
+    *,
+    trace: str | None = None,
+    job: str | None = None,
+    known: Mapping[str, int] | None = None,
+    switches: Iterable[Change] = (),
+    step: int | None = None,
+    into: Path | None = None,
+) -> pa.Table:
+    """Change the jobs of a corpus and return one row a rank and step: the new job, and beside it the old one.
+
+    Args:
+        corpus: the corpus folder.
+        settings: what changes.
+        trace: only the job of this trace: its id, or the beginning of it.
+        job: only the job of this name.
+        known: dimensions and degrees of the job that hold whatever its traces say.
+        switches: what else changes: those of `lumos-df replay`.
+        step: only this step.
+        into: a corpus to store the new jobs in; may be the same.
+
+    Raises:
+        LumosError: no such corpus, trace, job or step; a change that the trace cannot support.
+    """
+    found = estimates(corpus, settings, trace, job, known or {}, tuple(switches))
+    tables = [step_rows.rows(one, step) for one in found]
+    if into is not None:
+        for one in found:
+            traces.write(one, corpus, into, str(settings) or "unchanged")
+    table = pa.concat_tables(tables) if tables else step_rows.empty()
+    if step is not None and not len(table):
+        raise QueryError(
+            f"{corpus}: no step {step}; see: lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}"
+        )
+    return table
+
+
+def estimates(
+    corpus: Path,
+    settings: Settings,
+    trace: str | None,
+    job: str | None,
+    known: Mapping[str, int],
+    switches: tuple[Change, ...],
+) -> list[ChangedJob]:
+    """Return the changed jobs of a corpus; see `estimate`."""
+    chosen = chosen_jobs(corpus, trace, job)
+    return [estimated(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known)) for ids in chosen]
+
+
+def chosen_jobs(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
+    """Return the traces of each job of a corpus, or of the job of a trace or a name. Raises as `estimate` does."""
+    found = groups(corpus, trace)
+    if job is not None:
+        named = [(ids, _job_name(corpus, ids[0])) for ids in found]
+        found = [ids for ids, name in named if name == job]
+        if not found:
+            choices = sorted({name for _, name in named})
+            raise QueryError(f"{corpus}: no job '{job}'{nearest(job, choices)}; it has {', '.join(choices)}")
+    return found
+
+
+def _job_name(corpus: Path, trace_id: str) -> str:
+    file = trace_folder(corpus, trace_id) / "traces.parquet"
+    return str(pq.read_table(file, columns=["job"], partitioning=None)["job"][0].as_py())
+
+
+def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int]) -> list[RecordedJob]:
+    """Return the same job at other sizes: traces of the same rank and job that did not run together."""
+    if len(ids) > 1:
+        return []
+    name = _job_name(corpus, ids[0])
+    return [
+        load(corpus, other, known)
+        for other in groups(corpus)
+        if len(other) == 1 and other != ids and _job_name(corpus, other[0]) == name
+    ]
+
+
+def estimated(
+    anchor: RecordedJob, settings: Settings, switches: tuple[Change, ...] = (), siblings: Iterable[RecordedJob] = ()
+) -> ChangedJob:
+    """Return a changed job. Raise `QueryError` for a change that its trace cannot support.
+
+    Args:
+        anchor: the job.
+        settings: what changes.
+        switches: what else changes, before everything else.
+        siblings: the same model at other sizes.
+    """
+    about = anchor.about
+    new = changed(about.job, anchor.sizes, settings)
+    extent.check(anchor, new, settings.batch_scale)
+    of = operator_times.plan(anchor, new, settings)
+    warnings = list(anchor.warnings)
+    played = anchor.job.replay()
+    job = _switched(anchor.job, switches, about.job)
+    others = [_measured(other, of) for other in siblings] if settings else []
+    times = [operator_times.times(anchor, of, k, graph.own, others) for k, graph in enumerate(job.graphs)]
+    job, transfer_error = _retimed(anchor, of, job, times)
+    if settings.overlap is not None:
+        job = _overlapped(anchor, job, on=settings.overlap)
+    sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
+    makers: list[tuple[int, ...]] = [(rank,) for rank in range(len(job.graphs))]
+    batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
+    if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
+        made = staged(anchor, of, job, times, transfer_error)
+        job, times, sources, transfer_error, makers = (
+            made.job,
+            made.times,
+            made.sources,
+            made.transfer_error,
+            made.makers,
+        )
+        warnings += made.warnings
+    elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
+        job, times, sources, transfer_error = _rebuilt(anchor, of, job, times, transfer_error)
+    elif job is not anchor.job:
+        job = replace(job, event_graph=event_graph(job.graphs, job.instances))
+    warnings += extrapolated(times, played, sources, makers) + unheard(anchor, of)
+    if anchor.unmeasured:
+        job, times, sources, told = filled(anchor, of, job, times, sources, [one[0] for one in makers])
+        warnings += told
+    return ChangedJob(anchor, played, of, job, times, transfer_error, sources, makers, job.replay(), warnings)
+
+
+def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
+    """Return a job whose durations and lags the switches of `lumos-df replay` have changed."""
+    if not switches:
+        return job
+    for switch, has in zip(switches, meant(job.graphs, list(switches)), strict=True):
+        if not has:
+            raise QueryError(f"{name}: no operator is meant by '{switch.selector}'")
+    net = switched(job.event_graph, job.graphs, list(switches))
+    bounds = np.cumsum([0, *(len(graph.edges) for graph in job.graphs)])
+    graphs = [
+        replace(
+            graph,
+            own=net.own[net.base[k] : net.base[k + 1]],
+            edges=replace(graph.edges, lag=net.lag[bounds[k] : bounds[k + 1]]),
+        )
+        for k, graph in enumerate(job.graphs)
+    ]
+    instances = job.instances and _kept(replace(job.instances, transfer=net.transfer), kept_members(net, job.instances))
+    return Job(graphs, instances, net)
+
+
+def _overlapped(anchor: RecordedJob, job: Job, *, on: bool) -> Job:
+    graphs = []
+    for k, graph in enumerate(job.graphs):
+        row, degree = operator_times.collectives(anchor, k)
+        graphs.append(with_overlap(graph, anchor.about.ranks[k].structure, row[degree == DP], on=on))
+    return replace(job, graphs=graphs)
+
+
+def _kept(found: Instances, member: NDArray[np.int64]) -> Instances:
+    return replace(found, instance=found.instance[member], trace=found.trace[member], row=found.row[member])
+
+
+def _measured(other: RecordedJob, of: operator_times.PlannedChange) -> KernelWork:
+    """Return what the same model's kernels took at another size."""
+    return operator_times.work_of(other, of, 0, Symbols(other.sizes, other.sizes), of.measured_on)
+
+
+def _retimed(
+    anchor: RecordedJob, of: operator_times.PlannedChange, job: Job, times: list[operator_times.Times]
+) -> tuple[Job, NDArray[np.float64]]:
+    """Return the job with its new durations, collectives as well, and the error of each collective."""
+    found = job.instances
+    transfer = found.transfer.copy() if found else np.empty(0, np.int64)
+    error = np.full(len(transfer), 0.01)
+    graphs = []
+    for k, (graph, time) in enumerate(zip(job.graphs, times, strict=True)):
+        shortest = _shortest(graph.rows.collective, graph.rows.in_bytes, graph.rows.group, graph.own, anchor, k)
+        mine = np.empty(0, np.int64)
+        if found:
+            mine = np.flatnonzero(found.trace == k)
+            shortest[found.row[mine]] = found.transfer[found.instance[mine]]
+        if _moves(of):
+            row, ratio = operator_times.collective_times(anchor, of, k, shortest)
+            touched = row[ratio != 1]
+            time.own[row] = np.maximum(time.own[row] + np.round(shortest[row] * (ratio - 1)).astype(np.int64), 0)
+            time.provenance[touched] = RESCALED
+            time.error[touched] = 0.1
+            of_row = np.ones(len(time.own))
+            of_row[row] = ratio
+            if found:
+                members = found.row[mine]
+                transfer[found.instance[mine]] = np.round(shortest[members] * of_row[members]).astype(np.int64)
+                error[found.instance[mine]] = np.where(of_row[members] != 1, 0.1, 0.01)
+        graphs.append(
+            graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
+        )
+    same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
+    if same and (found is None or np.array_equal(transfer, found.transfer)):
+        return job, error
+    return Job(graphs, replace(found, transfer=transfer) if found else None, job.event_graph), error
+
+
+def _moves(of: operator_times.PlannedChange) -> bool:
+    return of.old != of.new or bool(of.settings.network) or bool(of.settings.hardware)
+
+
+def _shortest(
+    collective: NDArray[np.int8],
+    in_bytes: NDArray[np.int64],
+    group: NDArray[np.int32],
+    own: NDArray[np.int64],
+    anchor: RecordedJob,
+    k: int,
+) -> NDArray[np.int64]:
+    """Return the shortest duration of each collective's kind: nearest to what the transfer takes without waiting."""
+    rows = anchor.job.graphs[k].rows
+    shortest = own.copy()
+    member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (collective >= 0))
+    if len(member):
+        _, kind = np.unique(
+            np.stack((collective[member], in_bytes[member], group[member])), axis=1, return_inverse=True
+        )
+        kind = kind.reshape(-1)
+        least = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(least, kind, own[member])
+        shortest[member] = least[kind]
+    return shortest
+
+
+def _rebuilt(
+    anchor: RecordedJob,
+    of: operator_times.PlannedChange,
+    job: Job,
+    times: list[operator_times.Times],
+    error: NDArray[np.float64],
+) -> tuple[Job, list[operator_times.Times], list[NDArray[np.int32]], NDArray[np.float64]]:
+    """Return the job with other layers and micro-batches."""
+    layers = of.old.layers or 1, of.new.layers or 1
+    batch = of.old.batch or 1, of.new.batch or 1
+    made: list[Rewritten] = []
+    for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True):
+        found = blocks(graph, rank.structure)
+        if layers[0] != layers[1] and not (found.layer >= 0).any():
+            raise QueryError(
+                f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
+                "name them in the trace with annotations layer=N, or record with_modules=True"
+            )
+        sequence = program(found, layers, batch)
+        one = rewritten(graph, found, sequence)
+        if batch[0] != batch[1]:
+            one = in_turn(one, turns(found, sequence))
+            again = early(found, sequence)[one.position] & operator_times.reductions(anchor, len(made))[one.source]
+            one = without(one, again)
+        made.append(one)
+    graphs = [one.graph for one in made]
+    instances, origin = _copied(job.instances, made) if job.instances else (None, np.empty(0, np.int64))
+    taken = [
+        operator_times.Times(one.graph.own, time.provenance[one.source], time.error[one.source])
+        for one, time in zip(made, times, strict=True)
+    ]
+    return (
+        Job(graphs, instances, event_graph(graphs, instances)),
+        taken,
+        [one.source for one in made],
+        error[origin],
+    )
+
+
+def _copied(found: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray[np.int64]]:
+    """Return the collectives of rewritten graphs, and of which old one each is: copies meet their like."""
+    parts: list[tuple[NDArray[np.int64], ...]] = []
+    for k, one in enumerate(made):
+        mine = found.trace == k
+        instance = np.full(int(one.source.max(initial=0)) + 1, NONE, np.int64)
+        rows = found.row[mine]
+        inside = rows < len(instance)
+        instance[rows[inside]] = found.instance[mine][inside]
+        row = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
+        parts.append((instance[one.source[row]], one.copy[row].astype(np.int64), np.full(len(row), k), row))
+    old, copy, trace, row = (np.concatenate(column) for column in zip(*parts, strict=True))
+    key = old << 24 | copy
+    number, first, instance = np.unique(key, return_index=True, return_inverse=True)
+    instance = instance.reshape(-1)
+    order = np.lexsort((trace, instance))
+    origin = old[first]
+    return (
+        replace(
+            found,
+            instance=instance[order].astype(np.int32),
+            trace=trace[order].astype(np.int32),
+            row=row[order].astype(np.int32),
+            transfer=found.transfer[origin],
+        ),
+        origin if len(number) else np.empty(0, np.int64),
+    )

@@ -1,0 +1,1 @@
+"""The recorded job, and what is to change."""

@@ -1,0 +1,79 @@
+"""What a reader should know of a changed job: what goes far beyond what was measured, and what nothing listened to."""
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.job import Played
+from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.symbols import Symbols
+from lumos_df.whatif.job.recorded_job import RecordedJob
+from lumos_df.whatif.job.settings import told_precision
+
+_TRUSTED: Final = 8.0
+"""A kernel that takes this many times as long, or as short, is an extrapolation."""
+_IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "vocab")
+"""Dimensions that are read in recorded shapes."""
+
+
+def extrapolated(
+    times: list[Times], played: Played, sources: list[NDArray[np.int32]], makers: list[tuple[int, ...]]
+) -> list[str]:
+    """Return what to say where much of a job takes far longer, or shorter, than measured.
+
+    Args:
+        times: durations of the changed job, one a rank.
+        played: the job as it was.
+        sources: row of the original that each row is from, NONE where inserted, one a rank.
+        makers: traces of the original that each rank is from.
+    """
+    parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    for time, source, ranks in zip(times, sources, makers, strict=True):
+        graphs = [played.replays[rank].graph for rank in ranks]
+        own = np.concatenate([graph.own for graph in graphs])
+        works = np.concatenate([graph.rows.on_gpu | host_times.works(graph) for graph in graphs])
+        known = np.flatnonzero((source >= 0) & works[source])
+        parts.append((own[source[known]], time.own[known]))
+    before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
+    far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
+    share = float(after[far].sum()) / max(float(after.sum()), 1.0)
+    if share <= 0.1:
+        return []
+    hosted = all(host_times.runs_here(replay.graph) for replay in played.replays)
+    whose = "the host's time is operators" if hosted else "the GPU's time is kernels"
+    what = f"{share:.0%} of {whose} that take over {_TRUSTED:g} times as long or short as measured"
+    return [f"extrapolated: {what}; a trace nearer to the job asked for would narrow the interval"]
+
+
+def unheard(anchor: RecordedJob, of: PlannedChange) -> list[str]:
+    """Return what to say of settings that the trace does not tell enough for."""
+    old, new = of.old, of.new
+    sized = {name: getattr(new, name) for name in _IN_SHAPES if getattr(old, name) != getattr(new, name)}
+    words = {word for rank in anchor.about.ranks for word in rank.trace.dims.words}
+    shapes = any((rank.trace.dims.code >= 0).any() for rank in anchor.about.ranks)
+    found = []
+    if (sized or "tp" in of.settings.numbers or of.settings.batch_scale != 1) and not shapes:
+        found.append(
+            "the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
+            "record with record_shapes=True"
+        )
+    elif anchor.about.facts["model"].value == "transformer":
+        for name in sized.keys() - {"heads"}:
+            only = Symbols(old, replace(old, **{name: sized[name]}))
+            if not any(only.rescaled_text(word) != word for word in words):
+                found.append(
+                    f"{name} changes no kernel: no recorded shape is told to hold it, as {getattr(old, name)} is "
+                    "another size, too, or the part of the model that has it did not run"
+                )
+    if of.settings.dtype and told_precision(anchor.about) is None:
+        found.append(f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it")
+    moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or of.settings.network
+    if moved and any(map(host_times.communicates, anchor.job.graphs)):
+        found.append(
+            "the job communicates on the host: that is kept as recorded, once a micro-batch, whatever the group, the "
+            "network or the size; record it with NCCL to have it estimated"
+        )
+    return found

@@ -1,0 +1,104 @@
+"""A job that did run: its graph, what is known of its model and plan, and the GPU it ran on."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lumos_df.corpus.layout import trace_folder
+from lumos_df.graph.job import Job
+from lumos_df.graph.job import load as load_job
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.model.hardware import Hardware
+from lumos_df.schema.dtypes import Precision
+from lumos_df.structure import labelled_rows
+from lumos_df.structure.describe import DescribedRank, Description, of_traces
+from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.job.recorded_gpu import recorded_on
+from lumos_df.whatif.job.settings import USUAL_PRECISION, Sizes, told_precision
+
+_ON_HOST: Final = "the job ran on no GPU: its operators on the host stand for kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """What an estimate starts from."""
+
+    job: Job
+    about: Description
+    sizes: Sizes
+    hardware: Hardware
+    known_hardware: bool
+    """Whether that is the GPU; else one that stands in for it."""
+    precision: Precision
+    """Of its matrix products; that of float16 where the trace does not tell."""
+    experts: int | None
+    """Ranks of an expert-parallel group."""
+    peak_bytes: int | None
+    """Most memory that the allocator of any rank held, as recorded; None where it was not."""
+    warnings: tuple[str, ...]
+    unmeasured: bool = False
+    """Whether its collectives did nothing: one process stood for many ranks."""
+
+
+def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> RecordedJob:
+    """Read a job. Raise `LumosError` where it cannot be read.
+
+    Args:
+        corpus: the corpus folder.
+        trace_ids: its traces.
+        known: dimensions and degrees that hold whatever the traces say.
+    """
+    job = load_job(corpus, trace_ids)
+    about = of_traces([labelled_rows.extend(corpus, graph.rows) for graph in job.graphs], known)
+    on_host = all(map(host_times.runs_here, job.graphs))
+    if on_host:
+        about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
+    file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
+    device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
+    hardware, warning, known_hardware = recorded_on(device)
+    sizes = Sizes.of(about)
+    return RecordedJob(
+        job,
+        about,
+        sizes,
+        hardware,
+        known_hardware,
+        told_precision(about) or USUAL_PRECISION,
+        about.facts["ep"].number,
+        max((peak for one in trace_ids if (peak := _peak(corpus, one)) is not None), default=None),
+        (_ON_HOST,) if on_host else (warning,) if warning else (),
+        _unmeasured(corpus, trace_ids),
+    )
+
+
+def _with_updates(rank: DescribedRank, graph: TraceGraph) -> DescribedRank:
+    layer = host_times.update_layers(rank.trace, graph, rank.structure)
+    return replace(rank, structure=replace(rank.structure, layer=layer))
+
+
+def _unmeasured(corpus: Path, trace_ids: list[str]) -> bool:
+    """Return whether `lumos-df capture --fake-world` has marked the collectives of any of the traces as unmeasured."""
+    for trace_id in trace_ids:
+        file = trace_folder(corpus, trace_id) / "traces.parquet"
+        said = pq.read_table(file, columns=["metadata"], partitioning=None)["metadata"][0].as_py()
+        added = json.loads(said or "{}").get("lumosCapture")
+        if isinstance(added, dict) and "collectives" in (added.get("unmeasured") or ()):
+            return True
+    return False
+
+
+def _peak(corpus: Path, trace_id: str) -> int | None:
+    """Return the most that a GPU's allocator held: reserved, else allocated; None where no totals were recorded."""
+    file = trace_folder(corpus, trace_id) / "memory_events.parquet"
+    if not file.exists():
+        return None
+    columns = ["device_type", "reserved_bytes", "allocated_bytes"]
+    table = pq.read_table(file, columns=columns, partitioning=None)
+    table = table.filter(pc.equal(table["device_type"], "gpu"))
+    peaks = (pc.max(table[name]).as_py() for name in columns[1:])
+    return next((int(peak) for peak in peaks if peak), None)

@@ -1,0 +1,263 @@
+"""What becomes of a job: `--set NAME=VALUE`, checked against what the job was."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
+
+from lumos_df.base.errors import HardwareError, QueryError, nearest
+from lumos_df.model.figures import refuse
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.plan import too_many, value_of
+from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
+from lumos_df.structure.describe import Description, whole_number
+
+_FACT_OF: Final = {
+    "layers": "layers",
+    "hidden": "hidden",
+    "ffn": "ffn",
+    "heads": "heads",
+    "seq": "sequence",
+    "micro_batch": "micro_batch",
+    "batch": "micro_batches",
+    "vocab": "vocabulary",
+    "dp": "dp",
+    "tp": "tp",
+    "pp": "pp",
+}
+"""Which fact of a job each whole number changes; `batch` is micro-batches a step."""
+_NUMBERS: Final = (*_FACT_OF, "vp")
+
+_DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)
+USUAL_PRECISION: Final = PRECISION_TABLE[FP16]
+"""What is taken where the trace does not tell."""
+_WORDS: Final = ("dtype", "hardware", "network", "schedule", "overlap")
+NAMES: Final = (*_NUMBERS, "batch_scale", *_WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """A transformer's dimensions and how it is cut; None where the trace does not tell."""
+
+    layers: int | None
+    hidden: int | None
+    ffn: int | None
+    heads: int | None
+    kv_heads: int | None
+    head_dim: int | None
+    seq: int | None
+    micro_batch: int | None
+    batch: int | None
+    """Micro-batches of a step."""
+    vocab: int | None
+    tp: int | None
+    dp: int | None
+    pp: int | None
+    element_bytes: float = USUAL_PRECISION.bytes
+    vp: int = 1
+    """Chunks of layers of a stage; no trace tells what they were."""
+
+    @classmethod
+    def of(cls, about: Description) -> Self:
+        """Return what is known of a job."""
+        number = {name: about.facts[fact].number for name, fact in _FACT_OF.items()}
+        return cls(
+            **number,
+            kv_heads=about.facts["kv_heads"].number,
+            head_dim=about.facts["head_dim"].number,
+            element_bytes=(told_precision(about) or USUAL_PRECISION).bytes,
+            vp=1,
+        )
+
+
+def told_precision(about: Description) -> Precision | None:
+    """Return the precision of a job's matrix products, None where its trace does not tell."""
+    return precision_of(str(about.facts["dtype"].value))
+
+
+def parameters(sizes: Sizes, tables: int = 1) -> float:
+    """Return the parameters of a rank, near enough for ratios: products of the layers, and tables of the vocabulary."""
+    hidden = sizes.hidden or 1
+    heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
+    keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
+    layer = hidden * (2 * heads + 2 * keys + 2 * (sizes.ffn or 4 * hidden))
+    whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + tables * (sizes.vocab or 0) * hidden
+    return whole / (sizes.tp or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user asks to change."""
+
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """By name of `Sizes`."""
+    batch_scale: float = 1.0
+    """Factor of the leading dimension of every activation."""
+    dtype: str | None = None
+    """One of `schema.dtypes.PRECISION_TABLE`'s."""
+    hardware: str | None = None
+    """Name or file of a hardware."""
+    network: str | None = None
+    """Whose links, as a hardware's name, or their bandwidth in bytes/s and perhaps latency in s: `50e9/5e-6`."""
+    schedule: str | None = None
+    overlap: bool | None = None
+    """Whether gradients are reduced while the backward pass runs."""
+
+    def __bool__(self) -> bool:
+        """Return whether anything is to change."""
+        return self != Settings()
+
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        parts = {name: str(value) for name, value in self.numbers.items()}
+        if self.batch_scale != 1:
+            parts["batch_scale"] = f"{self.batch_scale:g}"
+        parts |= {name: str(getattr(self, name)) for name in _WORDS[:-1] if getattr(self, name) is not None}
+        if self.overlap is not None:
+            parts["overlap"] = "on" if self.overlap else "off"
+        return ",".join(f"{name}={value}" for name, value in parts.items())
+
+
+def parse(texts: list[str]) -> Settings:
+    """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
+    found = Settings()
+    for text, name, value in _said(texts):
+        if name in _NUMBERS:
+            found = replace(found, numbers={**found.numbers, name: whole_number(f"--set {text}", name, value)})
+        elif name == "batch_scale":
+            found = replace(found, batch_scale=_real(text, name, value, "2"))
+        elif name == "dtype":
+            precision = PRECISION_OF_WORD.get(value)
+            if precision is None:
+                raise QueryError(
+                    f"--set {text}: no dtype '{value}'{nearest(value, [*_DTYPES])}; one of {', '.join(_DTYPES)}"
+                )
+            found = replace(found, dtype=precision.dtype)
+        elif name == "overlap":
+            if value not in ("on", "off"):
+                raise QueryError(f"--set {text}: write overlap=on or overlap=off")
+            found = replace(found, overlap=value == "on")
+        elif name == "network":
+            found = replace(found, network=_network(text, value))
+        else:
+            words: dict[str, Any] = {name: value_of(name, value) if name == "schedule" else value}
+            found = replace(found, **words)
+    if found.batch_scale != 1 and "micro_batch" in found.numbers:
+        raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")
+    return found
+
+
+def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Give each text, the name in it and its value. Raise `QueryError` for a name that is unknown or said twice."""
+    seen: set[str] = set()
+    for text in texts:
+        name, sign, value = (part.strip() for part in text.partition("="))
+        if name not in NAMES:
+            raise QueryError(f"--set {text}: no '{name}' to change{nearest(name, [*NAMES])}; one of {', '.join(NAMES)}")
+        if not sign:
+            raise QueryError(f"--set {text}: '{name}' needs a value: {name}=...")
+        if name in seen:
+            raise QueryError(f"--set {text}: '{name}' is said twice")
+        seen.add(name)
+        yield text, name, value
+
+
+def _real(text: str, name: str, value: str, example: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 1e18:
+        raise QueryError(f"--set {text}: write a number above 0, such as {name}={example}")
+    return number
+
+
+def _network(text: str, value: str) -> str:
+    """Return the links that a text names. Raise `QueryError` where it is neither figures nor a hardware."""
+    bandwidth, _, latency = value.partition("/")
+    try:
+        figures = float(bandwidth), float(latency or 0)
+    except ValueError:
+        try:
+            Hardware.read(value)
+        except HardwareError as error:
+            form = "write bytes/s and perhaps seconds a step, such as 50e9/5e-6, or a hardware"
+            raise QueryError(f"--set {text}: no bandwidth, and {error}; {form}") from None
+        return value
+    if not 1e3 <= figures[0] < 1e18 or not 0 <= figures[1] <= 1:
+        raise QueryError(
+            f"--set {text}: write at least 1e3 bytes/s, and perhaps at most 1 second a step, such as network=50e9/5e-6"
+        )
+    return value
+
+
+def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
+    """Return the sizes of the changed job. Raise `QueryError` for what the trace cannot support or a model cannot be.
+
+    Args:
+        job: what to call the job in messages.
+        old: what it was.
+        settings: what changes.
+    """
+    for name in settings.numbers:
+        if getattr(old, name) is None:
+            known = f"lumos-df describe --corpus DIR says why; tell it with --known {_FACT_OF[name]}=N"
+            raise QueryError(f"{job}: {name} cannot change, because the trace does not tell what it was; {known}")
+    new = replace(old, **settings.numbers)
+    if settings.dtype:
+        new = replace(new, element_bytes=PRECISION_OF_WORD[settings.dtype].bytes)
+    if settings.batch_scale != 1 and old.micro_batch:
+        new = replace(new, micro_batch=max(1, round(old.micro_batch * settings.batch_scale)))
+    new = _with_heads(job, old, new, given="heads" in settings.numbers)
+    _check_cut(job, old, new)
+    degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
+    refuse(QueryError, job, too_many(degrees))
+    return new
+
+
+def _with_heads(job: str, old: Sizes, new: Sizes, *, given: bool) -> Sizes:
+    """Return the sizes with heads and their width that go together; `given`: the heads are what the user says."""
+    if not (old.heads and old.head_dim and new.heads and new.hidden):
+        return new
+    if given and new.heads != old.heads:
+        whole = old.heads * old.head_dim if new.hidden == old.hidden else new.hidden
+        if whole % new.heads:
+            raise QueryError(f"{job}: heads={new.heads} does not divide {whole}; take a divisor of it")
+        return replace(new, head_dim=whole // new.heads, kv_heads=_kv(old, new.heads))
+    if new.hidden == old.hidden or old.heads * old.head_dim != old.hidden:
+        return new
+    if given:
+        return replace(new, head_dim=new.hidden // new.heads)
+    if new.hidden % old.head_dim:
+        raise QueryError(f"{job}: hidden={new.hidden} is no multiple of head_dim={old.head_dim}; give heads=N, too")
+    return replace(new, heads=new.hidden // old.head_dim, kv_heads=_kv(old, new.hidden // old.head_dim))
+
+
+def _kv(old: Sizes, heads: int) -> int | None:
+    """Return the key heads of as many heads: as many queries share one as before."""
+    if not old.kv_heads or not old.heads:
+        return old.kv_heads
+    return max(1, heads * old.kv_heads // old.heads)
+
+
+def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
+    if new.tp and new.tp != old.tp:
+        if old.tp == 1:
+            raise QueryError(
+                f"{job}: tp={new.tp} adds collectives, and the job ran none to learn from (tp=1); record it with tp=2"
+            )
+        for name in ("heads", "ffn"):
+            whole = getattr(new, name)
+            if whole is None:
+                raise QueryError(f"{job}: tp cannot change, because {name} is unknown; tell it with --known {name}=N")
+            if whole % new.tp:
+                legal = max(each for each in range(1, new.tp + 1) if whole % each == 0)
+                raise QueryError(
+                    f"{job}: tp={new.tp} does not divide {name}={whole}; the nearest that does is tp={legal}"
+                )
+    if new.dp and new.dp != old.dp and old.dp == 1:
+        raise QueryError(
+            f"{job}: dp={new.dp} adds collectives, and the job ran none to learn a group from (dp=1); "
+            "record it with dp=2"
+        )
+    if new.pp and new.layers and new.pp > new.layers:
+        raise QueryError(f"{job}: pp={new.pp} stages need as many layers; the model has {new.layers}")

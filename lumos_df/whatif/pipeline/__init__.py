@@ -1,0 +1,1 @@
+"""A job of another number of pipeline stages."""

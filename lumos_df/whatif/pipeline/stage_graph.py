@@ -1,0 +1,253 @@
+"""A job regrouped into pipeline stages: measured blocks in the order of a schedule, with sends and receives between.
+
+A new stage is made from a traced rank that has what the stage has: the first from one with the embedding, the last from
+one with the head, those between from any. Its layers are that rank's own measured blocks, as many as the stage needs.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.edges.columns import Edges, edges
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.model.kernels.cost import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
+from lumos_df.model.pipeline.order import BACKWARD
+from lumos_df.schema.codes import COMMUNICATION, END_START, EVENT, KERNEL, NONE, START_START
+from lumos_df.whatif.durations.added_kernels import more_rows, with_rows
+from lumos_df.whatif.pipeline.cut_ranks import Cut
+from lumos_df.whatif.pipeline.stage_chunks import Pipeline
+from lumos_df.whatif.rewrite.block_sequence import taken
+from lumos_df.whatif.rewrite.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, WEIGHTS, Blocks
+from lumos_df.whatif.rewrite.rewritten_graph import Rewritten
+
+_SEND_FORWARD, _RECEIVE_FORWARD, _SEND_BACKWARD, _RECEIVE_BACKWARD = range(4)
+_NAMES: Final = ("send forward", "receive forward", "send backward", "receive backward")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The sequence of one stage's blocks."""
+
+    program: NDArray[np.int64]
+    task: NDArray[np.int64]
+    """Task of each block, NONE outside of tasks [p]."""
+    kind: NDArray[np.int64]
+    """Of each task, as in `model.order`."""
+    chunk: NDArray[np.int64]
+    """Of each task."""
+    place: NDArray[np.int64]
+    """Which part of the model each task is about."""
+    micro_batch: NDArray[np.int64]
+    """Of each task, counted over all steps."""
+    of: Pipeline
+
+    def early(self) -> NDArray[np.bool_]:
+        """Return which blocks are of a backward task before the last gradients of its chunk and step [p]."""
+        made = np.flatnonzero((self.kind == BACKWARD) | (self.kind == BACKWARD_WEIGHT))
+        whose = self.micro_batch[made] // self.of.batches * self.of.places + self.place[made]
+        _, last = np.unique(whose[::-1], return_index=True)
+        found = self.kind != FORWARD
+        found[made[len(made) - 1 - last]] = False
+        return np.append(found, False)[self.task]
+
+
+def stage(of: Cut, how: Pipeline, number: int) -> Stage:
+    """Return the sequence of a stage's blocks.
+
+    Args:
+        of: what it is made from.
+        how: the pipeline.
+        number: which of its stages.
+    """
+    tasks = how.tasks(number).tolist()
+    places = [how.place(number, chunk) for chunk in range(how.chunks)]
+    program: list[NDArray[np.int64]] = []
+    of_task: list[NDArray[np.int64]] = []
+    done: list[tuple[int, int, int, int]] = []
+    for turn, own in enumerate(of.turns):
+        parts = [_parts(of.blocks, own, how, place, of.ends) for place in places]
+        program.append(parts[0].before)
+        of_task.append(np.full(len(parts[0].before), NONE))
+        for kind, chunk, batch, _ in tasks:
+            pieces = parts[chunk].passes[kind]
+            if not pieces:
+                continue
+            piece = pieces[taken(len(pieces), how.batches)[batch]]
+            program.append(piece)
+            of_task.append(np.full(len(piece), len(done)))
+            done.append((kind, chunk, places[chunk], turn * how.batches + batch))
+        program.append(parts[0].after)
+        of_task.append(np.full(len(parts[0].after), NONE))
+    kinds, chunks, about, batches = np.array(done, np.int64).reshape(-1, 4).T
+    return Stage(np.concatenate(program), np.concatenate(of_task), kinds, chunks, about, batches, how)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """One step's blocks for one part of the model: before its micro-batches, their passes, and after them."""
+
+    before: NDArray[np.int64]
+    passes: tuple[list[NDArray[np.int64]], ...]
+    """One list for each kind of task of `model.order`, with one entry for each micro-batch that was recorded."""
+    after: NDArray[np.int64]
+
+
+def _parts(of: Blocks, own: NDArray[np.int64], how: Pipeline, place: int, has: tuple[bool, bool]) -> _Parts:
+    """Return one step's blocks for a part of the model; `has`: whether they hold the embedding, and the head."""
+    kind, batch = of.kind[own], of.micro_batch[own]
+    inside = np.flatnonzero(kind != OUTSIDE)
+    if not len(inside):
+        return _Parts(own, ([], [], [], []), own[:0])
+    first, last, wanted = place == 0, place == how.places - 1, how.layers_of(place)
+    begun, ended = inside[0], inside[-1]
+    outside = kind == OUTSIDE
+    at = np.arange(len(own))
+    before = own[outside & (at < begun) & (batch < 0)]
+    after = own[outside & (at > ended) & (batch < 0)]
+    forward, inputs, weights = [], [], []
+    for one in np.unique(batch[inside]).tolist():
+        ahead = np.flatnonzero((kind == FORWARD_PASS) & (batch == one))
+        back = np.flatnonzero((kind == BACKWARD_PASS) & (batch == one))
+        around = np.flatnonzero(outside & (batch == one))
+        start = ahead[0] if len(ahead) else begun
+        middle = back[0] if len(back) else ended + 1
+        # What is there without an embedding or a head, every stage does.
+        with_first, with_last = first or not has[0], last or not has[1]
+        embedding = around[around < start] if with_first else around[:0]
+        head = around[(around > start) & (around < middle)] if with_last else around[:0]
+        behind = around[around > middle] if with_first else around[:0]
+        if not len(back):
+            head, behind = (around[around > start] if with_last else around[:0]), around[:0]
+        forward.append(own[np.concatenate((embedding, _fitted(of, own, ahead, wanted), head))])
+        if len(back):
+            inputs.append(own[np.concatenate((_fitted(of, own, back, wanted), behind))])
+            weights.append(own[_weights(of, own, (kind == WEIGHTS) & (batch == one), wanted, ends=(first, last))])
+    whole = [np.concatenate(pair) for pair in zip(inputs, weights, strict=True)]
+    return _Parts(before, (forward, inputs, weights, whole), after)
+
+
+def _weights(
+    of: Blocks, own: NDArray[np.int64], mine: NDArray[np.bool_], wanted: NDArray[np.int64], *, ends: tuple[bool, bool]
+) -> NDArray[np.int64]:
+    """Return a micro-batch's blocks of weight gradients: the head's, those of as many layers as wanted, and the rest.
+
+    `ends`: whether it is the first part of the model, and whether it is the last.
+    """
+    place = np.flatnonzero(mine)
+    layered = np.flatnonzero(of.layer[own[place]] >= 0)
+    if not len(layered):
+        return place if ends[1] else place[:0]
+    low, high = layered[0], layered[-1] + 1
+    head = place[:low] if ends[1] else place[:0]
+    rest = place[high:] if ends[0] else place[:0]
+    return np.concatenate((head, _fitted(of, own, place[layered], wanted), rest))
+
+
+def _fitted(
+    of: Blocks, own: NDArray[np.int64], place: NDArray[np.int64], wanted: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return a pass's blocks of the layers wanted; of those beyond what was recorded, the first ones again."""
+    layer = of.layer[own[place]]
+    known = np.unique(layer)
+    times = np.bincount(wanted % len(known), minlength=len(known))
+    return np.repeat(place, times[np.searchsorted(known, layer)])
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where tasks begin and end on a rank, in rows of its graph; NONE where it has none [tasks]."""
+
+    first_call: NDArray[np.int64]
+    first_kernel: NDArray[np.int64]
+    last_kernel: NDArray[np.int64]
+
+
+def ends(made: Rewritten, of: Stage) -> Ends:
+    """Return the first call, and the first and the last compute kernel, of every task."""
+    graph, many = made.graph, len(of.kind)
+    task = of.task[made.position]
+    rows = graph.rows
+    kernel = graph.gpu.row[(rows.kind[graph.gpu.row] == KERNEL) & (rows.family[graph.gpu.row] != COMMUNICATION)]
+    found = [np.full(many, NONE, np.int64) for _ in range(3)]
+    for into, every, last in ((found[0], graph.atoms.row, False), (found[1], kernel, False), (found[2], kernel, True)):
+        row = every[task[every] >= 0]
+        ordered_rows = row[np.argsort(made.position[row], kind="stable")]
+        chosen = ordered_rows if last else ordered_rows[::-1]
+        into[task[chosen]] = chosen
+    return Ends(*found)
+
+
+@dataclass(frozen=True, slots=True)
+class Sends:
+    """Sends and receives that a rank gains [k]."""
+
+    kind: NDArray[np.int64]
+    """0 to 3: send and receive forward, send and receive backward."""
+    lane: NDArray[np.int64]
+    """Stream that it runs on: one for each kind, and for each direction of the micro-batches."""
+    micro_batch: NDArray[np.int64]
+    link: NDArray[np.int64]
+    """Part of the model whose end it goes from or to."""
+    after: NDArray[np.int64]
+    """Row that lets it start."""
+    behind: NDArray[np.int64]
+    """Kernel that has to be over, too, NONE where none has."""
+    before: NDArray[np.int64]
+    """Row that waits for it, NONE where none does."""
+
+
+def sends(of: Stage, at: Ends, *, in_turn: bool) -> Sends:
+    """Return what a stage sends and receives.
+
+    Args:
+        of: the stage.
+        at: where its tasks begin and end.
+        in_turn: whether it computes and communicates in turns: a receive is posted behind the task before, and what
+            follows a send waits for it.
+    """
+    first, last = of.place == 0, of.place == of.of.places - 1
+    ahead, back = of.kind == FORWARD, (of.kind == BACKWARD) | (of.kind == BACKWARD_INPUT)
+    parts: list[tuple[NDArray[np.int64], ...]] = []
+    none = np.full(len(of.kind), NONE, np.int64)
+    past = np.append(none[:1], at.last_kernel[:-1]) if in_turn else none
+    following = np.append(at.first_kernel[1:], none[:1]) if in_turn else none
+    for kind, mine, link, after, behind, before in (
+        (_SEND_FORWARD, ahead & ~last, of.place, at.last_kernel, none, following),
+        (_RECEIVE_FORWARD, ahead & ~first, of.place - 1, at.first_call, past, at.first_kernel),
+        (_SEND_BACKWARD, back & ~first, of.place - 1, at.last_kernel, none, following),
+        (_RECEIVE_BACKWARD, back & ~last, of.place, at.first_call, past, at.first_kernel),
+    ):
+        use = np.flatnonzero(mine & (after >= 0))
+        lane = kind + len(_NAMES) * of.of.direction(of.chunk[use])
+        columns = (of.micro_batch, link, after, behind, before)
+        parts.append((np.full(len(use), kind), lane, *(column[use] for column in columns)))
+    return Sends(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def with_sends(graph: TraceGraph, what: Sends, lasts: int, turns: Edges) -> TraceGraph:
+    """Return a graph with sends and receives, each kind on a stream of its own, in rows behind all others.
+
+    Args:
+        graph: the graph.
+        what: the sends and receives.
+        lasts: ns that each takes without waiting.
+        turns: what makes the host do one task after the other.
+    """
+    columns: dict[str, Any] = {
+        "name": what.kind,
+        "ts": graph.rows.ts[what.after],
+        "dur": lasts,
+        "stream": what.lane,
+        "step": graph.rows.step[what.after],
+        "collective": what.kind % 2,
+        "group_size": 2,
+    }
+    rows = more_rows(graph.rows, len(what.kind), columns, _NAMES, ("send", "recv"))
+    new = (len(graph.rows) + np.arange(len(what.kind))).astype(np.int32)
+    launched = np.isin(what.kind, (_RECEIVE_FORWARD, _RECEIVE_BACKWARD))
+    released = edges(what.after.astype(np.int32), new, EVENT, 0, False, np.where(launched, START_START, END_START))
+    ended = edges(what.behind.astype(np.int32), new, EVENT, 0, False)
+    waited = edges(new, what.before.astype(np.int32), EVENT, 0, False)
+    return with_rows(graph, rows, [turns, released, ended, waited])

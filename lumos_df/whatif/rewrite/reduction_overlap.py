@@ -1,0 +1,54 @@
+"""Gradient reduction while the backward pass runs, or only after it."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.base.errors import QueryError
+from lumos_df.graph.edges.columns import edges, join
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import BACKWARD, COMMUNICATION, EVENT, RECOMPUTE, STREAM
+from lumos_df.structure.layers import Structure
+from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.rewrite.rewritten_graph import ordered
+
+
+def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np.int32], *, on: bool) -> TraceGraph:
+    """Return a graph whose gradients are reduced during the backward pass of their step (`on`), or after it.
+
+    On: the i-th of n reductions starts once the i-th of n parts of the backward pass is done, whenever it was launched.
+    Off: each of them waits for the last kernel of the backward pass.
+
+    Raises `QueryError` where there is no backward pass or no reduction.
+    """
+    rows = graph.rows
+    kernel = structure.kernels.row
+    kernel = kernel[np.isin(structure.phase[kernel], (BACKWARD, RECOMPUTE)) & (rows.family[kernel] != COMMUNICATION)]
+    if not len(reductions) or not len(kernel):
+        what = "reduces no gradients" if not len(reductions) else "has no backward pass"
+        if host_times.communicates(graph):
+            what = "communicates on the host and not on a GPU"
+        raise QueryError(
+            f"{rows.job}: rank {rows.rank} {what}, so overlap changes nothing; record training with dp=2 on GPUs"
+        )
+    source, target = [], []
+    for step in np.unique(rows.step[reductions]).tolist():
+        own = reductions[rows.step[reductions] == step]
+        work = kernel[rows.step[kernel] == step]
+        if not len(work):
+            continue
+        own, work = own[np.argsort(rows.ts[own], kind="stable")], work[np.argsort(rows.ts[work], kind="stable")]
+        part = (np.arange(1, len(own) + 1) * len(work) // len(own)).clip(1) - 1
+        source.append(work[part] if on else np.full(len(own), work[-1]))
+        target.append(own)
+    into = np.concatenate(target) if target else reductions[:0]
+    led = np.zeros(len(rows), np.bool_)
+    led[into] = on
+    kept = ~led[graph.edges.dst] | (graph.edges.kind == STREAM)
+    made = edges(np.concatenate(source) if source else into, into, EVENT, 0, False)
+    itself = np.append((graph.order_target != graph.edges.dst)[kept], np.zeros(len(made), np.bool_))
+    found, sequence, order_target, dropped = ordered(
+        rows, graph.atoms, graph.gpu, join([graph.edges.where(kept), made]), itself
+    )
+    return replace(graph, edges=found, order=sequence, order_target=order_target, dropped=graph.dropped + dropped)

@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+
+from lumos_df.base.files import draft_of, publish_file, publish_folder
+
+
+def test_a_file_is_as_it_was_until_the_new_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("old")
+    with draft_of(path) as draft:
+        draft.write_text("new")
+        assert path.read_text() == "old"
+        assert list(tmp_path.glob("*.csv")) == [path]
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_what_breaks_off_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("old")
+    with pytest.raises(error):
+        break_off(path, error)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def break_off(path: Path, error: type[BaseException]) -> None:
+    with draft_of(path) as draft:
+        draft.write_text("half")
+        raise error
+
+
+def test_two_writers_of_a_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with draft_of(path) as first, draft_of(path) as second:
+        first.write_text("first")
+        second.write_text("second")
+    assert path.read_text() == "first"  # whose block ends last
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_where_there_is_no_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        publish_file(tmp_path / "nowhere" / "rows.csv", b"")
+
+
+def test_of_two_folders_of_a_name_the_first_stays(tmp_path: Path) -> None:
+    published = []
+    for text in ("first", "second"):
+        draft = tmp_path / f".{text}"
+        draft.mkdir()
+        (draft / "rows").write_text(text)
+        published.append(publish_folder(draft, tmp_path / "folder"))
+    assert published == [True, False]
+    assert (tmp_path / "folder" / "rows").read_text() == "first"
+    assert (tmp_path / ".second" / "rows").read_text() == "second"
+
+
+def test_a_folder_that_cannot_be_renamed_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        publish_folder(tmp_path / "missing", tmp_path / "folder")

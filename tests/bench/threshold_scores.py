@@ -1,0 +1,245 @@
+"""What thresholds are judged by: the errors of replays, predictions, matched collectives and structures.
+
+The recorded traces are those of LUMOS_TRACES; what they cannot tell, emulated and made jobs do, whose truth is known.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from lumos_df.graph import replay_warnings, switches
+from lumos_df.graph.gains import gains
+from lumos_df.graph.job import Job, build, groups
+from lumos_df.graph.replayed_tables import step_columns
+from lumos_df.graph.rows import Rows, read
+from lumos_df.graph.steps import steps
+from lumos_df.schema import STEP_PARTS
+from lumos_df.schema.codes import NONE
+from lumos_df.structure import labelled_rows
+from lumos_df.structure.describe import DescribedRank, of_traces
+from lumos_df.structure.labelled_rows import Trace
+from lumos_df.trace.ingest import ingest
+from tests.emulator import Job as Emulated
+from tests.emulator import Profiler, simulate, write
+from tests.emulator.job import Waits
+from tests.graph.test_truth import CHANGES, FASTER, FULL_QUEUE, JOBS, NOISY, Change, errors, recorded
+from tests.structure import made, test_made, test_real
+
+_ROOT: Final = Path(__file__).parents[2]
+_TRACES: Final = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
+SAMPLES: Final = ("gpu_generated", "cpu_ddp")
+_OFFSETS_NS: Final = (0, 1_000_000, -2_000_000, 400_000)
+_WAITS: Final[tuple[Waits, ...]] = ("called", "unseen")
+_ASLEEP: Final = Emulated(ranks=4, layers=2, steps=2, sleep_rank=2, sleep_ns=1_000_000_000)
+
+Scores = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How a score is called, and what it says."""
+
+    unit: str
+    what: str
+
+
+SCORES: Final = {
+    "step": Score("%", "mean error of replayed steps"),
+    "worst step": Score("%", "worst error of a replayed step"),
+    "unexplained": Score("%", "mean time of a step that no edge explains"),
+    "late start": Score("%", "99th percentile of the errors of operators' starts, of the step, mean of all steps"),
+    "worst part": Score("%", "worst error of a part of a step, of the step"),
+    "prediction": Score("%", "worst error of any step of emulated jobs that is predicted for a change"),
+    "mean prediction": Score("%", "worst error of such a step, mean of the jobs and of what their profilers tell"),
+    "unmatched": Score("%", "kernels of an emulated job's collectives that are matched wrongly or not at all"),
+    "clock": Score("us", "worst error of an emulated clock's offset"),
+    "awake": Score("%", "worst error of an emulated step that is predicted to sleep no more"),
+    "warnings": Score("", "warnings about recorded steps"),
+    "gains": Score("", "names and families of which gains are listed, of a sample"),
+    "wrong facts": Score("", "dimensions and degrees of made and recorded jobs that are told wrongly"),
+    "wrong kernels": Score("%", "kernels of made jobs that are put into a wrong layer or micro-batch"),
+}
+
+Measure = Callable[[], Scores]
+
+
+def corpus_of(folder: Path) -> Path:
+    """Ingest the samples and the recorded traces into a folder; return the corpus."""
+    samples = [_ROOT / "data" / "traces" / name for name in SAMPLES]
+    ingest([*samples, *([_TRACES] if _TRACES.is_dir() else [])], folder / "recorded", workers=1)
+    return folder / "recorded"
+
+
+def replays(corpus: Path) -> Measure:
+    """Return what measures the replays of all jobs of a corpus."""
+    jobs = [[read(corpus, trace_id) for trace_id in ids] for ids in groups(corpus)]
+
+    def measure() -> Scores:
+        stepwise: list[dict[str, Any]] = [
+            step_columns(replay, []) for ranks in jobs for replay in build(ranks).replay().replays
+        ]
+        column = {
+            name: np.concatenate([columns[name] for columns in stepwise]) for name in stepwise[0] if "_ns" in name
+        }
+        whole = column["recorded_ns"]
+        share = {name: 100 * values[whole > 0] / whole[whole > 0] for name, values in column.items()}
+        error = np.abs(share["replayed_ns"] - 100)
+        parts = [np.abs(share[f"{part.name}_ns_replayed"] - share[f"{part.name}_ns_recorded"]) for part in STEP_PARTS]
+        return {
+            "step": float(error.mean()),
+            "worst step": float(error.max()),
+            "unexplained": float(share["unexplained_ns"].mean()),
+            "late start": float(share["start_error_p99_ns"].mean()),
+            "worst part": float(np.max(parts)),
+        }
+
+    return measure
+
+
+def predictions(folder: Path) -> Measure:
+    """Return what measures predictions about emulated jobs against the same jobs with the change."""
+    cases: list[tuple[Emulated, list[Change]]] = [
+        *((job, CHANGES) for job in (*JOBS.values(), NOISY["late launches"])),
+        (FULL_QUEUE, FASTER),
+    ]
+    jobs = []
+    for number, (job, changes) in enumerate(cases):
+        for waits in _WAITS:
+            graphs = recorded(folder / f"{number} {waits}", job, waits).graphs
+            jobs.append(([graph.rows for graph in graphs], job, changes))
+
+    def measure() -> Scores:
+        worst = [max(errors(build(ranks), job, changes).values()) for ranks, job, changes in jobs]
+        return {"prediction": 100 * max(worst), "mean prediction": 100 * float(np.mean(worst))}
+
+    return measure
+
+
+def matching(folder: Path) -> Measure:
+    """Return what measures how collectives are matched whose clocks differ and of which nothing was numbered.
+
+    Two ranks began or ended their recordings within a step: some collectives of theirs are missing.
+    """
+    profiler = Profiler(collective_args=False, clock_offsets_ns=_OFFSETS_NS)
+    ranks = _emulated(folder, Emulated(ranks=4, layers=4, steps=3), profiler)
+    ranks = [
+        ranks[0],
+        _without_collectives(ranks[1], slice(0, 5)),
+        _without_collectives(ranks[2], slice(-4, None)),
+        ranks[3],
+    ]
+
+    def true_ends(number: int) -> np.ndarray:
+        rows = ranks[number]
+        return rows.end + rows.clock_origin - _OFFSETS_NS[number]
+
+    kernels = [np.flatnonzero(rows.on_gpu & (rows.collective >= 0)) for rows in ranks]
+    ends = np.concatenate([true_ends(number)[row] for number, row in enumerate(kernels)])
+    _, group, size = np.unique(np.round(ends / 1000), return_inverse=True, return_counts=True)
+    total = int((size[group] > 1).sum())
+
+    def measure() -> Scores:
+        instances = build(ranks).instances
+        assert instances is not None
+        every = [true_ends(number) for number in range(len(ranks))]
+        end = np.array([every[trace][row] for trace, row in zip(instances.trace, instances.row, strict=True)])
+        first = np.full(len(instances.transfer), np.iinfo(np.int64).max)
+        np.minimum.at(first, instances.instance, end)
+        right = int((end - first[instances.instance] < 2000).sum())
+        apart = [abs(clock.offset_ns - true) for clock, true in zip(instances.clocks, _OFFSETS_NS, strict=True)]
+        return {"unmatched": 100 * (1 - right / total), "clock": max(apart) / 1000}
+
+    return measure
+
+
+def _without_collectives(rows: Rows, which: slice) -> Rows:
+    """Make some collectives of a rank kernels like any other."""
+    kernels = np.flatnonzero(rows.on_gpu & (rows.collective >= 0))[which]
+    collective = rows.collective.copy()
+    collective[kernels] = NONE
+    return replace(rows, collective=collective)
+
+
+def awake(folder: Path) -> Measure:
+    """Return what measures the prediction that a rank sleeps no more."""
+    ranks = _emulated(folder / "asleep", _ASLEEP, Profiler())
+    never = _lengths(build(_emulated(folder / "never", replace(_ASLEEP, sleep_rank=None, sleep_ns=0), Profiler())))
+
+    def measure() -> Scores:
+        job = build(ranks)
+        after = _lengths(job, switches.changed(job.event_graph, job.graphs, [switches.no_wait("rank=2")]))
+        return {"awake": 100 * float((np.abs(after - never) / never).max())}
+
+    return measure
+
+
+def _emulated(folder: Path, job: Emulated, profiler: Profiler) -> list[Rows]:
+    write(simulate(job), profiler, folder / "traces")
+    corpus = folder / "corpus"
+    assert not ingest([folder / "traces"], corpus, workers=1).failed
+    return [read(corpus, trace_id) for trace_id in groups(corpus)[0]]
+
+
+def _lengths(job: Job, *changed: Any) -> np.ndarray:
+    return np.array([replay.high - replay.low for replay in job.replay(*changed).replays])
+
+
+def warnings(corpus: Path) -> Measure:
+    """Return what counts the warnings about steps of a corpus."""
+    traces = [read(corpus, trace_id) for ids in groups(corpus) for trace_id in ids]
+    return lambda: {
+        "warnings": sum(len(of_step) for rows in traces for of_step in replay_warnings.of_steps(rows, steps(rows)))
+    }
+
+
+def gaining(corpus: Path) -> Measure:
+    """Return what counts the gains of a job."""
+    ranks = [read(corpus, trace_id) for trace_id in groups(corpus)[0]]
+
+    def measure() -> Scores:
+        job = build(ranks)
+        return {"gains": sum(len(of_trace) for of_trace in gains(job, job.replay()))}
+
+    return measure
+
+
+def structures(folder: Path, corpus: Path) -> Measure:
+    """Return what counts what is told wrongly of made and recorded jobs."""
+    truths = {name: made.write(job, folder / "traces" / name) for name, job in test_made.JOBS.items()}
+    made_corpus = folder / "corpus"
+    assert not ingest([folder / "traces"], made_corpus, workers=1).failed
+    known = {trace[0].rows.job: trace for trace in _traces(made_corpus)}
+    named = {f"{trace[0].rows.job}/{Path(trace[0].rows.path).name.split('.')[0]}": trace for trace in _traces(corpus)}
+
+    def measure() -> Scores:
+        wrong, kernels, wrong_kernels = 0, 0, 0
+        for name, traces in known.items():
+            about = of_traces(traces, {})
+            if name in test_made.TOLD:
+                wrong += sum(about.facts[fact].value != value for fact, value in test_made.facts_of(name).items())
+            for rank in about.ranks:
+                truth = truths[name][rank.trace.rows.rank]
+                kernels += len(truth)
+                wrong_kernels += _wrong_kernels(rank, truth)
+        for name, traces in named.items():
+            about = of_traces(traces, {})
+            wrong += sum(about.facts[fact].value != value for fact, value in test_real.KNOWN.get(name, {}).items())
+        return {"wrong facts": wrong, "wrong kernels": 100 * wrong_kernels / kernels}
+
+    return measure
+
+
+def _traces(corpus: Path) -> list[list[Trace]]:
+    return [[labelled_rows.load(corpus, trace_id) for trace_id in ids] for ids in groups(corpus)]
+
+
+def _wrong_kernels(rank: DescribedRank, truth: list[made.Truth]) -> int:
+    row = test_made.kernels_of(rank)
+    layer = np.array([NONE if one.layer is None else one.layer for one in truth])
+    batch = np.array([NONE if one.micro_batch is None or one.layer is None else one.micro_batch for one in truth])
+    wrong = rank.structure.layer[row] != layer
+    return int((wrong | ((batch >= 0) & (rank.structure.micro_batch[row] != batch))).sum())

@@ -1,0 +1,110 @@
+"""What every threshold does to the errors: `python -m tests.bench.thresholds [THRESHOLD...]`, each halved and doubled.
+
+The scores go to `docs/threshold_effects.json`, from which `make docs` makes the table. A THRESHOLD is the beginning of
+a name as in `graph.host`; what was measured of the others stays.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tests.bench import threshold_scores as scores
+from tests.bench.threshold_scores import SAMPLES, SCORES, Measure, Scores
+from tools.thresholds import EFFECTS, Threshold, thresholds
+
+COMMAND: Final = "python -m tests.bench.thresholds"
+INPUTS: Final = (
+    f"the recorded traces of [graph.md](graph.md), the samples {' and '.join(SAMPLES)}, the emulated jobs of "
+    "`tests/graph/test_truth.py` and the made jobs of `tests/structure/test_made.py`"
+)
+JUDGED_BY: Final = {
+    "structure": ("structures",),
+    "graph.collective_instances": ("replays", "matching"),
+    "graph.gains": ("gaining",),
+    "graph.replay_warnings": ("warnings",),
+    "graph.switches": ("awake",),
+    "graph": ("replays", "predictions"),
+}
+"""What the thresholds of a part or module change."""
+
+
+@contextmanager
+def multiplied(threshold: Threshold, factor: float) -> Iterator[None]:
+    """Multiply a threshold for a while; shares stay below 1, percentiles below 100."""
+    module = import_module(f"lumos_df.{threshold.module}")
+    before = getattr(module, threshold.name)
+    most = {"share": 1, "probability": 1, "percentile": 100}.get(threshold.unit.split()[0], np.inf)
+    setattr(module, threshold.name, type(before)(min(before * factor, most)))
+    yield
+    setattr(module, threshold.name, before)
+
+
+def rounded(measured: Scores) -> Scores:
+    """Return scores to a hundredth."""
+    return {name: round(value, 2) for name, value in measured.items()}
+
+
+def measures(folder: Path) -> dict[str, Measure]:
+    """Return what measures each kind of score, with its inputs made."""
+    corpus = scores.corpus_of(folder)
+    return {
+        "replays": scores.replays(corpus),
+        "predictions": scores.predictions(folder / "emulated"),
+        "matching": scores.matching(folder / "clocks"),
+        "awake": scores.awake(folder),
+        "warnings": scores.warnings(corpus),
+        "gaining": scores.gaining(corpus),
+        "structures": scores.structures(folder / "made", corpus),
+    }
+
+
+def judged_by(threshold: Threshold) -> tuple[str, ...]:
+    """Return which measures a threshold may change; none for a part that is not measured."""
+    return next((names for start, names in JUDGED_BY.items() if threshold.key.startswith(start)), ())
+
+
+def main() -> None:
+    """Measure, print and write."""
+    chosen = [
+        threshold
+        for threshold in thresholds()
+        if judged_by(threshold) and threshold.key.startswith(tuple(sys.argv[1:]) or "")
+    ]
+    effects: dict[str, Any] = json.loads(EFFECTS.read_text("utf-8")) if EFFECTS.exists() else {"thresholds": {}}
+    known = {threshold.key for threshold in thresholds()}
+    effects["thresholds"] = {key: effect for key, effect in effects["thresholds"].items() if key in known}
+    with tempfile.TemporaryDirectory() as folder:
+        measure = measures(Path(folder))
+        usual = {name: rounded(of()) for name, of in measure.items()}
+        for name, own in usual.items():
+            print(f"{name} as it is: {own}", flush=True)
+        whole = {name: value for own in usual.values() for name, value in own.items()}
+        effects |= {
+            "command": COMMAND,
+            "inputs": INPUTS,
+            "scores": {
+                name: {"value": whole[name], "unit": one.unit, "what": one.what} for name, one in SCORES.items()
+            },
+        }
+        for threshold in chosen:
+            effect: dict[str, Any] = {"value": threshold.value}
+            for factor, word in ((0.5, "half"), (2.0, "double")):
+                with multiplied(threshold, factor):
+                    found = {
+                        name: value for kind in judged_by(threshold) for name, value in rounded(measure[kind]()).items()
+                    }
+                effect[word] = {name: value for name, value in found.items() if value != whole[name]}
+            effects["thresholds"][threshold.key] = effect
+            print(f"{threshold.key}: {effect}", flush=True)
+            EFFECTS.write_text(json.dumps(effects, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,409 @@
+"""The catalogue of a corpus: what any DuckDB client finds in it, and when the corpus moves or grows."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from lumos_df.base.errors import CorpusError, QueryError
+from lumos_df.corpus import catalog, layout
+from lumos_df.corpus.reference import sql_reference
+from lumos_df.schema import TABLES, Table, TableColumn
+
+ROOT = Path(__file__).parent.parent.parent
+TRACE = "0123456789012345"  # all digits: must stay text
+
+
+def add_trace(corpus: Path, trace_id: str, *, kernels: int) -> None:
+    """Put a trace into the corpus: kernels of 10 ns, one every 20 ns, and no other rows."""
+    folder = layout.trace_folder(corpus, trace_id)
+    folder.mkdir(parents=True)
+    with catalog.blank() as made:
+        made.execute(
+            "INSERT INTO operators(rank, op_id, kind, name, ts, dur) "
+            f"SELECT 0, i, 'kernel', 'gemm', 20 * i, 10 FROM range({kernels}) AS kernel(i)"
+        )
+        for table in TABLES:
+            made.sql(f"SELECT * EXCLUDE (trace_id) FROM {table.name}").write_parquet(
+                str(folder / f"{table.name}.parquet")
+            )
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    layout.write_manifest(folder)
+    add_trace(folder, TRACE, kernels=3)
+    return folder
+
+
+@pytest.fixture
+def corpus(files: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    shutil.copytree(files, folder)
+    catalog.write_catalog(folder)
+    return folder
+
+
+def busy(connection: duckdb.DuckDBPyConnection, schema: str = "") -> list[tuple[str, int]]:
+    return connection.execute(f"SELECT trace_id, busy_ns FROM {schema}gpu_time").fetchall()
+
+
+def plain(corpus: Path) -> duckdb.DuckDBPyConnection:
+    """Open the catalogue as a client would that knows nothing of lumos_df."""
+    return duckdb.connect(corpus / layout.CATALOG, read_only=True)
+
+
+def attach(client: duckdb.DuckDBPyConnection, corpus: Path) -> None:
+    path = str(corpus / layout.CATALOG).replace("'", "''")
+    client.execute(f"ATTACH '{path}' AS mine (READ_ONLY)")
+
+
+def test_the_catalogue_explains_every_table_view_and_column(corpus: Path) -> None:
+    documented = {(table.name, column.name): column.doc for table in TABLES for column in table.columns} | {
+        (view.name, column.name): column.doc for view in catalog.views() for column in view.columns
+    }
+    said = {table.name: table.doc for table in TABLES} | {view.name: view.doc for view in catalog.views()}
+    with plain(corpus) as client:
+        columns = client.execute(
+            "SELECT (table_name, column_name), comment FROM duckdb_columns() WHERE NOT internal"
+        ).fetchall()
+        tables = client.execute("SELECT view_name, comment FROM duckdb_views() WHERE NOT internal").fetchall()
+    assert {place: comment for place, comment in columns if place[0] != "_catalog"} == documented
+    assert {name: comment for name, comment in tables if name != "_catalog"} == said
+
+
+NOTEBOOK = """
+import sys, types
+ipython = types.ModuleType("IPython")
+ipython.get_ipython = lambda: types.SimpleNamespace(config={"IPKernelApp": {}})
+sys.modules |= {"IPython": ipython, "ipywidgets": None}  # None: the import fails
+"""
+
+
+@pytest.mark.parametrize("around", ["", NOTEBOOK], ids=["interactive", "notebook without ipywidgets"])
+def test_no_progress_bar_is_drawn_between_rows_nor_asked_for_where_there_is_none(corpus: Path, around: str) -> None:
+    code = f"""{around}
+import lumos_df
+with lumos_df.connect({str(corpus)!r}) as connection:
+    print(connection.execute("SELECT current_setting('enable_progress_bar')").fetchall())
+"""
+    # DuckDB tells a session of a person by a main module without a file.
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[(False,)]\n", "")
+
+
+def test_stored_columns_have_the_types_of_the_schema(corpus: Path) -> None:
+    types = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+    with plain(corpus) as client, catalog.blank() as blank:
+        assert set(client.execute(types).fetchall()) - {("_catalog", "fingerprint", "VARCHAR")} == set(
+            blank.execute(types).fetchall()
+        )
+
+
+def test_every_view_answers_any_client(corpus: Path) -> None:
+    for opened in (plain(corpus), catalog.connect(corpus)):
+        with opened as client:
+            assert busy(client) == [(TRACE, 30)]
+            for view in catalog.views():
+                client.execute(f"SELECT * FROM {view.name}").fetchall()
+            client.execute("CREATE TEMP TABLE shapes AS SELECT 'copy' AS family, 1000 AS bytes")
+            assert client.execute(
+                "SELECT gpu, provenance FROM estimate_kernels('shapes', hardware := 'H100')"
+            ).fetchall() == [("h100-sxm", "modelled")]
+
+
+def test_it_opens_by_a_relative_path_from_any_folder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, path in ((corpus.parent, "corpus/catalog.duckdb"), (corpus, "catalog.duckdb")):
+        monkeypatch.chdir(folder)
+        with duckdb.connect(path, read_only=True) as client:
+            assert busy(client) == [(TRACE, 30)]
+
+
+def test_it_attaches_to_another_database(corpus: Path) -> None:
+    with duckdb.connect() as client:
+        attach(client, corpus)
+        assert busy(client, "mine.") == [(TRACE, 30)]
+
+
+def test_a_moved_corpus_opens_at_once_and_attaches_after_connect(corpus: Path) -> None:
+    moved = corpus.rename(corpus.with_name("moved"))
+    with plain(moved) as client:
+        assert busy(client) == [(TRACE, 30)]
+    with catalog.connect(moved) as connection:
+        assert busy(connection) == [(TRACE, 30)]
+    with duckdb.connect() as client:
+        attach(client, moved)
+        assert busy(client, "mine.") == [(TRACE, 30)]
+
+
+@pytest.mark.parametrize("name", ["it's", "[a]*b", "rank=7", "a b,{c}"])
+def test_the_path_of_the_corpus_is_only_a_path(corpus: Path, name: str) -> None:
+    (corpus.parent / name).mkdir()
+    moved = corpus.rename(corpus.parent / name / "corpus")
+    with plain(moved) as client:
+        assert client.execute("SELECT DISTINCT rank FROM operators").fetchall() == [(0,)]
+    with catalog.connect(moved) as connection:
+        assert busy(connection) == [(TRACE, 30)]
+    with duckdb.connect() as client:
+        attach(client, moved)
+        assert client.execute("SELECT DISTINCT rank FROM mine.operators").fetchall() == [(0,)]
+
+
+def test_an_open_connection_sees_a_trace_that_arrives(corpus: Path) -> None:
+    with catalog.connect(corpus) as connection:
+        add_trace(corpus, "b", kernels=1)
+        assert busy(connection) == [(TRACE, 30), ("b", 10)]
+
+
+def test_a_catalogue_can_be_replaced_while_others_read_it(corpus: Path) -> None:
+    hold = "import duckdb, sys; held = duckdb.connect(sys.argv[1], read_only=True); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, corpus / layout.CATALOG], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        moved = corpus.rename(corpus.with_name("moved"))
+        catalog.write_catalog(moved)
+        with catalog.connect(moved) as connection:
+            assert busy(connection) == [(TRACE, 30)]
+        process.communicate("\n")
+    assert process.returncode == 0
+
+
+def test_a_catalogue_that_fits_is_left_alone(corpus: Path) -> None:
+    before = (corpus / layout.CATALOG).stat()
+    catalog.write_catalog(corpus)
+    catalog.connect(corpus).close()
+    after = (corpus / layout.CATALOG).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database", None])
+def test_connect_mends_a_missing_or_broken_catalogue(corpus: Path, content: bytes | None) -> None:
+    (corpus / layout.CATALOG).unlink()
+    if content is not None:
+        (corpus / layout.CATALOG).write_bytes(content)
+    with catalog.connect(corpus) as connection:
+        assert busy(connection) == [(TRACE, 30)]
+    with plain(corpus) as client:
+        assert busy(client) == [(TRACE, 30)]
+
+
+def test_where_the_catalogue_cannot_be_written_the_views_live_in_memory(corpus: Path) -> None:
+    (corpus / layout.CATALOG).unlink()
+    (corpus / layout.CATALOG).mkdir()  # stands in for a read-only corpus, which does not stop root
+    with catalog.connect(corpus) as connection:
+        assert busy(connection) == [(TRACE, 30)]
+    with pytest.raises(CorpusError, match=r"catalog\.duckdb: cannot be written"):
+        catalog.write_catalog(corpus)
+    assert [path for path in corpus.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_table_that_the_corpus_was_made_without_is_empty_until_it_arrives(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(
+        "later",
+        "A table to come.",
+        (TableColumn("trace_id", "string", "Trace."), TableColumn("x", "list<int32>", "X.")),
+    )
+    monkeypatch.setattr(catalog, "TABLES", (*TABLES, table))
+    with catalog.connect(corpus) as connection:
+        described = connection.execute("DESCRIBE later").fetchall()
+        assert [row[:2] for row in described] == [("trace_id", "VARCHAR"), ("x", "INTEGER[]")]
+        assert connection.execute("SELECT * FROM later").fetchall() == []
+    with duckdb.connect() as client:
+        client.execute(f"COPY (SELECT [1, 2] AS x) TO '{layout.trace_folder(corpus, TRACE) / 'later.parquet'}'")
+    with catalog.connect(corpus) as connection:
+        assert connection.execute("SELECT * FROM later").fetchall() == [(TRACE, [1, 2])]
+
+
+def test_no_corpus_and_a_corpus_of_another_format_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no corpus here"):
+        catalog.connect(tmp_path)
+    (tmp_path / layout.MANIFEST).write_text('{"format": 99, "made_by": "lumos-df 9.9"}')
+    with pytest.raises(CorpusError, match=r"format 99, made by lumos-df 9\.9"):
+        catalog.connect(tmp_path)
+
+
+def test_a_broken_table_is_named(corpus: Path) -> None:
+    (layout.trace_folder(corpus, TRACE) / "traces.parquet").write_bytes(b"not parquet")
+    (corpus / layout.CATALOG).unlink()
+    for make in (catalog.write_catalog, catalog.connect):
+        with pytest.raises(CorpusError, match=r"^catalogue: cannot create view traces \(.*traces\.parquet.*\)$"):
+            make(corpus)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT * FROM gpu_tme", "query: no table or view 'gpu_tme'; did you mean 'gpu_time'?"),
+        ("SELECT busy FROM gpu_time", 'query: Binder Error: Referenced column "busy" not found'),
+        ("SELEC 1", 'query: Parser Error: syntax error at or near "SELEC"'),
+    ],
+)
+def test_a_refused_query_is_one_line(corpus: Path, sql: str, message: str) -> None:
+    with catalog.connect(corpus) as connection, pytest.raises(QueryError) as caught:
+        catalog.query(connection, sql)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_view_like_no_other_gets_the_list(corpus: Path) -> None:
+    with (
+        catalog.connect(corpus) as connection,
+        pytest.raises(QueryError, match=r"; there are args, breakdown, .*traces$"),
+    ):
+        catalog.query(connection, "SELECT * FROM xyzzy")
+
+
+def test_a_long_query_gets_its_line_number(corpus: Path) -> None:
+    with catalog.connect(corpus) as connection, pytest.raises(QueryError, match=r"\(line 3\)$"):
+        catalog.query(connection, "SELECT *\nFROM gpu_time\nWHERE nowhere = 1")
+
+
+def test_an_error_while_rows_stream_is_one_line_too(corpus: Path) -> None:
+    sql = "SELECT CASE i WHEN 3000000 THEN ('x' || i)::INTEGER ELSE i END FROM range(4000000) AS many(i)"
+    with catalog.connect(corpus) as connection:
+        rows = catalog.query(connection, sql)
+        with pytest.raises(QueryError, match=r"^query: Conversion Error: .*x3000000"), catalog.one_line_errors():
+            rows.fetchall()
+
+
+VIEW = """\
+-- What it
+-- holds.
+CREATE VIEW sample(
+  -- One.
+  a,
+  -- Two.
+  "group"
+) AS
+SELECT 1, 2;
+"""
+
+
+def write_view(folder: Path, text: str, name: str = "sample") -> Path:
+    path = folder / f"{name}.sql"
+    path.write_text(text)
+    return path
+
+
+def test_a_view_file_is_read(tmp_path: Path) -> None:
+    view = catalog.read_view(write_view(tmp_path, VIEW))
+    assert (view.name, view.folder, view.doc, view.internal) == ("sample", tmp_path.name, "What it holds.", False)
+    assert [(column.name, column.doc) for column in view.columns] == [("a", "One."), ("group", "Two.")]
+    with duckdb.connect() as client:
+        assert client.execute(f"{view.sql}; SELECT * FROM sample").fetchall() == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("-- holds.\n", "", "must be two comment lines"),
+        ("-- holds.\n", "-- holds.\n-- A third.\n", "must be two comment lines"),
+        ("SELECT 1, 2;", "SELECT 1, 2", "must be two comment lines"),
+        ("  -- Two.\n", "", "every column of the view needs one comment line"),
+        ("  a,\n", "  a, b,\n", "every column of the view needs one comment line"),
+        ("VIEW sample", "VIEW simple", "defines view 'simple'; the file must bear the view's name"),
+    ],
+)
+def test_a_view_file_out_of_form_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = write_view(tmp_path, VIEW.replace(old, new))
+    with pytest.raises(ValueError, match=f"sample.sql: {message}"):
+        catalog.read_view(path)
+
+
+MACRO = """\
+-- What it computes.
+-- More of it.
+CREATE MACRO sample(
+  -- A table.
+  given,
+  -- A number.
+  most := 3
+) AS TABLE
+SELECT
+  -- One.
+  a
+FROM (
+  SELECT 1 AS a FROM query_table(given) LIMIT most
+);
+"""
+
+
+def test_a_macro_file_is_read_with_its_parameters_and_columns(tmp_path: Path) -> None:
+    macro = catalog.read_macro(write_view(tmp_path, MACRO))
+    assert [(each.name, each.doc) for each in macro.parameters] == [("given", "A table."), ("most", "A number.")]
+    assert macro.optional == {"most"}
+    assert [(each.name, each.doc) for each in macro.columns] == [("a", "One.")]
+    assert macro.doc == "What it computes. More of it."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (" AS TABLE", "", "must be two comment lines, 'CREATE MACRO sample"),
+        ("  -- A number.\n", "", "every column of the view needs one comment line"),
+        ("  -- One.\n", "", "every column of the view needs one comment line"),
+        ("MACRO sample", "MACRO simple", "defines view 'simple'; the file must bear the view's name"),
+    ],
+)
+def test_a_macro_file_out_of_form_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"sample.sql: {message}"):
+        catalog.read_macro(write_view(tmp_path, MACRO.replace(old, new)))
+
+
+def with_view(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    view = catalog.read_view(write_view(folder, text))
+    monkeypatch.setattr(catalog, "views", lambda: (view,))
+    monkeypatch.setattr(catalog, "macros", tuple)
+
+
+def test_a_column_outside_the_list_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_view(tmp_path, monkeypatch, VIEW.replace("1, 2", "1, 2, 3 AS bare"))
+    with pytest.raises(ValueError, match=r"column sample\.bare is not in the view's list"):
+        catalog.blank()
+
+
+def test_a_listed_column_that_the_query_lacks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_view(tmp_path, monkeypatch, VIEW.replace("1, 2", "1"))
+    with pytest.raises(CorpusError, match=r"catalogue: cannot create view sample .*More VIEW aliases than columns"):
+        catalog.blank()
+
+
+def test_views_come_after_what_they_read_and_not_in_circles(tmp_path: Path) -> None:
+    first, second = (
+        catalog.read_view(
+            write_view(tmp_path, VIEW.replace("sample", name).replace("1, 2", f"a, a FROM {source}"), name)
+        )
+        for name, source in (("x", "y"), ("y", "operators"))
+    )
+    assert [view.name for view in catalog.in_order([first, second])] == ["y", "x"]
+    loop = catalog.read_view(write_view(tmp_path, VIEW.replace("sample", "y").replace("1, 2", "a, a FROM x"), "y"))
+    with pytest.raises(ValueError, match=r"in a circle: (x -> y -> x|y -> x -> y)"):
+        catalog.in_order([first, loop])
+
+
+def test_every_public_view_is_row_by_row_a_report_or_simulated() -> None:
+    assert {view.folder for view in catalog.views() if not view.internal} == {"trace", "report", "sim"}
+    assert {view.folder for view in catalog.views() if view.internal} == {"base", "sim"}
+
+
+def test_connect_imports_no_compiler_and_no_data_frames(corpus: Path) -> None:
+    code = (
+        "import sys; from lumos_df import connect; connect(sys.argv[1]).execute('FROM gpu_time').fetchall();"
+        "print(sys.modules.keys() & {'numba', 'numpy', 'polars', 'pyarrow', 'pandas'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, corpus], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60
+    )
+    assert done.stdout == "set()\n"
+
+
+def test_the_sql_reference_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "sql.md").read_text("utf-8") == sql_reference(), "write it again with: make docs"

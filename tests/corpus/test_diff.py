@@ -1,0 +1,188 @@
+"""`lumos-df diff`: the rows add up to the difference exactly, and a known change is found where it was made."""
+
+import csv
+import io
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from lumos_df.base.errors import QueryError
+from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.diff import Grouping, diff
+from lumos_df.estimate import store
+from lumos_df.estimate.configuration import estimate
+from lumos_df.structure.describe import describe
+from lumos_df.trace.ingest import ingest
+from tests.conftest import REAL, Run
+from tests.emulator import Job, Profiler, simulate, write
+from tests.emulator.hardware import kernel_ns
+
+STEPS = (2, 3)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two emulated jobs, of which the second has matrix products that take three times as long."""
+    folder = tmp_path_factory.mktemp("diff")
+    job = Job(ranks=1, layers=2, steps=len(STEPS))
+    write(simulate(job), Profiler(memory=False, stacks=False), folder / "before")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tests.emulator.model.kernel_ns", lambda flops, moved: kernel_ns(flops, moved) * (3 if flops else 1)
+        )
+        write(simulate(job), Profiler(memory=False, stacks=False), folder / "after")
+    assert not ingest([folder / "before", folder / "after"], folder / "corpus").failed
+    describe(folder / "corpus")
+    return folder / "corpus"
+
+
+def rows(corpus: Path, a: str, b: str, *by: Grouping) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = diff(corpus, a, b, by)[0].to_pylist()
+    return found
+
+
+def adds_up(found: list[dict[str, object]], groups: int) -> None:
+    whole = found[0]
+    assert (whole["what"], whole["value"]) == ("step", "step")
+    names = {row["what"] for row in found[1:]}
+    assert len(names) == groups
+    for what in names:
+        for column in ("a_ns", "b_ns", "difference_ns"):
+            assert sum(int(str(row[column])) for row in found if row["what"] == what) == whole[column], (what, column)
+
+
+def test_a_known_change_is_found_where_it_was_made(corpus: Path) -> None:
+    found = rows(corpus, "before:2", "after:2")
+    adds_up(found, len(Grouping))
+    with connect(corpus) as connection:
+        longer = connection.execute(
+            "SELECT family, sum(CASE job WHEN 'after' THEN dur ELSE -dur END)::BIGINT AS longer_ns "
+            "FROM operators JOIN traces USING (trace_id) WHERE kind = 'kernel' AND step = 2 GROUP BY family"
+        ).fetchall()
+    changed = {family: ns for family, ns in longer if family in {"gemm", "attention"}}
+    families = {str(row["value"]): int(str(row["difference_ns"])) for row in found if row["what"] == "family"}
+    assert next(iter(families)) == "gemm"
+    assert {family: families[family] for family in changed} == changed
+    others = {family: ns for family, ns in families.items() if family not in {*changed, "idle"}}
+    assert len(others) > 3
+    assert max(map(abs, others.values())) < 0.01 * changed["gemm"]
+    operators = {str(row["value"]): int(str(row["difference_ns"])) for row in found if row["what"] == "operator"}
+    assert sum(operators[name] for name in ("aten::mm", "aten::addmm") if name in operators) == changed["gemm"]
+    assert {str(row["value"]) for row in found if row["what"] == "phase"} >= {"forward", "backward", "optimizer"}
+
+
+def test_a_step_does_not_differ_from_itself(corpus: Path) -> None:
+    for row in rows(corpus, "before:3", "before:3"):
+        assert row["difference_ns"] == 0
+        assert row["a_ns"] == row["b_ns"]
+
+
+def test_the_largest_difference_comes_first_in_each_grouping(corpus: Path) -> None:
+    found = rows(corpus, "before", "after")
+    for what in Grouping:
+        sizes = [abs(int(str(row["difference_ns"]))) for row in found if row["what"] == what]
+        assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_trace_and_a_job_stand_for_their_step_of_median_duration(corpus: Path) -> None:
+    with connect(corpus) as connection:
+        steps = connection.execute(
+            "SELECT step.trace_id, step, dur FROM step JOIN traces USING (trace_id) WHERE job = 'before' ORDER BY dur"
+        ).fetchall()
+    trace_id, step, dur = steps[(len(steps) - 1) // 2]
+    for name in ("before", trace_id, trace_id[:6]):
+        _, side, _ = diff(corpus, name, "after")
+        assert (side.trace_id, side.step, side.step_ns, side.candidates) == (trace_id, step, dur, len(STEPS))
+
+
+@pytest.mark.parametrize(
+    ("a", "message"),
+    [
+        ("befor", "no job or trace 'befor'; did you mean 'before'?"),
+        ("", "no job or trace ''"),
+        ("before:7", "'before' has no step 7; it has 2, 3"),
+    ],
+)
+def test_what_is_not_there_is_refused(corpus: Path, a: str, message: str) -> None:
+    with pytest.raises(QueryError) as refused:
+        diff(corpus, a, "after")
+    assert message in str(refused.value)
+
+
+def test_the_command_writes_the_rows_and_tells_what_it_compared(corpus: Path, lumos: Run) -> None:
+    said = lumos("diff", "before:2", "after", "--by", "family", "--format", "csv", "--corpus", str(corpus))
+    assert said.returncode == 0
+    table = list(csv.DictReader(io.StringIO(said.stdout)))
+    assert {row["what"] for row in table} == {"step", "family"}
+    assert "before:2: step 2 of rank 0" in said.stderr
+    assert f"after: step {diff(corpus, 'before', 'after')[2].step} of rank 0" in said.stderr
+    wrong = lumos("diff", "before", "after", "--by", "size", "--corpus", str(corpus))
+    assert wrong.returncode == 2
+    assert "write layer, phase, family or operator" in wrong.stderr.replace("\n", " ")
+
+
+def test_estimates_differ_from_each_other_and_from_traces_by_what_adds_up(corpus: Path, lumos: Run) -> None:
+    plans = ("tp=2,pp=2,dp=2,batch=32,recompute=full", "dp=8,batch=32,zero=1")
+    one, other = (store.write(corpus, estimate("llama-3-8b", "h100-sxm", plan)) for plan in plans)
+    adds_up(rows(corpus, one, other), len(Grouping))
+    mixed = rows(corpus, "before:2", one)
+    adds_up(mixed, len(Grouping))
+    assert mixed[0]["b_ns"] == round(estimate("llama-3-8b", "h100-sxm", plans[0]).answers["iteration_time_s"] * 1e9)
+    layers = {row["value"] for row in rows(corpus, one, other, Grouping.LAYER)}
+    assert layers == {"step", "outside the layers", *(f"layer {number}" for number in range(32))}
+    phases = {row["value"]: row for row in rows(corpus, one, other, Grouping.PHASE)}
+    assert int(str(phases["recompute"]["a_ns"])) > 0
+    assert phases["recompute"]["b_ns"] == 0
+    said = lumos("diff", one, other, "--by", "family", "--corpus", str(corpus))
+    assert f"{one}: the step of {one}" in said.stderr
+    for name, message in (
+        ("estimate-", "2 estimates have an id that begins with 'estimate-'"),
+        ("estimate-x", "no estimate 'estimate-x'"),
+        (f"{one}:3", "is an estimate, whose steps are all alike; leave out ':3'"),
+    ):
+        with pytest.raises(QueryError, match=message):
+            diff(corpus, name, "before")
+
+
+def test_without_a_gpu_host_operators_differ(tmp_path: Path) -> None:
+    """Worked out by hand: `linear` lasts 50 and holds `addmm`, which lasts 30 and, in the second step, 45."""
+    events: list[dict[str, object]] = []
+    for number, (at, product) in enumerate(((0, 30), (100, 45))):
+        rest = product - 30
+        events += [
+            _event("user_annotation", f"ProfilerStep#{number}", at, 80 + rest),
+            _event("cpu_op", "aten::linear", at + 10, 50 + rest),
+            _event("python_function", "forward", at + 12, 40 + rest),
+            _event("cpu_op", "aten::addmm", at + 15, product),
+            # Another thread works when `addmm` has ended, so `linear` has only what came before.
+            _event("cpu_op", "gloo", at + 40, 25 + rest, thread=2),
+        ]
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "rank0.json").write_text(json.dumps({"traceEvents": events}))
+    assert not ingest([tmp_path / "job"], tmp_path / "corpus").failed
+    found = rows(tmp_path / "corpus", "job:0", "job:1")
+    adds_up(found, len(Grouping))
+    said = {row["value"]: (row["a_ns"], row["b_ns"]) for row in found if row["what"] == "operator"}
+    assert said == {
+        "idle before aten::linear": (10_000, 10_000),
+        "aten::linear": (5_000, 5_000),
+        "aten::addmm": (30_000, 45_000),
+        "gloo": (20_000, 20_000),
+        "idle before the end of the step": (15_000, 15_000),
+    }
+    families = {row["value"]: row["difference_ns"] for row in found if row["what"] == "family"}
+    assert families == {"gemm": 15_000, "communication": 0, "idle": 0}
+
+
+def _event(category: str, name: str, ts: float, dur: float, thread: int = 1) -> dict[str, object]:
+    return {"ph": "X", "pid": 1, "tid": thread, "cat": category, "name": name, "ts": ts, "dur": dur, "args": {}}
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+def test_real_traces_add_up(tmp_path: Path) -> None:
+    names = ("megatron_tp2_train", "single_gpu_ns", "rocm_mi300_resnet", "alexnet_cuda_sync", "cpu_only")
+    assert not ingest([REAL / name for name in names], tmp_path / "corpus").failed
+    for a, b in combinations(names, 2):
+        adds_up(rows(tmp_path / "corpus", a, b), len(Grouping))

@@ -1,0 +1,155 @@
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+
+import lumos_df
+from lumos_df.base.errors import QueryError
+from lumos_df.cli.summary import draw
+from lumos_df.corpus import report
+from lumos_df.corpus.layout import write_manifest
+from lumos_df.corpus.output import Format
+from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
+
+BUSY = JobSummary(
+    job="pretrain",
+    traces=8,
+    ranks=8,
+    device_name="H100",
+    steps=3,
+    operators=1_000_000,
+    gpu_rows=200_000,
+    mean_step_ns=1_234_000_000,
+    exposed_compute_pct=50.0,
+    overlapped_pct=25.0,
+    exposed_communication_pct=12.5,
+    other_pct=12.5,
+    repaired=0,
+    skipped=0,
+    warnings=2,
+)
+ON_CPU = replace(
+    BUSY,
+    job="cpu",
+    gpu_rows=0,
+    exposed_compute_pct=0.0,
+    overlapped_pct=0.0,
+    exposed_communication_pct=0.0,
+    other_pct=100.0,
+)
+GEMM = KernelSummary("pretrain", "void at::native::a_kernel<" + "x" * 200, "gemm", 12_000, 900_000_000, 61.5)
+LATE = StragglerSummary("pretrain", rank=3, collectives=40, times_last=31, made_others_wait_ns=4_500_000)
+
+
+def drawn(summary: CorpusSummary, monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> list[str]:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    draw(summary, stream)
+    return [line.rstrip() for line in stream.getvalue().splitlines()]
+
+
+def test_the_sample_traces_are_summed_up(sample_corpus: Path) -> None:
+    found = report.summary(sample_corpus)
+    cpu, gpu = found.jobs
+    assert (cpu.job, cpu.ranks, cpu.steps, cpu.gpu_rows) == ("cpu_ddp", 2, 3, 0)
+    assert (gpu.job, gpu.ranks, gpu.steps, gpu.gpu_rows) == ("gpu_generated", 4, 3, 4 * 333)
+    shares = (gpu.exposed_compute_pct, gpu.overlapped_pct, gpu.exposed_communication_pct, gpu.other_pct)
+    assert sum(share or 0 for share in shares) == pytest.approx(100, abs=0.05)
+    assert found.kernels[0].family == "communication"
+    assert [kernel.total_ns for kernel in found.kernels] == sorted((k.total_ns for k in found.kernels), reverse=True)
+    # The generated job was told that rank 2 sleeps before its backward pass.
+    assert [(late.job, late.rank) for late in found.stragglers] == [("gpu_generated", 2)]
+
+
+def test_the_summary_shows_each_part_of_a_step_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = drawn(CorpusSummary("c", (BUSY,), (GEMM,), (LATE,)), monkeypatch)
+    (row,) = [line for line in lines if line.startswith("pretrain ")]
+    bar = row.split()[5]
+    counts = [bar.count(mark) for mark in "█▓▒░"]
+    assert sum(counts) == len(bar)
+    for count, share in zip(counts, (50, 25, 12.5, 12.5), strict=True):
+        assert count == pytest.approx(share * len(bar) / 100, abs=1)
+    assert row.split()[1:5] == ["8", "3", "1.23", "s"]
+    assert row.split()[6:] == ["50%", "25%", "12%", "12%"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_the_summary_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    jobs = tuple(replace(BUSY, job=f"a_job_with_a_long_name_{number}") for number in range(40))
+    lines = drawn(CorpusSummary("c", jobs, (GEMM,) * 6, (LATE,) * 9), monkeypatch, columns)
+    assert max(map(len, lines)) <= columns
+    assert len(lines) <= 40
+
+
+def test_the_summary_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(drawn(CorpusSummary("c", (BUSY,) * 15, (), ()), monkeypatch))
+    assert "and 3 more jobs: lumos-df report --view corpus_summary --corpus c" in text
+    assert '30 warnings: lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus c' in text
+
+
+def test_a_job_without_a_gpu_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = drawn(CorpusSummary("c", (ON_CPU,), (), ()), monkeypatch)
+    (row,) = [line for line in lines if line.startswith("cpu ")]
+    assert row.split()[5:] == ["no", "GPU", "-", "-", "-", "-"]
+
+
+def test_a_name_with_markup_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = drawn(CorpusSummary("c", (replace(BUSY, job="[red]x[/]"),), (), ()), monkeypatch)
+    assert any(line.startswith("[red]x[/] ") for line in lines)
+
+
+def test_an_empty_corpus_says_how_to_fill_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_manifest(tmp_path)
+    lines = drawn(report.summary(tmp_path), monkeypatch, columns=300)
+    assert lines[-1] == f"no trace yet; add some with: lumos-df ingest TRACE... --corpus {tmp_path}"
+
+
+def test_every_view_exports_the_rows_that_sql_gives(sample_corpus: Path, tmp_path: Path) -> None:
+    files = report.export(sample_corpus, tmp_path / "out", form=Format.PARQUET)
+    assert [file.stem for file in files] == list(report.report_views())
+    with lumos_df.connect(sample_corpus) as connection:
+        for file in files:
+            exported = duckdb.execute(f"FROM '{file}' ORDER BY ALL").fetchall()
+            assert exported == connection.execute(f"FROM {file.stem} ORDER BY ALL").fetchall()
+
+
+def test_csv_and_json_hold_the_same_rows(sample_corpus: Path, tmp_path: Path) -> None:
+    for form in (Format.CSV, Format.JSON):
+        report.export(sample_corpus, tmp_path, ["breakdown"], form)
+    rows = json.loads((tmp_path / "breakdown.json").read_text())
+    assert rows == pl.read_csv(tmp_path / "breakdown.csv").to_dicts()
+    assert len(rows) == 3 * 6
+
+
+def test_a_stored_table_exports_too(sample_corpus: Path, tmp_path: Path) -> None:
+    (file,) = report.export(sample_corpus, tmp_path, ["traces"])
+    assert "first_ts_ns" in file.read_text().splitlines()[0].split(",")
+
+
+def test_an_unknown_view_writes_nothing(sample_corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="no view 'breakdwn'; did you mean 'breakdown'"):
+        report.export(sample_corpus, tmp_path / "out", ["gpu_time", "breakdwn"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_public_names(sample_corpus: Path) -> None:
+    with lumos_df.connect(sample_corpus) as connection:
+        frame = connection.sql("FROM gpu_time").pl()
+    assert isinstance(frame, pl.DataFrame)
+    assert frame.height == 4
+    assert lumos_df.corpus.report is report
+    assert dir(lumos_df) == ["LumosError", "__version__", "connect", "estimate", "ingest", "report"]
+    with pytest.raises(AttributeError, match="no attribute 'conect'"):
+        lumos_df.conect  # noqa: B018 - the point
+
+
+def test_the_public_names_are_found_in_a_fresh_process() -> None:
+    code = "import lumos_df; print(lumos_df.report.__name__, lumos_df.ingest.__name__, lumos_df.LumosError.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["lumos_df.corpus.report", "ingest", "LumosError"]

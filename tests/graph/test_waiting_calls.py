@@ -1,0 +1,86 @@
+"""Calls that wait, from literal traces: for rows of the GPU, whose clock differs a little, and for room in a queue."""
+
+from pathlib import Path
+
+import pytest
+
+from lumos_df.graph import switches
+from lumos_df.graph.job import Job, groups, load
+from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, x
+
+
+def job_of(folder: Path, events: list[Event], end: float) -> Job:
+    """Return the job of one step from 0 to `end` us."""
+    step = [annotation("ProfilerStep#1", 0, end), op("aten::mm", 1, 1)]
+    corpus_of(folder, [*step, *events], distributedInfo={"rank": 0, "world_size": 1})
+    return load(folder / "corpus", groups(folder / "corpus")[0])
+
+
+def step_us(job: Job, *changes: str) -> float:
+    """Return the length of the step, replayed with changes."""
+    changed = switches.changed(job.event_graph, job.graphs, [switches.scale(text) for text in changes])
+    (replay,) = job.replay(changed).replays
+    return float(replay.high[0] - replay.low[0]) / 1000
+
+
+ROUNDS = 10
+
+
+def rounds(call: str, late_us: float) -> list[Event]:
+    """Every 200 us a kernel of 100 us, and a call that waits for it; the GPU's clock is `late_us` ahead."""
+    events = []
+    for number in range(ROUNDS):
+        at, correlation = 10 + 200 * number, 1 + number
+        events += [
+            launch(at, 5, correlation),
+            kernel("gemm", at + 10, 100, correlation=correlation),
+            x(call, "cuda_runtime", at + 6, 104 - late_us, correlation=100 + number),
+        ]
+    return events
+
+
+@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"])
+@pytest.mark.parametrize("late_us", [0, 1, 2])
+def test_a_call_waits_for_a_row_that_ends_a_little_after_it_by_the_gpu_s_clock(
+    tmp_path: Path, call: str, late_us: float
+) -> None:
+    job = job_of(tmp_path, rounds(call, late_us), end=2100)
+    assert step_us(job) == 2100
+    # Each kernel is 50 us shorter, and so is each wait.
+    assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
+
+
+@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize"])
+def test_a_call_did_not_wait_for_a_row_that_ends_well_after_it(tmp_path: Path, call: str) -> None:
+    job = job_of(tmp_path, rounds(call, 3), end=2100)
+    assert step_us(job) == step_us(job, "family=gemm:0.5") == 2100
+
+
+DEPTH = 300
+
+
+def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
+    """From the 301st on, each of 400 launches ends 1 us after a kernel of 100 us has left a queue of 300."""
+    events, at = [], 10.0
+    for number in range(400):
+        begin = 20 + 100 * number
+        room = 20 + 100 * (number - DEPTH + 1) + 1
+        lasts = max(5.0, room - at)
+        events += [launch(at, lasts, number), kernel("gemm", begin, 100, correlation=number)]
+        at += lasts + 1
+    job = job_of(tmp_path, events, end=10_100)
+    # The last launch has room once 100 kernels are over.
+    assert at == 20 + 100 * 100 + 1 + 1
+    assert step_us(job) == 10_100
+    assert step_us(job, "family=gemm:0.5") == 10_100 - 100 * 50
+
+
+def test_a_launch_that_takes_long_beside_a_queue_with_room_waits_for_nothing(tmp_path: Path) -> None:
+    """The last ten of 240 launches take 2 ms each, as where code is loaded; over 200 kernels of 1 ms are unfinished."""
+    events, at = [], 10.0
+    for number in range(240):
+        lasts = 5.0 if number < 230 else 2000.0
+        events += [launch(at, lasts, number), kernel("gemm", 20 + 1000 * number, 1000, correlation=number)]
+        at += lasts + 1
+    job = job_of(tmp_path, events, end=at)
+    assert step_us(job) == step_us(job, "family=gemm:0.01") == at

@@ -1,0 +1,34 @@
+"""The table of errors in README and docs is what the scoreboard says."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lumos_df.calibrate.scoreboard import Score
+from tests.conftest import ROOT
+from tools.scoreboard import PAGES, Line, row, table
+
+TRUTH = Path(os.environ.get("LUMOS_TRUTH", ROOT.parent / "shared" / "truth"))
+SCORE = Score("some", 90, 80, 10, [], 6.04, 3.0, 9.0, -1.0, 0.925, 2.0, 79.6, None, 0.0)
+
+
+def test_a_row_says_what_was_aimed_at_and_missed() -> None:
+    line = Line("Some", "some", mean=7, elsewhere="Other 9")
+    assert row(line, SCORE) == "| Some | 80 | 6.0 | 3.0 | 7 | 0.93 | 80 | Other 9 |\n"
+    assert "| 7, **missed** |" in row(line, replace(SCORE, mape_pct=7.01))
+    other = Line("Some", "some", median=2, ranks=0.93)
+    assert row(other, SCORE) == "| Some | 80 | 6.0 | 3.0 | median 2, **missed** | 0.93, aim 0.93 **missed** | 80 |  |\n"
+
+
+def test_a_set_without_a_scored_run_is_no_row() -> None:
+    with pytest.raises(ValueError, match="some: no run is scored"):
+        row(Line("Some", "some"), replace(SCORE, mape_pct=None))
+
+
+@pytest.mark.skipif(not TRUTH.is_dir(), reason="needs the tables of measured runs (LUMOS_TRUTH)")
+def test_the_pages_have_the_table_of_now() -> None:
+    found = table(TRUTH)
+    for page in PAGES:
+        assert found in page.read_text("utf-8"), "written anew by python -m tools.scoreboard DIR?"

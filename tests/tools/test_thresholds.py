@@ -1,0 +1,86 @@
+"""The table of thresholds: every number that decides stands in it, and what was measured is of its value."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from lumos_df.base.kernel_cache import PACKAGE
+from tools.thresholds import effects, page, thresholds
+
+NO_DECISION = {
+    "graph.edges.inferred._PARTS",
+    "graph.packed_keys._SPAN",
+    "graph.packed_keys._TABLE",
+    "graph.simulate.forward.CAME_LAST",
+    "graph.simulate.forward.UNSET",
+    "graph.simulate.threads._LONG",
+    "structure.annotations._DIGITS",
+}
+"""Numbers of graph and structure that are no thresholds: bounds, codes and how fine something is counted."""
+
+
+def numbers(part: str) -> set[str]:
+    """Every constant of a part that is one number."""
+    found = set()
+    for file in (PACKAGE / part).rglob("*.py"):
+        module = ".".join(file.relative_to(PACKAGE).with_suffix("").parts)
+        for node in ast.parse(file.read_text("utf-8")).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and is_number(node.value):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                found.add(f"{module}.{ast.unparse(target)}")
+    return found
+
+
+def is_number(node: ast.expr) -> bool:
+    """Whether it is a number, or made of numbers alone."""
+    parts = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
+    constants = [part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, int | float)]
+    return bool(constants) and all(part in constants or isinstance(part, ast.BinOp | ast.UnaryOp) for part in parts)
+
+
+@pytest.mark.parametrize("part", ["graph", "structure"])
+def test_every_number_that_decides_is_in_the_table(part: str) -> None:
+    listed = {threshold.key for threshold in thresholds() if threshold.key.startswith(f"{part}.")}
+    assert numbers(part) == listed | {key for key in NO_DECISION if key.startswith(f"{part}.")}
+    text = page()
+    assert all(f"`{key.rpartition('.')[0].rpartition('.')[2]}.{key.rpartition('.')[2]}`" in text for key in listed)
+
+
+def test_what_was_measured_is_of_the_values_that_hold() -> None:
+    measured = {key: effect["value"] for key, effect in effects()["thresholds"].items()}
+    assert measured.items() <= {threshold.key: threshold.value for threshold in thresholds()}.items()
+
+
+def package(folder: Path, code: str, other: str = "") -> Path:
+    root = folder / "lumos_df" / "graph"
+    root.mkdir(parents=True)
+    (root / "host.py").write_text(code)
+    (root / "job.py").write_text(other)
+    return folder / "lumos_df"
+
+
+def test_a_threshold_is_read_from_its_documentation(tmp_path: Path) -> None:
+    text = '"""Threshold, ns. Longer gaps\nare waits. Evidence: 3."""'
+    code = f'FIVE: Final = 5\n"""Five."""\n_IDLE_NS: Final = 20_000\n{text}\n'
+    (threshold,) = thresholds(package(tmp_path, code))
+    assert (threshold.key, threshold.value, threshold.unit) == ("graph.host._IDLE_NS", 20_000, "ns")
+    assert (threshold.meaning, threshold.evidence) == ("Longer gaps are waits.", "3.")
+
+
+@pytest.mark.parametrize(
+    ("code", "other", "complaint"),
+    [
+        ('IDLE = 5\n"""Threshold, ns. Longer gaps are waits."""', "", r"host.py:1: write a threshold as `NAME: Final"),
+        ('IDLE: Final = most()\n"""Threshold, ns. Longer."""', "", r"host.py:1: write a threshold as `NAME: Final"),
+        ('IDLE: Final = 5\n"""Threshold, ns."""', "", r"host.py:2: write `Threshold, UNIT. What it decides.`"),
+        (
+            'IDLE: Final = 5\n"""Threshold, ns. Longer."""',
+            "from lumos_df.graph.host import IDLE",
+            "job.py:1: import the module of the threshold IDLE",
+        ),
+    ],
+)
+def test_what_no_table_or_bench_could_use_is_named(tmp_path: Path, code: str, other: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        thresholds(package(tmp_path, code, other))

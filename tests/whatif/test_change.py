@@ -1,0 +1,74 @@
+"""What may be set, and what is refused with the reason and the remedy."""
+
+from dataclasses import replace
+
+import pytest
+
+from lumos_df.base.errors import QueryError
+from lumos_df.whatif.job.settings import Sizes, changed, parse
+
+OLD = Sizes(40, 4096, 16384, 64, 64, 64, 2048, 4, 1, 51200, 8, 1, 1)
+
+
+def test_settings_are_read_and_written_alike() -> None:
+    text = "dp=16,layers=64,vp=2,batch_scale=2,dtype=bfloat16,hardware=h200-sxm,network=50e9/5e-6,overlap=off"
+    assert str(parse(text.split(","))) == text
+    assert not parse([])
+    assert parse(["dtype=bf16"]).dtype == "bfloat16"
+    assert parse(["schedule=ZB1P"]).schedule == "zb-h1"
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["layer=4"], "did you mean 'layers'?"),
+        (["layers=0"], "a whole number of at least 1"),
+        (["layers"], "'layers' needs a value"),
+        (["layers=99999999999999999999"], "below 2\\*\\*31"),
+        (["dp=2", "dp=4"], "'dp' is said twice"),
+        (["dtype=bf61"], "no dtype 'bf61'"),
+        (["batch_scale=-1"], "a number above 0"),
+        (["overlap=yes"], "overlap=on or overlap=off"),
+        (["batch_scale=2", "micro_batch=8"], "twice"),
+        (["network=fast"], "network=fast: no bandwidth, and hardware 'fast' is not known.*such as 50e9/5e-6"),
+        (["network=-1"], "write at least 1e3 bytes/s"),
+        (["network=nan"], "write at least 1e3 bytes/s"),
+        (["network=1e-300"], "write at least 1e3 bytes/s"),
+        (["network=50e9/2"], "at most 1 second a step"),
+        (["network=50e9/slow"], "no bandwidth"),
+    ],
+)
+def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
+    with pytest.raises(QueryError, match=says.replace("?", r"\?")):
+        parse(texts)
+
+
+@pytest.mark.parametrize(
+    ("old", "text", "says"),
+    [
+        (OLD, "tp=3", "tp=3 does not divide heads=64; the nearest that does is tp=2"),
+        (OLD, "tp=128", "does not divide heads=64"),
+        (OLD, "dp=2", "none to learn a group from"),
+        (replace(OLD, tp=1), "tp=2", "record it with tp=2"),
+        (OLD, "pp=64", "need as many layers"),
+        (replace(OLD, layers=None), "layers=3", "tell it with --known layers=N"),
+        (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N"),
+        (OLD, "heads=48", "take a divisor"),
+        (OLD, "hidden=100", "no multiple of head_dim=64"),
+        (
+            replace(OLD, dp=2),
+            "dp=2147483647",
+            "makes 17,179,869,176 GPUs, and a job has at most 16,777,216; nearest is 2097152",
+        ),
+    ],
+)
+def test_what_the_trace_cannot_support_is_refused(old: Sizes, text: str, says: str) -> None:
+    with pytest.raises(QueryError, match=says):
+        changed("job", old, parse([text]))
+
+
+def test_heads_follow_hidden_and_their_width_follows_heads() -> None:
+    wider = changed("job", OLD, parse(["hidden=8192"]))
+    assert (wider.heads, wider.head_dim, wider.ffn) == (128, 64, 16384)
+    fewer = changed("job", OLD, parse(["heads=32"]))
+    assert (fewer.heads, fewer.kv_heads, fewer.head_dim, fewer.hidden) == (32, 32, 128, 4096)

@@ -1,0 +1,110 @@
+"""Changes to emulated jobs, held against the emulator's own run of the changed job."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.graph import switches
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
+from tests.conftest import Run
+from tests.emulator import Job
+from tests.whatif.conftest import emulate
+
+_PARTS = ("exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns")
+
+
+def answers(corpus: Path, *texts: str, **more: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = estimate(corpus, parse([*texts]), **more).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("change", "truth", "within"),
+    [
+        (("dp=8",), Job(ranks=8, layers=6), 0.02),
+        (("layers=12",), Job(ranks=4, layers=12), 0.03),
+        (("layers=3",), Job(ranks=4, layers=3), 0.03),
+        (("dp=8", "layers=12"), Job(ranks=8, layers=12), 0.03),
+        (("heads=8",), Job(ranks=4, layers=6, heads=8), 0.03),
+        (("micro_batch=8",), Job(ranks=4, layers=6, batch=8), 0.08),
+    ],
+)
+def test_a_changed_job_takes_what_it_takes_when_it_runs(
+    emulated: Path, tmp_path: Path, change: tuple[str, ...], truth: Job, within: float
+) -> None:
+    estimated, ran = (
+        [row for row in rows if row["rank"] == 0]
+        for rows in (answers(emulated, *change), answers(emulate(tmp_path, truth)))
+    )
+    for row, other in zip(estimated, ran, strict=True):
+        assert row["step_ns"] == pytest.approx(other["step_ns"], rel=within)
+        assert sum(row[part] for part in _PARTS) == row["step_ns"]
+    step = sum(row["step_ns"] for row in ran)
+    for part in _PARTS:
+        # Who waits for whom differs from step to step, so parts are compared over all of them.
+        apart = sum(row[part] for row in estimated) - sum(row[part] for row in ran)
+        assert abs(apart) < max(0.04, within) * step, part
+
+
+def test_more_micro_batches_are_more_of_the_same_and_one_reduction(emulated: Path) -> None:
+    once, twice = answers(emulated), answers(emulated, "batch=2")
+    for row, other in zip(once, twice, strict=True):
+        assert 1.5 < other["gpu_busy_ns"] / row["gpu_busy_ns"] < 2.01
+        reduced = [each["overlapped_ns"] + each["exposed_communication_ns"] for each in (row, other)]
+        assert reduced[1] < 1.3 * reduced[0]
+
+
+def test_gradients_that_wait_for_the_backward_pass_overlap_nothing(emulated: Path) -> None:
+    for before, off in zip(answers(emulated), answers(emulated, "overlap=off"), strict=True):
+        assert off["overlapped_ns"] < 0.2 * before["overlapped_ns"]
+        assert off["step_ns"] > before["step_ns"]
+        assert off["gpu_busy_ns"] == pytest.approx(before["gpu_busy_ns"] + before["overlapped_ns"], rel=0.05)
+
+
+def test_switches_of_replay_go_with_changes(emulated: Path) -> None:
+    half = switches.scale("family=gemm:0.5")
+    only, both = answers(emulated, switches=[half]), answers(emulated, "layers=12", switches=[half])
+    for row, other in zip(only, both, strict=True):
+        assert row["step_ns"] < row["original_step_ns"]
+        assert 1.6 < other["step_ns"] / row["step_ns"] < 2.1
+
+
+def test_stages_of_a_trained_job_hide_and_wait(emulated: Path) -> None:
+    found = answers(emulated, "pp=2", "batch=4", step=3)
+    assert len(found) == 8
+    whole = answers(emulated, step=3)[0]["gpu_busy_ns"]
+    for row in found:
+        # Four micro-batches over two stages: at least (4 + 1) / 2 of one whole pass, less what is done once a step.
+        assert 1.5 * whole < row["step_ns"] < 4 * whole
+        assert row["modelled_pct"] > 0
+
+
+def test_a_wider_network_shortens_the_reduction(emulated: Path) -> None:
+    slow, fast = answers(emulated, "network=20e9"), answers(emulated, "network=900e9")
+    for row, other in zip(slow, fast, strict=True):
+        assert row["step_ns"] > other["step_ns"]
+
+
+def test_the_command_writes_one_row_a_rank_and_step(emulated: Path, lumos: Run, tmp_path: Path) -> None:
+    done = lumos("estimate", "--corpus", emulated, "--set", "layers=12", "--step", "3", "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 5
+    stored = lumos("estimate", "--corpus", emulated, "--set", "layers=12", "--into", tmp_path / "made")
+    assert stored.returncode == 0, stored.stderr
+    query = "SELECT provenance, count(*) FROM operator_sources GROUP BY 1 ORDER BY 1"
+    assert "measured" in lumos("sql", query, "--corpus", tmp_path / "made").stdout
+    assert lumos("critical-path", "--corpus", tmp_path / "made").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(("--set", "layer=3"), 1), (("--set", "tp=2"), 1), (("--scale", "family=gemm"), 2), (("--step", "77"), 1)],
+)
+def test_bad_input_is_one_line(emulated: Path, lumos: Run, arguments: tuple[str, ...], status: int) -> None:
+    done = lumos("estimate", "--corpus", emulated, *arguments)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    if status == 1:
+        assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,94 @@
+"""Changes to a job that ran without a GPU, whose every time follows from shapes: so the truth is known."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.base.errors import LumosError, QueryError
+from lumos_df.graph import switches
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
+from tests.conftest import ROOT
+from tests.whatif.conftest import ingested
+from tests.whatif.hosted import HostJob, write
+
+JOB = HostJob()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hosted")
+    return ingested(folder / "corpus", write(JOB, folder / "job"))
+
+
+def answers(corpus: Path, *texts: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = estimate(corpus, parse([*texts])).to_pylist()
+    return rows
+
+
+def test_without_a_change_it_takes_what_it_took(corpus: Path) -> None:
+    for row in answers(corpus):
+        assert row["step_ns"] == row["original_step_ns"] == pytest.approx(1000 * JOB.step_us(), rel=1e-3)
+        assert row["measured_pct"] == 100
+
+
+@pytest.mark.parametrize(
+    ("change", "truth", "within"),
+    [
+        (("layers=6",), {"layers": 6}, 1e-3),
+        (("layers=1",), {"layers": 1}, 1e-3),
+        (("batch=3",), {"micro_batches": 3}, 1e-3),
+        (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}, 0.02),
+        (("micro_batch=6",), {"batch": 6}, 0.02),
+        (("seq=192",), {"sequence": 192}, 0.02),
+        (("layers=4", "micro_batch=6", "batch=2"), {"layers": 4, "batch": 6, "micro_batches": 2}, 0.02),
+    ],
+)
+def test_a_changed_job_takes_what_it_takes_when_it_runs(
+    corpus: Path, change: tuple[str, ...], truth: dict[str, int], within: float
+) -> None:
+    wanted = 1000 * replace(JOB, **truth).step_us()
+    for row in answers(corpus, *change):
+        assert row["step_ns"] == pytest.approx(wanted, rel=within)
+        assert row["low_s"] <= row["iteration_time_s"] <= row["high_s"]
+        assert row["gpu_busy_ns"] == 0
+
+
+@pytest.mark.parametrize("change", ["hardware=h100-sxm", "dtype=bf16", "pp=2"])
+def test_what_a_job_without_a_gpu_cannot_tell_is_refused(corpus: Path, change: str) -> None:
+    with pytest.raises(QueryError, match="cannot change, because the job ran on no GPU"):
+        answers(corpus, change)
+
+
+def test_operators_of_a_job_without_a_gpu_are_nodes_of_its_graph(corpus: Path) -> None:
+    products = sum(us for name, us in JOB.operators() if name == "aten::mm")
+    for row in estimate(corpus, parse([]), switches=(switches.scale("name=aten::mm:0.5"),)).to_pylist():
+        assert row["original_step_ns"] - row["step_ns"] == pytest.approx(500 * products, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample trace of two ranks that communicate by gloo; its vocabulary is as large as its FFN."""
+    return ingested(tmp_path_factory.mktemp("sample") / "corpus", ROOT / "data" / "traces" / "cpu_ddp")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("dp=4", "communicates on the host"),
+        ("network=1e9", "communicates on the host"),
+        ("vocab=4096", "vocab changes no kernel"),
+        ("hidden=4096", "of the host's time is operators"),
+    ],
+)
+def test_what_a_change_does_not_reach_is_said(sample: Path, change: str, says: str) -> None:
+    warnings = estimate(sample, parse([change]))["warnings"][0].as_py()
+    assert any(says in one for one in warnings), warnings
+    assert not any(says in one for one in estimate(sample, parse(["layers=3"]))["warnings"][0].as_py())
+
+
+def test_overlap_of_what_the_host_communicates_is_refused(sample: Path) -> None:
+    with pytest.raises(LumosError, match="communicates on the host"):
+        estimate(sample, parse(["overlap=off"]))

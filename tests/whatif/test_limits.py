@@ -1,0 +1,85 @@
+"""Changes and statements that cannot be: refused at once, with the reason and the nearest that can."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lumos_df.base.errors import QueryError
+from lumos_df.graph.job import groups
+from lumos_df.structure.describe import describe
+from lumos_df.whatif.estimate import estimates
+from lumos_df.whatif.job.extent import MOST_OPERATORS, check, operators
+from lumos_df.whatif.job.recorded_job import load
+from lumos_df.whatif.job.settings import parse
+
+
+@pytest.mark.parametrize(
+    ("change", "within"), [(("layers=12",), 0.02), (("layers=9", "batch=3"), 0.02), (("pp=2",), 0.2)]
+)
+def test_the_size_of_a_graph_is_known_before_it_is_built(
+    emulated: Path, change: tuple[str, ...], within: float
+) -> None:
+    (made,) = estimates(emulated, parse([*change]), None, None, {}, ())
+    built = sum(len(graph.rows) for graph in made.job.graphs)
+    assert operators(made.anchor, made.plan.new) == pytest.approx(built, rel=within)
+
+
+@pytest.mark.parametrize("name", ["layers", "batch"])
+def test_what_does_not_fit_is_refused_at_once_with_the_largest_that_does(emulated: Path, name: str) -> None:
+    anchor = load(emulated, groups(emulated)[0], {})
+    began = time.perf_counter()
+    with pytest.raises(QueryError, match=f"the largest that fits is {name}=") as refused:
+        check(anchor, replace(anchor.sizes, **{name: 10**9}))
+    assert time.perf_counter() - began < 1
+    fits = int(str(refused.value).split(f"fits is {name}=")[1].split(",")[0])
+    assert operators(anchor, replace(anchor.sizes, **{name: fits})) <= MOST_OPERATORS
+    assert operators(anchor, replace(anchor.sizes, **{name: fits + 1})) > MOST_OPERATORS
+
+
+@pytest.mark.parametrize(
+    "text", ["seq=2147483647", "hidden=2147483584", "micro_batch=2147483647,seq=1048576", "batch_scale=1e17"]
+)
+def test_a_kernel_that_no_trace_says_anything_of_is_refused(emulated: Path, text: str) -> None:
+    with pytest.raises(QueryError, match=r"as large as measured.*the largest that fits is"):
+        estimates(emulated, parse(text.split(",")), None, None, {}, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"tp": 1000}, r"tp=1000 \(given\) x dp=4 .* is 4000, and the ranks are world=4"),
+        ({"dp": 2}, r"dp=2 \(given\) x pp=1 .* is 2, and the ranks are world=4"),
+        ({"world": 3}, r"world=3 \(given\), but there is a trace of rank 3"),
+        ({"tp": 4, "dp": 1, "heads": 6}, r"tp=4 \(given\) does not divide heads=6 \(given\)"),
+        (
+            {"pp": 4, "dp": 1, "layers": 3},
+            r"pp=4 \(given\) stages need as many layers, and there are layers=3 \(given\)",
+        ),
+        ({"ep": 3}, r"ep=3 \(given\) does not divide world=4"),
+    ],
+)
+def test_a_statement_that_contradicts_the_ranks_or_another_is_refused(
+    emulated: Path, given: dict[str, int], says: str
+) -> None:
+    for refuses in (
+        lambda: describe(emulated, overrides=given),
+        lambda: estimates(emulated, parse([]), None, None, given, ()),
+    ):
+        with pytest.raises(QueryError, match=says):
+            refuses()
+
+
+def test_degrees_that_follow_from_what_is_said_follow_it(emulated: Path) -> None:
+    facts = describe(emulated, overrides={"tp": 2, "dp": 4, "world": 8}).to_pylist()
+    values = {one["name"]: one["value"] for one in facts}
+    assert (values["world"], values["tp"], values["dp"], values["heads"]) == (8, 2, 4, 32)
+    describe(emulated)
+
+
+@pytest.mark.parametrize("name", ["layers", "hidden", "heads", "ffn", "sequence", "micro_batch", "vocabulary", "ep"])
+def test_every_dimension_can_be_said(emulated: Path, name: str) -> None:
+    facts = describe(emulated, overrides={name: 4}).to_pylist()
+    assert [(one["value"], one["evidence"]) for one in facts if one["name"] == name] == [(4, "override")]
+    describe(emulated)

@@ -1,0 +1,112 @@
+"""The first plans of a sweep, rebuilt as graphs of the recorded job."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from lumos_df.base.errors import QueryError
+from lumos_df.calibrate.corpus_machine import on_corpus_machine
+from lumos_df.corpus.catalog import connect
+from lumos_df.estimate.grid import Grid
+from lumos_df.estimate.search import Search
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
+from lumos_df.whatif.rebuilt_plans import anchor_of, hardware_of, model_of, rebuilt
+from tests.conftest import ROOT, Run
+from tests.emulator import Job, Profiler, simulate, write
+from tests.whatif.conftest import ingested
+
+PLANS = "dp=4|8,pp=1,micro_batches=1|2,mbs=4"
+
+
+def off_pct(corpus: Path, plan: str) -> float:
+    """By how much the row of a sweep on a corpus's machine differs from the rebuilt graph, per cent."""
+    ran = anchor_of(corpus, None)
+    grid, unfitted = on_corpus_machine(Grid.make([model_of(ran)], [hardware_of(ran)], [plan]), corpus)
+    assert not unfitted
+    best = Search(grid, "true", top=1).run().best
+    row = rebuilt(best, grid, corpus, None, 1, None).row(0, named=True)
+    return float(100 * (row["iteration_time_s"] / row["rebuilt_s"] - 1))
+
+
+@pytest.fixture(scope="module")
+def grid(emulated: Path) -> Grid:
+    ran = anchor_of(emulated, None)
+    return Grid.make(
+        [model_of(ran)], [hardware_of(ran)], [PLANS, "tp=2,dp=4,batch=16,mbs=4", "dp=4,batch=16,mbs=4,recompute=full"]
+    )
+
+
+def test_the_model_and_gpu_of_a_sweep_are_the_recorded_ones(grid: Grid) -> None:
+    (model,) = grid.models
+    assert (model.layers, model.hidden, model.ffn, model.heads, model.vocab, model.seq) == (
+        6,
+        1024,
+        4096,
+        16,
+        8192,
+        512,
+    )
+    assert not model.gated
+
+
+def test_a_plan_takes_what_the_same_change_of_the_recorded_job_takes(
+    emulated: Path, grid: Grid, tmp_path: Path
+) -> None:
+    best = Search(grid, "true", top=10).run().best
+    found = rebuilt(best, grid, emulated, None, len(best), tmp_path / "made")
+    assert found.drop("rebuilt", "rebuilt_s", "rebuilt_low_s", "rebuilt_high_s").equals(best)
+    assert len(found) == 6
+    for row in found.iter_rows(named=True):
+        if row["tp"] == 2:
+            assert row["rebuilt"].startswith("not rebuilt: ")
+            assert "record it with tp=2" in row["rebuilt"]
+        elif row["recompute"] == "full":
+            assert row["rebuilt"].endswith("recompute=full, and the job was recorded with recompute=none")
+        else:
+            batch = row["batch"] // row["dp"] // 4
+            texts = [f"dp={row['dp']}"] * (row["dp"] != 4) + [f"batch={batch}"] * (batch != 1)
+            again = pl.DataFrame(estimate(emulated, parse(texts)))
+            steps = again.group_by("step").agg(pl.max("iteration_time_s"))["iteration_time_s"].sort()
+            assert row["rebuilt_s"] == steps[(len(steps) - 1) // 2]
+            assert row["rebuilt_low_s"] <= row["rebuilt_s"] <= row["rebuilt_high_s"]
+            assert row["rebuilt"] == (f"four: {','.join(texts)}" if texts else "four, unchanged")
+    with connect(tmp_path / "made") as connection:
+        jobs = connection.execute("SELECT DISTINCT job FROM traces ORDER BY job").fetchall()
+    assert jobs == [("four: batch=2",), ("four: dp=8",), ("four: dp=8,batch=2",), ("four: unchanged",)]
+
+
+def test_a_sweep_says_of_the_recorded_plan_what_was_recorded(emulated: Path, tmp_path: Path) -> None:
+    assert abs(off_pct(emulated, "dp=4,batch=16,mbs=4")) < 1
+    # One of its ranks is slow on the host, and the others wait for it.
+    sleeper = ingested(tmp_path / "corpus", ROOT / "data" / "traces" / "gpu_generated")
+    assert abs(off_pct(sleeper, "dp=4,batch=16,mbs=4")) < 1
+
+
+def test_a_sweep_says_of_other_plans_about_what_their_graphs_do(emulated: Path) -> None:
+    assert abs(off_pct(emulated, "dp=8,batch=32,mbs=4")) < 6
+    assert abs(off_pct(emulated, "dp=4,batch=32,mbs=4")) < 6
+
+
+def test_of_several_jobs_one_must_be_named(tmp_path: Path) -> None:
+    for layers, name in enumerate(("one", "two"), 1):
+        write(simulate(Job(ranks=1, layers=layers)), Profiler(memory=False, stacks=False), tmp_path / name)
+    corpus = ingested(tmp_path / "corpus", tmp_path / "one", tmp_path / "two")
+    with pytest.raises(QueryError, match="2 jobs to rebuild plans from; name one with --job NAME"):
+        anchor_of(corpus, None)
+    assert anchor_of(corpus, "two").about.job == "two"
+
+
+def test_the_command_rebuilds_the_first_few(emulated: Path, lumos: Run, tmp_path: Path) -> None:
+    sweep = ("sweep", "--corpus", emulated, "--plan", PLANS, "--format", "json")
+    done = lumos(*sweep, "--rebuild", "1", "--output", tmp_path / "found")
+    assert done.returncode == 0, done.stderr
+    kept = pl.read_csv(tmp_path / "found" / "rebuilt.csv")["rebuilt_s"].to_list()
+    assert kept == [json.loads(done.stdout)[0]["rebuilt_s"]]
+    assert [row["rebuilt"] is not None for row in json.loads(done.stdout)] == [True, False, False, False]
+    assert "rebuilt" not in json.loads(lumos(*sweep, "--rebuild", "0").stdout)[0]
+    wrong = lumos("sweep", "--model", "llama-3-8b", "--hardware", "h100", "--plan", PLANS, "--rebuild", "1")
+    assert wrong.returncode == 2
+    assert "go with --corpus" in wrong.stderr

@@ -1,0 +1,72 @@
+"""What the axes of recorded shapes become: the shapes of real traces before and after, as they were recorded."""
+
+from dataclasses import replace
+
+import pytest
+
+from lumos_df.whatif.durations.symbols import Shape, Symbols
+from lumos_df.whatif.durations.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP
+from lumos_df.whatif.job.settings import Sizes
+
+# The transformer of transformer_batch_sweep at batch 32, and at batch 128.
+SMALL = Sizes(8, 128, 512, 8, 8, 16, 71, 32, 1, None, 1, 1, 1)
+LARGE = replace(SMALL, seq=128, micro_batch=128)
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        ((71, 32, 128), (128, 128, 128)),
+        ((256, 71, 71), (1024, 128, 128)),
+        ((2272, 128), (16384, 128)),
+        ((32, 64, 1, 2556), (128, 64, 1, 8256)),
+        ((3, 71, 32, 128), (3, 128, 128, 128)),
+        ((72, 32, 128), (129, 128, 128)),
+        ((32, 8, 1, 72), (128, 8, 1, 129)),
+        ((128, 384), (128, 384)),
+        ((512,), (512,)),
+        ((64, 64, 1), (64, 64, 1)),
+    ],
+)
+def test_shapes_of_one_batch_size_become_those_recorded_at_another(small: Shape, large: Shape) -> None:
+    assert Symbols(SMALL, LARGE).rescaled(small) == large
+
+
+def test_a_size_that_is_everything_at_once_is_told_by_the_tensor() -> None:
+    back = Symbols(LARGE, SMALL)  # sequence, micro-batch and hidden are all 128
+    assert sorted(back.rescaled((128, 128, 128))) == [32, 71, 128]
+    assert sorted(back.rescaled((128, 8, 128, 128))) == [8, 32, 71, 71]
+    assert back.rescaled((1024, 128, 16)) == (256, 71, 16)
+    assert back.rescaled((128, 128)) == (128, 128)
+
+
+def test_tensor_parallelism_cuts_heads_ffn_and_vocabulary() -> None:
+    old = Sizes(40, 4096, 16384, 64, 64, 64, 2048, 4, 1, 51200, 8, 1, 1)
+    cut = Symbols(old, replace(old, tp=4))
+    assert cut.rescaled((4096, 2048)) == (4096, 4096)
+    assert cut.rescaled((8192, 1536)) == (8192, 3072)
+    assert cut.rescaled((6400, 4096)) == (12800, 4096)
+    assert cut.rescaled((32, 2048, 2048)) == (64, 2048, 2048)
+
+
+def test_the_order_of_a_layer_tells_the_width_of_the_mlp_from_that_of_the_model() -> None:
+    # A rank's share of the MLP is as wide as the model: 12288 over 2 is 6144.
+    old = Sizes(48, 6144, 12288, 48, 48, 128, 2048, 1, 4, 51200, 2, 4, 2)
+    wider = Symbols(old, replace(old, ffn=24576))
+    assert wider.rescaled((2048, 1, 6144), MODEL) == (2048, 1, 6144)
+    assert wider.rescaled((2048, 1, 6144), MLP) == (2048, 1, 12288)
+    assert wider.rescaled((2048, 1, 6144)) == (2048, 1, 6144)
+    assert wider.operands(((2048, 6144), (6144, 6144)), INTO_MLP) == ((2048, 6144), (6144, 12288))
+    assert wider.operands(((2048, 6144), (6144, 6144)), OUT_OF_MLP) == ((2048, 12288), (12288, 6144))
+    assert wider.operands(((6144, 2048), (2048, 6144)), INTO_MLP) == ((6144, 2048), (2048, 12288))
+    assert wider.operands(((6144, 2048), (2048, 6144)), OUT_OF_MLP) == ((12288, 2048), (2048, 6144))
+    assert sorted(wider.rescaled((6144, 6144))) == [6144, 12288]
+
+
+def test_another_model_grows_in_its_leading_dimension_alone() -> None:
+    unknown = Sizes(None, None, None, None, None, None, None, 16, 1, None, 1, 1, 1)
+    twice = Symbols(unknown, unknown, (16, 32))
+    assert twice.rescaled((16, 3, 224, 224)) == (32, 3, 224, 224)
+    assert twice.rescaled((784, 256)) == (1568, 256)
+    assert twice.rescaled((64,)) == (64,)
+    assert twice.rescaled((7, 3, 3, 3)) == (7, 3, 3, 3)
