@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from lumos_df.errors import TraceError
-from lumos_df.trace import keys, record
-from lumos_df.trace.reader import RawTrace, read_trace
+from lumos_df.base.errors import TraceError
+from lumos_df.schema.codes import NULL
+from lumos_df.trace.json import keys, scanned
+from lumos_df.trace.json.reader import ScannedTrace, read_trace
+from lumos_df.trace.stored_file import StoredFile
 
 
-def read(data: bytes, chunk_bytes: int = 1 << 16) -> tuple[RawTrace, dict[int, str]]:
+def read(data: bytes, chunk_bytes: int = 1 << 16) -> tuple[ScannedTrace, dict[int, str]]:
     """Return the trace and the raw args of each event."""
     args: dict[int, str] = {}
 
@@ -26,35 +28,35 @@ def read(data: bytes, chunk_bytes: int = 1 << 16) -> tuple[RawTrace, dict[int, s
         for event, start, end in zip(events.tolist(), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
             args[event] = text[start:end].tobytes().decode()
 
-    return read_trace(io.BytesIO(data), "trace.json", sink, chunk_bytes=chunk_bytes), args
+    return read_trace(StoredFile(io.BytesIO(data), "trace.json"), sink, chunk_bytes=chunk_bytes), args
 
 
 def nanoseconds(microseconds: str | float | Decimal) -> int:
     return int((Decimal(str(microseconds)) * 1000).quantize(Decimal(1), ROUND_HALF_UP))
 
 
-def text(raw: RawTrace, number: int) -> str | None:
+def text(raw: ScannedTrace, number: int) -> str | None:
     return None if number < 0 else raw.strings[number]
 
 
-def same_as_json(raw: RawTrace, args: dict[int, str], events: list[Any]) -> None:
+def same_as_json(raw: ScannedTrace, args: dict[int, str], events: list[Any]) -> None:
     """Compare every column of every event with what `json` read."""
     operators = [(k, event) for k, event in enumerate(events) if event.get("ph") == "X" and "ts" in event]
-    assert raw.counts[record.EVENTS] == len(events)
-    assert raw.narrow[record.OP_EVENT].tolist() == [k for k, _ in operators]
-    assert raw.wide[record.OP_TS].tolist() == [nanoseconds(event["ts"]) for _, event in operators]
-    assert raw.wide[record.OP_DUR].tolist() == [max(0, nanoseconds(event.get("dur", 0))) for _, event in operators]
-    for column, key in ((record.OP_NAME, "name"), (record.OP_CAT, "cat")):
+    assert raw.counts[scanned.EVENTS] == len(events)
+    assert raw.narrow[scanned.NARROW_EVENT].tolist() == [k for k, _ in operators]
+    assert raw.wide[scanned.WIDE_TS].tolist() == [nanoseconds(event["ts"]) for _, event in operators]
+    assert raw.wide[scanned.WIDE_DUR].tolist() == [max(0, nanoseconds(event.get("dur", 0))) for _, event in operators]
+    for column, key in ((scanned.NARROW_NAME, "name"), (scanned.NARROW_CATEGORY, "cat")):
         assert [text(raw, number) for number in raw.narrow[column].tolist()] == [
             event.get(key) for _, event in operators
         ]
     inside = [event.get("args", {}) for _, event in operators]
     for values, names in (
-        (raw.wide[record.OP_CORRELATION], ("correlation",)),
-        (raw.wide[record.OP_EXTERNAL], ("External id", "external id")),
+        (raw.wide[scanned.WIDE_CORRELATION], ("correlation",)),
+        (raw.wide[scanned.WIDE_EXTERNAL_ID], ("External id", "external id")),
     ):
-        assert values.tolist() == [next((a[name] for name in names if name in a), record.NULL) for a in inside]
-    for column, key in ((record.OP_DIMS, "Input Dims"), (record.OP_GRID, "grid")):
+        assert values.tolist() == [next((a[name] for name in names if name in a), NULL) for a in inside]
+    for column, key in ((scanned.NARROW_INPUT_DIMS, "Input Dims"), (scanned.NARROW_GRID, "grid")):
         found = [None if k < 0 else json.loads(raw.strings[k]) for k in raw.narrow[column].tolist()]
         assert found == [a.get(key) for a in inside]
     assert {k: json.loads(one) for k, one in args.items()} == {
@@ -73,7 +75,7 @@ def test_real_traces_read_as_json_reads_them(real_trace: Path) -> None:
         event.update({key: exact[key] for key in ("ts", "dur") if key in exact})
     same_as_json(raw, args, plain_events)
     assert not raw.truncated
-    assert raw.counts[[record.NUMBERS, record.CONTROLS, record.UTF8, record.NOT_OBJECTS]].sum() == 0
+    assert raw.counts[[scanned.NUMBERS, scanned.CONTROLS, scanned.UTF8, scanned.NOT_OBJECTS]].sum() == 0
 
 
 words = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -146,11 +148,11 @@ def test_random_events_read_as_json_reads_them(
     )
     raw, args = read(document.encode(), chunk_bytes)
     same_as_json(raw, args, drawn)
-    assert (raw.truncated, raw.warnings) == (False, [])
+    assert (raw.truncated, raw.warnings) == (False, ())
     assert raw.metadata == ({} if shape == "list" else {"schemaVersion": 1, "end": {"a": [1, "]"]}})
 
 
-def read_or_refuse(data: bytes) -> RawTrace | None:
+def read_or_refuse(data: bytes) -> ScannedTrace | None:
     """Return the trace, or None for a refusal; any other exception is a fault."""
     try:
         return read(data, chunk_bytes=256)[0]
@@ -182,7 +184,7 @@ def test_a_cut_file_gives_every_complete_event(pack: Any) -> None:
             assert raw.warnings
         if pack is bytes:
             assert raw
-            assert raw.counts[record.EVENTS] == sum(size >= end for end in complete)
+            assert raw.counts[scanned.EVENTS] == sum(size >= end for end in complete)
 
 
 @settings(max_examples=300, deadline=None)
@@ -194,7 +196,7 @@ def test_broken_files_give_events_or_one_line(data: st.DataObject) -> None:
         broken[place : place + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
     raw = read_or_refuse(bytes(broken))
     if raw:
-        assert raw.counts[record.EVENTS] <= len(broken)
+        assert raw.counts[scanned.EVENTS] <= len(broken)
 
 
 def event(body: str) -> bytes:
@@ -210,19 +212,19 @@ def event(body: str) -> bytes:
     [
         (
             '"name": "a", "args": {"x": NaN, "y": [1, -Infinity], "z": Infinity}',
-            record.NUMBERS,
+            scanned.NUMBERS,
             "a",
             {"x": None, "y": [1, None], "z": None},
         ),
-        ('"name": "a\x01\n", "args": {"k\t": "v\x02"}', record.CONTROLS, "a\x01\n", {"k\t": "v\x02"}),
-        ('"name": "caf\xe9", "args": {"k": "\xff"}', record.UTF8, "caf\ufffd", {"k": "\ufffd"}),
+        ('"name": "a\x01\n", "args": {"k\t": "v\x02"}', scanned.CONTROLS, "a\x01\n", {"k\t": "v\x02"}),
+        ('"name": "caf\xe9", "args": {"k": "\xff"}', scanned.UTF8, "caf\ufffd", {"k": "\ufffd"}),
     ],
     ids=["numbers", "controls", "utf8"],
 )
 def test_what_json_forbids_is_repaired_and_counted(body: str, place: int, name: str, args: dict[str, Any]) -> None:
     raw, stored = read(event(body))
-    assert raw.counts[place] == {record.NUMBERS: 3, record.CONTROLS: 4, record.UTF8: 2}[place]
-    assert text(raw, int(raw.narrow[record.OP_NAME][0])) == name
+    assert raw.counts[place] == {scanned.NUMBERS: 3, scanned.CONTROLS: 4, scanned.UTF8: 2}[place]
+    assert text(raw, int(raw.narrow[scanned.NARROW_NAME][0])) == name
     assert json.loads(stored[0]) == args
     assert not raw.truncated
 
@@ -241,7 +243,7 @@ def test_what_json_forbids_is_repaired_and_counted(body: str, place: int, name: 
 )
 def test_times_keep_every_nanosecond(written_time: str, expected: int) -> None:
     data = f'[{{"ph": "X", "name": "a", "ts": {written_time}}}]'.encode()
-    assert read(data)[0].wide[record.OP_TS].tolist() == [expected]
+    assert read(data)[0].wide[scanned.WIDE_TS].tolist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +257,7 @@ def test_times_keep_every_nanosecond(written_time: str, expected: int) -> None:
         (b'{"traceEvents": 3}', "not a list"),
         (b'{"schemaVersion": 1', "before traceEvents"),
         (b'{"traceEvents": [{"ph": "X"', "before its first event"),
-        (gzip.compress(b""), "empty file"),
+        (gzip.compress(b"", mtime=0), "empty file"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused_in_one_line(data: bytes, message: str) -> None:
@@ -271,7 +273,7 @@ def test_events_larger_than_the_buffer_are_read() -> None:
         {"traceEvents": [{"ph": "X", "name": long, "ts": 1, "args": {"k": long, "Input Dims": [[1]] * 500}}]}
     )
     raw, args = read(data.encode(), chunk_bytes=256)
-    assert raw.strings[raw.narrow[record.OP_NAME][0]] == long
+    assert raw.strings[raw.narrow[scanned.NARROW_NAME][0]] == long
     assert json.loads(args[0]) == {"k": long, "Input Dims": [[1]] * 500}
 
 
@@ -279,7 +281,7 @@ def test_many_distinct_names_are_kept_apart() -> None:
     names = [f"name {k}" for k in range(30_000)]
     data = json.dumps([{"ph": "X", "name": name, "ts": k} for k, name in enumerate(names)]).encode()
     raw, _ = read(data)
-    assert [raw.strings[k] for k in raw.narrow[record.OP_NAME].tolist()] == names
+    assert [raw.strings[k] for k in raw.narrow[scanned.NARROW_NAME].tolist()] == names
 
 
 @pytest.mark.parametrize("behind", [b"{}", b"x", b" \n" * 300 + EXAMPLE])
@@ -293,5 +295,5 @@ def test_what_follows_the_document_is_not_dropped_in_silence(behind: bytes) -> N
 def test_joined_gzip_members_are_one_file() -> None:
     half = len(EXAMPLE) // 2
     raw, _ = read(gzip.compress(EXAMPLE[:half]) + gzip.compress(EXAMPLE[half:]))
-    assert raw.counts[record.EVENTS] == 2
+    assert raw.counts[scanned.EVENTS] == 2
     assert not raw.truncated
