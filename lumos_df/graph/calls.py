@@ -6,10 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import RUNTIME
+from lumos_df.schema.codes import NONE, RUNTIME
 
-OTHER, STREAM_SYNC, DEVICE_SYNC, EVENT_SYNC, RECORD, WAIT, RELEASE, COPY = range(8)
+OTHER, STREAM_SYNC, DEVICE_SYNC, EVENT_SYNC, RECORD, WAIT, RELEASE, COPY, GRAPH_LAUNCH = range(9)
 
 _ROLES: Final = (
     (STREAM_SYNC, r"StreamSynchronize"),
@@ -20,6 +19,7 @@ _ROLES: Final = (
     # Returning memory to the driver waits until no work of the device can use it.
     (RELEASE, r"(?:Free|MemFree(?:_v2)?|FreeHost|HostFree|HostUnregister|ModuleUnload)$"),
     (COPY, r"Mem(?:cpy|set)"),
+    (GRAPH_LAUNCH, r"GraphLaunch"),
 )
 _CALL: Final = re.compile(r"(?:cuda|hip|cu|musa|xpu)(?=[A-Z])")
 
@@ -33,7 +33,19 @@ def role(name: str) -> int:
     return next((role for role, pattern in _ROLES if re.match(pattern, rest)), OTHER)
 
 
-def roles(rows: Rows) -> NDArray[np.int8]:
-    """Return the role of every row; OTHER on rows that are no runtime calls."""
-    by_name = np.array([*(role(name) for name in rows.names), OTHER], np.int8)
-    return np.where(rows.kind == RUNTIME, by_name[rows.name], np.int8(OTHER))
+def roles(kind: NDArray[np.int8], name: NDArray[np.int32], names: list[str]) -> NDArray[np.int8]:
+    """Return the role of every row, by columns of `Rows`; OTHER on rows that are no runtime calls."""
+    by_name = np.array([*(role(text) for text in names), OTHER], np.int8)
+    return np.where(kind == RUNTIME, by_name[name], np.int8(OTHER))
+
+
+def in_one_operator(parent: NDArray[np.int32], call: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which pairs of calls lie in one operator, or one of them in an operator that this one calls.
+
+    The clock of calls may be off by as much as an operator needs to begin, so that its first call lies outside.
+    """
+    around, around_other = parent[call], parent[other]
+    above, above_other = (np.where(row >= 0, parent[np.maximum(row, 0)], NONE) for row in (around, around_other))
+    same = (around == around_other) & (around >= 0)
+    within: NDArray[np.bool_] = same | (around == above_other) & (around >= 0) | (above == around_other) & (above >= 0)
+    return within

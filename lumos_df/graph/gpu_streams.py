@@ -1,13 +1,18 @@
 """The GPU's side of a trace: its work stream by stream, and what issued it."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.gpu_clock import to_pageable
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import MEMCPY, NONE, RUNTIME
+
+LATE_NS: Final = 10_000
+"""Threshold, ns. A row that starts later than this after all that it is known to wait for waited for something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,17 +82,19 @@ def recorded_ends(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> NDArray[np.int64
 
 
 def copies_awaited_by_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
-    """Return which rows are copies whose call ended after them: such a call waited for its copy [g]."""
-    awaited: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.end[gpu.row] <= _call_end(rows, gpu))
+    """Return which rows are copies whose call ended after them: such a call waited for its copy [g].
+
+    To pageable memory, where calls do wait, also those that end later by no more than the clocks may be apart.
+    """
+    apart = np.where(to_pageable(rows.names)[rows.name[gpu.row]], rows.gpu_spread, 0)
+    awaited: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.end[gpu.row] <= _call_end(rows, gpu) + apart)
     return awaited
 
 
 def copies_begun_in_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
     """Return which copies began while their call still ran, be it that it waited for them or fed them [g]."""
-    call_end = _call_end(rows, gpu)
-    begun = (rows.ts[gpu.row] < call_end) | (rows.end[gpu.row] <= call_end)
-    within: NDArray[np.bool_] = _launched_copies(rows, gpu) & begun
-    return within
+    begun: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.ts[gpu.row] < _call_end(rows, gpu))
+    return begun | copies_awaited_by_call(rows, gpu)
 
 
 def _launched_copies(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:

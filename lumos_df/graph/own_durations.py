@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import calls
-from lumos_df.graph.edges import sync
 from lumos_df.graph.edges.full_queue import QueueWaits
 from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.typical_values import FEW
 
 _WITHOUT_WAIT_PERCENTILE: Final = 10
 """Threshold, percentile. A waiting call takes so much by itself, of what is left of the calls of its kind."""
@@ -28,15 +28,22 @@ def own_durations(
     """
     own = rows.dur.copy()
     own[atoms.row] = atoms.dur
+    if not len(gpu.row):
+        return own
     kind = role[atoms.row]
-    for waiting in (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC):
-        atom = np.flatnonzero(kind == waiting).astype(np.int32)
-        if len(atom):
-            rest = atoms.dur[atom] - _waited(rows, atoms, gpu, atom)
-            own[atoms.row[atom]] = np.minimum(atoms.dur[atom], _without_wait(rest))
+    waits = [
+        np.flatnonzero(kind == waiting).astype(np.int32)
+        for waiting in (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC)
+    ]
+    rests = [atoms.dur[atom] - _waited(rows, atoms, gpu, atom) for atom in waits]
+    # Few calls of a kind take what any call takes that waits.
+    usual = _without_wait(np.concatenate(rests), 0)
+    for atom, rest in zip(waits, rests, strict=True):
+        own[atoms.row[atom]] = np.minimum(atoms.dur[atom], _without_wait(rest, usual))
     copies = copies_awaited_by_call(rows, gpu)
     copying = atoms.row[gpu.call[copies]]
-    own[copying] = np.minimum(own[copying], _without_wait(rows.end[copying] - rows.end[gpu.row[copies]]))
+    rest = rows.end[copying] - rows.end[gpu.row[copies]]
+    own[copying] = np.minimum(own[copying], _without_wait(rest, usual))
     release = np.flatnonzero(kind == calls.RELEASE).astype(np.int32)
     if len(release):
         # The call's own work begins when what it waits for is over.
@@ -53,11 +60,11 @@ def _waited(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) 
     for stream in range(len(rows.stream_keys)):
         last = gpu.last_issued(stream, atom)
         end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
-        over = np.maximum(over, np.where(end <= begin + dur + sync.CLOCKS_NS, end, -FAR))
+        over = np.maximum(over, np.where(end <= begin + dur + rows.gpu_spread, end, -FAR))
     waited: NDArray[np.int64] = np.clip(over - begin, 0, dur)
     return waited
 
 
-def _without_wait(durations: NDArray[np.int64]) -> int:
-    """Return what a waiting call takes when it has nothing to wait for: the low end of the distribution."""
-    return round(float(np.percentile(durations, _WITHOUT_WAIT_PERCENTILE))) if len(durations) else 0
+def _without_wait(durations: NDArray[np.int64], otherwise: int) -> int:
+    """Return what a waiting call takes when it has nothing to wait for: the low end, or `otherwise` of too few."""
+    return round(float(np.percentile(durations, _WITHOUT_WAIT_PERCENTILE))) if len(durations) >= FEW else otherwise

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.corpus.layout import trace_folder
+from lumos_df.graph.gpu_clock import gpu_clock
 from lumos_df.graph.packed_keys import packed
 from lumos_df.schema import FAMILIES, KINDS
-from lumos_df.schema.codes import KERNEL, MEMSET, NONE
+from lumos_df.schema.codes import GPU, KERNEL, MEMSET, NONE
 
 FAR: Final = np.int64(1) << 60
 """Longer than any time in a trace, ns."""
@@ -64,6 +65,7 @@ class Rows:
     parent: NDArray[np.int32]
     """Row around it on its thread; of GPU rows the call that launched it, else the operator that issued it."""
     ts: NDArray[np.int64]
+    """By the host's clock, GPU rows too."""
     dur: NDArray[np.int64]
     thread: NDArray[np.int32]
     """Threads of the host, numbered from 0 in the order of their first row."""
@@ -95,6 +97,10 @@ class Rows:
     """Stream as recorded; `null` where it is not."""
     wait_correlation: NDArray[np.int64]
     """Correlation of the event's record that a wait is for; `null` is null."""
+    gpu_shift: int = 0
+    """What was added to the times of GPU rows, so that they are times of the host's clock, ns."""
+    gpu_spread: int = 0
+    """By how much they may be off still, ns."""
     end: NDArray[np.int64] = field(init=False)
     """End of every row, ns."""
 
@@ -157,6 +163,10 @@ def read(corpus: Path, trace_id: str) -> Rows:
     words = {name: coded(table[name]) for name in _WORDS}
     long = {name: _long(table[name]) for name in _NUMBERS}
     stream, keys = _streams(long["device"], long["stream"])
+    kind, parent, (name, names) = _places(words["kind"], KINDS), _short(long["parent_id"]), words["name"]
+    thread = _by_appearance(long["thread"])
+    shift, spread = gpu_clock(kind, name, names, parent, thread, long["ts"], long["dur"])
+    on_gpu = np.isin(kind, GPU)
     return Rows(
         trace_id=trace_id,
         path=str(trace["path"]),
@@ -165,14 +175,14 @@ def read(corpus: Path, trace_id: str) -> Rows:
         world_size=int(trace["world_size"] or NONE),
         clock_origin=int(trace["clock_origin_ns"] or 0),
         resolution=int(trace["resolution_ns"] or 1),
-        kind=_places(words["kind"], KINDS),
+        kind=kind,
         family=_places(words["family"], FAMILIES),
-        name=words["name"][0],
-        names=words["name"][1],
-        parent=_short(long["parent_id"]),
-        ts=long["ts"],
+        name=name,
+        names=names,
+        parent=parent,
+        ts=long["ts"] + shift * on_gpu,
         dur=long["dur"],
-        thread=_by_appearance(long["thread"]),
+        thread=thread,
         stream=stream,
         stream_keys=keys,
         correlation=long["correlation"],
@@ -188,6 +198,8 @@ def read(corpus: Path, trace_id: str) -> Rows:
         in_bytes=long["in_bytes"],
         wait_stream=long["wait_stream"],
         wait_correlation=long["wait_correlation"],
+        gpu_shift=shift,
+        gpu_spread=spread,
     )
 
 

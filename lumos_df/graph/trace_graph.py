@@ -3,7 +3,7 @@
 Every edge goes from what was issued earlier to what was issued later, so the graph has no cycle whatever was recorded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from lumos_df.graph.edges.sync import sync_edges
 from lumos_df.graph.edges.thread import thread_edges
 from lumos_df.graph.gpu_constants import GpuConstants
 from lumos_df.graph.gpu_streams import GpuStreams, gpu_streams, recorded_ends
+from lumos_df.graph.graph_launches import graph_launches, heads, inner_waits
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.own_durations import own_durations
 from lumos_df.graph.rows import Rows
@@ -53,7 +54,7 @@ class TraceGraph:
     idle_before: NDArray[np.int64]
     """[n] ns of a thread's gap before a row in which it waited for another thread."""
     carried: NDArray[np.int32]
-    """Rows issued before the recording began that no edge makes as late as they were: they start as recorded."""
+    """Rows that waited for what was issued before the recording began: they start as recorded."""
     dropped: int
     """Candidate edges that would have gone backward."""
 
@@ -69,8 +70,9 @@ def build(rows: Rows) -> TraceGraph:
     beginnings = _beginnings(rows, handoffs)
     atoms = host.atoms(rows, beginnings, host.working(rows, beginnings, handoffs))
     gpu = gpu_streams(rows, atoms)
-    role = calls.roles(rows)
-    constants = gpu_constants.measured(rows, atoms, gpu)
+    role = calls.roles(rows.kind, rows.name, rows.names)
+    launches = graph_launches(rows, gpu, role == calls.GRAPH_LAUNCH)
+    constants = gpu_constants.measured(rows, atoms, gpu, launches)
     queue = queue_waits(rows, atoms, gpu)
     own = own_durations(rows, atoms, gpu, role, queue)
     on_threads, idle_before = thread_edges(rows, atoms, handoffs)
@@ -78,13 +80,16 @@ def build(rows: Rows) -> TraceGraph:
         [
             on_threads,
             handoff_edges(rows, atoms, handoffs),
-            launch_edges(rows, atoms, gpu, constants),
+            launch_edges(rows, atoms, gpu, launches, constants),
             stream_edges(gpu, constants),
+            inner_waits(rows, gpu, launches),
             event_edges(rows, atoms, gpu, role, constants.gap),
         ]
     )
-    unseen, late = inferred_waits(rows, gpu, known, recorded_ends(rows, atoms, gpu))
-    candidates = join([known, unseen, sync_edges(rows, atoms, gpu, role, own), queue.edges(rows)])
+    unseen, late, ready = inferred_waits(rows, gpu, known, recorded_ends(rows, atoms, gpu))
+    to_starts = join([known, unseen])
+    to_starts = replace(to_starts, lag=to_starts.lag + heads(rows, gpu, launches, ready)[to_starts.dst])
+    candidates = join([to_starts, sync_edges(rows, atoms, gpu, role, own, constants), queue.edges(rows)])
     edges, order, target, dropped = _forward(rows, atoms, gpu, candidates)
     return TraceGraph(
         rows=rows,
@@ -97,9 +102,21 @@ def build(rows: Rows) -> TraceGraph:
         order_target=target,
         own=own,
         idle_before=idle_before,
-        carried=late[np.isin(late, gpu.row[gpu.issued < 0])],
+        carried=_carried(rows, gpu, late),
         dropped=dropped,
     )
+
+
+def _carried(rows: Rows, gpu: GpuStreams, late: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the late rows that waited for what was issued before the recording began.
+
+    They were issued before as well, or nothing ran on the GPU before them.
+    """
+    if not len(gpu.row):
+        return late
+    before = gpu.row[gpu.issued < 0]
+    first = gpu.row[np.argmin(rows.ts[gpu.row], keepdims=True)]
+    return late[np.isin(late, np.append(before, first))]
 
 
 def _beginnings(rows: Rows, handoffs: Handoffs) -> NDArray[np.int32]:

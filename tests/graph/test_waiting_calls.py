@@ -26,34 +26,58 @@ def step_us(job: Job, *changes: str) -> float:
 ROUNDS = 10
 
 
-def rounds(call: str, late_us: float) -> list[Event]:
-    """Every 200 us a kernel of 100 us, and a call that waits for it; the GPU's clock is `late_us` ahead."""
+def rounds(call: str, late_us: float, clock_us: float) -> list[Event]:
+    """Every 200 us a kernel of 100 us, and a call that ends so long before it; later calls are for the whole device.
+
+    Those wait for sure: they end when their kernels do, by a clock that shows `clock_us` less than the GPU's.
+    """
     events = []
     for number in range(ROUNDS):
         at, correlation = 10 + 200 * number, 1 + number
+        sure = number >= ROUNDS // 2
         events += [
             launch(at, 5, correlation),
             kernel("gemm", at + 10, 100, correlation=correlation),
-            x(call, "cuda_runtime", at + 6, 104 - late_us, correlation=100 + number),
+            x(
+                "cudaDeviceSynchronize" if sure else call,
+                "cuda_runtime",
+                at + 6,
+                104 - (clock_us if sure else late_us),
+                correlation=100 + number,
+            ),
         ]
     return events
 
 
 @pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"])
-@pytest.mark.parametrize("late_us", [0, 1, 2])
-def test_a_call_waits_for_a_row_that_ends_a_little_after_it_by_the_gpu_s_clock(
+@pytest.mark.parametrize("late_us", [0, 1, 3, 8])
+def test_a_call_waits_for_a_row_that_ends_after_it_by_a_clock_that_is_ahead(
     tmp_path: Path, call: str, late_us: float
 ) -> None:
-    job = job_of(tmp_path, rounds(call, late_us), end=2100)
+    job = job_of(tmp_path, rounds(call, late_us, clock_us=late_us), end=2100)
     assert step_us(job) == 2100
     # Each kernel is 50 us shorter, and so is each wait.
     assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
 
 
-@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize"])
-def test_a_call_did_not_wait_for_a_row_that_ends_well_after_it(tmp_path: Path, call: str) -> None:
-    job = job_of(tmp_path, rounds(call, 3), end=2100)
-    assert step_us(job) == step_us(job, "family=gemm:0.5") == 2100
+@pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaEventSynchronize"])
+def test_a_call_did_not_wait_for_a_row_that_ends_after_it_by_a_clock_that_is_right(tmp_path: Path, call: str) -> None:
+    job = job_of(tmp_path, rounds(call, 3, clock_us=0), end=2100)
+    assert step_us(job) == 2100
+    # The later kernels alone were waited for.
+    assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS // 2 * 50
+
+
+def test_rows_that_begin_before_their_launch_show_a_clock_that_is_behind(tmp_path: Path) -> None:
+    """The GPU's clock is 40 us behind: kernels begin 30 us before their launches, and calls seem to wait on."""
+    events = rounds("cudaStreamSynchronize", 0, clock_us=0)
+    behind = [{**event, "ts": event["ts"] - 40} if event["cat"] == "kernel" else event for event in events]
+    job = job_of(tmp_path, behind, end=2100)
+    rows = job.graphs[0].rows
+    assert rows.gpu_shift == 30_000
+    assert (rows.ts[rows.on_gpu] >= rows.ts[rows.parent[rows.on_gpu]]).all()
+    assert step_us(job) == 2100
+    assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
 
 
 DEPTH = 300
@@ -63,14 +87,14 @@ def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
     """From the 301st on, each of 400 launches ends 1 us after a kernel of 100 us has left a queue of 300."""
     events, at = [], 10.0
     for number in range(400):
-        begin = 20 + 100 * number
-        room = 20 + 100 * (number - DEPTH + 1) + 1
+        begin = 17 + 100 * number
+        room = 17 + 100 * (number - DEPTH + 1) + 1
         lasts = max(5.0, room - at)
         events += [launch(at, lasts, number), kernel("gemm", begin, 100, correlation=number)]
         at += lasts + 1
     job = job_of(tmp_path, events, end=10_100)
     # The last launch has room once 100 kernels are over.
-    assert at == 20 + 100 * 100 + 1 + 1
+    assert at == 17 + 100 * 100 + 1 + 1
     assert step_us(job) == 10_100
     assert step_us(job, "family=gemm:0.5") == 10_100 - 100 * 50
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import calls
 from lumos_df.graph.edges.columns import Edges, edges, join
+from lumos_df.graph.edges.early_event import early_events
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.packed_keys import packed
@@ -76,7 +77,8 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
 
     A stream mostly waits for what another has been sent last. Where it does not, as many waits as the other stream was
     sent rows before them may take these in turn, as a training loop waits for its buckets. Waits that never delayed
-    anything are of the streams of which most waits of the same operator are.
+    anything are of the streams of which most waits of the same operator are. What is late even so waited for an event
+    that had been recorded long before.
     """
     pattern = _patterns(rows, atoms, gpu, waits)
     streams = range(len(rows.stream_keys))
@@ -92,7 +94,12 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
     ends = np.where(unknown, in_turn.edges(in_turn.chosen(explained, pattern)), ends)
     unknown &= ends[0] < 0
     src, dst = np.where(unknown, sent_last.edges(sent_last.usual(chosen, pattern.loop)), ends).astype(np.int32)
-    return edges(src, dst, EVENT, 0, False)
+    has = dst >= 0
+    np.maximum.at(explained, dst[has], rows.end[src[has]])
+    following = np.where(pattern.following >= 0, after[pattern.following, np.arange(len(waits))], NONE)
+    late = (following >= 0) & (rows.ts[following] > explained[following] + _LATE_NS)
+    early = early_events(rows, gpu, following, late, pattern.group, REACTION_NS)
+    return join([edges(src, dst, EVENT, 0, False), edges(early, following, EVENT, 0, False)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 import numpy as np
 
 from lumos_df.graph.edges.columns import Edges, edges, join
-from lumos_df.graph.gpu_constants import by_class
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
+from lumos_df.graph.typical_values import FEW, by_class
 from lumos_df.schema.codes import HANDOFF, NONE
 
 
@@ -22,11 +22,13 @@ def _after_waits(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
     for thread in np.unique(handoffs.source_thread).tolist():
         from_thread = handoffs.source_thread == thread
         source[from_thread] = atoms.last_before(thread, handoffs.signal[from_thread])
-    # The time to wake up is the trace's own, per direction and apart for a thread's first row, before which it may have
-    # had to be made; the rest is work measured on either thread.
-    first = (atoms.before[atom] < 0).astype(np.int64)
-    direction = packed(handoffs.source_thread, rows.thread[handoffs.target], first)
-    wake = by_class(handoffs.woken - handoffs.signal, direction, first)
+    # The time to wake up is the trace's own, per direction; the rest is work measured on either thread. A thread's first
+    # row comes after the thread was made: that happens once, and is work, as are wakes too few to be usual.
+    direction = packed(handoffs.source_thread, rows.thread[handoffs.target])
+    wake = handoffs.woken - handoffs.signal
+    again = atoms.before[atom] >= 0
+    if np.count_nonzero(again) >= FEW:
+        wake[again] = by_class(wake[again], direction[again])
     source_end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
     lag = np.maximum(handoffs.signal - source_end, 0) + wake + (rows.ts[handoffs.target] - handoffs.woken)
     forward = rows.forward[handoffs.target]

@@ -7,22 +7,21 @@ although the other row ran speaks against it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import gpu_constants
 from lumos_df.graph.edges import event
 from lumos_df.graph.edges.columns import Edges, edges, join
-from lumos_df.graph.gpu_streams import GpuStreams
+from lumos_df.graph.gpu_streams import LATE_NS, GpuStreams
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.simulate import forward
+from lumos_df.graph.typical_values import FEW
 from lumos_df.schema.codes import EVENT, MEMCPY, NONE
 
-LATE_NS: Final = 10_000
-"""Threshold, ns. A row that starts later than this after all that it is known to wait for waited for something else."""
 _TAIL_SHARE: Final = 0.25
 """Threshold, share of a kernel. A kernel may free the device for the next one in this last part of its time.
 Evidence: blocks end one after another, and the last ones leave room."""
@@ -50,7 +49,7 @@ class _Pairs:
 
 def inferred_waits(
     rows: Rows, gpu: GpuStreams, known: Edges, ended: NDArray[np.int64]
-) -> tuple[Edges, NDArray[np.int32]]:
+) -> tuple[Edges, NDArray[np.int32], NDArray[np.int64]]:
     """Infer for what rows waited that started late although launch, stream and events had let them go.
 
     Args:
@@ -59,18 +58,21 @@ def inferred_waits(
         ended: [n] when each node ended as recorded, ns.
 
     Returns:
-        The edges, and the rows that are late all the same.
+        The edges, the rows that are late all the same, and when all edges would have let each row start, ns [n].
     """
     ready, none = np.full(len(rows), -FAR), np.empty(0, np.int32)
     waits = [edges(none, none, EVENT, 0, False)]
     late = _late(rows, gpu, ready, ended, known)
-    for alike in (None, _by_kind, _by_name, _by_stream):
+    candidates = (
+        partial(_after_issued, rows, gpu),
+        *(partial(_while_running, rows, gpu, ready, alike=alike) for alike in (_by_kind, _by_name, _by_stream)),
+    )
+    for pairs in candidates:
         if not len(late):
             break
-        pairs = _after_issued(rows, gpu, late) if alike is None else _while_running(rows, gpu, ready, late, alike)
-        waits.append(_edges(rows, _judged(rows, ready, pairs)))
+        waits.append(_edges(rows, _judged(rows, ready, pairs(late))))
         late = _late(rows, gpu, ready, ended, waits[-1])
-    return join(waits), late
+    return join(waits), late, ready
 
 
 def _by_kind(rows: Rows, source: NDArray[np.int32], row: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -126,7 +128,7 @@ def _after_issued(rows: Rows, gpu: GpuStreams, late: NDArray[np.int32]) -> _Pair
 
 
 def _while_running(
-    rows: Rows, gpu: GpuStreams, ready: NDArray[np.int64], late: NDArray[np.int32], alike: _Alike
+    rows: Rows, gpu: GpuStreams, ready: NDArray[np.int64], late: NDArray[np.int32], *, alike: _Alike
 ) -> _Pairs:
     """Pair rows with the row that ran on each other stream when they were ready: a device that was full.
 
@@ -186,4 +188,4 @@ def _edges(rows: Rows, pairs: _Pairs) -> Edges:
 
 
 def _typical(values: NDArray[np.int64]) -> int:
-    return int(np.median(values)) if len(values) >= gpu_constants.FEW else 0
+    return int(np.median(values)) if len(values) >= FEW else 0

@@ -1,42 +1,49 @@
 """Sync edges: a call ends after the GPU work for which it waits: a synchronisation, a copy, a release of memory."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import calls
 from lumos_df.graph.edges.columns import Edges, edges, join
-from lumos_df.graph.gpu_constants import by_class, mean_without_outliers
+from lumos_df.graph.gpu_constants import GpuConstants
 from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.typical_values import FEW, by_class, mean_without_outliers
 from lumos_df.schema.codes import END_END, MEMCPY, NONE, SYNC, SYNC_EDGE
 
-CLOCKS_NS: Final = 2_000
-"""Threshold, ns. A call may have waited for a row that ended so much after it. Evidence: the clocks of host and GPU
-differ by as much."""
 
-
-def sync_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8], own: NDArray[np.int64]) -> Edges:
+def sync_edges(
+    rows: Rows,
+    atoms: Atoms,
+    gpu: GpuStreams,
+    role: NDArray[np.int8],
+    own: NDArray[np.int64],
+    constants: GpuConstants,
+) -> Edges:
     """Return the edges from GPU to host.
 
     Args:
         rows, atoms, gpu: the trace.
         role: what every row does as a call, of `calls` [n].
         own: ns that every node lasts by itself [n].
+        constants: what the trace's distributions say of its machine.
     """
-    parts = [_copy_edges(rows, atoms, gpu)]
-    for waiting in (calls.DEVICE_SYNC, calls.RELEASE, calls.STREAM_SYNC, calls.EVENT_SYNC):
-        atom = np.flatnonzero(role[atoms.row] == waiting).astype(np.int32)
+    parts = [_copy_edges(rows, atoms, gpu, constants.launch_ns)]
+    waits = [
+        (waiting, np.flatnonzero(role[atoms.row] == waiting).astype(np.int32))
+        for waiting in (calls.DEVICE_SYNC, calls.RELEASE, calls.STREAM_SYNC, calls.EVENT_SYNC)
+    ]
+    # The way back to the host takes what it takes for any call that waits, else as long as the way to the GPU.
+    all_drains = np.concatenate([_drains(rows, atoms, gpu, atom) for _, atom in waits])
+    usual = mean_without_outliers(all_drains, constants.launch_ns)
+    for waiting, atom in waits:
         if not len(atom) or not len(gpu.row):
             continue
-        last = np.stack([gpu.last_issued(stream, atom) for stream in range(len(rows.stream_keys))])
-        end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
-        call_end = (atoms.ts + atoms.dur)[atom]
-        done = (last >= 0) & (end <= call_end + CLOCKS_NS)
+        last, end, done = _issued(rows, atoms, gpu, atom)
+        drain = mean_without_outliers(_drains(rows, atoms, gpu, atom), usual)
         # A release works after what it waited for.
-        lag = own[atoms.row[atom]] if waiting == calls.RELEASE else np.full(len(atom), _drain(atoms, atom, end, done))
+        lag = own[atoms.row[atom]] if waiting == calls.RELEASE else np.full(len(atom), drain)
         recorded = np.full(len(atom), waiting == calls.DEVICE_SYNC)
         if waiting in (calls.STREAM_SYNC, calls.EVENT_SYNC):
             awaited, recorded = _awaited_stream(rows, atoms, gpu, atom, last, np.where(done, end, -FAR))
@@ -47,11 +54,25 @@ def sync_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8]
     return join(parts)
 
 
-def _copy_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> Edges:
+def _issued(
+    rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the row that each stream was sent last before each call, its end in ns, and whether that was over in time.
+
+    All [streams, k]; NONE, long ago and False where the stream had been sent nothing.
+    """
+    streams = range(len(rows.stream_keys))
+    last = np.array([gpu.last_issued(stream, atom) for stream in streams], np.int32).reshape(len(streams), len(atom))
+    end = np.where(last >= 0, rows.end[np.maximum(last, 0)], -FAR)
+    return last, end, (last >= 0) & (end <= (atoms.ts + atoms.dur)[atom] + rows.gpu_spread)
+
+
+def _copy_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, otherwise: int) -> Edges:
     """Return the edges from copies to the calls that waited for them."""
     awaited = copies_awaited_by_call(rows, gpu)
     src, dst = gpu.row[awaited], atoms.row[gpu.call[awaited]]
-    lag = by_class(rows.end[dst] - rows.end[src], rows.name[src])
+    after = rows.end[dst] - rows.end[src]
+    lag = by_class(after, rows.name[src]) if len(after) >= FEW else otherwise
     return edges(src, dst, SYNC_EDGE, lag, False, END_END)
 
 
@@ -107,12 +128,13 @@ def _stream_of_copy_before(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDAr
     copied_to[gpu.call[copies]] = rows.stream[gpu.row[copies]]
     before = atoms.before[atom]
     has = before >= 0
-    same = rows.parent[atoms.row[np.maximum(before, 0)]] == rows.parent[atoms.row[atom]]
+    same = calls.in_one_operator(rows.parent, atoms.row[np.maximum(before, 0)], atoms.row[atom])
     return np.where(has & same, copied_to[np.maximum(before, 0)], NONE)
 
 
-def _drain(atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]) -> int:
-    """Return what passes between the end of the last awaited row and that of the call, among calls that waited, ns."""
-    last_end = np.where(done, end, -FAR).max(axis=0)
-    begin, call_end = atoms.ts[atom], (atoms.ts + atoms.dur)[atom]
-    return mean_without_outliers((call_end - last_end)[last_end > begin], 0)
+def _drains(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return what passes between the end of the last awaited row and that of the call, of the calls that waited, ns."""
+    _, end, done = _issued(rows, atoms, gpu, atom)
+    last_end = np.where(done, end, -FAR).max(axis=0, initial=-FAR)
+    waited = last_end > atoms.ts[atom]
+    return ((atoms.ts + atoms.dur)[atom] - last_end)[waited]

@@ -1,0 +1,41 @@
+"""What is typical of some values of a trace: a few make no distribution, whatever is learned from them."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEW: Final = 5
+"""Threshold, values. Fewer make no distribution. Evidence: a constant of theirs would be what one of them was."""
+OUTLIER_RANGES: Final = 1.5
+"""Threshold, interquartile ranges. Values further outside the quartiles are outliers. Evidence: Tukey's fences."""
+
+
+def mean_without_outliers(values: NDArray[np.int64], otherwise: int) -> int:
+    """Return the mean of the values without their outliers, or `otherwise` where they are too few."""
+    if len(values) < FEW:
+        return otherwise
+    low, high = np.percentile(values, (25, 75))
+    spread = OUTLIER_RANGES * (high - low)
+    kept = values[(values >= low - spread) & (values <= high + spread)]
+    return round(float(kept.mean()))
+
+
+def by_class(values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each value the median of its class.
+
+    A few rows make no distribution: theirs is the median of all values.
+    """
+    _, group, size = np.unique(classes, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    typical = values[np.lexsort((values, group))][np.cumsum(size) - size + (size - 1) // 2]
+    return np.where(size < FEW, round(float(np.median(values))), typical)[group]
+
+
+def medians(values: NDArray[np.int64], classes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return for each value the median of its class, and whether the class has enough of them."""
+    _, group, size = np.unique(classes, return_inverse=True, return_counts=True)
+    group = group.reshape(-1)
+    middle = np.cumsum(size) - size + (size - 1) // 2
+    median = values[np.lexsort((values, group))][middle] if len(values) else values
+    return median[group], (size >= FEW)[group]

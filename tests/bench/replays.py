@@ -1,0 +1,94 @@
+"""How far replays are from recordings: `python -m tests.bench.replays [JOB...]`, a line a rank of LUMOS_TRACES.
+
+The worst step of each rank stands there: of its error, of its unexplained time, of the starts of its operators.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.job import build, groups
+from lumos_df.graph.replayed_tables import step_columns
+from lumos_df.graph.rows import read
+from lumos_df.trace.ingest import ingest
+from tests.bench.measure import claim
+from tests.real import SETS, jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankErrors:
+    """The steps of one rank, percent of the recorded step [steps]."""
+
+    name: str
+    """Job and file."""
+    error: NDArray[np.float64]
+    """Of the replayed step; negative where it is shorter."""
+    unexplained: NDArray[np.float64]
+    """Time that no edge explains."""
+    late_start: NDArray[np.float64]
+    """99th percentile of the errors of the operators' starts."""
+
+    def __str__(self) -> str:
+        """Return the worst step in one line."""
+        worst = self.error[np.argmax(np.abs(self.error))]
+        others = f"{self.unexplained.max():8.2f} {self.late_start.max():8.2f}"
+        return f"{self.name:60.60} {len(self.error):4} {worst:8.2f} {others}"
+
+
+def of_job(job: Path) -> Iterator[RankErrors]:
+    """Replay a job's traces together."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        ingest([job], corpus, workers=1)
+        yield from of_corpus(corpus)
+
+
+def of_corpus(corpus: Path) -> Iterator[RankErrors]:
+    """Replay every job of a corpus."""
+    for ids in groups(corpus):
+        for replay in build([read(corpus, trace_id) for trace_id in ids]).replay().replays:
+            columns = step_columns(replay, [])
+            whole = np.maximum(columns["recorded_ns"], 1)
+            path = Path(replay.graph.rows.path)
+            yield RankErrors(
+                name=f"{path.parent.name}/{path.name.partition('.')[0]} rank {replay.graph.rows.rank}",
+                error=100 * (columns["replayed_ns"] / whole - 1),
+                unexplained=100 * columns["unexplained_ns"] / whole,
+                late_start=100 * columns["start_error_p99_ns"] / whole,
+            )
+
+
+def summary(name: str, ranks: list[RankErrors]) -> None:
+    """Print what the steps of several ranks come to."""
+    error, unexplained, late = (
+        np.concatenate([getattr(rank, column) for rank in ranks]) for column in ("error", "unexplained", "late_start")
+    )
+    print(f"{name}: {len(error)} steps, median |error| {np.median(np.abs(error)):.3f} %")
+    claim(f"{name}: mean |error| of a replayed step", float(np.abs(error).mean()), "%", 0.5)
+    claim(f"{name}: worst |error|", float(np.abs(error).max()), "%", 3)
+    claim(f"{name}: time that no edge explains, mean", float(unexplained.mean()), "%", 1)
+    claim(f"{name}: start_error_p99, mean", float(late.mean()), "%", 1)
+
+
+def main(chosen: list[str] | None = None) -> None:
+    """Replay every job, or some by name, and print."""
+    print(f"{'rank':60} steps  worst %  unexpl. %  start %")
+    for folder in SETS:
+        ranks: list[RankErrors] = []
+        for job in jobs(folder):
+            if chosen and job.name not in chosen:
+                continue
+            for rank in of_job(job):
+                print(rank, flush=True)
+                ranks.append(rank)
+        if ranks:
+            summary(folder.name, ranks)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,83 @@
+"""CUDA graphs, from literal traces: nodes that the profiler left out, and streams inside of a graph."""
+
+from pathlib import Path
+
+import pytest
+
+from lumos_df.graph.job import Job
+from tests.graph.test_waiting_calls import job_of, step_us
+from tests.trace.literal import Event, kernel, launch, x
+
+LAUNCHES = 6
+ROUND_US = 1000
+
+
+def graph_call(ts: float, dur: float, correlation: int) -> Event:
+    return x("cudaGraphLaunch", "cuda_runtime", ts, dur, correlation=correlation)
+
+
+def wait_for_all(begin: float, end: float, correlation: int) -> Event:
+    return x("cudaDeviceSynchronize", "cuda_runtime", begin, end - begin, correlation=correlation)
+
+
+def rounds(folder: Path, launches: int, *, head: float, gap: float) -> Job:
+    """Each round launches a graph of which two kernels are recorded: 100 us `head` after its start, and `gap` apart."""
+    events = []
+    for number in range(launches):
+        at, correlation = 10.0 + ROUND_US * number, 10 + number
+        first = at + 5 + head
+        second = first + 100 + gap
+        events += [
+            graph_call(at, 20, correlation),
+            kernel("gemm", first, 100, correlation=correlation),
+            kernel("softmax", second, 50, correlation=correlation),
+            wait_for_all(at + 21, second + 50, 100 + number),
+        ]
+    # Launches on an idle stream, 5 us after the beginning of their calls, show how long that takes.
+    end = ROUND_US * launches
+    for number in range(LAUNCHES):
+        at = end + 20.0 * number
+        events += [launch(at, 3, 200 + number), kernel("copy", at + 5, 1, correlation=200 + number)]
+    return job_of(folder, events, end=end + 200)
+
+
+def test_what_a_profiler_leaves_out_of_a_graph_is_work_of_the_gpu(tmp_path: Path) -> None:
+    job = rounds(tmp_path, LAUNCHES, head=300, gap=200)
+    assert step_us(job) == LAUNCHES * ROUND_US + 200
+    # Recorded nodes are faster, the others are not.
+    assert step_us(job, "family=gemm:0.5") == LAUNCHES * ROUND_US + 200 - LAUNCHES * 50
+
+
+def test_what_few_launches_show_is_no_rule(tmp_path: Path) -> None:
+    job = rounds(tmp_path, 2, head=300, gap=200)
+    # What ran before the recording may have delayed the first head; of the other and of the gaps nothing is known.
+    assert step_us(job) == pytest.approx(2 * ROUND_US + 200 - 300 - 2 * 200, abs=5)
+
+
+def test_streams_of_a_graph_wait_for_one_another(tmp_path: Path) -> None:
+    """A graph forks to a second stream and joins: each third kernel starts when the second one has ended."""
+    events: list[Event] = []
+    for number in range(LAUNCHES):
+        at, correlation = 10.0 + ROUND_US * number, 10 + number
+        events += [
+            graph_call(at, 20, correlation),
+            kernel("gemm", at + 5, 100, correlation=correlation),
+            kernel("softmax", at + 106, 300, correlation=correlation, stream=8),
+            kernel("dropout", at + 407, 50, correlation=correlation),
+            wait_for_all(at + 21, at + 457, 100 + number),
+        ]
+    job = job_of(tmp_path, events, end=LAUNCHES * ROUND_US)
+    assert step_us(job) == pytest.approx(LAUNCHES * ROUND_US, abs=LAUNCHES * 5)
+    assert step_us(job) - step_us(job, "name=softmax:0.5") == pytest.approx(LAUNCHES * 150, abs=1)
+    assert step_us(job) - step_us(job, "name=gemm:0.5") == pytest.approx(LAUNCHES * 50, abs=1)
+
+
+def test_the_first_row_of_a_gpu_waited_for_what_ran_before_the_recording(tmp_path: Path) -> None:
+    events = [
+        launch(10, 5, 1),
+        kernel("gemm", 500, 100, correlation=1),
+        wait_for_all(20, 600, 2),
+    ]
+    job = job_of(tmp_path, events, end=700)
+    assert step_us(job) == pytest.approx(700, abs=5)
+    assert step_us(job) - step_us(job, "family=gemm:0.5") == 50
