@@ -11,7 +11,7 @@ from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, KERNEL, NONE, STREAM
-from lumos_df.whatif.rewrite.rewritten_graph import ordered
+from lumos_df.whatif.rewrite.forward_edges import ordered
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from lumos_df.graph.edges.columns import Edges, edges, join
 from lumos_df.schema.codes import HANDOFF, NONE
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, ordered
+from lumos_df.whatif.rewrite.forward_edges import ordered
+from lumos_df.whatif.rewrite.rewritten_graph import Rewritten
 
 
 def host_turns(made: Rewritten, task: NDArray[np.int64]) -> Edges:

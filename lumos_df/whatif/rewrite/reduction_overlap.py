@@ -11,7 +11,7 @@ from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, EVENT, RECOMPUTE, STREAM
 from lumos_df.structure.layers import Structure
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.rewrite.rewritten_graph import ordered
+from lumos_df.whatif.rewrite.forward_edges import ordered
 
 
 def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np.int32], *, on: bool) -> TraceGraph:
