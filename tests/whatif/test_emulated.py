@@ -1,5 +1,7 @@
 """Changes to emulated jobs, held against the emulator's own run of the changed job."""
 
+import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
 from tests.conftest import Run
 from tests.emulator import Job
-from tests.whatif.conftest import emulate
+from tests.whatif.conftest import emulate, ingested
 
 _PARTS = ("exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns")
 
@@ -54,6 +56,19 @@ def test_more_micro_batches_are_more_of_the_same_and_one_reduction(emulated: Pat
         assert 1.5 < other["gpu_busy_ns"] / row["gpu_busy_ns"] < 2.01
         reduced = [each["overlapped_ns"] + each["exposed_communication_ns"] for each in (row, other)]
         assert reduced[1] < 1.3 * reduced[0]
+
+
+def test_a_job_changes_alike_however_many_steps_it_ran_before(emulated: Path, tmp_path: Path) -> None:
+    later = 3_000_000
+    for file in (emulated.parent / "four").glob("*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode()
+        text = re.sub(r"ProfilerStep#(\d+)", lambda step: f"ProfilerStep#{int(step[1]) + later}", text)
+        (tmp_path / file.name).write_bytes(gzip.compress(text.encode()))
+    corpus = ingested(tmp_path / "corpus", *sorted(tmp_path.glob("*.gz")))
+    change = ("layers=3", "batch=2")
+    for row, renumbered in zip(answers(emulated, *change), answers(corpus, *change), strict=True):
+        assert renumbered["step"] == row["step"] + later
+        assert [renumbered[part] for part in ("step_ns", *_PARTS)] == [row[part] for part in ("step_ns", *_PARTS)]
 
 
 def test_gradients_that_wait_for_the_backward_pass_overlap_nothing(emulated: Path) -> None:
