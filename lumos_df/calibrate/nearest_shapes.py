@@ -126,17 +126,20 @@ def _checked(shapes: pl.DataFrame) -> pl.DataFrame:
         batch=pl.coalesce("batch", pl.when(pl.col("m").is_not_null()).then(1)).cast(pl.Int64),
         count=pl.col("count").fill_null(1),
     ).with_row_index("row")
-    has = {name: pl.col(name).is_not_null() for name in (*_TEXTS, *_SIZES)}
+    present = {name: pl.col(name).is_not_null() for name in (*_TEXTS, *_SIZES)}
     collective = pl.col("family") == "communication"
     product = pl.col("family").is_in(["gemm", "attention"])
     for wrong, why in (
-        (~has["family"], "a shape has no family: gemm, attention, communication, elementwise, ..."),
-        ((has["m"] != has["k"]) | (has["m"] & ~has["n"]), "a shape has some of m, n and k: give all three, or bytes"),
-        (has["m"] == has["bytes"], "a shape needs m, n and k, or bytes, and not both"),
-        ((pl.min_horizontal(*_SIZES) < 1) | (pl.col("count") < 0), "sizes of a shape must be at least 1"),
-        (has["m"] & ~product, "only gemm and attention have m, n and k; give bytes"),
+        (~present["family"], "a shape has no family: gemm, attention, communication, elementwise, ..."),
         (
-            collective & ~(has["operator"] & has["ranks"]),
+            (present["m"] != present["k"]) | (present["m"] & ~present["n"]),
+            "a shape has some of m, n and k: give all three, or bytes",
+        ),
+        (present["m"] == present["bytes"], "a shape needs m, n and k, or bytes, and not both"),
+        ((pl.min_horizontal(*_SIZES) < 1) | (pl.col("count") < 0), "sizes of a shape must be at least 1"),
+        (present["m"] & ~product, "only gemm and attention have m, n and k; give bytes"),
+        (
+            collective & ~(present["operator"] & present["ranks"]),
             "a shape needs the operator, such as all_reduce, and ranks",
         ),
     ):

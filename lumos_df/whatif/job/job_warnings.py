@@ -33,10 +33,10 @@ def extrapolated(
     parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for time, source, ranks in zip(times, sources, makers, strict=True):
         graphs = [played.replays[rank].graph for rank in ranks]
-        own = np.concatenate([graph.own for graph in graphs])
+        duration = np.concatenate([graph.own for graph in graphs])
         works = np.concatenate([graph.rows.on_gpu | host_times.works(graph) for graph in graphs])
         known = np.flatnonzero((source >= 0) & works[source])
-        parts.append((own[source[known]], time.own[known]))
+        parts.append((duration[source[known]], time.own[known]))
     before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
     far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)
@@ -48,15 +48,15 @@ def extrapolated(
     return [f"extrapolated: {what}; a trace nearer to the job asked for would narrow the interval"]
 
 
-def unheard(anchor: RecordedJob, of: PlannedChange) -> list[str]:
+def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
     """Return what to say of settings that the trace does not tell enough for."""
-    old, new = of.old, of.new
+    old, new = change.old, change.new
     sized = {name: getattr(new, name) for name in _IN_SHAPES if getattr(old, name) != getattr(new, name)}
     words = {word for rank in anchor.about.ranks for word in rank.trace.dims.words}
     shapes = any((rank.trace.dims.code >= 0).any() for rank in anchor.about.ranks)
-    found = []
-    if (sized or "tp" in of.settings.numbers or of.settings.batch_scale != 1) and not shapes:
-        found.append(
+    warnings = []
+    if (sized or "tp" in change.settings.numbers or change.settings.batch_scale != 1) and not shapes:
+        warnings.append(
             "the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
             "record with record_shapes=True"
         )
@@ -64,16 +64,18 @@ def unheard(anchor: RecordedJob, of: PlannedChange) -> list[str]:
         for name in sized.keys() - {"heads"}:
             only = Symbols(old, replace(old, **{name: sized[name]}))
             if not any(only.rescaled_text(word) != word for word in words):
-                found.append(
+                warnings.append(
                     f"{name} changes no kernel: no recorded shape is told to hold it, as {getattr(old, name)} is "
                     "another size, too, or the part of the model that has it did not run"
                 )
-    if of.settings.dtype and told_precision(anchor.about) is None:
-        found.append(f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it")
-    moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or of.settings.network
+    if change.settings.dtype and told_precision(anchor.about) is None:
+        warnings.append(
+            f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it"
+        )
+    moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):
-        found.append(
+        warnings.append(
             "the job communicates on the host: that is kept as recorded, once a micro-batch, whatever the group, the "
             "network or the size; record it with NCCL to have it estimated"
         )
-    return found
+    return warnings

@@ -11,15 +11,15 @@ from lumos_df.whatif.rewrite.blocks import Blocks
 class BlockLayout:
     """Where every row of the original comes in the new sequence."""
 
-    def __init__(self, graph: TraceGraph, of: Blocks, program: NDArray[np.int64]) -> None:
-        self.block = of.of_row
-        self.blocks = of
+    def __init__(self, graph: TraceGraph, blocks: Blocks, program: NDArray[np.int64]) -> None:
+        self.block = blocks.of_row
+        self.blocks = blocks
         self.program = program
-        many = len(of.of_row)
+        row_count = len(blocks.of_row)
         self.sorted = np.argsort(self.block, kind="stable")
-        self.pointer = np.searchsorted(self.block[self.sorted], np.arange(len(of) + 1))
-        self.rank = np.empty(many, np.int64)
-        self.rank[self.sorted] = np.arange(many) - self.pointer[self.block[self.sorted]]
+        self.pointer = np.searchsorted(self.block[self.sorted], np.arange(len(blocks) + 1))
+        self.rank = np.empty(row_count, np.int64)
+        self.rank[self.sorted] = np.arange(row_count) - self.pointer[self.block[self.sorted]]
         size = np.diff(self.pointer)[program]
         self.base = np.cumsum(np.append(0, size))
         position = np.repeat(np.arange(len(program)), size)
@@ -38,8 +38,8 @@ class BlockLayout:
 
     def at(self, row: NDArray[np.int32], position: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the new number of rows in the copy of their block at a position."""
-        found: NDArray[np.int64] = self.number[self.base[position] + self.rank[row]]
-        return found
+        number: NDArray[np.int64] = self.number[self.base[position] + self.rank[row]]
+        return number
 
     def last_copy(
         self, block: NDArray[np.int32], position: NDArray[np.int64], *, first: bool = False
@@ -51,15 +51,15 @@ class BlockLayout:
         key = block.astype(np.int64) * wide
         place = np.searchsorted(self.keys, key) if first else np.searchsorted(self.keys, key + position, "right") - 1
         place = np.clip(place, 0, len(self.keys) - 1)
-        found: NDArray[np.int64] = np.where(self.keys[place] // wide == block, self.place[place], NONE)
-        return found
+        last: NDArray[np.int64] = np.where(self.keys[place] // wide == block, self.place[place], NONE)
+        return last
 
     def new_of(self, row: NDArray[np.int32], position: NDArray[np.int64], *, first: bool = False) -> NDArray[np.int64]:
         """Return the new number of rows in the last copy of their block up to a position, or NONE."""
         place = self.last_copy(self.block[row], position, first=first)
-        found = np.full(len(row), NONE, np.int64)
-        found[place >= 0] = self.at(row[place >= 0], place[place >= 0])
-        return found
+        new = np.full(len(row), NONE, np.int64)
+        new[place >= 0] = self.at(row[place >= 0], place[place >= 0])
+        return new
 
 
 def _spanning(graph: TraceGraph, block: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -67,12 +67,12 @@ def _spanning(graph: TraceGraph, block: NDArray[np.int32]) -> NDArray[np.bool_]:
     rows, atoms = graph.rows, graph.atoms
     spans = np.zeros(len(rows), np.bool_)
     of_atom = block[atoms.row]
-    for one in np.unique(atoms.thread).tolist():
-        own = np.flatnonzero(atoms.thread == one)
-        host = np.flatnonzero(rows.thread == one)
+    for thread in np.unique(atoms.thread).tolist():
+        atom = np.flatnonzero(atoms.thread == thread)
+        host = np.flatnonzero(rows.thread == thread)
         # An atom that a row holds is one that begins before the row ends.
-        last = np.searchsorted(atoms.ts[own], rows.end[host]) - 1
-        spans[host] = (last >= 0) & (of_atom[own[np.maximum(last, 0)]] > block[host])
+        last = np.searchsorted(atoms.ts[atom], rows.end[host]) - 1
+        spans[host] = (last >= 0) & (of_atom[atom[np.maximum(last, 0)]] > block[host])
     # A call is one moment of its thread, however long.
     spans[rows.kind == RUNTIME] = False
     return spans

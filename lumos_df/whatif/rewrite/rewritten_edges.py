@@ -68,10 +68,10 @@ def rewritten_edges(
     # Along threads and streams: what comes before in the new sequence.
     into = np.full(len(graph.rows), NONE, np.int64)
     into[old.dst[chain]] = np.flatnonzero(chain)
-    has = atoms.before >= 0
+    follows = atoms.before >= 0
     begun: list[Edges] = []
     for before, row, kind in (
-        (atoms.row[atoms.before[has]], atoms.row[has], THREAD),
+        (atoms.row[atoms.before[follows]], atoms.row[follows], THREAD),
         (gpu.before[gpu.before >= 0], gpu.row[gpu.before >= 0], STREAM),
     ):
         edge = into[layout.source[row]]
@@ -95,7 +95,7 @@ def rewritten_edges(
     new_dst.append(dst[good])
     of_edge.append(edge[good])
     which = np.concatenate(of_edge)
-    found = Edges(
+    new_edges = Edges(
         src=np.concatenate(new_src).astype(np.int32),
         dst=np.concatenate(new_dst).astype(np.int32),
         kind=old.kind[which],
@@ -103,10 +103,10 @@ def rewritten_edges(
         lag=old.lag[which],
         recorded=old.recorded[which],
     )
-    found = join([found, *begun])
-    itself = np.zeros(len(found), np.bool_)
+    new_edges = join([new_edges, *begun])
+    itself = np.zeros(len(new_edges), np.bool_)
     itself[: len(which)] = (graph.order_target != old.dst)[which]
-    return found, itself
+    return new_edges, itself
 
 
 def _sources(
@@ -115,9 +115,9 @@ def _sources(
     """Return the new source of edges into the copies at some positions, or NONE."""
     lanes, blocks = _lanes(graph, layout), layout.blocks
     from_, to = layout.block[src].astype(np.int64), layout.block[dst].astype(np.int64)
-    found = np.full(len(src), NONE, np.int64)
+    new_source = np.full(len(src), NONE, np.int64)
     same = from_ == to
-    found[same] = layout.at(src[same], position[same])
+    new_source[same] = layout.at(src[same], position[same])
     # As many blocks back, where there is a block of the same kind: the row that stands where the source stood.
     back = np.clip(position - (to - from_), 0, len(layout.program) - 1)
     there = layout.program[back]
@@ -131,20 +131,20 @@ def _sources(
     turn = np.where(own_high - 1 - lanes.at[src] < turn, high - own_high + lanes.at[src] - low, turn)
     at = np.clip(low + turn, low, np.maximum(high - 1, low))
     use = np.flatnonzero(~same & alike & (high > low) & (position != back))
-    found[use] = layout.at(lanes.order[at[use]], back[use])
+    new_source[use] = layout.at(lanes.order[at[use]], back[use])
     # Else the last copy before; of a source that went with its block, the last of its lane before it.
-    rest = ~same
-    rest[use] = False
-    rest = np.flatnonzero(rest)
-    found[rest] = _before(layout, lanes, src[rest], position[rest])
-    return found
+    remaining = ~same
+    remaining[use] = False
+    remaining = np.flatnonzero(remaining)
+    new_source[remaining] = _before(layout, lanes, src[remaining], position[remaining])
+    return new_source
 
 
 def _before(
     layout: BlockLayout, lanes: _Lanes, src: NDArray[np.int32], position: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the last copy of each source, and of one that went with its block of the last row of its lane before."""
-    found = layout.new_of(src, position)
+    new_source = layout.new_of(src, position)
     gone = np.flatnonzero(layout.last_copy(layout.block[src], position) < 0)
     at = lanes.at[src[gone]]
     for _ in range(64):
@@ -158,6 +158,6 @@ def _before(
         row = lanes.order[at]
         place = layout.last_copy(layout.block[row], position[gone])
         left = place >= 0
-        found[gone[left]] = layout.at(row[left], place[left])
+        new_source[gone[left]] = layout.at(row[left], place[left])
         gone, at = gone[~left], at[~left]
-    return found
+    return new_source

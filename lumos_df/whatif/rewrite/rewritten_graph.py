@@ -41,22 +41,22 @@ class Rewritten:
     """Place of its block in the new sequence [n]."""
 
 
-def rewritten(graph: TraceGraph, of: Blocks, program: NDArray[np.int64]) -> Rewritten:
+def rewritten(graph: TraceGraph, blocks: Blocks, program: NDArray[np.int64]) -> Rewritten:
     """Return the graph of a trace whose blocks come in another sequence.
 
     Args:
         graph: the graph as it was.
-        of: its blocks.
+        blocks: its blocks.
         program: the blocks in their new sequence [p].
     """
-    layout = BlockLayout(graph, of, program)
+    layout = BlockLayout(graph, blocks, program)
     begin, finish = _times(graph, layout)
     rows = _rows(graph.rows, layout, begin, finish)
     atoms = _atoms(graph, layout, rows)
     gpu = _gpu(graph, layout, rows, atoms)
-    found, waits_itself = rewritten_edges(graph, layout, atoms, gpu)
-    found, order, target, dropped = ordered(rows, atoms, gpu, found, waits_itself)
-    own = graph.own[layout.source]
+    edges, waits_itself = rewritten_edges(graph, layout, atoms, gpu)
+    edges, order, target, dropped = ordered(rows, atoms, gpu, edges, waits_itself)
+    duration = graph.own[layout.source]
     carried = layout.new_of(graph.carried, np.zeros(len(graph.carried), np.int64), first=True)
     nothing = np.empty(0, np.int64)
     none = np.empty(0, np.int32)
@@ -66,23 +66,23 @@ def rewritten(graph: TraceGraph, of: Blocks, program: NDArray[np.int64]) -> Rewr
         gpu=gpu,
         handoffs=Handoffs(target=none, idle=nothing, woken=nothing, source_thread=none, signal=nothing),
         constants=replace(graph.constants, gap=np.zeros(len(gpu.row), np.int64)),
-        edges=found,
+        edges=edges,
         order=order,
         order_target=target,
-        own=own,
+        own=duration,
         idle_before=graph.idle_before[layout.source],
         carried=carried[carried >= 0].astype(np.int32),
         dropped=graph.dropped + dropped,
     )
     block = program[layout.position]
-    copies = np.bincount(program, minlength=len(of))[block].astype(np.int32)
+    copies = np.bincount(program, minlength=len(blocks))[block].astype(np.int32)
     return Rewritten(made, layout.source, layout.ordinal[layout.position], copies, layout.position)
 
 
 def without(made: Rewritten, gone: NDArray[np.bool_]) -> Rewritten:
     """Return rewritten rows of which some take no time and, numbered as no copy, meet no other rank's [n]."""
-    own = np.where(gone, 0, made.graph.own)
-    return replace(made, graph=replace(made.graph, own=own), copy=np.where(gone, NONE, made.copy).astype(np.int32))
+    duration = np.where(gone, 0, made.graph.own)
+    return replace(made, graph=replace(made.graph, own=duration), copy=np.where(gone, NONE, made.copy).astype(np.int32))
 
 
 def _times(graph: TraceGraph, layout: BlockLayout) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -92,13 +92,13 @@ def _times(graph: TraceGraph, layout: BlockLayout) -> tuple[NDArray[np.int64], N
     host = rows.thread[layout.source]
     position, source = layout.position, layout.source
     moved = np.zeros(len(layout.program), np.int64)
-    for one in np.unique(atoms.thread).tolist():
-        own = np.flatnonzero(atoms.thread == one)
-        block = layout.block[atoms.row[own]]
-        end = (atoms.ts + atoms.dur)[own]
-        last = np.append(np.flatnonzero(np.diff(block)), len(own) - 1)
+    for thread in np.unique(atoms.thread).tolist():
+        atom = np.flatnonzero(atoms.thread == thread)
+        block = layout.block[atoms.row[atom]]
+        end = (atoms.ts + atoms.dur)[atom]
+        last = np.append(np.flatnonzero(np.diff(block)), len(atom) - 1)
         part, high = block[last], end[last]
-        low = np.append(int(atoms.ts[own[0]]), high[:-1])
+        low = np.append(int(atoms.ts[atom[0]]), high[:-1])
         part_of = np.full(len(layout.blocks), NONE, np.int64)
         part_of[part] = np.arange(len(part))
         here = np.flatnonzero(part_of[layout.program] >= 0)
@@ -106,7 +106,7 @@ def _times(graph: TraceGraph, layout: BlockLayout) -> tuple[NDArray[np.int64], N
         start = low[0] + np.cumsum(np.append(0, (high - low)[which]))[:-1]
         shift = np.zeros(len(layout.program), np.int64)
         shift[here] = start - low[which]
-        on = host == one
+        on = host == thread
         begin[on] += shift[position[on]]
         # A row ends in the part in which its end lies: as often as that is copied, in the last copy.
         ends = part[np.minimum(np.searchsorted(high, rows.end[source[on]] - 1), len(part) - 1)]
