@@ -119,7 +119,7 @@ def times(
 
     Args:
         anchor: the job.
-        delta: the change.
+        change: the change.
         rank: place of the rank in the job.
         durations: its durations before, ns [n].
         others: the same model at other sizes, as measured.

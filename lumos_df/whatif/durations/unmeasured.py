@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import Job
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, NONE, OPTIMIZER, OTHER_PHASE
+from lumos_df.schema.codes import CPU_OP, NONE, OPTIMIZER, OTHER_PHASE
 from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, REDUCTIONS, SEND
 from lumos_df.schema.plan_words import DP, PP
 from lumos_df.structure import dimensions, shapes
+from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
 from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
 from lumos_df.whatif.durations.kernel_times import MODELLED
@@ -192,16 +193,10 @@ def _atom_before(graph: TraceGraph, row: NDArray[np.int64]) -> NDArray[np.int32]
 
 def _compute_before(graph: TraceGraph, atom: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the last kernel of the compute stream that was issued by each moment, NONE where there is no GPU."""
-    stream = _compute_stream(graph)
-    if stream is None:
+    stream = compute_stream(graph.rows)
+    if stream == NONE:
         return np.full(len(atom), NONE, np.int32)
     return graph.gpu.last_issued(stream, atom, inclusive=True)
-
-
-def _compute_stream(graph: TraceGraph) -> int | None:
-    rows, gpu = graph.rows, graph.gpu.row
-    kernel = gpu[(rows.kind[gpu] == KERNEL) & (rows.family[gpu] != COMMUNICATION)]
-    return int(np.bincount(rows.stream[kernel]).argmax()) if len(kernel) else None
 
 
 def _waits(
@@ -231,9 +226,9 @@ def _waits(
     order = np.argsort(atoms.ts, kind="stable")
     place = np.searchsorted(atoms.ts[order], until)
     next_atom = np.where(place < len(order), order[np.minimum(place, len(order) - 1)], NONE).astype(np.int32)
-    stream = _compute_stream(graph)
+    stream = compute_stream(rows)
     followed = next_atom >= 0
     waiting[followed] = (
-        atoms.row[next_atom[followed]] if stream is None else graph.gpu.next_issued(stream, next_atom[followed])
+        atoms.row[next_atom[followed]] if stream == NONE else graph.gpu.next_issued(stream, next_atom[followed])
     )
     return waiting

@@ -14,7 +14,8 @@ from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import forward_star
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import COMMUNICATION, NONE
+from lumos_df.schema.codes import NONE
+from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.whatif.durations.operator_times import reductions, updates
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.pipeline.weight_gradients import parted
@@ -273,7 +274,9 @@ def _busiest(rank: Cut, kind: int) -> int:
 def _streams(first: Rows, last: Rows) -> NDArray[np.int64]:
     """Return which stream of the first each of the second's is: that of most compute, else that of the same name."""
     stream_of = np.full(len(last.stream_keys), NONE, np.int64)
-    stream_of[_compute(last)] = _compute(first)
+    computes = compute_stream(last)
+    if computes != NONE:
+        stream_of[computes] = compute_stream(first)
     for number, name in enumerate(last.stream_keys[:, 1].tolist()):
         same = np.flatnonzero(first.stream_keys[:, 1] == name)
         if stream_of[number] < 0 and len(same) and same[0] not in stream_of:
@@ -281,8 +284,3 @@ def _streams(first: Rows, last: Rows) -> NDArray[np.int64]:
     new = stream_of < 0
     stream_of[new] = len(first.stream_keys) + np.arange(int(new.sum()))
     return stream_of
-
-
-def _compute(rows: Rows) -> int:
-    mine = rows.on_gpu & (rows.family != COMMUNICATION) & (rows.stream >= 0)
-    return int(np.argmax(np.bincount(rows.stream[mine], minlength=1)))

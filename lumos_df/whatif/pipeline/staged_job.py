@@ -10,6 +10,7 @@ from lumos_df.base.errors import QueryError
 from lumos_df.graph.collective_instances import ClockSkew, Instances
 from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import Job
+from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, NONE
 from lumos_df.schema.collective_kinds import POINT_TO_POINT, SEND
@@ -267,7 +268,7 @@ def _instances(
         error: relative error of each collective of the original.
         crossing: which of those had ranks of several stages.
     """
-    key: list[NDArray[np.int64]] = []
+    parts: list[NDArray[np.int64]] = []
     trace: list[NDArray[np.int64]] = []
     row: list[NDArray[np.int64]] = []
     for place, new_rank in enumerate(made):
@@ -276,21 +277,26 @@ def _instances(
             instance = np.concatenate([_instance_of(recorded, rank, sizes[rank]) for rank in new_rank.ranks])
             here = np.flatnonzero((instance[rows.source] >= 0) & (rows.copy != NONE))
             member_of = instance[rows.source[here]]
-            key.append((member_of << 32 | rows.copy[here]) << 12 | np.where(crossing[member_of], 0, new_rank.number))
+            stage = np.where(crossing[member_of], 0, new_rank.number)
+            none = np.zeros(len(here), np.int64)
+            parts.append(np.stack((member_of, rows.copy[here], stage, none, none)))
             trace.append(np.full(len(here), place))
             row.append(here)
         # What is sent over a link meets what is received over it, of the same micro-batch and the same way.
         same_rank = sum(1 for other in made[:place] if other.number == new_rank.number)
-        key.append(-1 - (((added.micro_batch << 12 | added.link) << 12 | same_rank) << 1 | added.kind // 2))
+        no_instance = np.full(len(added.kind), NONE)
+        turn = np.full(len(added.kind), same_rank)
+        parts.append(np.stack((no_instance, -added.micro_batch, -added.link, -turn, -(added.kind // 2))))
         trace.append(np.full(len(added.kind), place))
         row.append(len(rows.source) + np.arange(len(added.kind)))
-    keys, traces, rows_ = np.concatenate(key), np.concatenate(trace), np.concatenate(row)
-    names, instance, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    # The instance of the original, NONE for a send, and what tells its copies, or sends, apart.
+    columns, traces, rows_ = np.concatenate(parts, axis=1), np.concatenate(trace), np.concatenate(row)
+    _, first, instance, counts = np.unique(packed(*columns), return_index=True, return_inverse=True, return_counts=True)
     instance = instance.reshape(-1)
     kept = (counts > 1)[instance]
     _, instance = np.unique(instance[kept], return_inverse=True)
     traces, rows_ = traces[kept], rows_[kept]
-    origin = np.where(names[counts > 1] >= 0, names[counts > 1] >> 44, NONE)
+    origin = columns[0][first[counts > 1]]
     transfer = np.full(len(origin), sends[0], np.int64)
     errors = np.full(len(origin), sends[1])
     if recorded is not None:
@@ -312,7 +318,7 @@ def _instances(
 
 
 def _instance_of(instances: Instances, rank: int, row_count: int) -> NDArray[np.int64]:
-    """Return the collective of each row of a rank, or NONE [many]."""
+    """Return the collective of each row of a rank, or NONE [n]."""
     mine = instances.trace == rank
     instance = np.full(row_count, NONE, np.int64)
     instance[instances.row[mine]] = instances.instance[mine]
