@@ -28,7 +28,8 @@ _MEMORY_BOUND: Final = ("elementwise", "normalization", "softmax", "copy", "fuse
 HOST_FIGURES: Final = {"launch_s": "forward", "backward_launch_s": "backward"}
 """Figures of a software that launches tell, and the phase of those launches."""
 _LEAST_NS: Final = 10_000
-"""Shorter kernels are left out: a factor of theirs would say more about their floor than about their rate."""
+"""Threshold, ns. Shorter kernels say nothing of a factor. Evidence: theirs would say more about their floor than about
+their rate."""
 
 Columns = dict[str, NDArray[np.float64]]
 

@@ -28,7 +28,8 @@ _HALVES: Final = tuple(kind.name for kind in ELEMENT_TYPES if kind.floating and 
 """Types whose kernels are nearly alike."""
 _BYTES: Final = {kind.name: float(kind.bytes) for kind in ELEMENT_TYPES}
 _UNKNOWN_BYTES: Final = 2.0
-"""Bytes of an element of a type that is not told."""
+"""Threshold, bytes. What an element has of a type that is not told. Evidence: a judgement; most tensors are of 16
+bits."""
 _ROOFS: Final = """
 SELECT
   * REPLACE (
@@ -38,8 +39,8 @@ SELECT
 FROM _roof
 """
 _NEARING: Final = 0.2
-"""Power of size by which kernels that are slower than the roof come nearer to it beyond the largest that was measured:
-from three batches of one model (docs/kernels.md)."""
+"""Threshold, power of size. So fast kernels that are slower than the roof come nearer to it beyond the largest that was
+measured. Evidence: three batches of one model ([kernels.md](kernels.md))."""
 _AT_ONCE: Final = 1_000_000
 """Pairs of a new and a measured shape that are compared in one go, to bound memory."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,11 @@ from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.host_turns import in_turn
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
+
+_KEPT_ERROR: Final = 0.01
+"""Relative, of a collective's transfer that stays as it was measured."""
+_SCALED_ERROR: Final = 0.1
+"""Relative, of one that the network model scales."""
 
 
 def estimate(
@@ -211,7 +217,7 @@ def _retimed(
     """Return the job with its new durations, collectives as well, and the error of each collective."""
     instances = job.instances
     transfer = instances.transfer.copy() if instances else np.empty(0, np.int64)
-    error = np.full(len(transfer), 0.01)
+    error = np.full(len(transfer), _KEPT_ERROR)
     graphs = []
     for rank, (graph, time) in enumerate(zip(job.graphs, times, strict=True)):
         shortest = _shortest(graph.rows.collective, graph.rows.in_bytes, graph.rows.group, graph.own, anchor, rank)
@@ -224,13 +230,13 @@ def _retimed(
             touched = row[ratio != 1]
             time.own[row] = np.maximum(time.own[row] + np.round(shortest[row] * (ratio - 1)).astype(np.int64), 0)
             time.provenance[touched] = RESCALED
-            time.error[touched] = 0.1
+            time.error[touched] = _SCALED_ERROR
             of_row = np.ones(len(time.own))
             of_row[row] = ratio
             if instances:
                 members = instances.row[mine]
                 transfer[instances.instance[mine]] = np.round(shortest[members] * of_row[members]).astype(np.int64)
-                error[instances.instance[mine]] = np.where(of_row[members] != 1, 0.1, 0.01)
+                error[instances.instance[mine]] = np.where(of_row[members] != 1, _SCALED_ERROR, _KEPT_ERROR)
         graphs.append(
             graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
         )

@@ -95,10 +95,10 @@ def test_switches_of_replay_go_with_changes(emulated: Path) -> None:
 
 
 def test_stages_of_a_trained_job_hide_and_wait(emulated: Path) -> None:
-    found = answers(emulated, "pp=2", "batch=4", step=3)
-    assert len(found) == 8
+    rows = answers(emulated, "pp=2", "batch=4", step=3)
+    assert len(rows) == 8
     whole = answers(emulated, step=3)[0]["gpu_busy_ns"]
-    for row in found:
+    for row in rows:
         # Four micro-batches over two stages: at least (4 + 1) / 2 of one whole pass, less what is done once a step.
         assert 1.5 * whole < row["step_ns"] < 4 * whole
         assert row["modelled_pct"] > 0

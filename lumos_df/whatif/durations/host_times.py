@@ -24,8 +24,9 @@ from lumos_df.whatif.durations.symbols import Shape, Symbols
 
 _ELEMENT_BYTES: Final = 4
 """Only ratios matter: that of bytes and operations is read from the trace."""
-_RATE: Final = 90
-"""Percentile, by time, of the rates that operators reached: those of the roofline."""
+_RATE_PERCENTILE: Final = 90
+"""Threshold, percentile of time. The roofline is at this one of the rates that operators reached. Evidence: a
+judgement; the highest are those of the shortest operators."""
 _VIEWS: Final = re.compile(
     r"aten::(?:_?(?:un)?(?:safe_)?view(?:_as\w*)?|_?reshape(?:_alias)?|as_strided|t|transpose|permute|expand|detach_?"
     r"|alias|slice|select|(?:un)?squeeze|(?:un)?flatten|narrow|split\w*|chunk|resize_|empty\w*|_unsafe_view|lift_fresh"
@@ -127,7 +128,7 @@ def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
     if not len(order) or not rate[order[-1]]:
         return 1.0
     weight = np.cumsum(time[order])
-    return float(rate[order[np.searchsorted(weight, weight[-1] * _RATE / 100)]])
+    return float(rate[order[np.searchsorted(weight, weight[-1] * _RATE_PERCENTILE / 100)]])
 
 
 def spread(graph: TraceGraph) -> float:

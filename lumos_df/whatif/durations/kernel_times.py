@@ -30,18 +30,26 @@ MEASURED, RESCALED, INTERPOLATED, MODELLED = range(4)
 PROVENANCE: Final = ("measured", "rescaled", "interpolated", "modelled")
 
 _UNALIGNED: Final = 5.0
-"""Time of a 16-bit matrix product whose inner or last size is no multiple of 8, over that of one that is: what is above
-the floor, as measured at 71 beside 128 on an A100."""
+"""Threshold, times. A 16-bit matrix product whose inner or last size is no multiple of 8 takes so many times as long
+above the floor as one of multiples. Evidence: 71 beside 128 on an A100, in one of the recorded traces."""
 _WAVE: Final = 0.7
-"""Share of a kernel's latency that every further wave of blocks adds; measured as above."""
+"""Threshold, share of a kernel's latency. Every further wave of blocks adds so much. Evidence: kernels of 71 beside
+those of 128 on an A100, in one of the recorded traces."""
 _THREADS: Final = 2048
 """Threads that a multiprocessor holds at once (compute capability 8.0 and 9.0)."""
 _BLOCKS: Final = 32
 """Blocks that it holds at once."""
 _NORM_WIDTH: Final = 512
 """Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
+_SOFTMAX_WIDTH: Final = 1024
+"""Elements of a row up to which PyTorch's softmax works on the next power of two."""
+_FLOOR_PERCENTILE: Final = 5
+"""Threshold, percentile. The floor of a trace's kernels is where this part of them is shorter."""
 _WIDEST_FLOOR_S: Final = 10e-6
-"""Kernels that all last longer tell nothing about the floor."""
+"""Threshold, s. The floor is at most this. Evidence: kernels that all last longer tell nothing about it."""
+_TRUST_FLOORS: Final = 0.5
+"""Threshold, floors. How well a kernel did against its cost function holds by half where its work takes so long.
+Evidence: near the floor nothing was measured but the floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ class KernelWork:
     def rescaled(self, floor_ratio: float = 1.0) -> NDArray[np.float64]:
         """Return the time after the change, s. `floor_ratio`: floor of the new GPU over that of the old one."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            trust = self.before / (self.before + self.floor / 2)
+            trust = self.before / (self.before + _TRUST_FLOORS * self.floor)
             slowness = np.maximum(self.time - self.floor, 1e-9) / self.before
             efficiency = np.where(self.before > 0, slowness**trust, 1.0)
             # A kernel that beat its cost function when it was small does not beat it as much when it is large.
@@ -136,7 +144,7 @@ def numbered(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
 
 def floor_of(times: NDArray[np.float64]) -> float:
     """Return the floor of a trace's kernels, s: the low end of their distribution."""
-    return min(float(np.percentile(times, 5)), _WIDEST_FLOOR_S) if len(times) else 0.0
+    return min(float(np.percentile(times, _FLOOR_PERCENTILE)), _WIDEST_FLOOR_S) if len(times) else 0.0
 
 
 def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -240,8 +248,7 @@ class _Kernel:
         largest = max(self.numel, key=prod)
         width = max(largest[-1], 1)
         if self.family == SOFTMAX:
-            # PyTorch's softmax of a row up to 1024 works on the next power of two.
-            return prod(largest) / width * (2 ** ceil(log2(width)) if width <= 1024 else width)
+            return prod(largest) / width * (2 ** ceil(log2(width)) if width <= _SOFTMAX_WIDTH else width)
         if self.family == NORM and self.operation is not None and self.operation.is_norm():
             return prod(largest) / width * ceil(width / _NORM_WIDTH)
         return self._elements()

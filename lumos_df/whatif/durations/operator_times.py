@@ -28,6 +28,8 @@ _ERROR: Final = (0.01, 0.06, 0.03, 0.3)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""
+_APART_SHARE: Final = 0.1
+"""Threshold, share of a kernel's work. Two measured sizes that differ by no more tell no line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ def _interpolated(kernels: KernelWork, others: list[KernelWork]) -> tuple[NDArra
         paired = np.flatnonzero(place >= 0)
         theirs = place[paired]
         apart = other.before[theirs] - kernels.before[paired]
-        far = np.abs(apart) > 0.1 * np.maximum(kernels.before[paired], other.before[theirs])
+        far = np.abs(apart) > _APART_SHARE * np.maximum(kernels.before[paired], other.before[theirs])
         paired, theirs, apart = paired[far], theirs[far], apart[far]
         slope = np.maximum((other.time[theirs] - kernels.time[paired]) / apart, 0)
         # What lies outside of both sizes goes on from the one that is nearer.

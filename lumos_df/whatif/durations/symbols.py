@@ -18,9 +18,15 @@ Shape = tuple[int, ...]
 TOKENS, SEQUENCE, BATCH, WIDTH, HEADS, GROUPS, HEAD, CONSTANT = range(8)
 """Kinds of axes; GROUPS is micro-batch times heads."""
 _MOST: Final = 4
-"""Readings of one axis that are compared."""
+"""Threshold, readings. Of one axis the likeliest so many are compared. Evidence: a judgement; all of them together take
+too long."""
+_LAST_AXES: Final = 5
+"""Threshold, axes. Those of a tensor before its last so many stay as they are. Evidence: a judgement; the readings of
+all together take too long to compare."""
 _STRANGE: Final = 40
-"""Cost of an axis that is nothing known: above that of any reading of it alone."""
+"""Threshold, cost. What an axis costs that is nothing known. Evidence: above that of any reading of it alone."""
+_SMALL: Final = 4
+"""Threshold, elements. An axis of no more is nothing known at no cost."""
 _PAIR_COST: Final = {
     frozenset((TOKENS, SEQUENCE)): 30,
     frozenset((TOKENS, BATCH)): 30,
@@ -33,10 +39,12 @@ _PAIR_COST: Final = {
 }
 """Cost of two kinds of axes in one tensor."""
 _TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
-_ALL: Final = 0.8
-"""A vector at least this near to the number of a rank's parameters is one of all of them."""
+_ALL_SHARE: Final = 0.8
+"""Threshold, share of a rank's parameters. A vector that is as near to their number is one of all of them.
+Evidence: the number leaves out biases and norms."""
 _LACK_COST: Final = 5
-"""Cost of a sequence without a micro-batch, or the other way round."""
+"""Threshold, cost. What a sequence without a micro-batch costs, or the other way round, and both of them in a
+matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class Symbols:
 
     def _read(self, shape: Shape, wide: int) -> Shape:
         choices = [[*self._readings.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
-        best = min(product(*choices[-5:]), key=_cost)
+        best = min(product(*choices[-_LAST_AXES:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
         if self._share is not None:
             model, mlp = self._widths
@@ -127,11 +135,11 @@ def is_all(shapes: list[object], sizes: Sizes) -> bool:
     first = shapes[0] if shapes else None
     if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
         return False
-    return _ALL < first[0] / parameters(sizes) < 1 / _ALL
+    return _ALL_SHARE < first[0] / parameters(sizes) < 1 / _ALL_SHARE
 
 
 def _cost_of_constant(size: int) -> int:
-    return 0 if size <= 4 else _STRANGE
+    return 0 if size <= _SMALL else _STRANGE
 
 
 def _cost(readings: tuple[_Reading, ...]) -> int:

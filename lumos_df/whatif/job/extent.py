@@ -10,13 +10,14 @@ from lumos_df.base.errors import QueryError
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes
 
-MOST_OPERATORS: Final = 1 << 24
-"""Operators of a changed job at the most, all ranks together: about 6 GB of memory, and half a minute."""
+MOST_OPERATORS: Final = 16_777_216
+"""Threshold, operators. A changed job of more, all ranks together, is refused. Evidence: these take about 6 GB of
+memory, and half a minute."""
 _GROWS: Final = ("layers", "batch", "pp")
 _SIZED: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "head_dim", "vocab", "tp")
 MOST_GROWTH: Final = 1e9
-"""How many times as much a kernel may have to do at the most: what is measured in nanoseconds still fits, and no trace
-says anything of more."""
+"""Threshold, times. A kernel that would have to do more than so many times as much is refused. Evidence: what is
+measured in nanoseconds still fits, and no trace says anything of more."""
 
 
 def operators(anchor: RecordedJob, new: Sizes) -> int:

@@ -13,8 +13,12 @@ from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import told_precision
 
-_TRUSTED: Final = 8.0
-"""A kernel that takes this many times as long, or as short, is an extrapolation."""
+_TRUSTED_TIMES: Final = 8.0
+"""Threshold, times. A kernel that takes more than so many times as long as measured, or as short, is extrapolated.
+Evidence: a judgement; errors grow with every doubling."""
+_FAR_SHARE: Final = 0.1
+"""Threshold, share of the time of kernels. A warning is given where more of it is extrapolated. Evidence: a
+judgement."""
 _IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "vocab")
 """Dimensions that are read in recorded shapes."""
 
@@ -38,13 +42,13 @@ def extrapolated(
         known = np.flatnonzero((source >= 0) & works[source])
         parts.append((duration[source[known]], time.own[known]))
     before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
-    far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
+    far = (after > _TRUSTED_TIMES * before) | (before > _TRUSTED_TIMES * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)
-    if share <= 0.1:
+    if share <= _FAR_SHARE:
         return []
     hosted = all(host_times.runs_here(replay.graph) for replay in played.replays)
     whose = "the host's time is operators" if hosted else "the GPU's time is kernels"
-    what = f"{share:.0%} of {whose} that take over {_TRUSTED:g} times as long or short as measured"
+    what = f"{share:.0%} of {whose} that take over {_TRUSTED_TIMES:g} times as long or short as measured"
     return [f"extrapolated: {what}; a trace nearer to the job asked for would narrow the interval"]
 
 

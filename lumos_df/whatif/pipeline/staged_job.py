@@ -26,8 +26,12 @@ from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, withou
 
 _ERROR: Final = 0.3
 """Relative error of a modelled send."""
-_UNTOLD: Final = 0.05
-"""Share of the backward pass's products that may not be told without a warning."""
+_UNTOLD_SHARE: Final = 0.05
+"""Threshold, share of the time of the backward pass's products. A warning is given where more of them are not told to
+be of weights or of inputs. Evidence: a judgement."""
+_HOLDING_SHARE: Final = 0.5
+"""Threshold, share of sends. Where so many hold a kernel, ranks compute and communicate in turns. Evidence: of a send
+and a receive that are waited for together, the later one holds what follows."""
 _IN_TURN: Final = (ONE_F_ONE_B, GPIPE)
 """Schedules that are run so where the traces' is: the others are there to communicate meanwhile."""
 _MEASURED_ERROR: Final = 0.1
@@ -119,7 +123,7 @@ def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]]) -> list[
     """Return what a reader should know of the schedule."""
     warnings = []
     untold = max(maker.untold for makers in stages for maker in makers)
-    if untold > _UNTOLD:
+    if untold > _UNTOLD_SHARE:
         warnings.append(
             f"{untold:.0%} of the time of the backward pass's products is not told to be of weights or of inputs, and "
             "does not move: the schedule gains less than it would; record with record_shapes=True"
@@ -216,10 +220,7 @@ def _measured_send_ns(job: Job) -> int | None:
 
 
 def _in_turn(job: Job) -> bool:
-    """Return whether ranks compute and communicate in turns, as Megatron does: their sends hold kernels.
-
-    Half of them are enough: of a send and a receive that are waited for together, the later one holds what follows.
-    """
+    """Return whether ranks compute and communicate in turns, as Megatron does: their sends hold kernels."""
     total = held = 0
     for graph in job.graphs:
         rows, edges = graph.rows, graph.edges
@@ -228,7 +229,7 @@ def _in_turn(job: Job) -> bool:
         holds = (edges.kind == EVENT) & rows.on_gpu[edges.dst] & (rows.family[edges.dst] != COMMUNICATION)
         total += len(sent)
         held += int(np.isin(sent, edges.src[holds]).sum())
-    return 0 < total <= 2 * held
+    return total > 0 and held >= _HOLDING_SHARE * total
 
 
 def _crossing(anchor: RecordedJob, instances: Instances | None) -> NDArray[np.bool_]:
