@@ -138,7 +138,7 @@ def _lines(listed: list[Threshold], measured: dict[str, Any]) -> Iterator[str]:
         yield f"## {part}"
         yield ""
         if part in _UNMEASURED:
-            yield f"Where nothing was measured, half and double would have to be, {_UNMEASURED[part]}."
+            yield f"Where a row lacks half and double, they would have to be measured {_UNMEASURED[part]}."
             yield ""
         yield "| threshold | value | what it decides | evidence | half | double |"
         yield "|---|---|---|---|---|---|"

@@ -81,7 +81,7 @@ def rebuilt(
     else:
         does = modelled.habits(anchor)
         answers = [
-            _one(anchor, does, row, models[row["model"]], corpus, into)
+            _answer(anchor, does, row, models[row["model"]], corpus, into)
             for row in best.head(count).iter_rows(named=True)
         ]
     untried: list[dict[str, Any]] = [{}] * (len(best) - len(answers))
@@ -90,7 +90,7 @@ def rebuilt(
     )
 
 
-def _one(
+def _answer(
     anchor: RecordedJob, does: modelled.Habits, row: dict[str, Any], model: Model, corpus: Path, into: Path | None
 ) -> dict[str, Any]:
     try:

@@ -75,10 +75,8 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
         rank = changed.ranks[new_rank]
         before = changed.played.replays[rank]
         replay = settled(after, before)
-        work, was = (
-            usage.work(replay, changed.makers[new_rank], changed.sources[new_rank]),
-            usage.work(before, (rank,), None),
-        )
+        work = usage.work(replay, changed.makers[new_rank], changed.sources[new_rank])
+        was = usage.work(before, (rank,), None)
         new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay))
         old = _figures(before, usage.old, was, _original_parts(changed, rank, before))
         least = _least(usage.new, work, len(new))
