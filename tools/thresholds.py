@@ -19,6 +19,16 @@ EFFECTS: Final = PACKAGE.parent / "docs" / "threshold_effects.json"
 
 CHOSEN: Final = "chosen on recorded traces"
 
+_UNMEASURED: Final = {
+    "calibrate": "on the sets of measured runs (`lumos-df scoreboard --calibrate`), and on batches of a transformer "
+    "in [kernels.md](kernels.md)",
+    "capture": "on a GPU, by what repeated measurements of one kernel differ",
+    "trace": "on traces of other nestings than the recorded ones have",
+    "whatif": "on jobs that were recorded with both numbers of stages, layers or micro-batches, and on jobs of which a "
+    "warning or a refusal is known to be right",
+}
+"""On what the thresholds of a part would have to be measured, where they were not."""
+
 _SIGN: Final = "Threshold, "
 _EVIDENCE: Final = " Evidence: "
 
@@ -127,6 +137,9 @@ def _lines(listed: list[Threshold], measured: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield f"## {part}"
         yield ""
+        if part in _UNMEASURED:
+            yield f"Where a row lacks half and double, they would have to be measured {_UNMEASURED[part]}."
+            yield ""
         yield "| threshold | value | what it decides | evidence | half | double |"
         yield "|---|---|---|---|---|---|"
         for threshold in listed:

@@ -28,7 +28,8 @@ _MEMORY_BOUND: Final = ("elementwise", "normalization", "softmax", "copy", "fuse
 HOST_FIGURES: Final = {"launch_s": "forward", "backward_launch_s": "backward"}
 """Figures of a software that launches tell, and the phase of those launches."""
 _LEAST_NS: Final = 10_000
-"""Shorter kernels are left out: a factor of theirs would say more about their floor than about their rate."""
+"""Threshold, ns. Shorter kernels say nothing of a factor. Evidence: theirs would say more about their floor than about
+their rate."""
 
 Columns = dict[str, NDArray[np.float64]]
 
@@ -66,18 +67,27 @@ def kernel_findings(hardware: Hardware, shapes: pl.DataFrame) -> Iterator[Findin
     for place, (precision, size) in enumerate(zip(PRECISIONS, OPERAND_BYTES, strict=True)):
         products = sized.filter(family="gemm", precision=precision).drop_nulls("m")
         if len(products) and peaks[precision]:
-            x, params = _columns(products), gpu["gemm"][place]
+            sizes, params = _columns(products), gpu["gemm"][place]
             seconds = kernel_columns.products(
-                x["m"], x["n"], x["k"], x["batch"], size, peaks[precision], bandwidth, sms, params
+                sizes["m"], sizes["n"], sizes["k"], sizes["batch"], size, peaks[precision], bandwidth, sms, params
             )
             before = known.gemm.get(precision, known.gemm["bf16"]).training_factor
             yield _finding(f"gemm.{precision}", products, "p50_ns", before, seconds)
     attention = sized.filter(pl.col("family") == "attention", pl.col("precision") == "bf16").drop_nulls("m")
     if len(attention):
-        x, params = _columns(attention), gpu["attention"][BF16]
+        sizes, params = _columns(attention), gpu["attention"][BF16]
         backward = attention["operator"].str.to_lowercase().str.contains("backward").fill_null(value=False).to_numpy()
         seconds = kernel_columns.attention(
-            x["m"], x["n"], x["k"], x["batch"], backward, OPERAND_BYTES[BF16], peaks["bf16"], bandwidth, sms, params
+            sizes["m"],
+            sizes["n"],
+            sizes["k"],
+            sizes["batch"],
+            backward,
+            OPERAND_BYTES[BF16],
+            peaks["bf16"],
+            bandwidth,
+            sms,
+            params,
         )
         yield _finding("attention.bf16", attention, "p50_ns", known.attention["bf16"].training_factor, seconds)
     passes = sized.filter(pl.col("family").is_in(_MEMORY_BOUND)).drop_nulls("bytes")
@@ -100,8 +110,10 @@ def collective_findings(hardware: Hardware, shapes: pl.DataFrame) -> Iterator[Fi
             alike = reached.filter(operator=name)
             # The network between nodes is told by all-reduces, which every data-parallel job has.
             if len(alike) and name in (figure, "all_reduce"):
-                x = _columns(alike)
-                seconds = kernel_columns.collectives(COLLECTIVES.index(name), x["bytes"], x["ranks"], node, *links)
+                sizes = _columns(alike)
+                seconds = kernel_columns.collectives(
+                    COLLECTIVES.index(name), sizes["bytes"], sizes["ranks"], node, *links
+                )
                 yield _finding(figure, alike, "min_ns", 1.0, seconds)
 
 

@@ -24,14 +24,14 @@ Rows = NDArray[np.void]
 Seconds = NDArray[np.float64]
 
 NOISE: Final = 0.08
-"""Spread of the logarithm of a step's time around a well calibrated estimate."""
-
+"""Threshold, logarithm of a step's time. Its spread around a well calibrated estimate: a run that is as far off counts
+as much as a factor that is off by its own spread. Evidence: a judgement."""
 KNEE: Final = 0.03
-"""Logarithm of the ratio beyond which a run counts as odd."""
-
-
+"""Threshold, logarithm of a step's time. A run that is further off an estimate is odd, and pulls no more than in
+proportion. Evidence: a judgement."""
 LARGEST: Final = 2.5
-"""Factor beyond which it is no correction: another machine, or a plan that was not as said."""
+"""Threshold, times. A larger factor is no correction. Evidence: a judgement; it is another machine, or a plan that was
+not as said."""
 
 
 @dataclass(frozen=True)

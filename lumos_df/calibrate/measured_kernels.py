@@ -177,8 +177,16 @@ def _ratios(measured: Sequence[Measurement], kind: str, row: np.void, precision:
 def _with_reached_peaks(base: Hardware, measured: Sequence[Measurement], precision: str) -> Hardware:
     """Return `base` with the rates that the best kernels reached, over the share of a peak that its model reaches."""
     row = base.row()
-    flops = [2.0 * np.prod(one.shape.size) / one.seconds for one in measured if one.shape.kind == "gemm"]
-    moved = [one.shape.size[0] / one.seconds for one in measured if one.shape.kind == "memory"]
+    flops = [
+        2.0 * np.prod(measurement.shape.size) / measurement.seconds
+        for measurement in measured
+        if measurement.shape.kind == "gemm"
+    ]
+    moved = [
+        measurement.shape.size[0] / measurement.seconds
+        for measurement in measured
+        if measurement.shape.kind == "memory"
+    ]
     if not flops or not moved:
         raise HardwareError("a machine that is in no data sheet needs --measure gemm,memory for its peaks")
     peak = float(max(flops) / row["gemm"][BF16][1])
@@ -189,7 +197,7 @@ def _with_reached_peaks(base: Hardware, measured: Sequence[Measurement], precisi
 def _with_bandwidth(hardware: Hardware, measured: Sequence[Measurement], precision: str) -> Hardware:
     """Return `hardware` with the bandwidth of fast links that brings the median of collectives to what was measured."""
     low, high = 1e6, 1e13
-    ranks = max(one.shape.size[1] for one in measured if one.shape.kind == "collectives")
+    ranks = max(measurement.shape.size[1] for measurement in measured if measurement.shape.kind == "collectives")
     for _ in range(_BISECTIONS):
         middle = float(np.sqrt(low * high))
         tried = replace(hardware, scale_up=ScaleUp(max(hardware.scale_up.gpus, ranks), middle))

@@ -28,7 +28,8 @@ _HALVES: Final = tuple(kind.name for kind in ELEMENT_TYPES if kind.floating and 
 """Types whose kernels are nearly alike."""
 _BYTES: Final = {kind.name: float(kind.bytes) for kind in ELEMENT_TYPES}
 _UNKNOWN_BYTES: Final = 2.0
-"""Bytes of an element of a type that is not told."""
+"""Threshold, bytes. What an element has of a type that is not told. Evidence: a judgement; most tensors are of 16
+bits."""
 _ROOFS: Final = """
 SELECT
   * REPLACE (
@@ -38,8 +39,8 @@ SELECT
 FROM _roof
 """
 _NEARING: Final = 0.2
-"""Power of size by which kernels that are slower than the roof come nearer to it beyond the largest that was measured:
-from three batches of one model (docs/kernels.md)."""
+"""Threshold, power of size. So fast kernels that are slower than the roof come nearer to it beyond the largest that was
+measured. Evidence: three batches of one model ([kernels.md](kernels.md))."""
 _AT_ONCE: Final = 1_000_000
 """Pairs of a new and a measured shape that are compared in one go, to bound memory."""
 
@@ -126,17 +127,20 @@ def _checked(shapes: pl.DataFrame) -> pl.DataFrame:
         batch=pl.coalesce("batch", pl.when(pl.col("m").is_not_null()).then(1)).cast(pl.Int64),
         count=pl.col("count").fill_null(1),
     ).with_row_index("row")
-    has = {name: pl.col(name).is_not_null() for name in (*_TEXTS, *_SIZES)}
+    present = {name: pl.col(name).is_not_null() for name in (*_TEXTS, *_SIZES)}
     collective = pl.col("family") == "communication"
     product = pl.col("family").is_in(["gemm", "attention"])
     for wrong, why in (
-        (~has["family"], "a shape has no family: gemm, attention, communication, elementwise, ..."),
-        ((has["m"] != has["k"]) | (has["m"] & ~has["n"]), "a shape has some of m, n and k: give all three, or bytes"),
-        (has["m"] == has["bytes"], "a shape needs m, n and k, or bytes, and not both"),
-        ((pl.min_horizontal(*_SIZES) < 1) | (pl.col("count") < 0), "sizes of a shape must be at least 1"),
-        (has["m"] & ~product, "only gemm and attention have m, n and k; give bytes"),
+        (~present["family"], "a shape has no family: gemm, attention, communication, elementwise, ..."),
         (
-            collective & ~(has["operator"] & has["ranks"]),
+            (present["m"] != present["k"]) | (present["m"] & ~present["n"]),
+            "a shape has some of m, n and k: give all three, or bytes",
+        ),
+        (present["m"] == present["bytes"], "a shape needs m, n and k, or bytes, and not both"),
+        ((pl.min_horizontal(*_SIZES) < 1) | (pl.col("count") < 0), "sizes of a shape must be at least 1"),
+        (present["m"] & ~product, "only gemm and attention have m, n and k; give bytes"),
+        (
+            collective & ~(present["operator"] & present["ranks"]),
             "a shape needs the operator, such as all_reduce, and ranks",
         ),
     ):

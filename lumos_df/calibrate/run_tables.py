@@ -99,8 +99,8 @@ def _filled(dataset: Dataset, table: pl.DataFrame) -> Iterator[tuple[str, pl.Exp
     for name in dict.fromkeys([*dataset.facts, *(name for _, facts in variants for name in facts)]):
         said = [pl.col(name)] if name in table.columns else []
         there = [pl.when(rows).then(_text(facts[name])) for rows, facts in variants if name in facts]
-        rest = [_text(dataset.facts[name])] if name in dataset.facts else []
-        yield name, pl.coalesce(*said, *there, *rest)
+        of_set = [_text(dataset.facts[name])] if name in dataset.facts else []
+        yield name, pl.coalesce(*said, *there, *of_set)
 
 
 def _text(fact: Figure) -> pl.Expr:
@@ -144,7 +144,7 @@ def _word(name: str, words: dict[str, str]) -> pl.Expr:
     """Return our word for what a column says, null where it has none."""
     said = pl.col(name).str.to_lowercase()
     return reduce(
-        lambda rest, word: pl.when(said.str.contains(word[1])).then(pl.lit(word[0])).otherwise(rest),
+        lambda otherwise, word: pl.when(said.str.contains(word[1])).then(pl.lit(word[0])).otherwise(otherwise),
         reversed(words.items()),
         pl.lit(None, pl.String),
     )

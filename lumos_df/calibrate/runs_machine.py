@@ -18,7 +18,8 @@ from lumos_df.model.software import Software
 from lumos_df.model.toml import dump
 
 LEAST_RUNS: Final = 3
-"""Runs without which a calibration says nothing."""
+"""Threshold, runs. A calibration on fewer is refused. Evidence: a judgement; one alone may be odd, of two nothing tells
+which."""
 
 
 @dataclass(frozen=True)

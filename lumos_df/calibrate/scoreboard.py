@@ -144,10 +144,10 @@ def score(
     )
 
 
-def rank_correlation(one: Array, other: Array) -> float | None:
+def rank_correlation(first: Array, second: Array) -> float | None:
     """Return Spearman's correlation of two columns [n], ties at their mean rank; None for a constant."""
-    ranks = [pl.Series(column).rank("average").to_numpy() for column in (one, other)]
-    if len(one) < 2 or min(np.ptp(rank) for rank in ranks) == 0.0:
+    ranks = [pl.Series(column).rank("average").to_numpy() for column in (first, second)]
+    if len(first) < 2 or min(np.ptp(rank) for rank in ranks) == 0.0:
         return None
     return float(np.corrcoef(ranks)[0, 1])
 

@@ -16,10 +16,22 @@ from lumos_df.calibrate.measured_kernels import Measurement, Shape
 from lumos_df.schema.dtypes import DTYPE_OF_WORD
 
 _ROUNDS: Final = 5
-"""Blocks of calls; the median block counts."""
+"""Threshold, blocks. So many blocks of calls are timed, of which the median counts. Evidence: a judgement."""
 _BLOCK_S: Final = 0.02
-"""Length of a block: long against the clock and the launch of its first call."""
+"""Threshold, s. Blocks of calls last as long. Evidence: it is long against the clock and the launch of a first call."""
+_FIRST_SHARE: Final = 0.25
+"""Threshold, share of a block. A block that lasts as long tells how many calls fill a whole one. Evidence: a
+judgement."""
 _MOST_CALLS: Final = 1000
+"""Threshold, calls. Blocks have no more, however short a call is. Evidence: a judgement."""
+_LARGE_BYTES: Final = 16_777_216
+"""Threshold, bytes. Collectives of as many are called less often. Evidence: a judgement; between processes of one host
+they take long."""
+_COLLECTIVE_CALLS: Final = 20
+"""Threshold, calls. A block of a smaller collective has so many. Evidence: ranks must agree without a word, so none
+measures first."""
+_LARGE_CALLS: Final = 4
+"""Threshold, calls. A block of a large collective has so many. Evidence: as for a smaller one."""
 
 
 def measured_device() -> torch.device:
@@ -36,7 +48,7 @@ def seconds(run: Callable[[], object], device: torch.device) -> float:
     """Return how long one call takes once it is warm: the median block of calls that follow one another."""
     run()
     calls = 1
-    while (taken := _block(run, calls, device)) < _BLOCK_S / 4 and calls < _MOST_CALLS:
+    while (taken := _block(run, calls, device)) < _FIRST_SHARE * _BLOCK_S and calls < _MOST_CALLS:
         calls *= 2
     calls = min(max(1, round(calls * _BLOCK_S / max(taken, 1e-9))), _MOST_CALLS)
     return median(_block(run, calls, device) / calls for _ in range(_ROUNDS))
@@ -139,7 +151,7 @@ def _collective_seconds(shape: Shape, ranks: int, device: torch.device, dtype: t
         _block(run, 2, device)
     except RuntimeError:  # gloo has no such collective
         return 0.0
-    calls = 20 if shape.size[0] < 1 << 24 else 4
+    calls = _COLLECTIVE_CALLS if shape.size[0] < _LARGE_BYTES else _LARGE_CALLS
     return median(_block(run, calls, device) / calls for _ in range(_ROUNDS))
 
 

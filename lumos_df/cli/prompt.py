@@ -11,8 +11,9 @@ import duckdb
 
 from lumos_df import __version__
 from lumos_df.base.errors import LumosError, nearest
-from lumos_df.corpus.catalog import macros, one_line_errors, views
+from lumos_df.corpus.catalog import one_line_errors
 from lumos_df.corpus.output import Format, write
+from lumos_df.corpus.view_files import macros, views
 from lumos_df.schema import TABLES
 
 HISTORY_LINES: Final = 10_000

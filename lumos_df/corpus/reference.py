@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from lumos_df.corpus.catalog import Macro, blank, macros, views
+from lumos_df.corpus.catalog import blank
+from lumos_df.corpus.view_files import Macro, macros, views
 from lumos_df.schema import TABLES
 
 _HEAD: Final = """\

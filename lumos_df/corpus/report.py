@@ -11,8 +11,9 @@ import duckdb
 
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.location import local_path
-from lumos_df.corpus.catalog import connect, one_line_errors, views
+from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.output import Format, interruptible, write
+from lumos_df.corpus.view_files import views
 from lumos_df.schema import TABLES
 
 REPORT_FOLDER: Final = "report"

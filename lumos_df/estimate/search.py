@@ -132,16 +132,16 @@ class Search:
             return self._stored(file)
         jobs, numbers, refused = self.legal(part)
         frame = self._condition(self._frame(jobs, numbers))
-        found = Found(part.last - part.first, refused, len(frame), self._best(frame))
+        result = Found(part.last - part.first, refused, len(frame), self._best(frame))
         if file is not None:
             counts = {
-                "configurations": found.configurations,
+                "configurations": result.configurations,
                 "refused": {field: vars(reason) for field, reason in refused.items()},
             }
             content = io.BytesIO()
             frame.write_parquet(content, compression="zstd", metadata={_COUNTS: json.dumps(counts)})
             publish_file(file, content.getvalue())
-        return found
+        return result
 
     def legal(self, part: Part) -> tuple[Jobs, NDArray[np.int64], dict[str, Refused]]:
         """Return the legal configurations of a stretch, their numbers, and what was refused."""

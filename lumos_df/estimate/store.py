@@ -59,8 +59,8 @@ def _row(estimate: Estimate, job: str | None) -> dict[str, Any]:
         elif key.endswith("_gb"):
             row[f"{key[:-3]}_bytes"] = round(value * _NS)
     row["step_ns"] = row.pop("iteration_time_ns")
-    *rounded, rest = (f"{part.name}_ns" for part in STEP_PARTS)
-    row[rest] = row["step_ns"] - sum(row[part] for part in rounded)
+    *rounded, last = (f"{part.name}_ns" for part in STEP_PARTS)
+    row[last] = row["step_ns"] - sum(row[part] for part in rounded)
     return (
         row
         | vars(estimate.plan)

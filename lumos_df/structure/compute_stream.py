@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.packed_keys import dense, packed
+from lumos_df.graph.rows import Rows
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import (
     ATTENTION,
@@ -15,6 +16,7 @@ from lumos_df.schema.codes import (
     CONVOLUTION,
     GEMM,
     KERNEL,
+    NONE,
     NORMALIZATION,
     OPTIMIZER,
     OTHER_PHASE,
@@ -61,16 +63,7 @@ class ComputeKernels:
 def compute_kernels(trace: Trace) -> ComputeKernels:
     """Return the kernels of the stream that does the model's work."""
     rows = trace.rows
-    # How much a kernel counts where periods are compared; nothing for most families, and for none at the end.
-    weights = np.zeros(len(FAMILIES) + 1, np.int64)
-    weights[[GEMM, CONVOLUTION]] = 1
-    weights[[ATTENTION, SOFTMAX]] = _ATTENTION_WEIGHT
-    computes = (rows.kind == KERNEL) & (rows.family != COMMUNICATION) & (rows.stream >= 0)
-    if computes.any():
-        # Most matrix products decide; where there are none, most kernels.
-        work = np.bincount(rows.stream[computes], 1 + weights[rows.family[computes]] * len(rows))
-        computes &= rows.stream == np.argmax(work)
-    computes &= trace.phase != COMMUNICATION_PHASE
+    computes = (rows.stream == compute_stream(rows)) & _computes(rows) & (trace.phase != COMMUNICATION_PHASE)
     row = np.flatnonzero(computes).astype(np.int32)
     row = row[np.argsort(rows.ts[row], kind="stable")]
     known = rows.parent[row] >= 0
@@ -84,10 +77,36 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         era=np.cumsum(optimizer & ~np.append(False, optimizer[:-1])).astype(np.int32),
         exact=_symbols(rows.name[row], trace.grid.code[row], trace.block.code[row]),
         loose=_symbols(rows.name[row]),
-        weight=weights[rows.family[row]],
+        weight=_weights()[rows.family[row]],
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
     )
+
+
+def compute_stream(rows: Rows) -> int:
+    """Return the stream that does the model's work, NONE where no kernel computes.
+
+    Most matrix products decide; where there are none, most kernels.
+    """
+    computes = _computes(rows)
+    if not computes.any():
+        return NONE
+    work = np.bincount(rows.stream[computes], 1 + _weights()[rows.family[computes]] * len(rows))
+    return int(np.argmax(work))
+
+
+def _computes(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows are kernels of a stream that do not communicate [n]."""
+    computes: NDArray[np.bool_] = (rows.kind == KERNEL) & (rows.family != COMMUNICATION) & (rows.stream >= 0)
+    return computes
+
+
+def _weights() -> NDArray[np.int64]:
+    """Return how much a kernel counts where periods are compared, by family; nothing for none at the end."""
+    weights = np.zeros(len(FAMILIES) + 1, np.int64)
+    weights[[GEMM, CONVOLUTION]] = 1
+    weights[[ATTENTION, SOFTMAX]] = _ATTENTION_WEIGHT
+    return weights
 
 
 def issued(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -27,7 +27,8 @@ from lumos_df.trace.ordered_operators import OrderedOperators
 from lumos_df.trace.recording import Attribute
 
 _NESTING: Final = 4
-"""How deep collective operators are nested: `c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`; and one."""
+"""Threshold, operators. What a collective's operator says holds for those inside it down to this depth. Evidence:
+`c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`; and one."""
 _WRAPPER: Final = "record_param_comms"
 """PyTorch's operator around any collective: its name says nothing of which."""
 _DESCRIBING: Final = (

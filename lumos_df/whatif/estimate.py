@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,11 @@ from lumos_df.whatif.rewrite.host_turns import in_turn
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
+_KEPT_ERROR: Final = 0.01
+"""Relative, of a collective's transfer that stays as it was measured."""
+_SCALED_ERROR: Final = 0.1
+"""Relative, of one that the network model scales."""
+
 
 def estimate(
     corpus: Path,
@@ -63,11 +69,11 @@ def estimate(
     Raises:
         LumosError: no such corpus, trace, job or step; a change that the trace cannot support.
     """
-    found = estimates(corpus, settings, trace, job, known or {}, tuple(switches))
-    tables = [step_rows.rows(one, step) for one in found]
+    changed_jobs = estimates(corpus, settings, trace, job, known or {}, tuple(switches))
+    tables = [step_rows.rows(changed_job, step) for changed_job in changed_jobs]
     if into is not None:
-        for one in found:
-            traces.write(one, corpus, into, str(settings) or "unchanged")
+        for changed_job in changed_jobs:
+            traces.write(changed_job, corpus, into, str(settings) or "unchanged")
     table = pa.concat_tables(tables) if tables else step_rows.empty()
     if step is not None and not len(table):
         raise QueryError(
@@ -91,14 +97,14 @@ def estimates(
 
 def chosen_jobs(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
     """Return the traces of each job of a corpus, or of the job of a trace or a name. Raises as `estimate` does."""
-    found = groups(corpus, trace)
+    jobs = groups(corpus, trace)
     if job is not None:
-        named = [(ids, _job_name(corpus, ids[0])) for ids in found]
-        found = [ids for ids, name in named if name == job]
-        if not found:
+        named = [(ids, _job_name(corpus, ids[0])) for ids in jobs]
+        jobs = [ids for ids, name in named if name == job]
+        if not jobs:
             choices = sorted({name for _, name in named})
             raise QueryError(f"{corpus}: no job '{job}'{nearest(job, choices)}; it has {', '.join(choices)}")
-    return found
+    return jobs
 
 
 def _job_name(corpus: Path, trace_id: str) -> str:
@@ -132,20 +138,20 @@ def estimated(
     about = anchor.about
     new = changed(about.job, anchor.sizes, settings)
     extent.check(anchor, new, settings.batch_scale)
-    of = operator_times.plan(anchor, new, settings)
+    change = operator_times.plan(anchor, new, settings)
     warnings = list(anchor.warnings)
     played = anchor.job.replay()
     job = _switched(anchor.job, switches, about.job)
-    others = [_measured(other, of) for other in siblings] if settings else []
-    times = [operator_times.times(anchor, of, k, graph.own, others) for k, graph in enumerate(job.graphs)]
-    job, transfer_error = _retimed(anchor, of, job, times)
+    others = [_measured(other, change) for other in siblings] if settings else []
+    times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
+    job, transfer_error = _retimed(anchor, change, job, times)
     if settings.overlap is not None:
         job = _overlapped(anchor, job, on=settings.overlap)
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
     makers: list[tuple[int, ...]] = [(rank,) for rank in range(len(job.graphs))]
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
     if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
-        made = staged(anchor, of, job, times, transfer_error)
+        made = staged(anchor, change, job, times, transfer_error)
         job, times, sources, transfer_error, makers = (
             made.job,
             made.times,
@@ -155,32 +161,32 @@ def estimated(
         )
         warnings += made.warnings
     elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
-        job, times, sources, transfer_error = _rebuilt(anchor, of, job, times, transfer_error)
+        job, times, sources, transfer_error = _rebuilt(anchor, change, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, event_graph=event_graph(job.graphs, job.instances))
-    warnings += extrapolated(times, played, sources, makers) + unheard(anchor, of)
+    warnings += extrapolated(times, played, sources, makers) + unheard(anchor, change)
     if anchor.unmeasured:
-        job, times, sources, told = filled(anchor, of, job, times, sources, [one[0] for one in makers])
+        job, times, sources, told = filled(anchor, change, job, times, sources, [maker[0] for maker in makers])
         warnings += told
-    return ChangedJob(anchor, played, of, job, times, transfer_error, sources, makers, job.replay(), warnings)
+    return ChangedJob(anchor, played, change, job, times, transfer_error, sources, makers, job.replay(), warnings)
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
     """Return a job whose durations and lags the switches of `lumos-df replay` have changed."""
     if not switches:
         return job
-    for switch, has in zip(switches, meant(job.graphs, list(switches)), strict=True):
-        if not has:
+    for switch, is_meant in zip(switches, meant(job.graphs, list(switches)), strict=True):
+        if not is_meant:
             raise QueryError(f"{name}: no operator is meant by '{switch.selector}'")
     net = switched(job.event_graph, job.graphs, list(switches))
     bounds = np.cumsum([0, *(len(graph.edges) for graph in job.graphs)])
     graphs = [
         replace(
             graph,
-            own=net.own[net.base[k] : net.base[k + 1]],
-            edges=replace(graph.edges, lag=net.lag[bounds[k] : bounds[k + 1]]),
+            own=net.own[net.base[rank] : net.base[rank + 1]],
+            edges=replace(graph.edges, lag=net.lag[bounds[rank] : bounds[rank + 1]]),
         )
-        for k, graph in enumerate(job.graphs)
+        for rank, graph in enumerate(job.graphs)
     ]
     instances = job.instances and _kept(replace(job.instances, transfer=net.transfer), kept_members(net, job.instances))
     return Job(graphs, instances, net)
@@ -188,71 +194,73 @@ def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
 
 def _overlapped(anchor: RecordedJob, job: Job, *, on: bool) -> Job:
     graphs = []
-    for k, graph in enumerate(job.graphs):
-        row, degree = operator_times.collectives(anchor, k)
-        graphs.append(with_overlap(graph, anchor.about.ranks[k].structure, row[degree == DP], on=on))
+    for rank, graph in enumerate(job.graphs):
+        row, degree = operator_times.collectives(anchor, rank)
+        graphs.append(with_overlap(graph, anchor.about.ranks[rank].structure, row[degree == DP], on=on))
     return replace(job, graphs=graphs)
 
 
-def _kept(found: Instances, member: NDArray[np.int64]) -> Instances:
-    return replace(found, instance=found.instance[member], trace=found.trace[member], row=found.row[member])
+def _kept(instances: Instances, member: NDArray[np.int64]) -> Instances:
+    return replace(
+        instances, instance=instances.instance[member], trace=instances.trace[member], row=instances.row[member]
+    )
 
 
-def _measured(other: RecordedJob, of: operator_times.PlannedChange) -> KernelWork:
+def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> KernelWork:
     """Return what the same model's kernels took at another size."""
-    return operator_times.work_of(other, of, 0, Symbols(other.sizes, other.sizes), of.measured_on)
+    return operator_times.work_of(other, change, 0, Symbols(other.sizes, other.sizes), change.measured_on)
 
 
 def _retimed(
-    anchor: RecordedJob, of: operator_times.PlannedChange, job: Job, times: list[operator_times.Times]
+    anchor: RecordedJob, change: operator_times.PlannedChange, job: Job, times: list[operator_times.Times]
 ) -> tuple[Job, NDArray[np.float64]]:
     """Return the job with its new durations, collectives as well, and the error of each collective."""
-    found = job.instances
-    transfer = found.transfer.copy() if found else np.empty(0, np.int64)
-    error = np.full(len(transfer), 0.01)
+    instances = job.instances
+    transfer = instances.transfer.copy() if instances else np.empty(0, np.int64)
+    error = np.full(len(transfer), _KEPT_ERROR)
     graphs = []
-    for k, (graph, time) in enumerate(zip(job.graphs, times, strict=True)):
-        shortest = _shortest(graph.rows.collective, graph.rows.in_bytes, graph.rows.group, graph.own, anchor, k)
+    for rank, (graph, time) in enumerate(zip(job.graphs, times, strict=True)):
+        shortest = _shortest(graph.rows.collective, graph.rows.in_bytes, graph.rows.group, graph.own, anchor, rank)
         mine = np.empty(0, np.int64)
-        if found:
-            mine = np.flatnonzero(found.trace == k)
-            shortest[found.row[mine]] = found.transfer[found.instance[mine]]
-        if _moves(of):
-            row, ratio = operator_times.collective_times(anchor, of, k, shortest)
+        if instances:
+            mine = np.flatnonzero(instances.trace == rank)
+            shortest[instances.row[mine]] = instances.transfer[instances.instance[mine]]
+        if _moves(change):
+            row, ratio = operator_times.collective_times(anchor, change, rank, shortest)
             touched = row[ratio != 1]
             time.own[row] = np.maximum(time.own[row] + np.round(shortest[row] * (ratio - 1)).astype(np.int64), 0)
             time.provenance[touched] = RESCALED
-            time.error[touched] = 0.1
+            time.error[touched] = _SCALED_ERROR
             of_row = np.ones(len(time.own))
             of_row[row] = ratio
-            if found:
-                members = found.row[mine]
-                transfer[found.instance[mine]] = np.round(shortest[members] * of_row[members]).astype(np.int64)
-                error[found.instance[mine]] = np.where(of_row[members] != 1, 0.1, 0.01)
+            if instances:
+                members = instances.row[mine]
+                transfer[instances.instance[mine]] = np.round(shortest[members] * of_row[members]).astype(np.int64)
+                error[instances.instance[mine]] = np.where(of_row[members] != 1, _SCALED_ERROR, _KEPT_ERROR)
         graphs.append(
             graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
         )
     same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
-    if same and (found is None or np.array_equal(transfer, found.transfer)):
+    if same and (instances is None or np.array_equal(transfer, instances.transfer)):
         return job, error
-    return Job(graphs, replace(found, transfer=transfer) if found else None, job.event_graph), error
+    return Job(graphs, replace(instances, transfer=transfer) if instances else None, job.event_graph), error
 
 
-def _moves(of: operator_times.PlannedChange) -> bool:
-    return of.old != of.new or bool(of.settings.network) or bool(of.settings.hardware)
+def _moves(change: operator_times.PlannedChange) -> bool:
+    return change.old != change.new or bool(change.settings.network) or bool(change.settings.hardware)
 
 
 def _shortest(
     collective: NDArray[np.int8],
     in_bytes: NDArray[np.int64],
     group: NDArray[np.int32],
-    own: NDArray[np.int64],
+    duration: NDArray[np.int64],
     anchor: RecordedJob,
-    k: int,
+    rank: int,
 ) -> NDArray[np.int64]:
     """Return the shortest duration of each collective's kind: nearest to what the transfer takes without waiting."""
-    rows = anchor.job.graphs[k].rows
-    shortest = own.copy()
+    rows = anchor.job.graphs[rank].rows
+    shortest = duration.copy()
     member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (collective >= 0))
     if len(member):
         _, kind = np.unique(
@@ -260,61 +268,66 @@ def _shortest(
         )
         kind = kind.reshape(-1)
         least = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(least, kind, own[member])
+        np.minimum.at(least, kind, duration[member])
         shortest[member] = least[kind]
     return shortest
 
 
 def _rebuilt(
     anchor: RecordedJob,
-    of: operator_times.PlannedChange,
+    change: operator_times.PlannedChange,
     job: Job,
     times: list[operator_times.Times],
     error: NDArray[np.float64],
 ) -> tuple[Job, list[operator_times.Times], list[NDArray[np.int32]], NDArray[np.float64]]:
     """Return the job with other layers and micro-batches."""
-    layers = of.old.layers or 1, of.new.layers or 1
-    batch = of.old.batch or 1, of.new.batch or 1
+    layers = change.old.layers or 1, change.new.layers or 1
+    batch = change.old.batch or 1, change.new.batch or 1
     made: list[Rewritten] = []
     for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True):
-        found = blocks(graph, rank.structure)
-        if layers[0] != layers[1] and not (found.layer >= 0).any():
+        rank_blocks = blocks(graph, rank.structure)
+        if layers[0] != layers[1] and not (rank_blocks.layer >= 0).any():
             raise QueryError(
                 f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
                 "name them in the trace with annotations layer=N, or record with_modules=True"
             )
-        sequence = program(found, layers, batch)
-        one = rewritten(graph, found, sequence)
+        sequence = program(rank_blocks, layers, batch)
+        new_rank = rewritten(graph, rank_blocks, sequence)
         if batch[0] != batch[1]:
-            one = in_turn(one, turns(found, sequence))
-            again = early(found, sequence)[one.position] & operator_times.reductions(anchor, len(made))[one.source]
-            one = without(one, again)
-        made.append(one)
-    graphs = [one.graph for one in made]
+            new_rank = in_turn(new_rank, turns(rank_blocks, sequence))
+            again = (
+                early(rank_blocks, sequence)[new_rank.position]
+                & operator_times.reductions(anchor, len(made))[new_rank.source]
+            )
+            new_rank = without(new_rank, again)
+        made.append(new_rank)
+    graphs = [new_rank.graph for new_rank in made]
     instances, origin = _copied(job.instances, made) if job.instances else (None, np.empty(0, np.int64))
     taken = [
-        operator_times.Times(one.graph.own, time.provenance[one.source], time.error[one.source])
-        for one, time in zip(made, times, strict=True)
+        operator_times.Times(new_rank.graph.own, time.provenance[new_rank.source], time.error[new_rank.source])
+        for new_rank, time in zip(made, times, strict=True)
     ]
     return (
         Job(graphs, instances, event_graph(graphs, instances)),
         taken,
-        [one.source for one in made],
+        [new_rank.source for new_rank in made],
         error[origin],
     )
 
 
-def _copied(found: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray[np.int64]]:
+def _copied(instances: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray[np.int64]]:
     """Return the collectives of rewritten graphs, and of which old one each is: copies meet their like."""
     parts: list[tuple[NDArray[np.int64], ...]] = []
-    for k, one in enumerate(made):
-        mine = found.trace == k
-        instance = np.full(int(one.source.max(initial=0)) + 1, NONE, np.int64)
-        rows = found.row[mine]
+    for rank, new_rank in enumerate(made):
+        mine = instances.trace == rank
+        instance = np.full(int(new_rank.source.max(initial=0)) + 1, NONE, np.int64)
+        rows = instances.row[mine]
         inside = rows < len(instance)
-        instance[rows[inside]] = found.instance[mine][inside]
-        row = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
-        parts.append((instance[one.source[row]], one.copy[row].astype(np.int64), np.full(len(row), k), row))
+        instance[rows[inside]] = instances.instance[mine][inside]
+        row = np.flatnonzero((instance[new_rank.source] >= 0) & (new_rank.copy != NONE))
+        parts.append(
+            (instance[new_rank.source[row]], new_rank.copy[row].astype(np.int64), np.full(len(row), rank), row)
+        )
     old, copy, trace, row = (np.concatenate(column) for column in zip(*parts, strict=True))
     key = old << 24 | copy
     number, first, instance = np.unique(key, return_index=True, return_inverse=True)
@@ -323,11 +336,11 @@ def _copied(found: Instances, made: list[Rewritten]) -> tuple[Instances, NDArray
     origin = old[first]
     return (
         replace(
-            found,
+            instances,
             instance=instance[order].astype(np.int32),
             trace=trace[order].astype(np.int32),
             row=row[order].astype(np.int32),
-            transfer=found.transfer[origin],
+            transfer=instances.transfer[origin],
         ),
         origin if len(number) else np.empty(0, np.int64),
     )

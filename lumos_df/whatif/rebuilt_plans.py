@@ -33,10 +33,10 @@ _SCHEMA: Final = {
 
 def anchor_of(corpus: Path, job: str | None) -> RecordedJob:
     """Return the job that plans are rebuilt from. Raise `LumosError` where there is none, or more than one."""
-    found = chosen_jobs(corpus, None, job)
-    if len(found) > 1:
-        raise QueryError(f"{corpus}: {len(found)} jobs to rebuild plans from; name one with --job NAME")
-    return load(corpus, found[0], {})
+    jobs = chosen_jobs(corpus, None, job)
+    if len(jobs) > 1:
+        raise QueryError(f"{corpus}: {len(jobs)} jobs to rebuild plans from; name one with --job NAME")
+    return load(corpus, jobs[0], {})
 
 
 def model_of(anchor: RecordedJob) -> Model:
@@ -72,23 +72,25 @@ def rebuilt(
         count: how many rows to rebuild.
         into: a corpus to store the rebuilt jobs in.
     """
-    models = {one.name: one for one in grid.models}
-    said: list[dict[str, Any]] = []
+    models = {model.name: model for model in grid.models}
+    answers: list[dict[str, Any]] = []
     try:
         anchor = anchor_of(corpus, job)
     except QueryError as error:
-        said = [{"rebuilt": f"not rebuilt: {error}"}] * min(count, len(best))
+        answers = [{"rebuilt": f"not rebuilt: {error}"}] * min(count, len(best))
     else:
         does = modelled.habits(anchor)
-        said = [
-            _one(anchor, does, row, models[row["model"]], corpus, into)
+        answers = [
+            _answer(anchor, does, row, models[row["model"]], corpus, into)
             for row in best.head(count).iter_rows(named=True)
         ]
-    rest: list[dict[str, Any]] = [{}] * (len(best) - len(said))
-    return best.hstack(pl.DataFrame([dict.fromkeys(_SCHEMA) | one for one in [*said, *rest]], schema=_SCHEMA))
+    untried: list[dict[str, Any]] = [{}] * (len(best) - len(answers))
+    return best.hstack(
+        pl.DataFrame([dict.fromkeys(_SCHEMA) | answer for answer in [*answers, *untried]], schema=_SCHEMA)
+    )
 
 
-def _one(
+def _answer(
     anchor: RecordedJob, does: modelled.Habits, row: dict[str, Any], model: Model, corpus: Path, into: Path | None
 ) -> dict[str, Any]:
     try:

@@ -57,24 +57,24 @@ def fitted(anchor: RecordedJob, hardware: Hardware, software: Software) -> Softw
         raise QueryError(f"{anchor.about.job}: it does not train")
     machine = Machine.of(hardware, anchor.precision)
 
-    def model(of: Software) -> dict[str, float]:
-        return modelled.results(anchor, anchor.sizes, machine, does, None, of)
+    def model(tried: Software) -> dict[str, float]:
+        return modelled.results(anchor, anchor.sizes, machine, does, None, tried)
 
     recorded = _recorded(anchor)
     # What communication costs the kernels beside it is in their recorded time.
-    found = replace(software, slowdown=0.0)
+    profile = replace(software, slowdown=0.0)
     for _ in range(_ROUNDS):
-        said = model(found)
+        said = model(profile)
         figures = {
-            figure: getattr(found, figure) * recorded[part] / said[part]
+            figure: getattr(profile, figure) * recorded[part] / said[part]
             for figure, part in _IN_PROPORTION.items()
             if recorded[part] > 0 and said[part] > 0
         }
-        found = replace(found, **figures)
+        profile = replace(profile, **figures)
     for figure, part in _HIDDEN.items():
-        if model(found)[part] > 0:
-            found = _bisected(found, figure, model, part, recorded[part])
-    return _with_host(found, model, recorded["host_s"])
+        if model(profile)[part] > 0:
+            profile = _bisected(profile, figure, model, part, recorded[part])
+    return _with_host(profile, model, recorded["host_s"])
 
 
 def _recorded(anchor: RecordedJob) -> dict[str, float]:

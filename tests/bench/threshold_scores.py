@@ -1,4 +1,4 @@
-"""What thresholds are judged by: the errors of replays, predictions, matched collectives and structures.
+"""What thresholds are judged by: the errors of replays, predictions, matched collectives, structures and changed jobs.
 
 The recorded traces are those of LUMOS_TRACES; what they cannot tell, emulated and made jobs do, whose truth is known.
 """
@@ -6,6 +6,7 @@ The recorded traces are those of LUMOS_TRACES; what they cannot tell, emulated a
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,17 +24,27 @@ from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import DescribedRank, of_traces
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
 from tests.emulator import Job as Emulated
 from tests.emulator import Profiler, simulate, write
 from tests.emulator.job import Waits
 from tests.graph.test_truth import CHANGES, FASTER, FULL_QUEUE, JOBS, NOISY, Change, errors, recorded
 from tests.structure import made, test_made, test_real
+from tests.whatif.hosted import HostJob
+from tests.whatif.hosted import write as write_hosted
+from tests.whatif.test_real import SWEEP
 
 _ROOT: Final = Path(__file__).parents[2]
 _TRACES: Final = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
 SAMPLES: Final = ("gpu_generated", "cpu_ddp")
 _OFFSETS_NS: Final = (0, 1_000_000, -2_000_000, 400_000)
 _WAITS: Final[tuple[Waits, ...]] = ("called", "unseen")
+_HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, int]], ...]] = (
+    (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}),
+    (("micro_batch=6",), {"batch": 6}),
+    (("seq=192",), {"sequence": 192}),
+)
 _ASLEEP: Final = Emulated(ranks=4, layers=2, steps=2, sleep_rank=2, sleep_ns=1_000_000_000)
 
 Scores = dict[str, float]
@@ -62,6 +73,9 @@ SCORES: Final = {
     "gains": Score("", "names and families of which gains are listed, of a sample"),
     "wrong facts": Score("", "dimensions and degrees of made and recorded jobs that are told wrongly"),
     "wrong kernels": Score("%", "kernels of made jobs that are put into a wrong layer or micro-batch"),
+    "batch": Score("%", "mean error of the GPU's time of a recorded batch that others tell"),
+    "worst batch": Score("%", "worst error of such a time"),
+    "host": Score("%", "worst error of a changed emulated job without a GPU"),
 }
 
 Measure = Callable[[], Scores]
@@ -231,6 +245,38 @@ def structures(folder: Path, corpus: Path) -> Measure:
         return {"wrong facts": wrong, "wrong kernels": 100 * wrong_kernels / kernels}
 
     return measure
+
+
+def changes(folder: Path) -> Measure:
+    """Return what measures changed jobs: batches of a transformer by those of others, and made jobs without a GPU."""
+    batches = {name: _TRACES / "transformer_batch_sweep" / f"{name}.json.gz" for name in SWEEP}
+    corpora: dict[tuple[str, ...], Path] = {}
+    for names in (*combinations(SWEEP, 1), *combinations(SWEEP, 2)):
+        corpora[names] = folder / "-".join(names)
+        assert not ingest([batches[name] for name in names], corpora[names], workers=1).failed
+    truth = {name: _first(corpora[name,], "gpu_busy_ns") for name in SWEEP}
+    hosted = folder / "hosted"
+    assert not ingest([write_hosted(HostJob(), folder / "job")], hosted, workers=1).failed
+
+    def measure() -> Scores:
+        apart = []
+        for names, corpus in corpora.items():
+            for name in SWEEP.keys() - names:
+                sequence, batch = SWEEP[name]
+                told = _first(corpus, "gpu_busy_ns", f"seq={sequence}", f"micro_batch={batch}")
+                apart.append(100 * abs(told / truth[name] - 1))
+        host = [
+            100 * abs(_first(hosted, "step_ns", *texts) / (1000 * replace(HostJob(), **changed).step_us()) - 1)
+            for texts, changed in _HOST_CHANGES
+        ]
+        return {"batch": float(np.mean(apart)), "worst batch": max(apart), "host": max(host)}
+
+    return measure
+
+
+def _first(corpus: Path, column: str, *texts: str) -> float:
+    """Return a figure of the first step of a corpus's job after a change."""
+    return float(estimate(corpus, parse([*texts]))[column][0].as_py())
 
 
 def _traces(corpus: Path) -> list[list[Trace]]:

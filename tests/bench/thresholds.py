@@ -1,14 +1,15 @@
 """What every threshold does to the errors: `python -m tests.bench.thresholds [THRESHOLD...]`, each halved and doubled.
 
 The scores go to `docs/threshold_effects.json`, from which `make docs` makes the table. A THRESHOLD is the beginning of
-a name as in `graph.host`; what was measured of the others stays.
+a name as in `graph.host`; what was measured of the others stays, and only the scores that it may change are measured.
 """
 
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ from tools.thresholds import EFFECTS, Threshold, thresholds
 COMMAND: Final = "python -m tests.bench.thresholds"
 INPUTS: Final = (
     f"the recorded traces of [graph.md](graph.md), the samples {' and '.join(SAMPLES)}, the emulated jobs of "
-    "`tests/graph/test_truth.py` and the made jobs of `tests/structure/test_made.py`"
+    "`tests/graph/test_truth.py` and the made jobs of `tests/structure/test_made.py` and `tests/whatif/hosted.py`"
 )
 JUDGED_BY: Final = {
     "structure": ("structures",),
@@ -31,6 +32,7 @@ JUDGED_BY: Final = {
     "graph.replay_warnings": ("warnings",),
     "graph.switches": ("awake",),
     "graph": ("replays", "predictions"),
+    "whatif.durations": ("changes",),
 }
 """What the thresholds of a part or module change."""
 
@@ -51,18 +53,24 @@ def rounded(measured: Scores) -> Scores:
     return {name: round(value, 2) for name, value in measured.items()}
 
 
-def measures(folder: Path) -> dict[str, Measure]:
-    """Return what measures each kind of score, with its inputs made."""
-    corpus = scores.corpus_of(folder)
-    return {
-        "replays": scores.replays(corpus),
-        "predictions": scores.predictions(folder / "emulated"),
-        "matching": scores.matching(folder / "clocks"),
-        "awake": scores.awake(folder),
-        "warnings": scores.warnings(corpus),
-        "gaining": scores.gaining(corpus),
-        "structures": scores.structures(folder / "made", corpus),
+def measures(folder: Path, kinds: set[str]) -> dict[str, Measure]:
+    """Return what measures some kinds of scores, with its inputs made."""
+
+    @cache
+    def corpus() -> Path:
+        return scores.corpus_of(folder)
+
+    made: dict[str, Callable[[], Measure]] = {
+        "replays": lambda: scores.replays(corpus()),
+        "predictions": lambda: scores.predictions(folder / "emulated"),
+        "matching": lambda: scores.matching(folder / "clocks"),
+        "awake": lambda: scores.awake(folder),
+        "warnings": lambda: scores.warnings(corpus()),
+        "gaining": lambda: scores.gaining(corpus()),
+        "structures": lambda: scores.structures(folder / "made", corpus()),
+        "changes": lambda: scores.changes(folder / "changed"),
     }
+    return {kind: make() for kind, make in made.items() if kind in kinds}
 
 
 def judged_by(threshold: Threshold) -> tuple[str, ...]:
@@ -77,30 +85,31 @@ def main() -> None:
         for threshold in thresholds()
         if judged_by(threshold) and threshold.key.startswith(tuple(sys.argv[1:]) or "")
     ]
-    effects: dict[str, Any] = json.loads(EFFECTS.read_text("utf-8")) if EFFECTS.exists() else {"thresholds": {}}
+    effects: dict[str, Any] = {"scores": {}, "thresholds": {}}
+    if EFFECTS.exists():
+        effects |= json.loads(EFFECTS.read_text("utf-8"))
     known = {threshold.key for threshold in thresholds()}
     effects["thresholds"] = {key: effect for key, effect in effects["thresholds"].items() if key in known}
     with tempfile.TemporaryDirectory() as folder:
-        measure = measures(Path(folder))
-        usual = {name: rounded(of()) for name, of in measure.items()}
-        for name, own in usual.items():
-            print(f"{name} as it is: {own}", flush=True)
-        whole = {name: value for own in usual.values() for name, value in own.items()}
-        effects |= {
-            "command": COMMAND,
-            "inputs": INPUTS,
-            "scores": {
-                name: {"value": whole[name], "unit": one.unit, "what": one.what} for name, one in SCORES.items()
-            },
+        measure = measures(Path(folder), {kind for threshold in chosen for kind in judged_by(threshold)})
+        whole: dict[str, float] = {}
+        for kind, scored in measure.items():
+            usual = rounded(scored())
+            print(f"{kind} as it is: {usual}", flush=True)
+            whole |= usual
+        effects |= {"command": COMMAND, "inputs": INPUTS}
+        effects["scores"] |= {
+            name: {"value": value, "unit": SCORES[name].unit, "what": SCORES[name].what}
+            for name, value in whole.items()
         }
         for threshold in chosen:
             effect: dict[str, Any] = {"value": threshold.value}
             for factor, word in ((0.5, "half"), (2.0, "double")):
                 with multiplied(threshold, factor):
-                    found = {
+                    changed = {
                         name: value for kind in judged_by(threshold) for name, value in rounded(measure[kind]()).items()
                     }
-                effect[word] = {name: value for name, value in found.items() if value != whole[name]}
+                effect[word] = {name: value for name, value in changed.items() if value != whole[name]}
             effects["thresholds"][threshold.key] = effect
             print(f"{threshold.key}: {effect}", flush=True)
             EFFECTS.write_text(json.dumps(effects, indent=1, sort_keys=True) + "\n", "utf-8")

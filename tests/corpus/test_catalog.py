@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from lumos_df.base.errors import CorpusError, QueryError
-from lumos_df.corpus import catalog, layout
+from lumos_df.corpus import catalog, layout, view_files
 from lumos_df.corpus.reference import sql_reference
 from lumos_df.schema import TABLES, Table, TableColumn
 
@@ -64,9 +64,9 @@ def attach(client: duckdb.DuckDBPyConnection, corpus: Path) -> None:
 
 def test_the_catalogue_explains_every_table_view_and_column(corpus: Path) -> None:
     documented = {(table.name, column.name): column.doc for table in TABLES for column in table.columns} | {
-        (view.name, column.name): column.doc for view in catalog.views() for column in view.columns
+        (view.name, column.name): column.doc for view in view_files.views() for column in view.columns
     }
-    said = {table.name: table.doc for table in TABLES} | {view.name: view.doc for view in catalog.views()}
+    said = {table.name: table.doc for table in TABLES} | {view.name: view.doc for view in view_files.views()}
     with plain(corpus) as client:
         columns = client.execute(
             "SELECT (table_name, column_name), comment FROM duckdb_columns() WHERE NOT internal"
@@ -108,7 +108,7 @@ def test_every_view_answers_any_client(corpus: Path) -> None:
     for opened in (plain(corpus), catalog.connect(corpus)):
         with opened as client:
             assert busy(client) == [(TRACE, 30)]
-            for view in catalog.views():
+            for view in view_files.views():
                 client.execute(f"SELECT * FROM {view.name}").fetchall()
             client.execute("CREATE TEMP TABLE shapes AS SELECT 'copy' AS family, 1000 AS bytes")
             assert client.execute(
@@ -294,7 +294,7 @@ def write_view(folder: Path, text: str, name: str = "sample") -> Path:
 
 
 def test_a_view_file_is_read(tmp_path: Path) -> None:
-    view = catalog.read_view(write_view(tmp_path, VIEW))
+    view = view_files.read_view(write_view(tmp_path, VIEW))
     assert (view.name, view.folder, view.doc, view.internal) == ("sample", tmp_path.name, "What it holds.", False)
     assert [(column.name, column.doc) for column in view.columns] == [("a", "One."), ("group", "Two.")]
     with duckdb.connect() as client:
@@ -315,7 +315,7 @@ def test_a_view_file_is_read(tmp_path: Path) -> None:
 def test_a_view_file_out_of_form_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     path = write_view(tmp_path, VIEW.replace(old, new))
     with pytest.raises(ValueError, match=f"sample.sql: {message}"):
-        catalog.read_view(path)
+        view_files.read_view(path)
 
 
 MACRO = """\
@@ -337,7 +337,7 @@ FROM (
 
 
 def test_a_macro_file_is_read_with_its_parameters_and_columns(tmp_path: Path) -> None:
-    macro = catalog.read_macro(write_view(tmp_path, MACRO))
+    macro = view_files.read_macro(write_view(tmp_path, MACRO))
     assert [(each.name, each.doc) for each in macro.parameters] == [("given", "A table."), ("most", "A number.")]
     assert macro.optional == {"most"}
     assert [(each.name, each.doc) for each in macro.columns] == [("a", "One.")]
@@ -355,11 +355,11 @@ def test_a_macro_file_is_read_with_its_parameters_and_columns(tmp_path: Path) ->
 )
 def test_a_macro_file_out_of_form_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"sample.sql: {message}"):
-        catalog.read_macro(write_view(tmp_path, MACRO.replace(old, new)))
+        view_files.read_macro(write_view(tmp_path, MACRO.replace(old, new)))
 
 
 def with_view(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    view = catalog.read_view(write_view(folder, text))
+    view = view_files.read_view(write_view(folder, text))
     monkeypatch.setattr(catalog, "views", lambda: (view,))
     monkeypatch.setattr(catalog, "macros", tuple)
 
@@ -378,20 +378,20 @@ def test_a_listed_column_that_the_query_lacks_is_refused(tmp_path: Path, monkeyp
 
 def test_views_come_after_what_they_read_and_not_in_circles(tmp_path: Path) -> None:
     first, second = (
-        catalog.read_view(
+        view_files.read_view(
             write_view(tmp_path, VIEW.replace("sample", name).replace("1, 2", f"a, a FROM {source}"), name)
         )
         for name, source in (("x", "y"), ("y", "operators"))
     )
-    assert [view.name for view in catalog.in_order([first, second])] == ["y", "x"]
-    loop = catalog.read_view(write_view(tmp_path, VIEW.replace("sample", "y").replace("1, 2", "a, a FROM x"), "y"))
+    assert [view.name for view in view_files.in_order([first, second])] == ["y", "x"]
+    loop = view_files.read_view(write_view(tmp_path, VIEW.replace("sample", "y").replace("1, 2", "a, a FROM x"), "y"))
     with pytest.raises(ValueError, match=r"in a circle: (x -> y -> x|y -> x -> y)"):
-        catalog.in_order([first, loop])
+        view_files.in_order([first, loop])
 
 
 def test_every_public_view_is_row_by_row_a_report_or_simulated() -> None:
-    assert {view.folder for view in catalog.views() if not view.internal} == {"trace", "report", "sim"}
-    assert {view.folder for view in catalog.views() if view.internal} == {"base", "sim"}
+    assert {view.folder for view in view_files.views() if not view.internal} == {"trace", "report", "sim"}
+    assert {view.folder for view in view_files.views() if view.internal} == {"base", "sim"}
 
 
 def test_connect_imports_no_compiler_and_no_data_frames(corpus: Path) -> None:

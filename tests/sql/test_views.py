@@ -15,7 +15,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from lumos_df.corpus.catalog import Macro, View, blank, macros, views
+from lumos_df.corpus.catalog import blank
+from lumos_df.corpus.view_files import Macro, View, macros, views
 from lumos_df.schema import TABLES
 
 HERE = Path(__file__).parent

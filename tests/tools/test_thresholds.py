@@ -16,8 +16,48 @@ NO_DECISION = {
     "graph.simulate.forward.UNSET",
     "graph.simulate.threads._LONG",
     "structure.annotations._DIGITS",
+    "whatif.answer.estimated_traces._COPY_BITS",
+    "whatif.durations.host_times._ELEMENT_BYTES",
+    "whatif.durations.kernel_times._BLOCKS",
+    "whatif.durations.kernel_times._NORM_WIDTH",
+    "whatif.durations.kernel_times._SOFTMAX_WIDTH",
+    "whatif.durations.kernel_times._THREADS",
+    "whatif.durations.unmeasured.ERROR",
+    "whatif.estimate._KEPT_ERROR",
+    "whatif.estimate._SCALED_ERROR",
+    "whatif.pipeline.staged_job._ERROR",
+    "whatif.pipeline.staged_job._MEASURED_ERROR",
+    "whatif.software_profile._BISECTIONS",
+    "whatif.software_profile._ROUNDS",
+    "trace.execution_pairing._HEAD",
+    "trace.json.header._DEEPEST",
+    "trace.json.kernels.interning.FULL",
+    "trace.json.kernels.interning.KEY_SLOTS",
+    "trace.json.kernels.interning._QUOTE",
+    "trace.json.kernels.scan.MAX_SPARSE",
+    "trace.json.kernels.simd.LANES",
+    "trace.json.kernels.simd.PADDING",
+    "trace.json.reader._CHUNK",
+    "trace.json.reader._OPERATORS",
+    "trace.json.reader._ROWS",
+    "trace.json.reader._TEXT",
+    "trace.json.scanned.COMM_NAME",
+    "trace.json.scanned.TEXT_ID",
+    "trace.malformed._MOST_ELEMENTS",
+    "trace.malformed._SHOWN",
+    "trace.ranks.RANKS",
+    "trace.recorded_tables._ROWS",
+    "trace.stored_file._PACKED",
+    "calibrate.levenberg_marquardt._STEP",
+    "calibrate.measured_kernels._BISECTIONS",
+    "calibrate.measured_kernels._LARGEST_TABLE",
+    "calibrate.measured_runs.GIB",
+    "calibrate.nearest_shapes._AT_ONCE",
+    "calibrate.scoreboard.SEEDS",
+    "capture.publish._HEAD",
 }
-"""Numbers of graph and structure that are no thresholds: bounds, codes and how fine something is counted."""
+"""Numbers that are no thresholds: bounds and sizes, codes, facts of GPUs and of PyTorch, errors that intervals are made
+of, and how fine something is counted."""
 
 
 def numbers(part: str) -> set[str]:
@@ -39,7 +79,7 @@ def is_number(node: ast.expr) -> bool:
     return bool(constants) and all(part in constants or isinstance(part, ast.BinOp | ast.UnaryOp) for part in parts)
 
 
-@pytest.mark.parametrize("part", ["graph", "structure"])
+@pytest.mark.parametrize("part", ["graph", "structure", "whatif", "trace", "calibrate", "capture"])
 def test_every_number_that_decides_is_in_the_table(part: str) -> None:
     listed = {threshold.key for threshold in thresholds() if threshold.key.startswith(f"{part}.")}
     assert numbers(part) == listed | {key for key in NO_DECISION if key.startswith(f"{part}.")}

@@ -76,43 +76,43 @@ class _Writer:
             self.now += us
 
     def block(self, *, backward: bool) -> None:
-        of, hidden, tokens, own = self.job, self.job.hidden, self.job.tokens, self.job.hidden // self.job.tp
-        heads = (of.batch, own // 16, of.sequence, 16)
-        products = [[(tokens, hidden), (hidden, own)]] * 3 + [[(tokens, own), (own, hidden)]]
-        products += [[(tokens, hidden), (hidden, 4 * own)], [(tokens, 4 * own), (4 * own, hidden)]]
+        job, hidden, tokens, width = self.job, self.job.hidden, self.job.tokens, self.job.hidden // self.job.tp
+        heads = (job.batch, width // 16, job.sequence, 16)
+        products = [[(tokens, hidden), (hidden, width)]] * 3 + [[(tokens, width), (width, hidden)]]
+        products += [[(tokens, hidden), (hidden, 4 * width)], [(tokens, 4 * width), (4 * width, hidden)]]
         parts: list[tuple[str, Shapes]] = [
-            ("aten::native_layer_norm", [(of.batch, of.sequence, hidden), (hidden,)]),
+            ("aten::native_layer_norm", [(job.batch, job.sequence, hidden), (hidden,)]),
             *[("aten::mm", list(product)) for product in products[:3]],
             ("aten::scaled_dot_product_attention", [heads, heads, heads]),
             *[("aten::mm", list(product)) for product in products[3:]],
         ]
         for name, dims in parts[::-1] if backward else parts:
             self.operator(name, *dims, backward=backward)
-        if of.tp > 1:
+        if job.tp > 1:
             self.reduce()
 
     def reduce(self) -> None:
         """Call an all-reduce that returns at once, and wait for it."""
-        of = self.job
+        job = self.job
         for name in ("_c10d_functional::all_reduce", "_c10d_functional::wait_tensor"):
             self.now += GAP_US
-            self.add(name, [(of.batch, of.sequence, of.hidden)], 1.0)
+            self.add(name, [(job.batch, job.sequence, job.hidden)], 1.0)
             self.now += 1.0
 
     def step(self, number: int) -> float:
-        begin, of = self.now, self.job
+        begin, job = self.now, self.job
         place = len(self.events)
-        for _ in range(of.micro_batches):
-            self.operator("aten::embedding", (2000, of.hidden), (of.batch, of.sequence))
-            for layer in range(of.layers):
+        for _ in range(job.micro_batches):
+            self.operator("aten::embedding", (2000, job.hidden), (job.batch, job.sequence))
+            for layer in range(job.layers):
                 at, started = len(self.events), self.now
                 self.block(backward=False)
                 self._around(f"nn.Module: Block_{layer}", at, started)
-            self.operator("aten::mm", (of.tokens, of.hidden), (of.hidden, 2000))
-            self.operator("aten::mm", (of.tokens, 2000), (2000, of.hidden), backward=True)
-            for _ in range(of.layers):
+            self.operator("aten::mm", (job.tokens, job.hidden), (job.hidden, 2000))
+            self.operator("aten::mm", (job.tokens, 2000), (2000, job.hidden), backward=True)
+            for _ in range(job.layers):
                 self.block(backward=True)
-            self.operator("aten::embedding_dense_backward", (of.batch, of.sequence, of.hidden), backward=True)
+            self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
         at, started = len(self.events), self.now
         self.update()
         self._around("Optimizer.step#AdamW.step", at, started)

@@ -54,38 +54,38 @@ def traces(folder: Path, job: Made, ranks: tuple[int, ...]) -> None:
 
 def _timed(events: list[dict[str, Any]], truth: list[Truth], sent_us: float) -> None:
     """Give kernels their durations, one after another on each stream; `sent_us`: those of sends and receives."""
-    many: dict[tuple[int | None, int | None, str], int] = {}
-    kinds = [_kind(one) for one in truth]
-    for one, kind in zip(truth, kinds, strict=True):
-        key = (one.layer, one.micro_batch, kind)
-        many[key] = many.get(key, 0) + 1
-    each = {"forward": FORWARD_US, "inputs": INPUT_US, "weights": WEIGHT_US}
+    counts: dict[tuple[int | None, int | None, str], int] = {}
+    kinds = [_kind(kernel) for kernel in truth]
+    for kernel, kind in zip(truth, kinds, strict=True):
+        key = (kernel.layer, kernel.micro_batch, kind)
+        counts[key] = counts.get(key, 0) + 1
+    usual_us = {"forward": FORWARD_US, "inputs": INPUT_US, "weights": WEIGHT_US}
     free: dict[int, float] = {}
     kernels = [event for event in events if event["cat"] == "kernel"]
     steps = max(1, sum(event["name"].startswith("ProfilerStep") for event in events))
-    for event, one, kind in zip(kernels, truth, kinds, strict=True):
-        inside = one.layer is not None and kind in each
-        lasts = sent_us if "SendRecv" in one.name else _REST_US
+    for event, kernel, kind in zip(kernels, truth, kinds, strict=True):
+        inside = kernel.layer is not None and kind in usual_us
+        lasts = sent_us if "SendRecv" in kernel.name else _REST_US
         if inside:
-            lasts = each[kind] * steps / many[one.layer, one.micro_batch, kind]
+            lasts = usual_us[kind] * steps / counts[kernel.layer, kernel.micro_batch, kind]
         start = max(event["ts"], free.get(event["tid"], 0.0))
         event["ts"], event["dur"] = start, lasts
         free[event["tid"]] = start + lasts
-        if "grad_" in one.name and one.name.startswith("gemm"):
+        if "grad_" in kernel.name and kernel.name.startswith("gemm"):
             # One name for both, so that nothing but the place tells whose gradient it is.
             event["name"] = "ampere_bf16_s16816gemm"
 
 
-def _kind(one: Truth) -> str:
-    if one.phase == "backward":
-        return "weights" if one.name.startswith("gemm_wgrad") else "inputs"
-    return one.phase
+def _kind(kernel: Truth) -> str:
+    if kernel.phase == "backward":
+        return "weights" if kernel.name.startswith("gemm_wgrad") else "inputs"
+    return kernel.phase
 
 
-def span_us(found: ChangedJob) -> float:
+def span_us(changed: ChangedJob) -> float:
     """Time from the first compute kernel of any rank to the end of the last."""
     start, end = [], []
-    for replay in found.after.replays:
+    for replay in changed.after.replays:
         rows = replay.graph.rows
         row = replay.graph.gpu.row
         row = row[(rows.kind[row] == KERNEL) & (rows.family[row] != COMMUNICATION)]
@@ -100,24 +100,24 @@ def on_links(corpus: Path, text: str, known: Mapping[str, int] | None = None, gp
     return estimated(replace(load(corpus, ids, known or {}), hardware=gpu, known_hardware=True), parse(text.split()))
 
 
-def sends_us(found: ChangedJob) -> list[float]:
+def sends_us(changed: ChangedJob) -> list[float]:
     """Return what each send and receive between stages takes without waiting."""
     every: list[float] = []
-    for graph in found.job.graphs:
+    for graph in changed.job.graphs:
         names = [f"{what} {way}" for what in ("send", "receive") for way in ("forward", "backward")]
-        own = graph.own[np.isin(graph.rows.name, [graph.rows.names.index(name) for name in names])]
-        every += (own / 1000).tolist()
+        duration = graph.own[np.isin(graph.rows.name, [graph.rows.names.index(name) for name in names])]
+        every += (duration / 1000).tolist()
     return every
 
 
-def arithmetic_us(schedule: int, pp: int, many: int, layers: list[int], send: float) -> float:
+def arithmetic_us(schedule: int, pp: int, batches: int, layers: list[int], send: float) -> float:
     """The schedule's own step; `layers`: those of every part of the model, which are one behind another.
 
     `send` is what passes between a task and the next stage's, us. DualPipe's pairs run one after the other.
     """
     both = schedule == DUALPIPE
     place = np.array(layers + layers[::-1] if both else layers)
-    forward, inputs, weights = (one * place for one in (FORWARD_US, INPUT_US, WEIGHT_US))
+    forward, inputs, weights = (us * place for us in (FORWARD_US, INPUT_US, WEIGHT_US))
     free, delay = np.zeros(pp), np.full(pp, send)
     vp = len(place) // pp
-    return twin(Pipeline(schedule, pp, vp, many, forward, inputs, weights, 0 * forward, delay, free, False)).makespan
+    return twin(Pipeline(schedule, pp, vp, batches, forward, inputs, weights, 0 * forward, delay, free, False)).makespan

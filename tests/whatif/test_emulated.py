@@ -1,16 +1,21 @@
 """Changes to emulated jobs, held against the emulator's own run of the changed job."""
 
+import gzip
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lumos_df.graph import switches
-from lumos_df.whatif.estimate import estimate
+from lumos_df.schema.codes import NONE
+from lumos_df.whatif.estimate import chosen_jobs, estimate
+from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
+from lumos_df.whatif.rewrite.blocks import blocks
 from tests.conftest import Run
 from tests.emulator import Job
-from tests.whatif.conftest import emulate
+from tests.whatif.conftest import emulate, ingested
 
 _PARTS = ("exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns")
 
@@ -56,6 +61,24 @@ def test_more_micro_batches_are_more_of_the_same_and_one_reduction(emulated: Pat
         assert reduced[1] < 1.3 * reduced[0]
 
 
+def test_a_job_changes_alike_however_many_steps_it_ran_before(emulated: Path, tmp_path: Path) -> None:
+    later = 3_000_000
+    for file in (emulated.parent / "four").glob("*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode()
+        text = re.sub(r"ProfilerStep#(\d+)", lambda step: f"ProfilerStep#{int(step[1]) + later}", text)
+        (tmp_path / file.name).write_bytes(gzip.compress(text.encode()))
+    corpus = ingested(tmp_path / "corpus", *sorted(tmp_path.glob("*.gz")))
+    (job,) = chosen_jobs(corpus, None, None)
+    anchor = load(corpus, job, {})
+    for graph, rank in zip(anchor.job.graphs, anchor.about.ranks, strict=True):
+        cut = blocks(graph, rank.structure)
+        assert {*cut.step.tolist()} - {NONE} == {*graph.rows.step.tolist()} - {NONE}
+    change = ("layers=3", "batch=2")
+    for row, renumbered in zip(answers(emulated, *change), answers(corpus, *change), strict=True):
+        assert renumbered["step"] == row["step"] + later
+        assert [renumbered[part] for part in ("step_ns", *_PARTS)] == [row[part] for part in ("step_ns", *_PARTS)]
+
+
 def test_gradients_that_wait_for_the_backward_pass_overlap_nothing(emulated: Path) -> None:
     for before, off in zip(answers(emulated), answers(emulated, "overlap=off"), strict=True):
         assert off["overlapped_ns"] < 0.2 * before["overlapped_ns"]
@@ -72,10 +95,10 @@ def test_switches_of_replay_go_with_changes(emulated: Path) -> None:
 
 
 def test_stages_of_a_trained_job_hide_and_wait(emulated: Path) -> None:
-    found = answers(emulated, "pp=2", "batch=4", step=3)
-    assert len(found) == 8
+    rows = answers(emulated, "pp=2", "batch=4", step=3)
+    assert len(rows) == 8
     whole = answers(emulated, step=3)[0]["gpu_busy_ns"]
-    for row in found:
+    for row in rows:
         # Four micro-batches over two stages: at least (4 + 1) / 2 of one whole pass, less what is done once a step.
         assert 1.5 * whole < row["step_ns"] < 4 * whole
         assert row["modelled_pct"] > 0

@@ -85,8 +85,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_what_a_change_does_not_reach_is_said(sample: Path, change: str, says: str) -> None:
     warnings = estimate(sample, parse([change]))["warnings"][0].as_py()
-    assert any(says in one for one in warnings), warnings
-    assert not any(says in one for one in estimate(sample, parse(["layers=3"]))["warnings"][0].as_py())
+    assert any(says in warning for warning in warnings), warnings
+    assert not any(says in warning for warning in estimate(sample, parse(["layers=3"]))["warnings"][0].as_py())
 
 
 def test_overlap_of_what_the_host_communicates_is_refused(sample: Path) -> None:

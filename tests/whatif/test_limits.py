@@ -73,7 +73,7 @@ def test_a_statement_that_contradicts_the_ranks_or_another_is_refused(
 
 def test_degrees_that_follow_from_what_is_said_follow_it(emulated: Path) -> None:
     facts = describe(emulated, overrides={"tp": 2, "dp": 4, "world": 8}).to_pylist()
-    values = {one["name"]: one["value"] for one in facts}
+    values = {fact["name"]: fact["value"] for fact in facts}
     assert (values["world"], values["tp"], values["dp"], values["heads"]) == (8, 2, 4, 32)
     describe(emulated)
 
@@ -81,5 +81,5 @@ def test_degrees_that_follow_from_what_is_said_follow_it(emulated: Path) -> None
 @pytest.mark.parametrize("name", ["layers", "hidden", "heads", "ffn", "sequence", "micro_batch", "vocabulary", "ep"])
 def test_every_dimension_can_be_said(emulated: Path, name: str) -> None:
     facts = describe(emulated, overrides={name: 4}).to_pylist()
-    assert [(one["value"], one["evidence"]) for one in facts if one["name"] == name] == [(4, "override")]
+    assert [(fact["value"], fact["evidence"]) for fact in facts if fact["name"] == name] == [(4, "override")]
     describe(emulated)

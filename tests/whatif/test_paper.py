@@ -27,19 +27,19 @@ def test_an_unchanged_job_takes_what_it_took(results: list[Result]) -> None:
 
 
 def test_iteration_times_are_within_two_per_cent_on_average_and_four_at_worst(results: list[Result]) -> None:
-    errors = [abs(one.error) for one in results[1:]]
+    errors = [abs(result.error) for result in results[1:]]
     assert np.mean(errors) < 2
     assert max(errors) < 4
 
 
 def test_each_part_is_within_four_per_cent_of_the_step(results: list[Result]) -> None:
-    for one in results:
-        assert one.worst_part < 4, one
+    for result in results:
+        assert result.worst_part < 4, result
 
 
 def test_the_targets_differ_from_the_base_by_far_more(results: list[Result]) -> None:
-    for one in results[1:]:
-        assert abs(one.true_ms / results[0].true_ms - 1) > 0.05 or one.target.startswith("dp"), one
+    for result in results[1:]:
+        assert abs(result.true_ms / results[0].true_ms - 1) > 0.05 or result.target.startswith("dp"), result
 
 
 def test_a_sweep_anchored_on_the_job_is_near_its_graph(corpus: Path) -> None:
@@ -54,8 +54,8 @@ def test_every_send_meets_a_receive_of_the_other_stage(corpus: Path) -> None:
     assert len(job.graphs) == SMALL.ranks
     word = np.array(
         [
-            job.graphs[k].rows.collectives[job.graphs[k].rows.collective[row]]
-            for k, row in zip(job.instances.trace.tolist(), job.instances.row.tolist(), strict=True)
+            job.graphs[trace].rows.collectives[job.graphs[trace].rows.collective[row]]
+            for trace, row in zip(job.instances.trace.tolist(), job.instances.row.tolist(), strict=True)
         ]
     )
     sent, received = (job.instances.instance[word == name] for name in ("send", "recv"))

@@ -70,8 +70,8 @@ def test_rates_are_those_of_all_tokens_on_all_gpus(
 )
 def test_rates_of_a_pipeline_count_its_stages(staged: Path, text: str, gpus: int, batches: int) -> None:
     for row in step_rows.rows(ideal.on_links(staged, text)).to_pylist():
-        for prefix, of, many in (("original_", 8, 4), ("", gpus, batches)):
-            rate = many * MICRO_BATCH / of / row[f"{prefix}iteration_time_s"]
+        for prefix, all_gpus, all_batches in (("original_", 8, 4), ("", gpus, batches)):
+            rate = all_batches * MICRO_BATCH / all_gpus / row[f"{prefix}iteration_time_s"]
             assert row[f"{prefix}tokens_per_s_per_gpu"] == pytest.approx(rate)
 
 

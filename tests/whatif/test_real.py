@@ -31,9 +31,9 @@ def answers(corpus: Path, *texts: str, **more: Any) -> list[dict[str, Any]]:
 
 
 def test_without_a_change_the_estimate_is_the_replay(real_corpus: Path) -> None:
-    found = answers(real_corpus)
-    assert len(found) > 70
-    for row in found:
+    rows = answers(real_corpus)
+    assert len(rows) > 70
+    for row in rows:
         assert [row[name] for name in _NUMBERS] == [row[f"original_{name}"] for name in _NUMBERS], row["job"]
         assert row["measured_pct"] == 100 or row["gpu_busy_ns"] == 0
         assert row["low_s"] <= row["iteration_time_s"] <= row["high_s"]
@@ -43,10 +43,10 @@ def test_the_same_blocks_in_the_same_order_are_the_same_graph(real_corpus: Path)
     for ids in groups(real_corpus):
         job = load(real_corpus, ids)
         for graph in job.graphs:
-            found = blocks(graph, understand(structure_rows.extend(real_corpus, graph.rows)))
-            again = rewritten(graph, found, np.arange(len(found)))
+            cut = blocks(graph, understand(structure_rows.extend(real_corpus, graph.rows)))
+            again = rewritten(graph, cut, np.arange(len(cut)))
             assert again.graph.dropped == graph.dropped
-            alone = [Job([one], None, event_graph([one])).replay().replays[0] for one in (graph, again.graph)]
+            alone = [Job([single], None, event_graph([single])).replay().replays[0] for single in (graph, again.graph)]
             assert np.array_equal(alone[0].start[again.source], alone[1].start), graph.rows.path
             assert np.array_equal(alone[0].end[again.source], alone[1].end), graph.rows.path
 
@@ -62,14 +62,14 @@ def half(megatron: Path) -> ChangedJob:
 
 
 def test_half_the_layers_take_what_the_first_ones_and_their_surroundings_took(half: ChangedJob) -> None:
-    for k, rank in enumerate(half.anchor.about.ranks):
-        graph = half.anchor.job.graphs[k]
-        found = blocks(graph, rank.structure)
+    for place, rank in enumerate(half.anchor.about.ranks):
+        graph = half.anchor.job.graphs[place]
+        cut = blocks(graph, rank.structure)
         row = graph.gpu.row
-        end = [int(graph.rows.end[row[found.layer[found.of_row[row]] == layer]].max()) for layer in (19, 39)]
+        end = [int(graph.rows.end[row[cut.layer[cut.of_row[row]] == layer]].max()) for layer in (19, 39)]
         recorded = int(graph.rows.end[row].max()) - (end[1] - end[0])
         began = int(graph.rows.ts[row].min())
-        estimated = int(half.after.replays[k].end[half.job.graphs[k].gpu.row].max())
+        estimated = int(half.after.replays[place].end[half.job.graphs[place].gpu.row].max())
         # Rank 6 stalls for 14 ms at the end of its last layer, which the others call part of the head.
         allowed = 0.02 if graph.rows.rank != 6 else 0.05
         assert estimated - began == pytest.approx(recorded - began, rel=allowed), graph.rows.rank
@@ -87,11 +87,11 @@ def test_a_stored_estimate_replays_as_it_was_estimated(megatron: Path, tmp_path:
     (made,) = estimates(megatron, parse(["layers=8"]), None, None, {}, ())
     write(made, megatron, tmp_path / "made", "layers=8")
     (again,) = estimates(tmp_path / "made", parse([]), None, None, {}, ())
-    for one, other in zip(made.after.replays, again.after.replays, strict=True):
-        rows, others = one.graph.gpu.row, other.graph.gpu.row
+    for before, after in zip(made.after.replays, again.after.replays, strict=True):
+        rows, others = before.graph.gpu.row, after.graph.gpu.row
         assert len(rows) == len(others)
-        lasted = int(one.end[rows].max() - one.start[rows].min())
-        assert other.end[others].max() - other.start[others].min() == pytest.approx(lasted, rel=0.005)
+        lasted = int(before.end[rows].max() - before.start[rows].min())
+        assert after.end[others].max() - after.start[others].min() == pytest.approx(lasted, rel=0.005)
     assert again.anchor.sizes.layers == 8
 
 
@@ -108,18 +108,18 @@ def test_an_all_reduce_among_fewer_takes_what_nccl_tests_measured(
     megatron: Path, members: int, measured_ms: tuple[float, float]
 ) -> None:
     """64 MiB on A100 SXM, as 16-bit and as 8-bit elements (ai-dynamo/aiconfigurator 095f58a, Apache-2.0)."""
-    (found,) = estimates(megatron, parse([f"tp={members}"]), None, None, {}, ())
-    assert found.job.instances is not None
-    typical = float(np.median(found.job.instances.transfer)) / 1e6
+    (changed,) = estimates(megatron, parse([f"tp={members}"]), None, None, {}, ())
+    assert changed.job.instances is not None
+    typical = float(np.median(changed.job.instances.transfer)) / 1e6
     assert 0.9 * measured_ms[0] < typical < 1.1 * measured_ms[1]
 
 
 def test_stages_share_the_layers_and_send(megatron: Path) -> None:
-    found = estimates(megatron, parse(["pp=4", "batch=8"]), None, None, {}, ())[0]
-    assert len(found.job.graphs) == 32
+    changed = estimates(megatron, parse(["pp=4", "batch=8"]), None, None, {}, ())[0]
+    assert len(changed.job.graphs) == 32
     layers = [
         int(np.count_nonzero(graph.rows.names[name].startswith("send")))
-        for graph in found.job.graphs[:1]
+        for graph in changed.job.graphs[:1]
         for name in np.unique(graph.rows.name)
     ]
     assert sum(layers) == 1  # a forward-only job sends forward
@@ -174,6 +174,6 @@ def test_what_a_trace_cannot_support_is_refused(real_corpus: Path) -> None:
 
 
 def test_a_batch_without_shapes_grows_and_says_so(real_corpus: Path) -> None:
-    found = answers(real_corpus, "batch_scale=2", job="resnet50_ddp")
-    assert all(row["gpu_busy_ns"] > 1.4 * row["original_gpu_busy_ns"] for row in found)
-    assert any("records no shapes" in text for text in found[0]["warnings"])
+    rows = answers(real_corpus, "batch_scale=2", job="resnet50_ddp")
+    assert all(row["gpu_busy_ns"] > 1.4 * row["original_gpu_busy_ns"] for row in rows)
+    assert any("records no shapes" in text for text in rows[0]["warnings"])

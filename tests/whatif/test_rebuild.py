@@ -56,10 +56,10 @@ def test_a_plan_takes_what_the_same_change_of_the_recorded_job_takes(
     emulated: Path, grid: Grid, tmp_path: Path
 ) -> None:
     best = Search(grid, "true", top=10).run().best
-    found = rebuilt(best, grid, emulated, None, len(best), tmp_path / "made")
-    assert found.drop("rebuilt", "rebuilt_s", "rebuilt_low_s", "rebuilt_high_s").equals(best)
-    assert len(found) == 6
-    for row in found.iter_rows(named=True):
+    plans = rebuilt(best, grid, emulated, None, len(best), tmp_path / "made")
+    assert plans.drop("rebuilt", "rebuilt_s", "rebuilt_low_s", "rebuilt_high_s").equals(best)
+    assert len(plans) == 6
+    for row in plans.iter_rows(named=True):
         if row["tp"] == 2:
             assert row["rebuilt"].startswith("not rebuilt: ")
             assert "record it with tp=2" in row["rebuilt"]

@@ -66,18 +66,18 @@ def written(folder: Path) -> list[tuple[str, list[list[int]]]]:
     document_ = Rank(JOB, 0).document()
     document_["deviceProperties"] = [{"id": 0, "name": "round"}]
     operator: tuple[str, list[list[int]]] = ("", [])
-    found, free = [], 0.0
+    operators, free = [], 0.0
     for event in document_["traceEvents"]:
         if "Input Dims" in event["args"]:
             operator = event["name"], [list(shape) for shape in event["args"]["Input Dims"]]
         if event["cat"] == "kernel":
-            found.append(operator)
+            operators.append(operator)
             event["dur"] = RECORDED.us(*operator)
             event["ts"] = max(event["ts"], free)
             free = event["ts"] + event["dur"]
     folder.mkdir()
     (folder / "rank0.json").write_text(json.dumps(document_))
-    return found
+    return operators
 
 
 class Job(NamedTuple):

@@ -51,8 +51,8 @@ def host_bound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(corpus: Path, text: str) -> ChangedJob:
-    (found,) = estimates(corpus, parse(text.split()), None, None, {}, ())
-    return found
+    (made,) = estimates(corpus, parse(text.split()), None, None, {}, ())
+    return made
 
 
 PIPELINES = [
@@ -75,20 +75,20 @@ PIPELINES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "schedule", "pp", "many", "layers"), PIPELINES)
+@pytest.mark.parametrize(("text", "schedule", "pp", "batches", "layers"), PIPELINES)
 def test_a_rebuilt_pipeline_takes_what_its_schedule_takes(
-    whole: Path, text: str, schedule: int, pp: int, many: int, layers: list[int]
+    whole: Path, text: str, schedule: int, pp: int, batches: int, layers: list[int]
 ) -> None:
-    found = ideal.on_links(whole, text)
-    assert len(found.job.graphs) == pp
-    expected = ideal.arithmetic_us(schedule, pp, many, layers, ideal.NEAR_US)
-    assert ideal.span_us(found) == pytest.approx(expected, rel=1e-3)
-    for graph in found.job.graphs:
+    rebuilt = ideal.on_links(whole, text)
+    assert len(rebuilt.job.graphs) == pp
+    expected = ideal.arithmetic_us(schedule, pp, batches, layers, ideal.NEAR_US)
+    assert ideal.span_us(rebuilt) == pytest.approx(expected, rel=1e-3)
+    for graph in rebuilt.job.graphs:
         assert not graph.dropped
 
 
 @pytest.mark.parametrize(
-    ("text", "schedule", "pp", "many", "layers"),
+    ("text", "schedule", "pp", "batches", "layers"),
     [
         ("pp=2", ONE_F_ONE_B, 2, 4, [4, 4]),
         ("pp=4 vp=2 batch=8", INTERLEAVED, 4, 8, [1] * 8),
@@ -97,14 +97,14 @@ def test_a_rebuilt_pipeline_takes_what_its_schedule_takes(
     ],
 )
 def test_a_pipeline_becomes_another_one(
-    ends: Path, text: str, schedule: int, pp: int, many: int, layers: list[int]
+    ends: Path, text: str, schedule: int, pp: int, batches: int, layers: list[int]
 ) -> None:
-    found = ideal.on_links(ends, text)
-    assert len(found.job.graphs) == 2 * pp
+    rebuilt = ideal.on_links(ends, text)
+    assert len(rebuilt.job.graphs) == 2 * pp
     # The two ranks of a stage are a pair, so stages are apart.
-    expected = 2 * ideal.arithmetic_us(schedule, pp, many, layers, ideal.FAR_US)
+    expected = 2 * ideal.arithmetic_us(schedule, pp, batches, layers, ideal.FAR_US)
     # The first stage begins first and ends last, so steps add up.
-    assert ideal.span_us(found) == pytest.approx(expected, rel=1e-3)
+    assert ideal.span_us(rebuilt) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -135,19 +135,19 @@ def test_a_send_takes_its_bytes_over_the_links_between_stages(
 
 def test_sends_that_were_recorded_take_what_they_took(tmp_path: Path) -> None:
     job = Made(layers=4, pp=2, micro_batches=4, routes=True)
-    found = ideal.on_links(ideal.corpus(tmp_path, job, (0, 1)), "batch=6")
-    assert ideal.sends_us(found) == [ideal.SENT_US] * (2 * 2 * 6)
+    rebuilt = ideal.on_links(ideal.corpus(tmp_path, job, (0, 1)), "batch=6")
+    assert ideal.sends_us(rebuilt) == [ideal.SENT_US] * (2 * 2 * 6)
     expected = ideal.arithmetic_us(ONE_F_ONE_B, 2, 6, [4, 4], ideal.SENT_US)
-    assert ideal.span_us(found) == pytest.approx(expected, rel=1e-3)
+    assert ideal.span_us(rebuilt) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_first_and_last_stage_make_one_that_has_all(ends: Path, batch: int) -> None:
-    found = changed(ends, f"pp=1 batch={batch}")
-    assert found.makers == [(0, 2), (1, 3)]
+    rebuilt = changed(ends, f"pp=1 batch={batch}")
+    assert rebuilt.makers == [(0, 2), (1, 3)]
     each = 8 * (ideal.FORWARD_US + ideal.INPUT_US + ideal.WEIGHT_US)
-    assert ideal.span_us(found) == pytest.approx(2 * batch * each, rel=2e-3)
-    for graph, source in zip(found.job.graphs, found.sources, strict=True):
+    assert ideal.span_us(rebuilt) == pytest.approx(2 * batch * each, rel=2e-3)
+    for graph, source in zip(rebuilt.job.graphs, rebuilt.sources, strict=True):
         names = Counter(graph.rows.names[graph.rows.name[row]] for row in graph.gpu.row.tolist())
         assert names["indexSelectLargeIndex"] == names["cunn_SoftMaxForward"] == 2 * batch
         assert names[_OPTIMIZER] == 2 * 3
@@ -160,9 +160,9 @@ def test_each_chunk_is_its_own_layers_of_the_model(whole: Path) -> None:
         ("pp=4 vp=2 batch=4", [{0, 4}, {1, 5}, {2, 6}, {3, 7}]),
         ("pp=2 batch=4 schedule=dualpipe", [set(range(8))] * 2),
     ):
-        found = changed(whole, text)
-        layer = np.append(found.anchor.about.ranks[0].structure.layer, -1)
-        layers = [{*layer[source].tolist()} - {-1} for source in found.sources]
+        rebuilt = changed(whole, text)
+        layer = np.append(rebuilt.anchor.about.ranks[0].structure.layer, -1)
+        layers = [{*layer[source].tolist()} - {-1} for source in rebuilt.sources]
         assert layers == expected, text
 
 
@@ -180,11 +180,11 @@ def test_each_chunk_is_its_own_layers_of_the_model(whole: Path) -> None:
 def test_the_first_part_of_the_model_embeds_and_the_last_has_the_head(
     whole: Path, text: str, embeds: list[float], has_head: list[float]
 ) -> None:
-    found = changed(whole, text)
-    batches = found.plan.new.batch or 0
-    names = [[graph.rows.names[name] for name in graph.rows.name.tolist()] for graph in found.job.graphs]
-    assert [one.count("indexSelectLargeIndex") / batches for one in names] == embeds
-    assert [one.count("cunn_SoftMaxForward") / batches for one in names] == has_head
+    rebuilt = changed(whole, text)
+    batches = rebuilt.plan.new.batch or 0
+    names = [[graph.rows.names[name] for name in graph.rows.name.tolist()] for graph in rebuilt.job.graphs]
+    assert [names_of_stage.count("indexSelectLargeIndex") / batches for names_of_stage in names] == embeds
+    assert [names_of_stage.count("cunn_SoftMaxForward") / batches for names_of_stage in names] == has_head
 
 
 def updating_ns(graph: TraceGraph) -> int:
@@ -202,15 +202,15 @@ def test_the_ends_of_a_pipeline_update_a_table_of_the_vocabulary_more(whole: Pat
     ("text", "links"), [("pp=4 batch=8", 3), ("pp=4 vp=2 batch=8", 7), ("pp=4 batch=8 schedule=dualpipe", 3)]
 )
 def test_every_link_sends_each_micro_batch_each_way(whole: Path, text: str, links: int) -> None:
-    found = changed(whole, text)
+    rebuilt = changed(whole, text)
     names: Counter[str] = Counter()
-    for graph in found.job.graphs:
+    for graph in rebuilt.job.graphs:
         names.update(graph.rows.names[name] for name in graph.rows.name.tolist())
     sends = [names[f"{what} {way}"] for what in ("send", "receive") for way in ("forward", "backward")]
     assert sends == [8 * links] * 4
     # Each of them is one transfer of two ranks.
-    assert found.job.instances is not None
-    assert np.bincount(found.job.instances.instance).tolist() == [2] * (2 * 8 * links)
+    assert rebuilt.job.instances is not None
+    assert np.bincount(rebuilt.job.instances.instance).tolist() == [2] * (2 * 8 * links)
 
 
 @pytest.mark.parametrize("sequence", [512, 256])
@@ -219,24 +219,24 @@ def test_gradients_of_weights_are_the_second_product_of_every_linear_layer(tmp_p
     corpus = emulate(tmp_path, Job(ranks=1, layers=2, steps=2, sequence=sequence))
     about = load(corpus, groups(corpus)[0], {}).about.ranks[0]
     rows = about.trace.rows
-    found, untold = of_weights(about.trace, about.structure.phase)
+    weights, untold = of_weights(about.trace, about.structure.phase)
     gemm = np.flatnonzero((rows.kind == KERNEL) & (rows.family == FAMILIES.index("gemm")))
     node = rows.nearest(rows.forward >= 0, gemm.astype(np.int32))
     linear = gemm[node >= 0]
     pairs = linear[np.lexsort((rows.ts[linear], node[node >= 0]))].reshape(-1, 2)
     assert len(pairs) == 2 * (4 * 2 + 1)
-    assert not found[pairs[:, 0]].any()
-    assert found[pairs[:, 1]].all()
-    assert not found[gemm[node < 0]].any()
+    assert not weights[pairs[:, 0]].any()
+    assert weights[pairs[:, 1]].all()
+    assert not weights[gemm[node < 0]].any()
     assert not untold.any()
 
 
 def test_gradients_reduced_in_the_backward_pass_wait_for_those_of_weights(emulated: Path) -> None:
     plain, apart = (changed(emulated, f"pp=2 batch=4 schedule={name}") for name in ("1f1b", "zb-h1"))
-    for one, other in zip(plain.job.graphs, apart.job.graphs, strict=True):
+    for before, after in zip(plain.job.graphs, apart.job.graphs, strict=True):
         # The same work, in another order.
-        assert sorted(one.own[one.gpu.row].tolist()) == sorted(other.own[other.gpu.row].tolist())
-    spans = [ideal.span_us(found) for found in (plain, apart)]
+        assert sorted(before.own[before.gpu.row].tolist()) == sorted(after.own[after.gpu.row].tolist())
+    spans = [ideal.span_us(rebuilt) for rebuilt in (plain, apart)]
     assert 0.75 * spans[0] < spans[1] < 0.97 * spans[0]
 
 
@@ -246,9 +246,9 @@ def test_products_without_shapes_are_told_by_autograd(tmp_path: Path) -> None:
     for about in load(corpus, groups(corpus)[0], {}).about.ranks:
         rows, phase = about.trace.rows, about.structure.phase
         products = np.array([name == "aten::mm" for name in rows.names])[rows.name]
-        ahead, back = (np.flatnonzero(products & (phase == PHASES.index(one))) for one in ("forward", "backward"))
-        found = np.flatnonzero(of_weights(about.trace, phase)[0])
-        chosen = np.intersect1d(rows.nearest(products, found.astype(np.int32)), back)
+        ahead, back = (np.flatnonzero(products & (phase == PHASES.index(name))) for name in ("forward", "backward"))
+        weights = np.flatnonzero(of_weights(about.trace, phase)[0])
+        chosen = np.intersect1d(rows.nearest(products, weights.astype(np.int32)), back)
         assert (len(ahead), len(back)) == (9, 18)
         assert chosen.tolist() == back[1::2].tolist()
 
@@ -269,10 +269,10 @@ def test_a_host_that_is_behind_does_one_task_after_the_other(host_bound: Path, t
     ["batch=4", "pp=2 batch=4", "pp=2 vp=2 batch=4", "pp=2 batch=4 schedule=zb-h1", "pp=2 batch=4 schedule=dualpipe"],
 )
 def test_a_stored_job_in_other_stages_replays_as_it_was_estimated(host_bound: Path, tmp_path: Path, text: str) -> None:
-    found = changed(host_bound, text)
-    ids = write(found, host_bound, tmp_path / "into", text)
+    rebuilt = changed(host_bound, text)
+    ids = write(rebuilt, host_bound, tmp_path / "into", text)
     again = load_job(tmp_path / "into", ids).replay()
-    for before, after in zip(found.after.replays, again.replays, strict=True):
+    for before, after in zip(rebuilt.after.replays, again.replays, strict=True):
         assert (after.high - after.low).tolist() == (before.high - before.low).tolist()
         assert after.replayed.other.tolist() == before.replayed.other.tolist()
 
@@ -281,9 +281,9 @@ def test_two_stages_a_rank_are_twice_the_parameters(whole: Path) -> None:
     """A layer has 12 h^2 parameters; embedding or logits 5000 h."""
     spent = []
     for name in ("1f1b", "dualpipe"):
-        found = changed(whole, f"pp=4 batch=8 schedule={name}")
-        assert any("one after the other" in text for text in found.warnings) == (name == "dualpipe")
-        spent.append(updating_ns(found.job.graphs[1]))
+        rebuilt = changed(whole, f"pp=4 batch=8 schedule={name}")
+        assert any("one after the other" in text for text in rebuilt.warnings) == (name == "dualpipe")
+        spent.append(updating_ns(rebuilt.job.graphs[1]))
     layer, table = 12 * 256**2, 5000 * 256
     assert spent[1] / spent[0] == pytest.approx((4 * layer + table) / (2 * layer + table), rel=0.01)
 
@@ -326,10 +326,10 @@ def test_a_trace_that_does_not_tell_gradients_apart_is_refused(tmp_path: Path, s
 def test_what_is_not_told_stays_and_is_said(tmp_path: Path) -> None:
     """Where a layer is computed again inside a node, that node has lost its link: one product of four."""
     corpus = ideal.corpus(tmp_path, Made(layers=8, micro_batches=1, recompute=True))
-    found = changed(corpus, "pp=2 batch=4 schedule=zb-h1")
-    assert any("25% of the time of the backward pass's products" in text for text in found.warnings)
+    rebuilt = changed(corpus, "pp=2 batch=4 schedule=zb-h1")
+    assert any("25% of the time of the backward pass's products" in text for text in rebuilt.warnings)
     plain = ideal.span_us(changed(corpus, "pp=2 batch=4 schedule=1f1b"))
-    assert ideal.span_us(found) < plain
+    assert ideal.span_us(rebuilt) < plain
 
 
 def test_stages_recorded_over_other_steps_are_not_joined(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_the_command_takes_chunks_and_stores_what_it_inserts(whole: Path, lumos:
     query = f"SELECT {counts} FROM operator_sources GROUP BY 1 ORDER BY 1"
     stored: list[tuple[Any, ...]] = lumos_df.connect(tmp_path / "made").sql(query).fetchall()
     assert [row for row in stored if row[0] == "modelled"] == [("modelled", 4 * 7 * 8, 0)]
-    assert all(known == many for kind, many, known in stored if kind != "modelled")
+    assert all(known == operators for kind, operators, known in stored if kind != "modelled")
     refused = lumos("estimate", "--corpus", whole, "--set", "pp=4", "--set", "vp=2", "--set", "batch=6")
     assert refused.returncode == 1
     assert len(refused.stderr.strip().splitlines()) == 1

@@ -72,13 +72,13 @@ RECORDED_US: Final = 10_000
 
 
 def events() -> list[Event]:
-    found = [annotation("ProfilerStep#1", 0, 1e6), op("aten::mm", 1, 1)]
+    made = [annotation("ProfilerStep#1", 0, 1e6), op("aten::mm", 1, 1)]
     for number, (name, (group, kind)) in enumerate(RUN.items()):
         at = 10 + 2 * RECORDED_US * number
         said = stated(kind, *KINDS[kind], Group_size=2, Process_Group_Name=group)
-        own = {"correlation": number, "stream": 20 + number}
-        found += [launch(at, 5, number), kernel(f"ncclDevKernel {name}", at + 10, RECORDED_US, **own, **said)]
-    return found
+        place = {"correlation": number, "stream": 20 + number}
+        made += [launch(at, 5, number), kernel(f"ncclDevKernel {name}", at + 10, RECORDED_US, **place, **said)]
+    return made
 
 
 def recorded(folder: Path, *ranks: list[Event]) -> RecordedJob:
@@ -202,8 +202,8 @@ def test_each_kind_in_each_group_takes_its_bytes_over_its_links(
 
 
 def test_activations_of_four_bytes_are_twice_as_long_on_their_way(job: RecordedJob) -> None:
-    found = longer(job, "dtype=float32")
-    assert {name: found[name] for name in ACTIVATIONS} == pytest.approx(dict.fromkeys(ACTIVATIONS, 2), rel=WITHIN)
+    ratios = longer(job, "dtype=float32")
+    assert {name: ratios[name] for name in ACTIVATIONS} == pytest.approx(dict.fromkeys(ACTIVATIONS, 2), rel=WITHIN)
 
 
 def test_only_the_transfer_grows_and_not_the_wait_before_it(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_only_the_transfer_grows_and_not_the_wait_before_it(tmp_path: Path) -> N
     ]
     for text, transfer_ms in (("", 10), ("tp=4", 15), ("seq=2048", 20), ("network=50e9", 20)):
         after = estimated(recorded(tmp_path / (text or "same"), *ranks), parse(text.split())).after
-        lasts = [float((one.end - one.start)[one.graph.gpu.row[0]]) / 1e6 for one in after.replays]
+        lasts = [float((replay.end - replay.start)[replay.graph.gpu.row[0]]) / 1e6 for replay in after.replays]
         assert lasts == pytest.approx([4 + transfer_ms, transfer_ms], rel=WITHIN)
 
 

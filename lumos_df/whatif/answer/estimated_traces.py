@@ -38,11 +38,11 @@ _COPY_BITS: Final = 40
 _ALONG: Final = ("process_groups",)
 
 
-def write(of: ChangedJob, corpus: Path, into: Path, what: str) -> list[str]:
+def write(changed: ChangedJob, corpus: Path, into: Path, what: str) -> list[str]:
     """Store an estimated job; return the ids of its traces. Raise `CorpusError` where that cannot be done.
 
     Args:
-        of: the job.
+        changed: the job.
         corpus: the corpus that it is from.
         into: the corpus to store it in, which may be the same; made where there is none.
         what: the change, for the job's name.
@@ -50,15 +50,15 @@ def write(of: ChangedJob, corpus: Path, into: Path, what: str) -> list[str]:
     open_for_writing(into)
     if not (into / "manifest.json").exists():
         create(into)
-    orders = [_order(after) for after in of.after.replays]
+    orders = [_order(after) for after in changed.after.replays]
     graphs: list[TraceGraph] = []
-    for k, order in enumerate(orders):
-        old = of.after.replays[k].graph.rows
+    for new_rank, order in enumerate(orders):
+        old = changed.after.replays[new_rank].graph.rows
         trace_id = f"{sha256(f'{old.trace_id} {what}'.encode()).hexdigest()[: schema.ID_LENGTH]}-r{old.rank}"
-        graph = _renumbered(of.after.replays[k], order)
+        graph = _renumbered(changed.after.replays[new_rank], order)
         graphs.append(replace(graph, rows=replace(graph.rows, trace_id=trace_id, job=f"{old.job}: {what}")))
-        _write_trace(of, corpus, into, k, order, graphs[-1])
-    instances = of.job.instances and _instances(of.job.instances, orders)
+        _write_trace(changed, corpus, into, new_rank, order, graphs[-1])
+    instances = changed.job.instances and _instances(changed.job.instances, orders)
     job = Job(graphs, instances, event_graph(graphs, instances))
     played = job.replay()
     write_replay(into, job, played, critical_path.slack(played.event_graph, played.run, job.graphs, played.replays))
@@ -74,16 +74,16 @@ def _order(after: Replay) -> NDArray[np.int64]:
 def _placed(after: Replay) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return when every row begins and ends; what no replay places, as it was recorded."""
     rows = after.graph.rows
-    has = after.start != UNSET
-    return np.where(has, after.start, rows.ts), np.where(has, after.end, rows.end)
+    placed = after.start != UNSET
+    return np.where(placed, after.start, rows.ts), np.where(placed, after.end, rows.end)
 
 
 def _renumbered(after: Replay, order: NDArray[np.int64]) -> TraceGraph:
     """Return the graph with its rows numbered by a new order, and with the replay's times as recorded ones."""
     graph = after.graph
-    many = len(order)
-    number = np.full(many + 1, NONE, np.int32)
-    number[order] = np.arange(many)
+    count = len(order)
+    number = np.full(count + 1, NONE, np.int32)
+    number[order] = np.arange(count)
     start, end = _placed(after)
     start, end = start[order], end[order]
     rows = graph.rows
@@ -96,10 +96,10 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> TraceGraph:
         taken[name] = number[taken[name]]
     moved = replace(rows, **{**taken, "ts": start, "dur": end - start})
     row = number[graph.atoms.row]
-    again = np.lexsort((row,))
+    by_row = np.lexsort((row,))
     place = np.full(len(row) + 1, NONE, np.int32)
-    place[again] = np.arange(len(row))
-    row = row[again]
+    place[by_row] = np.arange(len(row))
+    row = row[by_row]
     calls = moved.kind[row] == RUNTIME
     bounds, by_thread = forward_star(moved.thread[row], len(graph.atoms.bounds) - 1)
     atoms = replace(
@@ -109,7 +109,7 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> TraceGraph:
         ts=start[row],
         dur=np.where(calls, (end - start)[row], 0),
         of_row=place[graph.atoms.of_row[order]],
-        before=place[graph.atoms.before[again]],
+        before=place[graph.atoms.before[by_row]],
         by_thread=by_thread,
         bounds=bounds,
     )
@@ -120,51 +120,58 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> TraceGraph:
         before=number[graph.gpu.before],
         issued=place[graph.gpu.issued],
     )
-    found = replace(graph.edges, src=number[graph.edges.src], dst=number[graph.edges.dst])
+    edges = replace(graph.edges, src=number[graph.edges.src], dst=number[graph.edges.dst])
     return replace(
         graph,
         rows=moved,
         atoms=atoms,
         gpu=gpu,
-        edges=found,
+        edges=edges,
         order=number[graph.order],
         order_target=number[graph.order_target],
         own=graph.own[order],
-        idle_before=_idle(found.kind == THREAD, found.dst, found.lag, atoms, many),
+        idle_before=_idle(edges.kind == THREAD, edges.dst, edges.lag, atoms, count),
         carried=number[graph.carried],
     )
 
 
 def _idle(
-    chain: NDArray[np.bool_], dst: NDArray[np.int32], lag: NDArray[np.int64], atoms: Any, many: int
+    chain: NDArray[np.bool_], dst: NDArray[np.int32], lag: NDArray[np.int64], atoms: Any, count: int
 ) -> NDArray[np.int64]:
     """Return how long a thread waited before each row: the time since its last atom that is no work."""
-    idle = np.zeros(many, np.int64)
-    has = atoms.before >= 0
+    idle = np.zeros(count, np.int64)
+    follows = atoms.before >= 0
     end = atoms.ts + atoms.dur
-    gap = np.zeros(many, np.int64)
-    gap[atoms.row[has]] = atoms.ts[has] - end[atoms.before[has]]
+    gap = np.zeros(count, np.int64)
+    gap[atoms.row[follows]] = atoms.ts[follows] - end[atoms.before[follows]]
     idle[dst[chain]] = np.maximum(gap[dst[chain]] - lag[chain], 0)
     return idle
 
 
-def _instances(found: Instances, orders: list[NDArray[np.int64]]) -> Instances:
-    row = found.row.copy()
-    for k, order in enumerate(orders):
+def _instances(instances: Instances, orders: list[NDArray[np.int64]]) -> Instances:
+    row = instances.row.copy()
+    for rank, order in enumerate(orders):
         number = np.empty(len(order), np.int32)
         number[order] = np.arange(len(order))
-        mine = found.trace == k
+        mine = instances.trace == rank
         row[mine] = number[row[mine]]
-    return replace(found, row=row)
+    return replace(instances, row=row)
 
 
-def _write_trace(of: ChangedJob, corpus: Path, into: Path, k: int, order: NDArray[np.int64], graph: TraceGraph) -> None:
+def _write_trace(
+    changed: ChangedJob, corpus: Path, into: Path, new_rank: int, order: NDArray[np.int64], graph: TraceGraph
+) -> None:
     rows = graph.rows
-    source = of.sources[k][order]
-    old = [trace_folder(corpus, of.played.replays[rank].graph.rows.trace_id) for rank in of.makers[k]]
+    source = changed.sources[new_rank][order]
+    old = [trace_folder(corpus, changed.played.replays[rank].graph.rows.trace_id) for rank in changed.makers[new_rank]]
     folder = trace_folder(into, rows.trace_id)
     folder.mkdir(exist_ok=True)
-    table = _operators([pq.ParquetFile(one / "operators.parquet").read() for one in old], source, rows, of.plan.symbols)
+    table = _operators(
+        [pq.ParquetFile(old_folder / "operators.parquet").read() for old_folder in old],
+        source,
+        rows,
+        changed.plan.symbols,
+    )
     pq.write_table(table, folder / "operators.parquet", compression="zstd", store_schema=False)
     about = pq.read_table(old[0] / "traces.parquet", partitioning=None).to_pylist()[0]
     about |= {
@@ -174,7 +181,7 @@ def _write_trace(of: ChangedJob, corpus: Path, into: Path, k: int, order: NDArra
         "operators": len(rows),
         "first_ts": int(rows.ts.min(initial=0)),
         "last_ts": int(rows.end.max(initial=0)),
-        "warnings": [*(about["warnings"] or []), "estimated: this job never ran", *of.warnings],
+        "warnings": [*(about["warnings"] or []), "estimated: this job never ran", *changed.warnings],
     }
     kinds = pq.read_schema(old[0] / "traces.parquet")
     pq.write_table(pa.Table.from_pylist([about], kinds), folder / "traces.parquet", store_schema=False)
@@ -182,7 +189,7 @@ def _write_trace(of: ChangedJob, corpus: Path, into: Path, k: int, order: NDArra
         # Groups name ranks by their numbers, which are others in other stages.
         if rows.world_size != NONE and (old[0] / f"{name}.parquet").exists():
             (folder / f"{name}.parquet").write_bytes((old[0] / f"{name}.parquet").read_bytes())
-    base = np.cumsum([0, *(len(of.played.replays[rank].graph.rows) for rank in of.makers[k])])
+    base = np.cumsum([0, *(len(changed.played.replays[rank].graph.rows) for rank in changed.makers[new_rank])])
     which = np.searchsorted(base, np.maximum(source, 0), side="right") - 1
     table_files.write(
         into,
@@ -191,12 +198,12 @@ def _write_trace(of: ChangedJob, corpus: Path, into: Path, k: int, order: NDArra
         {
             "rank": np.full(len(source), rows.rank, np.int32),
             "op_id": np.arange(len(source), dtype=np.int32),
-            "source_trace_id": pa.array([one.name.removeprefix("trace_id=") for one in old]).take(
+            "source_trace_id": pa.array([old_folder.name.removeprefix("trace_id=") for old_folder in old]).take(
                 pa.array(which, mask=source < 0)
             ),
             "source_op_id": pa.array((source - base[which]).astype(np.int32), mask=source < 0),
-            "provenance": words(of.times[k].provenance[order], PROVENANCE),
-            "error_pct": pa.array(100 * of.times[k].error[order]),
+            "provenance": words(changed.times[new_rank].provenance[order], PROVENANCE),
+            "error_pct": pa.array(100 * changed.times[new_rank].error[order]),
         },
     )
 
@@ -258,7 +265,7 @@ def _moved(table: pa.Table, source: NDArray[np.int32], first: int, rows: Rows) -
         "group_size": pa.array(rows.group_size),
         "step": _nullable(rows.step),
     }
-    found = {name: pc.if_else(inserted, value, table[name]).combine_chunks() for name, value in said.items()}
+    columns = {name: pc.if_else(inserted, value, table[name]).combine_chunks() for name, value in said.items()}
     # A thread goes by the number that it has in the first trace that has it.
     recorded = table["thread"].fill_null(NONE).to_numpy()
     number = np.flatnonzero(rows.thread >= 0)
@@ -266,10 +273,10 @@ def _moved(table: pa.Table, source: NDArray[np.int32], first: int, rows: Rows) -
     thread = np.full(int(rows.thread.max(initial=NONE)) + 2, NONE)
     thread[rows.thread[number[::-1]]] = recorded[number[::-1]]
     on_gpu, keys = rows.on_gpu, np.vstack((rows.stream_keys, [(NONE, NONE)]))
-    found["thread"] = pa.array(thread[rows.thread], mask=rows.thread < 0)
-    found["stream"] = pa.array(keys[rows.stream, 1], mask=rows.stream < 0)
-    found["device"] = pa.array(keys[rows.stream, 0].astype(np.int32), mask=~on_gpu | (rows.stream < 0))
-    return found
+    columns["thread"] = pa.array(thread[rows.thread], mask=rows.thread < 0)
+    columns["stream"] = pa.array(keys[rows.stream, 1], mask=rows.stream < 0)
+    columns["device"] = pa.array(keys[rows.stream, 0].astype(np.int32), mask=~on_gpu | (rows.stream < 0))
+    return columns
 
 
 def _nullable(values: NDArray[np.int32]) -> pa.Array:

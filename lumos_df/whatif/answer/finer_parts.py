@@ -48,32 +48,32 @@ def parts(
     rows = replay.graph.rows
     kernel = np.flatnonzero((rows.kind == KERNEL) & (rows.stream >= 0))
     family = rows.family[kernel]
-    of = np.full(len(kernel), _COMPUTE.index("elementwise"))
-    of[family == _GEMM] = _COMPUTE.index("gemm")
-    of[family == _ATTENTION] = _COMPUTE.index("attention")
-    of[phase[kernel] == OPTIMIZER] = _COMPUTE.index("optimizer")
-    of[phase[kernel] == RECOMPUTE] = _COMPUTE.index("recompute")
+    part = np.full(len(kernel), _COMPUTE.index("elementwise"))
+    part[family == _GEMM] = _COMPUTE.index("gemm")
+    part[family == _ATTENTION] = _COMPUTE.index("attention")
+    part[phase[kernel] == OPTIMIZER] = _COMPUTE.index("optimizer")
+    part[phase[kernel] == RECOMPUTE] = _COMPUTE.index("recompute")
     used = np.where(degree[kernel] == NONE, DP, degree[kernel])
-    of = np.where(family == COMMUNICATION, len(_COMPUTE) + _OF_GROUP[used], of)
+    part = np.where(family == COMMUNICATION, len(_COMPUTE) + _OF_GROUP[used], part)
     start, end = replay.start[kernel], replay.end[kernel]
     begun = start.copy()
     if instances is not None:
         mine = instances.trace == trace
         transfer = np.full(len(rows), np.iinfo(np.int64).max)
         transfer[instances.row[mine]] = instances.transfer[instances.instance[mine]]
-        sent = of == NAMES.index("pp_exposed")
+        sent = part == NAMES.index("pp_exposed")
         begun[sent] = np.maximum(start, end - np.minimum(transfer[kernel], end - start))[sent]
     waits = np.flatnonzero(begun > start)
     low = np.concatenate((begun, start[waits]))
     high = np.concatenate((end, begun[waits]))
-    of = np.concatenate((of, np.full(len(waits), NAMES.index("bubble"))))
+    part = np.concatenate((part, np.full(len(waits), NAMES.index("bubble"))))
     order = np.argsort(low, kind="stable")
-    low, high, of = low[order], high[order], of[order]
-    found: dict[str, NDArray[np.int64]] = {}
+    low, high, part = low[order], high[order], part[order]
+    lengths: dict[str, NDArray[np.int64]] = {}
     before = np.zeros(len(replay.low), np.int64)
     for place, name in enumerate(NAMES[:-1]):
-        upto = of <= place
-        covered = share(low[upto], high[upto], replay.low, replay.high) if (of == place).any() else before
-        found[name] = covered - before
+        upto = part <= place
+        covered = share(low[upto], high[upto], replay.low, replay.high) if (part == place).any() else before
+        lengths[name] = covered - before
         before = covered
-    return {**found, "host": replay.high - replay.low - before}
+    return {**lengths, "host": replay.high - replay.low - before}

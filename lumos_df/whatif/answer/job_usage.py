@@ -56,13 +56,13 @@ class JobOnMachine:
     def gpus(self) -> int | None:
         """GPUs of the job."""
         degrees = (self.sizes.tp, self.sizes.dp, self.sizes.pp)
-        return None if None in degrees else int(np.prod([one or 1 for one in degrees]))
+        return None if None in degrees else int(np.prod([degree or 1 for degree in degrees]))
 
     @property
     def peak_flops(self) -> float | None:
         """FLOP/s of a GPU at the most."""
-        has = self.known_hardware and self.known_dtype
-        return float(self.machine.row["peak_flops"][self.machine.precision]) if has else None
+        known = self.known_hardware and self.known_dtype
+        return float(self.machine.row["peak_flops"][self.machine.precision]) if known else None
 
     def rates(self, step_ns: int, other_ns: int, asked: float | None, done: float | None) -> dict[str, float | None]:
         """Return `RATES` of one step.
@@ -73,31 +73,31 @@ class JobOnMachine:
             asked, done: FLOP on a GPU, without and with what is computed again.
         """
         seconds, sizes, peak = step_ns * 1e-9, self.sizes, self.peak_flops
-        found: dict[str, float | None] = dict.fromkeys(RATES)
+        rates: dict[str, float | None] = dict.fromkeys(RATES)
         if not step_ns:
-            return found
+            return rates
         if sizes.seq and sizes.micro_batch and sizes.batch:
             tokens = sizes.seq * sizes.micro_batch * sizes.batch / ((sizes.tp or 1) * (sizes.pp or 1))
-            found["tokens_per_s_per_gpu"] = tokens / seconds
+            rates["tokens_per_s_per_gpu"] = tokens / seconds
         if asked is not None and done is not None:
-            found["tflops_per_s_per_gpu"] = asked / seconds * 1e-12
+            rates["tflops_per_s_per_gpu"] = asked / seconds * 1e-12
             if peak:
-                found["mfu_pct"] = 100 * asked / seconds / peak
-                found["hfu_pct"] = 100 * done / seconds / peak
+                rates["mfu_pct"] = 100 * asked / seconds / peak
+                rates["hfu_pct"] = 100 * done / seconds / peak
         if self.gpus and self.known_hardware:
             row = self.machine.row
             watts = float(row["tdp_w"]) * (step_ns - other_ns) + float(row["idle_w"]) * other_ns
-            found["energy_j"] = self.gpus * watts * 1e-9
-        return found
+            rates["energy_j"] = self.gpus * watts * 1e-9
+        return rates
 
 
 class JobUsage:
     """The figures of a changed job and of its original."""
 
-    def __init__(self, of: ChangedJob) -> None:
+    def __init__(self, changed: ChangedJob) -> None:
         """Ask the estimator about both."""
-        self._of = of
-        anchor, plan = of.anchor, of.plan
+        self._changed = changed
+        anchor, plan = changed.anchor, changed.plan
         known = anchor.about.facts["dtype"].value is not None
         self._does = modelled.habits(anchor)
         self.old = self._side(plan.old, plan.measured_on, (anchor.known_hardware, known), None)
@@ -105,19 +105,19 @@ class JobUsage:
         self.new = self._side(plan.new, plan.runs_on, ran_on, plan.settings.schedule)
 
     def _side(self, sizes: Sizes, machine: Machine, known: tuple[bool, bool], schedule: str | None) -> JobOnMachine:
-        anchor = self._of.anchor
+        anchor = self._changed.anchor
         if any(host_times.runs_here(graph) for graph in anchor.job.graphs):
             return JobOnMachine(sizes, machine, *known, None, f"{anchor.about.job}: the job ran on no GPU")
         try:
-            found, why = modelled.results(anchor, sizes, machine, self._does, schedule), None
+            results, why = modelled.results(anchor, sizes, machine, self._does, schedule), None
         except LumosError as error:
-            found, why = None, str(error)
-        return JobOnMachine(sizes, machine, *known, found, why)
+            results, why = None, str(error)
+        return JobOnMachine(sizes, machine, *known, results, why)
 
     @cached_property
     def _recorded(self) -> list[step_flops.OperatorFlops | None]:
         """FLOP of the operators of every recorded rank."""
-        return [step_flops.recorded(rank, self._of.plan.symbols) for rank in self._of.anchor.about.ranks]
+        return [step_flops.recorded(rank, self._changed.plan.symbols) for rank in self._changed.anchor.about.ranks]
 
     def work(self, replay: Replay, ranks: tuple[int, ...], source: NDArray[np.int32] | None) -> StepFlops | None:
         """Return the FLOP of the steps of one rank, None where nothing tells them.
@@ -131,14 +131,14 @@ class JobUsage:
         told = [each for rank in ranks if (each := self._recorded[rank])]
         numbers = replay.steps.number
         if len(told) == len(ranks):
-            own = np.concatenate([each.before if source is None else each.after for each in told])
+            flops = np.concatenate([each.before if source is None else each.after for each in told])
             again = np.concatenate([each.again for each in told])
             if source is not None:
-                own, again = np.append(own, 0)[source], np.append(again, False)[source]
+                flops, again = np.append(flops, 0)[source], np.append(again, False)[source]
             whole = bool(numbers[0] == NONE)
             asked, done = (
                 step_flops.by_step(each, replay.graph.rows.step, numbers, whole=whole)
-                for each in (np.where(again, 0, own), own)
+                for each in (np.where(again, 0, flops), flops)
             )
             return StepFlops(asked, done, "recorded")
         side = self.old if source is None else self.new
@@ -146,14 +146,14 @@ class JobUsage:
             return None
         # The estimator counts three passes; a job that only goes forward has one.
         share = (1 if self._does.trains else 1 / 3) / side.gpus
-        many = np.ones(len(numbers))
-        asked, done = (side.results[name] * share * many for name in ("model_flops", "hardware_flops"))
+        each_step = np.ones(len(numbers))
+        asked, done = (side.results[name] * share * each_step for name in ("model_flops", "hardware_flops"))
         return StepFlops(asked, done, "dimensions")
 
     @cached_property
     def memory(self) -> tuple[dict[str, Any], dict[str, Any], str | None]:
         """`MEMORY`, `memory_stage` and `fits` of the new job and of the old one, and where they are known from."""
-        peak = self._of.anchor.peak_bytes
+        peak = self._changed.anchor.peak_bytes
         old, new = self.old, self.new
         if self._does.trains and old.results and new.results:
             if peak is None:
@@ -166,21 +166,21 @@ class JobUsage:
         if peak is None:
             return nothing, nothing, None
         same = _sizes(old, {"memory_bytes": float(peak)})
-        kept = self._of.plan.old == self._of.plan.new and self._of.plan.settings.batch_scale == 1
+        kept = self._changed.plan.old == self._changed.plan.new and self._changed.plan.settings.batch_scale == 1
         return _sizes(new, {"memory_bytes": float(peak)}) if kept else nothing, same, "recorded"
 
     def warnings(self) -> list[str]:
         """Say which figures are unknown, and why."""
-        found = []
+        unknown = []
         if not self.new.known_hardware:
-            found.append(
+            unknown.append(
                 "MFU, energy and what fits are unknown, as the GPU is; where it ran on one, tell it with "
                 "--set hardware=NAME|FILE"
             )
         if self.memory[0]["memory_gb"] is None:
-            backward = f"{self._of.anchor.about.job}: the job has no backward pass"
-            found.append(f"memory is unknown: {(self.new.why or self.old.why) if self._does.trains else backward}")
-        return found
+            backward = f"{self._changed.anchor.about.job}: the job has no backward pass"
+            unknown.append(f"memory is unknown: {(self.new.why or self.old.why) if self._does.trains else backward}")
+        return unknown
 
 
 def _held(results: dict[str, float], factor: float) -> dict[str, float]:
@@ -191,14 +191,14 @@ def _held(results: dict[str, float], factor: float) -> dict[str, float]:
 
 def _sizes(side: JobOnMachine, results: dict[str, float]) -> dict[str, Any]:
     """Return the memory of the fullest GPU; sizes that `results` lack are None."""
-    has = {f"{name}_gb": results.get(f"{name}_bytes") for name in _SIZES}
-    found: dict[str, Any] = {name: None if size is None else size * 1e-9 for name, size in has.items()}
+    in_bytes = {f"{name}_gb": results.get(f"{name}_bytes") for name in _SIZES}
+    sizes: dict[str, Any] = {name: None if size is None else size * 1e-9 for name, size in in_bytes.items()}
     margin = None
     if side.known_hardware:
-        margin = float(side.machine.row["hbm_bytes"]) * 1e-9 - found["memory_gb"]
+        margin = float(side.machine.row["hbm_bytes"]) * 1e-9 - sizes["memory_gb"]
     stage = results.get("memory_stage")
     return {
-        **found,
+        **sizes,
         "memory_margin_gb": margin,
         "memory_stage": None if stage is None else int(stage),
         "fits": None if margin is None else margin >= 0,

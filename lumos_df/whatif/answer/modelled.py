@@ -53,15 +53,15 @@ def habits(anchor: RecordedJob) -> Habits:
     family, phase = trace.rows.family[kernel], structure.phase[kernel]
     again = family[phase == RECOMPUTE]
     recompute = "none" if not len(again) else "full" if (again == _GEMM).any() else "selective"
-    own = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = parallelism.roles(trace, structure, dimensions.local(structure, own))
+    operations = shapes.operations(trace, structure.phase, structure.layer)
+    row, degree = parallelism.roles(trace, structure, dimensions.local(structure, operations))
     names = np.array([*trace.rows.collectives, ""])[trace.rows.collective[row]]
     tensor, data = degree == TP, degree == DP
     scatters = names == "reduce_scatter"
     gathers_layers = data & (names == "all_gather") & (structure.layer[row] >= 0)
     return Habits(
         trains=bool((structure.phase == BACKWARD).any()),
-        gated=_gated(own, anchor.sizes),
+        gated=_gated(operations, anchor.sizes),
         flash=bool((family == _ATTENTION).any()),
         recompute=recompute,
         sequence_parallel=bool((tensor & scatters).any()),
@@ -69,12 +69,16 @@ def habits(anchor: RecordedJob) -> Habits:
     )
 
 
-def _gated(own: list[Operation], sizes: Sizes) -> bool:
+def _gated(operations: list[Operation], sizes: Sizes) -> bool:
     """Return whether the MLP has a gate: twice as many columns lead up to its width as rows lead down from it."""
     if not (sizes.hidden and sizes.ffn):
         return False
     width = sizes.ffn // (sizes.tp or 1)
-    products = [(one.product[1:], one.count) for one in own if one.is_product() and one.inside]
+    products = [
+        (operation.product[1:], operation.count)
+        for operation in operations
+        if operation.is_product() and operation.inside
+    ]
     up = sum(count * n // width for (k, n), count in products if k == sizes.hidden and n in {width, 2 * width})
     down = sum(count for size, count in products if size == (width, sizes.hidden))
     return bool(down) and up >= 2 * down
@@ -88,8 +92,8 @@ def model(anchor: RecordedJob, sizes: Sizes, does: Habits) -> Model:
     _need(job, sizes, _MODEL)
     if (anchor.experts or 1) > 1:
         raise QueryError(f"{job}: the sizes of its experts are unknown")
-    of: dict[str, Any] = {name: getattr(sizes, name) for name in _MODEL}
-    return Model(job, **of, gated=does.gated)
+    figures: dict[str, Any] = {name: getattr(sizes, name) for name in _MODEL}
+    return Model(job, **figures, gated=does.gated)
 
 
 def _need(job: str, sizes: Sizes, names: tuple[str, ...]) -> None:
@@ -119,13 +123,13 @@ def results(
     Raises:
         LumosError: why the estimator knows nothing of such a job.
     """
-    of = model(anchor, sizes, does)
+    job_model = model(anchor, sizes, does)
     _need(anchor.about.job, sizes, _PLAN)
-    plan: dict[str, Any] = {name: getattr(sizes, name) for name in _PLAN}
-    batches = plan.pop("batch")
-    by = Plan(
-        **plan,
-        batch=batches * plan["micro_batch"] * plan["dp"],
+    figures: dict[str, Any] = {name: getattr(sizes, name) for name in _PLAN}
+    batches = figures.pop("batch")
+    plan = Plan(
+        **figures,
+        batch=batches * figures["micro_batch"] * figures["dp"],
         sequence_parallel=does.sequence_parallel,
         recompute=does.recompute,
         schedule=(schedule or ("interleaved" if sizes.vp > 1 else "1f1b")) if sizes.pp != 1 else "1f1b",
@@ -133,10 +137,10 @@ def results(
         precision=PRECISIONS[machine.precision],
         flash=does.flash,
     )
-    by.check(of, machine.hardware)
+    plan.check(job_model, machine.hardware)
     first = np.zeros(1, np.int64)
     models, hardware, profiles, plans = (
-        np.array([noun.row()]) for noun in (of, machine.hardware, software or Software.read(_SOFTWARE), by)
+        np.array([noun.row()]) for noun in (job_model, machine.hardware, software or Software.read(_SOFTWARE), plan)
     )
-    found = evaluate_rows(models, hardware, profiles, plans, first, first)[0]
-    return dict(zip(RESULT_COLUMNS, found.tolist(), strict=True))
+    values = evaluate_rows(models, hardware, profiles, plans, first, first)[0]
+    return dict(zip(RESULT_COLUMNS, values.tolist(), strict=True))

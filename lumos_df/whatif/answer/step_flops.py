@@ -16,8 +16,9 @@ from lumos_df.whatif.durations.symbols import Symbols
 _GEMM, _ATTENTION, _CONVOLUTION = (FAMILIES.index(name) for name in ("gemm", "attention", "convolution"))
 _BATCHED: Final = ("aten::bmm", "aten::baddbmm")
 """Where attention is made of these, a kernel of its family is the softmax between them."""
-_UNCOUNTED: Final = 0.05
-"""Share of these families' time below operators of unknown work from which on a count would say too little."""
+_UNCOUNTED_SHARE: Final = 0.05
+"""Threshold, share of the time of products, convolutions and attention. FLOP are not counted where more of it is below
+operators of unknown work. Evidence: a count lacks about as large a share of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def recorded(rank: DescribedRank, symbols: Symbols) -> OperatorFlops | None:
     families = (_GEMM, _CONVOLUTION) if apart else (_GEMM, _CONVOLUTION, _ATTENTION)
     heavy = np.isin(rows.family, families) & rows.on_gpu
     lost = heavy & ~inherited(before > 0, rows.parent)
-    if rows.dur[lost].sum() > _UNCOUNTED * rows.dur[heavy].sum():
+    if rows.dur[lost].sum() > _UNCOUNTED_SHARE * rows.dur[heavy].sum():
         return None
     return OperatorFlops(before, after, rank.structure.phase == RECOMPUTE)
 

@@ -64,34 +64,35 @@ SHOWN: Final = (
 """Columns that a table for people has."""
 
 
-def rows(of: ChangedJob, only: int | None = None) -> pa.Table:
+def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
     """Return one row a rank and step; `only`: of this step."""
-    found: list[dict[str, Any]] = []
-    usage = JobUsage(of)
-    warnings = [*of.warnings, *usage.warnings()]
+    records: list[dict[str, Any]] = []
+    usage = JobUsage(changed)
+    warnings = [*changed.warnings, *usage.warnings()]
     memory, original_memory, memory_from = usage.memory
-    low, high = _bounds(of)
-    for k, after in enumerate(of.after.replays):
-        rank = of.ranks[k]
-        before = of.played.replays[rank]
+    low, high = _bounds(changed)
+    for new_rank, after in enumerate(changed.after.replays):
+        rank = changed.ranks[new_rank]
+        before = changed.played.replays[rank]
         replay = settled(after, before)
-        work, was = usage.work(replay, of.makers[k], of.sources[k]), usage.work(before, (rank,), None)
-        new = _figures(replay, usage.new, work, _parts(of, k, replay))
-        old = _figures(before, usage.old, was, _original_parts(of, rank, before))
+        work = usage.work(replay, changed.makers[new_rank], changed.sources[new_rank])
+        was = usage.work(before, (rank,), None)
+        new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay))
+        old = _figures(before, usage.old, was, _original_parts(changed, rank, before))
         least = _least(usage.new, work, len(new))
-        shares = _shares(of, k, replay)
+        shares = _shares(changed, new_rank, replay)
         for place, number in enumerate(replay.steps.number.tolist()):
             if only is not None and number != only:
                 continue
             seconds = new[place]["iteration_time_s"]
-            found.append(
+            records.append(
                 {
-                    "job": of.anchor.about.job,
+                    "job": changed.anchor.about.job,
                     "trace_id": replay.graph.rows.trace_id,
                     "rank": replay.graph.rows.rank,
                     "step": None if number == NONE else number,
-                    "low_s": min(max(low[k][place] * 1e-9, least[place]), seconds),
-                    "high_s": max(high[k][place] * 1e-9, seconds),
+                    "low_s": min(max(low[new_rank][place] * 1e-9, least[place]), seconds),
+                    "high_s": max(high[new_rank][place] * 1e-9, seconds),
                     **new[place],
                     **memory,
                     **{f"original_{name}": value for name, value in {**old[place], **original_memory}.items()},
@@ -101,18 +102,18 @@ def rows(of: ChangedJob, only: int | None = None) -> pa.Table:
                     "warnings": warnings,
                 }
             )
-    return pa.Table.from_pylist(found, SCHEMA)
+    return pa.Table.from_pylist(records, SCHEMA)
 
 
 def _figures(
     replay: Replay, side: JobOnMachine, work: StepFlops | None, finer: dict[str, NDArray[np.int64]]
 ) -> list[dict[str, Any]]:
     """Return the figures of every step of a rank, memory aside."""
-    found = []
+    figures = []
     for place in range(len(replay.low)):
         numbers = _numbers(replay, place)
         asked, done = (float(work.asked[place]), float(work.done[place])) if work else (None, None)
-        found.append(
+        figures.append(
             {
                 "iteration_time_s": numbers["step_ns"] * 1e-9,
                 "gpus": side.gpus,
@@ -122,28 +123,28 @@ def _figures(
                 **numbers,
             }
         )
-    return found
+    return figures
 
 
-def _parts(of: ChangedJob, k: int, replay: Replay) -> dict[str, NDArray[np.int64]]:
+def _parts(changed: ChangedJob, new_rank: int, replay: Replay) -> dict[str, NDArray[np.int64]]:
     """Return the finer parts of a rank of the changed job."""
-    source = of.sources[k]
-    told = [_told(of, rank) for rank in of.makers[k]]
+    source = changed.sources[new_rank]
+    told = [_told(changed, rank) for rank in changed.makers[new_rank]]
     # What was inserted has no source: sends and receives.
     phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER_PHASE))[source]
     degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(PP))[source]
-    return parts(replay, phase, degree, of.job.instances, k)
+    return parts(replay, phase, degree, changed.job.instances, new_rank)
 
 
-def _original_parts(of: ChangedJob, rank: int, before: Replay) -> dict[str, NDArray[np.int64]]:
-    return parts(before, *_told(of, rank), of.anchor.job.instances, rank)
+def _original_parts(changed: ChangedJob, rank: int, before: Replay) -> dict[str, NDArray[np.int64]]:
+    return parts(before, *_told(changed, rank), changed.anchor.job.instances, rank)
 
 
-def _told(of: ChangedJob, rank: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+def _told(changed: ChangedJob, rank: int) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
     """Return the phase of every recorded row of a rank, and what each collective is for."""
-    phase = of.anchor.about.ranks[rank].structure.phase
+    phase = changed.anchor.about.ranks[rank].structure.phase
     degree = np.full(len(phase), NONE, np.int8)
-    row, used = collectives(of.anchor, rank)
+    row, used = collectives(changed.anchor, rank)
     degree[row] = used
     return phase, degree
 
@@ -176,9 +177,9 @@ def _busy(replay: Replay, low: int, high: int) -> int:
     return int(share(start[order], end[order], np.array([low]), np.array([high]))[0])
 
 
-def _shares(of: ChangedJob, k: int, replay: Replay) -> list[float]:
+def _shares(changed: ChangedJob, new_rank: int, replay: Replay) -> list[float]:
     """Return what part of a rank's operator time each provenance makes up, per cent."""
-    graph, time = replay.graph, of.times[k]
+    graph, time = replay.graph, changed.times[new_rank]
     nodes = graph.order
     lasted = np.where(replay.start[nodes] != UNSET, replay.end[nodes] - replay.start[nodes], 0)
     total = np.bincount(time.provenance[nodes], lasted, len(PROVENANCE))
@@ -211,24 +212,24 @@ def _tail(replay: Replay) -> NDArray[np.int64]:
     return np.where(end > np.iinfo(np.int64).min, end - replay.high, 0)
 
 
-def _bounds(of: ChangedJob) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+def _bounds(changed: ChangedJob) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
     """Return how long each step of each rank is when all durations err one way, ns."""
-    return _played(of, -1), _played(of, 1)
+    return _played(changed, -1), _played(changed, 1)
 
 
-def _played(of: ChangedJob, power: int) -> list[NDArray[np.int64]]:
+def _played(changed: ChangedJob, power: int) -> list[NDArray[np.int64]]:
     """Return how long each step is when every duration is 1 + its error times as long, or as short (power -1), ns.
 
     An error is a factor: what may be three times as long may be a third, but nothing is shorter than nothing.
     """
-    net = of.job.event_graph
+    net = changed.job.event_graph
     error = [
         np.where(graph.rows.on_gpu | host_times.works(graph), time.error, 0)
-        for graph, time in zip(of.job.graphs, of.times, strict=True)
+        for graph, time in zip(changed.job.graphs, changed.times, strict=True)
     ]
-    own = np.round(net.own * (1 + np.concatenate(error)) ** power).astype(np.int64)
-    transfer = np.round(net.transfer * (1 + of.transfer_error) ** power).astype(np.int64)
-    played = of.job.replay(replace(net, own=own, transfer=transfer))
-    before = [of.played.replays[rank] for rank in of.ranks]
-    ended = [settled(after, one) for after, one in zip(played.replays, before, strict=True)]
-    return [one.high - one.low for one in ended]
+    durations = np.round(net.own * (1 + np.concatenate(error)) ** power).astype(np.int64)
+    transfer = np.round(net.transfer * (1 + changed.transfer_error) ** power).astype(np.int64)
+    played = changed.job.replay(replace(net, own=durations, transfer=transfer))
+    before = [changed.played.replays[rank] for rank in changed.ranks]
+    ended = [settled(after, recorded) for after, recorded in zip(played.replays, before, strict=True)]
+    return [replay.high - replay.low for replay in ended]

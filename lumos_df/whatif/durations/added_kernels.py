@@ -11,12 +11,12 @@ from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, KERNEL, NONE, STREAM
-from lumos_df.whatif.rewrite.rewritten_graph import ordered
+from lumos_df.whatif.rewrite.forward_edges import ordered
 
 
 @dataclass(frozen=True, slots=True)
 class AddedKernels:
-    """AddedKernels that a graph gains [k], in the order of their streams."""
+    """Kernels of communication that a graph gains [k], in the order of their streams."""
 
     name: NDArray[np.int64]
     """Place in `names`."""
@@ -62,13 +62,13 @@ def with_kernels(graph: TraceGraph, what: AddedKernels) -> TraceGraph:
 
 
 def more_rows(
-    rows: Rows, many: int, columns: dict[str, Any], names: tuple[str, ...], collectives: tuple[str, ...]
+    rows: Rows, count: int, columns: dict[str, Any], names: tuple[str, ...], collectives: tuple[str, ...]
 ) -> Rows:
     """Return rows with as many kernels of communication behind them.
 
     Args:
         rows: the rows.
-        many: how many kernels.
+        count: how many kernels.
         columns: what is known of these, by field of `Rows`; `name`, `collective` and `stream` count what is new from 0.
         names: the new names.
         collectives: the new collectives.
@@ -76,7 +76,7 @@ def more_rows(
     stream, streams = np.asarray(columns["stream"]), len(rows.stream_keys)
     key = int(rows.stream_keys[:, 1].max(initial=NONE)) + 1
     device = int(rows.stream_keys[0, 0]) if streams else 0
-    added = [(device, key + k) for k in range(int(stream.max(initial=NONE)) + 1)]
+    added = [(device, key + number) for number in range(int(stream.max(initial=NONE)) + 1)]
     value: dict[str, Any] = {
         "kind": KERNEL,
         "family": COMMUNICATION,
@@ -91,7 +91,7 @@ def more_rows(
     for name in rows.__slots__:
         column = getattr(rows, name)
         if isinstance(column, np.ndarray) and name not in {"stream_keys", "end"}:
-            taken[name] = np.append(column, np.broadcast_to(value.get(name, NONE), many)).astype(column.dtype)
+            taken[name] = np.append(column, np.broadcast_to(value.get(name, NONE), count)).astype(column.dtype)
     return replace(
         rows,
         **taken,
@@ -103,40 +103,40 @@ def more_rows(
 
 def with_rows(graph: TraceGraph, rows: Rows, made: list[Edges]) -> TraceGraph:
     """Return the graph with the kernels that `rows` has more, one behind the other on their streams, and more edges."""
-    old, many = len(graph.rows), len(rows) - len(graph.rows)
-    new = (old + np.arange(many)).astype(np.int32)
-    turn = np.lexsort((np.arange(many), rows.stream[new]))
+    old, count = len(graph.rows), len(rows) - len(graph.rows)
+    new = (old + np.arange(count)).astype(np.int32)
+    turn = np.lexsort((np.arange(count), rows.stream[new]))
     same = rows.stream[new[turn[1:]]] == rows.stream[new[turn[:-1]]]
-    before = np.full(many, NONE, np.int32)
+    before = np.full(count, NONE, np.int32)
     before[turn[1:][same]] = new[turn[:-1][same]]
     every = join([graph.edges, *made, edges(before, new, STREAM, 0, False)])
     itself = np.append(graph.order_target != graph.edges.dst, np.zeros(len(every) - len(graph.edges), np.bool_))
     gpu = _work(graph.gpu, new[turn], before[turn], rows)
-    atoms = replace(graph.atoms, of_row=np.append(graph.atoms.of_row, np.full(many, NONE, np.int32)))
-    found, sequence, target, dropped = ordered(rows, atoms, gpu, every, itself)
+    atoms = replace(graph.atoms, of_row=np.append(graph.atoms.of_row, np.full(count, NONE, np.int32)))
+    forward_edges, sequence, target, dropped = ordered(rows, atoms, gpu, every, itself)
     return replace(
         graph,
         rows=rows,
         atoms=atoms,
         gpu=gpu,
-        edges=found,
+        edges=forward_edges,
         order=sequence,
         order_target=target,
         own=np.append(graph.own, rows.dur[old:]),
-        idle_before=np.append(graph.idle_before, np.zeros(many, np.int64)),
+        idle_before=np.append(graph.idle_before, np.zeros(count, np.int64)),
         dropped=graph.dropped + dropped,
     )
 
 
 def _work(gpu: GpuStreams, row: NDArray[np.int32], before: NDArray[np.int32], rows: Rows) -> GpuStreams:
-    many, old = len(row), len(gpu.bounds) - 1
-    none = np.full(many, NONE, np.int32)
+    count, old = len(row), len(gpu.bounds) - 1
+    none = np.full(count, NONE, np.int32)
     upper = len(gpu.row) + np.searchsorted(rows.stream[row], np.arange(old, len(rows.stream_keys) + 1))
     return GpuStreams(
         row=np.append(gpu.row, row),
         call=np.append(gpu.call, none),
-        launched=np.append(gpu.launched, np.zeros(many, np.bool_)),
+        launched=np.append(gpu.launched, np.zeros(count, np.bool_)),
         before=np.append(gpu.before, before),
-        issued=np.append(gpu.issued, np.zeros(many, np.int32)),
+        issued=np.append(gpu.issued, np.zeros(count, np.int32)),
         bounds=np.append(gpu.bounds[:-1], upper),
     )

@@ -24,8 +24,9 @@ from lumos_df.whatif.durations.symbols import Shape, Symbols
 
 _ELEMENT_BYTES: Final = 4
 """Only ratios matter: that of bytes and operations is read from the trace."""
-_RATE: Final = 90
-"""Percentile, by time, of the rates that operators reached: those of the roofline."""
+_RATE_PERCENTILE: Final = 90
+"""Threshold, percentile of time. The roofline is at this one of the rates that operators reached. Evidence: a
+judgement; the highest are those of the shortest operators."""
 _VIEWS: Final = re.compile(
     r"aten::(?:_?(?:un)?(?:safe_)?view(?:_as\w*)?|_?reshape(?:_alias)?|as_strided|t|transpose|permute|expand|detach_?"
     r"|alias|slice|select|(?:un)?squeeze|(?:un)?flatten|narrow|split\w*|chunk|resize_|empty\w*|_unsafe_view|lift_fresh"
@@ -36,10 +37,10 @@ _VIEWS: Final = re.compile(
 
 def works(graph: TraceGraph) -> NDArray[np.bool_]:
     """Return the operators that do the work of a trace without a GPU: those that are moments which last [n]."""
-    found = np.zeros(len(graph.rows), np.bool_)
-    found[graph.atoms.row[graph.atoms.dur > 0]] = True
-    found &= graph.rows.kind == CPU_OP
-    return found
+    working = np.zeros(len(graph.rows), np.bool_)
+    working[graph.atoms.row[graph.atoms.dur > 0]] = True
+    working &= graph.rows.kind == CPU_OP
+    return working
 
 
 def runs_here(graph: TraceGraph) -> bool:
@@ -55,8 +56,8 @@ def communicates(graph: TraceGraph) -> bool:
 def _rows(graph: TraceGraph) -> NDArray[np.int32]:
     """Return the operators that do the work, thread by thread in their order."""
     row = graph.atoms.row[graph.atoms.by_thread]
-    found: NDArray[np.int32] = row[works(graph)[row]]
-    return found
+    working: NDArray[np.int32] = row[works(graph)[row]]
+    return working
 
 
 def work(trace: Trace, graph: TraceGraph, symbols: Symbols, phase: NDArray[np.int8]) -> KernelWork:
@@ -94,20 +95,20 @@ def work(trace: Trace, graph: TraceGraph, symbols: Symbols, phase: NDArray[np.in
 
 
 def _tensors(trace: Trace, row: int) -> tuple[Shape, ...]:
-    said = json.loads(trace.dims.words[trace.dims.code[row]])
-    flat = [one for part in said for one in (part if part and isinstance(part[0], list) else [part])]
-    return tuple(tuple(one) for one in flat if one and all(type(size) is int for size in one))
+    inputs = json.loads(trace.dims.words[trace.dims.code[row]])
+    flat = [entry for part in inputs for entry in (part if part and isinstance(part[0], list) else [part])]
+    return tuple(tuple(entry) for entry in flat if entry and all(type(size) is int for size in entry))
 
 
 def _flops(name: str, tensors: tuple[Shape, ...]) -> float:
     """Return the operations of products and attention, of all others 0."""
-    one = Operation(name, tensors, (), 1, 0, inside=True)
-    if one.is_product():
-        return 2.0 * prod(one.product)
-    if one.is_batched():
-        return 2.0 * one.operands[0][0] * prod(one.product)
-    if one.is_attention():
-        query, key = one.operands[:2]
+    operation = Operation(name, tensors, (), 1, 0, inside=True)
+    if operation.is_product():
+        return 2.0 * prod(operation.product)
+    if operation.is_batched():
+        return 2.0 * operation.operands[0][0] * prod(operation.product)
+    if operation.is_attention():
+        query, key = operation.operands[:2]
         return 4.0 * prod(query) * sorted(key[1:3])[1]
     return 0.0
 
@@ -127,7 +128,7 @@ def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
     if not len(order) or not rate[order[-1]]:
         return 1.0
     weight = np.cumsum(time[order])
-    return float(rate[order[np.searchsorted(weight, weight[-1] * _RATE / 100)]])
+    return float(rate[order[np.searchsorted(weight, weight[-1] * _RATE_PERCENTILE / 100)]])
 
 
 def spread(graph: TraceGraph) -> float:
@@ -160,10 +161,10 @@ def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDAr
     symbols = symbols.reshape(-1).astype(np.int32)
     bounds, order = forward_star(rows.step[row] + 1, int(rows.step[row].max()) + 2)
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        own = order[low:high]
-        start, period = _repeated(symbols[own], len(known))
+        in_step = order[low:high]
+        start, period = _repeated(symbols[in_step], len(known))
         if period:
-            inside = own[start : start + period * len(known)]
+            inside = in_step[start : start + period * len(known)]
             layer[row[inside]] = known[np.arange(len(inside)) // period]
     return layer
 

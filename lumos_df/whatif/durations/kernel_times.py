@@ -30,18 +30,26 @@ MEASURED, RESCALED, INTERPOLATED, MODELLED = range(4)
 PROVENANCE: Final = ("measured", "rescaled", "interpolated", "modelled")
 
 _UNALIGNED: Final = 5.0
-"""Time of a 16-bit matrix product whose inner or last size is no multiple of 8, over that of one that is: what is above
-the floor, as measured at 71 beside 128 on an A100."""
+"""Threshold, times. A 16-bit matrix product whose inner or last size is no multiple of 8 takes so many times as long
+above the floor as one of multiples. Evidence: 71 beside 128 on an A100, in one of the recorded traces."""
 _WAVE: Final = 0.7
-"""Share of a kernel's latency that every further wave of blocks adds; measured as above."""
+"""Threshold, share of a kernel's latency. Every further wave of blocks adds so much. Evidence: kernels of 71 beside
+those of 128 on an A100, in one of the recorded traces."""
 _THREADS: Final = 2048
 """Threads that a multiprocessor holds at once (compute capability 8.0 and 9.0)."""
 _BLOCKS: Final = 32
 """Blocks that it holds at once."""
 _NORM_WIDTH: Final = 512
 """Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
+_SOFTMAX_WIDTH: Final = 1024
+"""Elements of a row up to which PyTorch's softmax works on the next power of two."""
+_FLOOR_PERCENTILE: Final = 5
+"""Threshold, percentile. The floor of a trace's kernels is where this part of them is shorter."""
 _WIDEST_FLOOR_S: Final = 10e-6
-"""Kernels that all last longer tell nothing about the floor."""
+"""Threshold, s. The floor is at most this. Evidence: kernels that all last longer tell nothing about it."""
+_TRUST_FLOORS: Final = 0.5
+"""Threshold, floors. How well a kernel did against its cost function holds by half where its work takes so long.
+Evidence: near the floor nothing was measured but the floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +72,9 @@ class KernelWork:
     def rescaled(self, floor_ratio: float = 1.0) -> NDArray[np.float64]:
         """Return the time after the change, s. `floor_ratio`: floor of the new GPU over that of the old one."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            trust = self.before / (self.before + self.floor / 2)
-            own = np.maximum(self.time - self.floor, 1e-9) / self.before
-            efficiency = np.where(self.before > 0, own**trust, 1.0)
+            trust = self.before / (self.before + _TRUST_FLOORS * self.floor)
+            slowness = np.maximum(self.time - self.floor, 1e-9) / self.before
+            efficiency = np.where(self.before > 0, slowness**trust, 1.0)
             # A kernel that beat its cost function when it was small does not beat it as much when it is large.
             faster = np.minimum(efficiency * (self.linear - self.before), self.after - self.before)
         growth = efficiency * (self.after - self.before)
@@ -106,15 +114,15 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: 
     before, after, linear = (np.empty(len(first)) for _ in range(3))
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
-        one = _Kernel.of(
+        kernel = _Kernel.of(
             trace, int(row[at]), int(operator[at]), wide=int(columns[-2][at]), backward=bool(columns[-1][at])
         )
         before[number], after[number] = (
-            one.seconds(old, float(floor[at])),
-            one.changed(symbols, old, new, float(floor[at])),
+            kernel.seconds(old, float(floor[at])),
+            kernel.changed(symbols, old, new, float(floor[at])),
         )
-        linear[number] = before[number] * one.operations(symbols) if old is new else after[number]
-        kinds.append(one.kind())
+        linear[number] = before[number] * kernel.operations(symbols) if old is new else after[number]
+        kinds.append(kernel.kind())
     return KernelWork(
         row, time, floor.astype(np.float64), before[inverse], after[inverse], linear[inverse], numbered(kinds)[inverse]
     )
@@ -136,7 +144,7 @@ def numbered(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
 
 def floor_of(times: NDArray[np.float64]) -> float:
     """Return the floor of a trace's kernels, s: the low end of their distribution."""
-    return min(float(np.percentile(times, 5)), _WIDEST_FLOOR_S) if len(times) else 0.0
+    return min(float(np.percentile(times, _FLOOR_PERCENTILE)), _WIDEST_FLOOR_S) if len(times) else 0.0
 
 
 def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -146,8 +154,8 @@ def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def operation_of(trace: Trace, operator: int) -> Operation:
     """Return what one operator with shapes does."""
-    said = json.loads(trace.dims.words[trace.dims.code[operator]])
-    shapes = tuple(tuple(one) if one and all(type(size) is int for size in one) else None for one in said)
+    inputs = json.loads(trace.dims.words[trace.dims.code[operator]])
+    shapes = tuple(tuple(entry) if entry and all(type(size) is int for size in entry) else None for entry in inputs)
     return Operation(trace.rows.names[trace.rows.name[operator]], shapes, (), 1, operator, inside=True)
 
 
@@ -185,26 +193,28 @@ class _Kernel:
 
     def seconds(self, machine: Machine, floor: float) -> float:
         """Return the part of its time that grows with work, s; nan where nothing tells the work."""
-        one = self.operation
-        if one is None or not self.numel:
+        operation = self.operation
+        if operation is None or not self.numel:
             return float("nan")
-        if self.family == GEMM and (one.is_product() or one.is_batched()):
-            m, k, n = one.product
-            many = one.operands[0][0] if one.is_batched() else 1
-            return _product_seconds(m, k, n, many, machine)
-        if self.family == ATTENTION and one.is_attention():
-            return _attention(one, machine, backward=self.backward)
+        if self.family == GEMM and (operation.is_product() or operation.is_batched()):
+            m, k, n = operation.product
+            batch = operation.operands[0][0] if operation.is_batched() else 1
+            return _product_seconds(m, k, n, batch, machine)
+        if self.family == ATTENTION and operation.is_attention():
+            return _attention(operation, machine, backward=self.backward)
         return self._memory(machine, floor)
 
     def changed(self, symbols: Symbols, old: Machine, new: Machine, floor: float) -> float:
         """Return the same for the changed job."""
-        one = self.operation
-        if one is None or not self.numel:
+        operation = self.operation
+        if operation is None or not self.numel:
             return float("nan")
-        shapes = symbols.operands(one.shapes, self.wide)
+        shapes = symbols.operands(operation.shapes, self.wide)
         tensors = tuple(symbols.rescaled(shape, self.wide) for shape in self.numel)
-        after = replace(self, operation=replace(one, shapes=shapes), numel=tensors)
-        if self.family in (GEMM, ATTENTION) and (one.is_product() or one.is_batched() or one.is_attention()):
+        after = replace(self, operation=replace(operation, shapes=shapes), numel=tensors)
+        if self.family in (GEMM, ATTENTION) and (
+            operation.is_product() or operation.is_batched() or operation.is_attention()
+        ):
             return after.seconds(new, floor)
         ratio = after._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
         rate = old.memory_rate / new.memory_rate * new.element_bytes / old.element_bytes
@@ -212,15 +222,15 @@ class _Kernel:
 
     def operations(self, symbols: Symbols) -> float:
         """Return by how much its operations grow; nan where nothing tells them."""
-        one = self.operation
-        if one is None or not self.numel:
+        operation = self.operation
+        if operation is None or not self.numel:
             return float("nan")
-        after = replace(one, shapes=symbols.operands(one.shapes, self.wide))
-        if self.family == GEMM and (one.is_product() or one.is_batched()):
-            many = after.operands[0][0] / max(one.operands[0][0], 1) if one.is_batched() else 1.0
-            return many * prod(after.product) / max(prod(one.product), 1)
-        if self.family == ATTENTION and one.is_attention():
-            was, now = one.operands[0], after.operands[0]
+        after = replace(operation, shapes=symbols.operands(operation.shapes, self.wide))
+        if self.family == GEMM and (operation.is_product() or operation.is_batched()):
+            batches = after.operands[0][0] / max(operation.operands[0][0], 1) if operation.is_batched() else 1.0
+            return batches * prod(after.product) / max(prod(operation.product), 1)
+        if self.family == ATTENTION and operation.is_attention():
+            was, now = operation.operands[0], after.operands[0]
             return prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
         tensors = [symbols.rescaled(shape, self.wide) for shape in self.numel]
         return replace(self, numel=tuple(tensors))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
@@ -238,36 +248,35 @@ class _Kernel:
         largest = max(self.numel, key=prod)
         width = max(largest[-1], 1)
         if self.family == SOFTMAX:
-            # PyTorch's softmax of a row up to 1024 works on the next power of two.
-            return prod(largest) / width * (2 ** ceil(log2(width)) if width <= 1024 else width)
+            return prod(largest) / width * (2 ** ceil(log2(width)) if width <= _SOFTMAX_WIDTH else width)
         if self.family == NORM and self.operation is not None and self.operation.is_norm():
             return prod(largest) / width * ceil(width / _NORM_WIDTH)
         return self._elements()
 
 
-def _tensors(said: list[object]) -> list[Shape]:
-    found: list[Shape] = []
-    for one in said:
-        if isinstance(one, list) and one:
-            if all(type(size) is int for size in one):
-                found.append(tuple(size for size in one if isinstance(size, int)))
+def _tensors(inputs: list[object]) -> list[Shape]:
+    tensors: list[Shape] = []
+    for entry in inputs:
+        if isinstance(entry, list) and entry:
+            if all(type(size) is int for size in entry):
+                tensors.append(tuple(size for size in entry if isinstance(size, int)))
             else:
-                found += _tensors(one)
-    return found
+                tensors += _tensors(entry)
+    return tensors
 
 
 def _product(words: list[str], code: int) -> int:
     return prod(json.loads(words[code])) if code >= 0 else 0
 
 
-def _product_seconds(m: int, k: int, n: int, many: int, machine: Machine) -> float:
+def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> float:
     row = machine.row
     seconds = float(
         gemm_seconds(
             max(m, 1),
             max(n, 1),
             max(k, 1),
-            max(many, 1),
+            max(batch, 1),
             float(machine.element_bytes),
             row["peak_flops"][machine.precision],
             row["hbm_bandwidth"],
@@ -279,9 +288,9 @@ def _product_seconds(m: int, k: int, n: int, many: int, machine: Machine) -> flo
     return grown * (_UNALIGNED if machine.element_bytes == 2 and (k % 8 or n % 8) else 1.0)
 
 
-def _attention(one: Operation, machine: Machine, *, backward: bool) -> float:
+def _attention(operation: Operation, machine: Machine, *, backward: bool) -> float:
     row = machine.row
-    query, key = one.operands[:2]
+    query, key = operation.operands[:2]
     # (batch, heads, sequence, width), or the middle two the other way round: the sequence is the longer.
     heads, seq = sorted(query[1:3])
     kv_heads, keys = sorted(key[1:3])

@@ -28,6 +28,8 @@ _ERROR: Final = (0.01, 0.06, 0.03, 0.3)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""
+_APART_SHARE: Final = 0.1
+"""Threshold, share of a kernel's work. Two measured sizes that differ by no more tell no line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,58 +114,60 @@ def _links(text: str | None, links: Links) -> Links:
     return links.all_of(*numbers)
 
 
-def times(anchor: RecordedJob, of: PlannedChange, rank: int, own: NDArray[np.int64], others: list[KernelWork]) -> Times:
+def times(
+    anchor: RecordedJob, change: PlannedChange, rank: int, durations: NDArray[np.int64], others: list[KernelWork]
+) -> Times:
     """Return the durations of one rank's operators, collectives aside.
 
     Args:
         anchor: the job.
-        of: the change.
+        change: the change.
         rank: place of the rank in the job.
-        own: its durations before, ns [n].
+        durations: its durations before, ns [n].
         others: the same model at other sizes, as measured.
     """
     about = anchor.about.ranks[rank]
-    many = len(own)
-    provenance = np.full(many, MEASURED, np.int8)
-    error = np.full(many, _ERROR[MEASURED])
-    done = Times(own.copy(), provenance, error)
-    if of.old == of.new and of.runs_on is of.measured_on and of.settings.batch_scale == 1:
-        return done
-    found = work_of(anchor, of, rank, of.symbols, of.runs_on)
-    floors = of.runs_on.row["memory"][0] / of.measured_on.row["memory"][0]
-    after = found.rescaled(float(floors))
-    how = np.full(len(found.row), RESCALED)
+    count = len(durations)
+    provenance = np.full(count, MEASURED, np.int8)
+    error = np.full(count, _ERROR[MEASURED])
+    changed_times = Times(durations.copy(), provenance, error)
+    if change.old == change.new and change.runs_on is change.measured_on and change.settings.batch_scale == 1:
+        return changed_times
+    kernels = work_of(anchor, change, rank, change.symbols, change.runs_on)
+    floors = change.runs_on.row["memory"][0] / change.measured_on.row["memory"][0]
+    after = kernels.rescaled(float(floors))
+    how = np.full(len(kernels.row), RESCALED)
     if others:
-        between, known = _interpolated(found, others)
+        between, known = _interpolated(kernels, others)
         # The line through two sizes errs where caches end, the scaled time where efficiency changes: not alike.
         after = np.where(known, np.sqrt(np.where(known, between, 1.0) * after), after)
         how = np.where(known, INTERPOLATED, how)
-    unknown = np.isnan(found.before)
-    after = np.where(unknown, _like_others(of, found, after, about.structure.phase[found.row]), after)
-    if (growth := _growth(of)) != 1:
-        growth *= of.measured_on.memory_rate / of.runs_on.memory_rate
-        after = np.where(updates(about, of.old, found.row), found.time * growth, after)
-    change = np.round((after - found.time) * 1e9).astype(np.int64)
-    same = change == 0
-    done.own[found.row] = np.maximum(own[found.row] + change, 0)
-    provenance[found.row] = np.where(same, MEASURED, how)
+    unknown = np.isnan(kernels.before)
+    after = np.where(unknown, _like_others(change, kernels, after, about.structure.phase[kernels.row]), after)
+    if (growth := _growth(change)) != 1:
+        growth *= change.measured_on.memory_rate / change.runs_on.memory_rate
+        after = np.where(updates(about, change.old, kernels.row), kernels.time * growth, after)
+    delta = np.round((after - kernels.time) * 1e9).astype(np.int64)
+    same = delta == 0
+    changed_times.own[kernels.row] = np.maximum(durations[kernels.row] + delta, 0)
+    provenance[kernels.row] = np.where(same, MEASURED, how)
     if host_times.runs_here(anchor.job.graphs[rank]):
         error += host_times.spread(anchor.job.graphs[rank])
-    octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(found.time, 1e-9)))
-    error[found.row] += (
-        np.take(_ERROR, provenance[found.row])
+    octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(kernels.time, 1e-9)))
+    error[kernels.row] += (
+        np.take(_ERROR, provenance[kernels.row])
         - _ERROR[MEASURED]
-        + np.take(_ERROR_OCTAVE, provenance[found.row]) * octaves
+        + np.take(_ERROR_OCTAVE, provenance[kernels.row]) * octaves
     )
-    return done
+    return changed_times
 
 
-def work_of(anchor: RecordedJob, of: PlannedChange, rank: int, symbols: Symbols, runs_on: Machine) -> KernelWork:
+def work_of(anchor: RecordedJob, change: PlannedChange, rank: int, symbols: Symbols, runs_on: Machine) -> KernelWork:
     """Return what a rank's kernels do, or the operators that stand for them where there is no GPU.
 
     Args:
         anchor: the job.
-        of: the change.
+        change: the change.
         rank: place of the rank in the job.
         symbols: what axes of shapes become.
         runs_on: the GPU of the changed job.
@@ -171,28 +175,32 @@ def work_of(anchor: RecordedJob, of: PlannedChange, rank: int, symbols: Symbols,
     about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
     if host_times.runs_here(graph):
         return host_times.work(about.trace, graph, symbols, about.structure.phase)
-    return work(about.trace, symbols, of.measured_on, runs_on, about.structure)
+    return work(about.trace, symbols, change.measured_on, runs_on, about.structure)
 
 
 def _like_others(
-    of: PlannedChange, found: KernelWork, after: NDArray[np.float64], phase: NDArray[np.int8]
+    change: PlannedChange, kernels: KernelWork, after: NDArray[np.float64], phase: NDArray[np.int8]
 ) -> NDArray[np.float64]:
     """Return the time of kernels of unknown work: they grow as the last one of known work before them did.
 
     Where the trace records no shapes at all, all that the forward and backward passes do grows with the tokens.
     """
-    known = np.flatnonzero(~np.isnan(found.before))
+    known = np.flatnonzero(~np.isnan(kernels.before))
     if len(known):
         before = known[np.maximum(np.searchsorted(known, np.arange(len(after)), side="right") - 1, 0)]
-        return found.time * after[before] / np.maximum(found.time[before], 1e-9)
+        return kernels.time * after[before] / np.maximum(kernels.time[before], 1e-9)
     passes = np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE))
-    return np.where(passes, found.floor + (found.time - found.floor) * tokens(of), found.time)
+    return np.where(passes, kernels.floor + (kernels.time - kernels.floor) * tokens(change), kernels.time)
 
 
-def tokens(of: PlannedChange) -> float:
+def tokens(change: PlannedChange) -> float:
     """Return by how much the tokens, or what a model that is no transformer has of them, grow."""
-    batch = _ratio(of.new.micro_batch, of.old.micro_batch) if of.old.micro_batch else of.settings.batch_scale
-    return batch * _ratio(of.new.seq, of.old.seq)
+    batch = (
+        _ratio(change.new.micro_batch, change.old.micro_batch)
+        if change.old.micro_batch
+        else change.settings.batch_scale
+    )
+    return batch * _ratio(change.new.seq, change.old.seq)
 
 
 def updates(about: DescribedRank, sizes: Sizes, row: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -204,42 +212,44 @@ def updates(about: DescribedRank, sizes: Sizes, row: NDArray[np.int32]) -> NDArr
         row: some of its operators [k].
     """
     rows, structure = about.trace.rows, about.structure
-    found: NDArray[np.bool_] = (structure.phase[row] == OPTIMIZER) & (structure.layer[row] < 0)
-    found &= rows.family[row] == FAMILIES.index("optimizer")
+    updating: NDArray[np.bool_] = (structure.phase[row] == OPTIMIZER) & (structure.layer[row] < 0)
+    updating &= rows.family[row] == FAMILIES.index("optimizer")
     long = np.array([*(is_all(json.loads(word), sizes) for word in about.trace.dims.words), False])
     operator = shaped(about.trace, row)
-    found |= long[np.where(operator >= 0, about.trace.dims.code[operator], NONE)]
-    return found & rows.on_gpu[row]
+    updating |= long[np.where(operator >= 0, about.trace.dims.code[operator], NONE)]
+    return updating & rows.on_gpu[row]
 
 
-def _growth(of: PlannedChange) -> float:
+def _growth(change: PlannedChange) -> float:
     """Return by how much the parameters of a rank grow; DualPipe's ranks have two stages each."""
-    copies = 2 if of.settings.schedule == "dualpipe" else 1
-    new = replace(of.new, layers=of.new.layers and copies * of.new.layers)
-    return parameters(new) / parameters(of.old)
+    copies = 2 if change.settings.schedule == "dualpipe" else 1
+    new = replace(change.new, layers=change.new.layers and copies * change.new.layers)
+    return parameters(new) / parameters(change.old)
 
 
-def _interpolated(found: KernelWork, others: list[KernelWork]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _interpolated(kernels: KernelWork, others: list[KernelWork]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return the time of kernels on the line through this size and the nearest other one, where both have them."""
-    result = np.full(len(found.row), np.nan)
-    nearest = np.full(len(found.row), np.inf)
-    order = _occurrence(found.key)
+    result = np.full(len(kernels.row), np.nan)
+    nearest = np.full(len(kernels.row), np.inf)
+    order = _occurrence(kernels.key)
     for other in others:
-        place = _paired(found.key, order, other.key, _occurrence(other.key))
-        has = np.flatnonzero(place >= 0)
-        theirs = place[has]
-        apart = other.before[theirs] - found.before[has]
-        far = np.abs(apart) > 0.1 * np.maximum(found.before[has], other.before[theirs])
-        has, theirs, apart = has[far], theirs[far], apart[far]
-        slope = np.maximum((other.time[theirs] - found.time[has]) / apart, 0)
+        place = _paired(kernels.key, order, other.key, _occurrence(other.key))
+        paired = np.flatnonzero(place >= 0)
+        theirs = place[paired]
+        apart = other.before[theirs] - kernels.before[paired]
+        far = np.abs(apart) > _APART_SHARE * np.maximum(kernels.before[paired], other.before[theirs])
+        paired, theirs, apart = paired[far], theirs[far], apart[far]
+        slope = np.maximum((other.time[theirs] - kernels.time[paired]) / apart, 0)
         # What lies outside of both sizes goes on from the one that is nearer.
-        beyond = np.abs(found.after[has] - other.before[theirs]) < np.abs(found.after[has] - found.before[has])
-        start = np.where(beyond, other.time[theirs], found.time[has])
-        work_at = np.where(beyond, other.before[theirs], found.before[has])
-        line = np.maximum(start + slope * (found.after[has] - work_at), np.minimum(found.floor[has], start))
-        distance = np.abs(np.log(np.maximum(found.after[has], 1e-12) / np.maximum(other.before[theirs], 1e-12)))
-        better = distance < nearest[has]
-        result[has[better]], nearest[has[better]] = line[better], distance[better]
+        beyond = np.abs(kernels.after[paired] - other.before[theirs]) < np.abs(
+            kernels.after[paired] - kernels.before[paired]
+        )
+        start = np.where(beyond, other.time[theirs], kernels.time[paired])
+        work_at = np.where(beyond, other.before[theirs], kernels.before[paired])
+        line = np.maximum(start + slope * (kernels.after[paired] - work_at), np.minimum(kernels.floor[paired], start))
+        distance = np.abs(np.log(np.maximum(kernels.after[paired], 1e-12) / np.maximum(other.before[theirs], 1e-12)))
+        better = distance < nearest[paired]
+        result[paired[better]], nearest[paired[better]] = line[better], distance[better]
     return result, ~np.isnan(result)
 
 
@@ -254,26 +264,26 @@ def _occurrence(key: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _paired(
-    key: NDArray[np.int64], number: NDArray[np.int64], other: NDArray[np.int64], their: NDArray[np.int64]
+    key: NDArray[np.int64], number: NDArray[np.int64], other: NDArray[np.int64], other_number: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return which entry of the others is of the same key, the same of its kind in turn; NONE where there is none."""
-    order = np.lexsort((their, other))
+    order = np.lexsort((other_number, other))
     keys = other[order]
     low = np.searchsorted(keys, key)
-    many = np.searchsorted(keys, key, side="right") - low
+    available = np.searchsorted(keys, key, side="right") - low
     mine = np.unique(key, return_inverse=True)[1].reshape(-1)
     count = np.bincount(mine)[mine]
     # Where one has more of a kind, as with a kernel that splits, they are spread over each other.
-    turn = number * np.maximum(many, 1) // count
+    turn = number * np.maximum(available, 1) // count
     place = order[np.minimum(low + turn, max(len(order) - 1, 0))] if len(order) else np.zeros(len(key), np.int64)
-    return np.where(many > 0, place, NONE)
+    return np.where(available > 0, place, NONE)
 
 
 def collectives(anchor: RecordedJob, rank: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     """Return the collective kernels of a rank and the degree of each, a place in `plan_words.GROUPS` or NONE; [k]."""
     trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
-    own = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = roles(trace, structure, dimensions.local(structure, own))
+    operations = shapes.operations(trace, structure.phase, structure.layer)
+    row, degree = roles(trace, structure, dimensions.local(structure, operations))
     kept = trace.rows.on_gpu[row]
     return row[kept], degree[kept]
 
@@ -283,39 +293,45 @@ def reductions(anchor: RecordedJob, rank: int) -> NDArray[np.bool_]:
     about = anchor.about.ranks[rank]
     row, degree = collectives(anchor, rank)
     row = row[degree == DP]
-    found = np.zeros(len(about.trace), np.bool_)
+    reduces = np.zeros(len(about.trace), np.bool_)
     batch = about.structure.micro_batch[row]
     if len(np.unique(batch[batch >= 0])) <= 1 or anchor.sizes.batch == 1:
-        found[row] = True
-    return found
+        reduces[row] = True
+    return reduces
 
 
 def collective_times(
-    anchor: RecordedJob, of: PlannedChange, rank: int, shortest: NDArray[np.int64]
+    anchor: RecordedJob, change: PlannedChange, rank: int, shortest: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Return one rank's collectives and the ratio of their transfer after the change to that before [k].
 
     Args:
         anchor: the job.
-        of: the change.
+        change: the change.
         rank: place of the rank in the job.
         shortest: ns of the shortest transfer of a kind, by row [n].
     """
     trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
     row, degree = collectives(anchor, rank)
-    grown = payload_ratio(of, row, degree, structure.layer)
+    grown = payload_ratio(change, row, degree, structure.layer)
     return row, retimed(
-        trace, row, degree, shortest[row], (of.groups[0], of.links[0]), (of.groups[1], of.links[1]), grown
+        trace,
+        row,
+        degree,
+        shortest[row],
+        (change.groups[0], change.links[0]),
+        (change.groups[1], change.links[1]),
+        grown,
     )
 
 
 def payload_ratio(
-    of: PlannedChange, row: NDArray[np.int32], degree: NDArray[np.int8], layer: NDArray[np.int32]
+    change: PlannedChange, row: NDArray[np.int32], degree: NDArray[np.int8], layer: NDArray[np.int32]
 ) -> NDArray[np.float64]:
     """Return by how much the payload of each collective grows: activations with tokens, gradients with parameters."""
-    old, new = of.old, of.new
-    element = of.runs_on.element_bytes / of.measured_on.element_bytes
-    activation = tokens(of) * _ratio(new.hidden, old.hidden)
+    old, new = change.old, change.new
+    element = change.runs_on.element_bytes / change.measured_on.element_bytes
+    activation = tokens(change) * _ratio(new.hidden, old.hidden)
     same = replace(new, layers=old.layers, pp=old.pp, vocab=old.vocab)
     per_layer = parameters(same) / parameters(old)
     ratio = np.ones(len(row))

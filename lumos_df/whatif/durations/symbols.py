@@ -18,9 +18,15 @@ Shape = tuple[int, ...]
 TOKENS, SEQUENCE, BATCH, WIDTH, HEADS, GROUPS, HEAD, CONSTANT = range(8)
 """Kinds of axes; GROUPS is micro-batch times heads."""
 _MOST: Final = 4
-"""Readings of one axis that are compared."""
+"""Threshold, readings. Of one axis the likeliest so many are compared. Evidence: a judgement; all of them together take
+too long."""
+_LAST_AXES: Final = 5
+"""Threshold, axes. Those of a tensor before its last so many stay as they are. Evidence: a judgement; the readings of
+all together take too long to compare."""
 _STRANGE: Final = 40
-"""Cost of an axis that is nothing known: above that of any reading of it alone."""
+"""Threshold, cost. What an axis costs that is nothing known. Evidence: above that of any reading of it alone."""
+_SMALL: Final = 4
+"""Threshold, elements. An axis of no more is nothing known at no cost."""
 _PAIR_COST: Final = {
     frozenset((TOKENS, SEQUENCE)): 30,
     frozenset((TOKENS, BATCH)): 30,
@@ -33,10 +39,12 @@ _PAIR_COST: Final = {
 }
 """Cost of two kinds of axes in one tensor."""
 _TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
-_ALL: Final = 0.8
-"""A vector at least this near to the number of a rank's parameters is one of all of them."""
+_ALL_SHARE: Final = 0.8
+"""Threshold, share of a rank's parameters. A vector that is as near to their number is one of all of them.
+Evidence: the number leaves out biases and norms."""
 _LACK_COST: Final = 5
-"""Cost of a sequence without a micro-batch, or the other way round."""
+"""Threshold, cost. What a sequence without a micro-batch costs, or the other way round, and both of them in a
+matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class Symbols:
             new: the job as it shall be.
             batch: for a model that is no transformer, its batch before and after.
         """
-        self._found: dict[int, list[_Reading]] = {}
+        self._readings: dict[int, list[_Reading]] = {}
         self._batch = batch
         self._cache: dict[tuple[Shape, int], Shape] = {}
         self._share = _cut(old.ffn, old.tp)
@@ -68,8 +76,8 @@ class Symbols:
         self._both = self._share is not None and (old.tp or 1) > 1
         for kind, cost, before, after in _values(old, new):
             if before > 1:
-                self._found.setdefault(before, []).append(_Reading(kind, after, cost))
-        for readings in self._found.values():
+                self._readings.setdefault(before, []).append(_Reading(kind, after, cost))
+        for readings in self._readings.values():
             readings.sort(key=lambda reading: reading.cost)
             del readings[_MOST:]
 
@@ -85,21 +93,21 @@ class Symbols:
         """Return what the JSON list of an operator's inputs becomes: shapes, lists of shapes, and what is neither."""
         return json.dumps(self._nested(json.loads(text)))
 
-    def _nested(self, said: Any) -> Any:
-        if isinstance(said, list) and said and all(type(size) is int for size in said):
-            return list(self.rescaled(tuple(said)))
-        return [self._nested(one) for one in said] if isinstance(said, list) else said
+    def _nested(self, value: Any) -> Any:
+        if isinstance(value, list) and value and all(type(size) is int for size in value):
+            return list(self.rescaled(tuple(value)))
+        return [self._nested(entry) for entry in value] if isinstance(value, list) else value
 
     def operands(self, shapes: tuple[Shape | None, ...], wide: int) -> tuple[Shape | None, ...]:
         """Return what the inputs of an operator become; the two sizes of a product's matrices may differ."""
-        found = [None if shape is None else self.rescaled(shape, wide) for shape in shapes]
+        changed = [None if shape is None else self.rescaled(shape, wide) for shape in shapes]
         matrices = [place for place, shape in enumerate(shapes) if shape is not None and len(shape) == 2]
         if wide in (INTO_MLP, OUT_OF_MLP) and len(matrices) > 1:
             last, shape = matrices[-1], shapes[matrices[-1]] or ()
             if shape.count(self._share or 0) == 1:
                 # Of a gradient of parameters each matrix has one of the sizes.
-                found[last] = self.rescaled(shape, MLP if wide == INTO_MLP else MODEL)
-        return tuple(found)
+                changed[last] = self.rescaled(shape, MLP if wide == INTO_MLP else MODEL)
+        return tuple(changed)
 
     def _leading(self, shape: Shape) -> Shape:
         before, after = self._batch or (1, 1)
@@ -108,8 +116,8 @@ class Symbols:
         return (max(1, shape[0] * after // before), *shape[1:])
 
     def _read(self, shape: Shape, wide: int) -> Shape:
-        choices = [[*self._found.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
-        best = min(product(*choices[-5:]), key=_cost)
+        choices = [[*self._readings.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
+        best = min(product(*choices[-_LAST_AXES:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
         if self._share is not None:
             model, mlp = self._widths
@@ -127,11 +135,11 @@ def is_all(shapes: list[object], sizes: Sizes) -> bool:
     first = shapes[0] if shapes else None
     if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
         return False
-    return _ALL < first[0] / parameters(sizes) < 1 / _ALL
+    return _ALL_SHARE < first[0] / parameters(sizes) < 1 / _ALL_SHARE
 
 
 def _cost_of_constant(size: int) -> int:
-    return 0 if size <= 4 else _STRANGE
+    return 0 if size <= _SMALL else _STRANGE
 
 
 def _cost(readings: tuple[_Reading, ...]) -> int:
@@ -188,25 +196,25 @@ def _qkv(sizes: Sizes) -> int | None:
 
 
 _FUNCTIONS: Final = (
-    (TOKENS, 1, lambda of: _times(of.seq, of.micro_batch)),
-    (SEQUENCE, 1, lambda of: of.seq),
-    (BATCH, 1, lambda of: of.micro_batch),
-    (WIDTH, 1, lambda of: of.hidden),
-    (WIDTH, 2, lambda of: _cut(of.ffn, of.tp)),
+    (TOKENS, 1, lambda sizes: _times(sizes.seq, sizes.micro_batch)),
+    (SEQUENCE, 1, lambda sizes: sizes.seq),
+    (BATCH, 1, lambda sizes: sizes.micro_batch),
+    (WIDTH, 1, lambda sizes: sizes.hidden),
+    (WIDTH, 2, lambda sizes: _cut(sizes.ffn, sizes.tp)),
     (WIDTH, 2, _qkv),
     (WIDTH, 2, _projection),
-    (WIDTH, 3, lambda of: _cut(of.vocab, of.tp)),
-    (WIDTH, 3, lambda of: _times(2, _cut(of.ffn, of.tp))),
-    (WIDTH, 4, lambda of: _times(2, _projection(of))),
-    (HEADS, 1, lambda of: _cut(of.heads, of.tp)),
-    (HEADS, 2, lambda of: _cut(of.kv_heads, of.tp)),
-    (GROUPS, 1, lambda of: _times(of.micro_batch, _cut(of.heads, of.tp))),
-    (HEAD, 1, lambda of: of.head_dim),
-    (HEAD, 3, lambda of: _times(3, of.head_dim)),
-    (SEQUENCE, 5, lambda of: _cut(of.seq, of.tp)),
-    (TOKENS, 5, lambda of: _cut(_times(of.seq, of.micro_batch), of.tp)),
-    (SEQUENCE, 6, lambda of: _more(of.seq, 1)),
-    (TOKENS, 6, lambda of: _times(_more(of.seq, 1), of.micro_batch)),
-    (SEQUENCE, 7, lambda of: _pairs(of.seq)),
+    (WIDTH, 3, lambda sizes: _cut(sizes.vocab, sizes.tp)),
+    (WIDTH, 3, lambda sizes: _times(2, _cut(sizes.ffn, sizes.tp))),
+    (WIDTH, 4, lambda sizes: _times(2, _projection(sizes))),
+    (HEADS, 1, lambda sizes: _cut(sizes.heads, sizes.tp)),
+    (HEADS, 2, lambda sizes: _cut(sizes.kv_heads, sizes.tp)),
+    (GROUPS, 1, lambda sizes: _times(sizes.micro_batch, _cut(sizes.heads, sizes.tp))),
+    (HEAD, 1, lambda sizes: sizes.head_dim),
+    (HEAD, 3, lambda sizes: _times(3, sizes.head_dim)),
+    (SEQUENCE, 5, lambda sizes: _cut(sizes.seq, sizes.tp)),
+    (TOKENS, 5, lambda sizes: _cut(_times(sizes.seq, sizes.micro_batch), sizes.tp)),
+    (SEQUENCE, 6, lambda sizes: _more(sizes.seq, 1)),
+    (TOKENS, 6, lambda sizes: _times(_more(sizes.seq, 1), sizes.micro_batch)),
+    (SEQUENCE, 7, lambda sizes: _pairs(sizes.seq)),
 )
 """What an axis may be: kind, cost of that reading, and its size on one rank."""

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import Job
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, NONE, OPTIMIZER, OTHER_PHASE
+from lumos_df.schema.codes import CPU_OP, NONE, OPTIMIZER, OTHER_PHASE
 from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, REDUCTIONS, SEND
 from lumos_df.schema.plan_words import DP, PP
 from lumos_df.structure import dimensions, shapes
+from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
 from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
 from lumos_df.whatif.durations.kernel_times import MODELLED
@@ -46,7 +47,7 @@ class _Calls:
 
 def filled(
     anchor: RecordedJob,
-    of: PlannedChange,
+    change: PlannedChange,
     job: Job,
     times: list[Times],
     sources: list[NDArray[np.int32]],
@@ -56,7 +57,7 @@ def filled(
 
     Args:
         anchor: the job as recorded.
-        of: the change, whose groups and links hold.
+        change: the change, whose groups and links hold.
         job: the changed job.
         times: durations, one a graph of it.
         sources: row of the original of each row, one a graph.
@@ -66,65 +67,67 @@ def filled(
     steps = total = 0
     for graph, time, origin, rank in zip(job.graphs, times, sources, ranks, strict=True):
         source = _of_rank(graph, origin, len(anchor.job.graphs[rank].rows))
-        calls = _calls(anchor, of, rank)
-        what = _placed(anchor, graph, source, calls, rank)
+        calls = _calls(anchor, change, rank)
+        kernels = _placed(anchor, graph, source, calls, rank)
         steps += max(1, len(np.unique(graph.rows.step[graph.rows.step >= 0])))
-        total += len(what.name)
-        one = with_kernels(graph, what)
-        graphs.append(one)
-        many = len(what.name)
-        origins.append(np.append(origin, np.full(len(one.own) - len(origin), NONE)).astype(np.int32))
+        total += len(kernels.name)
+        extended = with_kernels(graph, kernels)
+        graphs.append(extended)
+        added = len(kernels.name)
+        origins.append(np.append(origin, np.full(len(extended.own) - len(origin), NONE)).astype(np.int32))
         after.append(
             Times(
-                one.own,
-                np.append(time.provenance, np.full(many, MODELLED)).astype(np.int8),
-                np.append(time.error, np.full(many, ERROR)),
+                extended.own,
+                np.append(time.provenance, np.full(added, MODELLED)).astype(np.int8),
+                np.append(time.error, np.full(added, ERROR)),
             )
         )
     a_step = round(total / max(steps, 1))
-    model = f"{a_step} a step take what the network model says of the links of {_links(of)}, within {ERROR:.0%}"
+    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, within {ERROR:.0%}"
     told = [f"collectives were not measured, because one process stood for many: {model}"]
-    if (of.new.pp or 1) > 1 and len(job.graphs) == 1:
+    if (change.new.pp or 1) > 1 and len(job.graphs) == 1:
         told.append("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
     return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), after, origins, told
 
 
-def _of_rank(graph: TraceGraph, origin: NDArray[np.int32], many: int) -> NDArray[np.int32]:
+def _of_rank(graph: TraceGraph, origin: NDArray[np.int32], row_count: int) -> NDArray[np.int32]:
     """Return the row of the recorded rank that each row is from, NONE for what was inserted [n]."""
     source = np.full(len(graph.rows), NONE, np.int32)
-    source[: len(origin)] = np.where(origin < many, origin, NONE)
+    source[: len(origin)] = np.where(origin < row_count, origin, NONE)
     return source
 
 
-def _links(of: PlannedChange) -> str:
-    return f"network={of.settings.network}" if of.settings.network else of.runs_on.hardware.name
+def _links(change: PlannedChange) -> str:
+    return f"network={change.settings.network}" if change.settings.network else change.runs_on.hardware.name
 
 
-def _calls(anchor: RecordedJob, of: PlannedChange, rank: int) -> _Calls:
+def _calls(anchor: RecordedJob, change: PlannedChange, rank: int) -> _Calls:
     about = anchor.about.ranks[rank]
     trace, structure, rows = about.trace, about.structure, about.trace.rows
-    own = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = roles(trace, structure, dimensions.local(structure, own))
+    operations = shapes.operations(trace, structure.phase, structure.layer)
+    row, degree = roles(trace, structure, dimensions.local(structure, operations))
     word = np.array([*(name in MODELLED_AS for name in rows.collectives), False])[rows.collective[row]]
     point = np.array([*(name in _SENDS for name in rows.collectives), False])[rows.collective[row]]
     # The functional call states its bytes; the one inside of it does not.
     stated = (rows.in_bytes[row] > 0) | point
     kept = (rows.kind[row] == CPU_OP) & word & stated & (degree != NONE)
     row, degree = row[kept], degree[kept].astype(np.int64)
-    grown = payload_ratio(of, row, degree.astype(np.int8), structure.layer)
-    old, new = of.groups
+    grown = payload_ratio(change, row, degree.astype(np.int8), structure.layer)
+    old, new = change.groups
     words = [rows.collectives[place] for place in rows.collective[row].tolist()]
     size = np.array(new.size, np.int64)[degree]
-    activation = (of.new.seq or 1) * (of.new.micro_batch or 1) * (of.new.hidden or 1) * of.runs_on.element_bytes
+    activation = (
+        (change.new.seq or 1) * (change.new.micro_batch or 1) * (change.new.hidden or 1) * change.runs_on.element_bytes
+    )
     gathers = np.array([GROWS[name] > 0 for name in words], np.bool_)
     whole = rows.in_bytes[row] * np.where(gathers, np.array(old.size, np.int64)[degree], 1) * grown
     payload = np.where(degree == PP, activation, whole)
-    seconds = _seconds(of, words, degree, size, payload)
+    seconds = _seconds(change, words, degree, size, payload)
     return _Calls(row, degree, words, size, payload.astype(np.int64), np.round(seconds * 1e9).astype(np.int64))
 
 
 def _seconds(
-    of: PlannedChange,
+    change: PlannedChange,
     words: list[str],
     degree: NDArray[np.int64],
     size: NDArray[np.int64],
@@ -133,10 +136,12 @@ def _seconds(
     """Return what the network model says of each call, s."""
     kind = np.array([MODELLED_AS[word] for word in words], np.int64)
     alike, inverse = np.unique(np.stack((kind, degree, size, payload.astype(np.int64))), axis=1, return_inverse=True)
-    stride = of.groups[1].stride
+    stride = change.groups[1].stride
     each = [
-        of.links[1].seconds(what, float(moved), 2 if what == SEND else many, stride[where]) if many > 1 else 0.0
-        for what, where, many, moved in alike.T.tolist()
+        change.links[1].seconds(collective, float(moved), 2 if collective == SEND else members, stride[dimension])
+        if members > 1
+        else 0.0
+        for collective, dimension, members, moved in alike.T.tolist()
     ]
     return np.array([*each, 0.0])[inverse.reshape(-1)]
 
@@ -154,9 +159,9 @@ def _placed(
     which = number[source[row]]
     waits = _waits(anchor, graph, source, row, calls.degree[which], rank)
     issuer = _atom_before(graph, row)
-    has = issuer >= 0
-    end = np.where(has, (atoms.ts + atoms.dur)[issuer], rows.ts[row])
-    after = np.where(has, atoms.row[issuer], NONE).astype(np.int32)
+    issued = issuer >= 0
+    end = np.where(issued, (atoms.ts + atoms.dur)[issuer], rows.ts[row])
+    after = np.where(issued, atoms.row[issuer], NONE).astype(np.int32)
     busy = _compute_before(graph, issuer)
     streams = np.unique(calls.degree[which], return_inverse=True)[1].reshape(-1)
     names = tuple(dict.fromkeys(calls.word))
@@ -179,25 +184,19 @@ def _placed(
 def _atom_before(graph: TraceGraph, row: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the last atom of each row's thread that begins before the row, or NONE."""
     rows = graph.rows
-    found = np.full(len(row), NONE, np.int32)
+    atom = np.full(len(row), NONE, np.int32)
     for thread in np.unique(rows.thread[row]).tolist():
-        own = rows.thread[row] == thread
-        found[own] = graph.atoms.last_before(thread, rows.ts[row[own]] - 1)
-    return found
+        on_thread = rows.thread[row] == thread
+        atom[on_thread] = graph.atoms.last_before(thread, rows.ts[row[on_thread]] - 1)
+    return atom
 
 
 def _compute_before(graph: TraceGraph, atom: NDArray[np.int32]) -> NDArray[np.int32]:
     """Return the last kernel of the compute stream that was issued by each moment, NONE where there is no GPU."""
-    stream = _compute_stream(graph)
-    if stream is None:
+    stream = compute_stream(graph.rows)
+    if stream == NONE:
         return np.full(len(atom), NONE, np.int32)
     return graph.gpu.last_issued(stream, atom, inclusive=True)
-
-
-def _compute_stream(graph: TraceGraph) -> int | None:
-    rows, gpu = graph.rows, graph.gpu.row
-    kernel = gpu[(rows.kind[gpu] == KERNEL) & (rows.family[gpu] != COMMUNICATION)]
-    return int(np.bincount(rows.stream[kernel]).argmax()) if len(kernel) else None
 
 
 def _waits(
@@ -222,12 +221,14 @@ def _waits(
         place = np.searchsorted(moments, until)
         known = may & (place < len(moments))
         until[known] = moments[place[known]]
-    found = np.full(len(row), NONE, np.int32)
+    waiting = np.full(len(row), NONE, np.int32)
     # An optimizer may run on another thread than the hook that reduced: the next moment of any thread that works.
     order = np.argsort(atoms.ts, kind="stable")
     place = np.searchsorted(atoms.ts[order], until)
     next_atom = np.where(place < len(order), order[np.minimum(place, len(order) - 1)], NONE).astype(np.int32)
-    stream = _compute_stream(graph)
-    has = next_atom >= 0
-    found[has] = atoms.row[next_atom[has]] if stream is None else graph.gpu.next_issued(stream, next_atom[has])
-    return found
+    stream = compute_stream(rows)
+    followed = next_atom >= 0
+    waiting[followed] = (
+        atoms.row[next_atom[followed]] if stream == NONE else graph.gpu.next_issued(stream, next_atom[followed])
+    )
+    return waiting

@@ -29,14 +29,14 @@ def widths(structure: Structure, family: NDArray[np.int8], product: NDArray[np.b
         family: place in `schema.FAMILIES` of every row [n].
         product: whether a row multiplies two matrices, neither of them a batch [n].
     """
-    found = np.full(len(family), UNKNOWN, np.int8)
+    kinds = np.full(len(family), UNKNOWN, np.int8)
     for passes in (structure.forward, structure.backward):
-        _of_passes(found, structure, passes, family, product)
-    return found
+        _of_passes(kinds, structure, passes, family, product)
+    return kinds
 
 
 def _of_passes(
-    found: NDArray[np.int8],
+    kinds: NDArray[np.int8],
     structure: Structure,
     passes: Passes,
     family: NDArray[np.int8],
@@ -53,13 +53,13 @@ def _of_passes(
     order = np.lexsort((np.arange(len(row)), group))
     row, ahead, group = row[order], ahead[order], group[order]
     is_product, attends = product[row], np.isin(family[row], _ATTENTION)
-    many = int(group.max()) + 1
-    bounds = np.searchsorted(group, np.arange(many + 1))
+    group_count = int(group.max()) + 1
+    bounds = np.searchsorted(group, np.arange(group_count + 1))
     place = np.arange(len(row))
     # Where the half with attention ends: behind its last kernel forward, at its first backward.
-    last = np.full(many, -1)
+    last = np.full(group_count, -1)
     np.maximum.at(last, group[attends], place[attends])
-    first = np.full(many, len(row))
+    first = np.full(group_count, len(row))
     np.minimum.at(first, group[attends], place[attends])
     behind = np.where(ahead, place > last[group], place < first[group])
     counted = np.cumsum(is_product & behind)
@@ -77,4 +77,4 @@ def _of_passes(
     )
     between = np.where(ahead, (so_far > 1) & (so_far < total), so_far == 2)
     kind = np.where(is_product, of_product, np.where(between, MLP, MODEL))
-    found[row] = np.where(known, np.where(behind, kind, MODEL), UNKNOWN)
+    kinds[row] = np.where(known, np.where(behind, kind, MODEL), UNKNOWN)

@@ -10,13 +10,14 @@ from lumos_df.base.errors import QueryError
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes
 
-MOST_OPERATORS: Final = 1 << 24
-"""Operators of a changed job at the most, all ranks together: about 6 GB of memory, and half a minute."""
+MOST_OPERATORS: Final = 16_777_216
+"""Threshold, operators. A changed job of more, all ranks together, is refused. Evidence: these take about 6 GB of
+memory, and half a minute."""
 _GROWS: Final = ("layers", "batch", "pp")
 _SIZED: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "head_dim", "vocab", "tp")
 MOST_GROWTH: Final = 1e9
-"""How many times as much a kernel may have to do at the most: what is measured in nanoseconds still fits, and no trace
-says anything of more."""
+"""Threshold, times. A kernel that would have to do more than so many times as much is refused. Evidence: what is
+measured in nanoseconds still fits, and no trace says anything of more."""
 
 
 def operators(anchor: RecordedJob, new: Sizes) -> int:
@@ -25,13 +26,13 @@ def operators(anchor: RecordedJob, new: Sizes) -> int:
     stages = (new.pp or 1) / (old.pp or 1)
     batches = (new.batch or 1) / (old.batch or 1)
     layers = (new.layers or 1) / (old.layers or 1)
-    found = 0.0
+    total = 0.0
     for rank in anchor.about.ranks:
         in_layer = int(np.count_nonzero(rank.structure.layer >= 0))
         in_batch = int(np.count_nonzero((rank.structure.micro_batch >= 0) & (rank.structure.layer < 0)))
-        rest = len(rank.trace) - in_layer - in_batch
-        found += in_layer * layers * batches + (in_batch * batches + rest) * stages
-    return round(found)
+        elsewhere = len(rank.trace) - in_layer - in_batch
+        total += in_layer * layers * batches + (in_batch * batches + elsewhere) * stages
+    return round(total)
 
 
 def growth(old: Sizes, new: Sizes, batch_scale: float = 1.0) -> float:
@@ -53,21 +54,21 @@ def check(anchor: RecordedJob, new: Sizes, batch_scale: float = 1.0) -> None:
     old, job = anchor.sizes, anchor.about.job
     more = growth(old, new, batch_scale)
     if more > MOST_GROWTH:
-        name = max(_SIZED, key=lambda one: (getattr(new, one) or 1) / (getattr(old, one) or 1))
+        name = max(_SIZED, key=lambda size: (getattr(new, size) or 1) / (getattr(old, size) or 1))
         low = _largest(new, name, lambda sizes: growth(old, sizes, batch_scale) <= MOST_GROWTH)
         said = f"batch_scale={batch_scale:g}" if getattr(new, name) is None else f"{name}={getattr(new, name)}"
         raise QueryError(
             f"{job}: {said} makes kernels up to {more:.2g} times as large as measured, and at most {MOST_GROWTH:.0e} "
             f"times is answered; {_remedy(name, low)}, or start from a larger job"
         )
-    many = operators(anchor, new)
+    operator_count = operators(anchor, new)
     grown = {name: (getattr(new, name) or 1) / (getattr(old, name) or 1) for name in _GROWS}
-    if many > MOST_OPERATORS and max(grown.values()) > 1:
-        name = max(grown, key=lambda one: grown[one])
+    if operator_count > MOST_OPERATORS and max(grown.values()) > 1:
+        name = max(grown, key=lambda size: grown[size])
         low = _largest(new, name, lambda sizes: operators(anchor, sizes) <= MOST_OPERATORS)
         raise QueryError(
-            f"{job}: {name}={getattr(new, name)} makes a graph of {many:,} operators, and at most {MOST_OPERATORS:,} "
-            f"fit; {_remedy(name, low)}, or start from a corpus of fewer ranks"
+            f"{job}: {name}={getattr(new, name)} makes a graph of {operator_count:,} operators, and at most "
+            f"{MOST_OPERATORS:,} fit; {_remedy(name, low)}, or start from a corpus of fewer ranks"
         )
 
 

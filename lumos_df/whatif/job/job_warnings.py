@@ -13,8 +13,12 @@ from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import told_precision
 
-_TRUSTED: Final = 8.0
-"""A kernel that takes this many times as long, or as short, is an extrapolation."""
+_TRUSTED_TIMES: Final = 8.0
+"""Threshold, times. A kernel that takes more than so many times as long as measured, or as short, is extrapolated.
+Evidence: a judgement; errors grow with every doubling."""
+_FAR_SHARE: Final = 0.1
+"""Threshold, share of the time of kernels. A warning is given where more of it is extrapolated. Evidence: a
+judgement."""
 _IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "vocab")
 """Dimensions that are read in recorded shapes."""
 
@@ -33,30 +37,30 @@ def extrapolated(
     parts: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for time, source, ranks in zip(times, sources, makers, strict=True):
         graphs = [played.replays[rank].graph for rank in ranks]
-        own = np.concatenate([graph.own for graph in graphs])
+        duration = np.concatenate([graph.own for graph in graphs])
         works = np.concatenate([graph.rows.on_gpu | host_times.works(graph) for graph in graphs])
         known = np.flatnonzero((source >= 0) & works[source])
-        parts.append((own[source[known]], time.own[known]))
+        parts.append((duration[source[known]], time.own[known]))
     before, after = (np.concatenate(column) for column in zip(*parts, strict=True))
-    far = (after > _TRUSTED * before) | (before > _TRUSTED * after)
+    far = (after > _TRUSTED_TIMES * before) | (before > _TRUSTED_TIMES * after)
     share = float(after[far].sum()) / max(float(after.sum()), 1.0)
-    if share <= 0.1:
+    if share <= _FAR_SHARE:
         return []
     hosted = all(host_times.runs_here(replay.graph) for replay in played.replays)
     whose = "the host's time is operators" if hosted else "the GPU's time is kernels"
-    what = f"{share:.0%} of {whose} that take over {_TRUSTED:g} times as long or short as measured"
+    what = f"{share:.0%} of {whose} that take over {_TRUSTED_TIMES:g} times as long or short as measured"
     return [f"extrapolated: {what}; a trace nearer to the job asked for would narrow the interval"]
 
 
-def unheard(anchor: RecordedJob, of: PlannedChange) -> list[str]:
+def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
     """Return what to say of settings that the trace does not tell enough for."""
-    old, new = of.old, of.new
+    old, new = change.old, change.new
     sized = {name: getattr(new, name) for name in _IN_SHAPES if getattr(old, name) != getattr(new, name)}
     words = {word for rank in anchor.about.ranks for word in rank.trace.dims.words}
     shapes = any((rank.trace.dims.code >= 0).any() for rank in anchor.about.ranks)
-    found = []
-    if (sized or "tp" in of.settings.numbers or of.settings.batch_scale != 1) and not shapes:
-        found.append(
+    warnings = []
+    if (sized or "tp" in change.settings.numbers or change.settings.batch_scale != 1) and not shapes:
+        warnings.append(
             "the trace records no shapes: every kernel of the passes is taken to grow with the tokens; "
             "record with record_shapes=True"
         )
@@ -64,16 +68,18 @@ def unheard(anchor: RecordedJob, of: PlannedChange) -> list[str]:
         for name in sized.keys() - {"heads"}:
             only = Symbols(old, replace(old, **{name: sized[name]}))
             if not any(only.rescaled_text(word) != word for word in words):
-                found.append(
+                warnings.append(
                     f"{name} changes no kernel: no recorded shape is told to hold it, as {getattr(old, name)} is "
                     "another size, too, or the part of the model that has it did not run"
                 )
-    if of.settings.dtype and told_precision(anchor.about) is None:
-        found.append(f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it")
-    moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or of.settings.network
+    if change.settings.dtype and told_precision(anchor.about) is None:
+        warnings.append(
+            f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it"
+        )
+    moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):
-        found.append(
+        warnings.append(
             "the job communicates on the host: that is kept as recorded, once a micro-batch, whatever the group, the "
             "network or the size; record it with NCCL to have it estimated"
         )
-    return found
+    return warnings

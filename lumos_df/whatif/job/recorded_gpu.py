@@ -32,8 +32,8 @@ class Machine:
         row = hardware.row()
         peaks = row["peak_flops"]
         if not peaks[place]:
-            has = [other.dtype for other, peak in zip(PRECISION_TABLE, peaks, strict=True) if peak]
-            raise HardwareError(f"{hardware.name} multiplies no {precision.dtype}; it has {', '.join(has)}")
+            offered = [other.dtype for other, peak in zip(PRECISION_TABLE, peaks, strict=True) if peak]
+            raise HardwareError(f"{hardware.name} multiplies no {precision.dtype}; it has {', '.join(offered)}")
         return cls(hardware, row, place, precision.bytes)
 
     @property

@@ -70,7 +70,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Record
         known_hardware,
         told_precision(about) or USUAL_PRECISION,
         about.facts["ep"].number,
-        max((peak for one in trace_ids if (peak := _peak(corpus, one)) is not None), default=None),
+        max((peak for trace_id in trace_ids if (peak := _peak(corpus, trace_id)) is not None), default=None),
         (_ON_HOST,) if on_host else (warning,) if warning else (),
         _unmeasured(corpus, trace_ids),
     )

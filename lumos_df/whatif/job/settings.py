@@ -119,31 +119,31 @@ class Settings:
 
 def parse(texts: list[str]) -> Settings:
     """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
-    found = Settings()
+    settings = Settings()
     for text, name, value in _said(texts):
         if name in _NUMBERS:
-            found = replace(found, numbers={**found.numbers, name: whole_number(f"--set {text}", name, value)})
+            settings = replace(settings, numbers={**settings.numbers, name: whole_number(f"--set {text}", name, value)})
         elif name == "batch_scale":
-            found = replace(found, batch_scale=_real(text, name, value, "2"))
+            settings = replace(settings, batch_scale=_real(text, name, value, "2"))
         elif name == "dtype":
             precision = PRECISION_OF_WORD.get(value)
             if precision is None:
                 raise QueryError(
                     f"--set {text}: no dtype '{value}'{nearest(value, [*_DTYPES])}; one of {', '.join(_DTYPES)}"
                 )
-            found = replace(found, dtype=precision.dtype)
+            settings = replace(settings, dtype=precision.dtype)
         elif name == "overlap":
             if value not in ("on", "off"):
                 raise QueryError(f"--set {text}: write overlap=on or overlap=off")
-            found = replace(found, overlap=value == "on")
+            settings = replace(settings, overlap=value == "on")
         elif name == "network":
-            found = replace(found, network=_network(text, value))
+            settings = replace(settings, network=_network(text, value))
         else:
             words: dict[str, Any] = {name: value_of(name, value) if name == "schedule" else value}
-            found = replace(found, **words)
-    if found.batch_scale != 1 and "micro_batch" in found.numbers:
+            settings = replace(settings, **words)
+    if settings.batch_scale != 1 and "micro_batch" in settings.numbers:
         raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")
-    return found
+    return settings
 
 
 def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:

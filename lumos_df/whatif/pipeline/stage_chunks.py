@@ -45,8 +45,8 @@ class Pipeline:
 
     def tasks(self, stage: int) -> NDArray[np.int32]:
         """Return what a stage does, in order; see `model.order`."""
-        found: NDArray[np.int32] = order(self.schedule, self.stages, self.chunks, self.batches, stage)
-        return found
+        tasks: NDArray[np.int32] = order(self.schedule, self.stages, self.chunks, self.batches, stage)
+        return tasks
 
     def place(self, stage: int, chunk: int) -> int:
         """Return which part of the model a chunk of a stage is."""
@@ -60,8 +60,8 @@ class Pipeline:
 
     def layers_of(self, place: int) -> NDArray[np.int64]:
         """Return the layers of a part of the model."""
-        many = [int(chunk_layers(self.layers, self.places, one)) for one in range(place + 1)]
-        return np.arange(sum(many[:-1]), sum(many))
+        layer_counts = [int(chunk_layers(self.layers, self.places, number)) for number in range(place + 1)]
+        return np.arange(sum(layer_counts[:-1]), sum(layer_counts))
 
 
 def pipeline(settings: Settings, new: Sizes, layers: int) -> Pipeline:

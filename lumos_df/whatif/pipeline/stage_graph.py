@@ -41,47 +41,47 @@ class Stage:
     """Which part of the model each task is about."""
     micro_batch: NDArray[np.int64]
     """Of each task, counted over all steps."""
-    of: Pipeline
+    pipeline: Pipeline
 
     def early(self) -> NDArray[np.bool_]:
         """Return which blocks are of a backward task before the last gradients of its chunk and step [p]."""
         made = np.flatnonzero((self.kind == BACKWARD) | (self.kind == BACKWARD_WEIGHT))
-        whose = self.micro_batch[made] // self.of.batches * self.of.places + self.place[made]
+        whose = self.micro_batch[made] // self.pipeline.batches * self.pipeline.places + self.place[made]
         _, last = np.unique(whose[::-1], return_index=True)
-        found = self.kind != FORWARD
-        found[made[len(made) - 1 - last]] = False
-        return np.append(found, False)[self.task]
+        early = self.kind != FORWARD
+        early[made[len(made) - 1 - last]] = False
+        return np.append(early, False)[self.task]
 
 
-def stage(of: Cut, how: Pipeline, number: int) -> Stage:
+def stage(maker: Cut, pipeline: Pipeline, number: int) -> Stage:
     """Return the sequence of a stage's blocks.
 
     Args:
-        of: what it is made from.
-        how: the pipeline.
+        maker: what it is made from.
+        pipeline: the pipeline.
         number: which of its stages.
     """
-    tasks = how.tasks(number).tolist()
-    places = [how.place(number, chunk) for chunk in range(how.chunks)]
+    tasks = pipeline.tasks(number).tolist()
+    places = [pipeline.place(number, chunk) for chunk in range(pipeline.chunks)]
     program: list[NDArray[np.int64]] = []
     of_task: list[NDArray[np.int64]] = []
     done: list[tuple[int, int, int, int]] = []
-    for turn, own in enumerate(of.turns):
-        parts = [_parts(of.blocks, own, how, place, of.ends) for place in places]
+    for step, in_step in enumerate(maker.turns):
+        parts = [_parts(maker.blocks, in_step, pipeline, place, maker.ends) for place in places]
         program.append(parts[0].before)
         of_task.append(np.full(len(parts[0].before), NONE))
         for kind, chunk, batch, _ in tasks:
             pieces = parts[chunk].passes[kind]
             if not pieces:
                 continue
-            piece = pieces[taken(len(pieces), how.batches)[batch]]
+            piece = pieces[taken(len(pieces), pipeline.batches)[batch]]
             program.append(piece)
             of_task.append(np.full(len(piece), len(done)))
-            done.append((kind, chunk, places[chunk], turn * how.batches + batch))
+            done.append((kind, chunk, places[chunk], step * pipeline.batches + batch))
         program.append(parts[0].after)
         of_task.append(np.full(len(parts[0].after), NONE))
     kinds, chunks, about, batches = np.array(done, np.int64).reshape(-1, 4).T
-    return Stage(np.concatenate(program), np.concatenate(of_task), kinds, chunks, about, batches, how)
+    return Stage(np.concatenate(program), np.concatenate(of_task), kinds, chunks, about, batches, pipeline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,62 +94,71 @@ class _Parts:
     after: NDArray[np.int64]
 
 
-def _parts(of: Blocks, own: NDArray[np.int64], how: Pipeline, place: int, has: tuple[bool, bool]) -> _Parts:
-    """Return one step's blocks for a part of the model; `has`: whether they hold the embedding, and the head."""
-    kind, batch = of.kind[own], of.micro_batch[own]
+def _parts(
+    blocks: Blocks, block: NDArray[np.int64], pipeline: Pipeline, place: int, holds: tuple[bool, bool]
+) -> _Parts:
+    """Return one step's blocks for a part of the model; `holds`: whether they hold the embedding, and the head."""
+    kind, batch = blocks.kind[block], blocks.micro_batch[block]
     inside = np.flatnonzero(kind != OUTSIDE)
     if not len(inside):
-        return _Parts(own, ([], [], [], []), own[:0])
-    first, last, wanted = place == 0, place == how.places - 1, how.layers_of(place)
+        return _Parts(block, ([], [], [], []), block[:0])
+    first, last, wanted = place == 0, place == pipeline.places - 1, pipeline.layers_of(place)
     begun, ended = inside[0], inside[-1]
     outside = kind == OUTSIDE
-    at = np.arange(len(own))
-    before = own[outside & (at < begun) & (batch < 0)]
-    after = own[outside & (at > ended) & (batch < 0)]
+    at = np.arange(len(block))
+    before = block[outside & (at < begun) & (batch < 0)]
+    after = block[outside & (at > ended) & (batch < 0)]
     forward, inputs, weights = [], [], []
-    for one in np.unique(batch[inside]).tolist():
-        ahead = np.flatnonzero((kind == FORWARD_PASS) & (batch == one))
-        back = np.flatnonzero((kind == BACKWARD_PASS) & (batch == one))
-        around = np.flatnonzero(outside & (batch == one))
+    for micro_batch in np.unique(batch[inside]).tolist():
+        ahead = np.flatnonzero((kind == FORWARD_PASS) & (batch == micro_batch))
+        back = np.flatnonzero((kind == BACKWARD_PASS) & (batch == micro_batch))
+        around = np.flatnonzero(outside & (batch == micro_batch))
         start = ahead[0] if len(ahead) else begun
         middle = back[0] if len(back) else ended + 1
         # What is there without an embedding or a head, every stage does.
-        with_first, with_last = first or not has[0], last or not has[1]
+        with_first, with_last = first or not holds[0], last or not holds[1]
         embedding = around[around < start] if with_first else around[:0]
         head = around[(around > start) & (around < middle)] if with_last else around[:0]
         behind = around[around > middle] if with_first else around[:0]
         if not len(back):
             head, behind = (around[around > start] if with_last else around[:0]), around[:0]
-        forward.append(own[np.concatenate((embedding, _fitted(of, own, ahead, wanted), head))])
+        forward.append(block[np.concatenate((embedding, _fitted(blocks, block, ahead, wanted), head))])
         if len(back):
-            inputs.append(own[np.concatenate((_fitted(of, own, back, wanted), behind))])
-            weights.append(own[_weights(of, own, (kind == WEIGHTS) & (batch == one), wanted, ends=(first, last))])
+            inputs.append(block[np.concatenate((_fitted(blocks, block, back, wanted), behind))])
+            weights.append(
+                block[_weights(blocks, block, (kind == WEIGHTS) & (batch == micro_batch), wanted, ends=(first, last))]
+            )
     whole = [np.concatenate(pair) for pair in zip(inputs, weights, strict=True)]
     return _Parts(before, (forward, inputs, weights, whole), after)
 
 
 def _weights(
-    of: Blocks, own: NDArray[np.int64], mine: NDArray[np.bool_], wanted: NDArray[np.int64], *, ends: tuple[bool, bool]
+    blocks: Blocks,
+    block: NDArray[np.int64],
+    mine: NDArray[np.bool_],
+    wanted: NDArray[np.int64],
+    *,
+    ends: tuple[bool, bool],
 ) -> NDArray[np.int64]:
     """Return a micro-batch's blocks of weight gradients: the head's, those of as many layers as wanted, and the rest.
 
     `ends`: whether it is the first part of the model, and whether it is the last.
     """
     place = np.flatnonzero(mine)
-    layered = np.flatnonzero(of.layer[own[place]] >= 0)
+    layered = np.flatnonzero(blocks.layer[block[place]] >= 0)
     if not len(layered):
         return place if ends[1] else place[:0]
     low, high = layered[0], layered[-1] + 1
     head = place[:low] if ends[1] else place[:0]
-    rest = place[high:] if ends[0] else place[:0]
-    return np.concatenate((head, _fitted(of, own, place[layered], wanted), rest))
+    embedding = place[high:] if ends[0] else place[:0]
+    return np.concatenate((head, _fitted(blocks, block, place[layered], wanted), embedding))
 
 
 def _fitted(
-    of: Blocks, own: NDArray[np.int64], place: NDArray[np.int64], wanted: NDArray[np.int64]
+    blocks: Blocks, block: NDArray[np.int64], place: NDArray[np.int64], wanted: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return a pass's blocks of the layers wanted; of those beyond what was recorded, the first ones again."""
-    layer = of.layer[own[place]]
+    layer = blocks.layer[block[place]]
     known = np.unique(layer)
     times = np.bincount(wanted % len(known), minlength=len(known))
     return np.repeat(place, times[np.searchsorted(known, layer)])
@@ -164,19 +173,23 @@ class Ends:
     last_kernel: NDArray[np.int64]
 
 
-def ends(made: Rewritten, of: Stage) -> Ends:
+def ends(made: Rewritten, sequence: Stage) -> Ends:
     """Return the first call, and the first and the last compute kernel, of every task."""
-    graph, many = made.graph, len(of.kind)
-    task = of.task[made.position]
+    graph, task_count = made.graph, len(sequence.kind)
+    task = sequence.task[made.position]
     rows = graph.rows
     kernel = graph.gpu.row[(rows.kind[graph.gpu.row] == KERNEL) & (rows.family[graph.gpu.row] != COMMUNICATION)]
-    found = [np.full(many, NONE, np.int64) for _ in range(3)]
-    for into, every, last in ((found[0], graph.atoms.row, False), (found[1], kernel, False), (found[2], kernel, True)):
+    row_of_task = [np.full(task_count, NONE, np.int64) for _ in range(3)]
+    for into, every, last in (
+        (row_of_task[0], graph.atoms.row, False),
+        (row_of_task[1], kernel, False),
+        (row_of_task[2], kernel, True),
+    ):
         row = every[task[every] >= 0]
         ordered_rows = row[np.argsort(made.position[row], kind="stable")]
         chosen = ordered_rows if last else ordered_rows[::-1]
         into[task[chosen]] = chosen
-    return Ends(*found)
+    return Ends(*row_of_task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,30 +211,30 @@ class Sends:
     """Row that waits for it, NONE where none does."""
 
 
-def sends(of: Stage, at: Ends, *, in_turn: bool) -> Sends:
+def sends(sequence: Stage, at: Ends, *, in_turn: bool) -> Sends:
     """Return what a stage sends and receives.
 
     Args:
-        of: the stage.
+        sequence: the stage.
         at: where its tasks begin and end.
         in_turn: whether it computes and communicates in turns: a receive is posted behind the task before, and what
             follows a send waits for it.
     """
-    first, last = of.place == 0, of.place == of.of.places - 1
-    ahead, back = of.kind == FORWARD, (of.kind == BACKWARD) | (of.kind == BACKWARD_INPUT)
+    first, last = sequence.place == 0, sequence.place == sequence.pipeline.places - 1
+    ahead, back = sequence.kind == FORWARD, (sequence.kind == BACKWARD) | (sequence.kind == BACKWARD_INPUT)
     parts: list[tuple[NDArray[np.int64], ...]] = []
-    none = np.full(len(of.kind), NONE, np.int64)
+    none = np.full(len(sequence.kind), NONE, np.int64)
     past = np.append(none[:1], at.last_kernel[:-1]) if in_turn else none
     following = np.append(at.first_kernel[1:], none[:1]) if in_turn else none
     for kind, mine, link, after, behind, before in (
-        (_SEND_FORWARD, ahead & ~last, of.place, at.last_kernel, none, following),
-        (_RECEIVE_FORWARD, ahead & ~first, of.place - 1, at.first_call, past, at.first_kernel),
-        (_SEND_BACKWARD, back & ~first, of.place - 1, at.last_kernel, none, following),
-        (_RECEIVE_BACKWARD, back & ~last, of.place, at.first_call, past, at.first_kernel),
+        (_SEND_FORWARD, ahead & ~last, sequence.place, at.last_kernel, none, following),
+        (_RECEIVE_FORWARD, ahead & ~first, sequence.place - 1, at.first_call, past, at.first_kernel),
+        (_SEND_BACKWARD, back & ~first, sequence.place - 1, at.last_kernel, none, following),
+        (_RECEIVE_BACKWARD, back & ~last, sequence.place, at.first_call, past, at.first_kernel),
     ):
         use = np.flatnonzero(mine & (after >= 0))
-        lane = kind + len(_NAMES) * of.of.direction(of.chunk[use])
-        columns = (of.micro_batch, link, after, behind, before)
+        lane = kind + len(_NAMES) * sequence.pipeline.direction(sequence.chunk[use])
+        columns = (sequence.micro_batch, link, after, behind, before)
         parts.append((np.full(len(use), kind), lane, *(column[use] for column in columns)))
     return Sends(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 

@@ -10,6 +10,7 @@ from lumos_df.base.errors import QueryError
 from lumos_df.graph.collective_instances import ClockSkew, Instances
 from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import Job
+from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, NONE
 from lumos_df.schema.collective_kinds import POINT_TO_POINT, SEND
@@ -25,8 +26,12 @@ from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, withou
 
 _ERROR: Final = 0.3
 """Relative error of a modelled send."""
-_UNTOLD: Final = 0.05
-"""Share of the backward pass's products that may not be told without a warning."""
+_UNTOLD_SHARE: Final = 0.05
+"""Threshold, share of the time of the backward pass's products. A warning is given where more of them are not told to
+be of weights or of inputs. Evidence: a judgement."""
+_HOLDING_SHARE: Final = 0.5
+"""Threshold, share of sends. Where so many hold a kernel, ranks compute and communicate in turns. Evidence: of a send
+and a receive that are waited for together, the later one holds what follows."""
 _IN_TURN: Final = (ONE_F_ONE_B, GPIPE)
 """Schedules that are run so where the traces' is: the others are there to communicate meanwhile."""
 _MEASURED_ERROR: Final = 0.1
@@ -49,12 +54,14 @@ class Staged:
     warnings: list[str]
 
 
-def staged(anchor: RecordedJob, of: PlannedChange, job: Job, times: list[Times], error: NDArray[np.float64]) -> Staged:
+def staged(
+    anchor: RecordedJob, change: PlannedChange, job: Job, times: list[Times], error: NDArray[np.float64]
+) -> Staged:
     """Return a job in other stages.
 
     Args:
         anchor: the job.
-        of: the change.
+        change: the change.
         job: the job with its new durations.
         times: how long operators take, one a rank.
         error: relative error of each collective of `job`.
@@ -63,32 +70,34 @@ def staged(anchor: RecordedJob, of: PlannedChange, job: Job, times: list[Times],
         QueryError: the trace has no layers, or not the ranks that the stages need.
         PlanError: a schedule that cannot be.
     """
-    name, new = anchor.about.job, of.new
+    name, new = anchor.about.job, change.new
     if new.layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
-    how = stage_chunks.pipeline(of.settings, new, new.layers)
+    pipeline = stage_chunks.pipeline(change.settings, new, new.layers)
     measured = _measured_send_ns(job)
-    sends_ns = measured or round(_send_seconds(of) * 1e9)
+    sends_ns = measured or round(_send_seconds(change) * 1e9)
     sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, _ERROR)
-    in_turn = how.schedule in _IN_TURN and _in_turn(job)
+    in_turn = pipeline.schedule in _IN_TURN and _in_turn(job)
     graphs: list[TraceGraph] = []
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
-    made: list[_Made] = []
-    stages = _makers(anchor, job, how)
+    made: list[_NewRank] = []
+    stages = _makers(anchor, job, pipeline)
     for number, makers in enumerate(stages):
         for maker in makers:
-            sequence = stage_graph.stage(maker, how, number)
-            one = _with_parameters(rewritten(maker.graph, maker.blocks, sequence.program), maker, of, how, number)
-            again = sequence.early()[one.position] & maker.reductions[one.source]
-            one = without(one, again | _passed_on(one.graph))
-            what = stage_graph.sends(sequence, stage_graph.ends(one, sequence), in_turn=in_turn)
-            graph = stage_graph.with_sends(one.graph, what, sends_ns, host_turns(one, sequence.task))
+            sequence = stage_graph.stage(maker, pipeline, number)
+            new_rank = _with_parameters(
+                rewritten(maker.graph, maker.blocks, sequence.program), maker, change, pipeline, number
+            )
+            again = sequence.early()[new_rank.position] & maker.reductions[new_rank.source]
+            new_rank = without(new_rank, again | _passed_on(new_rank.graph))
+            sends = stage_graph.sends(sequence, stage_graph.ends(new_rank, sequence), in_turn=in_turn)
+            graph = stage_graph.with_sends(new_rank.graph, sends, sends_ns, host_turns(new_rank, sequence.task))
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
-            source, many = maker.source[one.source], len(what.kind)
-            made.append(_Made(number, maker.ranks, replace(one, source=source), what))
-            sources.append(np.append(source, np.full(many, NONE)).astype(np.int32))
+            source, added = maker.source[new_rank.source], len(sends.kind)
+            made.append(_NewRank(number, maker.ranks, replace(new_rank, source=source), sends))
+            sources.append(np.append(source, np.full(added, NONE)).astype(np.int32))
             provenance, errors = (
                 np.concatenate([getattr(times[rank], column) for rank in maker.ranks])[source]
                 for column in ("provenance", "error")
@@ -96,8 +105,8 @@ def staged(anchor: RecordedJob, of: PlannedChange, job: Job, times: list[Times],
             taken.append(
                 Times(
                     graph.own,
-                    np.append(provenance, np.full(many, sent[0])).astype(np.int8),
-                    np.append(errors, np.full(many, sent[1])),
+                    np.append(provenance, np.full(added, sent[0])).astype(np.int8),
+                    np.append(errors, np.full(added, sent[1])),
                 )
             )
     sizes = [len(rank.trace) for rank in anchor.about.ranks]
@@ -105,28 +114,30 @@ def staged(anchor: RecordedJob, of: PlannedChange, job: Job, times: list[Times],
         job.instances, made, sizes, (sends_ns, sent[1]), error, _crossing(anchor, job.instances)
     )
     again_job = Job(graphs, instances, event_graph(graphs, instances))
-    return Staged(again_job, taken, sources, transfer_error, [one.ranks for one in made], _warnings(how, stages))
+    return Staged(
+        again_job, taken, sources, transfer_error, [new_rank.ranks for new_rank in made], _warnings(pipeline, stages)
+    )
 
 
-def _warnings(how: stage_chunks.Pipeline, stages: list[list[Cut]]) -> list[str]:
+def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]]) -> list[str]:
     """Return what a reader should know of the schedule."""
-    found = []
+    warnings = []
     untold = max(maker.untold for makers in stages for maker in makers)
-    if untold > _UNTOLD:
-        found.append(
+    if untold > _UNTOLD_SHARE:
+        warnings.append(
             f"{untold:.0%} of the time of the backward pass's products is not told to be of weights or of inputs, and "
             "does not move: the schedule gains less than it would; record with record_shapes=True"
         )
-    if how.schedule == DUALPIPE:
-        found.append(
+    if pipeline.schedule == DUALPIPE:
+        warnings.append(
             "the forward and the backward that dualpipe overlaps run one after the other: no trace tells what both "
             "take at once"
         )
-    return found
+    return warnings
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _NewRank:
     """One rank of the new job."""
 
     number: int
@@ -138,18 +149,20 @@ class _Made:
     waits: stage_graph.Sends
 
 
-def _makers(anchor: RecordedJob, job: Job, how: stage_chunks.Pipeline) -> list[list[Cut]]:
+def _makers(anchor: RecordedJob, job: Job, pipeline: stage_chunks.Pipeline) -> list[list[Cut]]:
     """Return what each stage is made from, one a rank of it."""
     name, before = anchor.about.job, anchor.sizes.pp or 1
-    every = [cut(anchor, graph, rank, parts_gradients=how.parts_gradients) for rank, graph in enumerate(job.graphs)]
-    if not all((one.blocks.layer >= 0).any() for one in every):
+    every = [
+        cut(anchor, graph, rank, parts_gradients=pipeline.parts_gradients) for rank, graph in enumerate(job.graphs)
+    ]
+    if not all((maker.blocks.layer >= 0).any() for maker in every):
         raise QueryError(f"{name}: pp cannot change, because no layers were found; name them with annotations layer=N")
     if before == 1:
-        return [every] * how.stages
+        return [every] * pipeline.stages
     of_stage: dict[int, list[Cut]] = {}
-    for rank, one in enumerate(anchor.about.ranks):
-        if one.stage.number is not None:
-            of_stage.setdefault(one.stage.number, []).append(every[rank])
+    for rank, described in enumerate(anchor.about.ranks):
+        if described.stage.number is not None:
+            of_stage.setdefault(described.stage.number, []).append(every[rank])
     if 0 not in of_stage or before - 1 not in of_stage:
         raise QueryError(
             f"{name}: pp cannot change, because the corpus lacks a rank of the first or the last stage; "
@@ -158,87 +171,89 @@ def _makers(anchor: RecordedJob, job: Job, how: stage_chunks.Pipeline) -> list[l
     first, last = of_stage[0], of_stage[before - 1]
     # The head is between the passes of a micro-batch and is left out without anything that a stage does once a step.
     middle = of_stage.get(1, last) if before > 2 else last
-    found = []
-    for stage in range(how.stages):
-        ends = {how.place(stage, chunk) for chunk in range(how.chunks)} & {0, how.places - 1}
-        if len(ends) == 2 or how.places == 1:
+    makers = []
+    for stage in range(pipeline.stages):
+        ends = {pipeline.place(stage, chunk) for chunk in range(pipeline.chunks)} & {0, pipeline.places - 1}
+        if len(ends) == 2 or pipeline.places == 1:
             pairs = zip(first, last, strict=False)
-            found.append([joined(one, other, len(anchor.about.ranks[one.ranks[0]].trace)) for one, other in pairs])
+            makers.append(
+                [
+                    joined(embedding_rank, head_rank, len(anchor.about.ranks[embedding_rank.ranks[0]].trace))
+                    for embedding_rank, head_rank in pairs
+                ]
+            )
         else:
-            found.append(first if 0 in ends else last if ends else middle)
-    return found
+            makers.append(first if 0 in ends else last if ends else middle)
+    return makers
 
 
 def _passed_on(graph: TraceGraph) -> NDArray[np.bool_]:
     """Return which rows are the old sends and receives: new ones take their place."""
     rows = graph.rows
-    word = np.array([*(one in POINT_TO_POINT for one in rows.collectives), False])
-    found: NDArray[np.bool_] = word[rows.collective] & rows.on_gpu
-    return found
+    word = np.array([*(name in POINT_TO_POINT for name in rows.collectives), False])
+    passed: NDArray[np.bool_] = word[rows.collective] & rows.on_gpu
+    return passed
 
 
 def _with_parameters(
-    one: Rewritten, of: Cut, plan: PlannedChange, how: stage_chunks.Pipeline, number: int
+    new_rank: Rewritten, maker: Cut, change: PlannedChange, pipeline: stage_chunks.Pipeline, number: int
 ) -> Rewritten:
     """Return a stage whose work on all parameters is that on its own: only the ends have tables of the vocabulary."""
-    places = [how.place(number, chunk) for chunk in range(how.chunks)]
-    tables = sum(place in (0, how.places - 1) for place in places)
-    share = parameters(plan.new, tables) / parameters(plan.new)
-    own = one.graph.own
-    own = np.where(of.updates[one.source], np.round(own * share).astype(np.int64), own)
-    return replace(one, graph=replace(one.graph, own=own))
+    places = [pipeline.place(number, chunk) for chunk in range(pipeline.chunks)]
+    tables = sum(place in (0, pipeline.places - 1) for place in places)
+    share = parameters(change.new, tables) / parameters(change.new)
+    durations = new_rank.graph.own
+    durations = np.where(maker.updates[new_rank.source], np.round(durations * share).astype(np.int64), durations)
+    return replace(new_rank, graph=replace(new_rank.graph, own=durations))
 
 
 def _measured_send_ns(job: Job) -> int | None:
     """Return what a send and its receive take without waiting, as the traces have it; None where they have none."""
-    found = job.instances
-    if found is None:
+    instances = job.instances
+    if instances is None:
         return None
-    passed = np.zeros(len(found.transfer), np.bool_)
-    for k, graph in enumerate(job.graphs):
-        mine = found.trace == k
-        passed[found.instance[mine][_passed_on(graph)[found.row[mine]]]] = True
-    return round(float(np.median(found.transfer[passed]))) if passed.any() else None
+    passed = np.zeros(len(instances.transfer), np.bool_)
+    for rank, graph in enumerate(job.graphs):
+        mine = instances.trace == rank
+        passed[instances.instance[mine][_passed_on(graph)[instances.row[mine]]]] = True
+    return round(float(np.median(instances.transfer[passed]))) if passed.any() else None
 
 
 def _in_turn(job: Job) -> bool:
-    """Return whether ranks compute and communicate in turns, as Megatron does: their sends hold kernels.
-
-    Half of them are enough: of a send and a receive that are waited for together, the later one holds what follows.
-    """
-    many = held = 0
+    """Return whether ranks compute and communicate in turns, as Megatron does: their sends hold kernels."""
+    total = held = 0
     for graph in job.graphs:
-        rows, found = graph.rows, graph.edges
-        word = np.array([*(one == "send" for one in rows.collectives), False])
+        rows, edges = graph.rows, graph.edges
+        word = np.array([*(name == "send" for name in rows.collectives), False])
         sent = np.flatnonzero(word[rows.collective] & rows.on_gpu)
-        holds = (found.kind == EVENT) & rows.on_gpu[found.dst] & (rows.family[found.dst] != COMMUNICATION)
-        many += len(sent)
-        held += int(np.isin(sent, found.src[holds]).sum())
-    return 0 < many <= 2 * held
+        holds = (edges.kind == EVENT) & rows.on_gpu[edges.dst] & (rows.family[edges.dst] != COMMUNICATION)
+        total += len(sent)
+        held += int(np.isin(sent, edges.src[holds]).sum())
+    return total > 0 and held >= _HOLDING_SHARE * total
 
 
-def _crossing(anchor: RecordedJob, found: Instances | None) -> NDArray[np.bool_]:
+def _crossing(anchor: RecordedJob, instances: Instances | None) -> NDArray[np.bool_]:
     """Return which collectives have ranks of several stages."""
-    if found is None:
+    if instances is None:
         return np.empty(0, np.bool_)
-    stage = np.array([one.stage.number or 0 for one in anchor.about.ranks], np.int64)[found.trace]
-    low, high = (np.full(len(found.transfer), value) for value in (len(stage), NONE))
-    np.minimum.at(low, found.instance, stage)
-    np.maximum.at(high, found.instance, stage)
+    stage = np.array([rank.stage.number or 0 for rank in anchor.about.ranks], np.int64)[instances.trace]
+    low, high = (np.full(len(instances.transfer), value) for value in (len(stage), NONE))
+    np.minimum.at(low, instances.instance, stage)
+    np.maximum.at(high, instances.instance, stage)
     return low < high
 
 
-def _send_seconds(of: PlannedChange) -> float:
+def _send_seconds(change: PlannedChange) -> float:
     """Return the time of sending an activation to the next stage."""
-    new, links = of.new, of.links[1]
-    payload = float((new.seq or 1) * (new.micro_batch or 1) * (new.hidden or 1) * of.runs_on.element_bytes)
+    new, links = change.new, change.links[1]
+    payload = float((new.seq or 1) * (new.micro_batch or 1) * (new.hidden or 1) * change.runs_on.element_bytes)
     stride = (new.tp or 1) * (new.dp or 1)
     return links.seconds(SEND, payload, 2, stride)
 
 
 def _instances(
-    found: Instances | None,
-    made: list[_Made],
+    recorded: Instances | None,
+    made: list[_NewRank],
     sizes: list[int],
     sends: tuple[int, float],
     error: NDArray[np.float64],
@@ -247,41 +262,46 @@ def _instances(
     """Return the collectives inside stages and of all of them, as they were, and the sends from stage to stage.
 
     Args:
-        found: the collectives of the original.
+        recorded: the collectives of the original.
         made: the new ranks.
         sizes: operators of each trace of the original.
         sends: what a send takes, ns, and the relative error of that.
         error: relative error of each collective of the original.
         crossing: which of those had ranks of several stages.
     """
-    key: list[NDArray[np.int64]] = []
+    parts: list[NDArray[np.int64]] = []
     trace: list[NDArray[np.int64]] = []
     row: list[NDArray[np.int64]] = []
-    for k, of in enumerate(made):
-        one, what = of.rewritten, of.waits
-        if found is not None:
-            instance = np.concatenate([_instance_of(found, rank, sizes[rank]) for rank in of.ranks])
-            here = np.flatnonzero((instance[one.source] >= 0) & (one.copy != NONE))
-            own = instance[one.source[here]]
-            key.append((own << 32 | one.copy[here]) << 12 | np.where(crossing[own], 0, of.number))
-            trace.append(np.full(len(here), k))
+    for place, new_rank in enumerate(made):
+        rows, added = new_rank.rewritten, new_rank.waits
+        if recorded is not None:
+            instance = np.concatenate([_instance_of(recorded, rank, sizes[rank]) for rank in new_rank.ranks])
+            here = np.flatnonzero((instance[rows.source] >= 0) & (rows.copy != NONE))
+            member_of = instance[rows.source[here]]
+            stage = np.where(crossing[member_of], 0, new_rank.number)
+            none = np.zeros(len(here), np.int64)
+            parts.append(np.stack((member_of, rows.copy[here], stage, none, none)))
+            trace.append(np.full(len(here), place))
             row.append(here)
         # What is sent over a link meets what is received over it, of the same micro-batch and the same way.
-        same_rank = sum(1 for other in made[:k] if other.number == of.number)
-        key.append(-1 - (((what.micro_batch << 12 | what.link) << 12 | same_rank) << 1 | what.kind // 2))
-        trace.append(np.full(len(what.kind), k))
-        row.append(len(one.source) + np.arange(len(what.kind)))
-    keys, traces, rows_ = np.concatenate(key), np.concatenate(trace), np.concatenate(row)
-    names, instance, many = np.unique(keys, return_inverse=True, return_counts=True)
+        same_rank = sum(1 for other in made[:place] if other.number == new_rank.number)
+        no_instance = np.full(len(added.kind), NONE)
+        turn = np.full(len(added.kind), same_rank)
+        parts.append(np.stack((no_instance, -added.micro_batch, -added.link, -turn, -(added.kind // 2))))
+        trace.append(np.full(len(added.kind), place))
+        row.append(len(rows.source) + np.arange(len(added.kind)))
+    # The instance of the original, NONE for a send, and what tells its copies, or sends, apart.
+    columns, traces, rows_ = np.concatenate(parts, axis=1), np.concatenate(trace), np.concatenate(row)
+    _, first, instance, counts = np.unique(packed(*columns), return_index=True, return_inverse=True, return_counts=True)
     instance = instance.reshape(-1)
-    kept = (many > 1)[instance]
+    kept = (counts > 1)[instance]
     _, instance = np.unique(instance[kept], return_inverse=True)
     traces, rows_ = traces[kept], rows_[kept]
-    origin = np.where(names[many > 1] >= 0, names[many > 1] >> 44, NONE)
+    origin = columns[0][first[counts > 1]]
     transfer = np.full(len(origin), sends[0], np.int64)
     errors = np.full(len(origin), sends[1])
-    if found is not None:
-        transfer[origin >= 0] = found.transfer[origin[origin >= 0]]
+    if recorded is not None:
+        transfer[origin >= 0] = recorded.transfer[origin[origin >= 0]]
         errors[origin >= 0] = error[origin[origin >= 0]]
     order = np.lexsort((traces, instance.reshape(-1)))
     clocks = tuple(ClockSkew(0, 0.0, 0, 0) for _ in made)
@@ -298,9 +318,9 @@ def _instances(
     )
 
 
-def _instance_of(found: Instances, rank: int, many: int) -> NDArray[np.int64]:
-    """Return the collective of each row of a rank, or NONE [many]."""
-    mine = found.trace == rank
-    instance = np.full(many, NONE, np.int64)
-    instance[found.row[mine]] = found.instance[mine]
+def _instance_of(instances: Instances, rank: int, row_count: int) -> NDArray[np.int64]:
+    """Return the collective of each row of a rank, or NONE [n]."""
+    mine = instances.trace == rank
+    instance = np.full(row_count, NONE, np.int64)
+    instance[instances.row[mine]] = instances.instance[mine]
     return instance

@@ -28,13 +28,13 @@ _NEITHER, _INPUT, _WEIGHT, _EITHER, _UNTOLD = range(5)
 
 
 def parted(
-    graph: TraceGraph, of: Blocks, trace: Trace, phase: NDArray[np.int8], reductions: NDArray[np.bool_]
+    graph: TraceGraph, blocks: Blocks, trace: Trace, phase: NDArray[np.int8], reductions: NDArray[np.bool_]
 ) -> tuple[TraceGraph, Blocks, NDArray[np.int32], float]:
     """Return a trace with the weight gradients of every micro-batch in blocks at the end of its backward pass.
 
     Args:
         graph: the graph as it was.
-        of: its blocks.
+        blocks: its blocks.
         trace: its operators.
         phase: phase of every operator [n].
         reductions: which operators reduce gradients over replicas [n].
@@ -47,35 +47,35 @@ def parted(
         QueryError: nothing tells which products are gradients of weights.
     """
     atoms, gpu = graph.atoms, graph.gpu
-    many = len(atoms.row)
+    atom_count = len(atoms.row)
     moved, untold = of_weights(trace, phase)
-    if not moved.any() and (of.kind == BACKWARD_PASS).any():
+    if not moved.any() and (blocks.kind == BACKWARD_PASS).any():
         raise QueryError(
             f"{graph.rows.job}: rank {graph.rows.rank} does not tell gradients of weights from those of inputs, which "
             "this schedule runs apart; record its operators with record_shapes=True, or take schedule=1f1b"
         )
     moved |= reductions
-    whose = of.of_row[atoms.row]
-    may = (of.kind[whose] != FORWARD_PASS) & (of.micro_batch[whose] >= 0)
-    launches = np.zeros(many, np.bool_)
+    whose = blocks.of_row[atoms.row]
+    may = (blocks.kind[whose] != FORWARD_PASS) & (blocks.micro_batch[whose] >= 0)
+    launches = np.zeros(atom_count, np.bool_)
     launches[gpu.call[gpu.call >= 0]] = True
-    weight = np.zeros(many, np.bool_)
+    weight = np.zeros(atom_count, np.bool_)
     weight[gpu.call[(gpu.call >= 0) & moved[gpu.row]]] = True
     weight = _with_next(weight, launches, atoms.thread, whose) & may
     # Runs of one block and one part of it.
     changes = np.flatnonzero((np.diff(whose, prepend=-1) != 0) | np.append(True, weight[1:] != weight[:-1]))
-    of_atom = (np.searchsorted(changes, np.arange(many), side="right") - 1).astype(np.int32)
+    of_atom = (np.searchsorted(changes, np.arange(atom_count), side="right") - 1).astype(np.int32)
     run, apart = whose[changes], weight[changes]
     none = np.full(len(run), NONE, np.int32)
-    fine = Blocks(placed(graph, of_atom), np.full(len(run), OUTSIDE, np.int8), of.step[run], none, none)
-    sequence = _delayed(of, run, apart)
+    fine = Blocks(placed(graph, of_atom), np.full(len(run), OUTSIDE, np.int8), blocks.step[run], none, none)
+    sequence = _delayed(blocks, run, apart)
     made = rewritten(graph, fine, sequence)
     run, apart = run[sequence], apart[sequence]
     begins = np.append(True, (np.diff(run) != 0) | (apart[1:] != apart[:-1]))
     first = np.flatnonzero(begins)
     block = (np.cumsum(begins) - 1)[made.position].astype(np.int32)
-    kind = np.where(apart[first], WEIGHTS, of.kind[run[first]]).astype(np.int8)
-    again = Blocks(block, kind, of.step[run[first]], of.micro_batch[run[first]], of.layer[run[first]])
+    kind = np.where(apart[first], WEIGHTS, blocks.kind[run[first]]).astype(np.int8)
+    again = Blocks(block, kind, blocks.step[run[first]], blocks.micro_batch[run[first]], blocks.layer[run[first]])
     products = trace.rows.of_kind(KERNEL) & (trace.rows.family == GEMM) & (phase == BACKWARD)
     return made.graph, again, made.source, float(graph.own[untold].sum() / max(graph.own[products].sum(), 1))
 
@@ -90,31 +90,33 @@ def _with_next(
         launches: which launch any.
         thread, whose: thread and block of the atoms.
     """
-    found = weight.copy()
-    for one in np.unique(thread).tolist():
-        own = np.flatnonzero(thread == one)
-        known = own[launches[own]]
+    spread = weight.copy()
+    for number in np.unique(thread).tolist():
+        atom = np.flatnonzero(thread == number)
+        known = atom[launches[atom]]
         if not len(known):
             continue
-        place = np.searchsorted(known, own)
+        place = np.searchsorted(known, atom)
         after = known[np.minimum(place, len(known) - 1)]
         before = known[np.maximum(place - 1, 0)]
-        found[own] = np.where(whose[after] == whose[own], weight[after], weight[before] & (whose[before] == whose[own]))
-    return found
+        spread[atom] = np.where(
+            whose[after] == whose[atom], weight[after], weight[before] & (whose[before] == whose[atom])
+        )
+    return spread
 
 
-def _delayed(of: Blocks, run: NDArray[np.int32], apart: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _delayed(blocks: Blocks, run: NDArray[np.int32], apart: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the runs in a sequence in which weight gradients come after all else of their micro-batch.
 
     Args:
-        of: the blocks.
+        blocks: the blocks.
         run: block that each run is a part of.
         apart: whether it is weight gradients.
     """
-    batch = of.step[run].astype(np.int64) << 32 | of.micro_batch[run]
+    batch = blocks.step[run].astype(np.int64) << 32 | blocks.micro_batch[run]
     names, number = np.unique(batch, return_inverse=True)
     end = np.zeros(len(names), np.int64)
-    np.maximum.at(end, number, np.where(of.kind[run] != FORWARD_PASS, np.arange(len(run)), 0))
+    np.maximum.at(end, number, np.where(blocks.kind[run] != FORWARD_PASS, np.arange(len(run)), 0))
     at = np.arange(len(run))
     return np.lexsort((at, apart, np.where(apart, end[number], at)))
 
@@ -127,47 +129,47 @@ def of_weights(trace: Trace, phase: NDArray[np.int8]) -> tuple[NDArray[np.bool_]
         phase: phase of each [n].
     """
     rows = trace.rows
-    found, untold = (np.zeros(len(rows), np.bool_) for _ in range(2))
+    moved, untold = (np.zeros(len(rows), np.bool_) for _ in range(2))
     work = np.flatnonzero(rows.on_gpu & (phase == BACKWARD)).astype(np.int32)
     kernel = work[(rows.kind[work] == KERNEL) & (rows.family[work] == GEMM)]
-    one, many = (_named(rows, pattern) for pattern in (PRODUCT, BATCHED))
-    product = rows.nearest(one | many, kernel)
+    plain, batch = (_named(rows, pattern) for pattern in (PRODUCT, BATCHED))
+    product = rows.nearest(plain | batch, kernel)
     node = rows.nearest(rows.forward >= 0, kernel)
     node = np.where(node >= 0, rows.forward[node], NONE)
     passed = np.isin(phase, (FORWARD, RECOMPUTE))
-    told = _told(trace, product, {each.product for each in _operations(trace, np.flatnonzero(one & passed))[0]})
-    told[np.append(many, False)[product]] = _NEITHER
-    linear, batched = (np.append(_with_above(rows, each & passed), False)[node] for each in (one, many))
+    told = _told(trace, product, {each.product for each in _operations(trace, np.flatnonzero(plain & passed))[0]})
+    told[np.append(batch, False)[product]] = _NEITHER
+    linear, batched = (np.append(_with_above(rows, each & passed), False)[node] for each in (plain, batch))
     untold[kernel[(told == _UNTOLD) & ~linear & ~batched]] = True
     told[(told == _UNTOLD) & ~linear] = _NEITHER
     # One operator may launch several kernels; where none is known each kernel is one.
     unit = np.where(product >= 0, product, len(rows) + kernel)
     chosen = (told == _WEIGHT) | _second(told, node, unit, rows.ts[kernel])
     if chosen.any():
-        found[kernel[chosen]] = True
+        moved[kernel[chosen]] = True
         whole = product[chosen & (product >= 0)]
         adds = rows.nearest(_named(rows, _ADDS_UP), work) >= 0
-        found[work] |= np.isin(rows.nearest(one, work), whole) | adds
-    return found, untold
+        moved[work] |= np.isin(rows.nearest(plain, work), whole) | adds
+    return moved, untold
 
 
 def _named(rows: Rows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return which operators of the host go by such a name [n]."""
     named = np.array([*(bool(pattern.match(name)) for name in rows.names), False], np.bool_)
-    found: NDArray[np.bool_] = named[rows.name] & (rows.kind == CPU_OP)
-    return found
+    matching: NDArray[np.bool_] = named[rows.name] & (rows.kind == CPU_OP)
+    return matching
 
 
 def _with_above(rows: Rows, below: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return some rows and all rows above them [n]."""
-    found = np.zeros(len(rows), np.bool_)
+    reached = np.zeros(len(rows), np.bool_)
     at = np.flatnonzero(below)
     while len(at):
-        found[at] = True
+        reached[at] = True
         at = np.unique(rows.parent[at])
         at = at[at >= 0]
-        at = at[~found[at]]
-    return found
+        at = at[~reached[at]]
+    return reached
 
 
 def _second(
@@ -177,15 +179,15 @@ def _second(
 
     Where no link to the forward pass says the node, every second one of those that look alike.
     """
-    found = np.zeros(len(told), np.bool_)
+    second = np.zeros(len(told), np.bool_)
     use = np.flatnonzero((told != _NEITHER) & (told != _WEIGHT) & ((node >= 0) | (told == _EITHER)))
     use = use[np.lexsort((ts[use], node[use]))]
     new = np.append(True, np.diff(unit[use]) != 0) if len(use) else np.empty(0, np.bool_)
     number = np.cumsum(new)
     first = np.searchsorted(node[use], node[use])
     turn = number - number[first]
-    found[use] = (turn % 2 == 1) & (told[use] != _INPUT)
-    return found
+    second[use] = (turn % 2 == 1) & (told[use] != _INPUT)
+    return second
 
 
 def _told(trace: Trace, operator: NDArray[np.int64], products: set[tuple[int, int, int]]) -> NDArray[np.int64]:
@@ -196,16 +198,16 @@ def _told(trace: Trace, operator: NDArray[np.int64], products: set[tuple[int, in
         operator: those that the gradients are computed by, or NONE [k].
         products: (m, k, n) of the products of the forward pass.
     """
-    found = np.full(len(operator), _UNTOLD, np.int64)
-    has = np.flatnonzero(operator >= 0)
-    kinds, which = _operations(trace, operator[has])
-    whose = np.array([*(_whose(one, products) for one in kinds), _UNTOLD], np.int64)
-    found[has] = whose[which]
-    return found
+    told = np.full(len(operator), _UNTOLD, np.int64)
+    shaped = np.flatnonzero(operator >= 0)
+    kinds, which = _operations(trace, operator[shaped])
+    whose = np.array([*(_whose(operation, products) for operation in kinds), _UNTOLD], np.int64)
+    told[shaped] = whose[which]
+    return told
 
 
-def _whose(one: Operation, products: set[tuple[int, int, int]]) -> int:
-    m, k, n = one.product
+def _whose(operation: Operation, products: set[tuple[int, int, int]]) -> int:
+    m, k, n = operation.product
     weight = any(k == rows and {m, n} == {inner, columns} for rows, inner, columns in products)
     other = any(k == columns and {m, n} == {rows, inner} for rows, inner, columns in products)
     return (_EITHER if other else _WEIGHT) if weight else _INPUT if other else _NEITHER
@@ -215,8 +217,12 @@ def _operations(trace: Trace, row: NDArray[np.int64]) -> tuple[list[Operation], 
     """Return the distinct products of matrices among operators, and which each of them is, NONE without shapes [k]."""
     key = trace.rows.name[row].astype(np.int64) * (len(trace.dims.words) + 1) + trace.dims.code[row]
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    every = [operation_of(trace, one) if trace.dims.code[one] >= 0 else None for one in row[first].tolist()]
-    kept = {number: one for number, one in enumerate(every) if one is not None and one.is_product()}
+    every = [
+        operation_of(trace, operator) if trace.dims.code[operator] >= 0 else None for operator in row[first].tolist()
+    ]
+    kept = {
+        number: operation for number, operation in enumerate(every) if operation is not None and operation.is_product()
+    }
     place = np.full(len(every) + 1, NONE, np.int64)
     place[[*kept]] = np.arange(len(kept))
     return [*kept.values()], place[inverse.reshape(-1)]

@@ -9,48 +9,52 @@ from lumos_df.schema.codes import NONE
 from lumos_df.whatif.rewrite.blocks import BACKWARD_PASS, OUTSIDE, Blocks
 
 
-def program(of: Blocks, layers: tuple[int, int], batch: tuple[int, int]) -> NDArray[np.int64]:
+def program(blocks: Blocks, layers: tuple[int, int], batch: tuple[int, int]) -> NDArray[np.int64]:
     """Return the blocks in the sequence of a job with other layers or micro-batches [p].
 
     Args:
-        of: the blocks of one rank.
+        blocks: the blocks of one rank.
         layers: of the whole model, before and after.
         batch: micro-batches of a step, before and after; without a pipeline they come one after another.
     """
-    sequence = np.arange(len(of), dtype=np.int64)
+    sequence = np.arange(len(blocks), dtype=np.int64)
     if layers[0] != layers[1]:
-        sequence = _layers(of, layers[1] / layers[0])
+        sequence = _layers(blocks, layers[1] / layers[0])
     if batch[0] != batch[1]:
-        sequence = _batches(of, sequence, batch[1])
+        sequence = _batches(blocks, sequence, batch[1])
     return sequence
 
 
-def _layers(of: Blocks, ratio: float) -> NDArray[np.int64]:
+def _layers(blocks: Blocks, ratio: float) -> NDArray[np.int64]:
     """Return the blocks with another number of layers in every pass; the backward comes down through the same ones."""
-    known = np.unique(of.layer[of.layer >= 0])
+    known = np.unique(blocks.layer[blocks.layer >= 0])
     chosen = known[taken(len(known), max(1, round(len(known) * ratio)))]
-    inside = np.flatnonzero(of.layer >= 0)
-    same = (np.diff(of.kind[inside]) == 0) & (np.diff(of.step[inside]) == 0) & (np.diff(of.micro_batch[inside]) == 0)
+    inside = np.flatnonzero(blocks.layer >= 0)
+    same = (
+        (np.diff(blocks.kind[inside]) == 0)
+        & (np.diff(blocks.step[inside]) == 0)
+        & (np.diff(blocks.micro_batch[inside]) == 0)
+    )
     starts = np.append(0, np.flatnonzero(~same) + 1)
     parts: list[NDArray[np.int64]] = []
     done = 0
     for low, high in pairwise(np.append(starts, len(inside)).tolist()):
         begin, end = int(inside[low]), int(inside[high - 1]) + 1
         parts.append(np.arange(done, begin))
-        parts += _pass(of, begin, end, chosen)
+        parts += _pass(blocks, begin, end, chosen)
         done = end
-    parts.append(np.arange(done, len(of)))
+    parts.append(np.arange(done, len(blocks)))
     return np.concatenate(parts)
 
 
-def _pass(of: Blocks, begin: int, end: int, chosen: NDArray[np.int32]) -> list[NDArray[np.int64]]:
+def _pass(blocks: Blocks, begin: int, end: int, chosen: NDArray[np.int32]) -> list[NDArray[np.int64]]:
     """Return the blocks of one pass by the chosen layers; what lies between two layers goes with the first."""
-    own = np.arange(begin, end)
-    layer = of.layer[own]
+    block = np.arange(begin, end)
+    layer = blocks.layer[block]
     known = np.flatnonzero(layer >= 0)
-    layer = layer[known[np.searchsorted(known, np.arange(len(own)), side="right") - 1]]
-    up = of.kind[begin] != BACKWARD_PASS
-    return [own[layer == one] for one in (chosen if up else chosen[::-1]).tolist()]
+    layer = layer[known[np.searchsorted(known, np.arange(len(block)), side="right") - 1]]
+    up = blocks.kind[begin] != BACKWARD_PASS
+    return [block[layer == wanted] for wanted in (chosen if up else chosen[::-1]).tolist()]
 
 
 def taken(old: int, new: int) -> NDArray[np.int64]:
@@ -67,32 +71,32 @@ def taken(old: int, new: int) -> NDArray[np.int64]:
     return np.concatenate(([0], between, [old - 1]))
 
 
-def _batches(of: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.int64]:
+def _batches(blocks: Blocks, sequence: NDArray[np.int64], new: int) -> NDArray[np.int64]:
     """Return a sequence with another number of micro-batches in every step."""
     parts: list[NDArray[np.int64]] = []
-    step = of.step[sequence]
+    step = blocks.step[sequence]
     # Steps lie one after another.
     bounds = np.append(np.flatnonzero(np.diff(step, prepend=step[:1] - 1)), len(sequence)).tolist()
     for low, high in pairwise(bounds):
-        own = sequence[low:high]
-        batch = _batch_of(of, own)
+        in_step = sequence[low:high]
+        batch = _batch_of(blocks, in_step)
         known = np.unique(batch[batch >= 0])
         if not len(known):
-            parts.append(own)
+            parts.append(in_step)
             continue
         inside = np.flatnonzero(batch >= 0)
-        parts.append(own[: inside[0]])
-        parts.extend(own[batch == one] for one in known[taken(len(known), new)].tolist())
-        parts.append(own[inside[0] :][batch[inside[0] :] == NONE])
+        parts.append(in_step[: inside[0]])
+        parts.extend(in_step[batch == wanted] for wanted in known[taken(len(known), new)].tolist())
+        parts.append(in_step[inside[0] :][batch[inside[0] :] == NONE])
     return np.concatenate(parts) if parts else sequence
 
 
-def _batch_of(of: Blocks, own: NDArray[np.int64]) -> NDArray[np.int32]:
+def _batch_of(blocks: Blocks, in_step: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the micro-batch of the blocks of one step; what lies between two blocks of one has it, too."""
-    batch = of.micro_batch[own].copy()
-    inside = np.flatnonzero(of.kind[own] != OUTSIDE)
+    batch = blocks.micro_batch[in_step].copy()
+    inside = np.flatnonzero(blocks.kind[in_step] != OUTSIDE)
     if len(inside):
-        place = np.searchsorted(inside, np.arange(len(own)))
+        place = np.searchsorted(inside, np.arange(len(in_step)))
         after = batch[inside[np.minimum(place, len(inside) - 1)]]
         before = batch[inside[np.maximum(place - 1, 0)]]
         between = (place > 0) & (place < len(inside)) & (before == after)
@@ -100,28 +104,28 @@ def _batch_of(of: Blocks, own: NDArray[np.int64]) -> NDArray[np.int32]:
     return batch.astype(np.int32)
 
 
-def turns(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
+def turns(blocks: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return which micro-batch each block of a sequence is in, counted over its steps and copies; NONE: in none [p]."""
-    batch = np.full(len(of), NONE, np.int32)
-    every = np.arange(len(of))
-    for own in np.split(every, np.flatnonzero(np.diff(of.step)) + 1):
-        batch[own] = _batch_of(of, own)
+    batch = np.full(len(blocks), NONE, np.int32)
+    every = np.arange(len(blocks))
+    for in_step in np.split(every, np.flatnonzero(np.diff(blocks.step)) + 1):
+        batch[in_step] = _batch_of(blocks, in_step)
     inside = np.flatnonzero(batch[sequence] >= 0)
     block = sequence[inside]
-    _, first, which = np.unique(np.stack((of.step, batch)), axis=1, return_index=True, return_inverse=True)
+    _, first, which = np.unique(np.stack((blocks.step, batch)), axis=1, return_index=True, return_inverse=True)
     which = which.reshape(-1)[block]
     # A copy begins where the first block of the micro-batch comes again.
     begun = (block == first[which]) | (np.diff(which, prepend=NONE) != 0)
-    found = np.full(len(sequence), NONE, np.int64)
-    found[inside] = np.cumsum(begun)
-    return found
+    turn = np.full(len(sequence), NONE, np.int64)
+    turn[inside] = np.cumsum(begun)
+    return turn
 
 
-def early(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
+def early(blocks: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which blocks of a sequence come again later in their step, in another micro-batch [p]."""
-    step = of.step[sequence]
-    batch = of.micro_batch[sequence]
-    kind = of.kind[sequence]
+    step = blocks.step[sequence]
+    batch = blocks.micro_batch[sequence]
+    kind = blocks.kind[sequence]
     # A new pass begins where the kind, the micro-batch or the step of layers changes.
     inside = np.flatnonzero(kind != OUTSIDE)
     if not len(inside):
@@ -131,13 +135,13 @@ def early(of: Blocks, sequence: NDArray[np.int64]) -> NDArray[np.bool_]:
     )
     number = np.cumsum(change)
     last: dict[tuple[int, int], int] = {}
-    for place, one in zip(inside[change].tolist(), number[change].tolist(), strict=True):
-        last[int(step[place]), int(kind[place])] = one
-    found = np.zeros(len(sequence), np.bool_)
+    for place, pass_number in zip(inside[change].tolist(), number[change].tolist(), strict=True):
+        last[int(step[place]), int(kind[place])] = pass_number
+    comes_again = np.zeros(len(sequence), np.bool_)
     final = np.array([last[int(step[place]), int(kind[place])] for place in inside[change].tolist()], np.int64)
     if len(final):
-        found[inside] = number != final[number - 1]
+        comes_again[inside] = number != final[number - 1]
         # What comes between two passes ends the first of them.
         before = np.searchsorted(inside, np.arange(len(sequence)), side="right") - 1
-        found = np.where(before >= 0, found[inside[np.maximum(before, 0)]], False)
-    return found
+        comes_again = np.where(before >= 0, comes_again[inside[np.maximum(before, 0)]], False)
+    return comes_again

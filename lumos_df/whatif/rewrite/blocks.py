@@ -5,11 +5,11 @@ So a job with other layers or micro-batches is the same trace with another seque
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.steps import steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import FORWARD, NONE, OPTIMIZER
@@ -17,9 +17,7 @@ from lumos_df.structure.layers import Structure
 from lumos_df.whatif.durations.host_times import layer_of_atoms
 
 OUTSIDE, FORWARD_PASS, BACKWARD_PASS, UPDATE, WEIGHTS = range(5)
-"""What a block belongs to; only `weights.parted` tells the gradients of weights apart."""
-_BITS: Final = 20
-_LOW: Final = (1 << _BITS) - 1
+"""What a block belongs to; only `weight_gradients.parted` tells the gradients of weights apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +39,50 @@ class Blocks:
 
 def blocks(graph: TraceGraph, structure: Structure) -> Blocks:
     """Cut a trace into blocks."""
-    rows, atoms, gpu = graph.rows, graph.atoms, graph.gpu
-    many = len(atoms.row)
-    inside = np.zeros(len(rows), np.bool_)
-    inside[structure.kernels.row] = True
-    use = np.flatnonzero((gpu.call >= 0) & inside[gpu.row])
-    kernel = gpu.row[use]
-    ahead = np.where(structure.phase[kernel] == FORWARD, FORWARD_PASS, BACKWARD_PASS)
-    known = np.full(many, NONE, np.int64)
-    in_layer = structure.layer[kernel] >= 0
-    known[gpu.call[use]] = _key(
-        rows.step[kernel], structure.micro_batch[kernel], np.where(in_layer, ahead, OUTSIDE), structure.layer[kernel]
-    )
-    _work_of_host(graph, structure, known)
-    none = np.full(many, NONE, np.int32)
+    rows, atoms = graph.rows, graph.atoms
+    atom_count = len(atoms.row)
+    hosted = layer_of_atoms(graph, structure) >= 0
+    told_by = np.where(hosted, atoms.row, _launched(graph, structure))
     marked = np.isin(atoms.row, steps(rows).mark)
-    batch_of = np.where(marked, NONE, structure.micro_batch[atoms.row]).astype(np.int32)
-    around = _key(rows.step[atoms.row], batch_of, np.zeros(many, np.int64), none)
-    key = _spread(known, atoms.thread, structure.layer[atoms.row], around)
-    changes = np.flatnonzero(np.diff(key, prepend=key[:1] - 1)) if many else np.empty(0, np.int64)
-    of_atom = (np.searchsorted(changes, np.arange(many), side="right") - 1).astype(np.int32)
+    # What each atom's block is by its work, and behind those what it is where that is part of no layer.
+    step = np.append(rows.step[told_by], rows.step[atoms.row])
+    batch = np.append(structure.micro_batch[told_by], np.where(marked, NONE, structure.micro_batch[atoms.row]))
+    kind = np.append(_kind(structure, told_by, hosted), np.full(atom_count, OUTSIDE))
+    layer = np.append(structure.layer[told_by], np.full(atom_count, NONE))
+    number = dense(packed(step, batch, kind, layer))
+    place = np.zeros(int(number.max(initial=NONE)) + 1, np.int64)
+    place[number] = np.arange(len(number))
+    key = place[number]
+    known = np.where(told_by != NONE, key[:atom_count], NONE)
+    key = _spread(known, atoms.thread, structure.layer[atoms.row], key[atom_count:], layer)
+    changes = np.flatnonzero(np.diff(key, prepend=NONE))
+    of_atom = (np.searchsorted(changes, np.arange(atom_count), side="right") - 1).astype(np.int32)
     first = key[changes]
-    layer = (first & _LOW) - 1
-    kind = first >> _BITS & 3
-    batch = (first >> (_BITS + 2) & _LOW) - 1
-    step = (first >> (2 * _BITS + 2)) - 1
     return Blocks(
         placed(graph, of_atom),
-        kind.astype(np.int8),
-        step.astype(np.int32),
-        batch.astype(np.int32),
-        layer.astype(np.int32),
+        kind[first].astype(np.int8),
+        step[first].astype(np.int32),
+        batch[first].astype(np.int32),
+        layer[first].astype(np.int32),
     )
+
+
+def _launched(graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:
+    """Return the last kernel of the model's work that each atom launches, NONE for none [atoms]."""
+    gpu = graph.gpu
+    works = np.zeros(len(graph.rows), np.bool_)
+    works[structure.kernels.row] = True
+    launched = np.flatnonzero((gpu.call >= 0) & works[gpu.row])
+    kernel = np.full(len(graph.atoms.row), NONE, np.int32)
+    kernel[gpu.call[launched]] = gpu.row[launched]
+    return kernel
+
+
+def _kind(structure: Structure, row: NDArray[np.int32], hosted: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return which pass the work of rows belongs to; of work on the host also the optimizer's, which goes by layers."""
+    phase = structure.phase[row]
+    kind = np.where(phase == FORWARD, FORWARD_PASS, np.where(hosted & (phase == OPTIMIZER), UPDATE, BACKWARD_PASS))
+    return np.where(structure.layer[row] >= 0, kind, OUTSIDE)
 
 
 def placed(graph: TraceGraph, of_atom: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -83,26 +93,12 @@ def placed(graph: TraceGraph, of_atom: NDArray[np.int32]) -> NDArray[np.int32]:
     return of_row
 
 
-def _work_of_host(graph: TraceGraph, structure: Structure, key: NDArray[np.int64]) -> None:
-    """Give the atoms that do the work of a trace without a GPU the key of their layer's pass."""
-    layer = layer_of_atoms(graph, structure)
-    atom = np.flatnonzero(layer >= 0)
-    row = graph.atoms.row[atom]
-    phase = structure.phase[row]
-    kind = np.where(phase == FORWARD, FORWARD_PASS, np.where(phase == OPTIMIZER, UPDATE, BACKWARD_PASS))
-    key[atom] = _key(graph.rows.step[row], structure.micro_batch[row], kind, layer[atom])
-
-
-def _key(
-    step: NDArray[np.int32], batch: NDArray[np.int32], kind: NDArray[np.int64], layer: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """Return one number of what a block is."""
-    found: NDArray[np.int64] = (((step.astype(np.int64) + 1) << _BITS | batch + 1) << 2 | kind) << _BITS | layer + 1
-    return found
-
-
 def _spread(
-    key: NDArray[np.int64], thread: NDArray[np.int32], layer: NDArray[np.int32], outside: NDArray[np.int64]
+    key: NDArray[np.int64],
+    thread: NDArray[np.int32],
+    layer: NDArray[np.int32],
+    outside: NDArray[np.int64],
+    layer_of_key: NDArray[np.int32],
 ) -> NDArray[np.int64]:
     """Return the key of every atom.
 
@@ -112,43 +108,44 @@ def _spread(
         key: those of the atoms that launch compute, NONE for others.
         thread, layer: of the atoms.
         outside: the key that each has where it is part of no layer.
+        layer_of_key: layer by key, NONE outside the layers.
     """
-    found = outside.copy()
-    for one in np.unique(thread).tolist():
-        own = np.flatnonzero(thread == one)
-        known = np.flatnonzero(key[own] != NONE)
+    spread = outside.copy()
+    for number in np.unique(thread).tolist():
+        atom = np.flatnonzero(thread == number)
+        known = np.flatnonzero(key[atom] != NONE)
         if not len(known):
             continue
-        place = np.searchsorted(known, np.arange(len(own)))
-        after = key[own[known[np.minimum(place, len(known) - 1)]]]
-        before = key[own[known[np.maximum(place - 1, 0)]]]
-        after = np.where(place < len(known), after, outside[own])
-        before = np.where(place > 0, before, outside[own])
-        fits_after = (after & _LOW > 0) & ((after & _LOW) - 1 == layer[own])
-        fits_before = (before & _LOW > 0) & ((before & _LOW) - 1 == layer[own])
-        rest = np.where(fits_after, after, np.where(fits_before, before, outside[own]))
-        chosen = np.where(before == after, after, rest)
-        found[own] = np.where(key[own] != NONE, key[own], chosen)
+        place = np.searchsorted(known, np.arange(len(atom)))
+        after = key[atom[known[np.minimum(place, len(known) - 1)]]]
+        before = key[atom[known[np.maximum(place - 1, 0)]]]
+        after = np.where(place < len(known), after, outside[atom])
+        before = np.where(place > 0, before, outside[atom])
+        fits_after = (layer_of_key[after] >= 0) & (layer_of_key[after] == layer[atom])
+        fits_before = (layer_of_key[before] >= 0) & (layer_of_key[before] == layer[atom])
+        nearest = np.where(fits_after, after, np.where(fits_before, before, outside[atom]))
+        chosen = np.where(before == after, after, nearest)
+        spread[atom] = np.where(key[atom] != NONE, key[atom], chosen)
     silent = ~np.isin(thread, np.unique(thread[key != NONE]))
     if silent.any() and not silent.all():
         # Threads that launch nothing go with what the others do at the time.
         loud = np.flatnonzero(~silent)
         place = np.maximum(np.searchsorted(loud, np.flatnonzero(silent)) - 1, 0)
-        found[silent] = found[loud[place]]
-    return found
+        spread[silent] = spread[loud[place]]
+    return spread
 
 
 def _place_host(graph: TraceGraph, of_atom: NDArray[np.int32], of_row: NDArray[np.int32]) -> None:
     """Give the host's rows the block of the next atom on their thread."""
     rows, atoms = graph.rows, graph.atoms
-    for one in np.unique(atoms.thread).tolist():
-        own = np.flatnonzero(atoms.thread == one)
-        host = np.flatnonzero(rows.thread == one)
-        place = np.searchsorted(atoms.ts[own], rows.ts[host])
-        of_row[host] = of_atom[own[np.minimum(place, len(own) - 1)]]
+    for thread in np.unique(atoms.thread).tolist():
+        atom = np.flatnonzero(atoms.thread == thread)
+        host = np.flatnonzero(rows.thread == thread)
+        place = np.searchsorted(atoms.ts[atom], rows.ts[host])
+        of_row[host] = of_atom[atom[np.minimum(place, len(atom) - 1)]]
     # Several rows may begin at one time.
-    has = atoms.of_row >= 0
-    of_row[has] = of_atom[atoms.of_row[has]]
+    held = atoms.of_row >= 0
+    of_row[held] = of_atom[atoms.of_row[held]]
 
 
 def _place_gpu(graph: TraceGraph, of_atom: NDArray[np.int32], of_row: NDArray[np.int32]) -> None:

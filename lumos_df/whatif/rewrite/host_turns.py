@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from lumos_df.graph.edges.columns import Edges, edges, join
 from lumos_df.schema.codes import HANDOFF, NONE
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, ordered
+from lumos_df.whatif.rewrite.forward_edges import ordered
+from lumos_df.whatif.rewrite.rewritten_graph import Rewritten
 
 
 def host_turns(made: Rewritten, task: NDArray[np.int64]) -> Edges:
@@ -31,10 +32,10 @@ def host_turns(made: Rewritten, task: NDArray[np.int64]) -> Edges:
     works = np.zeros(len(atoms.bounds), np.bool_)
     works[atoms.thread[calls[calls >= 0]]] = True
     works[atoms.thread[host_times.works(graph)[atoms.row]]] = True
-    own = task[made.position[atoms.row]]
-    use = np.flatnonzero((own >= 0) & works[atoms.thread])
+    task_of_atom = task[made.position[atoms.row]]
+    use = np.flatnonzero((task_of_atom >= 0) & works[atoms.thread])
     # First and last moment of every task on every thread.
-    known, number = np.unique(own[use], return_inverse=True)
+    known, number = np.unique(task_of_atom[use], return_inverse=True)
     first, last = (np.full((len(known), len(works)), NONE, np.int32) for _ in range(2))
     last[number, atoms.thread[use]] = atoms.row[use]
     first[number[::-1], atoms.thread[use[::-1]]] = atoms.row[use[::-1]]
@@ -50,10 +51,10 @@ def in_turn(made: Rewritten, task: NDArray[np.int64]) -> Rewritten:
     """Return a rank whose host does one task after the other; arguments as for `host_turns`."""
     graph = made.graph
     turns = host_turns(made, task)
-    found = join([graph.edges, turns])
+    every = join([graph.edges, turns])
     itself = np.append(graph.order_target != graph.edges.dst, np.zeros(len(turns), np.bool_))
-    found, order, target, dropped = ordered(graph.rows, graph.atoms, graph.gpu, found, itself)
+    every, order, target, dropped = ordered(graph.rows, graph.atoms, graph.gpu, every, itself)
     return replace(
         made,
-        graph=replace(graph, edges=found, order=order, order_target=target, dropped=graph.dropped + dropped),
+        graph=replace(graph, edges=every, order=order, order_target=target, dropped=graph.dropped + dropped),
     )

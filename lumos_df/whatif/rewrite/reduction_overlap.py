@@ -11,7 +11,7 @@ from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, EVENT, RECOMPUTE, STREAM
 from lumos_df.structure.layers import Structure
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.rewrite.rewritten_graph import ordered
+from lumos_df.whatif.rewrite.forward_edges import ordered
 
 
 def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np.int32], *, on: bool) -> TraceGraph:
@@ -34,21 +34,26 @@ def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np
         )
     source, target = [], []
     for step in np.unique(rows.step[reductions]).tolist():
-        own = reductions[rows.step[reductions] == step]
+        reduced = reductions[rows.step[reductions] == step]
         work = kernel[rows.step[kernel] == step]
         if not len(work):
             continue
-        own, work = own[np.argsort(rows.ts[own], kind="stable")], work[np.argsort(rows.ts[work], kind="stable")]
-        part = (np.arange(1, len(own) + 1) * len(work) // len(own)).clip(1) - 1
-        source.append(work[part] if on else np.full(len(own), work[-1]))
-        target.append(own)
+        reduced, work = (
+            reduced[np.argsort(rows.ts[reduced], kind="stable")],
+            work[np.argsort(rows.ts[work], kind="stable")],
+        )
+        part = (np.arange(1, len(reduced) + 1) * len(work) // len(reduced)).clip(1) - 1
+        source.append(work[part] if on else np.full(len(reduced), work[-1]))
+        target.append(reduced)
     into = np.concatenate(target) if target else reductions[:0]
     led = np.zeros(len(rows), np.bool_)
     led[into] = on
     kept = ~led[graph.edges.dst] | (graph.edges.kind == STREAM)
     made = edges(np.concatenate(source) if source else into, into, EVENT, 0, False)
     itself = np.append((graph.order_target != graph.edges.dst)[kept], np.zeros(len(made), np.bool_))
-    found, sequence, order_target, dropped = ordered(
+    forward_edges, sequence, order_target, dropped = ordered(
         rows, graph.atoms, graph.gpu, join([graph.edges.where(kept), made]), itself
     )
-    return replace(graph, edges=found, order=sequence, order_target=order_target, dropped=graph.dropped + dropped)
+    return replace(
+        graph, edges=forward_edges, order=sequence, order_target=order_target, dropped=graph.dropped + dropped
+    )
