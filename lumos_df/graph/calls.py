@@ -1,7 +1,7 @@
 """What runtime calls do, by name: CUDA's and HIP's are told apart by their prefix only."""
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ def roles(kind: NDArray[np.int8], name: NDArray[np.int32], names: list[str]) -> 
     return np.where(kind == RUNTIME, by_name[name], np.int8(OTHER))
 
 
-def in_one_operator(parent: NDArray[np.int32], call: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+def in_one_operator(parent: NDArray[np.int32], call: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     """Return which pairs of calls lie in one operator, or one of them in an operator that this one calls.
 
     The clock of calls may be off by as much as an operator needs to begin, so that its first call lies outside.

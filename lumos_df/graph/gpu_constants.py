@@ -6,12 +6,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import typical_values
 from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches, inner_gaps
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR, Rows
-from lumos_df.graph.typical_values import FEW, mean_without_outliers
+from lumos_df.graph.typical_values import mean_without_outliers
 from lumos_df.schema.codes import COMMUNICATION
 
 _PROMPT_PERCENTILE: Final = 75
@@ -66,14 +67,14 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
     launch = _prompt(after_end, _LAUNCH_NS)
     beginning = _prompt(after_begin[without_call], launch + _BEGINNING_NS)
     # A graph starts while its call still runs.
-    in_call = _prompt(of_graphs if len(of_graphs) >= FEW else after_begin[prompt], _LAUNCH_NS)
+    in_call = _prompt(of_graphs if len(of_graphs) >= typical_values.FEW else after_begin[prompt], _LAUNCH_NS)
     gap = inner_gaps(rows, gpu, launches, _gaps(rows, gpu))
     return GpuConstants(launch_ns=launch, beginning_ns=beginning, in_call_ns=in_call, gap=gap)
 
 
 def _prompt(values: NDArray[np.int64], otherwise: int) -> int:
     """Return the typical one of the shorter times: what is longer waited for something else."""
-    if len(values) < FEW:
+    if len(values) < typical_values.FEW:
         return otherwise
     return mean_without_outliers(values[values <= np.percentile(values, _PROMPT_PERCENTILE)], otherwise)
 
@@ -96,7 +97,7 @@ def _gaps(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:
     typical = np.full(len(gpu.row), mean_without_outliers(gap[queued], 0))
     kinds = packed(rows.kind[front], rows.kind[gpu.row])
     names = packed(rows.name[front], rows.name[gpu.row])
-    for classes, enough in ((kinds, FEW), (names, _NAMED_PAIRS)):
+    for classes, enough in ((kinds, typical_values.FEW), (names, _NAMED_PAIRS)):
         used, inverse = np.unique(classes, return_inverse=True)
         inverse = inverse.reshape(-1)
         count = np.bincount(inverse[queued], minlength=len(used))

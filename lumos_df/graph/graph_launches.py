@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import gpu_streams
 from lumos_df.graph.edges.columns import Edges, edges
-from lumos_df.graph.gpu_streams import LATE_NS, GpuStreams
+from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.typical_values import medians
@@ -93,7 +94,7 @@ def _awaited(rows: Rows, gpu: GpuStreams, launches: GraphLaunches) -> tuple[NDAr
     """
     row, before = gpu.row[launches.place], gpu.before[launches.place]
     latest = _ended_last(rows, row, launches.launch)
-    later = (before < 0) | (rows.end[latest] > rows.end[before] + LATE_NS)
+    later = (before < 0) | (rows.end[latest] > rows.end[before] + gpu_streams.LATE_NS)
     return latest, (latest >= 0) & (rows.stream[latest] != rows.stream[row]) & later
 
 
@@ -109,7 +110,7 @@ def heads(rows: Rows, gpu: GpuStreams, launches: GraphLaunches, ready: NDArray[n
     row = gpu.row[begins]
     typical, known = medians(rows.ts[row] - ready[row], node)
     work = np.zeros(len(rows), np.int64)
-    real = known & (typical > LATE_NS)
+    real = known & (typical > gpu_streams.LATE_NS)
     work[row[real]] = typical[real]
     return work
 

@@ -5,12 +5,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import calls
+from lumos_df.graph import calls, typical_values
 from lumos_df.graph.edges.full_queue import QueueWaits
 from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
-from lumos_df.graph.typical_values import FEW
 
 _WITHOUT_WAIT_PERCENTILE: Final = 10
 """Threshold, percentile. A waiting call takes so much by itself, of what is left of the calls of its kind."""
@@ -67,4 +66,8 @@ def _waited(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) 
 
 def _without_wait(durations: NDArray[np.int64], otherwise: int) -> int:
     """Return what a waiting call takes when it has nothing to wait for: the low end, or `otherwise` of too few."""
-    return round(float(np.percentile(durations, _WITHOUT_WAIT_PERCENTILE))) if len(durations) >= FEW else otherwise
+    return (
+        round(float(np.percentile(durations, _WITHOUT_WAIT_PERCENTILE)))
+        if len(durations) >= typical_values.FEW
+        else otherwise
+    )

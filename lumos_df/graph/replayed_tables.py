@@ -117,7 +117,8 @@ def replay_columns(replay: Replay, slack: NDArray[np.int64]) -> dict[str, Any]:
         "rank": np.full(len(placed), rows.rank),
         "op_id": placed,
         "step": numbers(rows.step[placed]),
-        "ts": replay.start[placed],
+        # Beside the recorded operators: by the clock that these are recorded by.
+        "ts": replay.start[placed] - rows.gpu_shift * rows.on_gpu[placed],
         "dur": replay.end[placed] - replay.start[placed],
         "slack_ns": numbers(slack[placed], UNSET),
     }

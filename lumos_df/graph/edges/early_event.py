@@ -1,8 +1,8 @@
 """Waits for an event that was recorded long before the wait was issued, by calls that the profiler does not show.
 
 The names of the rows before and after the record on its stream tell where it was. Waits that look alike wait for one
-such place, and it is where nearly every row that they delay finds the row that had just ended. On a busy stream some row
-has always just ended; that it is at the same place by accident is as likely as that place is frequent.
+such place, and it is where nearly every row that they delay finds the row that had just ended. On a busy stream some
+row has always just ended; that it is at the same place by accident is as likely as that place is frequent.
 """
 
 from typing import Final

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from lumos_df.graph import typical_values
 from lumos_df.graph.edges.columns import Edges, edges, join
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
-from lumos_df.graph.typical_values import FEW, by_class
+from lumos_df.graph.typical_values import by_class
 from lumos_df.schema.codes import HANDOFF, NONE
 
 
@@ -22,12 +23,12 @@ def _after_waits(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
     for thread in np.unique(handoffs.source_thread).tolist():
         from_thread = handoffs.source_thread == thread
         source[from_thread] = atoms.last_before(thread, handoffs.signal[from_thread])
-    # The time to wake up is the trace's own, per direction; the rest is work measured on either thread. A thread's first
-    # row comes after the thread was made: that happens once, and is work, as are wakes too few to be usual.
+    # The time to wake up is the trace's own, per direction; the rest is work measured on either thread. The first row
+    # of a thread comes after the thread was made: that happens once, and is work, as are wakes too few to be usual.
     direction = packed(handoffs.source_thread, rows.thread[handoffs.target])
     wake = handoffs.woken - handoffs.signal
     again = atoms.before[atom] >= 0
-    if np.count_nonzero(again) >= FEW:
+    if np.count_nonzero(again) >= typical_values.FEW:
         wake[again] = by_class(wake[again], direction[again])
     source_end = (atoms.ts + atoms.dur)[np.maximum(source, 0)]
     lag = np.maximum(handoffs.signal - source_end, 0) + wake + (rows.ts[handoffs.target] - handoffs.woken)

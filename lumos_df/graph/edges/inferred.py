@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import gpu_streams, typical_values
 from lumos_df.graph.edges import event
 from lumos_df.graph.edges.columns import Edges, edges, join
-from lumos_df.graph.gpu_streams import LATE_NS, GpuStreams
+from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.simulate import forward
-from lumos_df.graph.typical_values import FEW
 from lumos_df.schema.codes import EVENT, MEMCPY, NONE
 
 _TAIL_SHARE: Final = 0.25
@@ -102,7 +102,7 @@ def _late(
         more: edges to beginnings.
     """
     forward.release(more.src, more.dst, more.binds, more.lag, rows.ts, ended, ready)
-    return gpu.row[rows.ts[gpu.row] - ready[gpu.row] > LATE_NS]
+    return gpu.row[rows.ts[gpu.row] - ready[gpu.row] > gpu_streams.LATE_NS]
 
 
 def _after_issued(rows: Rows, gpu: GpuStreams, late: NDArray[np.int32]) -> _Pairs:
@@ -152,9 +152,9 @@ def _running(rows: Rows, on_stream: NDArray[np.int32], moments: NDArray[np.int64
     """Return which of a stream's rows ran at each moment or began just then, and ran on for some time, or NONE."""
     if not len(on_stream):
         return np.full(len(moments), NONE, np.int32)
-    place = np.searchsorted(rows.ts[on_stream], moments + LATE_NS, side="right") - 1
+    place = np.searchsorted(rows.ts[on_stream], moments + gpu_streams.LATE_NS, side="right") - 1
     row = on_stream[np.maximum(place, 0)]
-    return np.where((place >= 0) & (rows.end[row] > moments + 2 * LATE_NS), row, NONE).astype(np.int32)
+    return np.where((place >= 0) & (rows.end[row] > moments + 2 * gpu_streams.LATE_NS), row, NONE).astype(np.int32)
 
 
 def _judged(rows: Rows, ready: NDArray[np.int64], pairs: _Pairs) -> _Pairs:
@@ -163,8 +163,8 @@ def _judged(rows: Rows, ready: NDArray[np.int64], pairs: _Pairs) -> _Pairs:
     late_by = start - ready[pairs.row]
     tail = (rows.dur[pairs.source] * _TAIL_SHARE).astype(np.int64)
     fits = start >= end - np.where(rows.kind[pairs.source] == MEMCPY, 0, tail)
-    tells = end > ready[pairs.row] + LATE_NS
-    waited = tells & fits & (start <= end + event.REACTION_NS) & (late_by > LATE_NS)
+    tells = end > ready[pairs.row] + gpu_streams.LATE_NS
+    waited = tells & fits & (start <= end + event.REACTION_NS) & (late_by > gpu_streams.LATE_NS)
     _, likeness = np.unique(pairs.key, return_inverse=True)
     likeness = likeness.reshape(-1)
     # A start that has nothing to do with the end lies anywhere between when the row was ready and that end.
@@ -188,4 +188,4 @@ def _edges(rows: Rows, pairs: _Pairs) -> Edges:
 
 
 def _typical(values: NDArray[np.int64]) -> int:
-    return int(np.median(values)) if len(values) >= FEW else 0
+    return int(np.median(values)) if len(values) >= typical_values.FEW else 0

@@ -3,13 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import typical_values
 from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_constants import GpuConstants
 from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
-from lumos_df.graph.typical_values import FEW, by_class
+from lumos_df.graph.typical_values import by_class
 from lumos_df.schema.codes import END_START, LAUNCH, NONE, START_START
 
 
@@ -37,7 +38,7 @@ def _copy_lags(
     idle = in_call & (ready < call_begin)
     name, after_begin = rows.name[gpu.row], (rows.ts[gpu.row] - call_begin)[idle]
     by_name = np.full(len(rows.names) + 1, otherwise)
-    if len(after_begin) >= FEW:
+    if len(after_begin) >= typical_values.FEW:
         by_name[:] = round(float(np.median(after_begin)))
         by_name[name[idle]] = by_class(after_begin, name[idle])
     return by_name[name[in_call]]

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import calls
+from lumos_df.graph import calls, typical_values
 from lumos_df.graph.edges.columns import Edges, edges, join
 from lumos_df.graph.gpu_constants import GpuConstants
 from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
-from lumos_df.graph.typical_values import FEW, by_class, mean_without_outliers
+from lumos_df.graph.typical_values import by_class, mean_without_outliers
 from lumos_df.schema.codes import END_END, MEMCPY, NONE, SYNC, SYNC_EDGE
 
 
@@ -72,7 +72,7 @@ def _copy_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, otherwise: int) -> Ed
     awaited = copies_awaited_by_call(rows, gpu)
     src, dst = gpu.row[awaited], atoms.row[gpu.call[awaited]]
     after = rows.end[dst] - rows.end[src]
-    lag = by_class(after, rows.name[src]) if len(after) >= FEW else otherwise
+    lag = by_class(after, rows.name[src]) if len(after) >= typical_values.FEW else otherwise
     return edges(src, dst, SYNC_EDGE, lag, False, END_END)
 
 
@@ -137,4 +137,5 @@ def _drains(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) 
     _, end, done = _issued(rows, atoms, gpu, atom)
     last_end = np.where(done, end, -FAR).max(axis=0, initial=-FAR)
     waited = last_end > atoms.ts[atom]
-    return ((atoms.ts + atoms.dur)[atom] - last_end)[waited]
+    drains: NDArray[np.int64] = ((atoms.ts + atoms.dur)[atom] - last_end)[waited]
+    return drains

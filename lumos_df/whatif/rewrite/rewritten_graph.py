@@ -129,7 +129,7 @@ def _rows(rows: Rows, layout: BlockLayout, begin: NDArray[np.int64], finish: NDA
         above = other[name][layout.source]
         new = layout.new_of(np.maximum(above, 0), layout.position)
         other[name] = np.where(above >= 0, new, NONE).astype(np.int32)
-    return Rows(**{**other, **taken, "ts": begin, "dur": finish - begin})
+    return Rows(**{**other, **taken, "ts": begin, "dur": finish - begin, "gpu_shift": 0})
 
 
 def _atoms(graph: TraceGraph, layout: BlockLayout, rows: Rows) -> Atoms:
