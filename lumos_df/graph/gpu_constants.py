@@ -45,6 +45,8 @@ class GpuConstants:
     """From the beginning of a call to the start of a row that begins while the call runs, on an idle stream."""
     gap: NDArray[np.int64]
     """[g] Between the end of the row before on the stream and the row's start, when the row was in the queue."""
+    unknown: NDArray[np.int64]
+    """[g] Part of that gap in which something happened that was not recorded: the row's launch."""
 
 
 def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches) -> GpuConstants:
@@ -69,7 +71,10 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
     # A graph starts while its call still runs.
     in_call = _prompt(of_graphs if len(of_graphs) >= typical_values.FEW else after_begin[prompt], _LAUNCH_NS)
     gap = inner_gaps(rows, gpu, launches, _gaps(rows, gpu))
-    return GpuConstants(launch_ns=launch, beginning_ns=beginning, in_call_ns=in_call, gap=gap)
+    unknown = _unknown(rows, gpu, gap)
+    return GpuConstants(
+        launch_ns=launch, beginning_ns=beginning, in_call_ns=in_call, gap=gap + unknown, unknown=unknown
+    )
 
 
 def _prompt(values: NDArray[np.int64], otherwise: int) -> int:
@@ -77,6 +82,19 @@ def _prompt(values: NDArray[np.int64], otherwise: int) -> int:
     if len(values) < typical_values.FEW:
         return otherwise
     return mean_without_outliers(values[values <= np.percentile(values, _PROMPT_PERCENTILE)], otherwise)
+
+
+def _unknown(rows: Rows, gpu: GpuStreams, gap: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return by how much more than the gap each row starts after the one before on its stream, without a call, ns.
+
+    Where most launches were recorded, rows without one were in the queue when the recording began. Where they were not,
+    nothing says what the GPU waited for: it goes on to wait so long, whatever else changes.
+    """
+    without_call = gpu.call < 0
+    if 2 * np.count_nonzero(without_call) <= len(gpu.row):
+        return np.zeros(len(gpu.row), np.int64)
+    late = rows.ts[gpu.row] - rows.end[np.maximum(gpu.before, 0)] - gap
+    return np.where(without_call & (gpu.before >= 0), np.maximum(late, 0), 0)
 
 
 def _gaps(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.event_graph import Run
 from lumos_df.graph.simulate import backward, forward, threads
-from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps
+from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps, works
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE
 
@@ -80,7 +80,7 @@ def windows(graph: TraceGraph, result: Run, marks: Steps) -> tuple[NDArray[np.in
     """Return when each step begins and ends in a simulation, ns on the trace's clock."""
     if marks.mark[0] == NONE:
         start, end = _every_row(graph, result)
-        placed = start != forward.UNSET
+        placed = (start != forward.UNSET) & works(graph.rows)
         if not placed.any():
             return marks.low, marks.high
         return np.array([start[placed].min()]), np.array([end[placed].max()])

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.base.units import format_ns
 from lumos_df.graph.event_graph import kept_members
 from lumos_df.graph.job import Job
 from lumos_df.graph.rows import Rows
@@ -43,7 +44,7 @@ def _of_graph(graph: TraceGraph) -> list[str]:
     if not len(gpu.row):
         warnings.append("no GPU operator in the trace: its steps are host work alone")
     elif not gpu.launched.any():
-        warnings.append("no launch call in the trace: GPU operators follow one another")
+        warnings.append("no launch call in the trace: GPU operators follow one another on their stream")
     else:
         orphans = int(np.count_nonzero(gpu.issued < 0))
         guessed = int(np.count_nonzero(~gpu.launched)) - orphans
@@ -55,6 +56,10 @@ def _of_graph(graph: TraceGraph) -> list[str]:
             warnings.append(
                 f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
             )
+    if unknown := int(graph.constants.unknown.sum()):
+        warnings.append(
+            f"{format_ns(unknown)} between GPU operators without a launch call are unknown: they stay as recorded"
+        )
     if graph.dropped:
         warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")
     return warnings

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import share
 from lumos_df.schema import STEP_MARK
-from lumos_df.schema.codes import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE, OTHER_KIND
+from lumos_df.schema.codes import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE, OTHER_KIND, RUNTIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,19 @@ def steps(rows: Rows) -> Steps:
     return Steps(number=number[order].astype(np.int32), mark=mark[first[order]], low=low, high=high, again=again[order])
 
 
+def works(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows are work, as in the view `step` [n]: calls, operators, rows of the GPU.
+
+    Python frames wait in their thread as long as it lives, and the profiler has a row of its own. In a trace without
+    work every row counts but those of other kinds.
+    """
+    work = rows.on_gpu | rows.of_kind(CPU_OP, RUNTIME)
+    return work if work.any() else rows.kind != OTHER_KIND
+
+
 def _whole(rows: Rows) -> Steps:
-    """Return a trace without marks as one step."""
-    timed = np.flatnonzero(rows.kind != OTHER_KIND)
+    """Return a trace without marks as one step, from its first row of work to the end of its last."""
+    timed = np.flatnonzero(works(rows))
     low = rows.ts[timed].min(initial=np.iinfo(np.int64).max) if len(timed) else 0
     high = rows.end[timed].max(initial=0) if len(timed) else 0
     none = np.array([NONE], np.int32)

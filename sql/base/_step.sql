@@ -1,5 +1,5 @@
 -- The host's window of each step, between the marks of torch.profiler (ProfilerStep#n); windows of a trace do not overlap.
--- A trace without marks is one step without a number, from its first operator to the end of its last.
+-- A trace without marks is one step without a number, from its first row of work (call, operator, row of the GPU) to the end of its last.
 CREATE VIEW _step(
   -- Trace.
   trace_id,
@@ -24,11 +24,22 @@ mark AS (
   WHERE kind IN ('annotation', 'cpu_op') AND starts_with(name, 'ProfilerStep#')
   GROUP BY trace_id, number
   HAVING number IS NOT NULL
+),
+-- Python frames wait in their thread as long as it lives, and the profiler has a row of its own: neither is work.
+whole AS (
+  SELECT
+    trace_id,
+    any_value(rank) AS rank,
+    min(ts) FILTER (kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset')) AS work_ts,
+    max(ts + dur) FILTER (kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset')) AS work_end,
+    min(ts) FILTER (kind <> 'other') AS any_ts,
+    max(ts + dur) FILTER (kind <> 'other') AS any_end
+  FROM operators
+  GROUP BY trace_id
 )
 SELECT trace_id, rank, number, ts, least(end_ts, lead(ts) OVER (PARTITION BY trace_id ORDER BY ts, number))
 FROM mark
 UNION ALL
-SELECT trace_id, any_value(rank), NULL, min(ts), max(ts + dur)
-FROM operators
-WHERE kind <> 'other' AND trace_id NOT IN (SELECT trace_id FROM mark)
-GROUP BY trace_id;
+SELECT trace_id, rank, NULL, coalesce(work_ts, any_ts), coalesce(work_end, any_end)
+FROM whole
+WHERE any_ts IS NOT NULL AND trace_id NOT IN (SELECT trace_id FROM mark);

@@ -1,0 +1,65 @@
+"""What a profiler did not record, from literal traces: launches, steps."""
+
+from pathlib import Path
+
+import pytest
+
+from lumos_df.graph import replay_warnings
+from lumos_df.graph.job import groups, load
+from lumos_df.graph.replay import Replay
+from lumos_df.graph.switches import changed, scale
+from tests.trace.literal import Event, corpus_of, kernel, launch, op, x
+
+
+def replays(folder: Path, events: list[Event], *changes: str) -> tuple[Replay, list[str]]:
+    """Return the replay of the only step with some changes, and what warnings say of the trace."""
+    corpus_of(folder, events, distributedInfo={"rank": 0, "world_size": 1})
+    corpus = folder / "corpus"
+    job = load(corpus, groups(corpus)[0])
+    (replay,) = job.replay(changed(job.event_graph, job.graphs, [scale(text) for text in changes])).replays
+    return replay, replay_warnings.of_traces(job)[0]
+
+
+def length_us(replay: Replay) -> float:
+    return float(replay.high[0] - replay.low[0]) / 1000
+
+
+def test_gaps_between_kernels_whose_launches_are_not_recorded_are_unknown(tmp_path: Path) -> None:
+    """Ten kernels of 100 us begin every 150 us, and nothing says why."""
+    events = [kernel("gemm", 150 * number, 100) for number in range(10)]
+    replay, warnings = replays(tmp_path, events)
+    assert length_us(replay) == 9 * 150 + 100
+    faster, _ = replays(tmp_path, events, "family=gemm:0.5")
+    assert length_us(faster) == 9 * 150 + 100 - 10 * 50
+    assert "450 us between GPU operators without a launch call are unknown: they stay as recorded" in warnings
+
+
+def test_few_kernels_without_launches_were_in_the_queue_when_the_recording_began(tmp_path: Path) -> None:
+    """Two kernels were issued before the recording; after a gap that nothing explains come four that it launched."""
+    before = [kernel("gemm", 0, 100), kernel("gemm", 5_000, 100)]
+    after = [
+        event
+        for number in range(4)
+        for event in (
+            launch(10 + 10 * number, 5, number + 1),
+            kernel("gemm", 5_100 + 100 * number, 100, correlation=number + 1),
+        )
+    ]
+    _, warnings = replays(tmp_path, [*before, *after])
+    assert not any("unknown" in text for text in warnings)
+    assert any("2 GPU operators were issued before the recording began" in text for text in warnings)
+
+
+@pytest.mark.parametrize("waiting", [("python_function", "threading.py: wait"), ("Trace", "PyTorch Profiler (0)")])
+def test_what_merely_waits_does_not_lengthen_a_trace_without_steps(tmp_path: Path, waiting: tuple[str, str]) -> None:
+    category, name = waiting
+    work = [op("aten::mm", 1_000, 100), launch(1_050, 10, 1), kernel("gemm", 1_100, 400, correlation=1)]
+    replay, _ = replays(tmp_path, [x(name, category, 0, 50_000, tid=9, Python_id=1), *work])
+    assert (replay.steps.high - replay.steps.low).tolist() == [500_000]
+    assert length_us(replay) == pytest.approx(500, abs=50)
+
+
+def test_time_after_the_last_call_of_a_thread_is_its_host_time(tmp_path: Path) -> None:
+    events = [launch(10, 5, 1), kernel("gemm", 20, 10, correlation=1), op("aten::cpu_work", 5, 900)]
+    replay, _ = replays(tmp_path, events)
+    assert length_us(replay) == 900
