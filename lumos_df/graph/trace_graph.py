@@ -13,6 +13,7 @@ from lumos_df.graph.edges.columns import Edges, join
 from lumos_df.graph.edges.event import event_edges
 from lumos_df.graph.edges.full_queue import queue_waits
 from lumos_df.graph.edges.handoff import handoff_edges
+from lumos_df.graph.edges.host_wait import host_waits
 from lumos_df.graph.edges.inferred import inferred_waits
 from lumos_df.graph.edges.launch import launch_edges
 from lumos_df.graph.edges.stream import stream_edges
@@ -75,7 +76,8 @@ def build(rows: Rows) -> TraceGraph:
     constants = gpu_constants.measured(rows, atoms, gpu, launches)
     queue = queue_waits(rows, atoms, gpu)
     own = own_durations(rows, atoms, gpu, role, queue)
-    on_threads, idle_before = thread_edges(rows, atoms, handoffs)
+    silences = host_waits(rows, atoms, gpu, handoffs)
+    on_threads, idle_before = thread_edges(rows, atoms, handoffs, silences)
     known = join(
         [
             on_threads,
@@ -89,7 +91,9 @@ def build(rows: Rows) -> TraceGraph:
     unseen, late, ready = inferred_waits(rows, gpu, known, recorded_ends(rows, atoms, gpu))
     to_starts = join([known, unseen])
     to_starts = replace(to_starts, lag=to_starts.lag + heads(rows, gpu, launches, ready)[to_starts.dst])
-    candidates = join([to_starts, sync_edges(rows, atoms, gpu, role, own, constants), queue.edges(rows)])
+    candidates = join(
+        [to_starts, sync_edges(rows, atoms, gpu, role, own, constants), queue.edges(rows), silences.edges(rows, atoms)]
+    )
     edges, order, target, dropped = _forward(rows, atoms, gpu, candidates)
     return TraceGraph(
         rows=rows,

@@ -63,3 +63,42 @@ def test_time_after_the_last_call_of_a_thread_is_its_host_time(tmp_path: Path) -
     events = [launch(10, 5, 1), kernel("gemm", 20, 10, correlation=1), op("aten::cpu_work", 5, 900)]
     replay, _ = replays(tmp_path, events)
     assert length_us(replay) == 900
+
+
+def allocator(end_of_silence: float, *more: Event) -> list[Event]:
+    """A cudaMalloc fails, its thread is silent while a kernel runs from 30 to 1,030 us, then memory is freed."""
+    return [
+        launch(10, 5, 1),
+        kernel("gemm", 30, 1_000, correlation=1),
+        x("cudaMalloc", "cuda_runtime", 40, 10, correlation=2),
+        x("cudaFree", "cuda_runtime", end_of_silence, 20, correlation=3),
+        op("aten::cat", 5, end_of_silence + 30),
+        *more,
+    ]
+
+
+def test_a_silence_that_ends_with_a_kernel_that_ran_through_it_waited_for_it(tmp_path: Path) -> None:
+    events = allocator(1_032)
+    assert length_us(replays(tmp_path, events)[0]) == 1_062
+    assert length_us(replays(tmp_path, events, "family=gemm:0.5")[0]) == 1_062 - 500
+
+
+def test_a_silence_that_ends_well_after_the_kernel_is_work_of_the_host(tmp_path: Path) -> None:
+    events = allocator(1_400)
+    assert length_us(replays(tmp_path, events, "family=gemm:0.5")[0]) == 1_430
+
+
+def test_one_of_many_silences_alike_ends_with_a_kernel_by_accident(tmp_path: Path) -> None:
+    more = [
+        event
+        for number in range(20)
+        for event in (
+            launch(2_000 + 200 * number, 5, 10 + number),
+            kernel("copy", 2_010 + 200 * number, 30, correlation=10 + number),
+            x("cudaMalloc", "cuda_runtime", 2_012 + 200 * number, 3, correlation=100 + number),
+            x("cudaFree", "cuda_runtime", 2_190 + 200 * number, 1, correlation=200 + number),
+        )
+    ]
+    end = 2_000 + 200 * 20
+    events = allocator(1_032, *more, op("aten::last", end, 10))
+    assert length_us(replays(tmp_path, events, "family=gemm:0.5")[0]) == end + 10 - 5

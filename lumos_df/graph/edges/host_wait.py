@@ -1,0 +1,90 @@
+"""Waits of a thread for the GPU that no call shows: the allocator between a failed cudaMalloc and a cudaFree, a lock.
+
+A thread did nothing recorded while a row of the GPU ran, and went on just when that row was over. It may be an
+accident: silences between calls of the same names are judged together.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import host
+from lumos_df.graph.edges.columns import Edges, edges
+from lumos_df.graph.gpu_streams import GpuStreams
+from lumos_df.graph.host import Atoms, Handoffs
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import NONE, SYNC_EDGE
+
+_ACCIDENT_SHARE: Final = 0.05
+"""Threshold, probability. Silences are taken for waits if by accident any kind of silence of the trace would end so
+near the ends of rows so seldom. Evidence: the usual level of significance."""
+_WAITING_SHARE: Final = 0.9
+"""Threshold, share of silences that look alike. So many of them must end near the end of a row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWaits:
+    """Silences of threads that were waits for the GPU; k entries."""
+
+    atom: NDArray[np.int64]
+    """Atom before which the thread was silent."""
+    source: NDArray[np.int32]
+    """Row of the GPU that it waited for."""
+    idle: NDArray[np.int64]
+    """Part of the silence that was the wait, until that row was over; ns."""
+
+    def edges(self, rows: Rows, atoms: Atoms) -> Edges:
+        """Return the edges from the rows to what the threads did next; the time in between is work of the host."""
+        lag = atoms.ts[self.atom] - rows.end[self.source]
+        return edges(self.source, atoms.row[self.atom], SYNC_EDGE, lag, False)
+
+
+def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) -> HostWaits:
+    """Find the silences that were waits for the GPU."""
+    before = np.maximum(atoms.before, 0)
+    begin = (atoms.ts + atoms.dur)[before]
+    silent = (atoms.before >= 0) & (atoms.ts - begin >= host.IDLE_NS)
+    silent[atoms.of_row[handoffs.target]] = False
+    atom = np.flatnonzero(silent)
+    source, ran = _ran_through(rows, gpu, begin[atom], atoms.ts[atom], before[atom])
+    atom, source = atom[ran], source[ran]
+    if not len(atom):
+        return HostWaits(atom=atom, source=source, idle=np.empty(0, np.int64))
+    lasted, after = atoms.ts[atom] - begin[atom], atoms.ts[atom] - rows.end[source]
+    _, likeness = np.unique(packed(rows.name[atoms.row[before[atom]]], rows.name[atoms.row[atom]]), return_inverse=True)
+    likeness = likeness.reshape(-1)
+    # A silence that has nothing to do with the row ends anywhere after that was over, within its own length.
+    accident = np.maximum(after, rows.resolution) / lasted
+    prompt = accident <= _ACCIDENT_SHARE
+    alike = np.bincount(likeness)
+    chance = np.bincount(likeness, np.where(prompt, np.log(np.minimum(accident, 1)), 0))
+    waits = chance <= np.log(_ACCIDENT_SHARE / len(alike))
+    waits &= np.bincount(likeness, prompt) >= _WAITING_SHARE * alike
+    kept = waits[likeness] & prompt
+    return HostWaits(atom=atom[kept], source=source[kept], idle=(lasted - after)[kept])
+
+
+def _ran_through(
+    rows: Rows, gpu: GpuStreams, begin: NDArray[np.int64], end: NDArray[np.int64], before: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the row that ran when each silence began and was over last before its end, or NONE, and if there is one.
+
+    Args:
+        rows, gpu: the trace.
+        begin, end: of each silence, ns.
+        before: the atom in front of it: what was issued later, it did not wait for.
+    """
+    source = np.full(len(begin), NONE, np.int32)
+    over = begin.copy()
+    for low, high in zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True):
+        if low == high:
+            continue
+        place = np.searchsorted(rows.ts[gpu.row[low:high]], begin, side="right") - 1
+        row = gpu.row[low + np.maximum(place, 0)]
+        fits = (place >= 0) & (gpu.issued[low + np.maximum(place, 0)] <= before)
+        fits &= (rows.end[row] > over) & (rows.end[row] <= end)
+        source[fits], over[fits] = row[fits], rows.end[row[fits]]
+    return source, source >= 0
