@@ -21,6 +21,7 @@ class Row(NamedTuple):
     ts: int = 0
     dur: int = 0
     stream: int = 7
+    family: str = "other"
 
     @property
     def painted(self) -> set[int]:
@@ -30,7 +31,7 @@ class Row(NamedTuple):
 ROWS = st.lists(
     st.builds(
         lambda row, ts, dur, stream: row._replace(ts=ts, dur=dur, stream=stream),
-        st.sampled_from([Row("kernel", "gemm"), Row("kernel", "nccl"), Row("memcpy", "copy")]),
+        st.sampled_from([Row("kernel", "gemm"), Row("kernel", "nccl", family="communication"), Row("memcpy", "copy")]),
         ts=st.integers(0, LAST),
         dur=st.integers(0, LAST // 2),
         stream=st.sampled_from([7, 20]),
@@ -55,8 +56,8 @@ def fill(rows: list[Row], steps: list[tuple[int, int]]) -> None:
     database().execute("DELETE FROM operators")
     for op_id, row in enumerate(sorted([*marks, *rows], key=lambda row: row.ts)):
         database().execute(
-            "INSERT INTO operators(trace_id, rank, op_id, kind, name, ts, dur, stream) "
-            "VALUES ('t', 0, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO operators(trace_id, rank, op_id, kind, name, ts, dur, stream, family) "
+            "VALUES ('t', 0, ?, ?, ?, ?, ?, ?, ?)",
             [op_id, *row],
         )
 
