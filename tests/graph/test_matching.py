@@ -11,6 +11,7 @@ import pytest
 from lumos_df.corpus.catalog import connect
 from lumos_df.graph import run
 from lumos_df.graph.matching import MatchedJob, match_collectives
+from lumos_df.page.write import collect
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run, command
 from tests.trace.literal import Event, annotation, kernel, rows, write
@@ -120,6 +121,21 @@ def test_bandwidth_is_that_of_the_transfer(tmp_path: Path) -> None:
     assert sorted(found) == [
         (rank, 90_000 + 600_000 * (rank != 2), 600_000 * (rank != 2), 90_000, 0.133) for rank in range(4)
     ]
+
+
+def test_the_page_tells_waiting_from_transfer(tmp_path: Path) -> None:
+    corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(4)})
+    match_collectives(corpus)
+    with connect(corpus) as connection:
+        (found,) = collect(connection, "corpus")["jobs"]
+    sections = found["sections"]
+    steps = sections["breakdown"]["data"]["steps"]
+    assert sorted(zip(steps["exposed_waiting_ns"], steps["exposed_transfer_ns"], strict=True)) == [
+        (0, 90_000),
+        *[(600_000, 90_000)] * 3,
+    ]
+    assert sections["overlap"]["title"].endswith("540 us a step are exposed, of which 450 us wait for other ranks")
+    assert sections["stragglers"]["note"].endswith("2 of 2 collectives matched.")
 
 
 def test_the_waits_stay_when_the_job_is_replayed(tmp_path: Path) -> None:
