@@ -12,6 +12,7 @@ from lumos_df.corpus import table_files
 from lumos_df.graph import replay_warnings
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.edges.collective import waiting_members
+from lumos_df.graph.exposed_waiting import recorded_waiting, recorded_waits, simulated_waiting
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.matching import collective_columns, write_clock
 from lumos_df.graph.replay import Replay
@@ -133,6 +134,17 @@ def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
     }
 
 
+def _waiting_columns(played: Played, found: CollectiveWaits, k: int) -> dict[str, Any]:
+    """Return the columns of `replay_steps` of the k-th trace that say how much communication only waits."""
+    replay = played.replays[k]
+    rows = replay.graph.rows
+    waits_of_rows = recorded_waits(found, k, len(rows))
+    return {
+        "exposed_waiting_ns_recorded": numbers(recorded_waiting(rows, replay.steps, found, k)),
+        "exposed_waiting_ns_replayed": numbers(simulated_waiting(played, k, replay, waits_of_rows)),
+    }
+
+
 def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
     """Store edges, collectives, clocks, replayed operators and steps of a job.
 
@@ -149,7 +161,7 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
             (schema.EDGES, edge_columns(job, found, k)),
             (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, found, k)),
             (schema.REPLAYS, replay_columns(replay, slack[int(base[k]) : int(base[k + 1])])),
-            (schema.REPLAY_STEPS, step_columns(replay, warnings[k])),
+            (schema.REPLAY_STEPS, step_columns(replay, warnings[k]) | _waiting_columns(played, found, k)),
         )
         for table, columns in written:
             differs |= table_files.write(corpus, trace_id, table, columns)

@@ -99,6 +99,14 @@ REPLAY_STEPS: Final = table(
         for when in ("recorded", "replayed")
         for part in STEP_PARTS
     ),
+    *(
+        (
+            f"exposed_waiting_ns_{when}",
+            "int64",
+            f"Part of the exposed communication that only waits for other ranks, ns, {when}; null where a wait is unknown.",
+        )
+        for when in ("recorded", "replayed")
+    ),
     ("warnings", "list<string>", "What a reader should know about this replay, one sentence each."),
 )
 

@@ -1,5 +1,6 @@
 """Who waits for whom, on small jobs written out here: what `collectives` and the views over it say."""
 
+import json
 import resource
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -148,6 +149,29 @@ def test_the_waits_stay_when_the_job_is_replayed(tmp_path: Path) -> None:
     assert ask(corpus, query) == before
     assert ask(corpus, "SELECT count(waiting_replayed_ns), count(replayed_end) FROM collectives") == [(8, 8)]
     assert match_collectives(corpus) == []
+
+
+def test_what_only_waits_is_told_of_the_recording_the_replay_and_a_change(lumos: Run, tmp_path: Path) -> None:
+    corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(4)})
+    run.replay(corpus)
+    expected = [(rank, 600_000 * (rank != 2)) for rank in range(4)]
+    assert ask(corpus, "SELECT rank, exposed_waiting_ns FROM breakdown ORDER BY rank") == expected
+    for when in ("recorded", "replayed"):
+        assert ask(corpus, f"SELECT rank, exposed_waiting_ns_{when} FROM replay_error ORDER BY rank") == expected
+    changed = lumos("replay", "--corpus", corpus, "--scale", "family=communication:0.5", "--format", "json")
+    found = [
+        (row["exposed_waiting_ns_replayed"], row["exposed_waiting_ns_changed"]) for row in json.loads(changed.stdout)
+    ]
+    assert found == [(0, 0) if rank == 2 else (600_000, 600_000) for rank in range(4)]
+
+
+@pytest.mark.parametrize("elements", [1000, None])
+def test_what_a_rank_by_itself_waits_for_others_stays_in_its_replay(tmp_path: Path, elements: int | None) -> None:
+    corpus = job(tmp_path, {0: [reduce(100, 90, elements), reduce(300, 50, elements)]})
+    run.replay(corpus)
+    query = "SELECT exposed_waiting_ns_recorded, exposed_waiting_ns_replayed, exposed_waiting_ns FROM replay_error"
+    waiting = 40_000 if elements else None
+    assert ask(corpus, f"{query} JOIN breakdown USING (trace_id)") == [(waiting, waiting, waiting)]
 
 
 def test_a_rank_that_comes_later_is_matched_with_the_others(tmp_path: Path) -> None:
