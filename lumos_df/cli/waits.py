@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from lumos_df.base.errors import UnwritableError
 from lumos_df.base.units import format_count
-from lumos_df.corpus import folder, layout
-from lumos_df.schema import COLLECTIVE_MEMBERS
 
 if TYPE_CHECKING:
     from lumos_df.graph.matching import MatchedJob
@@ -30,9 +28,10 @@ def match_for_views(corpus: Path, names: Iterable[str]) -> None:
     Raises:
         CorpusError: there is no corpus, or a trace of it cannot be read.
     """
-    from lumos_df.corpus.catalog import readers  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import catalog, folder, layout  # noqa: PLC0415 - slow to import
+    from lumos_df.schema import COLLECTIVE_MEMBERS  # noqa: PLC0415 - as above
 
-    if readers(COLLECTIVE_MEMBERS.name).isdisjoint(name.lower() for name in names):
+    if catalog.readers(COLLECTIVE_MEMBERS.name).isdisjoint(name.lower() for name in names):
         return
     layout.check(corpus)
     if not folder.traces_without(corpus, COLLECTIVE_MEMBERS):
