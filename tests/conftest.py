@@ -13,6 +13,7 @@ import pytest
 
 from lumos_df.base.runner import available_cpus
 from lumos_df.cli.app import main
+from lumos_df.graph.matching import match_collectives
 from lumos_df.trace.ingest import ingest
 
 ROOT = Path(__file__).parent.parent
@@ -43,22 +44,24 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 
 @pytest.fixture(scope="session")
 def sample_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The corpus of data/traces; read it only."""
+    """The corpus of data/traces, its collectives matched; read it only."""
 
     def make(corpus: Path) -> None:
         assert not ingest([SAMPLES], corpus, workers=1).failed
+        match_collectives(corpus)
 
     return made_once(tmp_path_factory, "samples", make)
 
 
 @pytest.fixture(scope="session")
 def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The corpus of the real traces; read it only."""
+    """The corpus of the real traces, their collectives matched; read it only."""
     if not REAL.is_dir():
         pytest.skip(f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
 
     def make(corpus: Path) -> None:
         assert not ingest([REAL], corpus).failed
+        match_collectives(corpus)
 
     return made_once(tmp_path_factory, "real", make)
 

@@ -6,6 +6,7 @@ from dataclasses import astuple
 import pytest
 
 from lumos_df.corpus.catalog import connect
+from lumos_df.graph.matching import match_collectives
 from lumos_df.trace.ingest import ingest
 from tests.connection import Connection
 from tests.emulator import Job, Outcome, Profiler, simulate, write
@@ -28,6 +29,7 @@ def corpus(request: pytest.FixtureRequest, outcome: Outcome, tmp_path_factory: p
     write(outcome, request.param, folder / "job")
     done = ingest([str(folder / "job")], folder / "corpus", workers=1)
     assert not done.failed
+    match_collectives(folder / "corpus")
     return connect(folder / "corpus")
 
 

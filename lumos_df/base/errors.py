@@ -15,6 +15,10 @@ class CorpusError(LumosError):
     """A corpus that cannot be opened or written."""
 
 
+class UnwritableError(CorpusError):
+    """A corpus that can be read and not written."""
+
+
 class QueryError(LumosError):
     """A query, view or option that the corpus does not have."""
 

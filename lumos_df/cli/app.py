@@ -15,7 +15,7 @@ from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import progress
 from lumos_df.base.units import format_bytes, format_count
-from lumos_df.cli import estimates, notes
+from lumos_df.cli import estimates, notes, waits
 from lumos_df.cli.options import Corpus, Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
 from lumos_df.corpus.output import Format, choose_format, write, write_table
 
@@ -101,9 +101,10 @@ def sql(
                 raise typer.BadParameter(
                     "the prompt writes to the terminal; give a query with it", param_hint="--output"
                 )
-            prompt.run(connection, choose_format(form, output))
+            prompt.run(connection, choose_format(form, output), lambda text: waits.match_for_query(corpus, text))
             return
         text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
+        waits.match_for_query(corpus, text)
         write(connection, text, choose_format(form, output), output)
 
 
@@ -344,11 +345,17 @@ def report(
     from lumos_df.corpus import report as reports  # noqa: PLC0415 - slow to import
 
     names = view or []
+    on_screen = html is None and output is None
     if plans is not None and html is None:
         raise typer.BadParameter("the plans stand on the page; give --html FILE, too", param_hint="--plans")
+    if html is not None and (names or form is not None or output is not None):
+        raise typer.BadParameter("the page is whole; leave out --view, --format and --output", param_hint="--html")
+    if on_screen and len(names) > 1:
+        raise typer.BadParameter("name one view, or a folder for several with --output DIR", param_hint="--view")
+    if on_screen and not names and form not in {None, Format.TABLE, Format.JSON}:
+        raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
+    waits.match_for_views(corpus, names or reports.report_views())
     if html is not None:
-        if names or form is not None or output is not None:
-            raise typer.BadParameter("the page is whole; leave out --view, --format and --output", param_hint="--html")
         from lumos_df.page.write import write as write_page  # noqa: PLC0415 - slow to import
 
         write_page(corpus, html, plans)
@@ -358,18 +365,14 @@ def report(
     elif output is not None:
         files = reports.export(corpus, output, names, form or Format.CSV)
         typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
-    elif len(names) > 1:
-        raise typer.BadParameter("name one view, or a folder for several with --output DIR", param_hint="--view")
     elif names:
         reports.show(corpus, names[0], form or Format.TABLE)
-    elif form is None or form is Format.TABLE:
-        from lumos_df.cli.summary import draw  # noqa: PLC0415 - slow to import
-
-        draw(reports.summary(corpus), sys.stdout)
     elif form is Format.JSON:
         typer.echo(reports.summary(corpus).to_json())
     else:
-        raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
+        from lumos_df.cli.summary import draw  # noqa: PLC0415 - slow to import
+
+        draw(reports.summary(corpus), sys.stdout)
 
 
 app.add_typer(estimates.app)

@@ -3,6 +3,7 @@
 import os
 import readline
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,10 +27,11 @@ A statement may span lines and ends with ';'.
   .quit           leave (so does Ctrl-D)"""
 
 
-def run(connection: duckdb.DuckDBPyConnection, form: Format) -> None:
+def run(connection: duckdb.DuckDBPyConnection, form: Format, before: Callable[[str], None]) -> None:
     """Read statements and commands from the terminal and print what they give, until the user leaves.
 
-    Ctrl-C drops the statement at hand or ends the running query. What was typed is kept for the next time.
+    `before` is called with each statement before it runs. Ctrl-C drops the statement at hand or ends the running query.
+    What was typed is kept for the next time.
     """
     history = _history_file()
     with suppress(OSError):
@@ -39,7 +41,7 @@ def run(connection: duckdb.DuckDBPyConnection, form: Format) -> None:
     try:
         while (text := _read()) is not None:
             try:
-                _answer(connection, text, form)
+                _answer(connection, text, form, before)
             except KeyboardInterrupt:
                 print("interrupted", file=sys.stderr)
             except LumosError as error:
@@ -77,9 +79,10 @@ def _read() -> str | None:
             lines.clear()
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, text: str, form: Format) -> None:
+def _answer(connection: duckdb.DuckDBPyConnection, text: str, form: Format, before: Callable[[str], None]) -> None:
     command, _, argument = text.partition(" ")
     if not command.startswith("."):
+        before(text)
         write(connection, text, form, None)
     elif command == ".tables":
         print(_tables())

@@ -13,6 +13,7 @@ from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, Str
 from lumos_df.schema import STEP_PARTS
 
 JOBS_SHOWN: Final = 12
+COMMUNICATING_SHOWN: Final = 6
 STRAGGLERS_SHOWN: Final = 3
 
 _MARKS: Final = (("█", "green"), ("▓", "cyan"), ("▒", "red"), ("░", "bright_black"))
@@ -56,9 +57,15 @@ def _parts(summary: CorpusSummary, width: int) -> Iterable[RenderableType]:
     if summary.kernels:
         yield Text("\nmost GPU time", style="bold")
         yield _kernel_table(summary.kernels, width, name_jobs=len(summary.jobs) > 1)
+    communicating = [job for job in summary.jobs if job.collectives]
+    if communicating:
+        yield Text("\nexposed communication", style="bold")
+        yield from map(_communication_line, communicating[:COMMUNICATING_SHOWN])
     if summary.stragglers:
         yield Text("\nslowest rank", style="bold")
         yield from map(_straggler_line, summary.stragglers[:STRAGGLERS_SHOWN])
+    for note in summary.notes:
+        yield Text(f"\n{note}")
     warnings = sum(job.warnings for job in summary.jobs)
     if warnings:
         yield Text(
@@ -130,6 +137,13 @@ def _kernel_table(kernels: tuple[KernelSummary, ...], width: int, *, name_jobs: 
     for row, kernel in zip(cells, kernels, strict=True):
         table.add_row(*map(Text, row), Text(_NOISE.sub("", kernel.name)))
     return table
+
+
+def _communication_line(job: JobSummary) -> Text:
+    waiting, transfer = job.exposed_waiting_pct, job.exposed_transfer_pct
+    known = "unknown" if waiting is None or transfer is None else f"{waiting:.0f}%, transfer {transfer:.0f}%"
+    matched = f"{job.matched_collectives:,} of {format_count(job.collectives or 0, 'collective')} matched"
+    return Text(f"{job.job}: waiting {known}; {matched}")
 
 
 def _straggler_line(straggler: StragglerSummary) -> Text:

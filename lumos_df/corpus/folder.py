@@ -10,7 +10,8 @@ from pathlib import Path
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.base.files import unwritable
-from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, MANIFEST, STAGING, check
+from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, ESTIMATE, MANIFEST, STAGING, check, trace_folder
+from lumos_df.schema import Table
 
 
 def open_for_writing(corpus: Path) -> None:
@@ -62,3 +63,9 @@ def trace_ids(corpus: Path) -> set[str]:
     prefix = "trace_id="
     names = (entry.name for entry in corpus.iterdir())
     return {name.removeprefix(prefix) for name in names if name.startswith(prefix) and name != EMPTY_PARTITION}
+
+
+def traces_without(corpus: Path, table: Table) -> set[str]:
+    """Return the ids of the traces of which a table is not there; estimates of jobs without traces do not count."""
+    traces = (trace_id for trace_id in trace_ids(corpus) if not trace_id.startswith(ESTIMATE))
+    return {trace_id for trace_id in traces if not (trace_folder(corpus, trace_id) / f"{table.name}.parquet").exists()}

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Final, TypeVar
@@ -11,20 +11,25 @@ import duckdb
 
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.location import local_path
+from lumos_df.base.units import format_count
 from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.output import Format, interruptible, write
 from lumos_df.corpus.view_files import views
-from lumos_df.schema import TABLES
+from lumos_df.schema import COLLECTIVE_MEMBERS, TABLES
 
 REPORT_FOLDER: Final = "report"
 """Views in this folder of `sql/` are what a report is made of."""
 
 TOP_KERNELS: Final = 6
+_JOBS_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class JobSummary:
-    """A job and where its steps' time goes; times and shares are null where the traces hold no step or no GPU."""
+    """A job and where its steps' time goes; times and shares are null where the traces hold no step or no GPU.
+
+    What is known of collectives is null where the job has none on a GPU, and before they are matched.
+    """
 
     job: str
     traces: int
@@ -41,6 +46,13 @@ class JobSummary:
     repaired: int
     skipped: int
     warnings: int
+    exposed_waiting_pct: float | None = None
+    """Part of the exposed communication that only waits for other ranks."""
+    exposed_transfer_pct: float | None = None
+    """The rest of it."""
+    collectives: int | None = None
+    matched_collectives: int | None = None
+    """Those of which kernels of several ranks were found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,8 @@ class CorpusSummary:
     """The longest, longest first."""
     stragglers: tuple[StragglerSummary, ...]
     """One a job that has any, the most waited for first."""
+    notes: tuple[str, ...] = ()
+    """What is not known, and the command that finds it out."""
 
     def to_json(self) -> str:
         """Return the summary as one JSON object."""
@@ -103,6 +117,15 @@ _STRAGGLERS: Final = """
 """
 
 
+_UNMATCHED: Final = f"""
+    SELECT DISTINCT job
+    FROM operators JOIN traces USING (trace_id)
+    WHERE kind = 'kernel' AND family = 'communication'
+        AND trace_id NOT IN (SELECT trace_id FROM {COLLECTIVE_MEMBERS.name})
+    ORDER BY job
+"""
+
+
 def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
     """Return what is in a corpus, for one screen. Raises `CorpusError` when there is none."""
     with connect(corpus) as connection:
@@ -113,7 +136,18 @@ def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
                 _rows(connection, JobSummary, "FROM corpus_summary"),
                 _rows(connection, KernelSummary, _KERNELS),
                 _rows(connection, StragglerSummary, _STRAGGLERS),
+                tuple(_notes(connection, os.fspath(corpus))),
             ),
+        )
+
+
+def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[str]:
+    jobs = [job for (job,) in connection.execute(_UNMATCHED).fetchall()]
+    if jobs:
+        names = ", ".join(jobs[:_JOBS_NAMED]) + (", ..." if len(jobs) > _JOBS_NAMED else "")
+        yield (
+            f"who waits for whom is not known yet in {format_count(len(jobs), 'job')} ({names}); "
+            f"to match their collectives: lumos-df report --corpus {corpus}"
         )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lumos_df.base.errors import CorpusError
+from lumos_df.base.errors import UnwritableError
 from lumos_df.base.files import draft_of, unwritable
 from lumos_df.corpus.layout import EMPTY_PARTITION, trace_folder
 from lumos_df.schema import Table
@@ -22,7 +22,7 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
         table: the table.
         columns: a value for every column but `trace_id`: an array, a list, or a pyarrow array.
 
-    Raises `CorpusError` when it cannot be written.
+    Raises `UnwritableError` when it cannot be written.
     """
     schema = arrow_schema(table)
     rows = pa.table(
@@ -44,18 +44,18 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
         if differ:
             _publish(path, rows)
     except OSError as error:
-        raise CorpusError(unwritable(corpus, error)) from None
+        raise UnwritableError(unwritable(corpus, error)) from None
     return differ
 
 
 def remove(corpus: Path, trace_id: str, table: Table) -> bool:
-    """Remove a trace's rows of one table and return whether there were any. Raise `CorpusError` when that fails."""
+    """Remove a trace's rows of one table and return whether there were any. Raise `UnwritableError` when that fails."""
     try:
         (trace_folder(corpus, trace_id) / f"{table.name}.parquet").unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise CorpusError(unwritable(corpus, error)) from None
+        raise UnwritableError(unwritable(corpus, error)) from None
     return True
 
 

@@ -155,10 +155,24 @@ def _documented(path: Path, text: str) -> list[tuple[str, str, bool]]:
 def in_order(unordered: Iterable[View]) -> tuple[View, ...]:
     """Return views so that each comes after those it reads; raises `ValueError` when they form a circle."""
     by_name = {view.name: view for view in unordered}
-    sources_of = {name: set(_SOURCE.findall(_COMMENT.sub("", view.sql))) for name, view in by_name.items()}
-    reads = {name: sorted(sources & by_name.keys()) for name, sources in sources_of.items()}
+    reads = {name: sorted(_sources(view) & by_name.keys()) for name, view in by_name.items()}
     try:
         order = tuple(TopologicalSorter(reads).static_order())
     except CycleError as error:
         raise ValueError(f"views read one another in a circle: {' -> '.join(error.args[1])}") from None
     return tuple(by_name[name] for name in order)
+
+
+def _sources(view: View | Macro) -> set[str]:
+    return set(_SOURCE.findall(_COMMENT.sub("", view.sql)))
+
+
+@cache
+def readers(table: str) -> frozenset[str]:
+    """Return a stored table's name, and those of the views and macros that read it, directly or through views."""
+    names = {table}
+    defined: tuple[View | Macro, ...] = (*views(), *macros())
+    for reader in defined:
+        if not names.isdisjoint(_sources(reader)):
+            names.add(reader.name)
+    return frozenset(names)

@@ -77,6 +77,7 @@ class _Members:
     """Place in TOGETHER; 0 for sends and receives."""
     in_bytes: NDArray[np.int64]
     """Bytes that the rank gives to it, 0 where they are not known."""
+    step: NDArray[np.int32]
     seq: NDArray[np.int64]
     numbered: bool
     end: NDArray[np.int64]
@@ -187,6 +188,7 @@ def _members(rows: Rows, row: NDArray[np.int32], operation: NDArray[np.int64], *
         row=row,
         operation=operation,
         in_bytes=np.where(rows.in_bytes[row] == rows.null, 0, rows.in_bytes[row]),
+        step=rows.step[row],
         seq=rows.seq[row],
         numbered=numbered,
         end=rows.end[row] + rows.clock_origin,
@@ -239,7 +241,7 @@ def _pair(members: _Members, against: _Members) -> tuple[NDArray[np.int64], NDAr
 
 def _rough_offset(members: _Members, against: _Members) -> int | None:
     """Try where one sequence may lie beside the other and return the difference of the ends where they fit best."""
-    best: tuple[float, float, int] | None = None
+    best: tuple[float, float, float, int] | None = None
     offset = 0
     for shift in range(-_SHIFTS, _SHIFTS + 1):
         low, high = max(0, -shift), min(len(members.row), len(against.row) - shift)
@@ -251,8 +253,10 @@ def _rough_offset(members: _Members, against: _Members) -> int | None:
         apart = members.end[low:high][alike] - against.end[low + shift : high + shift][alike]
         middle = float(np.median(apart))
         spread = float(np.median(np.abs(apart - middle)))
-        # Sequences that repeat fit in several places: there the ends keep their distance best, and clocks differ least.
-        score = (float(round(spread / _SPREAD_NS)), abs(middle), shift)
+        in_other_step = members.step[low:high] != against.step[low + shift : high + shift]
+        # Sequences that repeat fit in several places: there the ends keep their distance best, the steps have the same
+        # numbers, and clocks differ least.
+        score = (round(spread / _SPREAD_NS), float(in_other_step[alike].mean()), abs(middle), shift)
         if best is None or score < best:
             best = score
             offset = round(middle)

@@ -99,9 +99,14 @@ def _twice(members: list[tuple[int, str]]) -> tuple[int, ...]:
     return tuple(rank for rank in sorted(traces) if traces[rank] > 1)
 
 
+def read_ranks(corpus: Path, trace_ids: Sequence[str]) -> list[rows.Rows]:
+    """Read the traces of one job. Raise `CorpusError` when one cannot be read."""
+    return _in_threads(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
+
+
 def load(corpus: Path, trace_ids: Sequence[str], twice: tuple[int, ...] = ()) -> Job:
     """Read the traces of one job and rebuild their graphs; `twice`: as `doubled` says of them."""
-    ranks = _in_threads(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
+    ranks = read_ranks(corpus, trace_ids)
     graphs = _in_threads(lambda rank: stored_graph.as_stored(corpus, trace_graph.build(rank)), ranks)
     return _joined(graphs, twice, stored_graph.instances(corpus, graphs) if len(graphs) > 1 else None)
 

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.graph import replay_warnings
-from lumos_df.graph.edges.collective import CollectiveEdges, collective_edges
+from lumos_df.graph.collective_waits import CollectiveWaits, waits
+from lumos_df.graph.edges.collective import waiting_members
+from lumos_df.graph.exposed_waiting import recorded_waiting, recorded_waits, simulated_waiting
 from lumos_df.graph.job import Job, Played
+from lumos_df.graph.matching import collective_columns, write_clock
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.schema.codes import COLLECTIVE, END_START, NONE, START_END
@@ -30,7 +33,7 @@ def numbers(values: NDArray[Any], null: int = NONE) -> pa.Array:
     return pa.array(values, mask=values == null)
 
 
-def edge_columns(job: Job, collectives: CollectiveEdges | None, k: int) -> dict[str, Any]:
+def edge_columns(job: Job, found: CollectiveWaits, k: int) -> dict[str, Any]:
     """Return the rows of `edges` of the k-th trace."""
     graph = job.graphs[k]
     # A copying call issues the row that it waits for: stored, what follows the call waits, so no two rows wait for each
@@ -38,28 +41,20 @@ def edge_columns(job: Job, collectives: CollectiveEdges | None, k: int) -> dict[
     binds = np.where(graph.order_target != graph.edges.dst, END_START, graph.edges.binds)
     keep = graph.order_target >= 0
     edges = graph.edges
+    member, last = waiting_members(job.event_graph, found, k)
+    row = found.row[member]
     columns: dict[str, NDArray[Any]] = {
-        "src": edges.src[keep],
-        "dst": graph.order_target[keep],
-        "kind": edges.kind[keep],
-        "binds": binds[keep],
-        "lag": edges.lag[keep],
-        "recorded": edges.recorded[keep],
-        "src_trace": np.full(np.count_nonzero(keep), k, np.int32),
+        name: np.concatenate((within, between))
+        for name, within, between in (
+            ("src", edges.src[keep], found.row[last]),
+            ("dst", graph.order_target[keep], row),
+            ("kind", edges.kind[keep], np.full(len(row), COLLECTIVE, np.int8)),
+            ("binds", binds[keep], np.full(len(row), START_END, np.int8)),
+            ("lag", edges.lag[keep], graph.rows.dur[row] - found.waiting[member]),
+            ("recorded", edges.recorded[keep], graph.rows.seq_recorded[row]),
+            ("src_trace", np.full(np.count_nonzero(keep), k), found.trace[last]),
+        )
     }
-    if collectives is not None:
-        member, last = collectives.waiting(k)
-        row = collectives.row[member]
-        between_ranks: dict[str, NDArray[Any]] = {
-            "src": collectives.row[last],
-            "dst": row,
-            "kind": np.full(len(member), COLLECTIVE, np.int8),
-            "binds": np.full(len(member), START_END, np.int8),
-            "lag": collectives.transfer[collectives.instance[member]],
-            "recorded": graph.rows.seq_recorded[row],
-            "src_trace": collectives.trace[last],
-        }
-        columns = {name: np.concatenate((column, between_ranks[name])) for name, column in columns.items()}
     return {
         "rank": np.full(len(columns["src"]), graph.rows.rank),
         "src": columns["src"],
@@ -72,40 +67,17 @@ def edge_columns(job: Job, collectives: CollectiveEdges | None, k: int) -> dict[
     }
 
 
-def collective_columns(job: Job, played: Played, collectives: CollectiveEdges | None, k: int) -> dict[str, Any] | None:
-    """Return the rows of `collectives` of the k-th trace, or None without any."""
-    if collectives is None:
-        return None
-    members = collectives.of_trace(k)
-    instance, row = collectives.instance[members], collectives.row[members]
-    node = int(job.event_graph.base[k]) + row
-    rows = job.graphs[k].rows
-    transfer = collectives.transfer[instance]
-    lasted = played.run.end[node] - played.run.start[node]
+def _replayed_collectives(job: Job, played: Played, found: CollectiveWaits, k: int) -> dict[str, Any]:
+    """Return the rows of `collectives` of the k-th trace; those that make a circle are not replayed as such."""
+    own = found.of_trace(k)
+    node = job.event_graph.base[k] + found.row[own]
+    instance, end = played.event_graph.instance[node], played.run.end[node]
+    apart = instance == NONE
+    waited = end - played.run.start[node] - np.append(played.event_graph.transfer, 0)[instance]
     return {
-        "rank": np.full(len(row), rows.rank),
-        "instance_id": instance,
-        "op_id": row,
-        "members": collectives.size[instance],
-        "arrival_ns": collectives.begin[members] - collectives.first[instance],
-        "waiting_ns": rows.dur[row] - transfer,
-        "transfer_ns": transfer,
-        "waiting_replayed_ns": lasted - played.event_graph.transfer[instance],
-        "replayed_end": played.run.end[node],
-    }
-
-
-def clock_columns(job: Job, k: int) -> dict[str, Any] | None:
-    """Return the row of `clocks` of the k-th trace, or None without a job."""
-    if job.instances is None:
-        return None
-    clock = job.instances.clocks[k]
-    return {
-        "rank": [job.graphs[k].rows.rank],
-        "offset_ns": [clock.offset_ns],
-        "drift_ppm": [clock.drift_ppm],
-        "residual_ns": [clock.residual_ns],
-        "collectives": [clock.collectives],
+        **collective_columns([graph.rows for graph in job.graphs], found, k),
+        "waiting_replayed_ns": pa.array(waited, mask=apart),
+        "replayed_end": pa.array(end, mask=apart),
     }
 
 
@@ -163,29 +135,38 @@ def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
     }
 
 
+def _waiting_columns(played: Played, found: CollectiveWaits, k: int) -> dict[str, Any]:
+    """Return the columns of `replay_steps` of the k-th trace that say how much communication only waits."""
+    replay = played.replays[k]
+    rows = replay.graph.rows
+    waits_of_rows = recorded_waits(found, k, len(rows))
+    return {
+        "exposed_waiting_ns_recorded": numbers(recorded_waiting(rows, replay.steps, found, k)),
+        "exposed_waiting_ns_replayed": numbers(simulated_waiting(played, k, replay, waits_of_rows)),
+    }
+
+
 def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
     """Store edges, collectives, clocks, replayed operators and steps of a job.
 
     What an earlier replay stored and this one has not goes. Where it differs in anything, so do paths and gains, which
     are of one replay.
     """
-    collectives, warnings = collective_edges(job), replay_warnings.of_traces(job)
+    found = waits([graph.rows for graph in job.graphs], job.instances)
+    warnings = replay_warnings.of_traces(job)
     base = job.event_graph.base
     differs = False
     for k, replay in enumerate(played.replays):
         trace_id = replay.graph.rows.trace_id
         written = (
-            (schema.EDGES, edge_columns(job, collectives, k)),
-            (schema.COLLECTIVE_MEMBERS, collective_columns(job, played, collectives, k)),
-            (schema.CLOCKS, clock_columns(job, k)),
+            (schema.EDGES, edge_columns(job, found, k)),
+            (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, found, k)),
             (schema.REPLAYS, replay_columns(replay, slack[int(base[k]) : int(base[k + 1])])),
-            (schema.REPLAY_STEPS, step_columns(replay, warnings[k])),
+            (schema.REPLAY_STEPS, step_columns(replay, warnings[k]) | _waiting_columns(played, found, k)),
         )
         for table, columns in written:
-            if columns is None:
-                differs |= table_files.remove(corpus, trace_id, table)
-            else:
-                differs |= table_files.write(corpus, trace_id, table, columns)
+            differs |= table_files.write(corpus, trace_id, table, columns)
+        differs |= write_clock(corpus, replay.graph.rows, job.instances, k)
     if differs:
         for graph in job.graphs:
             table_files.remove(corpus, graph.rows.trace_id, schema.CRITICAL_PATH)

@@ -13,6 +13,8 @@ from lumos_df.base.errors import QueryError
 from lumos_df.corpus import table_files
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph import replay_warnings
+from lumos_df.graph.collective_waits import waits
+from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.gains import gains
 from lumos_df.graph.job import Job, Played, doubled, groups, load
 from lumos_df.graph.replayed_tables import numbers, replay_columns, words, write_replay
@@ -55,7 +57,14 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
     """
     rows: list[dict[str, Any]] = []
     for job, played, again in _changed(corpus, changes, trace, step):
-        for before, after, of_trace in zip(played.replays, again.replays, replay_warnings.of_traces(job), strict=True):
+        found = waits([graph.rows for graph in job.graphs], job.instances)
+        for place, of_trace in enumerate(replay_warnings.of_traces(job)):
+            before, after = played.replays[place], again.replays[place]
+            waited = recorded_waits(found, place, len(before.graph.rows))
+            waiting = {
+                f"exposed_waiting_ns_{when}": simulated_waiting(simulated, place, replay, waited).tolist()
+                for when, simulated, replay in (("replayed", played, before), ("changed", again, after))
+            }
             operators = before.graph.rows
             of_step = replay_warnings.of_steps(operators, before.steps)
             for k, number in enumerate(before.steps.number.tolist()):
@@ -77,6 +86,7 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
                             for when, replay in (("replayed", before), ("changed", after))
                             for part in schema.STEP_PARTS
                         },
+                        **{name: None if ns[k] == NONE else ns[k] for name, ns in waiting.items()},
                         "warnings": of_trace + of_step[k],
                     }
                 )

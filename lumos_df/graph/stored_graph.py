@@ -55,9 +55,12 @@ def instances(corpus: Path, graphs: list[TraceGraph]) -> Instances | None:
     tables = [table for table in stored if table is not None]
     if len(tables) < len(stored):
         return None
+    tables = [table.filter(pc.greater(table["members"], 1)) for table in tables]
     members = pa.concat_tables(tables)
-    number, row, transfer = (members[name].to_numpy() for name in ("instance_id", "op_id", "transfer_ns"))
+    number, row, waiting = (members[name].to_numpy() for name in ("instance_id", "op_id", "waiting_ns"))
     trace = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+    lasted = [graph.rows.dur[table["op_id"].to_numpy()] for graph, table in zip(graphs, tables, strict=True)]
+    transfer = np.concatenate(lasted) - waiting
     _, first, instance = np.unique(number, return_index=True, return_inverse=True)
     instance = instance.reshape(-1)
     order = np.lexsort((trace, instance))

@@ -86,6 +86,9 @@ def collective_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]
           sum(calls)::BIGINT AS calls,
           sum(total_ns)::BIGINT AS total_ns,
           round(sum(total_ns) / sum(calls))::BIGINT AS mean_ns,
+          -- Nothing is said of a sum that lacks one.
+          CASE WHEN count(waiting_ns) = count(*) THEN sum(waiting_ns)::BIGINT END AS waiting_ns,
+          CASE WHEN count(transfer_ns) = count(*) THEN sum(transfer_ns)::BIGINT END AS transfer_ns,
           min(busbw_gbps) AS min_busbw_gbps,
           quantile_disc(busbw_gbps, 0.5) AS busbw_gbps,
           max(busbw_gbps) AS max_busbw_gbps
@@ -105,10 +108,11 @@ def collectives(shown: Columns | None) -> Section:
     name, time, bandwidth = shown["collective"][0], shown["total_ns"][0], shown["busbw_gbps"][0]
     title = f"{name} takes the most, {format_ns(time)} over all ranks"
     note = (
-        "Bus bandwidth against message size: the median of the ranks, from the slowest to the fastest. Durations hold "
-        "the wait for late ranks, so bandwidths are a lower bound of the network's."
+        "Bus bandwidth of the transfer against message size: the median of the ranks, from the slowest to the fastest. "
+        "Waiting for other ranks does not count."
     )
     if all(value is None for value in shown["busbw_gbps"]):
-        return Section(f"{title}; sizes were not recorded", note, {"collectives": shown})
+        missing = "sizes were not recorded" if any(shown["transfer_ns"]) else "how long they transferred is unknown"
+        return Section(f"{title}; {missing}", note, {"collectives": shown})
     busbw = f", at {bandwidth:.3g} GB/s busbw" if bandwidth is not None else ""
     return Section(f"{title}{busbw}", note, {"collectives": shown})

@@ -23,7 +23,9 @@ def rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str, Col
           FROM page_step
         ),
         ranks AS (SELECT job, count(*) AS ranks FROM page_trace GROUP BY job)
-        SELECT job, place, step, step_ns, {", ".join(f"{part.name}_ns" for part in STEP_PARTS)}, memory_ns, idle_ns
+        SELECT
+          job, place, step, step_ns, {", ".join(f"{part.name}_ns" for part in STEP_PARTS)},
+          exposed_waiting_ns, exposed_transfer_ns, memory_ns, idle_ns
         FROM latest
         JOIN ranks USING (job)
         WHERE back <= greatest(1, {budget.bars} // ranks)
@@ -78,11 +80,18 @@ def overlap(shown: Columns | None) -> Section:
     hidden, exposed = (sum(shown[part]) if shown else 0 for part in ("overlapped_ns", "exposed_communication_ns"))
     if shown is None or not hidden + exposed:
         return Section("No communication", "Nothing in these traces is a kernel of NCCL or RCCL, or a collective.")
-    mean = round(exposed / len(shown["step"]))
-    return Section(
+    steps = len(shown["step"])
+    title = (
         f"{percent(hidden, hidden + exposed)} of the communication hides behind compute; "
-        f"{format_ns(mean)} a step are exposed",
-        "Communication of each rank and step. A faster network or more overlap would shorten a step by up to what is "
-        "exposed.",
+        f"{format_ns(round(exposed / steps))} a step are exposed"
+    )
+    if None in shown["exposed_waiting_ns"]:
+        note = "How much of it waits for other ranks is unknown."
+    else:
+        title += f", of which {format_ns(round(sum(shown['exposed_waiting_ns']) / steps))} wait for other ranks"
+        note = "What waits ends sooner where ranks come together, what is transferred with a faster network."
+    return Section(
+        title,
+        f"Communication of each rank and step; more overlap would shorten a step by up to what is exposed. {note}",
         {"steps_of": "breakdown"},
     )

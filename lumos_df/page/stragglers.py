@@ -1,10 +1,11 @@
 """Who is late: view `straggler`, a rank and step."""
 
 from collections import Counter
+from typing import Any
 
 import duckdb
 
-from lumos_df.base.units import format_ns
+from lumos_df.base.units import format_count, format_ns
 from lumos_df.page.section import Budget, Columns, Section, by_job, percent
 
 
@@ -28,10 +29,21 @@ def rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str, Col
     )
 
 
-def section(shown: Columns | None, ranks: int) -> Section:
-    """Return the section of the heat map; `ranks` is how many the job has."""
+def section(shown: Columns | None, summary: dict[str, Any], corpus: str) -> Section:
+    """Return the section of the heat map.
+
+    Args:
+        shown: the job's `rows`.
+        summary: its row of `corpus_summary`.
+        corpus: name of the corpus, ready for a shell.
+    """
+    collectives, matched = summary["collectives"], summary["matched_collectives"]
     if shown is None:
-        why = "One rank has nobody to wait for." if ranks < 2 else "No collective was matched across ranks."
+        why = "One rank has nobody to wait for."
+        if summary["ranks"] > 1:
+            why = "No collective was matched across ranks."
+            if collectives is None and summary["gpu_rows"]:
+                why += f" To look for them: `lumos-df report --corpus {corpus}`"
         return Section("No rank waits for another", why)
     made, last, waited = Counter[int](), Counter[int](), sum(shown["waited_ns"])
     for rank, wait, times in zip(shown["rank"], shown["made_others_wait_ns"], shown["times_last"], strict=True):
@@ -48,6 +60,6 @@ def section(shown: Columns | None, ranks: int) -> Section:
     return Section(
         title,
         "A rank's wait is its kernel's duration less the shortest in the collective, that of the last to arrive; "
-        "the waits of all ranks are added up.",
+        f"the waits of all ranks are added up. {matched:,} of {format_count(collectives, 'collective')} matched.",
         {"stragglers": shown},
     )

@@ -95,7 +95,7 @@ def _sections(
             "busy": gpu_usage.busy(busy.get(job), bands.get(job), labels),
             "kernels": kernel_tables.kernels(kernel.get(job), family.get(job)),
             "collectives": kernel_tables.collectives(collective.get(job)),
-            "stragglers": stragglers.section(late.get(job), summary["ranks"]),
+            "stragglers": stragglers.section(late.get(job), summary, corpus),
             "memory": gpu_usage.memory(memory.get(job), labels),
             "replay": replays.error(error.get(job), corpus),
         }

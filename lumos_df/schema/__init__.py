@@ -59,7 +59,7 @@ __all__ = [
     "within",
 ]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the corpus layout; a corpus made by another version is refused."""
 
 ID_LENGTH: Final = 16

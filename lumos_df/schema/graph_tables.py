@@ -1,4 +1,7 @@
-"""Tables of the graph, written by `lumos-df replay` and `critical-path`: dependencies, simulated steps, what binds them."""
+"""Tables of the graph, written by `lumos-df replay` and `critical-path`: dependencies, simulated steps, what binds them.
+
+`collectives` and `clocks` are written by whatever asks for them first.
+"""
 
 from typing import Final
 
@@ -24,16 +27,30 @@ EDGES: Final = table(
 
 COLLECTIVE_MEMBERS: Final = table(
     "collectives",
-    "One row a kernel that takes part in a collective matched across the ranks of a job.",
+    "One row a communication kernel: which collective of its job it takes part in, and how long it waits there.",
     ("rank", "int32", "Rank of the kernel."),
     ("instance_id", "int32", "Number of the collective in its job, from 0: the same on all its ranks."),
     ("op_id", "int32", "The kernel."),
-    ("members", "int32", "Ranks of which a kernel was found."),
+    ("members", "int32", "Ranks of which a kernel was found: 1 where it was not matched with any other's."),
+    (
+        "last_rank",
+        "int32",
+        "Rank that came last: that of the shortest member, of equally short ones the last to start; null without others.",
+    ),
     ("arrival_ns", "int64", "Start of the kernel after the first one of the collective, clocks aligned, ns."),
     ("waiting_ns", "int64", "Part of the kernel's duration before the last member came, ns."),
-    ("transfer_ns", "int64", "The rest: the shortest member, ns."),
-    ("waiting_replayed_ns", "int64", "The same as waiting_ns in the replay."),
-    ("replayed_end", "int64", "End in the replay, ns of job time: the same on all ranks."),
+    (
+        "waiting_unseen_ns",
+        "int64",
+        "Part that waits for members of which no kernel was found: the shortest member less transfer_ns; null where nothing tells, ns.",
+    ),
+    (
+        "transfer_ns",
+        "int64",
+        "The rest: the shortest member, or where not all ranks of the group were found the least over like ones (same kind, group, in_bytes); null where nothing tells, ns.",
+    ),
+    ("waiting_replayed_ns", "int64", "The same as waiting_ns in the replay; null before `lumos-df replay`."),
+    ("replayed_end", "int64", "End in the replay, ns of job time: the same on all ranks; null as above."),
 )
 
 CLOCKS: Final = table(
@@ -81,6 +98,14 @@ REPLAY_STEPS: Final = table(
         (f"{part.name}_ns_{when}", "int64", f"{part.simulated}, ns, {when}.")
         for when in ("recorded", "replayed")
         for part in STEP_PARTS
+    ),
+    *(
+        (
+            f"exposed_waiting_ns_{when}",
+            "int64",
+            f"Part of the exposed communication that only waits for other ranks, ns, {when}; null where a wait is unknown.",
+        )
+        for when in ("recorded", "replayed")
     ),
     ("warnings", "list<string>", "What a reader should know about this replay, one sentence each."),
 )

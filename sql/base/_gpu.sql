@@ -1,5 +1,5 @@
 -- The rows that occupy a GPU stream, each with its end and its class.
--- Communication is a kernel of NCCL or RCCL or one that has a collective, memory is memcpy and memset, compute any other kernel.
+-- Communication is a kernel of that family, or one that states a collective; memory is memcpy and memset, compute any other kernel.
 CREATE VIEW _gpu(
   -- Trace.
   trace_id,
@@ -54,7 +54,7 @@ SELECT
   kind,
   CASE
     WHEN kind <> 'kernel' THEN 'memory'
-    WHEN collective IS NOT NULL OR name ILIKE '%nccl%' OR name ILIKE '%rccl%' THEN 'communication'
+    WHEN family = 'communication' OR collective IS NOT NULL THEN 'communication'
     ELSE 'compute'
   END AS class,
   family,

@@ -26,9 +26,18 @@ CREATE VIEW _gpu_stretch(
   -- A communication kernel ran, ns.
   communication_ns,
   -- A memcpy or memset ran, ns.
-  memory_ns
+  memory_ns,
+  -- Of communication kernels the transfer, or a compute kernel ran, ns.
+  working_ns,
+  -- A communication kernel ran of which the transfer is unknown, ns.
+  unmatched_ns
 ) AS
 WITH
+gpu AS (
+  SELECT _gpu.*, CASE WHEN member.transfer_ns > _gpu.dur THEN _gpu.dur ELSE member.transfer_ns END AS transfer_ns
+  FROM _gpu
+  LEFT JOIN collectives AS member ON member.trace_id = _gpu.trace_id AND member.op_id = _gpu.op_id
+),
 -- At one instant a step ends before the next one starts, and that before a GPU row starts.
 event AS (
   SELECT
@@ -42,7 +51,9 @@ event AS (
     NULL AS kernel_end,
     NULL AS compute_end,
     NULL AS communication_end,
-    NULL AS memory_end
+    NULL AS memory_end,
+    NULL AS working_end,
+    NULL AS unmatched_end
   FROM _step
   WHERE end_ts > ts
   UNION ALL
@@ -57,8 +68,15 @@ event AS (
     CASE WHEN class <> 'memory' THEN end_ts END,
     CASE WHEN class = 'compute' THEN end_ts END,
     CASE WHEN class = 'communication' THEN end_ts END,
-    CASE WHEN class = 'memory' THEN end_ts END
-  FROM _gpu
+    CASE WHEN class = 'memory' THEN end_ts END,
+    CASE WHEN class = 'compute' THEN end_ts END,
+    CASE WHEN class = 'communication' AND transfer_ns IS NULL THEN end_ts END
+  FROM gpu
+  UNION ALL
+  -- A communication kernel waits first, then it transfers.
+  SELECT trace_id, rank, end_ts - transfer_ns, 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, end_ts, NULL
+  FROM gpu
+  WHERE class = 'communication' AND transfer_ns IS NOT NULL
 ),
 seen AS (
   SELECT
@@ -68,7 +86,9 @@ seen AS (
     max(kernel_end) OVER before AS kernel_until,
     max(compute_end) OVER before AS compute_until,
     max(communication_end) OVER before AS communication_until,
-    max(memory_end) OVER before AS memory_until
+    max(memory_end) OVER before AS memory_until,
+    max(working_end) OVER before AS working_until,
+    max(unmatched_end) OVER before AS unmatched_until
   FROM event
   WINDOW before AS (PARTITION BY trace_id ORDER BY ts, turn ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ),
@@ -88,11 +108,15 @@ part AS (
     sum(greatest(0, compute_end - greatest(ts, compute_until))) FILTER (compute_end > ts) AS compute_added,
     sum(greatest(0, communication_end - greatest(ts, communication_until))) FILTER (communication_end > ts) AS communication_added,
     sum(greatest(0, memory_end - greatest(ts, memory_until))) FILTER (memory_end > ts) AS memory_added,
+    sum(greatest(0, working_end - greatest(ts, working_until))) FILTER (working_end > ts) AS working_added,
+    sum(greatest(0, unmatched_end - greatest(ts, unmatched_until))) FILTER (unmatched_end > ts) AS unmatched_added,
     max(greatest(0, busy_until - ts)) FILTER (turn < 2) AS busy_over,
     max(greatest(0, kernel_until - ts)) FILTER (turn < 2) AS kernel_over,
     max(greatest(0, compute_until - ts)) FILTER (turn < 2) AS compute_over,
     max(greatest(0, communication_until - ts)) FILTER (turn < 2) AS communication_over,
-    max(greatest(0, memory_until - ts)) FILTER (turn < 2) AS memory_over
+    max(greatest(0, memory_until - ts)) FILTER (turn < 2) AS memory_over,
+    max(greatest(0, working_until - ts)) FILTER (turn < 2) AS working_over,
+    max(greatest(0, unmatched_until - ts)) FILTER (turn < 2) AS unmatched_over
   FROM seen
   GROUP BY trace_id, stretch
 )
@@ -109,6 +133,8 @@ SELECT
   (coalesce(kernel_added, 0) + coalesce(kernel_over, 0) - coalesce(lead(kernel_over) OVER next, 0))::BIGINT,
   (coalesce(compute_added, 0) + coalesce(compute_over, 0) - coalesce(lead(compute_over) OVER next, 0))::BIGINT,
   (coalesce(communication_added, 0) + coalesce(communication_over, 0) - coalesce(lead(communication_over) OVER next, 0))::BIGINT,
-  (coalesce(memory_added, 0) + coalesce(memory_over, 0) - coalesce(lead(memory_over) OVER next, 0))::BIGINT
+  (coalesce(memory_added, 0) + coalesce(memory_over, 0) - coalesce(lead(memory_over) OVER next, 0))::BIGINT,
+  (coalesce(working_added, 0) + coalesce(working_over, 0) - coalesce(lead(working_over) OVER next, 0))::BIGINT,
+  (coalesce(unmatched_added, 0) + coalesce(unmatched_over, 0) - coalesce(lead(unmatched_over) OVER next, 0))::BIGINT
 FROM part
 WINDOW next AS (PARTITION BY trace_id ORDER BY stretch);

@@ -1,5 +1,5 @@
 -- Where the time of each step goes, seen from the GPU: exposed compute, exposed communication, both at once, or neither.
--- The four add up to the step to the nanosecond; what runs on the GPU outside the host's step is not counted.
+-- The four add up to the step to the nanosecond, waiting and transfer to the exposed communication; what runs outside the host's step is not counted.
 CREATE VIEW breakdown(
   -- Trace.
   trace_id,
@@ -13,6 +13,10 @@ CREATE VIEW breakdown(
   exposed_compute_ns,
   -- Communication ran and no compute did, ns.
   exposed_communication_ns,
+  -- Part of that in which communication only waited for ranks that came late, or were not recorded, ns; null where a wait is unknown.
+  exposed_waiting_ns,
+  -- The rest of it: something was transferred, ns; null as above.
+  exposed_transfer_ns,
   -- Compute and communication ran at once, ns.
   overlapped_ns,
   -- No kernel ran, ns.
@@ -29,6 +33,8 @@ SELECT
   step.end_ts - step.ts,
   coalesce(gpu.kernel_ns - gpu.communication_ns, 0),
   coalesce(gpu.kernel_ns - gpu.compute_ns, 0),
+  CASE WHEN coalesce(gpu.unmatched_ns, 0) = 0 THEN coalesce(gpu.kernel_ns - gpu.working_ns, 0) END,
+  CASE WHEN coalesce(gpu.unmatched_ns, 0) = 0 THEN coalesce(gpu.working_ns - gpu.compute_ns, 0) END,
   coalesce(gpu.compute_ns + gpu.communication_ns - gpu.kernel_ns, 0),
   step.end_ts - step.ts - coalesce(gpu.kernel_ns, 0),
   coalesce(gpu.busy_ns - gpu.kernel_ns, 0),

@@ -1,5 +1,5 @@
 -- Collectives on the GPU by kind, group, element type and size, with the bandwidth they reach.
--- Durations hold the wait for late ranks as well as the transfer, so bandwidths are a lower bound of the network's; 1 GB/s is 10^9 bytes a second.
+-- Durations are waiting and transfer; bandwidths are of the transfer, null before the collectives are matched; 1 GB/s is 10^9 bytes a second.
 CREATE VIEW collective_summary(
   -- Trace.
   trace_id,
@@ -27,7 +27,11 @@ CREATE VIEW collective_summary(
   min_ns,
   -- Longest, ns.
   max_ns,
-  -- Full size over mean duration, GB/s (nccl-tests' algbw): what all ranks of a gather or scatter hold together, else what a rank gives.
+  -- Waiting for ranks that came late, or were not recorded, ns; null where that is unknown of any of them.
+  waiting_ns,
+  -- The rest of their durations, ns; null as above.
+  transfer_ns,
+  -- Full size over mean transfer, GB/s (nccl-tests' algbw): what all ranks of a gather or scatter hold together, else what a rank gives.
   algbw_gbps,
   -- algbw times nccl-tests' factor, GB/s: 2(n-1)/n for all_reduce, (n-1)/n for gathers, scatters and all_to_all, else 1.
   busbw_gbps
@@ -47,24 +51,29 @@ WITH total AS (
     round(avg(gpu.dur))::BIGINT AS mean_ns,
     min(gpu.dur) AS min_ns,
     max(gpu.dur) AS max_ns,
+    -- Nothing is said of a sum that lacks one.
+    CASE WHEN count(member.transfer_ns) = count(*) THEN sum(member.transfer_ns)::BIGINT END AS moved_ns,
+    total_ns - moved_ns AS waiting_ns,
+    moved_ns AS transfer_ns,
     calls * CASE gpu.collective
       WHEN 'all_gather' THEN gpu.out_bytes
       WHEN 'gather' THEN gpu.in_bytes * size
       WHEN 'scatter' THEN gpu.out_bytes * size
       ELSE gpu.in_bytes
-    END / nullif(total_ns, 0) AS algbw_gbps,
+    END / nullif(moved_ns, 0) AS algbw_gbps,
     CASE
       WHEN any_value(known.rounds) > 0 THEN any_value(known.rounds) * (size - 1) / size
       WHEN size IS NOT NULL THEN 1
     END AS factor
   FROM _gpu AS gpu
+  LEFT JOIN collectives AS member ON member.trace_id = gpu.trace_id AND member.op_id = gpu.op_id
   LEFT JOIN traces ON traces.trace_id = gpu.trace_id
   LEFT JOIN _collective_kinds AS known ON known.collective = gpu.collective
   WHERE gpu.class = 'communication'
   GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
 )
 SELECT
-  * EXCLUDE (algbw_gbps, factor),
+  * EXCLUDE (moved_ns, algbw_gbps, factor),
   round(algbw_gbps, 3),
   round(algbw_gbps * factor, 3)
 FROM total

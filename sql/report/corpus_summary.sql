@@ -23,10 +23,18 @@ CREATE VIEW corpus_summary(
   exposed_compute_pct,
   -- Exposed communication, percent of the steps' time.
   exposed_communication_pct,
+  -- Part of that which only waited for other ranks, percent of the steps' time; null where a wait is unknown.
+  exposed_waiting_pct,
+  -- The rest of it, percent of the steps' time; null as above.
+  exposed_transfer_pct,
   -- Compute and communication at once, percent of the steps' time.
   overlapped_pct,
   -- No kernel on the GPU, percent of the steps' time.
   other_pct,
+  -- Collectives on its GPUs: each matched one once, and every communication kernel that was not matched; null where there is none, or before they are looked for.
+  collectives,
+  -- Those of which kernels of several ranks were found.
+  matched_collectives,
   -- Values and strings that had to be repaired.
   repaired,
   -- Events that could not become a row.
@@ -42,10 +50,22 @@ spent AS (
     sum(step_ns) AS step_ns,
     sum(exposed_compute_ns) AS exposed_compute_ns,
     sum(exposed_communication_ns) AS exposed_communication_ns,
+    -- Nothing is said of a sum that lacks one.
+    CASE WHEN count(exposed_waiting_ns) = count(*) THEN sum(exposed_waiting_ns) END AS exposed_waiting_ns,
     sum(overlapped_ns) AS overlapped_ns,
     sum(other_ns) AS other_ns
   FROM breakdown
   GROUP BY trace_id
+),
+matched AS (
+  SELECT
+    traces.job,
+    -- Runs of one rank, which were not matched, number their collectives each from 0.
+    count(*) FILTER (members = 1) + count(DISTINCT instance_id) FILTER (members > 1) AS collectives,
+    count(DISTINCT instance_id) FILTER (members > 1) AS matched_collectives
+  FROM collectives
+  JOIN traces ON traces.trace_id = collectives.trace_id
+  GROUP BY traces.job
 )
 SELECT
   traces.job,
@@ -59,12 +79,23 @@ SELECT
   round(sum(spent.step_ns) / sum(spent.steps))::BIGINT,
   round(100 * sum(spent.exposed_compute_ns) / sum(spent.step_ns), 2),
   round(100 * sum(spent.exposed_communication_ns) / sum(spent.step_ns), 2),
+  CASE
+    WHEN count(spent.exposed_waiting_ns) = count(spent.steps)
+    THEN round(100 * sum(spent.exposed_waiting_ns) / sum(spent.step_ns), 2)
+  END,
+  CASE
+    WHEN count(spent.exposed_waiting_ns) = count(spent.steps)
+    THEN round(100 * sum(spent.exposed_communication_ns - spent.exposed_waiting_ns) / sum(spent.step_ns), 2)
+  END,
   round(100 * sum(spent.overlapped_ns) / sum(spent.step_ns), 2),
   round(100 * sum(spent.other_ns) / sum(spent.step_ns), 2),
+  any_value(matched.collectives),
+  any_value(matched.matched_collectives),
   sum(traces.repaired_numbers + traces.repaired_controls + traces.repaired_utf8)::BIGINT,
   sum(traces.skipped)::BIGINT,
   sum(len(traces.warnings))::BIGINT
 FROM traces
 LEFT JOIN spent ON spent.trace_id = traces.trace_id
+LEFT JOIN matched ON matched.job = traces.job
 GROUP BY traces.job
 ORDER BY traces.job;

@@ -1,5 +1,5 @@
 -- Time of each rank's GPU: how long something ran on it, and what; every *_ns is the length of a union of intervals.
--- Communication is every kernel of NCCL or RCCL or with a collective, memory is memcpy and memset, compute any other kernel.
+-- Communication is every kernel of that family or with a collective, memory is memcpy and memset, compute any other kernel.
 CREATE VIEW gpu_time(
   -- Trace.
   trace_id,

@@ -1,5 +1,5 @@
 -- How much of each step's communication hides behind compute.
--- Communication without overlap is exposed: a faster network, or better overlap, would shorten the step by up to that much.
+-- A faster network would shorten the step by up to the exposed transfer, ranks that come together by up to the exposed waiting.
 CREATE VIEW overlap(
   -- Trace.
   trace_id,
@@ -13,6 +13,10 @@ CREATE VIEW overlap(
   overlapped_ns,
   -- Communication ran and no compute did, ns.
   exposed_communication_ns,
+  -- Part of that in which communication only waited for ranks that came late, or were not recorded, ns; null where a wait is unknown.
+  exposed_waiting_ns,
+  -- The rest of it: something was transferred, ns; null as above.
+  exposed_transfer_ns,
   -- Overlapped part of the communication, percent; null in a step without communication.
   overlap_pct
 ) AS
@@ -23,6 +27,8 @@ SELECT
   exposed_communication_ns + overlapped_ns AS communication_ns,
   overlapped_ns,
   exposed_communication_ns,
+  exposed_waiting_ns,
+  exposed_transfer_ns,
   round(100 * overlapped_ns / nullif(communication_ns, 0), 2)
 FROM breakdown
 ORDER BY ALL;

@@ -37,6 +37,10 @@ CREATE VIEW replay_error(
   exposed_communication_ns_recorded,
   -- The same in the replay, ns.
   exposed_communication_ns_replayed,
+  -- Part of that which only waited for other ranks, as recorded, ns; null where a wait is unknown.
+  exposed_waiting_ns_recorded,
+  -- The same in the replay, ns.
+  exposed_waiting_ns_replayed,
   -- No kernel ran, as recorded, ns.
   other_ns_recorded,
   -- The same in the replay, ns.
@@ -63,6 +67,8 @@ SELECT
   replay.overlapped_ns_replayed,
   replay.exposed_communication_ns_recorded,
   replay.exposed_communication_ns_replayed,
+  replay.exposed_waiting_ns_recorded,
+  replay.exposed_waiting_ns_replayed,
   replay.other_ns_recorded,
   replay.other_ns_replayed,
   replay.warnings

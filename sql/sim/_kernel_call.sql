@@ -31,7 +31,7 @@ CREATE VIEW _kernel_call(
   bytes,
   -- Kernels.
   kernels,
-  -- Sum of their durations, ns; of a collective the transfer alone, where `lumos-df replay` has matched the ranks.
+  -- Sum of their durations, ns; of a collective the transfer alone, where it was matched with other ranks'.
   dur
 ) AS
 WITH
@@ -176,5 +176,6 @@ SELECT
   coalesce(member.transfer_ns, gpu.dur)
 FROM _gpu AS gpu
 JOIN device ON device.trace_id = gpu.trace_id
-LEFT JOIN collectives AS member ON member.trace_id = gpu.trace_id AND member.op_id = gpu.op_id
+LEFT JOIN collectives AS member
+  ON member.trace_id = gpu.trace_id AND member.op_id = gpu.op_id AND member.members IS DISTINCT FROM 1
 WHERE gpu.class = 'communication';

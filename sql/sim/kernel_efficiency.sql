@@ -27,7 +27,7 @@ CREATE VIEW kernel_efficiency(
   calls,
   -- Shortest, ns.
   min_ns,
-  -- Median, ns; of a collective the transfer alone where `lumos-df replay` has matched the ranks, else with the wait for late ranks.
+  -- Median, ns; of a collective the transfer alone where it was matched with other ranks', else with the wait for late ranks.
   p50_ns,
   -- Rate of products and attention at the median, 10^12 operations a second; attention counts in full, as if not causal.
   tflops,

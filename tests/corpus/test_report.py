@@ -16,6 +16,8 @@ from lumos_df.corpus import report
 from lumos_df.corpus.layout import write_manifest
 from lumos_df.corpus.output import Format
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
+from lumos_df.trace.ingest import ingest
+from tests.conftest import SAMPLES
 
 BUSY = JobSummary(
     job="pretrain",
@@ -63,8 +65,36 @@ def test_the_sample_traces_are_summed_up(sample_corpus: Path) -> None:
     assert sum(share or 0 for share in shares) == pytest.approx(100, abs=0.05)
     assert found.kernels[0].family == "communication"
     assert [kernel.total_ns for kernel in found.kernels] == sorted((k.total_ns for k in found.kernels), reverse=True)
+    assert (gpu.collectives, gpu.matched_collectives) == (9, 9)
+    assert (gpu.exposed_waiting_pct or 0) + (gpu.exposed_transfer_pct or 0) == pytest.approx(
+        gpu.exposed_communication_pct, abs=0.02
+    )
+    assert (cpu.collectives, found.notes) == (None, ())
     # The generated job was told that rank 2 sleeps before its backward pass.
     assert [(late.job, late.rank) for late in found.stragglers] == [("gpu_generated", 2)]
+
+
+def test_what_was_not_matched_is_said_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = tmp_path / "corpus"
+    assert not ingest([SAMPLES / "gpu_generated"], corpus, workers=1).failed
+    found = report.summary(corpus)
+    (job,) = found.jobs
+    assert (job.collectives, job.exposed_waiting_pct, found.stragglers) == (None, None, ())
+    (note,) = found.notes
+    assert "who waits for whom is not known yet in 1 job (gpu_generated)" in note
+    assert note.endswith(f"lumos-df report --corpus {corpus}")
+    assert drawn(found, monkeypatch, columns=300)[-1] == note
+
+
+def test_the_summary_says_what_waits_and_how_much_was_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = replace(
+        BUSY, exposed_waiting_pct=9.0, exposed_transfer_pct=3.5, collectives=1_280, matched_collectives=1200
+    )
+    unknown = replace(known, job="other", exposed_waiting_pct=None, exposed_transfer_pct=None, matched_collectives=0)
+    lines = drawn(CorpusSummary("c", (known, unknown, ON_CPU), (GEMM,), ()), monkeypatch)
+    assert "pretrain: waiting 9%, transfer 4%; 1,200 of 1,280 collectives matched" in lines
+    assert "other: waiting unknown; 0 of 1,280 collectives matched" in lines
+    assert not any(line.startswith("cpu:") for line in lines)
 
 
 def test_the_summary_shows_each_part_of_a_step_by_length(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_a_replay_of_a_smaller_job_leaves_no_collectives_of_the_larger_one(tmp_p
     _, gone = sorted(corpus.glob("trace_id=[0-9a-f]*"))
     shutil.rmtree(gone)
     graph.replay(corpus)
-    assert [rows_of(corpus, table) for table in ("collectives", "clocks")] == [0, 0]
+    assert [rows_of(corpus, table) for table in ("collectives WHERE members > 1", "clocks")] == [0, 0]
 
 
 @pytest.mark.parametrize("table", ["traces", "operators"])

@@ -8,7 +8,7 @@ import pytest
 
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph import switches
-from lumos_df.graph.edges.collective import collective_edges
+from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.event_graph import event_graph, run
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Replay
@@ -32,9 +32,9 @@ def test_the_circle_finder_finds_circles() -> None:
 def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> None:
     for job in real_jobs:
         # All ranks of a job at once: a collective ties them together.
-        whole, collectives = [], collective_edges(job)
+        whole, found = [], waits([graph.rows for graph in job.graphs], job.instances)
         for k, graph in enumerate(job.graphs):
-            columns = edge_columns(job, collectives, k)
+            columns = edge_columns(job, found, k)
             other = {one.rows.trace_id: int(job.event_graph.base[place]) for place, one in enumerate(job.graphs)}
             base = np.array([other[name] for name in columns["src_trace_id"].to_pylist()], np.int64)
             whole += list(
@@ -47,9 +47,9 @@ def test_no_trace_has_a_circle_and_no_edge_was_dropped(real_jobs: list[Job]) -> 
 def test_every_kind_of_edge_is_found_and_says_whether_it_was_recorded(real_jobs: list[Job]) -> None:
     kinds: set[str] = set()
     for job in real_jobs:
-        collectives = collective_edges(job)
+        found = waits([graph.rows for graph in job.graphs], job.instances)
         for k in range(len(job.graphs)):
-            columns = edge_columns(job, collectives, k)
+            columns = edge_columns(job, found, k)
             kinds |= set(columns["kind"].to_pylist())
             assert set(columns["evidence"].to_pylist()) <= {"recorded", "inferred"}
     assert kinds == set(EDGE_KINDS)

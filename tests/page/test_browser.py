@@ -58,6 +58,8 @@ def test_numbers_of_the_document_are_those_of_the_views(dom: Dom, played_corpus:
         "exposed_compute_ns",
         "overlapped_ns",
         "exposed_communication_ns",
+        "exposed_waiting_ns",
+        "exposed_transfer_ns",
         "other_ns",
         "idle_ns",
     )
@@ -94,6 +96,7 @@ def test_tiles_are_the_summary(dom: Dom, played_corpus: Path) -> None:
         "exposed_compute_pct",
         "overlapped_pct",
         "exposed_communication_pct",
+        "exposed_waiting_pct",
         "other_pct",
     )
     (expected,) = shown(played_corpus, f"SELECT {', '.join(columns)} FROM corpus_summary WHERE job = 'gpu_generated'")

@@ -41,7 +41,10 @@ def test_the_bars_are_the_breakdown(page: Path, played_corpus: Path, job: str) -
     found = job_of(page, job)
     steps = found["sections"]["breakdown"]["data"]["steps"]
     steps["rank"] = [found["traces"]["rank"][place] for place in steps["place"]]
-    parts = ("step_ns", "exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns", "memory_ns")
+    parts = (
+        *("step_ns", "exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns", "memory_ns"),
+        *("exposed_waiting_ns", "exposed_transfer_ns"),
+    )
     expected = ask(
         played_corpus,
         f"SELECT b.rank, step, {', '.join(parts)}, idle_ns FROM breakdown b JOIN traces USING (trace_id) "

@@ -21,19 +21,29 @@ class Row(NamedTuple):
     ts: int = 0
     dur: int = 0
     stream: int = 7
+    family: str = "other"
+    transfer: int | None = None
 
     @property
     def painted(self) -> set[int]:
         return set(range(self.ts, self.ts + self.dur))
 
+    @property
+    def transferring(self) -> set[int]:
+        return set(range(self.ts + self.dur - min(self.transfer or 0, self.dur), self.ts + self.dur))
+
 
 ROWS = st.lists(
     st.builds(
-        lambda row, ts, dur, stream: row._replace(ts=ts, dur=dur, stream=stream),
-        st.sampled_from([Row("kernel", "gemm"), Row("kernel", "nccl"), Row("memcpy", "copy")]),
+        lambda row, ts, dur, stream, transfer: row._replace(
+            ts=ts, dur=dur, stream=stream, transfer=transfer if row.name == "nccl" else None
+        ),
+        st.sampled_from([Row("kernel", "gemm"), Row("kernel", "nccl", family="communication"), Row("memcpy", "copy")]),
         ts=st.integers(0, LAST),
         dur=st.integers(0, LAST // 2),
         stream=st.sampled_from([7, 20]),
+        # More often than not known; of a changed job it may be longer than the kernel.
+        transfer=st.one_of(st.integers(0, LAST // 2), st.integers(0, LAST // 2), st.none()),
     ),
     min_size=1,
     max_size=12,
@@ -46,19 +56,24 @@ def database() -> duckdb.DuckDBPyConnection:
     return blank()
 
 
-def ask(sql: str) -> list[tuple[int, ...]]:
+def ask(sql: str) -> list[tuple[int | None, ...]]:
     return database().execute(sql).fetchall()
 
 
 def fill(rows: list[Row], steps: list[tuple[int, int]]) -> None:
     marks = [Row("annotation", f"ProfilerStep#{n}", start, end - start, 0) for n, (start, end) in enumerate(steps)]
     database().execute("DELETE FROM operators")
+    database().execute("DELETE FROM collectives")
     for op_id, row in enumerate(sorted([*marks, *rows], key=lambda row: row.ts)):
         database().execute(
-            "INSERT INTO operators(trace_id, rank, op_id, kind, name, ts, dur, stream) "
-            "VALUES ('t', 0, ?, ?, ?, ?, ?, ?)",
-            [op_id, *row],
+            "INSERT INTO operators(trace_id, rank, op_id, kind, name, ts, dur, stream, family) "
+            "VALUES ('t', 0, ?, ?, ?, ?, ?, ?, ?)",
+            [op_id, *row[:-1]],
         )
+        if row.transfer is not None:
+            database().execute(
+                "INSERT INTO collectives(trace_id, op_id, transfer_ns) VALUES ('t', ?, ?)", [op_id, row.transfer]
+            )
 
 
 def paint(rows: list[Row], *names: str) -> set[int]:
@@ -71,6 +86,8 @@ def test_lengths_of_unions(rows: list[Row], marks: list[int], *, pauses: bool) -
     steps = list(pairwise(marks))[:: 2 if pauses else 1]
     fill(rows, steps)
     compute, communication, memory = paint(rows, "gemm"), paint(rows, "nccl"), paint(rows, "copy")
+    transfer = {instant for row in rows for instant in row.transferring}
+    unknown = {instant for row in rows if row.name == "nccl" and row.transfer is None for instant in row.painted}
     busy = compute | communication | memory
     span = max(row.ts + row.dur for row in rows) - min(row.ts for row in rows)
     assert ask("SELECT * EXCLUDE (trace_id, rank) FROM gpu_time") == [
@@ -94,6 +111,8 @@ def test_lengths_of_unions(rows: list[Row], marks: list[int], *, pauses: bool) -
             end - start,
             len((compute - communication) & window),
             len((communication - compute) & window),
+            None if unknown & window else len((communication - transfer - compute) & window),
+            None if unknown & window else len((transfer - compute) & window),
             len(compute & communication & window),
             len(window - compute - communication),
             len((memory & window) - compute - communication),

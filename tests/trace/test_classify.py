@@ -139,6 +139,14 @@ def test_collectives_from_the_operator_around_the_launch(
     assert found["ncclKernel_Generic(ncclWork)"] == expected
 
 
+def test_a_gpu_clock_ahead_of_the_host_changes_no_collective(tmp_path: Path) -> None:
+    events = around("nccl:all_to_all", [[4, 8]], ["float"], "ncclDevKernel_SendRecv()")
+    early = [event | {"ts": 3} if event["cat"] == "kernel" else event for event in events]
+    expected = ("all_to_all", None, None, 0, "inferred", "float32", 128, 128)
+    for number, some in enumerate((events, early)):
+        assert collective_fields(tmp_path / str(number), some)["ncclDevKernel_SendRecv()"] == expected
+
+
 def test_gather_and_scatter_bytes_follow_from_the_group_size(tmp_path: Path) -> None:
     for name, given, taken in (("nccl:_all_gather_base", 128, 512), ("nccl:_reduce_scatter_base", 128, 32)):
         events = around(name, [[4, 8]], ["float"], "ncclKernel", Group_size=4, Process_Group_Name="1")

@@ -38,6 +38,9 @@ def test_the_parts_add_up_to_the_step(emulated: Path, change: tuple[str, ...]) -
     for row in answers(emulated, *change):
         for prefix in ("", "original_"):
             step = row[f"{prefix}iteration_time_s"]
+            exposed = [row[f"{prefix}exposed_{part}_s"] for part in ("waiting", "transfer", "communication")]
+            assert min(exposed) >= 0
+            assert exposed[0] + exposed[1] == pytest.approx(exposed[2], abs=1e-9)
             for parts in (FINER, FOUR):
                 assert sum(row[f"{prefix}{name}"] or 0 for name in parts) == pytest.approx(step, abs=1e-9)
     assert (row["bubble_s"] > 0) == ("pp=2" in change)

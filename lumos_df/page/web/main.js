@@ -14,7 +14,8 @@ function tiles({ summary }) {
   ];
   if (gpu) {
     shown.push(tile(asPercent(summary.exposed_compute_pct), "compute", summary.exposed_compute_pct), tile(asPercent(summary.overlapped_pct), "overlapped", summary.overlapped_pct),
-      tile(asPercent(summary.exposed_communication_pct), "exposed communication", summary.exposed_communication_pct), tile(asPercent(summary.other_pct), "no kernel", summary.other_pct));
+      tile(asPercent(summary.exposed_communication_pct), "exposed communication", summary.exposed_communication_pct),
+      tile(asPercent(summary.exposed_waiting_pct), "of it waiting for ranks", summary.exposed_waiting_pct), tile(asPercent(summary.other_pct), "no kernel", summary.other_pct));
   }
   return el("div", { class: "tiles" }, ...shown);
 }

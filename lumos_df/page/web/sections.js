@@ -6,6 +6,10 @@ const PARTS = [
 ];
 const FEW = 64;
 
+/** Parts of the exposed communication; one alone where a wait is unknown. */
+const exposedParts = (steps) => (steps.exposed_waiting_ns.includes(null) ? [PARTS[2]]
+  : [["transfer, exposed", "--exposed", "exposed_transfer_ns"], ["waiting for other ranks", "--wait", "exposed_waiting_ns"]]);
+
 const time = (key, label, extra = {}) => ({ key, label, write: asTime, ...extra });
 const count = (key, label) => ({ key, label, write: asCount });
 const text = (key, label) => ({ key, label, write: asText });
@@ -68,17 +72,17 @@ function stepColumns(host, steps, labels, parts, name) {
 
 const DRAW = {
   breakdown(host, { steps }, labels) {
-    stepColumns(host, steps, labels, PARTS, "Step");
+    stepColumns(host, steps, labels, [...PARTS.slice(0, 2), ...exposedParts(steps), PARTS[3]], "Step");
     numbers(host, {
       name: "breakdown.steps", caption: "Breakdown of each rank and step", rows: withRanks(steps, labels),
       columns: [text("rank", "rank"), count("step", "step"), time("step_ns", "step"), ...PARTS.map(([label, , key]) => time(key, label)),
-        time("memory_ns", "of it copies"), time("idle_ns", "of it idle")],
+        time("exposed_waiting_ns", "exposed waiting"), time("exposed_transfer_ns", "exposed transfer"), time("memory_ns", "of it copies"), time("idle_ns", "of it idle")],
     });
   },
 
   overlap(host, _, labels, job) {
     const { steps } = job.sections.breakdown.data;
-    stepColumns(host, steps, labels, [PARTS[2], ["hidden behind compute", "--overlap", "overlapped_ns"]], "Communication");
+    stepColumns(host, steps, labels, [...exposedParts(steps), ["hidden behind compute", "--overlap", "overlapped_ns"]], "Communication");
   },
 
   timeline(host, data, labels) {
@@ -193,14 +197,14 @@ const DRAW = {
           tip: () => ({
             title: `${rows.collective[row]}, ${asText(rows.dtype[row])}, ${asCount(rows.group_size[row])} ranks`,
             rows: [["message", asBytes(rows.size_bytes[row])], ["busbw, median of ranks", asBandwidth(rows.busbw_gbps[row])], ["slowest to fastest", `${asBandwidth(rows.min_busbw_gbps[row])} to ${asBandwidth(rows.max_busbw_gbps[row])}`],
-              ["calls", asCount(rows.calls[row])], ["mean", asTime(rows.mean_ns[row])], ["total", asTime(rows.total_ns[row])]],
+              ["calls", asCount(rows.calls[row])], ["mean", asTime(rows.mean_ns[row])], ["total", asTime(rows.total_ns[row])], ["of it waiting", asTime(rows.waiting_ns[row])]],
           }),
         })),
       });
     }
     table(host, {
       name: "collectives.collectives", caption: "Collectives by kind, ranks, type and size", rows, limit: 8,
-      columns: [text("collective", "collective"), count("group_size", "ranks"), text("dtype", "type"), { key: "size_bytes", label: "message", write: asBytes }, count("calls", "calls"), time("total_ns", "total"),
+      columns: [text("collective", "collective"), count("group_size", "ranks"), text("dtype", "type"), { key: "size_bytes", label: "message", write: asBytes }, count("calls", "calls"), time("total_ns", "total"), time("waiting_ns", "waiting"),
         { key: "busbw_gbps", label: "busbw", write: asBandwidth }],
     });
   },

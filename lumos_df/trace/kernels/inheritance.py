@@ -114,6 +114,10 @@ def nearest_marked(marked, parent):
         p = parent[row]
         if 0 <= p < row:
             nearest[row] = p if marked[p] else nearest[p]
+    for row in range(n):
+        p = parent[row]
+        if p > row:
+            nearest[row] = p if marked[p] else nearest[p]
     return nearest
 
 

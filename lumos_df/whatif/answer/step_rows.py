@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from lumos_df.graph.collective_waits import waits
+from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET, share
 from lumos_df.graph.steps import breakdown
@@ -23,11 +25,13 @@ from lumos_df.whatif.durations.operator_times import collectives
 _PARTS: Final = tuple(part.name for part in STEP_PARTS)
 _FINER: Final = (*(f"{name}_s" for name in NAMES), "cp_exposed_s")
 """Finer parts; no trace tells context parallelism, so its part is null."""
-_NANOSECONDS: Final = ("step_ns", "gpu_busy_ns", *(f"{part}_ns" for part in _PARTS))
+_WAITING: Final = ("exposed_waiting", "exposed_transfer")
+"""Parts of the exposed communication; null where a wait is unknown."""
+_NANOSECONDS: Final = ("step_ns", "gpu_busy_ns", *(f"{part}_ns" for part in (*_PARTS, *_WAITING)))
 _FIGURES: Final = (
     ("iteration_time_s", pa.float64()),
     *((name, pa.float64()) for name in RATES),
-    *((f"{part}_s", pa.float64()) for part in _PARTS),
+    *((f"{part}_s", pa.float64()) for part in (*_PARTS, *_WAITING)),
     *((name, pa.float64()) for name in _FINER),
     *((name, pa.float64()) for name in MEMORY),
     ("memory_stage", pa.int64()),
@@ -57,7 +61,7 @@ SCHEMA: Final = pa.schema(
 SHOWN: Final = (
     *("job", "rank", "step", "iteration_time_s", "low_s", "high_s", "original_iteration_time_s"),
     *("tokens_per_s_per_gpu", "mfu_pct", "memory_gb", "fits"),
-    *(f"{part}_s" for part in _PARTS),
+    *(f"{part}_s" for part in (*_PARTS, *_WAITING)),
     *(f"{name}_pct" for name in PROVENANCE),
     "warnings",
 )
@@ -71,14 +75,21 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
     warnings = [*changed.warnings, *usage.warnings()]
     memory, original_memory, memory_from = usage.memory
     low, high = _bounds(changed)
+    recorded = [graph.rows for graph in changed.anchor.job.graphs]
+    collective_waits = waits(recorded, changed.anchor.job.instances)
+    waited = [recorded_waits(collective_waits, rank, len(of_rank)) for rank, of_rank in enumerate(recorded)]
     for new_rank, after in enumerate(changed.after.replays):
         rank = changed.ranks[new_rank]
         before = changed.played.replays[rank]
         replay = settled(after, before)
-        work = usage.work(replay, changed.makers[new_rank], changed.sources[new_rank])
-        was = usage.work(before, (rank,), None)
-        new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay))
-        old = _figures(before, usage.old, was, _original_parts(changed, rank, before))
+        makers, sources = changed.makers[new_rank], changed.sources[new_rank]
+        work, was = usage.work(replay, makers, sources), usage.work(before, (rank,), None)
+        # What was inserted waits for nobody unseen.
+        waited_here = np.hstack((*(waited[maker] for maker in makers), np.zeros((2, 1), np.int64)))
+        waiting = simulated_waiting(changed.after, new_rank, replay, waited_here[:, sources])
+        new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay), waiting)
+        original_waiting = simulated_waiting(changed.played, rank, before, waited[rank])
+        old = _figures(before, usage.old, was, _original_parts(changed, rank, before), original_waiting)
         least = _least(usage.new, work, len(new))
         shares = _shares(changed, new_rank, replay)
         for place, number in enumerate(replay.steps.number.tolist()):
@@ -106,19 +117,30 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
 
 
 def _figures(
-    replay: Replay, side: JobOnMachine, work: StepFlops | None, finer: dict[str, NDArray[np.int64]]
+    replay: Replay,
+    side: JobOnMachine,
+    work: StepFlops | None,
+    finer: dict[str, NDArray[np.int64]],
+    waiting: NDArray[np.int64],
 ) -> list[dict[str, Any]]:
     """Return the figures of every step of a rank, memory aside."""
     figures = []
     for place in range(len(replay.low)):
         numbers = _numbers(replay, place)
+        if waiting[place] != NONE:
+            numbers["exposed_waiting_ns"] = int(waiting[place])
+            numbers["exposed_transfer_ns"] = numbers["exposed_communication_ns"] - int(waiting[place])
         asked, done = (float(work.asked[place]), float(work.done[place])) if work else (None, None)
         figures.append(
             {
                 "iteration_time_s": numbers["step_ns"] * 1e-9,
                 "gpus": side.gpus,
                 **side.rates(numbers["step_ns"], numbers["other_ns"], asked, done),
-                **{f"{part}_s": numbers[f"{part}_ns"] * 1e-9 for part in _PARTS},
+                **{
+                    f"{part}_s": numbers[f"{part}_ns"] * 1e-9
+                    for part in (*_PARTS, *_WAITING)
+                    if f"{part}_ns" in numbers
+                },
                 **{f"{name}_s": int(each[place]) * 1e-9 for name, each in finer.items()},
                 **numbers,
             }

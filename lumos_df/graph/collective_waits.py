@@ -1,0 +1,154 @@
+"""How long each communication kernel of a job waits, for ranks that came late and for those nobody recorded.
+
+The duration of a kernel is its wait for the last member that was recorded, its wait for members of which no kernel was
+found, and the transfer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.collective_instances import Instances
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.rows import FAR, Rows
+from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
+
+_PAIRED: Final = ("send", "recv")
+"""Kinds that two ranks of a group take part in, however many it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveWaits:
+    """The communication kernels of a job by trace and row, k in all; ns, `NONE` where nothing tells."""
+
+    instance: NDArray[np.int64]
+    """[k] which collective it is: those of `Instances` as there, then those of one kernel."""
+    trace: NDArray[np.int64]
+    """[k] place of its trace in the job."""
+    row: NDArray[np.int64]
+    """[k]"""
+    members: NDArray[np.int64]
+    """[k] kernels of its collective."""
+    last: NDArray[np.int64]
+    """[k] place here of the member that came last, which waited for nobody; NONE without others."""
+    arrival: NDArray[np.int64]
+    """[k] start after that of the first member, clocks aligned."""
+    waiting: NDArray[np.int64]
+    """[k] before the last member came."""
+    unseen: NDArray[np.int64]
+    """[k] what like collectives of the job did without: waiting for members of which no kernel was found."""
+    transfer: NDArray[np.int64]
+    """[k] the rest."""
+    bounds: NDArray[np.int64]
+    """[traces + 1] where the kernels of each trace begin."""
+
+    def of_trace(self, k: int) -> slice:
+        """Return where the kernels of the k-th trace are."""
+        return slice(int(self.bounds[k]), int(self.bounds[k + 1]))
+
+
+def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
+    """Return how long the communication kernels of a job wait; `instances`: those matched, None of a rank by itself."""
+    base = np.cumsum([0, *map(len, ranks)])
+    communicates = [base[k] + np.flatnonzero(_communicates(rows)) for k, rows in enumerate(ranks)]
+    matched = np.empty(0, np.int64) if instances is None else base[instances.trace] + instances.row
+    node = np.union1d(np.concatenate(communicates), matched)
+    trace = np.searchsorted(base, node, side="right") - 1
+    row, bounds = node - base[trace], np.searchsorted(node, base)
+    instance = np.full(len(node), NONE, np.int64)
+    known = 0
+    if instances is not None:
+        known = len(instances.transfer)
+        instance[np.searchsorted(node, matched)] = instances.instance
+    alone = instance == NONE
+    instance[alone] = known + np.arange(np.count_nonzero(alone))
+    collectives = known + int(np.count_nonzero(alone))
+
+    own = np.split(row, bounds[1:-1])
+
+    def column(of: Callable[[Rows], NDArray[Any]]) -> NDArray[np.int64]:
+        return np.concatenate([of(rows)[part] for rows, part in zip(ranks, own, strict=True)]).astype(np.int64)
+
+    dur = column(lambda rows: rows.dur)
+    members = np.bincount(instance, minlength=collectives)
+    shortest = np.full(collectives, FAR, np.int64)
+    np.minimum.at(shortest, instance, dur)
+    if instances is not None:
+        shortest[:known] = instances.transfer
+    transfer = _transfer(ranks, column, instance, shortest, members)
+    unseen = np.where(transfer == NONE, NONE, shortest - transfer)
+
+    clocks = [0] * len(ranks) if instances is None else [clock.offset_ns for clock in instances.clocks]
+    start = column(lambda rows: rows.ts + rows.clock_origin) - np.array(clocks)[trace]
+    first = np.full(collectives, np.iinfo(np.int64).max)
+    np.minimum.at(first, instance, start)
+    # Ends agree better than starts do, so the shortest member came last; of equally short ones the last to start.
+    order = np.lexsort((-start, dur, instance))
+    last = np.full(collectives, NONE, np.int64)
+    last[instance[order[::-1]]] = order[::-1]
+    last[members < 2] = NONE
+    return CollectiveWaits(
+        instance=instance,
+        trace=trace,
+        row=row,
+        members=members[instance],
+        last=last[instance],
+        arrival=start - first[instance],
+        waiting=dur - shortest[instance],
+        unseen=unseen[instance],
+        transfer=transfer[instance],
+        bounds=bounds,
+    )
+
+
+def _communicates(rows: Rows) -> NDArray[np.bool_]:
+    kernels: NDArray[np.bool_] = (rows.kind == KERNEL) & (rows.family == COMMUNICATION)
+    return kernels
+
+
+def _transfer(
+    ranks: list[Rows],
+    column: Callable[[Callable[[Rows], NDArray[Any]]], NDArray[np.int64]],
+    instance: NDArray[np.int64],
+    shortest: NDArray[np.int64],
+    members: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the transfer of each collective, ns [collectives].
+
+    The shortest member, where all ranks of the group are there. Else even that one may have waited, and the transfer is
+    at most the least over like collectives: same kind, group and bytes. NONE where the bytes are unknown.
+
+    Args:
+        ranks: the job.
+        column: gives a column of `Rows` at the kernels [k].
+        instance: collective of each kernel [k].
+        shortest: shortest member of each collective, ns [collectives].
+        members: how many it has [collectives].
+    """
+    word_of: dict[str, int] = {}
+    name_of: dict[str, int] = {}
+    first = np.full(len(members), len(instance), np.int64)
+    np.minimum.at(first, instance, np.arange(len(instance)))
+    word = column(lambda rows: _shared(word_of, rows.collective, rows.collectives))[first]
+    name = column(lambda rows: _shared(name_of, rows.group, rows.groups))[first]
+    size, sent = column(lambda rows: rows.group_size)[first], column(lambda rows: rows.in_bytes)[first]
+    unknown = sent == Rows.null
+    _, like = np.unique(packed(word, name, size, np.where(unknown, NONE, sent)), return_inverse=True)
+    like = like.reshape(-1)
+    least = np.full(len(members), FAR, np.int64)
+    np.minimum.at(least, like, shortest)
+    world = max(rows.world_size for rows in ranks)
+    paired = np.isin(word, [word_of[kind] for kind in _PAIRED if kind in word_of])
+    expected = np.where(paired, 2, size)
+    # Without a stated group: those that were matched, if the job was recorded whole.
+    whole = np.where(expected > 0, members >= expected, ((members > 1) | (world == 1)) & (len(ranks) >= world))
+    return np.where(whole, shortest, np.where(unknown, NONE, least[like]))
+
+
+def _shared(known: dict[str, int], codes: NDArray[Any], words: list[str]) -> NDArray[np.int64]:
+    """Return a trace's codes of words as numbers that all traces share, NONE for none; `known` gets what is new."""
+    shared: NDArray[np.int64] = np.array([*(known.setdefault(word, len(known)) for word in words), NONE])[codes]
+    return shared

@@ -1,0 +1,102 @@
+"""Who waits for whom: the tables `collectives` and `clocks` of a corpus, for whoever reads them first.
+
+Nothing is simulated for that. What a replay adds to `collectives` is null until there is one.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lumos_df import schema
+from lumos_df.corpus import table_files
+from lumos_df.corpus.folder import traces_without
+from lumos_df.graph.collective_instances import Instances, match
+from lumos_df.graph.collective_waits import CollectiveWaits, waits
+from lumos_df.graph.job import groups, read_ranks
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import NONE
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedJob:
+    """Of how many collectives of a job kernels of several ranks were found."""
+
+    job: str
+    ranks: tuple[int, ...]
+    """Those that were recorded together."""
+    collectives: int
+    """Each matched one once, and every communication kernel that was not matched."""
+    matched: int
+
+
+def match_collectives(corpus: Path) -> list[MatchedJob]:
+    """Match the collectives of each job that has a trace without the table `collectives`, and store what comes out.
+
+    Returns:
+        Those of the jobs that communicate on a GPU.
+
+    Raises:
+        CorpusError: `corpus` is no corpus, or cannot be read or written.
+    """
+    missing = traces_without(corpus, schema.COLLECTIVE_MEMBERS)
+    jobs = groups(corpus) if missing else []
+    found = [_match_job(corpus, trace_ids) for trace_ids in jobs if missing & set(trace_ids)]
+    return [job for job in found if job.collectives]
+
+
+def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
+    ranks = read_ranks(corpus, trace_ids)
+    instances = match(ranks) if len(ranks) > 1 else None
+    found = waits(ranks, instances)
+    for k, trace_id in enumerate(trace_ids):
+        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(ranks, found, k))
+        write_clock(corpus, ranks[k], instances, k)
+    collectives = len(np.unique(found.instance))
+    alone = int(np.count_nonzero(found.members == 1))
+    return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
+
+
+def collective_columns(ranks: list[Rows], found: CollectiveWaits, k: int) -> dict[str, Any]:
+    """Return the rows of `collectives` of the k-th trace, without a replay."""
+    own = found.of_trace(k)
+    rank_of = np.array([*(rows.rank for rows in ranks)])
+    last, unseen, transfer = found.last[own], found.unseen[own], found.transfer[own]
+    many = len(last)
+    return {
+        "rank": np.full(many, ranks[k].rank),
+        "instance_id": found.instance[own],
+        "op_id": found.row[own],
+        "members": found.members[own],
+        "last_rank": pa.array(rank_of[found.trace[last]], mask=last == NONE) if many else [],
+        "arrival_ns": found.arrival[own],
+        "waiting_ns": found.waiting[own],
+        "waiting_unseen_ns": pa.array(unseen, mask=unseen == NONE),
+        "transfer_ns": pa.array(transfer, mask=transfer == NONE),
+        "waiting_replayed_ns": pa.nulls(many, pa.int64()),
+        "replayed_end": pa.nulls(many, pa.int64()),
+    }
+
+
+def write_clock(corpus: Path, rows: Rows, instances: Instances | None, k: int) -> bool:
+    """Store the row of `clocks` of the k-th trace, none of a rank by itself; return whether that differs from before.
+
+    Raises `CorpusError` when it cannot be written.
+    """
+    if instances is None:
+        return table_files.remove(corpus, rows.trace_id, schema.CLOCKS)
+    clock = instances.clocks[k]
+    return table_files.write(
+        corpus,
+        rows.trace_id,
+        schema.CLOCKS,
+        {
+            "rank": [rows.rank],
+            "offset_ns": [clock.offset_ns],
+            "drift_ppm": [clock.drift_ppm],
+            "residual_ns": [clock.residual_ns],
+            "collectives": [clock.collectives],
+        },
+    )
