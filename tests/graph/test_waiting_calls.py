@@ -50,6 +50,14 @@ def test_a_call_waits_for_a_row_that_ends_a_little_after_it_by_the_gpu_s_clock(
     assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
 
 
+@pytest.mark.parametrize("work_us", [0, 20])
+@pytest.mark.parametrize("call", ["cudaFree", "hipHostFree", "cuMemFree_v2", "cuModuleUnload"])
+def test_a_release_of_memory_waits_for_the_device_and_then_works(tmp_path: Path, call: str, work_us: float) -> None:
+    job = job_of(tmp_path, rounds(call, -work_us), end=2100)
+    assert step_us(job) == 2100
+    assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
+
+
 @pytest.mark.parametrize("call", ["cudaStreamSynchronize", "cudaDeviceSynchronize"])
 def test_a_call_did_not_wait_for_a_row_that_ends_well_after_it(tmp_path: Path, call: str) -> None:
     job = job_of(tmp_path, rounds(call, 3), end=2100)

@@ -253,6 +253,7 @@ def test_args_of_every_event_stay(tmp_path: Path) -> None:
         ("rank3.json", {"distributedInfo": {"rank": 6}}, 1, (1, "option")),
         ("frank2.json", {}, None, (0, "assumed")),
         ("gpu12_4711.1700000000.pt.trace.json", {}, None, (0, "assumed")),  # host_pid.time, as torch.profiler names it
+        ("worker12_4711.1700000000.pt.trace.json", {}, None, (0, "assumed")),
     ],
 )
 def test_where_the_rank_comes_from(
