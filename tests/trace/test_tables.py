@@ -1,5 +1,6 @@
 """Tables beside the operators, on small traces: memory, counters, process groups, counts, args; whose rank it is."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,26 @@ def test_args_of_every_event_stay(tmp_path: Path) -> None:
         "SELECT args->>'correlation' FROM operators JOIN args USING (trace_id, event) WHERE kind = 'kernel'"
     )
     assert joined.fetchall() == [("1",)]
+
+
+def test_what_looks_like_a_secret_is_left_out_of_the_metadata_and_named(tmp_path: Path) -> None:
+    secrets = (
+        "HF_TOKEN",
+        "client_secret",
+        "DB_PASSWORD",
+        "credentials",
+        "OPENAI_API_KEY",
+        "x-api-key",
+        "private_key",
+        "ssh_key",
+        "AWS_ACCESS_KEY_ID",
+    )
+    harmless = {"tokenizer": "bpe", "key": "a", "monkey": "b", "tokens": 512, "secret": ""}
+    corpus = corpus_of(tmp_path, [op("a", 1, 2)], env=[dict.fromkeys(secrets, "hunter2") | harmless])
+    ((metadata, warnings),) = corpus.execute("SELECT metadata, warnings FROM traces").fetchall()
+    assert json.loads(metadata)["env"] == [dict.fromkeys(secrets, "<hidden>") | harmless]
+    hidden = "left out of the metadata, as it looks like a secret: "
+    assert [line for line in warnings if line.startswith(hidden)] == [hidden + ", ".join(secrets)]
 
 
 # --- ranks
