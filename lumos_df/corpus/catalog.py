@@ -304,9 +304,11 @@ def _write(corpus: Path, script: tuple[str, ...]) -> None:
     # To bind all views takes most of the time that a small trace takes to ingest, and they are alike in every corpus.
     template = cache_folder() / f"catalog-{_fingerprint((duckdb.__version__, *of_all))[:12]}.duckdb"
     tables_read = "FROM " + ", ".join(f"(SELECT 1 FROM {table.name} LIMIT 0)" for table in TABLES)
-    try:
-        content = _content(corpus, (of_corpus, tables_read, *mark), template.read_bytes())
-    except (OSError, duckdb.Error, CorpusError):
+    content = b""
+    if template.exists():
+        with suppress(duckdb.Error, CorpusError):
+            content = _content(corpus, (of_corpus, tables_read, *mark), template.read_bytes())
+    if not content:
         content = _content(corpus, (*script, *mark))
         with suppress(OSError):
             publish_file(template, content)

@@ -33,7 +33,7 @@ def test_ingest_says_what_it_did_and_skips_what_is_in(lumos: Run) -> None:
     assert re.fullmatch(r"c: read 4 files, 4 traces, [\d,]+ events, [\d,]+ operators\n", first.stdout)
     assert first.stderr.splitlines()[-1].startswith("[4/4] ")
 
-    again = lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c")
+    again = lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c", "--workers", 1)
     assert again.returncode == 0
     assert "read 0 files" in again.stdout
     assert "skipped 4 files (already in the corpus)" in again.stdout

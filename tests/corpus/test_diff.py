@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "tests.emulator.model.kernel_ns", lambda flops, moved: kernel_ns(flops, moved) * (3 if flops else 1)
         )
         write(simulate(job), Profiler(memory=False, stacks=False), folder / "after")
-    assert not ingest([folder / "before", folder / "after"], folder / "corpus").failed
+    assert not ingest([folder / "before", folder / "after"], folder / "corpus", workers=1).failed
     describe(folder / "corpus")
     return folder / "corpus"
 
