@@ -20,12 +20,20 @@ ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "data" / "traces"
 REAL = Path(os.environ.get("LUMOS_TRACES", ROOT.parent / "shared" / "traces"))
 
+LONG = {"test_wheel.py", "test_tutorial.py"}
+"""Files whose tests take half a minute each."""
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def pytest_xdist_auto_num_workers() -> int:
     """Return how many processes `-n auto` starts."""
     return available_cpus()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put long tests first: behind all others, one process would wait for another that runs them."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:

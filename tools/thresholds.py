@@ -8,6 +8,7 @@ import ast
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -52,7 +53,8 @@ class Threshold:
         return f"{self.module}.{self.name}"
 
 
-def thresholds(package: Path = PACKAGE) -> list[Threshold]:
+@cache
+def thresholds(package: Path = PACKAGE) -> tuple[Threshold, ...]:
     """Return every threshold, in the order of modules and lines.
 
     Raises:
@@ -67,7 +69,7 @@ def thresholds(package: Path = PACKAGE) -> list[Threshold]:
                 for alias in node.names:
                     if f"{node.module}.{alias.name}" in names:
                         raise ValueError(f"{file}:{node.lineno}: import the module of the threshold {alias.name}")
-    return found
+    return tuple(found)
 
 
 def _of_module(package: Path, file: Path, tree: ast.Module) -> Iterator[Threshold]:
@@ -114,7 +116,7 @@ def page() -> str:
     return "\n".join(_lines(thresholds(), measured)) + "\n"
 
 
-def _lines(listed: list[Threshold], measured: dict[str, Any]) -> Iterator[str]:
+def _lines(listed: tuple[Threshold, ...], measured: dict[str, Any]) -> Iterator[str]:
     scores = measured["scores"]
     yield "# Thresholds"
     yield ""

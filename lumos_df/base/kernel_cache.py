@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept; without numba, so that asking costs nothing."""
+"""Where compiled kernels, and the catalogue's bound views, are kept; without numba, so that asking costs nothing."""
 
 import hashlib
 import os

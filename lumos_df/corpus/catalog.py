@@ -18,6 +18,7 @@ import duckdb
 
 from lumos_df.base.errors import CorpusError, QueryError, nearest
 from lumos_df.base.files import publish_file
+from lumos_df.base.kernel_cache import folder as cache_folder
 from lumos_df.base.location import local_path
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, check, table_glob
 from lumos_df.corpus.view_files import macros, views
@@ -35,11 +36,8 @@ _DUCKDB_TYPES: Final = {
 _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
 
 
-_WRITTEN: Final[dict[tuple[str, ...], bytes]] = {}
-"""A catalogue that this process wrote, by its views: that of another corpus differs in the stored tables only.
-
-To bind the views that read them takes most of the time that a small trace takes to ingest.
-"""
+_FOLDER: Final = "_corpus_folder"
+"""Macro of the folder where the tables lie: with the fingerprint all that differs between catalogues of two corpora."""
 
 
 def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
@@ -59,7 +57,7 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
         connection = _open(folder, script)
     if connection is None:
         connection = duckdb.connect()
-        _run(connection, script)
+        _define(connection, script)
     # DuckDB would draw it on standard output, between the rows of a query that takes two seconds. In a notebook
     # without ipywidgets it draws none, and refuses to be asked for that.
     with suppress(duckdb.InvalidInputException):
@@ -91,7 +89,7 @@ def blank() -> duckdb.DuckDBPyConnection:
     for table in TABLES:
         columns = ", ".join(f'"{column.name}" {_duckdb_type(column.type)}' for column in table.columns)
         connection.execute(f"CREATE TABLE {table.name}({columns})")
-    _run(connection, tuple(_view_statements()))
+    _define(connection, tuple(_view_statements()))
     return connection
 
 
@@ -128,6 +126,8 @@ def _one_line(error: Exception) -> str:
 
 def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | None:
     """Open the catalogue file for reading, or return None when it is absent, broken or made by another script."""
+    if not (corpus / CATALOG).is_file():
+        return None
     connection = None
     with suppress(duckdb.Error):
         connection = duckdb.connect(corpus / CATALOG, read_only=True)
@@ -139,28 +139,43 @@ def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | 
 
 
 def _write(corpus: Path, script: tuple[str, ...]) -> None:
-    mark = f"CREATE VIEW _catalog(fingerprint) AS SELECT {_quoted(_fingerprint(script))}"
-    doc = _comments("_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their SHA-256.")])
-    replaced = tuple(f"DROP VIEW {name}" for name in ("_catalog", *(table.name for table in TABLES)))
-    kept = (*replaced, *_view_statements())
+    """Write the catalogue: of one with the same views that is kept, or else of nothing."""
+    of_corpus, *of_all = script
+    mark = (
+        f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT {_quoted(_fingerprint(script))}",
+        *_comments("_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their SHA-256.")]),
+    )
+    # To bind all views takes most of the time that a small trace takes to ingest, and they are alike in every corpus.
+    template = cache_folder() / f"catalog-{_fingerprint((duckdb.__version__, *of_all))[:12]}.duckdb"
+    tables_read = "FROM " + ", ".join(f"(SELECT 1 FROM {table.name} LIMIT 0)" for table in TABLES)
+    content = b""
+    if template.exists():
+        with suppress(duckdb.Error, CorpusError):
+            content = _content(corpus, (of_corpus, tables_read, *mark), template.read_bytes())
+    if not content:
+        content = _content(corpus, (*script, *mark))
+        with suppress(OSError):
+            publish_file(template, content)
+    publish_file(corpus / CATALOG, content)
+
+
+def _content(corpus: Path, script: tuple[str, ...], kept: bytes = b"") -> bytes:
+    """Return a catalogue file: `kept`, or an empty one, and what a script makes of it."""
     # Made elsewhere and then published whole: DuckDB writes a second file next to it, and not below every folder name.
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / CATALOG
+        if kept:
+            draft.write_bytes(kept)
         # One thread, one transaction: half the time of a commit a statement. The views are bound where they will lie.
         config: dict[str, str | bool | int | float | list[str]] = {
             "threads": 1,
             "temp_directory": str(corpus.resolve() / f"{CATALOG}.tmp"),
         }
-        if kept in _WRITTEN:
-            draft.write_bytes(_WRITTEN[kept])
-            script = (*replaced, *_table_script(corpus))
         with duckdb.connect(draft, config=config) as connection:
             connection.begin()
-            _run(connection, (*script, mark, *doc))
+            (_run if kept else _define)(connection, script)
             connection.commit()
-        content = draft.read_bytes()
-    _WRITTEN.setdefault(kept, content)
-    publish_file(corpus / CATALOG, content)
+        return draft.read_bytes()
 
 
 def _fingerprint(script: tuple[str, ...]) -> str:
@@ -174,6 +189,11 @@ def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None
         except duckdb.Error as error:
             what = statement.partition("(")[0].partition(" IS ")[0]
             raise CorpusError(f"catalogue: cannot {what.lower()} ({_one_line(error)})") from error
+
+
+def _define(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:
+    """Run statements that define views; raises `ValueError` for a column of one that is not documented."""
+    _run(connection, script)
     bare = connection.execute(
         "SELECT table_name || '.' || column_name FROM duckdb_columns() "
         "WHERE NOT internal AND comment IS NULL AND table_name IN (SELECT view_name FROM duckdb_views())"
@@ -183,12 +203,9 @@ def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None
 
 
 def _script(corpus: Path) -> tuple[str, ...]:
-    """Return the statements that make the catalogue of a corpus."""
-    return (*_table_script(corpus), *_view_statements())
-
-
-def _table_script(corpus: Path) -> tuple[str, ...]:
-    return tuple(statement for table in TABLES for statement in _table_statements(corpus, table))
+    """Return the statements that make the catalogue of a corpus; only the first says where it is."""
+    tables = (statement for table in TABLES for statement in _table_statements(corpus, table))
+    return (_folder_statement(corpus), *tables, *_view_statements())
 
 
 def _view_statements() -> Iterator[str]:
@@ -205,7 +222,7 @@ def _table_statements(corpus: Path, table: Table) -> Iterator[str]:
     if _has_files(corpus, table):
         # Not hive_partitioning: it would also take `rank=0` in the path of the corpus itself for a column.
         trace = f"regexp_extract(filename, 'trace_id=([^/]*)/[^/]*$', 1) AS {key}"
-        files = f"read_parquet({_files(corpus, table)}, hive_partitioning = false)"
+        files = f"read_parquet({_FOLDER}() || {_quoted(table_glob(table.name))}, hive_partitioning = false)"
         select = f"SELECT {', '.join([trace, *stored])} FROM {files}"
     else:
         select = f"SELECT {', '.join(f'NULL::{_duckdb_type(column.type)}' for column in table.columns)} WHERE false"
@@ -219,19 +236,20 @@ def _has_files(corpus: Path, table: Table) -> bool:
     return (corpus / EMPTY_PARTITION / file).exists() or any(corpus.glob(f"trace_id=*/{file}"))
 
 
-def _files(corpus: Path, table: Table) -> str:
-    """Return a SQL expression for the glob of a table's files.
+def _folder_statement(corpus: Path) -> str:
+    """Return the macro of the corpus's folder, as the beginning of a glob.
 
     DuckDB has no setting for the folder of the open database, but derives `temp_directory` from it; any other value
     of that setting means that the catalogue is attached to another database.
     """
-    written_in = Path(glob.escape(str(corpus.resolve())))
-    absolute = table_glob(written_in, table.name)
-    relative = _quoted(absolute.removeprefix(f"{written_in}/"))
+    written_in = _quoted(glob.escape(f"{corpus.resolve()}/"))
     mark = _quoted(f"{CATALOG}.tmp")
     setting = "current_setting('temp_directory')"
-    of_database = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g') || {relative}"
-    return f"CASE WHEN suffix({setting}, {mark}) THEN {of_database} ELSE {_quoted(absolute)} END"
+    of_database = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g')"
+    return (
+        f"CREATE OR REPLACE MACRO {_FOLDER}() AS "
+        f"CASE WHEN suffix({setting}, {mark}) THEN {of_database} ELSE {written_in} END"
+    )
 
 
 def _duckdb_type(arrow: str) -> str:

@@ -25,9 +25,9 @@ ESTIMATE: Final = "estimate-"
 """How the id of an estimate starts: its folder has no traces."""
 
 
-def table_glob(corpus: Path, table: str) -> str:
-    """Return the glob that matches every Parquet file of `table`."""
-    return str(corpus / "trace_id=*" / f"{table}.parquet")
+def table_glob(table: str) -> str:
+    """Return the glob that matches every Parquet file of `table`, from the corpus folder."""
+    return f"trace_id=*/{table}.parquet"
 
 
 def trace_folder(corpus: Path, trace_id: str) -> Path:

@@ -26,7 +26,7 @@ _COUNT_OF_KIND: Final = {
     "python_functions": ("python",),
     "others": ("other",),
 }
-_SECRET: Final = re.compile(r"(?i)token(?!i)|secret|passw|credential|(?:api|access|private|ssh|aws)\w*key")
+_SECRET: Final = re.compile(r"(?i)token(?!i)|secret|passw|credential|(?:api|access|private|ssh|aws)[\w-]*key")
 
 
 def trace_row(

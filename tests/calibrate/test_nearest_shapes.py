@@ -21,7 +21,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample traces, and real ones where they are at hand."""
     folder = tmp_path_factory.mktemp("relatives") / "corpus"
     real = [REAL / name for name in ("megatron_tp8_forward/rank0.json.gz", "transformer_batch_sweep", "dlrm_8gpu")]
-    ingest([SAMPLES, *(path for path in real if path.exists())], folder)
+    ingest([SAMPLES, *(path for path in real if path.exists())], folder, workers=1)
     return folder
 
 
@@ -151,7 +151,7 @@ def test_an_unknown_gpu_is_refused(corpus: Path) -> None:
 def test_batches_of_a_transformer_follow_from_others(tmp_path: Path, known: tuple[int, ...]) -> None:
     folder = REAL / "transformer_batch_sweep"
     files = {batch: folder / f"bs{batch}.json.gz" for batch in (8, 32, 128)}
-    assert not ingest([files[batch] for batch in known], tmp_path / "known").failed
+    assert not ingest([files[batch] for batch in known], tmp_path / "known", workers=1).failed
     for batch in files.keys() - set(known):
         assert not ingest([files[batch]], tmp_path / f"{batch}").failed
         with connect(tmp_path / f"{batch}") as connection:

@@ -33,7 +33,7 @@ def test_ingest_says_what_it_did_and_skips_what_is_in(lumos: Run) -> None:
     assert re.fullmatch(r"c: read 4 files, 4 traces, [\d,]+ events, [\d,]+ operators\n", first.stdout)
     assert first.stderr.splitlines()[-1].startswith("[4/4] ")
 
-    again = lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c")
+    again = lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c", "--workers", 1)
     assert again.returncode == 0
     assert "read 0 files" in again.stdout
     assert "skipped 4 files (already in the corpus)" in again.stdout
@@ -42,7 +42,7 @@ def test_ingest_says_what_it_did_and_skips_what_is_in(lumos: Run) -> None:
 def test_a_bad_file_is_named_and_the_others_go_in(lumos: Run, tmp_path: Path) -> None:
     shutil.copy(SAMPLES / "gpu_generated" / "rank0.json.gz", tmp_path)
     (tmp_path / "bad.json").write_text("never a trace")
-    done = lumos("ingest", "bad.json", "rank0.json.gz", "absent.json", "--corpus", "c")
+    done = lumos("ingest", "bad.json", "rank0.json.gz", "absent.json", "--corpus", "c", "--workers", 1)
     assert done.returncode == 1
     assert "read 1 file, 1 trace" in done.stdout
     assert "2 files failed" in done.stdout
@@ -54,7 +54,7 @@ def test_a_bad_file_is_named_and_the_others_go_in(lumos: Run, tmp_path: Path) ->
 
 
 def test_shards_split_the_files(lumos: Run) -> None:
-    parts = [lumos("ingest", SAMPLES, "--corpus", "c", "--shard", f"{part}/2") for part in (1, 2)]
+    parts = [lumos("ingest", SAMPLES, "--corpus", "c", "--shard", f"{part}/2", "--workers", 1) for part in (1, 2)]
     assert all("read 3 files" in part.stdout for part in parts)
 
 

@@ -222,6 +222,52 @@ def test_a_table_that_the_corpus_was_made_without_is_empty_until_it_arrives(
         assert connection.execute("SELECT * FROM later").fetchall() == [(TRACE, [1, 2])]
 
 
+def kept_catalogs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the catalogue's views be kept in a folder of the test."""
+    folder.mkdir()
+    monkeypatch.setattr(catalog, "cache_folder", lambda: folder)
+    return folder
+
+
+def test_a_catalogue_is_made_of_the_one_that_is_kept_as_of_nothing(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = kept_catalogs(tmp_path / "kept", monkeypatch)
+    everything = (
+        "SELECT view_name, comment FROM duckdb_views() WHERE NOT internal",
+        "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal",
+        "SELECT function_name, parameters FROM duckdb_functions() WHERE NOT internal",
+    )
+    told = []
+    for name in ("first", "second"):
+        shutil.copytree(files, tmp_path / name)
+        catalog.write_catalog(tmp_path / name)
+        assert len(list(kept.iterdir())) == 1
+        with plain(tmp_path / name) as client:
+            told.append([set(map(repr, client.execute(sql).fetchall())) for sql in everything])
+    assert told[0] == told[1]
+    add_trace(tmp_path / "second", "b", kernels=1)
+    shutil.rmtree(tmp_path / "first")
+    with duckdb.connect() as client:
+        attach(client, tmp_path / "second")
+        assert busy(client, "mine.") == [(TRACE, 30), ("b", 10)]
+
+
+@pytest.mark.parametrize("content", [b"", b"not a database"])
+def test_a_kept_catalogue_that_does_not_read_is_made_again(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    kept = kept_catalogs(tmp_path / "kept", monkeypatch)
+    for name in ("first", "second"):
+        shutil.copytree(files, tmp_path / name)
+        catalog.write_catalog(tmp_path / name)
+        with plain(tmp_path / name) as client:
+            assert busy(client) == [(TRACE, 30)]
+        (file,) = kept.iterdir()
+        assert len(file.read_bytes()) > 10_000
+        file.write_bytes(content)
+
+
 def test_no_corpus_and_a_corpus_of_another_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="no corpus here"):
         catalog.connect(tmp_path)
@@ -233,7 +279,7 @@ def test_no_corpus_and_a_corpus_of_another_format_are_refused(tmp_path: Path) ->
 def test_a_broken_table_is_named(corpus: Path) -> None:
     (layout.trace_folder(corpus, TRACE) / "traces.parquet").write_bytes(b"not parquet")
     (corpus / layout.CATALOG).unlink()
-    for make in (catalog.write_catalog, catalog.connect):
+    for make in (catalog.write_catalog, catalog.connect):  # with the views of other corpora at hand
         with pytest.raises(CorpusError, match=r"^catalogue: cannot create view traces \(.*traces\.parquet.*\)$"):
             make(corpus)
 

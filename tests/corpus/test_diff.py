@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "tests.emulator.model.kernel_ns", lambda flops, moved: kernel_ns(flops, moved) * (3 if flops else 1)
         )
         write(simulate(job), Profiler(memory=False, stacks=False), folder / "after")
-    assert not ingest([folder / "before", folder / "after"], folder / "corpus").failed
+    assert not ingest([folder / "before", folder / "after"], folder / "corpus", workers=1).failed
     describe(folder / "corpus")
     return folder / "corpus"
 
@@ -147,9 +147,9 @@ def test_estimates_differ_from_each_other_and_from_traces_by_what_adds_up(corpus
 
 
 def test_without_a_gpu_host_operators_differ(tmp_path: Path) -> None:
-    """Worked out by hand: `linear` lasts 50 and holds `addmm`, which lasts 30 and, in the second step, 45."""
+    """Worked out by hand: `linear` lasts 50 and holds `addmm`, which lasts 30, then 15 more, then 5 more."""
     events: list[dict[str, object]] = []
-    for number, (at, product) in enumerate(((0, 30), (100, 45))):
+    for number, (at, product) in enumerate(((0, 30), (100, 45), (200, 35))):
         rest = product - 30
         events += [
             _event("user_annotation", f"ProfilerStep#{number}", at, 80 + rest),
@@ -174,6 +174,12 @@ def test_without_a_gpu_host_operators_differ(tmp_path: Path) -> None:
     }
     families = {row["value"]: row["difference_ns"] for row in found if row["what"] == "family"}
     assert families == {"gemm": 15_000, "communication": 0, "idle": 0}
+    of_a_step = {row["value"]: row["difference_pct"] for row in found if row["what"] in {"step", "family"}}
+    assert of_a_step == {"step": 18.75, "gemm": 18.75, "communication": 0, "idle": 0}
+    assert rows(tmp_path / "corpus", "job:1", "job:0")[0]["difference_pct"] == -15.789
+    # Neither the first nor the last step, neither the shortest nor the longest.
+    _, median, _ = diff(tmp_path / "corpus", "job", "job:0")
+    assert (median.step, median.step_ns, median.candidates) == (2, 85_000, 3)
 
 
 def _event(category: str, name: str, ts: float, dur: float, thread: int = 1) -> dict[str, object]:

@@ -36,7 +36,7 @@ def test_an_estimate_is_a_row_or_a_table(lumos: Run, tmp_path: Path) -> None:
 
 
 def test_an_estimate_lands_beside_what_was_measured(lumos: Run) -> None:
-    lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c", "--job", "mine")
+    lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c", "--job", "mine", "--workers", 1)
     for job in (["--job", "mine"], []):
         done = lumos("estimate", *JOB, *PLAN, "--corpus", "c", *job, "--format", "json")
         assert done.returncode == 0
@@ -49,7 +49,7 @@ def test_an_estimate_lands_beside_what_was_measured(lumos: Run) -> None:
     beside = json.loads(lumos("sql", "FROM estimate_vs_measured", "--corpus", "c", "--format", "json").stdout)
     assert [(row["job"], row["steps"] > 0) for row in beside] == [("mine", True)]
     # The corpus is as good as before: the same trace is still in, and replays.
-    assert "skipped 4 files" in lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c").stdout
+    assert "skipped 4 files" in lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c", "--workers", 1).stdout
     assert lumos("replay", "--corpus", "c", "--format", "json").returncode == 0
 
 

@@ -17,22 +17,21 @@ from lumos_df.base.errors import LumosError
 from lumos_df.export.chakra import export
 from lumos_df.graph import run
 from lumos_df.trace.ingest import ingest
-from tests.conftest import ROOT, SAMPLES, Run, command
+from tests.conftest import REAL, ROOT, SAMPLES, Run, command
 from tests.export.decode import COLLECTIVES, NODE_TYPES, Node, read
 from tests.trace.literal import Event, kernel, launch, op, write
 
-REAL: Final = ("megatron_tp2_train", "dlrm_8rank", "resnet50_ddp")
+RECORDED: Final = ("megatron_tp2_train", "dlrm_8rank", "resnet50_ddp")
 
 
-@pytest.fixture(scope="module", params=["gpu_generated", "cpu_ddp", *REAL])
+@pytest.fixture(scope="module", params=["gpu_generated", "cpu_ddp", *RECORDED])
 def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job, replayed."""
     source = SAMPLES / request.param
-    if request.param in REAL:
-        folder = os.environ.get("LUMOS_TRACES")
-        if not folder:
-            pytest.skip("LUMOS_TRACES names no folder of real traces")
-        source = Path(folder) / request.param
+    if request.param in RECORDED:
+        if not REAL.is_dir():
+            pytest.skip(f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+        source = REAL / request.param
     corpus = tmp_path_factory.mktemp(request.param) / "corpus"
     assert not ingest([source], corpus, workers=1).failed
     run.replay(corpus)

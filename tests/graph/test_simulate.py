@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,12 +93,13 @@ def test_scaling_everything_scales_the_result(case: Case, factor: int) -> None:
     assert (run(scaled)[1] == factor * run(case)[1]).all()
 
 
-def test_a_collective_ends_together_one_transfer_after_its_last_member() -> None:
-    # Nodes 0 and 1 are members; 1 comes at 70, and what follows either waits for both.
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [1, 0, 2, 3]])
+def test_a_collective_ends_together_one_transfer_after_its_last_member(order: list[int]) -> None:
+    # Nodes 0 and 1 are members; 1 comes at 70, in whatever order they are met, and what follows either waits for both.
     src, dst = np.array([0, 1], np.int32), np.array([2, 3], np.int32)
     pointer, edge = loops.forward_star(src, 4)
     start, end, _, cause = loops.simulate(
-        np.array([0, 1, 2, 3], np.int32),
+        np.array(order, np.int32),
         pointer,
         edge,
         dst,

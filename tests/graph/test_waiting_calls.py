@@ -80,6 +80,14 @@ def test_rows_that_begin_before_their_launch_show_a_clock_that_is_behind(tmp_pat
     assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
 
 
+@pytest.mark.parametrize("work_us", [0, 20])
+@pytest.mark.parametrize("call", ["cudaFree", "hipHostFree", "cuMemFree_v2", "cuModuleUnload"])
+def test_a_release_of_memory_waits_for_the_device_and_then_works(tmp_path: Path, call: str, work_us: float) -> None:
+    job = job_of(tmp_path, rounds(call, -work_us, clock_us=0), end=2100)
+    assert step_us(job) == 2100
+    assert step_us(job, "family=gemm:0.5") == 2100 - ROUNDS * 50
+
+
 DEPTH = 300
 
 

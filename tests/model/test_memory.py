@@ -46,6 +46,17 @@ def test_activations_are_those_of_the_paper(name: str, micro_batch: int, layers:
     assert layer * layers / GIB == pytest.approx(gib, rel=1e-3)
 
 
+def test_flash_attention_keeps_a_sum_a_row_and_head_instead_of_the_scores() -> None:
+    """Four bytes for each of 4 * 2048 tokens and the 8 heads of a rank; Dao 2022 (arXiv 2205.14135), algorithm 1."""
+    model = replace(Model.read("megatron-22b"), seq=2048)
+    software = Software.read("megatron-2021").row()
+    without_scores, flash = (
+        layer_activation_bytes(model.row(), plan(micro_batch=4, **fields).row(), software, False)
+        for fields in ({"recompute": "selective"}, {"flash": True})
+    )
+    assert flash - without_scores == 4 * (4 * 2048) * 8
+
+
 def test_full_recomputation_keeps_a_layers_input_and_one_layer_alive() -> None:
     model = replace(Model.read("megatron-22b"), seq=2048)
     software = Software.read("megatron-2021").row()

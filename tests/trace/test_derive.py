@@ -364,6 +364,15 @@ def test_flops(tmp_path: Path) -> None:
             [[2, 4, 8, 16], [2, 4, 6, 16], [2, 4, 6, 16]],
             4 * 2 * 4 * 8 * 6 * 16,
         ),
+        *(
+            (
+                f"aten::_scaled_dot_product_{kind}_attention_backward",
+                # The gradient of the output, then query, key and value: two and a half times the forward.
+                [[2, 4, 8, 5], [2, 4, 8, 16], [2, 4, 6, 16], [2, 4, 6, 5]],
+                10 * 2 * 4 * 8 * 6 * 16,
+            )
+            for kind in ("flash", "efficient", "cudnn")
+        ),
     ]
     events = [op(name, 10 * k, 2, Input_Dims=dims) for k, (name, dims, _) in enumerate(expected)]
     assert [row["flops"] for row in operators(tmp_path, events)] == [flops for _, _, flops in expected]

@@ -3,8 +3,9 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from lumos_df.trace.json.kernels.interning import FULL, find, intern
+from lumos_df.trace.json.kernels.interning import FULL, KEY_SLOTS, find, find_key, intern, key_slot
 from lumos_df.trace.json.kernels.simd import PADDING
 from lumos_df.trace.json.strings import Strings, decode, grow, new_strings
 
@@ -41,6 +42,22 @@ def test_every_length_and_every_place_of_a_difference() -> None:
     table = new_strings(1 << 12)
     assert [number(word, table, b"", b"junk") for word in words] == [(-1, k) for k in range(len(words))]
     assert [number(word, table, b"x", b"x") for word in words] == [(k, k) for k in range(len(words))]
+
+
+def test_the_beginning_of_a_key_is_not_the_key_though_it_falls_into_its_slot() -> None:
+    def place(text: str) -> tuple[NDArray[np.uint8], int, int]:
+        return np.frombuffer(text.encode() + bytes(PADDING), np.uint8), 0, len(text)
+
+    key, beginning = next(
+        (key, key[:size])
+        for key in map("key {}".format, range(10_000))
+        for size in range(1, len(key))
+        if key_slot(*place(key)) == key_slot(*place(key[:size]))
+    )
+    table, slots = new_strings(4, 16), np.full(KEY_SLOTS, -1, np.int16)
+    slots[key_slot(*place(key))] = intern(*place(key), table)
+    assert find_key(*place(key), slots, table) == 0
+    assert find_key(*place(beginning), slots, table) == -1
 
 
 def test_a_full_table_says_so_and_keeps_what_it_has() -> None:

@@ -1,5 +1,6 @@
 """Tables beside the operators, on small traces: memory, counters, process groups, counts, args; whose rank it is."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,26 @@ def test_args_of_every_event_stay(tmp_path: Path) -> None:
     assert joined.fetchall() == [("1",)]
 
 
+def test_what_looks_like_a_secret_is_left_out_of_the_metadata_and_named(tmp_path: Path) -> None:
+    secrets = (
+        "HF_TOKEN",
+        "client_secret",
+        "DB_PASSWORD",
+        "credentials",
+        "OPENAI_API_KEY",
+        "x-api-key",
+        "private_key",
+        "ssh_key",
+        "AWS_ACCESS_KEY_ID",
+    )
+    harmless = {"tokenizer": "bpe", "key": "a", "monkey": "b", "tokens": 512, "secret": ""}
+    corpus = corpus_of(tmp_path, [op("a", 1, 2)], env=[dict.fromkeys(secrets, "hunter2") | harmless])
+    ((metadata, warnings),) = corpus.execute("SELECT metadata, warnings FROM traces").fetchall()
+    assert json.loads(metadata)["env"] == [dict.fromkeys(secrets, "<hidden>") | harmless]
+    hidden = "left out of the metadata, as it looks like a secret: "
+    assert [line for line in warnings if line.startswith(hidden)] == [hidden + ", ".join(secrets)]
+
+
 # --- ranks
 
 
@@ -253,6 +274,7 @@ def test_args_of_every_event_stay(tmp_path: Path) -> None:
         ("rank3.json", {"distributedInfo": {"rank": 6}}, 1, (1, "option")),
         ("frank2.json", {}, None, (0, "assumed")),
         ("gpu12_4711.1700000000.pt.trace.json", {}, None, (0, "assumed")),  # host_pid.time, as torch.profiler names it
+        ("worker12_4711.1700000000.pt.trace.json", {}, None, (0, "assumed")),
     ],
 )
 def test_where_the_rank_comes_from(
