@@ -10,21 +10,17 @@ from numpy.typing import NDArray
 
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.graph.event_graph import EventGraph
-from lumos_df.graph.host import silences
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
+from lumos_df.graph.sleep import awake
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema import FAMILIES, GPU_KINDS, KINDS
-from lumos_df.schema.codes import NONE, THREAD
+from lumos_df.schema.codes import NONE
 
 Field = Literal["family", "name", "kind", "rank"]
 _KINDS: Final = ("host", "gpu", *GPU_KINDS)
 _SELECTOR: Final = re.compile(r"(family|kind|name|rank)([=~])(.+)")
-_SLEEP_NS: Final = 100_000
-"""Threshold, ns. Shorter gaps of a thread are never taken for sleep."""
-_USUAL_PERCENTILE: Final = 99
-"""Threshold, percentile. The longest gap that is usual, of those of the other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +149,8 @@ def changed(
             edges = slice(int(bounds[k]), int(bounds[k + 1]))
             selected = change.selector.rows(graph)
             if change.sleep_only:
-                lag[edges] = _awake(graph, lag[edges], selected, graphs)
+                if selected.any():
+                    lag[edges] = awake(graph, lag[edges], graphs)
                 continue
             work = inherited(selected & ~graph.rows.on_gpu, graph.rows.parent)
             scaled = selected | (work if change.launched else work & ~graph.rows.on_gpu)
@@ -182,29 +179,3 @@ def changed(
 
 def _times(values: NDArray[np.int64], factor: float | NDArray[np.float64]) -> NDArray[np.int64]:
     return np.round(values * factor).astype(np.int64)
-
-
-def _awake(
-    graph: TraceGraph, lag: NDArray[np.int64], of_rank: NDArray[np.bool_], graphs: list[TraceGraph]
-) -> NDArray[np.int64]:
-    """Cut the gaps of a thread to the longest that is usual: on the job's other ranks, else on this one."""
-    if not len(of_rank) or not of_rank[0]:
-        return lag
-    silent = {id(other): silences(other.rows, other.handoffs, _SLEEP_NS) for other in graphs}
-    usual = np.concatenate(
-        [lasted for other, (_, lasted) in silent.items() if other != id(graph)] or [silent[id(graph)][1]]
-    )
-    limit = max(int(np.percentile(usual, _USUAL_PERCENTILE)) if len(usual) else 0, _SLEEP_NS)
-    ended_by, lasted = silent[id(graph)]
-    ended_by, over = ended_by[lasted > limit], (lasted - limit)[lasted > limit]
-    # The silence is part of the work before the next atom of its thread.
-    atoms, rows = graph.atoms, graph.rows
-    less = np.zeros(len(rows), np.int64)
-    for thread in np.unique(rows.thread[ended_by]).tolist():
-        on_thread = rows.thread[ended_by] == thread
-        atom = np.flatnonzero(atoms.thread == thread)
-        place = np.searchsorted(atoms.ts[atom], rows.ts[ended_by[on_thread]])
-        inside = place < len(atom)
-        np.add.at(less, atoms.row[atom[place[inside]]], over[on_thread][inside])
-    thread_edge = graph.edges.kind == THREAD
-    return np.where(thread_edge, np.maximum(lag - less[graph.edges.dst], np.minimum(lag, 0)), lag)

@@ -114,7 +114,7 @@ def moments(at, thread, atoms, bounds, row, ts, dur, start, end, idle):
         if waited == 0:
             # As integers but for the small product: a double does not hold ns since 1970.
             share = since / max(ts[b] - ts[a] - dur[a], 1)
-            placed[i] = over + np.int64(share * (start[row[b]] - over))
+            placed[i] = over + np.int64(np.rint(share * (start[row[b]] - over)))
         else:
             # Only the wait stretches: work before it follows this atom, the rest goes before the next one.
             work = ts[b] - ts[a] - dur[a] - waited

@@ -1,0 +1,86 @@
+"""Silences of one rank's threads against what the other ranks have before the same row: what is longer, it slept."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.host import silences
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import NONE, THREAD
+
+_SLEEP_NS: Final = 100_000
+"""Threshold, ns. Shorter silences of a thread are never taken for sleep."""
+
+
+def awake(graph: TraceGraph, lag: NDArray[np.int64], graphs: list[TraceGraph]) -> NDArray[np.int64]:
+    """Return the lags of a rank's edges if it had slept no longer than others before the same row, ns [m].
+
+    Others are the other ranks in the same step; of a rank by itself, its other steps. Where no other has the row, the
+    silence stays.
+
+    Args:
+        graph: the rank.
+        lag: of its edges, ns.
+        graphs: all ranks of the job.
+    """
+    others = [other for other in graphs if other is not graph]
+    names = {name: place for place, name in enumerate(sorted({name for each in graphs for name in each.rows.names}))}
+    columns = [_host_rows(each, names) for each in (graph, *others)]
+    step, ordinal, name, silent = (np.concatenate(column) for column in zip(*columns, strict=True))
+    mine = len(columns[0][0])
+    # Across steps where there is nobody else: the row itself is then one of those that it is held against.
+    same = packed(step, ordinal, name) if others else packed(ordinal, name)
+    witness = slice(mine, None) if others else slice(None)
+    slept = np.flatnonzero(silent[:mine] >= _SLEEP_NS)
+    usual = _usual(same[witness], silent[witness], same[slept], 1 if others else 2)
+    over = np.where(usual == NONE, 0, np.maximum(silent[slept] - np.maximum(usual, _SLEEP_NS), 0))
+    less = _before_atoms(graph, np.flatnonzero(graph.rows.thread >= 0)[slept], over)
+    thread_edge = graph.edges.kind == THREAD
+    return np.where(thread_edge, np.maximum(lag - less[graph.edges.dst], np.minimum(lag, 0)), lag)
+
+
+def _host_rows(graph: TraceGraph, names: dict[str, int]) -> tuple[NDArray[np.int64], ...]:
+    """Return of each row of a thread its step, its place among rows of its name, its name, ns of silence before."""
+    rows = graph.rows
+    row = np.flatnonzero(rows.thread >= 0)
+    silent = np.zeros(len(rows), np.int64)
+    ended, lasted = silences(rows, graph.handoffs, 1)
+    silent[ended] = lasted
+    name = np.array([*(names[text] for text in rows.names), NONE], np.int64)[rows.name[row]]
+    return rows.step[row].astype(np.int64), _ordinal(rows, row), name, silent[row]
+
+
+def _ordinal(rows: Rows, row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows of its name and step come before each row [h]."""
+    group = packed(rows.name[row], rows.step[row])
+    order = np.argsort(group, kind="stable")
+    first = np.flatnonzero(np.diff(group[order], prepend=NONE))
+    ordinal = np.empty(len(row), np.int64)
+    ordinal[order] = np.arange(len(row)) - np.repeat(first, np.diff(np.append(first, len(row))))
+    return ordinal
+
+
+def _usual(
+    same: NDArray[np.int64], silent: NDArray[np.int64], wanted: NDArray[np.int64], least: int
+) -> NDArray[np.int64]:
+    """Return the median silence before rows of each number wanted, or NONE where they are fewer than `least`, ns."""
+    order = np.lexsort((silent, same))
+    low, high = (np.searchsorted(same[order], wanted, side=side) for side in ("left", "right"))
+    enough = high - low >= least
+    return np.where(enough, silent[order][np.where(enough, (low + high - 1) // 2, 0)], NONE)
+
+
+def _before_atoms(graph: TraceGraph, row: NDArray[np.int64], over: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the ns that go before each row of the graph [n]: a silence is part of the work before the next atom."""
+    atoms, rows = graph.atoms, graph.rows
+    less = np.zeros(len(rows), np.int64)
+    for thread in np.unique(rows.thread[row]).tolist():
+        on_thread = rows.thread[row] == thread
+        atom = np.flatnonzero(atoms.thread == thread)
+        place = np.searchsorted(atoms.ts[atom], rows.ts[row[on_thread]])
+        inside = place < len(atom)
+        np.add.at(less, atoms.row[atom[place[inside]]], over[on_thread][inside])
+    return less
