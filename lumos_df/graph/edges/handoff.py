@@ -39,8 +39,13 @@ def _after_waits(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
 
 
 def _to_new_threads(atoms: Atoms, handoffs: Handoffs) -> Edges:
-    """Return the edges to first rows of threads of which nothing is known but that something ran before."""
+    """Return the edges to first rows of threads of which nothing is known but that something was over before."""
     first = np.setdiff1d(np.flatnonzero(atoms.before < 0), atoms.of_row[handoffs.target])
-    first = first[first > 0]
     end = atoms.ts + atoms.dur
-    return edges(atoms.row[first - 1], atoms.row[first], HANDOFF, atoms.ts[first] - end[first - 1], False)
+    by_end = np.lexsort((np.arange(len(end)), end))
+    place = np.searchsorted(end[by_end], atoms.ts[first], side="right") - 1
+    # A moment without length ends when it begins.
+    place -= by_end[np.maximum(place, 0)] == first
+    has = place >= 0
+    first, source = first[has], by_end[place[has]]
+    return edges(atoms.row[source], atoms.row[first], HANDOFF, atoms.ts[first] - end[source], False)
