@@ -1,4 +1,4 @@
-"""The loops over the host's threads: grouping, beginnings and ends, moments in a simulation, time worked."""
+"""The loops over the host's threads: grouping, beginnings and ends, moments in a simulation, what ran in a time."""
 
 from heapq import heappop, heappush
 
@@ -173,28 +173,88 @@ def settle(nodes, thread, dur, own, node_start, node_end, start, end):
 
 
 @kernel
-def busy(order, thread, ts, end, marked):
-    """Return how long marked rows ran on the host, by its rows thread after thread.
+def most_of(order, at, place, length, ts, end, parent, works):
+    """Return the shortest row that ran for half of some host time and lasts as long as all of it, or NONE; int32 [k].
 
     Args:
         order: int64 [h] rows of the host, thread by thread, by time.
-        thread, ts, end, marked: [n].
+        at: int64 [4, k] begin and end of the time's first stretch and of its second, ns.
+        place: int64 [4, k] place in `order` of the last row that had begun by then on that thread.
+        length: int64 [k] ns: both stretches, and what lies between them.
+        ts, end: int64 [n] ns.
+        parent: int32 [n] row around it, or NONE.
+        works: bool [n] rows that may be it.
+    """
+    most = np.full(at.shape[1], NONE, np.int32)
+    for k in range(at.shape[1]):
+        for half in (0, 2):
+            for i in range(place[half, k], place[half + 1, k] + 1):
+                row = order[i]
+                while row >= 0:
+                    lasts = end[row] - ts[row]
+                    ran = min(end[row], at[half + 1, k]) - max(ts[row], at[half, k])
+                    long_enough = works[row] and lasts >= length[k] and 2 * ran >= length[k]
+                    if long_enough and (most[k] < 0 or lasts < end[most[k]] - ts[most[k]]):
+                        most[k] = row
+                    # Of what began before, the rows around it may run on.
+                    row = parent[row] if i == place[half, k] else NONE
+    return most
+
+
+@kernel
+def cut(order, at, place, length, ts, end, parent, works, last):
+    """Cut some host time where rows begin and end that lie in no other one.
+
+    Args:
+        order, at, place, length, ts, end, parent: as for `most_of`.
+        works: bool [n] the rows.
+        last: int32 [k] what comes after the time, or NONE.
 
     Returns:
-        so_far: int64 [h] ns that the union of the marked rows up to each lasts, those of the threads before included.
-        reach: int64 [h] ns, end of that union on the row's thread, or UNSET.
+        column: int64 [p] which of the k each piece is of, ascending.
+        dur: int64 [p] ns.
+        row: int32 [p] the row that runs; in a silence the one that ends it, the outermost first, or `last`.
+        silent: bool [p] whether none runs.
     """
-    so_far = np.empty(len(order), np.int64)
-    reach = np.empty(len(order), np.int64)
-    total = 0
-    until = np.int64(UNSET)
-    for k in range(len(order)):
-        row = order[k]
-        if k > 0 and thread[row] != thread[order[k - 1]]:
-            until = np.int64(UNSET)
-        if marked[row] and end[row] > until:
-            total += end[row] - max(ts[row], until)
-            until = end[row]
-        so_far[k] = total
-        reach[k] = until
-    return so_far, reach
+    column, dur, rows, silent = [np.int64(0)], [np.int64(0)], [np.int32(0)], [False]
+    for k in range(at.shape[1]):
+        quiet = np.int64(0)
+        for half in (0, 2):
+            low, high = at[half, k], at[half + 1, k]
+            if half == 2:
+                quiet += length[k] - (at[1, k] - at[0, k]) - (high - low)
+            if low >= high:
+                continue
+            first = NONE
+            row = order[place[half, k]]
+            while row >= 0:
+                if works[row] and end[row] > low:
+                    first = row
+                row = parent[row]
+            until = low
+            for i in range(place[half, k], place[half + 1, k] + 1):
+                row = first if i == place[half, k] else order[i]
+                if row < 0 or not works[row]:
+                    continue
+                begin, stop = max(ts[row], until), min(end[row], high)
+                if stop > begin or begin == high:
+                    quiet += begin - until
+                    if quiet > 0:
+                        column.append(k)
+                        dur.append(quiet)
+                        rows.append(row)
+                        silent.append(True)
+                        quiet = np.int64(0)
+                    if stop > begin:
+                        column.append(k)
+                        dur.append(stop - begin)
+                        rows.append(row)
+                        silent.append(False)
+                    until = max(begin, stop)
+            quiet += high - until
+        if quiet > 0:
+            column.append(k)
+            dur.append(quiet)
+            rows.append(last[k])
+            silent.append(True)
+    return np.array(column[1:]), np.array(dur[1:]), np.array(rows[1:], np.int32), np.array(silent[1:], np.bool_)
