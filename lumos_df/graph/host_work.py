@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.simulate import recorded_work
 from lumos_df.graph.simulate import selected as loops
-from lumos_df.graph.simulate import threads
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import HANDOFF, NONE, THREAD
+from lumos_df.schema.codes import CPU_OP, HANDOFF, NONE, PYTHON, RUNTIME, THREAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,28 +60,21 @@ class HostWork:
     place: NDArray[np.int64]
     """[4, k] place in `order` of the last row that had begun by then on that thread."""
 
-    def most_of(
-        self, thread: NDArray[np.int32], at: NDArray[np.int64], length: NDArray[np.int64], works: NDArray[np.bool_]
-    ) -> NDArray[np.int32]:
-        """Return the row that ran in most of some host time; `thread`, `at` [4, j]; as `simulate.threads.most_of`."""
-        rows = self.graph.rows
-        at, place = _places(self.graph, self.order, thread, at)
-        most: NDArray[np.int32] = threads.most_of(self.order, at, place, length, rows.ts, rows.end, rows.parent, works)
-        return most
-
-    def cut(
-        self,
-        thread: NDArray[np.int32],
-        at: NDArray[np.int64],
-        length: NDArray[np.int64],
-        works: NDArray[np.bool_],
-        last: NDArray[np.int32],
+    def parts(
+        self, thread: NDArray[np.int32], at: NDArray[np.int64], length: NDArray[np.int64], last: NDArray[np.int32]
     ) -> tuple[NDArray[Any], ...]:
-        """Cut some host time where rows begin and end; `thread`, `at` [4, j]; as `simulate.threads.cut`."""
+        """Cut some host time by the operators, calls and Python functions that ran in it.
+
+        Args:
+            thread, at: [4, j] as those of an edge.
+            length, last: as for `simulate.recorded_work.parts`, which says what is returned.
+        """
         rows = self.graph.rows
         at, place = _places(self.graph, self.order, thread, at)
-        found: tuple[NDArray[Any], ...] = threads.cut(
-            self.order, at, place, length, rows.ts, rows.end, rows.parent, works, last
+        frame = rows.kind == PYTHON
+        works = frame | rows.of_kind(CPU_OP, RUNTIME)
+        found: tuple[NDArray[Any], ...] = recorded_work.parts(
+            self.order, at, place, length, rows.ts, rows.end, rows.parent, works, frame, last
         )
         return found
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import CPU_OP, GAP_PIECE, HOST_PIECE, LAUNCH_PIECE, NONE, PYTHON, RUNTIME, SYNC_PIECE
+from lumos_df.schema.codes import CPU_OP, GAP_PIECE, HOST_PIECE, LAUNCH_PIECE, NONE, SYNC_PIECE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +45,9 @@ class NamedPieces:
 def named(host: HostWork, pieces: Pieces) -> NamedPieces:
     """Find what ran in the pieces of a trace; `host`: its host work.
 
-    Host work goes by the shortest operator, call or Python function that ran in half of it and took at least as long.
-    Where there is none, it is cut where the outermost of these begin and end. The time in which none ran is a silence,
-    and so is the time before work of the GPU begins.
+    Host work goes by the shortest operator, call or Python function that ran in half of it and took at least as long;
+    where there is none, it is cut where these begin and end, as `simulate.recorded_work.parts` says. The time in which
+    none ran is a silence, and so is the time before work of the GPU begins.
     """
     rows = host.graph.rows
     on_host = pieces.kind == HOST_PIECE
@@ -61,32 +61,16 @@ def named(host: HostWork, pieces: Pieces) -> NamedPieces:
     whole = np.flatnonzero(~before & ~after)
     silent = (pieces.kind[whole] == LAUNCH_PIECE) | (pieces.kind[whole] == GAP_PIECE)
     between = np.flatnonzero(before | after)
-    parts = _between(host, pieces, between, before[between])
-    of = np.concatenate((whole, between[parts.of]))
+    thread, at = _times(host, pieces, between, before[between])
+    last = np.where(before, row, np.int32(NONE))[between]
+    part_of, dur, part_row, part_silent = host.parts(thread, at, pieces.dur[between], last)
+    of = np.concatenate((whole, between[part_of]))
     order = np.argsort(of, kind="stable")
     return NamedPieces(
         of=of[order],
-        dur=np.concatenate((pieces.dur[whole], parts.dur))[order],
-        row=np.concatenate((row[whole], parts.row))[order],
-        silent=np.concatenate((silent, parts.silent))[order],
-    )
-
-
-def _between(host: HostWork, pieces: Pieces, between: NDArray[np.int64], before: NDArray[np.bool_]) -> NamedPieces:
-    """Find what ran between two atoms, `before` the second of which a piece is, or after the last one."""
-    works = host.graph.rows.of_kind(CPU_OP, RUNTIME, PYTHON)
-    row, dur = pieces.row[between], pieces.dur[between]
-    thread, at = _times(host, pieces, between, before)
-    most = host.most_of(thread, at, dur, works)
-    cut = np.flatnonzero(most < 0)
-    last = np.where(before, row, np.int32(NONE))[cut]
-    of, part, outermost, silent = host.cut(thread[:, cut], at[:, cut], dur[cut], works, last)
-    whole = np.flatnonzero(most >= 0)
-    return NamedPieces(
-        of=np.concatenate((whole, cut[of])),
-        dur=np.concatenate((dur[whole], part)),
-        row=np.concatenate((most[whole], outermost)),
-        silent=np.concatenate((np.zeros(len(whole), np.bool_), silent)),
+        dur=np.concatenate((pieces.dur[whole], dur))[order],
+        row=np.concatenate((row[whole], part_row))[order],
+        silent=np.concatenate((silent, part_silent))[order],
     )
 
 
