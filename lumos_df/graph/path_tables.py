@@ -67,7 +67,7 @@ def _path_columns(
     whole = paths.joined([path for of_trace in found for path in of_trace])
     step = np.repeat(np.arange(sum(map(len, found))), [len(path.row) for of_trace in found for path in of_trace])
     trace_of_step = np.repeat(np.arange(len(found)), [len(of_trace) for of_trace in found])
-    node = job.event_graph.base[whole.trace] + np.maximum(whole.row, 0)
+    node = np.where(whole.row >= 0, job.event_graph.base[whole.trace] + whole.row, NONE)
     begin = whole.ts + job.event_graph.shift[trace_of_step[step]]
     of, dur, operator = _operators(job, played, works, whole, node, begin)
     step, node, trace, row = step[of], node[of], whole.trace[of], whole.row[of]
@@ -75,7 +75,7 @@ def _path_columns(
     first = np.searchsorted(step, np.arange(len(trace_of_step) + 1))
     before = np.cumsum(dur) - dur
     part_of = np.searchsorted(of, of)
-    family = np.concatenate([graph.rows.family for graph in job.graphs])
+    family = np.concatenate([*(graph.rows.family for graph in job.graphs), np.array([NONE], np.int8)])
     rank = np.array([graph.rows.rank for graph in job.graphs], np.int32)
     trace_id = pa.array([graph.rows.trace_id for graph in job.graphs], pa.string())
     number = np.concatenate([replay.steps.number for replay in played.replays])
@@ -88,10 +88,10 @@ def _path_columns(
         "on_trace_id": trace_id.take(pa.array(trace)),
         "op_id": numbers(row),
         "operator": operator,
-        "family": words(np.where(known, family[node], NONE), schema.FAMILIES),
+        "family": words(family[node], schema.FAMILIES),
         "ts": pa.array(whole.ts[of] + before - before[part_of]),
         "dur": pa.array(dur),
-        "slack_ns": numbers(np.where(known, slack[node], UNSET), UNSET),
+        "slack_ns": numbers(np.append(slack, UNSET)[node], UNSET),
     }
     return columns, first[np.searchsorted(trace_of_step, np.arange(len(found) + 1))]
 
@@ -109,7 +109,7 @@ def _operators(
     Args:
         job, played, works: the job, its simulation, the host work of each trace.
         path: all pieces of the job.
-        node: node of each.
+        node: node of each, or NONE.
         begin: ns of job time.
 
     Returns:
