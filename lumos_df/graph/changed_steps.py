@@ -64,15 +64,13 @@ def changed_steps(
     lengths = np.tile(usual, (changes, FACTORS, 1))
     parts = (nodes, edges, collectives)
     moving = _moving(played, ends, changes, parts)
-    number = np.full(changes, NONE, np.int32)
+    # Those that move nothing come last, in a batch that is not simulated.
+    number = np.full(changes, len(moving) + CHANGES, np.int32)
     number[moving] = np.arange(len(moving))
-    kept = [np.flatnonzero(number[part.change] >= 0) for part in parts]
     ordered = _ordered(graph)
-    item = np.concatenate(
-        [place[part.item[here]] for place, part, here in zip(ordered.places, parts, kept, strict=True)]
-    )
-    change = number[np.concatenate([part.change[here] for part, here in zip(parts, kept, strict=True)])]
-    times = np.concatenate([part.times[here] for part, here in zip(parts, kept, strict=True)])
+    item = np.concatenate([place[part.item] for place, part in zip(ordered.places, parts, strict=True)])
+    change = number[np.concatenate([part.change for part in parts])]
+    times = np.concatenate([part.times for part in parts])
     lengths[moving] = _simulated(graph, ordered, ends, len(moving), item, change, times)
     return lengths
 
@@ -116,7 +114,7 @@ def _simulated(
     first_time = np.full(items, NONE, np.int32)
     start, end = (np.empty((count, VARIANTS), np.int64) for _ in range(2))
     batches = -(-changes // CHANGES)
-    bounds, by_batch = forward.forward_star(change // CHANGES, batches)
+    bounds, by_batch = forward.forward_star(np.minimum(change // CHANGES, batches), batches + 1)
     lengths = np.empty((batches, VARIANTS, len(ends.recorded)), np.int64)
     for batch in range(batches):
         here = by_batch[bounds[batch] : bounds[batch + 1]]
