@@ -44,7 +44,7 @@ def simulate_variants(
         arrivals, transfer: [I] the collectives.
         raised: bool [n] nodes to whose end an edge leads.
         kept: bool [n] nodes whose end is wanted.
-        extent: int32 [n] the group of nodes whose first start and last end are wanted, or NONE.
+        extent: int32 [n] the group of nodes whose first start and last end are wanted, or NONE; none is raised.
         extents: how many such groups there are.
         item: int32 [c] what lasts another time: node v, edge n + e or collective n + m + i.
         change: int8 [c] in which of the changes.
