@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lumos_df.graph.event_graph import of_trace, run
@@ -102,17 +102,28 @@ def cases(draw: st.DrawFn) -> Case:
     alone, together = draw(st.integers(2, 10)), draw(st.sampled_from((0, 2, 3)))
     many = alone + together
     own = draw(st.lists(st.integers(0, 50), min_size=many, max_size=many))
-    # A copying call comes before the row whose end it waits for.
     edge = st.tuples(
         st.integers(0, alone - 1), st.integers(0, many - 1), st.sampled_from((0, 1, 2)), st.integers(0, 30)
     ).filter(lambda e: e[0] < e[1] or (e[0] > e[1] and e[2] == 2))
-    edges = draw(st.lists(edge, max_size=30))
+    found = draw(st.lists(edge, max_size=30))
+    # A copying call comes before the row whose end it waits for, and that before what follows the call.
+    follows = {(dst, after) for _, dst, _, _ in found for src, after, binds, _ in found if src == dst and binds != 1}
+    ends = {src for src, _, binds, _ in found if binds == 2}
+    edges = [
+        (src, dst, binds, lag)
+        for src, dst, binds, lag in found
+        if src < dst or (dst not in ends and all(after > src for call, after in follows if call == dst))
+    ]
     members = list(range(alone, many))
     item = st.integers(0, many + len(edges) - (0 if members else 1))
     keys = draw(st.lists(st.tuples(item, st.integers(0, CHANGES - 1)), max_size=20, unique=True))
     times = [*own, *(lag for *_, lag in edges), 40]
     less = {key: tuple(draw(st.integers(0, times[key[0]])) for _ in range(FACTORS)) for key in keys}
     return Case(own, edges, members, 40, less)
+
+
+COPY = Case([5, 100, 10], [(0, 1, 1, 0), (1, 0, 2, 1), (0, 2, 0, 3)], [], 40, {(1, 0): (0, 50), (4, 1): (0, 0)})
+"""A call issues a copy that it waits for, and what follows the call waits, too."""
 
 
 def simulated(case: Case, change: int | None, variant: int) -> tuple[np.ndarray, ...]:
@@ -143,6 +154,7 @@ def simulated(case: Case, change: int | None, variant: int) -> tuple[np.ndarray,
 
 
 @settings(deadline=None)  # the first call compiles
+@example(COPY)
 @given(cases())
 def test_variants_together_are_what_each_is_by_itself(case: Case) -> None:
     many, m = len(case.own), len(case.edges)
