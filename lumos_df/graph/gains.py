@@ -1,55 +1,60 @@
 """What the steps of a job would gain from faster operators: each kind of them at zero and at half, simulated again."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.event_graph import EventGraph, of_trace, run
-from lumos_df.graph.host_work import host_work
+from lumos_df.graph.changed_steps import SHARES, ChangedTimes, changed_steps
+from lumos_df.graph.host_work import HostWork, SelectedRows, selected_rows
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.replay import Replay, windows
-from lumos_df.graph.simulate.forward import inherited
-from lumos_df.graph.switches import Change, Selector, changed
+from lumos_df.graph.steps import Steps
+from lumos_df.graph.switches import Selector, multiplied
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema import FAMILIES, STEP_MARK
-from lumos_df.schema.codes import CPU_OP
+from lumos_df.schema.codes import CPU_OP, NONE
 
 _LEAST_PART: Final = 1000
 """Threshold, one part in. A name whose operators take less of all steps cannot gain more, and is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """What the steps of a trace would gain if some operators took less; [steps] ns."""
+class Gains:
+    """What the steps of a trace would gain if some of its operators took less; [selectors, steps] ns."""
 
-    selector: Selector
+    selectors: list[Selector]
+    """Which operators: one family of kernels or one name each."""
     time: NDArray[np.int64]
-    """What they take."""
+    """What they take; of nested ones the outer only."""
     none: NDArray[np.int64]
     """When they take no time."""
     half: NDArray[np.int64]
     """When they take half."""
 
 
-def gains(job: Job, played: Played) -> list[list[Gain]]:
-    """Simulate the job again without each kernel family and operator name, and with half of it; one list a trace."""
-    by_trace: list[list[Gain]] = [[] for _ in job.graphs]
-    before = [replay.high - replay.low for replay in played.replays]
-    works = [host_work(graph) for graph in job.graphs]
-    for selector in _worthwhile(job, played):
-        none, half = (
-            _step_lengths(job, played, changed(job.event_graph, job.graphs, [Change(selector, factor)], works))
-            for factor in (0.0, 0.5)
-        )
-        for k, (graph, replay) in enumerate(zip(job.graphs, played.replays, strict=True)):
-            chosen = selector.rows(graph)
-            if chosen.any():
-                time = _time(graph, replay, chosen)
-                gain = Gain(selector=selector, time=time, none=before[k] - none[k], half=before[k] - half[k])
-                by_trace[k].append(gain)
-    return by_trace
+def gains(job: Job, played: Played, works: list[HostWork]) -> list[Gains]:
+    """Simulate a job again without each kernel family and operator name, and with half of it; one result a trace.
+
+    Args:
+        job: the job.
+        played: its simulation.
+        works: the host work of each trace.
+    """
+    selectors = _worthwhile(job, played)
+    chosen = [_chosen(graph, selectors) for graph in job.graphs]
+    nodes, collectives = _durations(job, chosen)
+    lags = _lags(job, chosen, works)
+    lengths = changed_steps(played, len(selectors), nodes, lags, collectives)
+    found = []
+    bounds = np.cumsum([0, *(len(replay.low) for replay in played.replays)]).tolist()
+    for replay, operators, steps in zip(played.replays, chosen, pairwise(bounds), strict=True):
+        meant = np.unique(operators.outer()[1])
+        none, half = (replay.high - replay.low - lengths[meant, k, slice(*steps)] for k in range(len(SHARES)))
+        time = operators.time(replay.steps, len(selectors))[meant]
+        found.append(Gains(selectors=[selectors[k] for k in meant.tolist()], time=time, none=none, half=half))
+    return found
 
 
 def _worthwhile(job: Job, played: Played) -> list[Selector]:
@@ -71,22 +76,88 @@ def _worthwhile(job: Job, played: Played) -> list[Selector]:
     ]
 
 
-def _time(graph: TraceGraph, replay: Replay, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the time of some operators in each step, ns; of nested ones the outer only."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """Which of some selectors, numbered from 0, mean the rows of a trace."""
+
+    graph: TraceGraph
+    by_name: SelectedRows
+    by_family: NDArray[np.int32]
+    """[n] selector of the row's family, or NONE."""
+
+    def nodes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return (row, selector) [k] of the nodes whose own duration changes."""
+        on_gpu = self.graph.rows.on_gpu[self.graph.order]
+        gpu = self.graph.order[on_gpu]
+        row, selector = self.by_name.of(self.graph.order[~on_gpu])
+        row = np.concatenate((row, gpu, gpu))
+        selector = np.concatenate((selector, self.by_name.selector[gpu], self.by_family[gpu]))
+        return row[selector >= 0], selector[selector >= 0]
+
+    def time(self, steps: Steps, selectors: int) -> NDArray[np.int64]:
+        """Return the time of the rows in each step, of nested ones the outer only, ns [selectors, steps]."""
+        rows = self.graph.rows
+        row, selector = self.outer()
+        place, number = np.zeros(len(row), np.int64), steps.number
+        if number[0] != NONE:
+            by_number = np.argsort(number)
+            place = by_number[np.minimum(np.searchsorted(number[by_number], rows.step[row]), len(number) - 1)]
+            inside = number[place] == rows.step[row]
+            row, selector, place = row[inside], selector[inside], place[inside]
+        total = np.bincount(selector * len(number) + place, rows.dur[row], selectors * len(number))
+        return total.astype(np.int64).reshape(selectors, len(number))
+
+    def outer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return (row, selector) [k] of the rows that lie in no other one of their selector."""
+        named, of_family = self.by_name.outermost, np.flatnonzero(self.by_family >= 0)
+        selector = np.concatenate((self.by_name.selector[named], self.by_family[of_family]))
+        return np.concatenate((named, of_family)), selector.astype(np.int64)
+
+
+def _chosen(graph: TraceGraph, selectors: list[Selector]) -> _Chosen:
+    """Return what the selectors, families and names, mean in a trace."""
     rows = graph.rows
-    outer = chosen & ~((rows.parent >= 0) & inherited(chosen, rows.parent)[np.maximum(rows.parent, 0)])
-    if replay.steps.number[0] < 0:
-        return np.array([int(rows.dur[outer].sum())])
-    outer &= rows.step >= 0
-    total = np.bincount(rows.step[outer], rows.dur[outer], int(replay.steps.number.max()) + 1)
-    return total[replay.steps.number].astype(np.int64)
+    place = {selector.value: k for k, selector in enumerate(selectors) if selector.field == "name"}
+    of_name = np.array([*(place.get(name, NONE) for name in rows.names), NONE], np.int32)
+    of_family = np.full(len(FAMILIES) + 1, NONE, np.int32)
+    for k, selector in enumerate(selectors):
+        if selector.field == "family":
+            of_family[FAMILIES.index(selector.value)] = k
+    return _Chosen(
+        graph=graph,
+        by_name=selected_rows(of_name[rows.name], rows.parent),
+        by_family=np.where(rows.on_gpu, of_family[rows.family], np.int32(NONE)),
+    )
 
 
-def _step_lengths(job: Job, played: Played, event_graph: EventGraph) -> list[NDArray[np.int64]]:
-    """Return how long each step of each trace is in a changed event graph, ns."""
-    result = run(event_graph)
-    lengths = []
-    for k, (graph, replay) in enumerate(zip(job.graphs, played.replays, strict=True)):
-        low, high = windows(graph, of_trace(event_graph, result, k), replay.steps)
-        lengths.append(high - low)
-    return lengths
+def _durations(job: Job, chosen: list[_Chosen]) -> tuple[ChangedTimes, ChangedTimes]:
+    """Return how long nodes last by themselves without some rows, and how long collectives take."""
+    graph = job.event_graph
+    nodes = [operators.nodes() for operators in chosen]
+    node = np.concatenate([graph.base[k] + row for k, (row, _) in enumerate(nodes)])
+    selector = np.concatenate([selector for _, selector in nodes])
+    instance = graph.instance[node]
+    alone = (instance < 0) & (graph.own[node] > 0)
+    # Once for all ranks: a collective is one transfer, whoever's kernels are meant.
+    together = np.unique(np.stack((instance, selector))[:, instance >= 0], axis=1)
+    return (
+        _changed(node[alone], selector[alone], graph.own),
+        _changed(together[0].astype(np.int64), together[1], graph.transfer),
+    )
+
+
+def _lags(job: Job, chosen: list[_Chosen], works: list[HostWork]) -> ChangedTimes:
+    """Return the lags that host work leaves without some rows."""
+    first = np.cumsum([0, *(len(graph.edges) for graph in job.graphs)])
+    shares = [work.shares(operators.by_name) for work, operators in zip(works, chosen, strict=True)]
+    edge = np.concatenate([first[k] + edge for k, (edge, _, _) in enumerate(shares)])
+    selector, part = (np.concatenate([columns[k] for columns in shares]) for k in (1, 2))
+    return _changed(edge, selector, job.event_graph.lag, part)
+
+
+def _changed(
+    item: NDArray[np.int64], selector: NDArray[np.int32], times: NDArray[np.int64], part: NDArray[np.float64] | int = 1
+) -> ChangedTimes:
+    """Return what is left of some of the times if a part of them takes less."""
+    left = [multiplied(times[item], 1 - (1 - share) * part) for share in SHARES]
+    return ChangedTimes(item=item, change=selector, times=np.stack(left, axis=1))

@@ -1,13 +1,43 @@
 """Which operators the host works on in the time between two atoms."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.simulate import threads
+from lumos_df.graph.simulate import recorded_work
+from lumos_df.graph.simulate import selected as loops
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import HANDOFF, NONE, THREAD
+from lumos_df.schema.codes import CPU_OP, HANDOFF, NONE, PYTHON, RUNTIME, THREAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectedRows:
+    """Rows of one trace, some of them selected by one of several selectors each, numbered from 0; int32 [n]."""
+
+    selector: NDArray[np.int32]
+    """What selects the row, or NONE."""
+    inner: NDArray[np.int32]
+    """As `simulate.selected.outermost` returns it."""
+    outer: NDArray[np.int32]
+    """The same."""
+
+    @property
+    def outermost(self) -> NDArray[np.int64]:
+        """Selected rows that lie in no other one of their selector."""
+        return np.flatnonzero(self.inner == np.arange(len(self.inner)))
+
+    def of(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return (row, selector) [k] of the selectors of some rows and of the rows around these, each once."""
+        place, selector = loops.selectors_of(rows, self.selector, self.inner, self.outer)
+        return rows[place], selector
+
+
+def selected_rows(selector: NDArray[np.int32], parent: NDArray[np.int32]) -> SelectedRows:
+    """Return the rows that are selected; int32 [n] both, the second as in `Rows`."""
+    inner, outer = loops.outermost(selector, parent)
+    return SelectedRows(selector=selector, inner=inner, outer=outer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +53,30 @@ class HostWork:
     """[k]"""
     order: NDArray[np.int64]
     """Rows of the host, thread by thread, by time."""
+    thread: NDArray[np.int32]
+    """[4, k] thread of each moment."""
     at: NDArray[np.int64]
     """[4, k] begin and end of the first stretch and of the second, ns."""
     place: NDArray[np.int64]
     """[4, k] place in `order` of the last row that had begun by then on that thread."""
+
+    def parts(
+        self, thread: NDArray[np.int32], at: NDArray[np.int64], length: NDArray[np.int64], last: NDArray[np.int32]
+    ) -> tuple[NDArray[Any], ...]:
+        """Cut some host time by the operators, calls and Python functions that ran in it.
+
+        Args:
+            thread, at: [4, j] as those of an edge.
+            length, last: as for `simulate.recorded_work.parts`, which says what is returned.
+        """
+        rows = self.graph.rows
+        at, place = _places(self.graph, self.order, thread, at)
+        frame = rows.kind == PYTHON
+        works = frame | rows.of_kind(CPU_OP, RUNTIME)
+        found: tuple[NDArray[Any], ...] = recorded_work.parts(
+            self.order, at, place, length, rows.ts, rows.end, rows.parent, works, frame, last
+        )
+        return found
 
     def share(self, marked: NDArray[np.bool_], *, everything: bool = False) -> NDArray[np.float64]:
         """Return [m] which part of each edge's lag is work of the marked rows, 0 to 1.
@@ -39,12 +89,18 @@ class HostWork:
         if everything:
             part[self.edge] = marked[self.graph.edges.dst[self.edge]]
         elif marked[self.order].any():
-            rows = self.graph.rows
-            so_far, reach = threads.busy(self.order, rows.thread, rows.ts, rows.end, marked)
-            done = so_far[self.place] - np.maximum(reach[self.place] - self.at, 0)
-            worked = done[1] - done[0] + done[3] - done[2]
-            part[self.edge] = np.clip(worked / self.graph.edges.lag[self.edge], 0, 1)
+            edge, _, of_edge = self.shares(selected_rows(np.where(marked, 0, NONE), self.graph.rows.parent))
+            part[edge] = of_edge
         return part
+
+    def shares(self, selected: SelectedRows) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
+        """Return (edge, selector, part) [k]: which part of the edge's lag is work of the selector's rows, up to 1."""
+        rows = self.graph.rows
+        column, selector, worked = loops.work(
+            self.order, self.at, self.place, rows.ts, rows.end, selected.selector, selected.inner, selected.outer
+        )
+        edge = self.edge[column]
+        return edge, selector, np.minimum(worked / self.graph.edges.lag[edge], 1)
 
 
 def host_work(graph: TraceGraph) -> HostWork:
@@ -66,12 +122,20 @@ def host_work(graph: TraceGraph) -> HostWork:
     thread = rows.thread[np.stack((src, src, dst, dst))]
     on_host = np.flatnonzero(rows.thread >= 0)
     order = on_host[np.argsort(rows.thread[on_host], kind="stable")]
-    place = np.zeros(at.shape, np.int64)
-    used, first = np.unique(rows.thread[order], return_index=True)
+    at, place = _places(graph, order, thread, at)
+    return HostWork(graph=graph, edge=edge, order=order, thread=thread, at=at, place=place)
+
+
+def _places(
+    graph: TraceGraph, order: NDArray[np.int64], thread: NDArray[np.int32], at: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return moments, none before its thread's first row, and the place in `order` of the last row by then."""
+    at, place = at.copy(), np.zeros(at.shape, np.int64)
+    used, first = np.unique(graph.rows.thread[order], return_index=True)
     bounds = np.append(first, len(order)).tolist()
     for number, low, high in zip(used.tolist(), bounds[:-1], bounds[1:], strict=True):
-        begun = rows.ts[order[low:high]]
+        begun = graph.rows.ts[order[low:high]]
         on_thread = thread == number
         at[on_thread] = np.maximum(at[on_thread], begun[0])
         place[on_thread] = low + np.searchsorted(begun, at[on_thread], side="right") - 1
-    return HostWork(graph=graph, edge=edge, order=order, at=at, place=place)
+    return at, place

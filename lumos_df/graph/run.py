@@ -6,23 +6,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.base.errors import QueryError
-from lumos_df.corpus import table_files
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph import replay_warnings
 from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
-from lumos_df.graph.gains import gains
 from lumos_df.graph.job import Job, Played, doubled, groups, load
-from lumos_df.graph.replayed_tables import numbers, replay_columns, words, write_replay
-from lumos_df.graph.rows import Rows
+from lumos_df.graph.path_tables import write_paths
+from lumos_df.graph.replayed_tables import replay_columns, write_replay
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.graph.switches import Change, changed, meant
-from lumos_df.schema.codes import HOST_PIECE, NONE, WAIT_PIECE
-from lumos_df.schema.words import PIECES
+from lumos_df.schema.codes import NONE
 
 
 def replay(corpus: Path, trace: str | None = None, step: int | None = None, *, path: bool = False) -> list[str]:
@@ -45,7 +41,7 @@ def replay(corpus: Path, trace: str | None = None, step: int | None = None, *, p
         slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
         write_replay(corpus, job, played, slack)
         if path:
-            _write_paths(corpus, job, played, slack)
+            write_paths(corpus, job, played, slack)
         done += [graph.rows.trace_id for graph in job.graphs]
     return done
 
@@ -132,66 +128,3 @@ def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[J
     if step is not None and step not in seen:
         see = f"lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}"
         raise QueryError(f"{corpus}: no step {step}; see: {see}")
-
-
-def _write_paths(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
-    """Store the critical path of every step of a job, and what the steps would gain."""
-    gains_of = gains(job, played)
-    paths_of = paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
-    for k, replay in enumerate(played.replays):
-        steps = replay.steps.number.tolist()
-        columns = [_path_columns(job, k, step, path, slack) for step, path in zip(steps, paths_of[k], strict=True)]
-        whole = {name: pa.concat_arrays([column[name] for column in columns]) for name in columns[0]}
-        trace = replay.graph.rows
-        table_files.write(corpus, trace.trace_id, schema.CRITICAL_PATH, whole)
-        table_files.write(
-            corpus,
-            trace.trace_id,
-            schema.GAINS,
-            {
-                "rank": [trace.rank] * len(steps) * len(gains_of[k]),
-                "step": [None if step == NONE else step for _ in gains_of[k] for step in steps],
-                "what": [gain.selector.field for gain in gains_of[k] for _ in steps],
-                "value": [gain.selector.value for gain in gains_of[k] for _ in steps],
-                "time_ns": [int(value) for gain in gains_of[k] for value in gain.time],
-                "gain_ns": [int(value) for gain in gains_of[k] for value in gain.none],
-                "half_gain_ns": [int(value) for gain in gains_of[k] for value in gain.half],
-            },
-        )
-
-
-def _path_columns(job: Job, k: int, step: int, path: paths.Path, slack: NDArray[np.int64]) -> dict[str, pa.Array]:
-    """Return the rows of `critical_path` of one step of the k-th trace."""
-    pieces = len(path.row)
-    name = np.full(pieces, None, object)
-    family = np.full(pieces, NONE, np.int8)
-    for trace in np.unique(path.trace).tolist():
-        rows = job.graphs[trace].rows
-        here = np.flatnonzero((path.trace == trace) & (path.row >= 0))
-        family[here] = rows.family[path.row[here]]
-        name[here] = np.array([*rows.names, None], object)[_name(rows, path.row[here], path.kind[here])]
-    node = job.event_graph.base[path.trace] + np.maximum(path.row, 0)
-    room = np.full(pieces, UNSET)
-    room[path.row >= 0] = slack[node[path.row >= 0]]
-    kind = np.where((path.trace != k) & (path.row >= 0), WAIT_PIECE, path.kind)
-    return {
-        "rank": pa.array(np.full(pieces, job.graphs[k].rows.rank, np.int32)),
-        "step": numbers(np.full(pieces, step, np.int32)),
-        "piece": pa.array(np.arange(pieces, dtype=np.int32)),
-        "kind": words(kind, PIECES),
-        "on_rank": pa.array(np.array([graph.rows.rank for graph in job.graphs], np.int32)[path.trace]),
-        "on_trace_id": words(path.trace, [graph.rows.trace_id for graph in job.graphs]),
-        "op_id": numbers(path.row),
-        "operator": pa.array(name, pa.string()),
-        "family": words(family, schema.FAMILIES),
-        "ts": pa.array(path.ts),
-        "dur": pa.array(path.dur),
-        "slack_ns": numbers(room, UNSET),
-    }
-
-
-def _name(rows: Rows, row: NDArray[np.int32], kind: NDArray[np.int8]) -> NDArray[np.int32]:
-    """Return which name a piece goes by: host work by the operator around it."""
-    around = rows.parent[row]
-    host = (kind == HOST_PIECE) & (around >= 0) & (rows.thread[row] >= 0)
-    return rows.name[np.where(host, around, row)]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.graph.event_graph import EventGraph
-from lumos_df.graph.host_work import HostWork, host_work
+from lumos_df.graph.host_work import host_work
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.graph.sleep import awake
@@ -127,18 +127,15 @@ def meant(graphs: list[TraceGraph], changes: list[Change]) -> list[bool]:
     return [any(change.selector.rows(graph).any() for graph in graphs) for change in changes]
 
 
-def changed(
-    event_graph: EventGraph, graphs: list[TraceGraph], changes: list[Change], works: list[HostWork] | None = None
-) -> EventGraph:
+def changed(event_graph: EventGraph, graphs: list[TraceGraph], changes: list[Change]) -> EventGraph:
     """Return an event graph with the changes made; the order of execution stays.
 
     Args:
         event_graph: that of a job.
         graphs: the graphs that it is of.
         changes: made one after another.
-        works: the host work of each graph; found here unless given.
     """
-    works = works or [host_work(graph) for graph in graphs]
+    works = [host_work(graph) for graph in graphs]
     own, lag, instance = event_graph.own.copy(), event_graph.lag.copy(), event_graph.instance.copy()
     transfer = event_graph.transfer.astype(np.float64)
     bounds = np.cumsum([0, *(len(graph.edges) for graph in graphs)])
@@ -154,9 +151,9 @@ def changed(
                 continue
             work = inherited(selected & ~graph.rows.on_gpu, graph.rows.parent)
             scaled = selected | (work if change.launched else work & ~graph.rows.on_gpu)
-            own[rows] = np.where(scaled, _times(own[rows], change.factor), own[rows])
+            own[rows] = np.where(scaled, multiplied(own[rows], change.factor), own[rows])
             part = host.share(work, everything=change.selector.field in ("kind", "rank"))
-            lag[edges] = np.where(lag[edges] > 0, _times(lag[edges], 1 - (1 - change.factor) * part), lag[edges])
+            lag[edges] = np.where(lag[edges] > 0, multiplied(lag[edges], 1 - (1 - change.factor) * part), lag[edges])
             if change.launched:
                 gone = scaled & graph.rows.on_gpu
                 # What is not launched costs no latency and no gap, and no rank waits for it.
@@ -177,5 +174,6 @@ def changed(
     )
 
 
-def _times(values: NDArray[np.int64], factor: float | NDArray[np.float64]) -> NDArray[np.int64]:
+def multiplied(values: NDArray[np.int64], factor: float | NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return times multiplied by a factor of at least 0, whole ns."""
     return np.round(values * factor).astype(np.int64)

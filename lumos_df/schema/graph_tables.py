@@ -124,7 +124,11 @@ CRITICAL_PATH: Final = table(
     ("on_rank", "int32", "Rank on which the piece runs."),
     ("on_trace_id", "string", "Trace of that rank."),
     ("op_id", "int32", "Operator that runs, or waits to begin; null where unexplained."),
-    ("operator", "string", "Its name; for host work that of the operator around it."),
+    (
+        "operator",
+        "string",
+        "What ran: the operator, call or Python function; `nothing recorded, before X` where none did.",
+    ),
     ("family", "string", "GPU rows: gemm, attention, communication, ..."),
     ("ts", "int64", "Start in the replay, ns."),
     ("dur", "int64", "Duration, ns; an unexplained piece may be negative."),

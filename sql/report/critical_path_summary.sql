@@ -9,7 +9,7 @@ CREATE VIEW critical_path_summary(
   step,
   -- host, launch, kernel, transfer, memory, sync, gap, wait, unexplained.
   kind,
-  -- The family of a kernel, the operator of host work; for a wait the rank that was waited for.
+  -- The family of a kernel, what ran in host work or `nothing recorded, before X`; for a wait the rank that was waited for.
   what,
   -- Pieces of the path.
   pieces,

@@ -14,6 +14,7 @@ import numpy as np
 
 from lumos_df.graph import replay_warnings, switches
 from lumos_df.graph.gains import gains
+from lumos_df.graph.host_work import host_work
 from lumos_df.graph.job import Job, build, groups
 from lumos_df.graph.replayed_tables import step_columns
 from lumos_df.graph.rows import Rows, read
@@ -216,7 +217,8 @@ def gaining(corpus: Path) -> Measure:
 
     def measure() -> Scores:
         job = build(ranks)
-        return {"gains": sum(len(of_trace) for of_trace in gains(job, job.replay()))}
+        works = [host_work(graph) for graph in job.graphs]
+        return {"gains": sum(len(of_trace.selectors) for of_trace in gains(job, job.replay(), works))}
 
     return measure
 

@@ -1,4 +1,4 @@
-"""The loops that go back from the end of a step: what no edge explains, the critical path, slack."""
+"""The loops that go back from the end of a step: what no edge explains, the critical path, what decides, slack."""
 
 import numpy as np
 
@@ -223,6 +223,48 @@ def walk(at, low, high, src, binds, edge_kind, piece, start, end, start_cause, e
         np.array(begin[1:], np.int64),
         np.array(dur[1:], np.int64),
     )
+
+
+@kernel
+def decisive(last, src, binds, instance, collectives, start_cause, end_cause):
+    """Return what the moments of some nodes follow from: what else lasts less makes none of them earlier.
+
+    Args:
+        last: int [k] the nodes.
+        src, binds: [m] the edges.
+        instance: int32 [N] collective of which the node is a member, or NONE.
+        collectives: how many there are.
+        start_cause, end_cause: as `simulate` returns them.
+
+    Returns:
+        nodes: bool [N] whether it counts how long the node lasts by itself.
+        edges: bool [m] whether its lag counts.
+        transfers: bool [collectives] whether the transfer counts.
+    """
+    nodes = np.zeros(len(instance), np.bool_)
+    edges = np.zeros(len(src), np.bool_)
+    transfers = np.zeros(collectives, np.bool_)
+    # By node, for its start and its end.
+    seen = np.zeros((2, len(instance)), np.bool_)
+    for k in range(2 * len(last)):
+        v, at_end = last[k // 2], k % 2
+        while v >= 0 and not seen[at_end, v]:
+            seen[at_end, v] = True
+            cause = end_cause[v] if at_end else start_cause[v]
+            if cause >= 0:
+                edges[cause] = True
+                v = src[cause]
+                at_end = 0 if binds[cause] == START_START else 1
+            elif at_end:
+                if instance[v] >= 0:
+                    transfers[instance[v]] = True
+                else:
+                    nodes[v] = True
+                v = v if cause == NONE else CAME_LAST - cause
+                at_end = 0
+            else:
+                v = NONE
+    return nodes, edges, transfers
 
 
 @kernel

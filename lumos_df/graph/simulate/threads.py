@@ -1,4 +1,4 @@
-"""The loops over the host's threads: grouping, beginnings and ends, moments in a simulation, time worked."""
+"""The loops over the host's threads: grouping, beginnings and ends, moments in a simulation."""
 
 from heapq import heappop, heappush
 
@@ -170,31 +170,3 @@ def settle(nodes, thread, dur, own, node_start, node_end, start, end):
             end[v] = node_end[v]
     for v in range(len(start)):
         end[v] = max(end[v], start[v])
-
-
-@kernel
-def busy(order, thread, ts, end, marked):
-    """Return how long marked rows ran on the host, by its rows thread after thread.
-
-    Args:
-        order: int64 [h] rows of the host, thread by thread, by time.
-        thread, ts, end, marked: [n].
-
-    Returns:
-        so_far: int64 [h] ns that the union of the marked rows up to each lasts, those of the threads before included.
-        reach: int64 [h] ns, end of that union on the row's thread, or UNSET.
-    """
-    so_far = np.empty(len(order), np.int64)
-    reach = np.empty(len(order), np.int64)
-    total = 0
-    until = np.int64(UNSET)
-    for k in range(len(order)):
-        row = order[k]
-        if k > 0 and thread[row] != thread[order[k - 1]]:
-            until = np.int64(UNSET)
-        if marked[row] and end[row] > until:
-            total += end[row] - max(ts[row], until)
-            until = end[row]
-        so_far[k] = total
-        reach[k] = until
-    return so_far, reach
