@@ -15,10 +15,10 @@ from lumos_df.base.runner import available_cpus
 from lumos_df.cli.app import main
 from lumos_df.graph.matching import match_collectives
 from lumos_df.trace.ingest import ingest
+from tests.real import ABSENT, REAL, SETS
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "data" / "traces"
-REAL = Path(os.environ.get("LUMOS_TRACES", ROOT.parent / "shared" / "traces"))
 
 LONG = {"test_wheel.py", "test_tutorial.py"}
 """Files whose tests take half a minute each."""
@@ -65,13 +65,25 @@ def sample_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def real_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus of the real traces, their collectives matched; read it only."""
     if not REAL.is_dir():
-        pytest.skip(f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+        pytest.skip(ABSENT)
 
     def make(corpus: Path) -> None:
         assert not ingest([REAL], corpus).failed
         match_collectives(corpus)
 
     return made_once(tmp_path_factory, "real", make)
+
+
+@pytest.fixture(scope="session")
+def later_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus of the real traces that came after the first release, which no rule was chosen on; read it only."""
+    if len(SETS) < 2 or not SETS[1].is_dir():
+        pytest.skip("no second set of real traces; name its folder in LUMOS_TRACES, behind that of the first")
+
+    def make(corpus: Path) -> None:
+        assert not ingest([SETS[1]], corpus).failed
+
+    return made_once(tmp_path_factory, "later", make)
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from lumos_df import connect
 from lumos_df.base.runner import available_cpus
 from tests.bench.inputs import repeat
 from tests.bench.measure import claim, peer
+from tests.real import REAL
 
 _ROOT = Path(__file__).parents[2]
-_TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
-_REFERENCE = _TRACES.parent / "reference" / "gpu_time.json"
-_REAL = _TRACES / "single_gpu_ns" / "rank0.json.gz"
+_REFERENCE = REAL.parent / "reference" / "gpu_time.json"
+_REAL = REAL / "single_gpu_ns" / "rank0.json.gz"
 _SAMPLE = _ROOT / "data" / "traces" / "gpu_generated" / "rank0.json.gz"
 _BASE = _REAL if _REAL.exists() else _SAMPLE
 _TRIES = 3
@@ -78,12 +78,12 @@ def exactness(folder: Path) -> None:
     if not _REFERENCE.exists():
         print(f"exactness: skipped, no reference at {_REFERENCE} (set LUMOS_TRACES)")
         return
-    lumos("ingest", _TRACES, "--corpus", folder / "reference")
+    lumos("ingest", REAL, "--corpus", folder / "reference")
     reference = json.loads(_REFERENCE.read_text())["files"]
     query = "SELECT path, columns(gpu_time.*) FROM gpu_time JOIN traces USING (trace_id)"
     wrong = compared = 0
     for row in connect(folder / "reference").sql(query).pl().to_dicts():
-        ranks = reference[Path(row["path"]).relative_to(_TRACES).as_posix().split(".")[0]]
+        ranks = reference[Path(row["path"]).relative_to(REAL).as_posix().split(".")[0]]
         expected = ranks[str(row["rank"])] if len(ranks) > 1 else next(iter(ranks.values()))
         compared += 1
         wrong += any(row[key] != value for key, value in expected.items())

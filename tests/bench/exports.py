@@ -3,7 +3,6 @@
 A job of eight emulated ranks, and one rank of a million operators.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -15,10 +14,10 @@ from lumos_df.trace.ingest import ingest
 from tests.bench.inputs import repeat
 from tests.bench.measure import claim
 from tests.emulator import Job, Profiler, simulate, write
+from tests.real import REAL
 
 _ROOT = Path(__file__).parents[2]
-_TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
-_REAL = _TRACES / "single_gpu_ns" / "rank0.json.gz"
+_REAL = REAL / "single_gpu_ns" / "rank0.json.gz"
 _SAMPLE = _ROOT / "data" / "traces" / "gpu_generated" / "rank0.json.gz"
 _TRIES = 3
 """The time is the least of this many: what else the machine does only adds."""

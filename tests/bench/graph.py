@@ -1,4 +1,4 @@
-"""How fast the graph is: `python -m tests.bench.graph`, one line a claim, on one core after the loops are compiled.
+"""How fast and how true the graph is: `python -m tests.bench.graph`, a line a claim, one core, the loops compiled.
 
 Set PEERS to a Python that has HTA to compare with its critical path on the same trace.
 """
@@ -17,11 +17,12 @@ from lumos_df.graph.job import build
 from lumos_df.graph.rows import Rows, read
 from lumos_df.schema.codes import NONE
 from lumos_df.trace.ingest import ingest
+from tests.bench import replays
 from tests.bench.measure import claim, peer
+from tests.real import REAL
 
 _ROOT = Path(__file__).parents[2]
-_TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
-_REAL = _TRACES / "single_gpu_ns" / "rank0.json.gz"
+_REAL = REAL / "single_gpu_ns" / "rank0.json.gz"
 _SAMPLE = _ROOT / "data" / "traces" / "gpu_generated" / "rank0.json.gz"
 _TRIES = 3
 """Each time is the least of this many: what else the machine does only adds."""
@@ -102,6 +103,7 @@ def main() -> None:
     ratio = seconds(large) / took * len(million) / len(large)
     claim("ten times the operators: time of each over that before", ratio, "x", 1.25)
     against_hta(trace, rows)
+    replays.main([])
 
 
 if __name__ == "__main__":

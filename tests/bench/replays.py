@@ -17,7 +17,7 @@ from lumos_df.graph.replayed_tables import step_columns
 from lumos_df.graph.rows import read
 from lumos_df.trace.ingest import ingest
 from tests.bench.measure import claim
-from tests.real import SETS, jobs
+from tests.real import ABSENT, SETS, jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,11 @@ def summary(name: str, ranks: list[RankErrors]) -> None:
     claim(f"{name}: start_error_p99, mean", float(late.mean()), "%", 1)
 
 
-def main(chosen: list[str] | None = None) -> None:
+def main(chosen: list[str]) -> None:
     """Replay every job, or some by name, and print."""
+    if not any(jobs(folder) for folder in SETS):
+        print(f"replays: skipped, {ABSENT}")
+        return
     print(f"{'rank':60} steps  worst %  unexpl. %  start %")
     for folder in SETS:
         ranks: list[RankErrors] = []

@@ -5,7 +5,6 @@ wanted, each in a file of its own, and go through the commands with one worker. 
 the largest job measured, and for every rank more what a rank cost between the last two.
 """
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -13,10 +12,10 @@ from pathlib import Path
 from lumos_df import connect
 from tests.bench.__main__ import Cost, ingest, lumos
 from tests.bench.inputs import repeat
+from tests.real import REAL
 
 _ROOT = Path(__file__).parents[2]
-_TRACES = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
-_REAL = _TRACES / "megatron_tp8_forward"
+_REAL = REAL / "megatron_tp8_forward"
 _SAMPLE = _ROOT / "data" / "traces" / "gpu_generated"
 _BASES = sorted((_REAL if _REAL.is_dir() else _SAMPLE).glob("rank*.json.gz"))
 _RANKS = (16, 64, 256)

@@ -3,7 +3,6 @@
 The recorded traces are those of LUMOS_TRACES; what they cannot tell, emulated and made jobs do, whose truth is known.
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -31,13 +30,13 @@ from tests.emulator import Job as Emulated
 from tests.emulator import Profiler, simulate, write
 from tests.emulator.job import Waits
 from tests.graph.test_truth import CHANGES, FASTER, FULL_QUEUE, JOBS, NOISY, Change, errors, recorded
+from tests.real import REAL
 from tests.structure import made, test_made, test_real
 from tests.whatif.hosted import HostJob
 from tests.whatif.hosted import write as write_hosted
 from tests.whatif.test_real import SWEEP
 
 _ROOT: Final = Path(__file__).parents[2]
-_TRACES: Final = Path(os.environ.get("LUMOS_TRACES", _ROOT.parent / "shared" / "traces"))
 SAMPLES: Final = ("gpu_generated", "cpu_ddp")
 _OFFSETS_NS: Final = (0, 1_000_000, -2_000_000, 400_000)
 _WAITS: Final[tuple[Waits, ...]] = ("called", "unseen")
@@ -85,7 +84,7 @@ Measure = Callable[[], Scores]
 def corpus_of(folder: Path) -> Path:
     """Ingest the samples and the recorded traces into a folder; return the corpus."""
     samples = [_ROOT / "data" / "traces" / name for name in SAMPLES]
-    ingest([*samples, *([_TRACES] if _TRACES.is_dir() else [])], folder / "recorded", workers=1)
+    ingest([*samples, *([REAL] if REAL.is_dir() else [])], folder / "recorded", workers=1)
     return folder / "recorded"
 
 
@@ -251,7 +250,7 @@ def structures(folder: Path, corpus: Path) -> Measure:
 
 def changes(folder: Path) -> Measure:
     """Return what measures changed jobs: batches of a transformer by those of others, and made jobs without a GPU."""
-    batches = {name: _TRACES / "transformer_batch_sweep" / f"{name}.json.gz" for name in SWEEP}
+    batches = {name: REAL / "transformer_batch_sweep" / f"{name}.json.gz" for name in SWEEP}
     corpora: dict[tuple[str, ...], Path] = {}
     for names in (*combinations(SWEEP, 1), *combinations(SWEEP, 2)):
         corpora[names] = folder / "-".join(names)

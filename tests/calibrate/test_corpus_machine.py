@@ -19,7 +19,8 @@ from lumos_df.model.kernels import kernel_columns
 from lumos_df.model.software import Software
 from lumos_df.schema import TABLES
 from lumos_df.trace.ingest import ingest
-from tests.conftest import REAL, Run
+from tests.conftest import Run
+from tests.real import REAL
 
 GPU = "NVIDIA A100-SXM4-80GB"
 BF16 = 2

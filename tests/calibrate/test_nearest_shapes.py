@@ -10,7 +10,7 @@ from lumos_df.base.errors import QueryError
 from lumos_df.calibrate.nearest_shapes import estimate_kernels
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
-from tests.conftest import REAL
+from tests.real import REAL
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLES = ROOT / "data" / "traces" / "gpu_generated"

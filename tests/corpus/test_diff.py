@@ -15,9 +15,10 @@ from lumos_df.estimate import store
 from lumos_df.estimate.configuration import estimate
 from lumos_df.structure.describe import describe
 from lumos_df.trace.ingest import ingest
-from tests.conftest import REAL, Run
+from tests.conftest import Run
 from tests.emulator import Job, Profiler, simulate, write
 from tests.emulator.hardware import kernel_ns
+from tests.real import REAL
 
 STEPS = (2, 3)
 

@@ -17,8 +17,9 @@ from lumos_df.base.errors import LumosError
 from lumos_df.export.chakra import export
 from lumos_df.graph import run
 from lumos_df.trace.ingest import ingest
-from tests.conftest import REAL, ROOT, SAMPLES, Run, command
+from tests.conftest import ROOT, SAMPLES, Run, command
 from tests.export.decode import COLLECTIVES, NODE_TYPES, Node, read
+from tests.real import ABSENT, REAL
 from tests.trace.literal import Event, kernel, launch, op, write
 
 RECORDED: Final = ("megatron_tp2_train", "dlrm_8rank", "resnet50_ddp")
@@ -30,7 +31,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     source = SAMPLES / request.param
     if request.param in RECORDED:
         if not REAL.is_dir():
-            pytest.skip(f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
+            pytest.skip(ABSENT)
         source = REAL / request.param
     corpus = tmp_path_factory.mktemp(request.param) / "corpus"
     assert not ingest([source], corpus, workers=1).failed

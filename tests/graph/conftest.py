@@ -7,10 +7,11 @@ import pytest
 from lumos_df.graph.job import Job, groups, load
 
 
-@pytest.fixture(scope="session")
-def real_jobs(real_corpus: Path) -> list[Job]:
-    """Every job of the real traces that ran on a GPU."""
-    jobs = [load(real_corpus, ids) for ids in groups(real_corpus)]
+@pytest.fixture(scope="session", params=["real_corpus", "later_corpus"], ids=["first set", "second set"])
+def real_jobs(request: pytest.FixtureRequest) -> list[Job]:
+    """Every job of a set of real traces that ran on a GPU."""
+    corpus = request.getfixturevalue(request.param)
+    jobs = [load(corpus, ids) for ids in groups(corpus)]
     return [job for job in jobs if any(len(graph.gpu.row) for graph in job.graphs)]
 
 

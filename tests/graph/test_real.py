@@ -1,6 +1,7 @@
 """The graph of real traces: no circle, a replay close to the recording, paths that add up, and the laws of physics."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,20 @@ from lumos_df.graph import critical_path as paths
 from lumos_df.graph import switches
 from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.event_graph import event_graph, run
-from lumos_df.graph.job import Job, Played
+from lumos_df.graph.job import Job, Played, groups, load
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.replayed_tables import edge_columns, step_columns
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.schema.codes import HOST_PIECE, KERNEL_PIECE, MEMORY_PIECE, TRANSFER_PIECE
 from lumos_df.schema.words import EDGE_KINDS
 from tests.graph.circles import goes_round
+
+EXPLAINED = {("megatron_tp2_train", 1)}
+"""Ranks that docs/graph.md explains one by one: collectives hand on what rank 0 loses to another process on its GPU."""
+
+
+def name_of(replay: Replay) -> tuple[str, int]:
+    return replay.graph.rows.job, replay.graph.rows.rank
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +68,12 @@ def test_replay_comes_close_to_every_recorded_step(played: list[tuple[Job, Playe
     recorded = np.concatenate([row["recorded_ns"] for _, row in rows])
     replayed = np.concatenate([row["replayed_ns"] for _, row in rows])
     error = 100 * np.abs(replayed - recorded) / recorded
-    assert error.mean() <= 0.8
-    assert error.max() <= 3
+    explained = np.concatenate([np.full(len(row["recorded_ns"]), name_of(one) in EXPLAINED) for one, row in rows])
+    assert error.mean() <= 0.5
+    assert error[~explained].max() <= 3
+    assert error.max() <= 4
     unexplained = np.concatenate([row["unexplained_ns"] for _, row in rows])
-    assert (100 * unexplained / recorded).mean() <= 2
+    assert (100 * unexplained / recorded).mean() <= 1
     late = np.concatenate([row["start_error_p99_ns"] for _, row in rows])
     assert (100 * late / recorded).mean() <= 1
 
@@ -71,10 +81,13 @@ def test_replay_comes_close_to_every_recorded_step(played: list[tuple[Job, Playe
 def test_each_part_of_the_breakdown_of_a_job_is_close(played: list[tuple[Job, Played]]) -> None:
     for job, result in played:
         for one in result.replays:
-            # Its rank 0 shares its GPU with another process, which stops it at times that no edge knows; collectives
-            # hand that on to rank 1.
-            allowed = 0.045 if job.graphs[0].rows.job == "megatron_tp2_train" else 0.03
+            allowed = PARTS_OFF.get(job.graphs[0].rows.job, 0.03)
             assert max(off.max() for off in parts_off(one).values()) <= allowed, one.graph.rows.path
+
+
+PARTS_OFF = {"megatron_tp2_train": 0.045, "torchrec_qcomm5a": 0.07}
+"""Of the step. Rank 0 of the one shares its GPU with another process, which stops it at times that no edge knows, and
+collectives hand that on; in the other the communication of rank 2 moves beside its compute."""
 
 
 def parts_off(replay: Replay) -> dict[str, Any]:
@@ -108,18 +121,42 @@ def test_the_four_parts_add_up_to_the_step(played: list[tuple[Job, Played]]) -> 
                 assert (of.exposed_compute + of.overlapped + of.exposed_communication + of.other == length).all()
 
 
-@pytest.mark.parametrize(("name", "allowed"), [("megatron_tp8_forward", 0.01), ("dlrm_4gpu", 0.055)])
-def test_waiting_of_each_rank_is_reproduced(played: list[tuple[Job, Played]], name: str, allowed: float) -> None:
-    ((job, result),) = [one for one in played if one[0].graphs[0].rows.job == name]
-    found = job.instances
-    assert found is not None
-    for k, graph in enumerate(job.graphs):
-        own = found.trace == k
-        transfer = found.transfer[found.instance[own]]
-        node = job.event_graph.base[k] + found.row[own]
-        waited = graph.rows.dur[found.row[own]].sum() - transfer.sum()
-        again = (result.run.end[node] - result.run.start[node]).sum() - transfer.sum()
-        assert again == pytest.approx(waited, rel=allowed), graph.rows.path
+WAITING_OFF = {
+    "megatron_tp8_forward": 0.01,
+    "dlrm_4gpu": 0.055,
+    "straggler_4gpu": 0.01,
+    "sst_sleep_pl_dense_after_backward_2": 0.01,
+}
+"""Jobs whose ranks wait long for others, and how far that may be off."""
+
+
+def test_waiting_of_each_rank_is_reproduced(played: list[tuple[Job, Played]]) -> None:
+    waiting = [one for one in played if one[0].graphs[0].rows.job in WAITING_OFF]
+    assert len(waiting) == 2
+    for job, result in waiting:
+        found = job.instances
+        assert found is not None
+        for k, graph in enumerate(job.graphs):
+            own = found.trace == k
+            transfer = found.transfer[found.instance[own]]
+            node = job.event_graph.base[k] + found.row[own]
+            waited = graph.rows.dur[found.row[own]].sum() - transfer.sum()
+            again = (result.run.end[node] - result.run.start[node]).sum() - transfer.sum()
+            # Nobody waits long for the rank that sleeps, and that rank for nobody.
+            assert again == pytest.approx(waited, rel=WAITING_OFF[graph.rows.job], abs=20e6), graph.rows.path
+
+
+def test_a_job_whose_sleeping_rank_is_awake_is_like_the_healthy_job(real_corpus: Path, later_corpus: Path) -> None:
+    def job_named(corpus: Path, name: str) -> Job:
+        jobs = [load(corpus, ids) for ids in groups(corpus)]
+        (job,) = [job for job in jobs if job.graphs[0].rows.job == name]
+        return job
+
+    healthy = job_named(real_corpus, "dlrm_4gpu").replay().replays
+    asleep = job_named(later_corpus, "straggler_4gpu")
+    awake = asleep.replay(switches.changed(asleep.event_graph, asleep.graphs, [switches.no_wait("rank=2")])).replays
+    for one, other in zip(awake, healthy, strict=True):
+        assert (one.high - one.low).sum() == pytest.approx((other.high - other.low).sum(), rel=0.15)
 
 
 def test_members_of_a_collective_end_together(played: list[tuple[Job, Played]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lumos_df.corpus.catalog import connect
-from tests.conftest import REAL
+from tests.real import REAL
 
 REFERENCE = REAL.parent / "reference" / "gpu_time.json"
 

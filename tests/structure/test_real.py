@@ -13,7 +13,8 @@ from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import Description, of_traces
 from lumos_df.structure.passes import find
 from lumos_df.trace.ingest import ingest
-from tests.conftest import REAL, Run
+from tests.conftest import Run
+from tests.real import REAL
 
 FOLDERS = (
     "megatron_tp8_forward",

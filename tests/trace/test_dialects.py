@@ -15,7 +15,7 @@ import pytest
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests.connection import Connection
-from tests.trace.conftest import TRACES
+from tests.real import ABSENT, REAL
 from tests.trace.literal import Event, annotation, column, corpus_of, kernel, op, operators, rows, write, x
 
 KIND = {
@@ -67,9 +67,9 @@ Opened = Callable[[Path], Connection]
 
 
 def real(name: str) -> Path:
-    path = TRACES / name
+    path = REAL / name
     if not path.exists():
-        pytest.skip(f"no real traces in LUMOS_TRACES ({TRACES})")
+        pytest.skip(ABSENT)
     return path
 
 

@@ -17,7 +17,7 @@ from lumos_df.whatif.estimate import estimate, estimates
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.rewritten_graph import rewritten
-from tests.conftest import REAL
+from tests.real import REAL
 from tests.whatif.conftest import ingested
 
 SWEEP = {"bs8": (43, 8), "bs32": (71, 32), "bs128": (128, 128)}

@@ -21,8 +21,9 @@ from lumos_df.whatif.estimate import estimate, estimates
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.pipeline.weight_gradients import of_weights
-from tests.conftest import REAL, Run
+from tests.conftest import Run
 from tests.emulator import Job
+from tests.real import REAL
 from tests.structure.made import Made
 from tests.whatif import ideal
 from tests.whatif.conftest import emulate, ingested
