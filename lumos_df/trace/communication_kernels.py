@@ -23,7 +23,7 @@ class CommunicationKernels:
 _OWN_NAME: Final = r"^(?:[^<(]|\(anonymous namespace\)|<unnamed>)*"
 _ALL: Final = r"(?:(?<![A-Za-z])all|All|ALL)"  # not `smallGather`
 _DEEP_EP: Final = "deepseek-ai/DeepEP csrc/kernels, csrc/hybrid_ep; deepseek-ai/profile-data issue 19"
-_USERBUFFERS: Final = "NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu; NVIDIA/TensorRT-LLM"
+_USERBUFFERS: Final = "NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu"
 _SYMMETRIC_MEMORY: Final = "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem"
 _NVSHMEM: Final = (
     "NVIDIA/nvshmem src/include/internal/non_abi/nvshmemi_h_to_d_coll_defs.cuh, nvshmemi_h_to_d_rma_defs.cuh"
