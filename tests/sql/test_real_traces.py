@@ -85,6 +85,8 @@ HOLDS = {
         WHERE kernel_ns <> compute_ns + communication_ns - overlap_ns
     """,
     "own time is not negative, and within the whole": "FROM operator_summary WHERE self_ns NOT BETWEEN 0 AND total_ns",
+    "time alone is within the time of all": "FROM annotation_summary WHERE alone_ns NOT BETWEEN 0 AND gpu_ns",
+    "runs of kernels come again and again": "FROM kernel_sequence WHERE calls < 2 OR kernels NOT BETWEEN 2 AND 5",
     "queues are not negative and end empty": """
         FROM (
           SELECT min(depth) AS lowest, arg_max(depth, ts) AS last
