@@ -150,7 +150,7 @@ def test_counters_say_what_queues_and_what_moves(tmp_path: Path) -> None:
             x("Memset (Device)", "gpu_memset", 16, 0, 7, stream=7, device=0, bytes=64, correlation=4),
             kernel("ncclDevKernel_AllGather", 20, 3, correlation=5, **stated("allgather", 500, 4000)),
         ],
-    ).close()
+    )
     export(tmp_path / "corpus", ExportKind.PERFETTO, tmp_path / "out.json")
     events: Timeline = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     counted = defaultdict(list)
