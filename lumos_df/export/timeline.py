@@ -12,6 +12,7 @@ from lumos_df.base.errors import CorpusError
 from lumos_df.corpus import catalog
 from lumos_df.corpus.output import whole_file
 from lumos_df.export import ExportKind
+from lumos_df.export.counter_tracks import COUNTERS
 from lumos_df.export.job_ranks import HIDDEN_KINDS, ExportedRank, ranks
 from lumos_df.export.kernels.lanes import depths
 from lumos_df.graph import run
@@ -121,7 +122,8 @@ def _open(path: Path, *, compressed: bool) -> IO[bytes]:
 def _write_rank(writer: "_Writer", rank: ExportedRank, label: str, what: ExportKind, *, changed: bool) -> None:
     sources = "SELECT count(*) FROM operator_sources WHERE trace_id = $trace"
     (estimated,) = writer.connection.execute(sources, {"trace": rank.trace_id}).fetchall()[0]
-    writer.process(rank, f"{label} {'estimated' if estimated else 'recorded'}", _RECORDED, _LAUNCHES)
+    process = writer.process(rank, f"{label} {'estimated' if estimated else 'recorded'}", _RECORDED, _LAUNCHES)
+    writer.counters(process, rank)
     if what is not ExportKind.PERFETTO:
         writer.process(rank, f"{label} replayed", _AGAIN % "replays", _LAUNCHES)
     elif changed:
@@ -143,8 +145,12 @@ class _Writer:
         self._arrows = 0
         file.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
 
-    def process(self, rank: ExportedRank, name: str, slices: str, arrows: str) -> None:
-        """Write a process with the slices of a query, and arrows between them (src, dst: their keys)."""
+    def process(self, rank: ExportedRank, name: str, slices: str, arrows: str) -> int:
+        """Write a process with the slices of a query, and arrows between them (src, dst: their keys).
+
+        Returns:
+            its number.
+        """
         parameters = {"trace": rank.trace_id, "zero": rank.zero}
         rows = self.connection.sql(f"{slices} ORDER BY ts, dur DESC, key", params=parameters).to_arrow_table()
         ts, dur = rows["ts"].to_numpy(), rows["dur"].to_numpy()
@@ -187,6 +193,18 @@ class _Writer:
         )
         self._arrow(process, rank, arrows)
         self.connection.unregister("_placed")
+        return process
+
+    def counters(self, process: int, rank: ExportedRank) -> None:
+        """Write the counters of a trace: to Perfetto a track each, named by the event and by the key of its value."""
+        self._write(
+            f"""
+            SELECT '{{"ph":"C","pid":' || $pid || ',"tid":' || $pid || ',"name":' || to_json(track) || ',"ts":'
+              || {_micros("ts")} || ',"args":{{' || to_json(series) || ':' || value || '}}}}'
+            FROM ({COUNTERS})
+            """,
+            {"pid": process, "trace": rank.trace_id, "zero": rank.zero},
+        )
 
     def _arrow(self, process: int, rank: ExportedRank, arrows: str) -> None:
         """Write arrows from the start of a slice to the start of another one that does not begin before it."""

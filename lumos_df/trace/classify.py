@@ -5,13 +5,13 @@ from typing import Final
 
 from lumos_df.schema.collective_kinds import COLLECTIVE_KINDS, UNKNOWN
 from lumos_df.schema.dtypes import ElementType, element_type
+from lumos_df.trace.communication_kernels import COMMUNICATION_KERNELS, NO_COMMUNICATION
 
 # The first pattern that a GPU operator's name contains decides, so the order matters: a fused softmax is a softmax
 # before it is elementwise, `multi_tensor_apply` an optimizer before its functor is read.
 _FAMILIES: Final = tuple(
     (family, re.compile(pattern))
     for family, pattern in (
-        ("communication", r"(?i)nccl|rccl|all_?reduce_kernel|cross_device_reduce|oneshot|twoshot|nvshmem|deep_?ep"),
         ("fill", r"^Memset|(?i:fill_?functor|fillkernel|fillbuffer|memset)"),
         ("copy", r"^Memcpy|(?i:copybuffer)"),
         (
@@ -60,6 +60,8 @@ FAMILY_OTHER: Final = "other"
 
 def family(name: str) -> str:
     """Return the family (see `schema.FAMILIES`) of a GPU operator's name."""
+    if kernel_collective(name) is not None:
+        return "communication"
     return next((family for family, pattern in _FAMILIES if pattern.search(name)), FAMILY_OTHER)
 
 
@@ -68,6 +70,21 @@ _COLLECTIVES: Final = tuple((kind.word, re.compile(kind.pattern)) for kind in CO
 
 def collective(name: str) -> str:
     """Return the normalised collective (one of `schema.COLLECTIVES`) that a name or NCCL argument speaks of."""
+    return kernel_collective(name) or _collective_by_word(name)
+
+
+_KERNELS: Final = tuple((re.compile(kernels.pattern), kernels.collective) for kernels in COMMUNICATION_KERNELS)
+_NO_COMMUNICATION: Final = re.compile(NO_COMMUNICATION)
+
+
+def kernel_collective(name: str) -> str | None:
+    """Return the normalised collective of a kernel that communicates, by its name; None for any other kernel."""
+    if _NO_COMMUNICATION.match(name):
+        return None
+    return next((word or _collective_by_word(name) for pattern, word in _KERNELS if pattern.search(name)), None)
+
+
+def _collective_by_word(name: str) -> str:
     name = name.lower()
     return next((word for word, pattern in _COLLECTIVES if pattern.search(name)), UNKNOWN)
 
@@ -78,14 +95,9 @@ COMMUNICATION_OPERATOR: Final = re.compile(
 """Host operators that are a collective, seen from its name's start."""
 
 
-def is_communication(name: str) -> bool:
-    """Return whether a name is that of a collective, on the host or as a kernel."""
-    if COMMUNICATION_OPERATOR.match(name):
-        return collective(name) != UNKNOWN
-    return bool(_KERNEL.search(name))
-
-
-_KERNEL: Final = re.compile(r"(?i)[nr]ccl\w*kernel")
+def is_collective_operator(name: str) -> bool:
+    """Return whether a name is that of a host operator that says which collective it is."""
+    return bool(COMMUNICATION_OPERATOR.match(name)) and collective(name) != UNKNOWN
 
 
 def kernel_dtype(name: str) -> ElementType | None:

@@ -3,9 +3,11 @@
 import re
 from typing import Final
 
+import numpy as np
+
 from lumos_df.base.errors import TraceError
 from lumos_df.schema import within
-from lumos_df.schema.codes import NONE
+from lumos_df.schema.codes import KERNEL, NONE
 from lumos_df.trace import classify
 from lumos_df.trace.recording import RecordedRank, Recording
 
@@ -44,10 +46,23 @@ def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tu
     name = path.rsplit("/", 1)[-1]
     if not _HOST_AND_PROCESS.match(name) and (numbers := _RANK_IN_NAME.findall(name)):
         return (RecordedRank(rank=int(numbers[-1]), source="file name"),), []
-    if any(classify.is_communication(text) for text in recording.strings):
+    if _has_collectives(recording):
         raise TraceError(
             f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives; "
             "give it with --rank N, or name the file rankN.json"
         )
     warning = "rank taken as 0: neither distributedInfo nor the file name says it; --rank N sets it"
     return (RecordedRank(rank=0, source="assumed"),), [warning]
+
+
+def _has_collectives(recording: Recording) -> bool:
+    if any(map(classify.is_collective_operator, recording.strings)):
+        return True
+    # Anything may be called as a kernel is: files, functions, values of metadata.
+    operators = recording.operators
+    of_kernels = np.zeros(len(recording.strings) + 1, np.bool_)
+    of_kernels[operators.name[operators.kind == KERNEL]] = True
+    return any(
+        classify.kernel_collective(recording.strings[place]) is not None
+        for place in np.flatnonzero(of_kernels[:-1]).tolist()
+    )

@@ -17,6 +17,7 @@ from lumos_df.graph import run
 from lumos_df.graph.switches import scale
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES
+from tests.trace.literal import corpus_of, kernel, launch, stated, x
 
 Timeline = list[dict[str, Any]]
 LATE_NS = 3_000_000
@@ -132,6 +133,38 @@ def test_an_arrow_leads_from_every_launch_to_what_it_launched(corpus: Path) -> N
     pairs = {(rank[e["s"]["pid"]], e["s"]["args"]["op_id"], e["f"]["args"]["op_id"]) for e in ends.values()}
     query = "SELECT rank, parent_id, op_id FROM operators WHERE kind IN ('kernel', 'memcpy', 'memset')"
     assert pairs == set(lumos_df.connect(corpus).sql(query).fetchall())
+
+
+def test_counters_say_what_queues_and_what_moves(tmp_path: Path) -> None:
+    corpus_of(
+        tmp_path,
+        [
+            launch(1, 1, correlation=1),
+            launch(2, 1, correlation=2),
+            launch(3, 1, correlation=3),
+            launch(4, 1, correlation=4),
+            launch(5, 1, correlation=5),
+            kernel("gemm", 3, 3, correlation=1),
+            x("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 10, 4, 7, stream=7, device=0, bytes=6000, correlation=2),
+            x("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 12, 4, 9, stream=9, device=0, bytes=3000, correlation=3),
+            x("Memset (Device)", "gpu_memset", 16, 0, 7, stream=7, device=0, bytes=64, correlation=4),
+            kernel("ncclDevKernel_AllGather", 20, 3, correlation=5, **stated("allgather", 500, 4000)),
+        ],
+    )
+    export(tmp_path / "corpus", ExportKind.PERFETTO, tmp_path / "out.json")
+    events: Timeline = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    counted = defaultdict(list)
+    for event in events:
+        if event["ph"] == "C":
+            ((series, value),) = event["args"].items()
+            counted[event["name"], series].append((event["ts"], value))
+    assert {event["pid"] for event in events if event["ph"] == "C"} == set(processes(events))
+    assert counted == {
+        ("GPU 0", "Memcpy HtoD GB/s"): [(9, 1.5), (11, 2.25), (13, 0.75), (15, 0)],
+        ("GPU 0", "all_gather GB/s"): [(19, 2.667), (22, 0)],
+        ("GPU 0 stream 7", "queue depth"): [(0, 1), (1, 2), (2, 1), (3, 2), (4, 3), (9, 2), (15, 1), (19, 0)],
+        ("GPU 0 stream 9", "queue depth"): [(2, 1), (11, 0)],
+    }
 
 
 def test_a_changed_job_is_shown_with_the_recorded_one(corpus: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lumos_df.corpus.catalog import connect
-from tests.real import REAL
+from lumos_df.trace.ingest import ingest
+from tests.real import REAL, SETS, jobs
 
 REFERENCE = REAL.parent / "reference" / "gpu_time.json"
 
@@ -24,16 +25,39 @@ def ask(real_corpus: Path) -> Iterator[Ask]:
 @pytest.mark.skipif(not REFERENCE.exists(), reason=f"no reference figures at {REFERENCE}")
 def test_gpu_time_is_that_of_the_reference(ask: Ask) -> None:
     reference = json.loads(REFERENCE.read_text("utf-8"))["files"]
+    found = gpu_time(ask, REAL)
+    for file, ranks in reference.items():
+        assert found.get(file, []) == [ranks[rank] for rank in sorted(ranks, key=int)], file
+
+
+@pytest.mark.parametrize("job", [job for folder in SETS[1:] for job in jobs(folder)], ids=lambda job: job.name)
+def test_gpu_time_of_a_job_of_another_set_is_that_of_its_reference(tmp_path: Path, job: Path) -> None:
+    suffix = job.parent.name.removeprefix(REAL.name)
+    reference = job.parent.parent / "reference" / f"gpu_time{suffix}.json"
+    if not reference.exists():
+        pytest.skip(f"no reference figures at {reference}")
+    files = json.loads(reference.read_text("utf-8"))["files"]
+    assert not ingest([job], tmp_path / "corpus", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        found = gpu_time(lambda sql: connection.execute(sql).fetchall(), job.parent)
+    assert found == {
+        file: [ranks[rank] for rank in sorted(ranks, key=int)]
+        for file, ranks in files.items()
+        if file.startswith(f"{job.name}/")
+    }
+
+
+def gpu_time(ask: Ask, folder: Path) -> dict[str, list[dict[str, int]]]:
+    """Return the figures of `gpu_time` of each file, by its place in `folder` without suffixes; one dict a rank."""
     names = [name for name, *_ in ask("DESCRIBE gpu_time")][2:]
     found: dict[str, list[dict[str, int]]] = {}
     for path, *values in ask(
         "SELECT path, gpu_time.* EXCLUDE (trace_id, rank) "
         "FROM gpu_time JOIN traces USING (trace_id) ORDER BY traces.rank"
     ):
-        file = Path(path).relative_to(REAL)
+        file = Path(path).relative_to(folder)
         found.setdefault(f"{file.parent}/{file.name.split('.')[0]}", []).append(dict(zip(names, values, strict=True)))
-    for file, ranks in reference.items():
-        assert found.get(file, []) == [ranks[rank] for rank in sorted(ranks, key=int)], file
+    return found
 
 
 HOLDS = {
@@ -61,6 +85,8 @@ HOLDS = {
         WHERE kernel_ns <> compute_ns + communication_ns - overlap_ns
     """,
     "own time is not negative, and within the whole": "FROM operator_summary WHERE self_ns NOT BETWEEN 0 AND total_ns",
+    "time alone is within the time of all": "FROM annotation_summary WHERE alone_ns NOT BETWEEN 0 AND gpu_ns",
+    "runs of kernels come again and again": "FROM kernel_sequence WHERE calls < 2 OR kernels NOT BETWEEN 2 AND 5",
     "queues are not negative and end empty": """
         FROM (
           SELECT min(depth) AS lowest, arg_max(depth, ts) AS last

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.trace import classify
+from lumos_df.trace.communication_kernels import COMMUNICATION_KERNELS
 from tests.trace.literal import Event, column, kernel, launch, op, operators, stated, x
 
 # --- families
@@ -16,7 +18,6 @@ from tests.trace.literal import Event, column, kernel, launch, op, operators, st
     [
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "communication"),
         ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclDevComm*, unsigned long)", "communication"),
-        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)", "communication"),
         ("ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nt", "gemm"),
         ("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64", "gemm"),
         ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "gemm"),
@@ -64,6 +65,99 @@ from tests.trace.literal import Event, column, kernel, launch, op, operators, st
 )
 def test_families(name: str, family: str) -> None:
     assert classify.family(name) == family
+
+
+@pytest.mark.parametrize(
+    ("name", "collective"),
+    [
+        ("rccl_main_kernel(ncclDevComm*, unsigned long, ncclWork*)", "unknown"),
+        ("ncclSymkDevKernel_ReduceScatter_RailA2A_LsaLD_sum_bf16(ncclSymkDevWorkArgs4K)", "reduce_scatter"),
+        ("mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)", "unknown"),
+        ("void mscclpp::collective::allreducePacket<__half>(__half*, __half*)", "all_reduce"),
+        ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*, int*)", "all_to_all"),
+        ("void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(__nv_bfloat16*)", "all_to_all"),
+        ("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*)", "all_to_all"),
+        ("void dpsk::ep::internode::combine_ll<7168>(void*)", "all_to_all"),
+        ("void deep_ep::intranode::notify_dispatch<8>(int const*, int*)", "unknown"),
+        ("void deep_ep::intranode::barrier<8>(int**, int)", "barrier"),
+        ("void hybrid_ep::dispatch_kernel<unsigned short>(hybrid_ep::dispatch_kernel_param_t)", "all_to_all"),
+        ("hybrid_ep::device_sync_kernel(unsigned int*, unsigned int*)", "unknown"),
+        ("nccl_ep_jit_ht_dispatch_kernel(hybrid_ep::dispatch_kernel_param_t<unsigned short, 8>)", "all_to_all"),
+        ("nvshmemi_proxy_rma_entrypoint(void*, void*, rma_bytesdesc, int)", "unknown"),
+        ("void barrier_on_stream_kernel_threadgroup<(threadgroup_t)1>(int, int)", "barrier"),
+        ("void rdxn_on_stream_kernel<float, (rdxn_ops)4>(int, float*, float const*, unsigned long)", "all_reduce"),
+        ("void fcollect_on_stream_kernel<char>(int, char*, char const*, unsigned long)", "all_gather"),
+        ("void alltoall_on_stream_kernel<char>(int, char*, char const*, unsigned long)", "all_to_all"),
+        ("void (anonymous namespace)::one_shot_all_reduce_kernel<c10::BFloat16, 16, 8>(c10::BFloat16**)", "all_reduce"),
+        (
+            "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 2>(c10::BFloat16**)",
+            "all_reduce",
+        ),
+        (
+            "void (anonymous namespace)::two_shot_all_reduce_kernel<c10::BFloat16, 16, 8, false, false>(int)",
+            "all_reduce",
+        ),
+        (
+            "void (anonymous namespace)::two_shot_all_reduce_kernel<c10::BFloat16, 16, 8, true, false>(int)",
+            "reduce_scatter",
+        ),
+        ("void (anonymous namespace)::multimem_all_reduce_kernel<float, 16>(float*)", "all_reduce"),
+        ("void (anonymous namespace)::multimem_all_gather_kernel<16>(char*, char*)", "all_gather"),
+        ("void (anonymous namespace)::multimem_one_shot_reduce_kernel<float, 16>(float*)", "unknown"),
+        ("c10d::symmetric_memory::put_signal_kernel(unsigned int**, int, int, int, int)", "unknown"),
+        ("c10d::symmetric_memory::barrier_kernel(unsigned int**, int, int, int)", "barrier"),
+        ("c10d::nvshmem_extension::exchangeSplitAndOffset(long*, int, int)", "all_to_all"),
+        ("c10d::symmetric_memory::allToAllV(void*, void*, long*)", "all_to_all"),
+        ("_mxfp8_all_to_all_expert_major_kernel", "all_to_all"),
+        ("_combine_all_to_all_kernel", "all_to_all"),
+        ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(vllm::RankData*)", "all_reduce"),
+        ("void aiter::cross_device_reduce_2stage<__hip_bfloat16, 8>(aiter::RankData*)", "all_reduce"),
+        ("void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<__half>, __half>(int)", "all_reduce"),
+        ("void userbuffers_fp16_sum_inplace_gpu_rw_ag<2>(int, int, int)", "all_gather"),
+        ("void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int, int)", "reduce_scatter"),
+        ("void userbuffers_fp16_sum_inplace_gpu_mc<8>(int, int, int)", "all_reduce"),
+        ("kuserbuffers_pullsend(int, int, int*, int*)", "send"),
+        ("kuserbuffers_pushrecv(int, int, int, int*)", "recv"),
+        ("kuserbuffers_pushsendrecv(int*, int*, int4*, int4*)", "send_recv"),
+        ("moeA2ADispatchKernel(int const*, DispatchKernelPointers)", "all_to_all"),
+        ("void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, true>(AllReduceParams)", "all_reduce"),
+        (
+            "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<(unsigned char)8, __nv_bfloat16>()",
+            "all_reduce",
+        ),
+        (
+            "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<float, 8>(int)",
+            "all_reduce",
+        ),
+        ("EpDispatchIntraNodeKernel_bf16", "all_to_all"),
+        ("void executor_kernel<true>(ucc_ec_cuda_executor volatile*, int)", "unknown"),
+    ],
+)
+def test_kernels_that_communicate_and_which_collective_their_name_tells(name: str, collective: str) -> None:
+    assert classify.family(name) == "communication"
+    assert classify.kernel_collective(name) == collective
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "_precompute_combine_offsets_kernel",
+        "triton_poi_fused_add_all_reduce_0",
+        "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long)",
+        "smallGatherKernel(float*)",
+        "void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*>::Policy600>(long*)",
+        "void moe::dispatch_tokens<8>(int const*)",
+        "void combine_kernel<deep_epilogue>(float*)",
+        "void at::native::elementwise_kernel<128, all_reduce_of_one_gpu>(int)",
+    ],
+)
+def test_kernels_that_only_sound_as_if_they_communicated(name: str) -> None:
+    assert classify.family(name) != "communication"
+    assert classify.kernel_collective(name) is None
+
+
+def test_every_row_of_the_table_names_a_collective_that_is_known() -> None:
+    assert {kernels.collective for kernels in COMMUNICATION_KERNELS} <= {"", *COLLECTIVES}
 
 
 def test_only_gpu_rows_have_a_family_and_nccl_arguments_make_it_communication(tmp_path: Path) -> None:
@@ -130,6 +224,9 @@ def around(name: str, dims: list[Any], types: list[str], kernel_name: str, **com
         ("nccl:_all_gather_base", [[4, 8]], ("all_gather", None, None, 0, "inferred", "float32", 128, None)),
         ("nccl:reduce_scatter", [[[4], [8], []]], ("reduce_scatter", None, None, 0, "inferred", "float32", 52, None)),
         ("nccl:broadcast", [[3]], ("broadcast", None, None, 0, "inferred", "float32", 12, 12)),
+        # As torch.distributed.pipelining sends activations.
+        ("nccl:send 0->1", [[3]], ("send", None, None, 0, "inferred", "float32", 12, 12)),
+        ("nccl:recv 1<-0", [[3]], ("recv", None, None, 0, "inferred", "float32", 12, 12)),
     ],
 )
 def test_collectives_from_the_operator_around_the_launch(

@@ -293,7 +293,12 @@ def test_a_rank_in_the_args_of_every_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [op("nccl:all_reduce", 1, 2), kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1, 2)]
+    "event",
+    [
+        op("nccl:all_reduce", 1, 2),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 1, 2),
+        kernel("_combine_all_to_all_kernel", 1, 2),
+    ],
 )
 def test_collectives_need_a_rank(tmp_path: Path, event: Event) -> None:
     path = write(tmp_path / "trace.json", [event])
@@ -302,3 +307,9 @@ def test_collectives_need_a_rank(tmp_path: Path, event: Event) -> None:
         f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives"
     ]
     assert not ingest([path], tmp_path / "c", rank=2, workers=1).failed
+
+
+def test_names_of_the_host_are_no_kernels_that_communicate(tmp_path: Path) -> None:
+    names = ["torch/cuda/nccl.py(30): version", "torch/distributed/nn.py: all_reduce", "nvshmem is absent"]
+    path = write(tmp_path / "trace.json", [op(name, 3 * place, 2) for place, name in enumerate(names)])
+    assert not ingest([path], tmp_path / "c", workers=1).failed

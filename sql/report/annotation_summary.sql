@@ -1,0 +1,114 @@
+-- GPU time by annotation: what was launched while an annotation of that name was open on the launching thread, most GPU time first.
+-- Annotations inside one another count each, steps are left out; work that another thread launches, as autograd does in a backward pass, is not inside.
+CREATE VIEW annotation_summary(
+  -- Trace.
+  trace_id,
+  -- Rank in the job.
+  rank,
+  -- Name as recorded.
+  name,
+  -- Annotations of that name.
+  calls,
+  -- Sum of their durations on the host, ns.
+  host_ns,
+  -- GPU rows launched inside.
+  gpu_rows,
+  -- Sum of the durations of these rows, ns.
+  gpu_ns,
+  -- Part in which nothing else ran on the device, ns.
+  alone_ns
+) AS
+WITH
+change AS (
+  SELECT trace_id, device, op_id, unnest([ts, end_ts]) AS ts, unnest([1, -1]) AS more FROM _gpu
+),
+running AS (
+  SELECT
+    *,
+    sum(more) OVER so_far AS depth,
+    lead(ts) OVER so_far AS next_ts
+  FROM change
+  WINDOW so_far AS (PARTITION BY trace_id, device ORDER BY ts, op_id, more ROWS UNBOUNDED PRECEDING)
+),
+lone AS (
+  SELECT
+    *,
+    sum(CASE WHEN depth = 1 THEN next_ts - ts END) OVER (
+      PARTITION BY trace_id, device ORDER BY ts, op_id, more ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS lone_ns
+  FROM running
+),
+-- What passes with one row on the device while a row runs is the row's own.
+gpu AS (
+  SELECT trace_id, op_id, sum(-more * coalesce(lone_ns, 0)) AS alone_ns FROM lone GROUP BY trace_id, op_id
+),
+launched AS (
+  SELECT
+    _gpu.trace_id,
+    _gpu.parent_id,
+    count(*) AS gpu_rows,
+    sum(_gpu.dur) AS gpu_ns,
+    sum(gpu.alone_ns) AS alone_ns
+  FROM _gpu
+  JOIN gpu ON gpu.trace_id = _gpu.trace_id AND gpu.op_id = _gpu.op_id
+  GROUP BY _gpu.trace_id, _gpu.parent_id
+),
+-- At one instant an annotation ends before the next one begins, and that before anything is launched.
+event AS (
+  SELECT
+    trace_id,
+    rank,
+    thread,
+    unnest([ts + dur, ts]) AS ts,
+    unnest([0, 1]) AS turn,
+    unnest([1, -1]) AS sign,
+    name,
+    dur,
+    0 AS gpu_rows,
+    0 AS gpu_ns,
+    0 AS alone_ns
+  FROM operators
+  WHERE kind = 'annotation' AND NOT starts_with(name, 'ProfilerStep#')
+  UNION ALL
+  SELECT
+    above.trace_id,
+    above.rank,
+    above.thread,
+    above.ts,
+    2,
+    0,
+    NULL,
+    NULL,
+    launched.gpu_rows,
+    launched.gpu_ns,
+    launched.alone_ns
+  FROM launched
+  JOIN operators AS above ON above.trace_id = launched.trace_id AND above.op_id = launched.parent_id
+),
+so_far AS (
+  SELECT
+    trace_id,
+    rank,
+    turn,
+    sign,
+    name,
+    dur,
+    sum(gpu_rows) OVER before AS gpu_rows,
+    sum(gpu_ns) OVER before AS gpu_ns,
+    sum(alone_ns) OVER before AS alone_ns
+  FROM event
+  WINDOW before AS (PARTITION BY trace_id, thread ORDER BY ts, turn ROWS UNBOUNDED PRECEDING)
+)
+SELECT
+  trace_id,
+  any_value(rank),
+  name,
+  count(*) FILTER (turn = 1),
+  sum(dur) FILTER (turn = 1)::BIGINT,
+  sum(sign * gpu_rows)::BIGINT,
+  sum(sign * gpu_ns)::BIGINT AS gpu_ns,
+  sum(sign * alone_ns)::BIGINT
+FROM so_far
+WHERE turn < 2
+GROUP BY trace_id, name
+ORDER BY trace_id, gpu_ns DESC, name;

@@ -1,0 +1,48 @@
+-- Time in which the host was blocked because a launch queue was full: launch calls that had to wait until a row further ahead ended.
+-- Which calls these are is said by the edges that `lumos-df replay` stores (a sync edge from a GPU row to a call that launches another one): before a replay there is no row.
+CREATE VIEW full_queue(
+  -- Trace.
+  trace_id,
+  -- Rank in the job.
+  rank,
+  -- n of ProfilerStep#n; null outside every step.
+  step,
+  -- Device index.
+  device,
+  -- Stream whose queue was full.
+  stream,
+  -- Launch calls that waited for it.
+  blocked_calls,
+  -- Time from the start of these calls to the end of the row that they waited for, ns.
+  blocked_ns,
+  -- The longest of these waits, ns.
+  longest_ns
+) AS
+WITH
+launching AS (
+  SELECT DISTINCT trace_id, parent_id FROM _gpu
+),
+wait AS (
+  SELECT
+    edges.trace_id,
+    edges.rank,
+    call.step,
+    ahead.device,
+    ahead.stream,
+    least(ahead.end_ts, call.ts + call.dur) - call.ts AS blocked_ns
+  FROM edges
+  JOIN launching ON launching.trace_id = edges.trace_id AND launching.parent_id = edges.dst
+  JOIN operators AS call ON call.trace_id = edges.trace_id AND call.op_id = edges.dst
+  JOIN _gpu AS ahead ON ahead.trace_id = edges.trace_id AND ahead.op_id = edges.src
+  WHERE
+    edges.kind = 'sync'
+    AND edges.binds = 'end-end'
+    AND call.kind = 'runtime'
+    -- A copy that the call itself waits for is no queue.
+    AND ahead.parent_id IS DISTINCT FROM edges.dst
+)
+SELECT trace_id, any_value(rank), step, device, stream, count(*), sum(blocked_ns)::BIGINT AS blocked_ns, max(blocked_ns)
+FROM wait
+WHERE blocked_ns > 0
+GROUP BY trace_id, step, device, stream
+ORDER BY trace_id, step, blocked_ns DESC, device, stream;
