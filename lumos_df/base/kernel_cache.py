@@ -1,5 +1,6 @@
 """Where compiled kernels, and the catalogue's bound views, are kept; without numba, so that asking costs nothing."""
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -92,5 +93,7 @@ def _is_private(path: Path) -> bool:
 def _remove_stale(current: Path) -> None:
     """Remove what this installation compiled of other sources and nobody has used for a day."""
     for cache_folder in current.parent.glob(f"kernels-{_place_of_package()}-*"):
-        if cache_folder != current and time.time() - cache_folder.stat().st_mtime > _UNUSED_DAYS * 86400:
-            shutil.rmtree(cache_folder, ignore_errors=True)
+        # Another process may remove it just now.
+        with contextlib.suppress(OSError):
+            if cache_folder != current and time.time() - cache_folder.stat().st_mtime > _UNUSED_DAYS * 86400:
+                shutil.rmtree(cache_folder, ignore_errors=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.schema.codes import NONE, RUNTIME
+from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
 
 OTHER, STREAM_SYNC, DEVICE_SYNC, EVENT_SYNC, RECORD, WAIT, RELEASE, COPY, GRAPH_LAUNCH = range(9)
 
@@ -39,13 +39,17 @@ def roles(kind: NDArray[np.int8], name: NDArray[np.int32], names: list[str]) -> 
     return np.where(kind == RUNTIME, by_name[name], np.int8(OTHER))
 
 
-def in_one_operator(parent: NDArray[np.int32], call: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def in_one_operator(
+    kind: NDArray[np.int8], parent: NDArray[np.int32], call: NDArray[Any], other: NDArray[Any]
+) -> NDArray[np.bool_]:
     """Return which pairs of calls lie in one operator, or one of them in an operator that this one calls.
 
     The clock of calls may be off by as much as an operator needs to begin, so that its first call lies outside.
     """
     around, around_other = parent[call], parent[other]
     above, above_other = (np.where(row >= 0, parent[np.maximum(row, 0)], NONE) for row in (around, around_other))
-    same = (around == around_other) & (around >= 0)
-    within: NDArray[np.bool_] = same | (around == above_other) & (around >= 0) | (above == around_other) & (above >= 0)
+    is_operator = np.append(kind == CPU_OP, False)
+    same = (around == around_other) & is_operator[around]
+    nested = (around == above_other) & is_operator[around] | (above == around_other) & is_operator[above]
+    within: NDArray[np.bool_] = same | nested
     return within

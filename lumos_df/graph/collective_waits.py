@@ -118,8 +118,8 @@ def _transfer(
 ) -> NDArray[np.int64]:
     """Return the transfer of each collective, ns [collectives].
 
-    The shortest member, where all ranks of the group are there. Else even that one may have waited, and the transfer is
-    at most the least over like collectives: same kind, group and bytes. NONE where the bytes are unknown.
+    The shortest member, where all ranks of the group were recorded. Else even that one may have waited, and the
+    transfer is at most the least over like collectives: same kind, group and bytes. NONE where bytes are unknown.
 
     Args:
         ranks: the job.
@@ -143,8 +143,8 @@ def _transfer(
     world = max(rows.world_size for rows in ranks)
     paired = np.isin(word, [word_of[kind] for kind in _PAIRED if kind in word_of])
     expected = np.where(paired, 2, size)
-    # Without a stated group: those that were matched, if the job was recorded whole.
-    whole = np.where(expected > 0, members >= expected, ((members > 1) | (world == 1)) & (len(ranks) >= world))
+    # Where every rank was recorded nobody is unseen, be it that nothing tells which kernels belong together.
+    whole = (members >= expected) & (expected > 0) | (len(ranks) >= world > 0)
     return np.where(whole, shortest, np.where(unknown, NONE, least[like]))
 
 

@@ -5,8 +5,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import calls
-from lumos_df.schema.codes import GPU, MEMCPY, NONE, RUNTIME
+from lumos_df.graph import calls, typical_values
+from lumos_df.schema.codes import GPU, MEMCPY, NONE, RUNTIME, SYNC
 
 _LARGEST_NS: Final = 1_000_000
 """Threshold, ns. Rows that ask for a larger shift are no sign of a clock. Evidence: of 80 recorded ranks the clocks of
@@ -21,14 +21,17 @@ def to_pageable(names: list[str]) -> NDArray[np.bool_]:
     return np.array([*("DtoH" in name and "Pageable" in name for name in names), False])
 
 
-def gpu_clock(
+def gpu_clock(  # noqa: PLR0913  # columns of one table
     kind: NDArray[np.int8],
     name: NDArray[np.int32],
     names: list[str],
     parent: NDArray[np.int32],
     thread: NDArray[np.int32],
+    stream: NDArray[np.int32],
     ts: NDArray[np.int64],
     dur: NDArray[np.int64],
+    *,
+    one_device: bool,
 ) -> tuple[int, int]:
     """Return what to add to the times of GPU rows to get the host's, and by how much that may be off, ns.
 
@@ -36,7 +39,8 @@ def gpu_clock(
     is the least that sets this right; where nothing does, as the clocks drift, the middle between both bounds, which is
     off by half their distance.
 
-    Args: columns of n rows, as `Rows` describes them.
+    Args: columns of n rows, as `Rows` describes them. `one_device`: whether all GPU rows are of one device, for all of
+    which a synchronisation of the device waits.
     """
     end = ts + dur
     role = calls.roles(kind, name, names)
@@ -44,12 +48,22 @@ def gpu_clock(
     has = parent[row] >= 0
     launched = row[has][kind[parent[row[has]]] == RUNTIME]
     call = parent[launched]
+    if not len(call):
+        return 0, 0
     waits = _waiting_call(role, kind, parent, thread)[call]
+    # A synchronisation of which the trace says that it was for another stream did not wait for this copy.
+    stated = np.full(len(kind), NONE, np.int32)
+    described = np.flatnonzero((kind == SYNC) & (parent >= 0))
+    stated[parent[described]] = stream[described]
+    other_stream = (stated[waits] >= 0) & (stated[waits] != stream[launched])
+    waits = np.where(other_stream, NONE, waits)
     waits = np.where((waits < 0) & to_pageable(names)[name[launched]], call, waits)
     copies = (kind[launched] == MEMCPY) & (waits >= 0)
     early = ts[call] - ts[launched]
-    over = np.append((end[waits] - end[launched])[copies], _after_all(role, row, parent, ts, end))
-    least = int(early[early <= _LARGEST_NS].max(initial=-_LARGEST_NS))
+    over = np.append((end[waits] - end[launched])[copies], _after_all(role, row, parent, ts, end) if one_device else [])
+    early = early[early <= _LARGEST_NS]
+    # One row that is said to be of a call which it is not of shows no clock.
+    least = int(early.max(initial=-_LARGEST_NS)) if np.count_nonzero(early > 0) >= typical_values.FEW else -_LARGEST_NS
     most = int(over[over >= -_LARGEST_NS].min(initial=_LARGEST_NS))
     if least > most:
         return (least + most) // 2, (least - most + 1) // 2
@@ -65,7 +79,7 @@ def _waiting_call(
     call = call[np.argsort(thread[call], kind="stable")]
     before, after = call[:-1], call[1:]
     follows = (thread[before] == thread[after]) & (role[after] == calls.STREAM_SYNC)
-    follows &= calls.in_one_operator(parent, before, after)
+    follows &= calls.in_one_operator(kind, parent, before, after)
     waits[before[follows]] = after[follows]
     return waits
 

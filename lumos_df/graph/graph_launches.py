@@ -99,7 +99,7 @@ def _awaited(rows: Rows, gpu: GpuStreams, launches: GraphLaunches) -> tuple[NDAr
 
 
 def heads(rows: Rows, gpu: GpuStreams, launches: GraphLaunches, ready: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the work of a graph before the first row of a launch, and after its last one before the next row, ns [n].
+    """Return the work of a graph before the first row of each launch, ns [n].
 
     Args:
         rows, gpu, launches: the trace.
@@ -118,9 +118,10 @@ def heads(rows: Rows, gpu: GpuStreams, launches: GraphLaunches, ready: NDArray[n
 def _ended_last(rows: Rows, row: NDArray[np.int32], launch: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return for each of k rows the row of its launch that ended last before it started, or NONE [k]."""
     count = len(row)
-    # Ends and starts of a launch in one order, at one moment the ends first.
-    moment, is_start = np.concatenate((rows.end[row], rows.ts[row])), np.repeat((0, 1), count)
-    order = np.lexsort((is_start, moment, np.tile(launch, 2)))
+    # Ends and starts of a launch in one order, at one moment the ends first; what has no length ends after it starts.
+    moment = np.concatenate((rows.end[row], rows.ts[row]))
+    turn = np.append(2 * (rows.dur[row] == 0), np.ones(count, np.int64))
+    order = np.lexsort((turn, moment, np.tile(launch, 2)))
     last_end = np.maximum.accumulate(np.where(order < count, np.arange(2 * count), NONE))
     start = np.flatnonzero(order >= count)
     asking, ended = order[start] - count, order[np.maximum(last_end[start], 0)]

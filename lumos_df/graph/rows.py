@@ -165,7 +165,8 @@ def read(corpus: Path, trace_id: str) -> Rows:
     stream, keys = _streams(long["device"], long["stream"])
     kind, parent, (name, names) = _places(words["kind"], KINDS), _short(long["parent_id"]), words["name"]
     thread = _by_appearance(long["thread"])
-    shift, spread = gpu_clock(kind, name, names, parent, thread, long["ts"], long["dur"])
+    one_device = len(np.unique(keys[:, 0])) <= 1
+    shift, spread = gpu_clock(kind, name, names, parent, thread, stream, long["ts"], long["dur"], one_device=one_device)
     on_gpu = np.isin(kind, GPU)
     return Rows(
         trace_id=trace_id,

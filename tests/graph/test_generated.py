@@ -135,4 +135,4 @@ def test_the_stored_path_adds_up_and_a_timeline_shows_it(lumos: Run, own_corpus:
     file = tmp_path / "path.json"
     assert lumos("export", "--what", "critical-path", "--corpus", own_corpus, "--output", file).returncode == 0
     events = json.loads(file.read_text())["traceEvents"]
-    assert {event["ph"] for event in events} == {"M", "X", "s", "f"}
+    assert {event["ph"] for event in events} == {"M", "X", "s", "f", "C"}

@@ -15,6 +15,8 @@ NO_DECISION = {
     "graph.simulate.forward.CAME_LAST",
     "graph.simulate.forward.UNSET",
     "graph.simulate.threads._LONG",
+    "graph.simulate.variants.CHANGES",
+    "graph.simulate.variants.FACTORS",
     "structure.annotations._DIGITS",
     "whatif.answer.estimated_traces._COPY_BITS",
     "whatif.durations.host_times._ELEMENT_BYTES",

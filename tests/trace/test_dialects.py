@@ -35,6 +35,7 @@ KIND = {
     "gpu_user_annotation": "gpu_annotation",
     "python_function": "python",
     "Trace": "other",
+    "overhead": "other",
 }
 
 

@@ -43,9 +43,8 @@ def _to_new_threads(atoms: Atoms, handoffs: Handoffs) -> Edges:
     first = np.setdiff1d(np.flatnonzero(atoms.before < 0), atoms.of_row[handoffs.target])
     end = atoms.ts + atoms.dur
     by_end = np.lexsort((np.arange(len(end)), end))
-    place = np.searchsorted(end[by_end], atoms.ts[first], side="right") - 1
-    # A moment without length ends when it begins.
-    place -= by_end[np.maximum(place, 0)] == first
+    # Of what ends at that very moment nothing is known.
+    place = np.searchsorted(end[by_end], atoms.ts[first], side="left") - 1
     has = place >= 0
     first, source = first[has], by_end[place[has]]
     return edges(atoms.row[source], atoms.row[first], HANDOFF, atoms.ts[first] - end[source], False)

@@ -50,19 +50,20 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
     silent[atoms.of_row[handoffs.target]] = False
     atom = np.flatnonzero(silent)
     source, ran = _ran_through(rows, gpu, begin[atom], atoms.ts[atom], before[atom])
-    atom, source = atom[ran], source[ran]
-    if not len(atom):
-        return HostWaits(atom=atom, source=source, idle=np.empty(0, np.int64))
-    lasted, after = atoms.ts[atom] - begin[atom], atoms.ts[atom] - rows.end[source]
+    if not ran.any():
+        return HostWaits(atom=atom[ran], source=source[ran], idle=np.empty(0, np.int64))
     _, likeness = np.unique(packed(rows.name[atoms.row[before[atom]]], rows.name[atoms.row[atom]]), return_inverse=True)
     likeness = likeness.reshape(-1)
+    # Silences through which nothing ran, or what ran ran on, speak against.
+    alike = np.bincount(likeness)
+    atom, source, likeness = atom[ran], source[ran], likeness[ran]
+    lasted, after = atoms.ts[atom] - begin[atom], atoms.ts[atom] - rows.end[source]
     # A silence that has nothing to do with the row ends anywhere after that was over, within its own length.
     accident = np.maximum(after, rows.resolution) / lasted
     prompt = accident <= _ACCIDENT_SHARE
-    alike = np.bincount(likeness)
-    chance = np.bincount(likeness, np.where(prompt, np.log(np.minimum(accident, 1)), 0))
+    chance = np.bincount(likeness, np.where(prompt, np.log(np.minimum(accident, 1)), 0), len(alike))
     waits = chance <= np.log(_ACCIDENT_SHARE / len(alike))
-    waits &= np.bincount(likeness, prompt) >= _WAITING_SHARE * alike
+    waits &= np.bincount(likeness, prompt, len(alike)) >= _WAITING_SHARE * alike
     kept = waits[likeness] & prompt
     return HostWaits(atom=atom[kept], source=source[kept], idle=(lasted - after)[kept])
 

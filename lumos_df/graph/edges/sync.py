@@ -128,7 +128,7 @@ def _stream_of_copy_before(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDAr
     copied_to[gpu.call[copies]] = rows.stream[gpu.row[copies]]
     before = atoms.before[atom]
     has = before >= 0
-    same = calls.in_one_operator(rows.parent, atoms.row[np.maximum(before, 0)], atoms.row[atom])
+    same = calls.in_one_operator(rows.kind, rows.parent, atoms.row[np.maximum(before, 0)], atoms.row[atom])
     return np.where(has & same, copied_to[np.maximum(before, 0)], NONE)
 
 
