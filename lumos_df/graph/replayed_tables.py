@@ -1,5 +1,6 @@
 """From simulations to stored rows."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from lumos_df.graph.edges.collective import waiting_members
 from lumos_df.graph.exposed_waiting import recorded_waiting, recorded_waits, simulated_waiting
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.matching import collective_columns, write_clock
-from lumos_df.graph.replay import Replay
+from lumos_df.graph.replay import Replay, last_nodes
+from lumos_df.graph.simulate import path_shares
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.schema.codes import COLLECTIVE, END_START, NONE, START_END
 from lumos_df.schema.words import BINDS, EDGE_KINDS
@@ -115,6 +117,7 @@ def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
         error[k] = np.percentile(apart, (50, 99)).round() if len(row) else 0
         operators[k] = len(row)
         edges[k] = len(edge_step) if number == NONE else to_step[number]
+    carried = replay.low - marks.low
     parts = {
         f"{part.name}_ns_{when}": getattr(breakdown, part.name)
         for when, breakdown in (("recorded", replay.recorded), ("replayed", replay.replayed))
@@ -126,6 +129,7 @@ def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
         "recorded_ns": marks.high - marks.low,
         "replayed_ns": replay.high - replay.low,
         "unexplained_ns": replay.unexplained,
+        "carried_ns": carried - carried[0],
         "start_error_p50_ns": error[:, 0],
         "start_error_p99_ns": error[:, 1],
         "edges": edges,
@@ -146,6 +150,34 @@ def _waiting_columns(played: Played, found: CollectiveWaits, k: int) -> dict[str
     }
 
 
+def path_columns(job: Job, played: Played) -> Iterator[dict[str, Any]]:
+    """Yield the columns of `replay_steps` that say of what each step's critical path is made, trace by trace."""
+    graphs = job.graphs
+    edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
+    recorded = np.concatenate([graph.edges.recorded for graph in graphs])
+    on_host = ~np.concatenate([graph.rows.on_gpu for graph in graphs])
+    numbered = np.concatenate([graph.rows.seq_recorded for graph in graphs])
+    event_graph, run = played.event_graph, played.run
+    for replay, base, shift in zip(played.replays, event_graph.base[:-1], event_graph.shift, strict=True):
+        last = last_nodes(replay.graph, replay.steps, replay.run.end)
+        host, inferred = path_shares.shares(
+            np.where(last >= 0, last + base, NONE),
+            replay.low + shift,
+            replay.high + shift,
+            event_graph.src,
+            event_graph.binds,
+            edge_kind,
+            recorded,
+            on_host,
+            numbered,
+            run.start,
+            run.end,
+            run.start_cause,
+            run.end_cause,
+        )
+        yield {"host_ns": host, "inferred_ns": inferred}
+
+
 def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
     """Store edges, collectives, clocks, replayed operators and steps of a job.
 
@@ -156,13 +188,14 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
     warnings = replay_warnings.of_traces(job)
     base = job.event_graph.base
     differs = False
-    for k, replay in enumerate(played.replays):
+    for k, (replay, of_path) in enumerate(zip(played.replays, path_columns(job, played), strict=True)):
         trace_id = replay.graph.rows.trace_id
+        of_steps = step_columns(replay, warnings[k]) | of_path | _waiting_columns(played, found, k)
         written = (
             (schema.EDGES, edge_columns(job, found, k)),
             (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, found, k)),
             (schema.REPLAYS, replay_columns(replay, slack[int(base[k]) : int(base[k + 1])])),
-            (schema.REPLAY_STEPS, step_columns(replay, warnings[k]) | _waiting_columns(played, found, k)),
+            (schema.REPLAY_STEPS, of_steps),
         )
         for table, columns in written:
             differs |= table_files.write(corpus, trace_id, table, columns)

@@ -87,6 +87,21 @@ REPLAY_STEPS: Final = table(
     ("replayed_ns", "int64", "Duration of the step in the replay."),
     ("unexplained_ns", "int64", "Time along the chain that ended the recorded step which no edge explains."),
     (
+        "host_ns",
+        "int64",
+        "Part of the replayed step's critical path that is the host's: calls and the work between them, on any rank, taken over from the recording, ns.",
+    ),
+    (
+        "inferred_ns",
+        "int64",
+        "Part of that path that inferred edges hand on: their lags, and how long that took whose end they wait for, ns.",
+    ),
+    (
+        "carried_ns",
+        "int64",
+        "How much later than recorded the step begins in the replay, where the rank's first step begins as recorded: what earlier steps hand on, ns.",
+    ),
+    (
         "start_error_p50_ns",
         "int64",
         "Median distance between recorded and simulated start of the step's operators, from the step's start.",

@@ -1,0 +1,131 @@
+"""Of what a replayed step is made: host time, what inferred edges hand on, what it inherits."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lumos_df.corpus.catalog import connect
+from lumos_df.graph import critical_path as paths
+from lumos_df.graph import run
+from lumos_df.graph.job import Job
+from lumos_df.graph.replayed_tables import path_columns
+from lumos_df.graph.simulate import forward, path_shares
+from lumos_df.schema.codes import END_END, END_START, HANDOFF, HOST_PIECE, LAUNCH, NONE, SYNC_EDGE
+from lumos_df.trace.ingest import ingest
+from tests.trace.literal import Event, Row, annotation, kernel, launch, rows, write, x
+
+ROUNDS = 5
+ROUND_US = 1000
+"""Of which 359 are these: 3 to launch, 300 of one kernel, 50 of the next one, 6 to wake up."""
+PROMPT = 4
+"""Kernels a round that start as soon as they are launched, so that the others are seen to be late."""
+
+
+def round_at(at: float, number: int, stream: int = 7, late: float = 0) -> list[Event]:
+    """Return one round: two kernels one after the other, a call that waits for both, and prompt kernels."""
+    issued = number * (2 + PROMPT)
+    begin = at + 8 + late
+    return [
+        launch(at, 5, issued),
+        x("cudaEventRecord", "cuda_runtime", at + 10, 5),
+        x("cudaStreamWaitEvent", "cuda_runtime", at + 20, 5),
+        launch(at + 30, 5, issued + 1),
+        kernel("producer", begin, 300, correlation=issued),
+        kernel("consumer", begin + 300, 50, stream=stream, correlation=issued + 1),
+        x("cudaDeviceSynchronize", "cuda_runtime", at + 40, 324 + late),
+        *(launch(at + 600 + 20 * place, 5, issued + 2 + place) for place in range(PROMPT)),
+        *(kernel("prompt", at + 608 + 20 * place, 2, correlation=issued + 2 + place) for place in range(PROMPT)),
+    ]
+
+
+def step(number: int, begin: float, more: float, events: Iterable[list[Event]]) -> list[Event]:
+    """Return a step of five rounds that lasts `more` than they do, and its rounds."""
+    mark = annotation(f"ProfilerStep#{number}", begin, ROUNDS * ROUND_US + more)
+    return [mark, *(event for part in events for event in part)]
+
+
+def replayed(folder: Path, events: list[Event]) -> list[Row]:
+    corpus = folder / "corpus"
+    assert not ingest([write(folder / "rank0.json", events)], corpus, workers=1).failed
+    run.replay(corpus)
+    with connect(corpus) as connection:
+        return rows(connection, "FROM replay_error ORDER BY step")
+
+
+@pytest.mark.parametrize(("stream", "handed_on_us"), [(7, 0), (20, 300)])
+def test_the_path_is_what_the_host_took_and_what_a_guessed_wait_hands_on(
+    tmp_path: Path, stream: int, handed_on_us: int
+) -> None:
+    """The second kernel follows the first on its stream, which is recorded, or waits for another stream, a guess."""
+    rounds = (round_at(100 + number * ROUND_US, number, stream) for number in range(ROUNDS))
+    (found,) = replayed(tmp_path, step(1, 0, 0, rounds))
+    assert (found["recorded_ns"], found["error_pct"], found["carried_ns"]) == (5_000_000, 0, 0)
+    assert found["host_share_pct"] == pytest.approx(100 * (ROUND_US - 359) / ROUND_US)
+    assert found["inferred_share_pct"] == pytest.approx(100 * handed_on_us / ROUND_US)
+
+
+def test_what_a_step_inherits_is_told_apart_from_its_own_error(tmp_path: Path) -> None:
+    """A kernel of the second step is late by 200 us, which nothing explains: the third step begins earlier by them."""
+    late = np.zeros(3 * ROUNDS)
+    late[ROUNDS + 2] = 200
+    begin = np.arange(3 * ROUNDS) * ROUND_US + np.cumsum(late) - late
+    events: list[Event] = []
+    for number in range(3):
+        of_step = range(number * ROUNDS, (number + 1) * ROUNDS)
+        rounds = (round_at(float(begin[place]) + 100, place, late=float(late[place])) for place in of_step)
+        events += step(number + 1, float(begin[of_step[0]]), float(late[of_step].sum()), rounds)
+    found = replayed(tmp_path, events)
+    assert [row["replayed_ns"] - row["recorded_ns"] for row in found] == [0, -200_000, 0]
+    assert [row["carried_ns"] for row in found] == [0, 0, -200_000]
+
+
+def test_the_host_time_is_that_of_the_critical_path_on_whatever_rank(generated: Job) -> None:
+    host = [[int(path.dur[path.kind == HOST_PIECE].sum()) for path in of_rank] for of_rank in critical_paths(generated)]
+    assert min(map(min, host)) > 0
+    assert [columns["host_ns"].tolist() for columns in path_columns(generated, generated.replay())] == host
+
+
+@pytest.mark.parametrize(
+    ("wait_recorded", "numbered", "inferred"),
+    [(True, True, 0), (True, False, 30), (False, True, 34), (False, False, 34)],
+)
+def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered: bool, inferred: int) -> None:  # noqa: FBT001  # cases
+    """A call (0) waits 4 ns more for a member (1) whose collective takes 30 from the other one (2) on, which a call (3)
+    launches that follows another thread's (4)."""
+    src, dst, lag = np.array([1, 3, 4], np.int32), np.array([0, 2, 3], np.int32), np.array([4, 20, 20])
+    binds = np.array([END_END, END_START, END_START], np.int8)
+    pointer, edge = forward.forward_star(src, 5)
+    played = forward.simulate(
+        np.array([4, 3, 2, 1, 0], np.int32),
+        pointer,
+        edge,
+        dst,
+        binds,
+        lag,
+        np.array([5, 9, 9, 20, 10]),
+        np.array([20, 10, forward.UNSET, forward.UNSET, 0]),
+        np.array([NONE, 0, 0, NONE, NONE], np.int32),
+        np.array([2], np.int32),
+        np.array([30]),
+    )
+    host, handed_on = path_shares.shares(
+        np.array([0, NONE]),
+        np.array([0, 110]),
+        np.array([110, 120]),
+        src,
+        binds,
+        np.array([SYNC_EDGE, LAUNCH, HANDOFF], np.int8),
+        np.array([wait_recorded, True, True]),
+        np.array([True, False, False, True, True]),
+        np.full(5, numbered),
+        *played,
+    )
+    assert host.tolist() == [6 + 20 + 20 + 10, 0]
+    assert handed_on.tolist() == [inferred, 0]
+
+
+def critical_paths(job: Job) -> list[list[paths.Path]]:
+    played = job.replay()
+    return paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
