@@ -30,6 +30,10 @@ JOINED_CHANGES: list[Change] = [
     ("triu", 0.1),
     ("triu", 3),
 ]
+SCARCE = {
+    "gpu": Emulated(ranks=2, steps=3, batch=16, scarce_memory=True),
+    "both": Emulated(ranks=2, steps=3, scarce_memory=True),
+}
 METRICS = Emulated(ranks=2, steps=3, late_metrics_rank=1)
 CAPTURED = {
     "model": (Emulated(ranks=2, steps=6, batch=2, captured="model"), 7),
@@ -50,6 +54,12 @@ def test_a_gpu_clock_that_is_not_the_hosts_changes_no_answer(tmp_path: Path, nam
 @pytest.mark.parametrize("waits", ["described", "called", "unrecorded"])
 def test_two_waits_in_a_row_are_for_two_streams(tmp_path: Path, waits: Waits) -> None:
     off = errors(recorded(tmp_path, JOINED, waits), JOINED, JOINED_CHANGES)
+    assert max(off.values()) <= ALLOWED, off
+
+
+@pytest.mark.parametrize("name", SCARCE)
+def test_an_allocator_without_memory_waits_for_all_that_was_issued(tmp_path: Path, name: str) -> None:
+    off = errors(recorded(tmp_path, SCARCE[name], "unseen"), SCARCE[name], CHANGES)
     assert max(off.values()) <= ALLOWED, off
 
 
