@@ -43,7 +43,7 @@ CAPTURED = {
 
 
 @pytest.mark.parametrize("clocks", CLOCKS)
-@pytest.mark.parametrize("name", ["gpu", "prefetch"])
+@pytest.mark.parametrize("name", ["gpu", "host", "prefetch"])
 def test_a_gpu_clock_that_is_not_the_hosts_changes_no_answer(tmp_path: Path, name: str, clocks: str) -> None:
     job = recorded(tmp_path, JOBS[name], profiler=CLOCKS[clocks])
     assert all(graph.rows.gpu_shift for graph in job.graphs)
