@@ -75,7 +75,7 @@ def test_nodes_of_a_graph_that_were_not_recorded_go_on_to_run(tmp_path: Path, na
 
 @pytest.mark.parametrize("stacks", [False, True])
 def test_a_job_without_the_sleep_of_a_rank_is_as_long_as_one_that_never_slept(tmp_path: Path, *, stacks: bool) -> None:
-    asleep = Emulated(ranks=2, steps=3, batch=16, sleep_rank=1, sleep_ns=20_000_000)
+    asleep = Emulated(ranks=2, steps=3, sleep_rank=1, sleep_ns=5_000_000)
     job = recorded(tmp_path, asleep, profiler=replace(BRIEF, stacks=stacks))
     awake = switches.changed(job.event_graph, job.graphs, [switches.no_wait("rank=1")])
     off = off_by(told(job.replay(awake)), true(replace(asleep, sleep_rank=None, sleep_ns=0)))
