@@ -82,19 +82,29 @@ def recorded_ends(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> NDArray[np.int64
 
 
 def copies_awaited_by_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
-    """Return which rows are copies whose call ended after them: such a call waited for its copy [g].
+    """Return which rows are copies whose call ended after them: a call that ever waits, waited for its copy [g].
 
     To pageable memory, where calls do wait, also those that end later by no more than the clocks may be apart.
     """
     apart = np.where(to_pageable(rows.names)[rows.name[gpu.row]], rows.gpu_spread, 0)
     awaited: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.end[gpu.row] <= _call_end(rows, gpu) + apart)
-    return awaited
+    return awaited & ~_asynchronous(rows, gpu)
 
 
 def copies_begun_in_call(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
     """Return which copies began while their call still ran, be it that it waited for them or fed them [g]."""
     begun: NDArray[np.bool_] = _launched_copies(rows, gpu) & (rows.ts[gpu.row] < _call_end(rows, gpu))
     return begun | copies_awaited_by_call(rows, gpu)
+
+
+def _asynchronous(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    """Return which rows are copies between the GPU and pinned memory, issued by a call that never waits for these [g].
+
+    CUDA Runtime API, "API synchronization behavior". By a clock that is behind, a short one may end before its call.
+    """
+    pinned, at_once = (np.array([*(text in name for name in rows.names), False]) for text in ("Pinned", "MemcpyAsync"))
+    found: NDArray[np.bool_] = pinned[rows.name[gpu.row]] & at_once[rows.name[np.maximum(rows.parent[gpu.row], 0)]]
+    return found
 
 
 def _launched_copies(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:

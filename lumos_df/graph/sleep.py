@@ -36,7 +36,7 @@ def awake(graph: TraceGraph, lag: NDArray[np.int64], graphs: list[TraceGraph]) -
     witness = slice(mine, None) if others else slice(None)
     slept = np.flatnonzero(silent[:mine] >= _SLEEP_NS)
     usual = _usual(same[witness], silent[witness], same[slept], 1 if others else 2)
-    over = np.where(usual == NONE, 0, np.maximum(silent[slept] - np.maximum(usual, _SLEEP_NS), 0))
+    over = np.where(usual == NONE, 0, np.maximum(silent[slept] - usual, 0))
     less = _before_atoms(graph, np.flatnonzero(graph.rows.thread >= 0)[slept], over)
     thread_edge = graph.edges.kind == THREAD
     return np.where(thread_edge, np.maximum(lag - less[graph.edges.dst], np.minimum(lag, 0)), lag)

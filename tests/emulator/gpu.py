@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias
 
 from tests.emulator.engine import Engine, Process, Signal
 from tests.emulator.hardware import KERNEL_GAP_NS, LAUNCH_LATENCY_NS, Noise
-from tests.emulator.model import Work
+from tests.emulator.model import Graph, Work
 from tests.emulator.processors import Processors
 from tests.emulator.records import Collective, GpuRow, HostRow, Recording
 from tests.emulator.truth import Activity, CollectiveTruth, Meter
@@ -16,6 +16,7 @@ COMPUTE_STREAM: Final = 7
 COMMUNICATION_STREAM: Final = 20
 COPY_STREAM: Final = 24
 APART_STREAM: Final = 28
+SIDE_STREAM: Final = 32
 
 _Key: TypeAlias = tuple[str, tuple[int, int] | None, int]
 
@@ -81,7 +82,7 @@ class Fabric:
 class Launch:
     """A piece of work on its way to the GPU, and who sent it."""
 
-    work: Work
+    work: Work | Graph
     call: HostRow
     correlation: int
     external_id: int | None
@@ -170,23 +171,30 @@ class Gpu:
     def _run(self, stream: _Stream, launch: Launch) -> Process:
         late = stream.noise.up_to(self._job.jitter_ns)
         yield max(0, launch.call.start + LAUNCH_LATENCY_NS + late - self._engine.now)
+        if isinstance(launch.work, Work):
+            yield from self._execute(stream, launch, launch.work, None)
+        else:
+            for node, work in enumerate(launch.work.nodes):
+                yield from self._execute(stream, launch, work, node)
+
+    def _execute(self, stream: _Stream, launch: Launch, work: Work, node: int | None) -> Process:
         start = self._engine.now
         activity: Activity = "memory"
-        if launch.work.kind == "kernel":
+        if work.kind == "kernel":
             activity = "communication" if launch.collective else "compute"
         self._meter.begin(activity)
-        factor = self._job.factor(launch.work.name)
+        factor = self._job.factor(work.name)
         if launch.collective:
-            self._take(launch.work.blocks)
+            self._take(work.blocks)
             yield self._fabric.join(launch.collective, self._recording.rank, factor)
-            self._take(-launch.work.blocks)
+            self._take(-work.blocks)
         else:
-            ns = stream.noise.around(factor * launch.work.ns)
+            ns = stream.noise.around(factor * work.ns)
             yield self._processors.work(ns) if self._processors and activity == "compute" else ns
         self._meter.end(activity)
         self._recording.gpu.append(
             GpuRow(
-                work=launch.work,
+                work=work,
                 stream=stream.number,
                 start=start,
                 end=self._engine.now,
@@ -194,6 +202,7 @@ class Gpu:
                 external_id=launch.external_id,
                 annotations=launch.annotations,
                 collective=launch.collective,
+                node=node,
             )
         )
         yield KERNEL_GAP_NS

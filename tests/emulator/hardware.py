@@ -25,6 +25,8 @@ KERNEL_GAP_NS: Final = 1_000
 
 LAUNCH_CALL_NS: Final = 5_000
 EVENT_CALL_NS: Final = 1_200
+MEMORY_CALL_NS: Final = 40_000
+"""To ask the driver for memory, or to give it some back."""
 SYNC_RETURN_NS: Final = 2_500
 OPERATOR_NS: Final = 3_000
 """Host time of one operator on each side of what it calls."""

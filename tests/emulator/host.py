@@ -7,8 +7,15 @@ from typing import Final
 
 from tests.emulator.engine import Engine, Process
 from tests.emulator.gpu import COMPUTE_STREAM, Gpu, Launch
-from tests.emulator.hardware import EVENT_CALL_NS, LAUNCH_CALL_NS, OPERATOR_NS, SYNC_RETURN_NS, Noise
-from tests.emulator.model import Operator, Shape, Work
+from tests.emulator.hardware import (
+    EVENT_CALL_NS,
+    LAUNCH_CALL_NS,
+    MEMORY_CALL_NS,
+    OPERATOR_NS,
+    SYNC_RETURN_NS,
+    Noise,
+)
+from tests.emulator.model import Graph, Operator, Shape, Work
 from tests.emulator.records import Collective, Event, HostRow, MemoryRow, Recording
 
 _CALLS: Final = {"kernel": "cudaLaunchKernel", "gpu_memcpy": "cudaMemcpyAsync", "gpu_memset": "cudaMemsetAsync"}
@@ -114,14 +121,15 @@ class Thread:
         with self.operator(operator.name, operator.shapes, indices=operator.indices, sequence=sequence):
             yield from self.busy()
             for called in operator.calls:
-                yield from self.launch(called) if isinstance(called, Work) else self.run(called)
+                yield from self.run(called) if isinstance(called, Operator) else self.launch(called)
             yield from self.busy()
 
     def launch(
-        self, work: Work, stream: int = COMPUTE_STREAM, *, call: str = "", collective: Collective | None = None
+        self, work: Work | Graph, stream: int = COMPUTE_STREAM, *, call: str = "", collective: Collective | None = None
     ) -> Process:
         """Send work to a stream; `call` is the runtime call's name where it is not the usual one."""
-        with self._runtime(call or _CALLS[work.kind]) as (row, correlation):
+        usual = _CALLS[work.kind] if isinstance(work, Work) else "cudaGraphLaunch"
+        with self._runtime(call or usual) as (row, correlation):
             yield from self._host.gpu.make_room(stream)
             annotations = tuple(up for up in self._open if up.kind == "user_annotation")
             launch = Launch(work, row, correlation, row.external_id, annotations, collective)
@@ -154,6 +162,20 @@ class Thread:
             gpu = self._host.gpu
             yield from gpu.record_all() if stream is None else (gpu.record(stream),)
             yield from self.busy(SYNC_RETURN_NS)
+
+    def reclaim(self) -> Process:
+        """Ask the driver for memory in vain, wait for what was issued without any call, give memory back, ask again."""
+        yield from self._ask_for_memory()
+        yield self._host.gpu.record(COMPUTE_STREAM)
+        yield from self.busy(SYNC_RETURN_NS)
+        with self._runtime("cudaFree"):
+            yield from self._host.gpu.record_all()
+            yield from self.busy(MEMORY_CALL_NS)
+        yield from self._ask_for_memory()
+
+    def _ask_for_memory(self) -> Process:
+        with self._runtime("cudaMalloc"):
+            yield from self.busy(MEMORY_CALL_NS)
 
     def allocate(self, size_bytes: int) -> int:
         """Take GPU memory; return its address."""

@@ -8,6 +8,10 @@ DTYPE_BYTES: Final = 2
 """Parameters, activations and gradients are bfloat16."""
 
 
+Captured: TypeAlias = Literal["", "layer", "model"]
+"""What runs as one CUDA graph forward and one backward: nothing, each layer, the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Data-parallel training of a small transformer, one GPU a rank."""
@@ -31,6 +35,13 @@ class Job:
     """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
     apart: bool = False
     """Every function is followed by a small kernel on a stream of its own, for which nothing waits."""
+    joined: bool = False
+    """Each layer waits for a copy of one stream and a kernel of another, by turns longer for the one or the other."""
+    captured: Captured = ""
+    scarce_memory: bool = False
+    """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
+    late_metrics_rank: int | None = None
+    """Ranks average a number at the end of each step, this one at the beginning of the next; None: no rank does."""
     kernel_noise: float = 0.03
     """Kernels take at most this share more or less than usual."""
     queue_depth: int = 0
@@ -74,6 +85,24 @@ class Profiler:
     clock_offsets_ns: tuple[int, ...] = ()
     """By rank: how far its clock is ahead of the true time; ranks beyond the end have a true clock."""
 
+    gpu_offsets_ns: tuple[int, ...] = ()
+    """By rank: how far the clock of its GPU rows is ahead of that of its host's when the job begins."""
+    gpu_drifts_ns: tuple[int, ...] = ()
+    """By rank: how much further ahead it is when the job ends."""
+    graph_nodes: int = 1
+    """Of the nodes of a CUDA graph one of so many is recorded."""
+    lost: tuple[tuple[int, int], ...] = ()
+    """(rank, number in its group): collectives whose kernel is not recorded."""
+
     def offset_ns(self, rank: int) -> int:
         """Return how far the clock of `rank` is ahead."""
-        return self.clock_offsets_ns[rank] if rank < len(self.clock_offsets_ns) else 0
+        return _of_rank(self.clock_offsets_ns, rank)
+
+    def gpu_time_ns(self, rank: int, time: int, job_ns: int) -> int:
+        """Return what the GPU's clock shows at a time of the host's, in a job that lasts `job_ns`."""
+        drifted = _of_rank(self.gpu_drifts_ns, rank) * time / job_ns
+        return time + round(_of_rank(self.gpu_offsets_ns, rank) + drifted)
+
+
+def _of_rank(values: tuple[int, ...], rank: int) -> int:
+    return values[rank] if rank < len(values) else 0

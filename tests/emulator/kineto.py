@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -32,6 +33,9 @@ _CALLBACKS: Final = {
     "cudaStreamWaitEvent": 147,
     "cudaStreamSynchronize": 131,
     "cudaDeviceSynchronize": 165,
+    "cudaGraphLaunch": 311,
+    "cudaMalloc": 20,
+    "cudaFree": 22,
 }
 _WAITS: Final = {
     "cudaStreamWaitEvent": "Stream Wait Event",
@@ -144,6 +148,7 @@ class _Writer:
         self._device = recording.rank % NODE
         self._zero = START_NS + profiler.offset_ns(recording.rank)
         self._index = count()
+        self._gpu_rows = tuple(self._recorded())
 
     def events(self) -> Iterator[Event]:
         rows = self._recording
@@ -153,7 +158,7 @@ class _Writer:
                 yield self._host(host)
         if self._profiler.memory:
             yield from map(self._memory, rows.memory)
-        yield from map(self._gpu, rows.gpu)
+        yield from map(self._gpu, self._gpu_rows)
         if self._profiler.waits == "described":
             yield from (self._wait(host) for host in rows.host if host.name in _WAITS)
         yield from self._gpu_annotations()
@@ -161,13 +166,29 @@ class _Writer:
         yield from self._backward_flows()
         yield from self._span()
 
+    def _recorded(self) -> Iterator[GpuRow]:
+        """Return the GPU rows of the file, by the GPU's clock."""
+        rank, profiler = self._recording.rank, self._profiler
+        job_ns = max(row.end for row in self._recording.host)
+        for row in self._recording.gpu:
+            if self._is_recorded(row):
+                start, end = (profiler.gpu_time_ns(rank, time, job_ns) for time in (row.start, row.end))
+                yield replace(row, start=start, end=end)
+
+    def _is_recorded(self, row: GpuRow) -> bool:
+        if row.collective and (self._recording.rank, row.collective.seq) in self._profiler.lost:
+            return False
+        # Not the first node of a graph, so that what is left out lies around what is recorded.
+        every = self._profiler.graph_nodes
+        return row.node is None or row.node % every == every // 2
+
     def _names(self) -> Iterator[Event]:
         time = _microseconds(self._zero)
         for process, label in ((self._process, "CPU"), (self._device, f"GPU {self._device}")):
             for name, args in (("process_name", {"name": "python"}), ("process_labels", {"labels": label})):
                 yield {"ph": "M", "name": name, "ts": time, "pid": process, "tid": 0, "args": args}
         threads = {(self._process, row.thread): f"thread {row.thread} (python)" for row in self._recording.host}
-        streams = {(self._device, row.stream): f"stream {row.stream} " for row in self._recording.gpu}
+        streams = {(self._device, row.stream): f"stream {row.stream} " for row in self._gpu_rows}
         for (process, thread), name in sorted((threads | streams).items()):
             args = {"name": name}
             yield {"ph": "M", "name": "thread_name", "ts": time, "pid": process, "tid": thread, "args": args}
@@ -268,7 +289,7 @@ class _Writer:
 
     def _gpu_annotations(self) -> Iterator[Event]:
         covered: dict[tuple[int | None, int], tuple[str, int, int]] = {}
-        for row in self._recording.gpu:
+        for row in self._gpu_rows:
             for annotation in row.annotations:
                 key = annotation.external_id, row.stream
                 name, start, end = covered.get(key, (annotation.name, row.start, row.end))
@@ -279,7 +300,7 @@ class _Writer:
 
     def _launch_flows(self) -> Iterator[Event]:
         calls = {row.correlation: row for row in self._recording.host if row.correlation is not None}
-        for row in self._recording.gpu:
+        for row in self._gpu_rows:
             call = calls[row.correlation]
             yield self._flow("s", "ac2g", row.correlation, (self._process, call.thread), call.start)
             yield self._flow("f", "ac2g", row.correlation, (self._device, row.stream), row.start)

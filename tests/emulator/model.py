@@ -25,12 +25,19 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Graph:
+    """A CUDA graph: one call launches all of its work, which runs one after another."""
+
+    nodes: tuple[Work, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
     """A framework operator, and what it calls in turn."""
 
     name: str
     shapes: tuple[Shape, ...]
-    calls: "tuple[Operator | Work, ...]" = ()
+    calls: "tuple[Operator | Work | Graph, ...]" = ()
     indices: tuple[int, ...] = ()
     """Which inputs are int64 tensors; the others are bfloat16."""
 

@@ -97,6 +97,8 @@ class GpuRow:
     annotations: tuple[HostRow, ...]
     """Annotations that were open around the launch."""
     collective: Collective | None
+    node: int | None
+    """Place in the CUDA graph that it is of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from tests.emulator.capture import captured
 from tests.emulator.engine import Engine, Process, Signal
-from tests.emulator.gpu import APART_STREAM, COMMUNICATION_STREAM, COMPUTE_STREAM, COPY_STREAM, Fabric, Gpu
+from tests.emulator.gpu import (
+    APART_STREAM,
+    COMMUNICATION_STREAM,
+    COMPUTE_STREAM,
+    COPY_STREAM,
+    SIDE_STREAM,
+    Fabric,
+    Gpu,
+)
 from tests.emulator.hardware import DEVICE, PYTHON_NS, THREAD_HANDOFF_NS, all_reduce_ns
 from tests.emulator.host import Host, Memory, Thread
 from tests.emulator.job import DTYPE_BYTES, Job
@@ -33,6 +42,11 @@ _RESIDENT_TENSORS: Final = 4
 """Parameters, gradients and the optimizer's two moments stay in GPU memory."""
 _ALL_REDUCE: Final = Work("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
 _COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_000, 8)
+_JOINED_BYTES: Final = (6_000_000, 2_000_000)
+"""Copies that a layer waits for, by turns."""
+_JOINED_KERNEL: Final = Work("kernel", "void at::native::triu_tril_kernel<float>", 160_000, 8)
+_METRICS: Final = 16
+"""Numbers that the ranks average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,7 @@ class _Trainer:
         self._job = job
         self._rank = rank
         self._engine = engine
-        self._model = transformer(job)
+        self._model = captured(transformer(job), job.captured)
         self._parameters = parameter_count(self._model)
         gpu = Gpu(engine, fabric, self.recording, self.meter, job)
         memory = Memory(engine, self.recording, _RESIDENT_TENSORS * self._parameters * DTYPE_BYTES)
@@ -100,13 +114,23 @@ class _Trainer:
                 self.meter.enter(step)
                 with self._main.annotation(f"ProfilerStep#{step}"):
                     yield from self._main.busy(PYTHON_NS)
+                    if self._is_late and step > FIRST_STEP:
+                        yield from self._average_metrics(step - 1)
                     with self._main.frame("train.py(20): train_step"):
                         yield from self._step(step)
+                    if self._job.late_metrics_rank is not None and not self._is_late:
+                        yield from self._average_metrics(step)
                     yield from self._main.busy(PYTHON_NS)
                 self.meter.enter(None)
                 self.steps.append(self.meter.step_truth(step, self._sleep_ns))
                 yield from self._main.busy(PYTHON_NS)
+            if self._is_late:
+                yield from self._average_metrics(step)
             yield from self._main.synchronize()
+
+    @property
+    def _is_late(self) -> bool:
+        return self._rank == self._job.late_metrics_rank
 
     @property
     def _sleep_ns(self) -> int:
@@ -135,6 +159,9 @@ class _Trainer:
             yield from self._main.busy(PYTHON_NS)
             with self._main.annotation("DistributedDataParallel.forward"):
                 yield from self._forward(self._model, tape, Counter())
+        if self._job.scarce_memory:
+            with self._main.operator("aten::empty"):
+                yield from self._main.reclaim()
         finished = Signal()
         self._engine.start(self._backward(step, tape, finished), THREAD_HANDOFF_NS)
         yield finished
@@ -153,10 +180,20 @@ class _Trainer:
             yield from self._main.busy(PYTHON_NS)
             for part in module.parts:
                 if isinstance(part, Module):
+                    if self._job.joined and part.kind == "Block":
+                        yield from self._join_streams(_JOINED_BYTES[numbers["Block"] % len(_JOINED_BYTES)])
                     yield from self._forward(part, tape, numbers)
                 else:
                     yield from self._apply(part, tape)
             yield from self._main.busy(PYTHON_NS)
+
+    def _join_streams(self, copied_bytes: int) -> Process:
+        with self._main.operator("aten::copy_"):
+            yield from self._main.launch(memcpy("HtoD (Pinned -> Device)", copied_bytes), COPY_STREAM)
+        with self._main.operator("aten::triu"):
+            yield from self._main.launch(_JOINED_KERNEL, SIDE_STREAM)
+        for stream in (COPY_STREAM, SIDE_STREAM):
+            yield from self._main.order(stream, COMPUTE_STREAM)
 
     def _apply(self, function: Function, tape: list[_Saved]) -> Process:
         sequence = next(self._sequences)
@@ -190,7 +227,7 @@ class _Trainer:
                     yield from thread.run(Operator("torch::autograd::AccumulateGrad", (shape,)))
                     yield from thread.run(_average(shape))
                     if ready * DTYPE_BYTES >= self._job.bucket_bytes or not missing:
-                        yield from self._all_reduce(step, ready, reduced)
+                        yield from self._all_reduce(thread, step, ready, reduced)
                         ready = 0
         thread.release(gradient)
         for event in reduced:
@@ -210,8 +247,11 @@ class _Trainer:
                     yield from thread.run(operator)
                 yield from thread.busy()
 
-    def _all_reduce(self, step: int, elements: int, reduced: list[Event]) -> Process:
-        thread, ranks = self._autograd, tuple(range(self._job.ranks))
+    def _average_metrics(self, step: int) -> Process:
+        yield from self._all_reduce(self._main, step, _METRICS, [])
+
+    def _all_reduce(self, thread: Thread, step: int, elements: int, reduced: list[Event]) -> Process:
+        ranks = tuple(range(self._job.ranks))
         self._collectives += 1
         collective = Collective("allreduce", ranks, elements, self._collectives, step)
         with thread.operator("c10d::allreduce_", (((elements,),), (), (), (), (), ())):

@@ -37,6 +37,7 @@ NOISY = {
 }
 FULL_QUEUE = Emulated(ranks=2, steps=2, batch=32, layers=8, queue_depth=300)
 """The host is so far ahead that launch calls wait for room in the queue of the compute stream."""
+BRIEF = Profiler(stacks=False, memory=False)
 Change = tuple[str, float]
 """(text, factor): GPU work with that text in its name takes so many times as long."""
 CHANGES: list[Change] = [
@@ -59,8 +60,13 @@ def ran(job: Emulated) -> Outcome:
     return simulate(job)
 
 
-def recorded(folder: Path, job: Emulated, waits: Waits) -> Job:
-    write(ran(job), Profiler(waits=waits, stacks=False, memory=False), folder / "traces")
+def recorded(
+    folder: Path, job: Emulated, waits: Waits = "called", profiler: Profiler = BRIEF, without: int | None = None
+) -> Job:
+    """Return the job as the profiler has it, `without` the file of a rank."""
+    paths = write(ran(job), replace(profiler, waits=waits), folder / "traces")
+    if without is not None:
+        paths[without].unlink()
     corpus = folder / "corpus"
     assert not ingest([folder / "traces"], corpus, workers=1).failed
     return load(corpus, groups(corpus)[0])

@@ -1,7 +1,7 @@
 """Waits of a thread for the GPU that no call shows: the allocator between a failed cudaMalloc and a cudaFree, a lock.
 
-A thread did nothing recorded while a row of the GPU ran, and went on just when that row was over. It may be an
-accident: silences between calls of the same names are judged together.
+A thread did nothing recorded while the GPU ran what a stream had been sent last, or just one row, and went on when that
+was over. It may be an accident: silences between calls of the same names are judged together.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,10 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
 def _ran_through(
     rows: Rows, gpu: GpuStreams, begin: NDArray[np.int64], end: NDArray[np.int64], before: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the row that ran when each silence began and was over last before its end, or NONE, and if there is one.
+    """Return the row for which each silence may have been a wait, or NONE, and whether there is one.
+
+    Of each stream it is the row that was issued last, if that ended within the silence, else the one that ran when the
+    silence began; of all streams the one that ended last.
 
     Args:
         rows, gpu: the trace.
@@ -83,7 +86,10 @@ def _ran_through(
     for low, high in zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True):
         if low == high:
             continue
-        place = np.searchsorted(rows.ts[gpu.row[low:high]], begin, side="right") - 1
+        running = np.searchsorted(rows.ts[gpu.row[low:high]], begin, side="right") - 1
+        last = np.searchsorted(gpu.issued[low:high], before, side="right") - 1
+        emptied = (last >= 0) & (rows.end[gpu.row[low + np.maximum(last, 0)]] <= end)
+        place = np.where(emptied, last, running)
         row = gpu.row[low + np.maximum(place, 0)]
         fits = (place >= 0) & (gpu.issued[low + np.maximum(place, 0)] <= before)
         fits &= (rows.end[row] > over) & (rows.end[row] <= end)

@@ -154,7 +154,7 @@ class Trainer:
             with main.operator("aten::item", ((),)):
                 yield from main.busy(PYTHON_NS)
                 with main.operator("aten::_local_scalar_dense", ((),)):
-                    yield from main.launch(memcpy("DtoH (Device -> Pageable)", 4))
+                    yield from main.launch(memcpy("DtoH (Device -> Pinned)", 4))
                     yield from main.synchronize(COMPUTE_STREAM)
             for call in rest:
                 yield from self._run(main, call)
