@@ -51,7 +51,7 @@ def commands(corpus: Path, traces: list[str], jobs: list[str], made: Path) -> It
     """Give a name and the arguments of every command about one corpus; files go to the folder `made`."""
     at = ["--corpus", str(corpus)]
     yield "summary", ["report", *at, "--format", "json"]
-    yield "glance", ["report", *at]
+    yield "summary", ["report", *at]
     yield "replay", ["replay", *at]
     yield "critical_path", ["critical-path", *at]
     yield "describe", ["describe", *at]
@@ -94,7 +94,7 @@ def run(arguments: list[str]) -> tuple[str, str]:
 def record(name: str, arguments: list[str], folder: Path) -> None:
     """Run a command and write what it said to `folder`, as CSV where it can write that."""
     tabular = arguments[0] not in {"ingest", "export", "calibrate"} and "--format" not in arguments
-    if tabular and name not in {"glance", "views", "page"}:
+    if tabular and name not in {"summary", "views", "page"}:
         arguments = [*arguments, "--format", "csv"]
     result, notes = run(arguments)
     (folder / f"{name}.out").write_text(result, "utf-8")

@@ -35,7 +35,8 @@ Drop = Annotated[
     typer.Option(metavar="WHAT", help="Remove operators and what they launched: name~aten::dropout."),
 ]
 NoWait = Annotated[
-    list[str] | None, typer.Option(metavar="rank=N", help="Take away the long gaps in which a rank does nothing.")
+    list[str] | None,
+    typer.Option(metavar="rank=N", help="Shorten a rank's silences to what other ranks have before the same row."),
 ]
 
 

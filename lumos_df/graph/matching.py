@@ -43,40 +43,40 @@ def match_collectives(corpus: Path) -> list[MatchedJob]:
     """
     missing = traces_without(corpus, schema.COLLECTIVE_MEMBERS)
     jobs = groups(corpus) if missing else []
-    found = [_match_job(corpus, trace_ids) for trace_ids in jobs if missing & set(trace_ids)]
-    return [job for job in found if job.collectives]
+    matched = [_match_job(corpus, trace_ids) for trace_ids in jobs if missing & set(trace_ids)]
+    return [job for job in matched if job.collectives]
 
 
 def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
     ranks = read_ranks(corpus, trace_ids)
     instances = match(ranks) if len(ranks) > 1 else None
-    found = waits(ranks, instances)
+    of_job = waits(ranks, instances)
     for k, trace_id in enumerate(trace_ids):
-        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(ranks, found, k))
+        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(ranks, of_job, k))
         write_clock(corpus, ranks[k], instances, k)
-    collectives = len(np.unique(found.instance))
-    alone = int(np.count_nonzero(found.members == 1))
+    collectives = len(np.unique(of_job.instance))
+    alone = int(np.count_nonzero(of_job.members == 1))
     return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
 
 
-def collective_columns(ranks: list[Rows], found: CollectiveWaits, k: int) -> dict[str, Any]:
+def collective_columns(ranks: list[Rows], of_job: CollectiveWaits, k: int) -> dict[str, Any]:
     """Return the rows of `collectives` of the k-th trace, without a replay."""
-    own = found.of_trace(k)
+    here = of_job.of_trace(k)
     rank_of = np.array([*(rows.rank for rows in ranks)])
-    last, unseen, transfer = found.last[own], found.unseen[own], found.transfer[own]
-    many = len(last)
+    last, unseen, transfer = of_job.last[here], of_job.unseen[here], of_job.transfer[here]
+    kernels = len(last)
     return {
-        "rank": np.full(many, ranks[k].rank),
-        "instance_id": found.instance[own],
-        "op_id": found.row[own],
-        "members": found.members[own],
-        "last_rank": pa.array(rank_of[found.trace[last]], mask=last == NONE) if many else [],
-        "arrival_ns": found.arrival[own],
-        "waiting_ns": found.waiting[own],
+        "rank": np.full(kernels, ranks[k].rank),
+        "instance_id": of_job.instance[here],
+        "op_id": of_job.row[here],
+        "members": of_job.members[here],
+        "last_rank": pa.array(rank_of[of_job.trace[last]], mask=last == NONE) if kernels else [],
+        "arrival_ns": of_job.arrival[here],
+        "waiting_ns": of_job.waiting[here],
         "waiting_unseen_ns": pa.array(unseen, mask=unseen == NONE),
         "transfer_ns": pa.array(transfer, mask=transfer == NONE),
-        "waiting_replayed_ns": pa.nulls(many, pa.int64()),
-        "replayed_end": pa.nulls(many, pa.int64()),
+        "waiting_replayed_ns": pa.nulls(kernels, pa.int64()),
+        "replayed_end": pa.nulls(kernels, pa.int64()),
     }
 
 

@@ -32,6 +32,10 @@ class RankErrors:
     """Time that no edge explains."""
     late_start: NDArray[np.float64]
     """99th percentile of the errors of the operators' starts."""
+    host_share: NDArray[np.float64]
+    """Host time on the critical path, as recorded, of the replayed step."""
+    inferred: NDArray[np.bool_]
+    """Whether anything on that path came by an inferred edge."""
 
     def __str__(self) -> str:
         """Return the worst step in one line."""
@@ -60,6 +64,8 @@ def of_corpus(corpus: Path) -> Iterator[RankErrors]:
                 error=100 * (columns["replayed_ns"] / whole - 1),
                 unexplained=100 * columns["unexplained_ns"] / whole,
                 late_start=100 * columns["start_error_p99_ns"] / whole,
+                host_share=100 * columns["host_ns"] / np.maximum(columns["replayed_ns"], 1),
+                inferred=columns["inferred_ns"] > 0,
             )
 
 
@@ -69,6 +75,15 @@ def summary(name: str, ranks: list[RankErrors]) -> None:
         np.concatenate([getattr(rank, column) for rank in ranks]) for column in ("error", "unexplained", "late_start")
     )
     print(f"{name}: {len(error)} steps, median |error| {np.median(np.abs(error)):.3f} %")
+    host_share, inferred = (
+        np.concatenate([getattr(rank, column) for rank in ranks]) for column in ("host_share", "inferred")
+    )
+    for low, high in ((90, np.inf), (50, 90), (-np.inf, 50)):
+        for guessed in (False, True):
+            some = np.abs(error)[(host_share >= low) & (host_share < high) & (inferred == guessed)]
+            if len(some):
+                which = f"host share {low:.0f} to {high:.0f} %, {'with' if guessed else 'without'} inferred edges"
+                print(f"{name}: {which}: {len(some)} steps, mean |error| {some.mean():.3f} %, worst {some.max():.2f} %")
     claim(f"{name}: mean |error| of a replayed step", float(np.abs(error).mean()), "%", 0.5)
     claim(f"{name}: worst |error|", float(np.abs(error).max()), "%", 3)
     claim(f"{name}: time that no edge explains, mean", float(unexplained.mean()), "%", 1)

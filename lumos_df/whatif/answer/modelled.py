@@ -1,4 +1,4 @@
-"""A recorded or changed job as the estimator's own nouns, where all that it needs is known: its memory and its FLOP."""
+"""A recorded or changed job as the estimator's records, where all that it needs is known: its memory and its FLOP."""
 
 from dataclasses import dataclass
 from typing import Any, Final
