@@ -1,9 +1,9 @@
 """Whether one step's edges hold for another: `python -m tests.bench.crossstep [JOB...]`, a line a rank of LUMOS_TRACES.
 
 A replay of what was recorded comes out right whatever the edges, as long as they fit. So here one step lends another
-its durations, host work and transfers, but no dependency: the simulated step should be as long as the lender. Beside
-that stands the error of the guess that a step takes as long as one before it, and how much of the lender's path is the
-host's: that much is right with any edges.
+its durations, host work and transfers, and the state in which it begins, but no dependency within the step: it should
+then be as long as the lender. Beside that stands the error of the guess that a step takes as long as one before it, and
+how much of the lender's path is the host's: that much is right with any edges.
 
 Calls that neither issue nor wait (`cudaEventQuery`, `cudaPeekAtLastError`) come and go from step to step. They count as
 work of the host here, or hardly any two steps had the same rows.
@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import calls
-from lumos_df.graph.event_graph import EventGraph, run
+from lumos_df.graph.event_graph import EventGraph, Run, run
 from lumos_df.graph.job import Job, build, groups
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.replay import last_nodes
 from lumos_df.graph.replayed_tables import path_columns
 from lumos_df.graph.rows import Rows, read
+from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.graph.steps import Steps, step_numbers, steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, NONE, OTHER_KIND, RUNTIME
@@ -73,8 +73,6 @@ class StepRows:
     marks: Steps
     rows: dict[int, NDArray[np.int32]]
     """By number of the step."""
-    last: NDArray[np.int32]
-    """[steps] node from whose end each step's end follows, or NONE."""
 
     def alike(self, number: int, other: int) -> bool:
         """Whether two steps have the same rows on the same threads and streams; marks bear a number each."""
@@ -88,6 +86,21 @@ class StepRows:
     def place(self, number: int) -> int:
         """Return the place of a step."""
         return int(np.flatnonzero(self.marks.number == number)[0])
+
+    def first_of_streams(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return a step's first row on each stream, and when what ran there before had ended, ns, or UNSET."""
+        rows, gpu = self.graph.rows, self.graph.gpu
+        row = self.rows[number][rows.on_gpu[self.rows[number]]]
+        first = row[np.flatnonzero(np.diff(rows.stream[row], prepend=NONE))]
+        before = np.full(len(rows), NONE, np.int32)
+        before[gpu.row] = gpu.before
+        earlier = before[first]
+        return first, np.where(earlier >= 0, rows.end[np.maximum(earlier, 0)], UNSET)
+
+    def last(self, number: int) -> int:
+        """Return the last row of a step on the thread of its mark."""
+        row, thread = self.rows[number], self.graph.rows.thread
+        return int(row[thread[row] == thread[self.marks.mark[self.place(number)]]][-1])
 
     def length(self, number: int) -> int:
         """Return how long a step was, ns."""
@@ -108,20 +121,18 @@ def without_quiet_calls(rows: Rows) -> Rows:
 
 
 def step_rows(graph: TraceGraph) -> StepRows:
-    """Return the rows of the steps of a trace that have a number, a last node and a mark that is a node."""
+    """Return the rows of the steps of a trace that have a mark that is a node."""
     rows, marks = graph.rows, steps(graph.rows)
-    last = last_nodes(graph, marks, graph.ended)
     of_step = rows.step.copy()
     marked = marks.mark[marks.mark >= 0]
     of_step[marked] = marks.number[marks.mark >= 0]
     lane = np.where(rows.thread >= 0, NONE - 1 - rows.thread, rows.stream)[graph.order]
     order = graph.order[np.lexsort((graph.order, rows.ts[graph.order], lane))]
-    known = (last >= 0) & np.isin(marks.mark, order)
+    known = np.isin(marks.mark, order)
     return StepRows(
         graph=graph,
         marks=marks,
         rows={number: order[of_step[order] == number] for number in marks.number[known].tolist()},
-        last=last,
     )
 
 
@@ -165,6 +176,32 @@ def lent(event_graph: EventGraph, edge_kind: NDArray[np.int8], lender: NDArray[n
     return replace(event_graph, own=own, lag=lag, transfer=transfer)
 
 
+def begun_alike(
+    event_graph: EventGraph, played: Run, paired: list[tuple[int, StepRows]], number: int, later: int
+) -> EventGraph:
+    """Return the graph of which a step begins at least as a later one did.
+
+    Ranks begin it as late after one another, and streams are busy as long with what was issued before: that is the
+    state in which a step begins, not what happens in it.
+
+    Args:
+        event_graph: a job.
+        played: its simulation.
+        paired: places in the job and steps of the ranks that are meant.
+        number, later: the steps.
+    """
+    floor = event_graph.floor.copy()
+    mark = {k: int(event_graph.base[k] + rank.marks.mark[rank.place(number)]) for k, rank in paired}
+    begun = {k: int(rank.marks.low[rank.place(later)] + event_graph.shift[k]) for k, rank in paired}
+    delay = max(int(played.start[mark[k]]) - begun[k] for k, _ in paired)
+    for k, rank in paired:
+        floor[mark[k]] = max(floor[mark[k]], begun[k] + delay)
+        first, busy_until = rank.first_of_streams(number)[0], rank.first_of_streams(later)[1]
+        node = event_graph.base[k] + first
+        floor[node] = np.maximum(floor[node], busy_until + event_graph.shift[k] + delay)
+    return replace(event_graph, floor=floor)
+
+
 def of_ranks(job: Job) -> Iterator[RankPairs]:
     """Put each step of a job into the graph of every earlier one that has the same rows."""
     event_graph, ranks = job.event_graph, [step_rows(graph) for graph in job.graphs]
@@ -180,14 +217,15 @@ def of_ranks(job: Job) -> Iterator[RankPairs]:
         for k in paired:
             base, rows = event_graph.base[k], ranks[k].rows
             lender[base + rows[number]] = base + rows[later]
-        played = run(lent(event_graph, edge_kind, lender))
+        borrowed = lent(event_graph, edge_kind, lender)
+        played = run(begun_alike(borrowed, run(borrowed), [(k, ranks[k]) for k in paired], number, later))
         for k in paired:
             rank, base = ranks[k], int(event_graph.base[k])
             place, later_place = rank.place(number), rank.place(later)
             begin = played.start[base + rank.marks.mark[place]]
             # What the host did after its last call is lent as well.
-            rest = rank.marks.high[later_place] - rank.graph.ended[rank.last[later_place]]
-            simulated = int(played.end[base + rank.last[place]] - begin + rest)
+            rest = rank.marks.high[later_place] - rank.graph.ended[rank.last(later)]
+            simulated = int(played.end[base + rank.last(number)] - begin + rest)
             whole = max(rank.length(later), 1)
             shares = (simulated / whole - 1, rank.length(number) / whole - 1, hosts[k][later_place] / whole)
             figures[k].append(shares)

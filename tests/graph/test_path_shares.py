@@ -1,6 +1,5 @@
 """Of what a replayed step is made: host time, what inferred edges hand on, what it inherits."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,36 +13,8 @@ from lumos_df.graph.replayed_tables import path_columns
 from lumos_df.graph.simulate import forward, path_shares
 from lumos_df.schema.codes import END_END, END_START, HANDOFF, HOST_PIECE, LAUNCH, NONE, SYNC_EDGE
 from lumos_df.trace.ingest import ingest
-from tests.trace.literal import Event, Row, annotation, kernel, launch, rows, write, x
-
-ROUNDS = 5
-ROUND_US = 1000
-"""Of which 359 are these: 3 to launch, 300 of one kernel, 50 of the next one, 6 to wake up."""
-PROMPT = 4
-"""Kernels a round that start as soon as they are launched, so that the others are seen to be late."""
-
-
-def round_at(at: float, number: int, stream: int = 7, late: float = 0) -> list[Event]:
-    """Return one round: two kernels one after the other, a call that waits for both, and prompt kernels."""
-    issued = number * (2 + PROMPT)
-    begin = at + 8 + late
-    return [
-        launch(at, 5, issued),
-        x("cudaEventRecord", "cuda_runtime", at + 10, 5),
-        x("cudaStreamWaitEvent", "cuda_runtime", at + 20, 5),
-        launch(at + 30, 5, issued + 1),
-        kernel("producer", begin, 300, correlation=issued),
-        kernel("consumer", begin + 300, 50, stream=stream, correlation=issued + 1),
-        x("cudaDeviceSynchronize", "cuda_runtime", at + 40, 324 + late),
-        *(launch(at + 600 + 20 * place, 5, issued + 2 + place) for place in range(PROMPT)),
-        *(kernel("prompt", at + 608 + 20 * place, 2, correlation=issued + 2 + place) for place in range(PROMPT)),
-    ]
-
-
-def step(number: int, begin: float, more: float, events: Iterable[list[Event]]) -> list[Event]:
-    """Return a step of five rounds that lasts `more` than they do, and its rounds."""
-    mark = annotation(f"ProfilerStep#{number}", begin, ROUNDS * ROUND_US + more)
-    return [mark, *(event for part in events for event in part)]
+from tests.graph.rounds import ROUND_US, ROUNDS, round_at, step
+from tests.trace.literal import Event, Row, rows, write
 
 
 def replayed(folder: Path, events: list[Event]) -> list[Row]:
