@@ -7,13 +7,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.job import build, groups
-from lumos_df.graph.replayed_tables import step_columns
+from lumos_df.graph.replayed_tables import path_columns, step_columns
 from lumos_df.graph.rows import read
 from lumos_df.trace.ingest import ingest
 from tests.bench.measure import claim
@@ -55,8 +56,10 @@ def of_job(job: Path) -> Iterator[RankErrors]:
 def of_corpus(corpus: Path) -> Iterator[RankErrors]:
     """Replay every job of a corpus."""
     for ids in groups(corpus):
-        for replay in build([read(corpus, trace_id) for trace_id in ids]).replay().replays:
-            columns = step_columns(replay, [])
+        job = build([read(corpus, trace_id) for trace_id in ids])
+        played = job.replay()
+        for replay, of_path in zip(played.replays, path_columns(job, played), strict=True):
+            columns = step_columns(replay, []) | of_path
             whole = np.maximum(columns["recorded_ns"], 1)
             path = Path(replay.graph.rows.path)
             yield RankErrors(
@@ -78,12 +81,12 @@ def summary(name: str, ranks: list[RankErrors]) -> None:
     host_share, inferred = (
         np.concatenate([getattr(rank, column) for rank in ranks]) for column in ("host_share", "inferred")
     )
-    for low, high in ((90, np.inf), (50, 90), (-np.inf, 50)):
-        for guessed in (False, True):
-            some = np.abs(error)[(host_share >= low) & (host_share < high) & (inferred == guessed)]
-            if len(some):
-                which = f"host share {low:.0f} to {high:.0f} %, {'with' if guessed else 'without'} inferred edges"
-                print(f"{name}: {which}: {len(some)} steps, mean |error| {some.mean():.3f} %, worst {some.max():.2f} %")
+    shares = {"at least 90 %": (90, np.inf), "50 to 90 %": (50, 90), "below 50 %": (-np.inf, 50)}
+    for (share, (low, high)), guessed in product(shares.items(), (False, True)):
+        some = np.abs(error)[(host_share >= low) & (host_share < high) & (inferred == guessed)]
+        if len(some):
+            which = f"host share {share}, {'with' if guessed else 'without'} inferred edges"
+            print(f"{name}: {which}: {len(some)} steps, mean |error| {some.mean():.3f} %, worst {some.max():.2f} %")
     claim(f"{name}: mean |error| of a replayed step", float(np.abs(error).mean()), "%", 0.5)
     claim(f"{name}: worst |error|", float(np.abs(error).max()), "%", 3)
     claim(f"{name}: time that no edge explains, mean", float(unexplained.mean()), "%", 1)
