@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import calls, typical_values
+from lumos_df.graph import calls
 from lumos_df.schema.codes import GPU, MEMCPY, NONE, RUNTIME, SYNC
 
 _LARGEST_NS: Final = 1_000_000
@@ -63,7 +63,7 @@ def gpu_clock(  # noqa: PLR0913  # columns of one table
     over = np.append((end[waits] - end[launched])[copies], _after_all(role, row, parent, ts, end) if one_device else [])
     early = early[early <= _LARGEST_NS]
     # One row that is said to be of a call which it is not of shows no clock.
-    least = int(early.max(initial=-_LARGEST_NS)) if np.count_nonzero(early > 0) >= typical_values.FEW else -_LARGEST_NS
+    least = int(early.max(initial=-_LARGEST_NS)) if np.count_nonzero(early > 0) > 1 else -_LARGEST_NS
     most = int(over[over >= -_LARGEST_NS].min(initial=_LARGEST_NS))
     if least > most:
         return (least + most) // 2, (least - most + 1) // 2

@@ -39,4 +39,4 @@ def test_a_class_shows_its_fields_and_its_own_methods_only() -> None:
     methods = re.findall(r"^#### `lumos_df\.estimate\.Estimate\.(.*)`$", text, re.MULTILINE)
     assert methods == ["operators", "to_dict", "row", "by_name"]
     assert "| `job` | `str` |" in section("lumos_df.corpus.report.JobSummary")
-    assert str(report.JobSummary.__doc__) in section("lumos_df.corpus.report.JobSummary")
+    assert str(inspect.getdoc(report.JobSummary)) in section("lumos_df.corpus.report.JobSummary")
