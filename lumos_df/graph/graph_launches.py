@@ -26,14 +26,8 @@ class GraphLaunches:
     """Places in `GpuStreams.row`."""
     launch: NDArray[np.int64]
     """Number of the launch."""
-    graph: NDArray[np.int64]
-    """Number of the graph: its launches recorded rows of the same names, stream by stream."""
     node: NDArray[np.int64]
-    """Number of the row's place in that graph."""
-
-    def __len__(self) -> int:
-        """Return k."""
-        return len(self.place)
+    """Number of the row's place in its graph, whose launches recorded rows of the same names, stream by stream."""
 
     @property
     def first(self) -> NDArray[np.bool_]:
@@ -47,7 +41,7 @@ def graph_launches(rows: Rows, gpu: GpuStreams, graph_call: NDArray[np.bool_]) -
     by_stream = np.flatnonzero(gpu.launched & graph_call[rows.parent[gpu.row]])
     by_stream = by_stream[np.argsort(gpu.call[by_stream], kind="stable")]
     if not len(by_stream):
-        return GraphLaunches(place=by_stream, launch=by_stream, graph=by_stream, node=by_stream)
+        return GraphLaunches(place=by_stream, launch=by_stream, node=by_stream)
     _, begin, launch = np.unique(gpu.call[by_stream], return_index=True, return_inverse=True)
     launch = launch.reshape(-1)
     position = np.arange(len(by_stream)) - begin[launch]
@@ -59,7 +53,6 @@ def graph_launches(rows: Rows, gpu: GpuStreams, graph_call: NDArray[np.bool_]) -
     return GraphLaunches(
         place=by_stream[by_start],
         launch=launch[by_start],
-        graph=graph[by_start],
         node=node.reshape(-1)[by_start],
     )
 

@@ -1,7 +1,5 @@
 """Silences of one rank's threads against what the other ranks have before the same row: what is longer, it slept."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,9 +8,6 @@ from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE, THREAD
-
-_SLEEP_NS: Final = 100_000
-"""Threshold, ns. Shorter silences of a thread are never taken for sleep."""
 
 
 def awake(graph: TraceGraph, lag: NDArray[np.int64], graphs: list[TraceGraph]) -> NDArray[np.int64]:
@@ -34,7 +29,7 @@ def awake(graph: TraceGraph, lag: NDArray[np.int64], graphs: list[TraceGraph]) -
     # Across steps where there is nobody else: the row itself is then one of those that it is held against.
     same = packed(step, ordinal, name) if others else packed(ordinal, name)
     witness = slice(mine, None) if others else slice(None)
-    slept = np.flatnonzero(silent[:mine] >= _SLEEP_NS)
+    slept = np.flatnonzero(silent[:mine] > 0)
     usual = _usual(same[witness], silent[witness], same[slept], 1 if others else 2)
     over = np.where(usual == NONE, 0, np.maximum(silent[slept] - usual, 0))
     less = _before_atoms(graph, np.flatnonzero(graph.rows.thread >= 0)[slept], over)

@@ -26,13 +26,13 @@ def by_class(values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.
 
     A few rows make no distribution: theirs is the median of all values.
     """
-    _, group, size = np.unique(classes, return_inverse=True, return_counts=True)
-    group = group.reshape(-1)
-    typical = values[np.lexsort((values, group))][np.cumsum(size) - size + (size - 1) // 2]
-    return np.where(size < FEW, round(float(np.median(values))), typical)[group]
+    typical, known = medians(values, classes)
+    return np.where(known, typical, round(float(np.median(values))))
 
 
-def medians(values: NDArray[np.int64], classes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def medians(
+    values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return for each value the median of its class, and whether the class has enough of them."""
     _, group, size = np.unique(classes, return_inverse=True, return_counts=True)
     group = group.reshape(-1)

@@ -30,7 +30,6 @@ JUDGED_BY: Final = {
     "graph.collective_instances": ("replays", "matching"),
     "graph.gains": ("gaining",),
     "graph.replay_warnings": ("warnings",),
-    "graph.sleep": ("awake",),
     "graph": ("replays", "predictions"),
     "whatif.durations": ("changes",),
 }

@@ -49,7 +49,8 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
     silent = (atoms.before >= 0) & (atoms.ts - begin >= host.IDLE_NS)
     silent[atoms.of_row[handoffs.target]] = False
     atom = np.flatnonzero(silent)
-    source, ran = _ran_through(rows, gpu, begin[atom], atoms.ts[atom], before[atom])
+    source = _ran_through(rows, gpu, begin[atom], atoms.ts[atom], before[atom])
+    ran = source >= 0
     if not ran.any():
         return HostWaits(atom=atom[ran], source=source[ran], idle=np.empty(0, np.int64))
     _, likeness = np.unique(packed(rows.name[atoms.row[before[atom]]], rows.name[atoms.row[atom]]), return_inverse=True)
@@ -70,8 +71,8 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
 
 def _ran_through(
     rows: Rows, gpu: GpuStreams, begin: NDArray[np.int64], end: NDArray[np.int64], before: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the row for which each silence may have been a wait, or NONE, and whether there is one.
+) -> NDArray[np.int32]:
+    """Return the row for which each silence may have been a wait, or NONE.
 
     Of each stream it is the row that was issued last, if that ended within the silence, else the one that ran when the
     silence began; of all streams the one that ended last.
@@ -94,4 +95,4 @@ def _ran_through(
         fits = (place >= 0) & (gpu.issued[low + np.maximum(place, 0)] <= before)
         fits &= (rows.end[row] > over) & (rows.end[row] <= end)
         source[fits], over[fits] = row[fits], rows.end[row[fits]]
-    return source, source >= 0
+    return source

@@ -35,21 +35,21 @@ def sync_edges(
         for waiting in (calls.DEVICE_SYNC, calls.RELEASE, calls.STREAM_SYNC, calls.EVENT_SYNC)
     ]
     # The way back to the host takes what it takes for any call that waits, else as long as the way to the GPU.
-    all_drains = np.concatenate([_drains(rows, atoms, gpu, atom) for _, atom in waits])
-    usual = mean_without_outliers(all_drains, constants.launch_ns)
-    for waiting, atom in waits:
+    issued = [_issued(rows, atoms, gpu, atom) for _, atom in waits]
+    drains = [_drains(atoms, atom, end, done) for (_, atom), (_, end, done) in zip(waits, issued, strict=True)]
+    usual = mean_without_outliers(np.concatenate(drains), constants.launch_ns)
+    for (waiting, atom), (last, end, done), drained in zip(waits, issued, drains, strict=True):
         if not len(atom) or not len(gpu.row):
             continue
-        last, end, done = _issued(rows, atoms, gpu, atom)
-        drain = mean_without_outliers(_drains(rows, atoms, gpu, atom), usual)
+        drain = mean_without_outliers(drained, usual)
         # A release works after what it waited for.
         lag = own[atoms.row[atom]] if waiting == calls.RELEASE else np.full(len(atom), drain)
-        recorded = np.full(len(atom), waiting == calls.DEVICE_SYNC)
+        recorded, awaits = np.full(len(atom), waiting == calls.DEVICE_SYNC), done
         if waiting in (calls.STREAM_SYNC, calls.EVENT_SYNC):
             awaited, recorded = _awaited_stream(rows, atoms, gpu, atom, last, np.where(done, end, -FAR))
-            done &= np.arange(len(last))[:, None] == awaited
+            awaits = done & (np.arange(len(last))[:, None] == awaited)
         for stream in range(len(last)):
-            src = np.where(done[stream], last[stream], NONE)
+            src = np.where(awaits[stream], last[stream], NONE)
             parts.append(edges(src, atoms.row[atom], SYNC_EDGE, lag, recorded, END_END))
     return join(parts)
 
@@ -132,9 +132,10 @@ def _stream_of_copy_before(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDAr
     return np.where(has & same, copied_to[np.maximum(before, 0)], NONE)
 
 
-def _drains(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) -> NDArray[np.int64]:
+def _drains(
+    atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]
+) -> NDArray[np.int64]:
     """Return what passes between the end of the last awaited row and that of the call, of the calls that waited, ns."""
-    _, end, done = _issued(rows, atoms, gpu, atom)
     last_end = np.where(done, end, -FAR).max(axis=0, initial=-FAR)
     waited = last_end > atoms.ts[atom]
     drains: NDArray[np.int64] = ((atoms.ts + atoms.dur)[atom] - last_end)[waited]
