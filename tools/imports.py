@@ -19,6 +19,7 @@ FLOORS: Final = (
     ("corpus", "model"),
     ("trace", "graph", "page"),
     ("structure", "export", "estimate"),
+    ("advise",),
     ("whatif",),
     ("calibrate",),
     ("capture",),

@@ -16,7 +16,20 @@ from lumos_df.base.location import local_path
 from lumos_df.base.runner import progress
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.cli import estimates, notes, waits
-from lumos_df.cli.options import Corpus, Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
+from lumos_df.cli.options import (
+    DEFAULT_CORPUS,
+    Corpus,
+    Drop,
+    Form,
+    Full,
+    NoWait,
+    Output,
+    Scale,
+    Step,
+    Trace,
+    part_of,
+    switches,
+)
 from lumos_df.corpus.output import Format, choose_format, write, write_table
 
 app = typer.Typer(
@@ -44,7 +57,7 @@ def ingest(
         typer.Argument(metavar="PATH", help="Trace files, folders, globs, URLs; `-` is standard input."),
     ],
     *,
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     rank: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Rank of the trace, over what the file says.")
     ] = None,
@@ -79,7 +92,7 @@ def sql(
         typer.Argument(metavar="QUERY", help="The query; without it, standard input or an interactive prompt."),
     ] = None,
     *,
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", parser=local_path, metavar="FILE", help="Read the query from a file.")
     ] = None,
@@ -111,7 +124,7 @@ def sql(
 @app.command()
 def replay(
     *,
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     trace: Trace = None,
     step: Step = None,
     scale: Scale = None,
@@ -141,7 +154,7 @@ def replay(
 @app.command()
 def describe(
     *,
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     trace: Trace = None,
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
     change: Annotated[
@@ -179,7 +192,7 @@ def diff(
             help="Only this grouping; may be given several times. By default every one.",
         ),
     ] = None,
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     form: Form = None,
     output: Output = None,
 ) -> None:
@@ -203,7 +216,7 @@ def diff(
 @app.command()
 def critical_path(
     *,
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     trace: Trace = None,
     step: Step = None,
     form: Form = None,
@@ -223,12 +236,40 @@ def critical_path(
 
 
 @app.command()
+def advise(
+    *,
+    corpus: Corpus = DEFAULT_CORPUS,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
+    trace: Trace = None,
+    full: Full = False,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say what to change, ranked: what each change brings, how that is known, and the command that shows it.
+
+    Every change is made to the replayed job. What would not help is said, too. The view advice has all of it.
+    """
+    from lumos_df.advise.advise import advise as advise_jobs  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+
+    jobs = advise_jobs(corpus, job, trace)
+    if form is None and output is None:
+        from lumos_df.cli.advice import draw  # noqa: PLC0415 - slow to import
+
+        draw(jobs, corpus, full=full)
+        return
+    names = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted({found.job for found in jobs}))
+    with catalog.connect(corpus) as connection:
+        write(connection, f"FROM advice WHERE job IN ({names})", choose_format(form, output), output)
+
+
+@app.command()
 def export(
     *,
     what: Annotated[
         str, typer.Option(metavar="perfetto|replay|critical-path|chakra", help="Which timeline, or execution traces.")
     ] = "replay",
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     trace: Trace = None,
     scale: Scale = None,
     drop: Drop = None,
@@ -306,7 +347,7 @@ def capture(
 @app.command()
 def report(
     *,
-    corpus: Corpus = Path("corpus"),
+    corpus: Corpus = DEFAULT_CORPUS,
     view: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="A view to write; may be given several times with --output."),

@@ -1,7 +1,7 @@
 """Options that several commands have, and what they mean."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,9 @@ from lumos_df.corpus.output import Format
 if TYPE_CHECKING:
     from lumos_df.graph.switches import Change
 
+DEFAULT_CORPUS: Final = Path("corpus")
+"""Where a corpus is unless a command is told."""
+
 Corpus = Annotated[Path, typer.Option(parser=local_path, metavar="DIR", help="The corpus folder.")]
 Form = Annotated[
     Format | None,
@@ -21,6 +24,7 @@ Form = Annotated[
 Output = Annotated[
     Path | None, typer.Option(parser=local_path, metavar="FILE", help="Write to a file instead of standard output.")
 ]
+Full = Annotated[bool, typer.Option("--full", help="Every row as text, not one screen.")]
 
 Trace = Annotated[
     str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")

@@ -8,7 +8,16 @@ from typing import Final
 
 from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.schema.estimate_tables import ESTIMATE_OPERATORS, ESTIMATES, OPERATOR_SOURCES
-from lumos_df.schema.graph_tables import CLOCKS, COLLECTIVE_MEMBERS, CRITICAL_PATH, EDGES, GAINS, REPLAY_STEPS, REPLAYS
+from lumos_df.schema.graph_tables import (
+    CLOCKS,
+    COLLECTIVE_MEMBERS,
+    CRITICAL_PATH,
+    EDGES,
+    GAINS,
+    JOB_ADVICE,
+    REPLAY_STEPS,
+    REPLAYS,
+)
 from lumos_df.schema.parts import STEP_PARTS
 from lumos_df.schema.structure_tables import DIMENSIONS, LAYERS
 from lumos_df.schema.table import Table, TableColumn, within
@@ -41,6 +50,7 @@ __all__ = [
     "GAINS",
     "GPU_KINDS",
     "ID_LENGTH",
+    "JOB_ADVICE",
     "KINDS",
     "LAYERS",
     "MEMORY_EVENTS",
@@ -80,6 +90,7 @@ TABLES: Final = (
     REPLAY_STEPS,
     CRITICAL_PATH,
     GAINS,
+    JOB_ADVICE,
     LAYERS,
     DIMENSIONS,
     ESTIMATES,

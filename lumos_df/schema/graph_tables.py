@@ -161,3 +161,19 @@ GAINS: Final = table(
     ("gain_ns", "int64", "How much shorter the step is when they take no time, ns."),
     ("half_gain_ns", "int64", "How much shorter it is when they take half their time, ns."),
 )
+
+JOB_ADVICE: Final = table(
+    "job_advice",
+    "One row a change that was tried on a job by replaying it; the rows lie with the job's first trace.",
+    ("place", "int32", "Number of the change in its job, from 1: what is worth it by gain, then what is not."),
+    ("rule", "string", "Rule that proposed it."),
+    ("what", "string", "What is wrong, and what to do."),
+    ("step_ns", "int64", "Mean step of all ranks in the replay, ns."),
+    ("gain_ns", "int64", "How much shorter that becomes, ns; below 0 it becomes longer."),
+    ("low_ns", "int64", "Lower end of the interval that holds the gain 8 times of 10, ns."),
+    ("high_ns", "int64", "Its upper end, ns."),
+    ("worthwhile", "bool", "Whether it is advice; otherwise it is told since it would not help."),
+    ("known", "string", "measured, replayed, modelled."),
+    ("rests_on", "string", "What the gain is made of, counted."),
+    ("command", "string", "What shows it, after `lumos-df `."),
+)

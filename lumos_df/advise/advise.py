@@ -1,0 +1,111 @@
+"""What to change in the jobs of a corpus: every rule asked, its changes simulated, the result stored."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lumos_df import schema
+from lumos_df.advise.advised_job import AdvisedJob
+from lumos_df.advise.ranked_advice import Advice, ranked
+from lumos_df.advise.rules import RULES
+from lumos_df.base.errors import QueryError, nearest
+from lumos_df.corpus import table_files
+from lumos_df.corpus.folder import traces_without
+from lumos_df.graph import replay_warnings
+from lumos_df.graph.job import doubled, groups, load
+from lumos_df.graph.rows import about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAdvice:
+    """What to change in one job."""
+
+    job: str
+    device_name: str | None
+    """Name of its GPU."""
+    ranks: int
+    """Ranks that were replayed together."""
+    steps: int
+    """Steps of all ranks."""
+    step_ns: int
+    """Mean of them in the replay, ns."""
+    error_pct: float
+    """Mean distance between replayed and recorded step, percent of the recorded one."""
+    advice: tuple[Advice, ...]
+    """What is worth it, the largest gain first; then what is not."""
+    warnings: tuple[str, ...]
+    """What a reader should know about the replay, one sentence each."""
+
+
+def advise(corpus: Path, job: str | None = None, trace: str | None = None) -> list[JobAdvice]:
+    """Say what to change in every job of a corpus, and store it.
+
+    Args:
+        corpus: the corpus folder.
+        job: only the job of this name.
+        trace: only the job of this trace: its id, or the beginning of it.
+
+    Raises:
+        LumosError: no such corpus, job or trace, or it cannot be read or written.
+    """
+    chosen = groups(corpus, trace)
+    if job is not None:
+        names = [str(about(corpus, ids[0], "job")["job"]) for ids in chosen]
+        if job not in names:
+            raise QueryError(
+                f"{corpus}: no job '{job}'{nearest(job, names)}; there are {', '.join(sorted(set(names)))}"
+            )
+        chosen = [ids for ids, name in zip(chosen, names, strict=True) if name == job]
+    return list(_advised(corpus, chosen))
+
+
+def advise_new(corpus: Path) -> list[JobAdvice]:
+    """Do the same for the jobs that have a trace without stored advice. Raises as `advise` does."""
+    missing = traces_without(corpus, schema.JOB_ADVICE)
+    return list(_advised(corpus, [ids for ids in groups(corpus) if missing & set(ids)] if missing else []))
+
+
+def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
+    twice = doubled(corpus) if jobs else {}
+    for ids in jobs:
+        loaded = load(corpus, ids, twice[ids[0]])
+        of_job = AdvisedJob(corpus, loaded, loaded.replay())
+        found = ranked(of_job, [remedy for rule in RULES for remedy in rule(of_job)])
+        steps, recorded = of_job.steps_ns, of_job.recorded_ns
+        known = recorded > 0
+        off = np.abs(steps[known] - recorded[known]) / recorded[known]
+        warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
+        result = JobAdvice(
+            job=of_job.name,
+            device_name=about(corpus, ids[0], "device_name")["device_name"],
+            ranks=len(ids),
+            steps=len(steps),
+            step_ns=round(float(steps.mean())),
+            error_pct=100 * float(off.mean()) if len(off) else 0.0,
+            advice=tuple(found),
+            warnings=tuple(dict.fromkeys(warnings)),
+        )
+        for place, trace_id in enumerate(ids):
+            table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if place else len(found)))
+        yield result
+
+
+def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:
+    """Return the first so many rows of `job_advice` of a job."""
+    chosen = result.advice[:rows]
+    return {
+        "place": list(range(1, rows + 1)),
+        "rule": [advice.remedy.rule for advice in chosen],
+        "what": [advice.remedy.what for advice in chosen],
+        "step_ns": [result.step_ns] * rows,
+        "gain_ns": [round(advice.gain_ns) for advice in chosen],
+        "low_ns": [round(advice.low_ns) for advice in chosen],
+        "high_ns": [round(advice.high_ns) for advice in chosen],
+        "worthwhile": [advice.worthwhile for advice in chosen],
+        "known": [str(advice.remedy.known) for advice in chosen],
+        "rests_on": [advice.remedy.rests_on for advice in chosen],
+        "command": [advice.remedy.command for advice in chosen],
+    }

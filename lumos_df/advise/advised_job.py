@@ -1,0 +1,124 @@
+"""A job as the rules see it: its rows, graph and replay, and a copy of the graph's times that a rule changes."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lumos_df.corpus.layout import trace_folder
+from lumos_df.graph.collective_waits import CollectiveWaits, waits
+from lumos_df.graph.event_graph import EventGraph, run
+from lumos_df.graph.host_work import HostWork, host_work
+from lumos_df.graph.job import Job, Played
+from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.step_ends import StepEnds, step_ends
+from lumos_df.graph.trace_graph import TraceGraph
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedGraph:
+    """A job's event graph whose arrays a rule changes in place; as in `EventGraph`, times ns."""
+
+    own: NDArray[np.int64]
+    lag: NDArray[np.int64]
+    floor: NDArray[np.int64]
+    transfer: NDArray[np.int64]
+
+    @staticmethod
+    def of(graph: EventGraph) -> "ChangedGraph":
+        """Return a copy of a graph's times."""
+        return ChangedGraph(graph.own.copy(), graph.lag.copy(), graph.floor.copy(), graph.transfer.copy())
+
+    def wait_no_more(self, edges: NDArray[Any]) -> None:
+        """Take dependencies away: numbers of edges of the job, or a mask of them."""
+        self.lag[edges] = -FAR
+
+
+@dataclass(frozen=True)
+class AdvisedJob:
+    """A job whose replay was run; ranks are numbered by their place in it."""
+
+    corpus: Path
+    job: Job
+    played: Played
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.job.graphs[0].rows.job
+
+    @property
+    def graphs(self) -> list[TraceGraph]:
+        """The graph of each rank."""
+        return self.job.graphs
+
+    @property
+    def ranks(self) -> list[Rows]:
+        """The rows of each rank."""
+        return [graph.rows for graph in self.job.graphs]
+
+    @property
+    def event_graph(self) -> EventGraph:
+        """The ranks' graphs as one."""
+        return self.job.event_graph
+
+    @cached_property
+    def edge_base(self) -> NDArray[np.int64]:
+        """[ranks + 1] number of the first edge of each rank in the event graph."""
+        return np.cumsum([0, *(len(graph.edges) for graph in self.graphs)])
+
+    @cached_property
+    def host_works(self) -> list[HostWork]:
+        """Which operators the host works on, rank by rank."""
+        return [host_work(graph) for graph in self.graphs]
+
+    @cached_property
+    def waits(self) -> CollectiveWaits:
+        """How long every communication kernel waits and transfers."""
+        return waits(self.ranks, self.job.instances)
+
+    @cached_property
+    def steps_ns(self) -> NDArray[np.int64]:
+        """How long each step of each rank is in the replay, ns [steps]; rank by rank."""
+        return np.concatenate([replay.high - replay.low for replay in self.played.replays])
+
+    @cached_property
+    def recorded_ns(self) -> NDArray[np.int64]:
+        """How long it was, ns [steps]."""
+        return np.concatenate([replay.steps.high - replay.steps.low for replay in self.played.replays])
+
+    @cached_property
+    def step_number(self) -> NDArray[np.int32]:
+        """Number of each of these steps, NONE where nothing marks it [steps]."""
+        return np.concatenate([replay.steps.number for replay in self.played.replays])
+
+    @cached_property
+    def _ends(self) -> StepEnds:
+        return step_ends(self.event_graph, self.played.replays)
+
+    def changed_steps_ns(self, changed: ChangedGraph) -> NDArray[np.int64]:
+        """Simulate the changed job and return how long its steps are, ns [steps]."""
+        graph, ends = self.event_graph, self._ends
+        result = run(replace(graph, own=changed.own, lag=changed.lag, floor=changed.floor, transfer=changed.transfer))
+        first = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).max)
+        last = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).min)
+        np.minimum.at(first[:, 0], ends.gpu_extent, result.start[ends.gpu_row])
+        np.maximum.at(last[:, 0], ends.gpu_extent, result.end[ends.gpu_row])
+        row = ends.row
+        lengths: NDArray[np.int64] = ends.lengths(result.start[row][:, None], result.end[row][:, None], first, last)[0]
+        return lengths
+
+    def columns(self, rank: int, *names: str) -> pa.Table:
+        """Return further columns of the operators of a rank, in the order of its rows."""
+        file = trace_folder(self.corpus, self.ranks[rank].trace_id) / "operators.parquet"
+        return pq.ParquetFile(file).read([*names])
+
+    def query(self, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+        """Return the rows of a query over the traces of this job; `$traces` in it is the list of their ids."""
+        return connection.execute(sql, {"traces": [rows.trace_id for rows in self.ranks]}).to_arrow_table()

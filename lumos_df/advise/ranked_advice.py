@@ -1,0 +1,81 @@
+"""What every proposed change brings to a job, by simulating it; those that bring something, ranked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advise.remedy import Remedy
+
+LEAST_PCT: Final = 0.5
+"""Changes that bring less, percent of the step, are no advice: a convention, since nobody can measure them."""
+_EIGHT_OF_TEN: Final = 1.2816
+"""Half width of the interval that holds 80 % of a normal distribution, in standard deviations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One change to a job and what it brings; times ns a step, means over all steps of all ranks."""
+
+    remedy: Remedy
+    gain_ns: float
+    """How much shorter the step becomes; below 0 it becomes longer."""
+    low_ns: float
+    """The gain is at least this, 9 times of 10."""
+    high_ns: float
+    """It is at most this, 9 times of 10."""
+    worthwhile: bool
+    """Whether it is advice; otherwise it is told as what would not help."""
+
+
+def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
+    """Return what is worth doing, the largest gain first, then what is not, the least gain first.
+
+    What brings nothing any more once the better ones are made is another name for one of them, and is left out; so is
+    what the replay's own error could make up.
+    """
+    usual = advised.steps_ns
+    mean = float(usual.mean()) if len(usual) else 0.0
+    least = LEAST_PCT / 100 * mean
+    measured = [_gain(advised, remedy) for remedy in remedies]
+    by_gain = sorted(measured, key=lambda advice: -advice.gain_ns)
+    chosen = []
+    together, before = ChangedGraph.of(advised.event_graph), mean
+    for advice in by_gain:
+        if advice.remedy.probe or advice.gain_ns < least or advice.low_ns <= 0:
+            continue
+        advice.remedy.apply(together)
+        after = float(advised.changed_steps_ns(together).mean())
+        if before - after >= least:
+            chosen.append(advice)
+        before = after
+    no_help = [advice for advice in reversed(by_gain) if advice.gain_ns < least]
+    return [*chosen, *no_help]
+
+
+def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
+    changed = ChangedGraph.of(advised.event_graph)
+    remedy.apply(changed)
+    gains = advised.steps_ns - advised.changed_steps_ns(changed)
+    gain = float(gains.mean()) if len(gains) else 0.0
+    # What the replay does not explain may be what the change would take away; the rest differs from step to step.
+    missed = abs(float((advised.steps_ns - advised.recorded_ns).mean())) if len(gains) else 0.0
+    half = missed + remedy.uncertainty * abs(gain) + _EIGHT_OF_TEN * _error_of_mean(advised, gains)
+    mean = float(advised.steps_ns.mean()) if len(gains) else 0.0
+    return Advice(
+        remedy=remedy,
+        gain_ns=gain,
+        low_ns=gain - half,
+        high_ns=gain + half,
+        worthwhile=not remedy.probe and gain >= LEAST_PCT / 100 * mean,
+    )
+
+
+def _error_of_mean(advised: AdvisedJob, gains: NDArray[np.int64]) -> float:
+    """Return the standard error of the mean gain, ns: steps differ, and the ranks of one step hang together."""
+    _, step = np.unique(advised.step_number, return_inverse=True)
+    of_step = np.bincount(step, gains) / np.bincount(step)
+    return float(of_step.std(ddof=1) / np.sqrt(len(of_step))) if len(of_step) > 1 else 0.0

@@ -1,0 +1,44 @@
+"""One change that a rule proposes, before anyone knows what it brings."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
+
+
+class Known(StrEnum):
+    """How the gain of a change is known."""
+
+    MEASURED = "measured"
+    """What goes away was not there on other ranks, or in like calls, of this job."""
+    REPLAYED = "replayed"
+    """The job was simulated with a time that the change is known to take away or divide."""
+    MODELLED = "modelled"
+    """As replayed; how long the changed work takes is estimated from the hardware."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """One change to a job: what it is in words, and what it does to the times of the graph."""
+
+    rule: str
+    """Name of the rule, which is that of its module."""
+    what: str
+    """What is wrong and what to do, in one short line."""
+    known: Known
+    rests_on: str
+    """What the gain is made of, counted: rows, ranks, kernels."""
+    command: str
+    """What shows it, after `lumos-df `."""
+    apply: Callable[[ChangedGraph], None]
+    """Makes the change."""
+    uncertainty: float = 0.0
+    """Relative half width of the gain's interval because of what the rule assumes."""
+    probe: bool = False
+    """Nothing that one can do to the job: it is told only where it would bring nothing."""
+
+
+Rule: TypeAlias = Callable[[AdvisedJob], Iterator[Remedy]]
+"""What a module of `rules` has as `remedies`."""

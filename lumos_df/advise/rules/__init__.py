@@ -1,0 +1,9 @@
+"""The rules of advice: a module each, whose `remedies` proposes changes to a job."""
+
+from typing import Final
+
+from lumos_df.advise.remedy import Rule
+from lumos_df.advise.rules import faster_hardware, late_rank
+
+RULES: Final[tuple[Rule, ...]] = (late_rank.remedies, faster_hardware.remedies)
+"""Every rule."""

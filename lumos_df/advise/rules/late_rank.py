@@ -1,0 +1,132 @@
+"""Ranks that the others wait for: what if they took no longer for any row than the others do for the same row."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advise.remedy import Known, Remedy
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph.same_rows import same_rows, usual
+from lumos_df.schema.codes import NONE, THREAD
+
+_NAMED = 0.5
+"""Share of the excess that one kind of row has to make up to be named as its cause: it is most of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Excess:
+    """What late ranks take longer than the others for the same rows, ns."""
+
+    own: NDArray[np.int64]
+    """[N] nodes of the job."""
+    lag: NDArray[np.int64]
+    """[m] edges of the job."""
+    floor: NDArray[np.int64]
+    """[N] how much later the recording of its rank begins to work."""
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose that the ranks which make others wait more than their share be as quick as the others."""
+    ranks, waits = len(advised.graphs), advised.waits
+    matched = waits.last >= 0
+    if not matched.any():
+        return
+    caused = np.bincount(waits.trace[waits.last[matched]], waits.waiting[matched], ranks)
+    late = np.flatnonzero(caused > caused.mean())
+    if not len(late):
+        return
+    excess = _excess(advised, late)
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.own[:] -= np.minimum(excess.own, changed.own)
+        changed.lag[:] -= np.minimum(excess.lag, np.maximum(changed.lag, 0))
+        changed.floor[:] -= excess.floor
+
+    steps = max(len(replay.low) for replay in advised.played.replays)
+    numbers = [advised.ranks[place].rank for place in late.tolist()]
+    silent, why = _cause(advised, late, excess)
+    yield Remedy(
+        rule="late_rank",
+        what=f"{_listed(numbers)} {'is' if len(numbers) == 1 else 'are'} waited for, "
+        f"{format_ns(int(caused[late].sum() / steps / (ranks - 1)))} a step by each other rank: {why}",
+        known=Known.MEASURED,
+        rests_on=f"{format_count(int(np.count_nonzero(matched)), 'matched kernel')} of {format_count(ranks, 'rank')}",
+        command=f"replay --no-wait rank={numbers[0]}" if silent and len(numbers) == 1 else "report --view straggler",
+        apply=apply,
+    )
+
+
+def _listed(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(map(str, ranks[:4]))
+    return f"ranks {shown}, ..." if len(ranks) > 4 else f"ranks {shown}"
+
+
+def _excess(advised: AdvisedJob, late: NDArray[np.int64]) -> _Excess:
+    graph, ranks = advised.event_graph, advised.ranks
+    same = np.concatenate(same_rows(ranks))
+    rank = np.repeat(np.arange(len(ranks)), np.diff(graph.base))
+    is_late = np.zeros(len(ranks), np.bool_)
+    is_late[late] = True
+    # A collective's transfer is all ranks' at once; what a member lasts is no work of its own.
+    works = np.zeros(len(same), np.bool_)
+    works[graph.order] = graph.instance[graph.order] == NONE
+    own = np.zeros(len(same), np.int64)
+    mine, others = (np.flatnonzero(works & (is_late[rank] == of)) for of in (True, False))
+    own[mine] = _over(graph.own[mine], usual(same[others], graph.own[others], same[mine]))
+    lag = np.zeros(len(graph.lag), np.int64)
+    on_thread = np.concatenate([each.edges.kind == THREAD for each in advised.graphs]) & (graph.lag >= 0)
+    mine, others = (np.flatnonzero(on_thread & (is_late[rank[graph.dst]] == of)) for of in (True, False))
+    to_mine, to_others = same[graph.dst[mine]], same[graph.dst[others]]
+    lag[mine] = _over(graph.lag[mine], usual(to_others, graph.lag[others], to_mine))
+    began = np.array([_begins(advised, place) for place in range(len(ranks))])
+    later = np.where(is_late, np.maximum(began - int(np.median(began[~is_late])), 0), 0)
+    return _Excess(own=own, lag=lag, floor=later[rank])
+
+
+def _begins(advised: AdvisedJob, place: int) -> int:
+    """Return when a rank's first node starts, ns of the job's time."""
+    graph = advised.graphs[place]
+    first = graph.rows.ts[graph.order].min() if len(graph.order) else 0
+    return int(first) + int(advised.event_graph.shift[place])
+
+
+def _over(values: NDArray[np.int64], of_others: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(of_others == NONE, 0, np.maximum(values - of_others, 0))
+
+
+def _cause(advised: AdvisedJob, late: NDArray[np.int64], excess: _Excess) -> tuple[bool, str]:
+    """Return whether it is one silence of the host that makes most of the excess, and in words what does."""
+    graph = advised.event_graph
+    gpu = np.concatenate([rows.on_gpu for rows in advised.ranks])
+    sums = {
+        "later start": int(excess.floor[graph.base[late]].sum()),
+        "slower work of the GPU": int(excess.own[gpu].sum()),
+        "slower work of the host": int(excess.own[~gpu].sum() + excess.lag.sum()),
+    }
+    spent: dict[tuple[bool, str], float] = {}
+    for place in late.tolist():
+        for what, ns in _host_time(advised, excess, place).items():
+            spent[what] = spent.get(what, 0) + ns
+    largest = max(spent, key=lambda what: spent[what], default=(False, ""))
+    if largest in spent and spent[largest] > _NAMED * sum(sums.values()):
+        silent, name = largest
+        return silent, f"nothing recorded, before {name}" if silent else f"longer {name}"
+    return False, max(sums, key=lambda cause: sums[cause])
+
+
+def _host_time(advised: AdvisedJob, excess: _Excess, place: int) -> dict[tuple[bool, str], float]:
+    """Return the excess of a late rank's host, ns by operator, and whether that ran or ended a silence."""
+    rows, graph, host = advised.ranks[place], advised.graphs[place], advised.host_works[place]
+    over = excess.lag[int(advised.edge_base[place]) :][host.edge]
+    slow = np.flatnonzero(over)
+    lag = graph.edges.lag[host.edge[slow]]
+    of, dur, row, silent = host.parts(host.thread[:, slow], host.at[:, slow], lag, graph.edges.dst[host.edge[slow]])
+    named = row >= 0
+    key = 2 * rows.name[row[named]].astype(np.int64) + silent[named]
+    ns = np.bincount(key, (over[slow] / lag)[of[named]] * dur[named], 2 * len(rows.names))
+    return {(bool(k % 2), rows.names[k // 2]): float(ns[k]) for k in np.flatnonzero(ns).tolist()}
