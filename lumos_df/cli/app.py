@@ -15,28 +15,26 @@ from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import progress
 from lumos_df.base.units import format_bytes, format_count
-from lumos_df.cli import estimates, notes, waits
+from lumos_df.cli import estimates, notes, on_demand, recorded_jobs
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
     Corpus,
     Drop,
     Form,
-    Full,
     NoWait,
     Output,
     Scale,
-    Step,
     Trace,
     part_of,
     switches,
 )
-from lumos_df.corpus.output import Format, choose_format, write, write_table
+from lumos_df.corpus.output import Format, choose_format, write
 
 app = typer.Typer(
     name="lumos-df",
     help="Profiler traces of training jobs, as tables: ingest them, ask with SQL, report.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -109,158 +107,19 @@ def sql(
     if query is not None and file is not None:
         raise typer.BadParameter("give a query or --file, not both")
     with catalog.connect(corpus) as connection:
+        if query is not None and query.startswith("."):
+            print(prompt.command(connection, query))
+            return
         if query is None and file is None and sys.stdin.isatty():
             if output is not None:
                 raise typer.BadParameter(
                     "the prompt writes to the terminal; give a query with it", param_hint="--output"
                 )
-            prompt.run(connection, choose_format(form, output), lambda text: waits.match_for_query(corpus, text))
+            prompt.run(connection, choose_format(form, output), lambda text: on_demand.prepare_query(corpus, text))
             return
         text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
-        waits.match_for_query(corpus, text)
+        on_demand.prepare_query(corpus, text)
         write(connection, text, choose_format(form, output), output)
-
-
-@app.command()
-def replay(
-    *,
-    corpus: Corpus = DEFAULT_CORPUS,
-    trace: Trace = None,
-    step: Step = None,
-    scale: Scale = None,
-    drop: Drop = None,
-    no_wait: NoWait = None,
-    form: Form = None,
-    output: Output = None,
-) -> None:
-    """Simulate steps from durations and dependencies, and compare with the recording.
-
-    With --scale, --drop or --no-wait: the new step compared with the old.
-    """
-    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
-    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
-
-    chosen = choose_format(form, output)
-    changes = switches(scale, drop, no_wait)
-    if changes:
-        rows = run.what_if(corpus, changes, trace, step)
-        write_table(rows, chosen, output, "FROM _rows ORDER BY path, rank, step")
-        return
-    trace_ids = run.replay(corpus, trace, step)
-    with catalog.connect(corpus) as connection:
-        write(connection, _rows_of("replay_error", trace_ids, step), chosen, output)
-
-
-@app.command()
-def describe(
-    *,
-    corpus: Corpus = DEFAULT_CORPUS,
-    trace: Trace = None,
-    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=N", help="A dimension or degree as you know it: layers=40, tp=8."),
-    ] = None,
-    form: Form = None,
-    output: Output = None,
-) -> None:
-    """Say what model ran and how it was spread: dimensions and degrees, each with where it is known from.
-
-    Phase, layer, micro-batch and stage of every operator go into the table layers.
-    """
-    from lumos_df.structure import describe as structure  # noqa: PLC0415 - slow to import
-
-    chosen = choose_format(form, output)
-    write_table(structure.describe(corpus, trace, job, structure.parse_overrides(change or [])), chosen, output)
-
-
-@app.command()
-def diff(
-    a: Annotated[
-        str,
-        typer.Argument(
-            metavar="A",
-            help="A job, or the id of a trace or an estimate, or its beginning; `:N` behind it means step N.",
-        ),
-    ],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same of what is compared with it.")],
-    *,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="layer|phase|family|operator",
-            help="Only this grouping; may be given several times. By default every one.",
-        ),
-    ] = None,
-    corpus: Corpus = DEFAULT_CORPUS,
-    form: Form = None,
-    output: Output = None,
-) -> None:
-    """Say where the time of two steps differs: by layer, phase, family and operator, each adding up to the difference.
-
-    Of a job, or a trace, the step of median duration is compared.
-    """
-    from lumos_df.corpus import diff as comparison  # noqa: PLC0415 - slow to import
-
-    chosen = choose_format(form, output)
-    try:
-        groupings = [comparison.Grouping(text) for text in by or ()]
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}: write layer, phase, family or operator", param_hint="--by") from None
-    rows, *steps = comparison.diff(corpus, a, b, groupings)
-    write_table(rows, chosen, output)
-    for compared in steps:
-        notes.compared(compared, corpus, layers=not groupings or comparison.Grouping.LAYER in groupings)
-
-
-@app.command()
-def critical_path(
-    *,
-    corpus: Corpus = DEFAULT_CORPUS,
-    trace: Trace = None,
-    step: Step = None,
-    form: Form = None,
-    output: Output = None,
-) -> None:
-    """Say why each step took as long as it did: what its critical path is made of.
-
-    The pieces are in the view critical_path, what faster operators would gain in the view gain.
-    """
-    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
-    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
-
-    chosen = choose_format(form, output)
-    trace_ids = run.replay(corpus, trace, step, path=True)
-    with catalog.connect(corpus) as connection:
-        write(connection, _rows_of("critical_path_summary", trace_ids, step), chosen, output)
-
-
-@app.command()
-def advise(
-    *,
-    corpus: Corpus = DEFAULT_CORPUS,
-    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
-    trace: Trace = None,
-    full: Full = False,
-    form: Form = None,
-    output: Output = None,
-) -> None:
-    """Say what to change, ranked: what each change brings, how that is known, and the command that shows it.
-
-    Every change is made to the replayed job. What would not help is said, too. The view advice has all of it.
-    """
-    from lumos_df.advise.advise import advise as advise_jobs  # noqa: PLC0415 - slow to import
-    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
-
-    jobs = advise_jobs(corpus, job, trace)
-    if form is None and output is None:
-        from lumos_df.cli.advice import draw  # noqa: PLC0415 - slow to import
-
-        draw(jobs, corpus, full=full)
-        return
-    names = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted({found.job for found in jobs}))
-    with catalog.connect(corpus) as connection:
-        write(connection, f"FROM advice WHERE job IN ({names})", choose_format(form, output), output)
 
 
 @app.command()
@@ -395,7 +254,7 @@ def report(
         raise typer.BadParameter("name one view, or a folder for several with --output DIR", param_hint="--view")
     if on_screen and not names and form not in {None, Format.TABLE, Format.JSON}:
         raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
-    waits.match_for_views(corpus, names or reports.report_views())
+    on_demand.prepare_views(corpus, names or reports.report_views())
     if html is not None:
         from lumos_df.page.write import write as write_page  # noqa: PLC0415 - slow to import
 
@@ -411,11 +270,12 @@ def report(
     elif form is Format.JSON:
         typer.echo(reports.summary(corpus).to_json())
     else:
-        from lumos_df.cli.summary import draw  # noqa: PLC0415 - slow to import
+        from lumos_df.cli.screens.summary_screen import draw  # noqa: PLC0415 - slow to import
 
         draw(reports.summary(corpus), sys.stdout)
 
 
+app.add_typer(recorded_jobs.app)
 app.add_typer(estimates.app)
 
 
@@ -442,9 +302,3 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     print(f"lumos-df: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(1)
-
-
-def _rows_of(view: str, trace_ids: list[str], step: int | None) -> str:
-    """Return the query for a view's rows of some traces and a step."""
-    chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
-    return f"FROM {view} WHERE trace_id IN ({chosen})" + (f" AND step = {step}" if step is not None else "")

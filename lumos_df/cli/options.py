@@ -67,3 +67,14 @@ def part_of(shard: str | None) -> tuple[int, int]:
         return parse_shard(shard) if shard else (0, 1)
     except LumosError as error:
         raise typer.BadParameter(str(error), param_hint="--shard") from None
+
+
+def percent(text: str, option: str) -> float:
+    """Return the number of `3%` or `3`, percent; `option` is named where it is none."""
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise typer.BadParameter(f"'{text}': write a percentage of at least 0, such as 3%", param_hint=option)
+    return value

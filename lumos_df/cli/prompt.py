@@ -27,7 +27,7 @@ A statement may span lines and ends with ';'.
   .quit           leave (so does Ctrl-D)"""
 
 
-def run(connection: duckdb.DuckDBPyConnection, form: Format, before: Callable[[str], None]) -> None:
+def run(connection: duckdb.DuckDBPyConnection, form: Format | None, before: Callable[[str], None]) -> None:
     """Read statements and commands from the terminal and print what they give, until the user leaves.
 
     `before` is called with each statement before it runs. Ctrl-C drops the statement at hand or ends the running query.
@@ -79,19 +79,26 @@ def _read() -> str | None:
             lines.clear()
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, text: str, form: Format, before: Callable[[str], None]) -> None:
-    command, _, argument = text.partition(" ")
-    if not command.startswith("."):
-        before(text)
-        write(connection, text, form, None)
-    elif command == ".tables":
-        print(_tables())
-    elif command == ".schema":
-        print(_schema(connection, argument.strip(" ;")))
-    elif command == ".help":
-        print(HELP)
-    else:
-        raise LumosError(f"no command '{command}'{nearest(command, ['.tables', '.schema', '.help', '.quit'])}")
+def _answer(
+    connection: duckdb.DuckDBPyConnection, text: str, form: Format | None, before: Callable[[str], None]
+) -> None:
+    if text.startswith("."):
+        print(command(connection, text))
+        return
+    before(text)
+    write(connection, text, form, None)
+
+
+def command(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    """Return what a command that begins with a dot says. Raise `LumosError` for one that there is not."""
+    name, _, argument = text.partition(" ")
+    if name == ".tables":
+        return _tables()
+    if name == ".schema":
+        return _schema(connection, argument.strip(" ;"))
+    if name == ".help":
+        return HELP
+    raise LumosError(f"no command '{name}'{nearest(name, ['.tables', '.schema', '.help', '.quit'])}")
 
 
 def _tables() -> str:

@@ -44,34 +44,39 @@ _COPY_OPTIONS: Final = {
     Format.PARQUET: "FORMAT parquet, COMPRESSION zstd",
 }
 
+_JSON_DIGITS: Final = 12
+"""Significant digits of a number in JSON."""
 _ROWS_ON_TERMINAL: Final = 40
+PIPED_COLUMNS: Final = 100
+"""Columns of a screen that is written to a file or a pipe."""
 _WITHOUT_LIMIT: Final = 10**9
 
 
-def choose_format(form: Format | None, output: Path | None) -> Format:
-    """Return the format asked for, else the one that the file's name says, else a table."""
+def choose_format(form: Format | None, output: Path | None) -> Format | None:
+    """Return the format asked for, else the one that the file's name says; None is a table on one screen."""
     if form is None and output is not None:
         named = {known.suffix: known for known in Format}.get(output.suffix.lower().removeprefix("."))
         if named is None:
             endings = ", ".join(f".{known.suffix}" for known in Format)
             raise LumosError(f"{output}: its name does not say the format ({endings}); add --format")
         return named
-    return form or Format.TABLE
+    return form
 
 
-def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, output: Path | None) -> None:
+def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | None, output: Path | None) -> None:
     """Run `sql`, which may hold several statements, and write the rows of the last one.
 
-    A file appears whole or not at all; without `output` the rows go to standard output. JSON is one array, in which
-    NaN and infinity are null. Ctrl-C ends the query. Raises `QueryError` when DuckDB refuses the query, `LumosError`
-    when there is none, and `OSError` when the file cannot be written.
+    A file appears whole or not at all; without `output` the rows go to standard output. Without `form` they are a table
+    as wide as the terminal, 100 columns in a pipe, whose middle columns are left out where they do not fit. JSON is one
+    array, in which NaN and infinity are null. Ctrl-C ends the query. Raises `QueryError` when DuckDB refuses the query,
+    `LumosError` when there is none, and `OSError` when the file cannot be written.
     """
     if output is None and form is Format.PARQUET and sys.stdout.isatty():
         raise LumosError("parquet is not for a terminal; name a file with --output")
     interruptible(connection, lambda: _write(connection, sql, form, output))
 
 
-def write_table(rows: object, form: Format, output: Path | None, sql: str = "FROM _rows") -> None:
+def write_table(rows: object, form: Format | None, output: Path | None, sql: str = "FROM _rows") -> None:
     """Write a pyarrow table or a polars frame, or what a query over `_rows` makes of it, as `write` does."""
     import duckdb  # noqa: PLC0415 - only where rows are written
 
@@ -82,7 +87,7 @@ def write_table(rows: object, form: Format, output: Path | None, sql: str = "FRO
 
 def write_json(value: object, output: Path | None) -> None:
     """Write one JSON value to a file, whole or not at all, or to standard output. Raises as `write` does."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(_clean_value(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     if output is None:
         sys.stdout.write(text)
         return
@@ -115,7 +120,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         yield draft
 
 
-def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, output: Path | None) -> None:
+def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | None, output: Path | None) -> None:
     from lumos_df.corpus.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
 
     with one_line_errors():
@@ -124,13 +129,15 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format, outp
             return
         if output is not None:
             with whole_file(output) as draft:
-                _save(connection, rows, form, draft)
-        elif form is Format.TABLE:
+                _save(connection, rows, form or Format.TABLE, draft)
+        elif form is None:
             terminal = sys.stdout.isatty()
             rows.show(
-                max_width=shutil.get_terminal_size().columns if terminal else _WITHOUT_LIMIT,
+                max_width=shutil.get_terminal_size().columns if terminal else PIPED_COLUMNS,
                 max_rows=_ROWS_ON_TERMINAL if terminal else _WITHOUT_LIMIT,
             )
+        elif form is Format.TABLE:
+            rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
         else:
             # Not straight to /dev/stdout: that truncates a file it is redirected to, and exists on few systems.
             with tempfile.TemporaryDirectory() as folder:
@@ -155,17 +162,33 @@ def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelatio
             rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
         return
     _result = rows  # the query below finds it by the name of the variable
-    columns = _finite(rows) if form is Format.JSON else "*"
+    columns = _clean(rows) if form is Format.JSON else "*"
     target = os.fspath(path).replace("'", "''")
     connection.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
 
 
-def _finite(rows: "duckdb.DuckDBPyRelation") -> str:
-    """Return the select list that puts null for NaN and infinity, which JSON cannot say."""
+def _clean(rows: "duckdb.DuckDBPyRelation") -> str:
+    """Return the select list that JSON can say: 12 digits of every float, and null for NaN and infinity.
+
+    Further digits are noise of the arithmetic, 0.30000000000000004, and of 32-bit floats, 0.10000000149011612.
+    """
+    digits = {"FLOAT": 7, "DOUBLE": _JSON_DIGITS}
     names = (
-        '"' + name.replace('"', '""') + '"'
+        ('"' + name.replace('"', '""') + '"', digits[str(kind)])
         for name, kind in zip(rows.columns, rows.types, strict=True)
-        if str(kind) in {"FLOAT", "DOUBLE"}
+        if str(kind) in digits
     )
-    replaced = ", ".join(f"CASE WHEN isfinite({name}) THEN {name} END AS {name}" for name in names)
+    replaced = ", ".join(
+        f"CASE WHEN isfinite({name}) THEN printf('%.{shown}g', {name}::DOUBLE)::DOUBLE END AS {name}"
+        for name, shown in names
+    )
     return f"* REPLACE ({replaced})" if replaced else "*"
+
+
+def _clean_value(value: object) -> object:
+    """Return a JSON value with 12 digits of every float."""
+    if isinstance(value, float):
+        return float(f"{value:.{_JSON_DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _clean_value(inner) for key, inner in value.items()}
+    return [_clean_value(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -79,6 +79,23 @@ class StragglerSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class AdviceSummary:
+    """One change to a job, as the view `advice` has it; times ns a step, `gain_pct` percent of it."""
+
+    job: str
+    place: int
+    what: str
+    step_ns: int
+    gain_ns: int
+    gain_pct: float
+    low_ns: int
+    high_ns: int
+    known: str
+    rests_on: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class CorpusSummary:
     """What is in a corpus, for one screen."""
 
@@ -88,6 +105,8 @@ class CorpusSummary:
     """The longest, longest first."""
     stragglers: tuple[StragglerSummary, ...]
     """One a job that has any, the most waited for first."""
+    advice: tuple[AdviceSummary, ...] = ()
+    """What to change in each job, the largest gain first; empty before anyone has asked."""
     notes: tuple[str, ...] = ()
     """What is not known, and the command that finds it out."""
 
@@ -96,7 +115,7 @@ class CorpusSummary:
         return json.dumps(asdict(self), indent=2)
 
 
-Row = TypeVar("Row", JobSummary, KernelSummary, StragglerSummary)
+Row = TypeVar("Row", JobSummary, KernelSummary, StragglerSummary, AdviceSummary)
 
 _KERNELS: Final = f"""
     SELECT job, name, family, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
@@ -136,6 +155,7 @@ def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
                 _rows(connection, JobSummary, "FROM corpus_summary"),
                 _rows(connection, KernelSummary, _KERNELS),
                 _rows(connection, StragglerSummary, _STRAGGLERS),
+                _rows(connection, AdviceSummary, "FROM advice WHERE worthwhile"),
                 tuple(_notes(connection, os.fspath(corpus))),
             ),
         )
@@ -156,7 +176,7 @@ def report_views() -> tuple[str, ...]:
     return tuple(sorted(view.name for view in views() if view.folder == REPORT_FOLDER and not view.internal))
 
 
-def select(name: str, form: Format) -> str:
+def select(name: str, form: Format | None) -> str:
     """Return the query for one view or stored table.
 
     In CSV, whose header is all that a spreadsheet's reader sees, times are called `ts_ns` and `dur_ns`; elsewhere they
@@ -192,8 +212,8 @@ def export(
     return files
 
 
-def show(corpus: str | os.PathLike[str], name: str, form: Format, output: Path | None = None) -> None:
-    """Write one view to a file, or to standard output; raises as `export` does."""
+def show(corpus: str | os.PathLike[str], name: str, form: Format | None, output: Path | None = None) -> None:
+    """Write one view to a file, or to standard output, as `output.write` does; raises as `export` does."""
     query = select(name, form)
     with connect(corpus) as connection:
         write(connection, query, form, output)

@@ -71,6 +71,7 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
                     {
                         "trace_id": operators.trace_id,
                         "path": operators.path,
+                        "job": operators.job,
                         "rank": operators.rank,
                         "step": None if number == NONE else number,
                         "recorded_ns": int(before.steps.high[k] - before.steps.low[k]),

@@ -295,5 +295,5 @@ def micro_batches(structure: Structure) -> Fact:
         return unknown("no pass of a micro-batch is told apart")
     known = structure.micro_batch_evidence[structure.micro_batch >= 0]
     evidence = EVIDENCE[int(np.bincount(known).argmax())]
-    how = "passes through the layers in a step" if structure.forward.layers else "turns from backward to forward"
+    how = "passes through the layers" if structure.forward.layers else "turns from backward to forward"
     return Fact(structure.micro_batches, evidence, f"{how} in a step")

@@ -11,7 +11,7 @@ import pytest
 
 import lumos_df
 from lumos_df.base.errors import QueryError
-from lumos_df.cli.summary import draw
+from lumos_df.cli.screens.summary_screen import draw
 from lumos_df.corpus import report
 from lumos_df.corpus.layout import write_manifest
 from lumos_df.corpus.output import Format

@@ -1,20 +1,21 @@
 """The summary of a corpus, drawn for a terminal."""
 
-import re
 from collections.abc import Iterable
 from typing import Final, TextIO
 
-from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, plain
+from lumos_df.corpus.report import AdviceSummary, CorpusSummary, JobSummary, KernelSummary, StragglerSummary
 from lumos_df.schema import STEP_PARTS
 
 JOBS_SHOWN: Final = 12
 COMMUNICATING_SHOWN: Final = 6
 STRAGGLERS_SHOWN: Final = 3
+ADVICE_SHOWN: Final = 3
 
 _MARKS: Final = (("█", "green"), ("▓", "cyan"), ("▒", "red"), ("░", "bright_black"))
 """Mark and colour of each of `STEP_PARTS`; the marks differ without colour, too."""
@@ -27,14 +28,11 @@ _SHARES: Final = 22
 _NARROW: Final = 72
 """On a narrower terminal the bar stands without the shares."""
 
-_NOISE: Final = re.compile(r"^void |at::native::|c10::|\(anonymous namespace\)::")
-"""What the names of kernels have in common."""
-
 
 def draw(summary: CorpusSummary, stream: TextIO) -> None:
     """Print `summary` on `stream`, as wide as the terminal."""
-    console = Console(file=stream, highlight=False)
-    console.print(Group(*_parts(summary, console.width)), soft_wrap=False)
+    screen = console(stream)
+    screen.print(Group(*_parts(summary, screen.width)), soft_wrap=False)
 
 
 def _parts(summary: CorpusSummary, width: int) -> Iterable[RenderableType]:
@@ -49,6 +47,7 @@ def _parts(summary: CorpusSummary, width: int) -> Iterable[RenderableType]:
     if not summary.jobs:
         yield Text(f"no trace yet; add some with: lumos-df ingest TRACE... {corpus}")
         return
+    yield from _advice(summary.advice, name_jobs=len(summary.jobs) > 1, corpus=corpus)
     yield Text()
     yield _job_table(summary.jobs[:JOBS_SHOWN], width)
     if len(summary.jobs) > JOBS_SHOWN:
@@ -62,7 +61,7 @@ def _parts(summary: CorpusSummary, width: int) -> Iterable[RenderableType]:
         yield Text("\nexposed communication", style="bold")
         yield from map(_communication_line, communicating[:COMMUNICATING_SHOWN])
     if summary.stragglers:
-        yield Text("\nslowest rank", style="bold")
+        yield Text("\nwaited for", style="bold")
         yield from map(_straggler_line, summary.stragglers[:STRAGGLERS_SHOWN])
     for note in summary.notes:
         yield Text(f"\n{note}")
@@ -71,6 +70,23 @@ def _parts(summary: CorpusSummary, width: int) -> Iterable[RenderableType]:
         yield Text(
             f'\n{format_count(warnings, "warning")}: lumos-df sql "SELECT path, unnest(warnings) FROM traces" {corpus}'
         )
+
+
+def _advice(advice: tuple[AdviceSummary, ...], corpus: str, *, name_jobs: bool) -> Iterable[RenderableType]:
+    """Return what to change: the first of each job, or the first few of the only one."""
+    shown = [one for one in advice if one.place == 1][:JOBS_SHOWN] if name_jobs else advice[:ADVICE_SHOWN]
+    if not shown:
+        return
+    yield Text("\nwhat to change", style="bold")
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for justify in ("right", "left", "left"):
+        table.add_column(justify=justify, no_wrap=justify == "right")
+    for one in shown:
+        job = f"{one.job}: " if name_jobs else ""
+        gain, share = Text(change_ns(-one.gain_ns), style="bold green"), Text(f"({change_pct(-one.gain_pct)})")
+        table.add_row(gain, share, Text(f"{job}{plain(one.what)}  [{one.known}]"))
+    yield table
+    yield Text(f"{len(advice)} changes with intervals and commands: lumos-df advise {corpus}", style="dim")
 
 
 def _job_table(jobs: tuple[JobSummary, ...], width: int) -> Table:
@@ -135,7 +151,7 @@ def _kernel_table(kernels: tuple[KernelSummary, ...], width: int, *, name_jobs: 
         justify: JustifyMethod = "right" if place < 3 else "left"
         table.add_column(justify=justify, no_wrap=True, overflow="ellipsis", max_width=column_width)
     for row, kernel in zip(cells, kernels, strict=True):
-        table.add_row(*map(Text, row), Text(_NOISE.sub("", kernel.name)))
+        table.add_row(*map(Text, row), Text(plain(kernel.name)))
     return table
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.options import DEFAULT_CORPUS
-from lumos_df.cli.screen import change_ns, change_pct, console, say
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, where
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,14 +28,13 @@ def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
     """Print the advice on some jobs of a corpus: all of it if `full`, else what fits on a screen."""
     screen = console()
     most = None if full else ADVICE_SHOWN if len(jobs) == 1 else _OF_MANY
-    where = "" if corpus == DEFAULT_CORPUS else f" --corpus {corpus}"
     for place, job in enumerate(jobs):
         if place:
             screen.print()
-        _draw_job(screen, job, where, most)
+        _draw_job(screen, job, where(corpus), most)
 
 
-def _draw_job(screen: "Console", job: "JobAdvice", where: str, most: int | None) -> None:
+def _draw_job(screen: "Console", job: "JobAdvice", in_corpus: str, most: int | None) -> None:
     machine = f"{job.ranks} {job.device_name}" if job.device_name else format_count(job.ranks, "rank")
     say(screen, (job.job, "bold"), f", {format_ns(job.step_ns)} a step on {machine}")
     if job.error_pct > _TRUSTED_PCT:
@@ -47,7 +45,7 @@ def _draw_job(screen: "Console", job: "JobAdvice", where: str, most: int | None)
     if not worth:
         say(screen, "nothing found that makes the step at least 0.5% shorter")
     for place, advice in enumerate(worth[:most], 1):
-        _draw_advice(screen, place, advice, job.step_ns, where)
+        _draw_advice(screen, place, advice, job.step_ns, in_corpus)
     if most is not None and len(worth) > most:
         say(screen, f"and {len(worth) - most} more: --full")
     rest = [advice for advice in job.advice if not advice.worthwhile][: None if most is None else _NO_HELP]
@@ -56,11 +54,11 @@ def _draw_job(screen: "Console", job: "JobAdvice", where: str, most: int | None)
         say(screen, "; ".join(gains), before="not worth it: ")
 
 
-def _draw_advice(screen: "Console", place: int, advice: "Advice", step_ns: int, where: str) -> None:
+def _draw_advice(screen: "Console", place: int, advice: "Advice", step_ns: int, in_corpus: str) -> None:
     remedy = advice.remedy
     share = f"({change_pct(-100 * advice.gain_ns / step_ns)})"
     lead = Text.assemble(f"{place:>2} ", (f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
     say(screen, f"{remedy.what}  [{remedy.known}]", before=lead)
     between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}"
-    rest = f"{between}; {remedy.rests_on}; lumos-df {remedy.command}{where}"
+    rest = f"{between}; {remedy.rests_on}; lumos-df {remedy.command}{in_corpus}"
     say(screen, (rest, "dim"), before=" " * lead.cell_len)

@@ -1,0 +1,214 @@
+"""The commands that ask about jobs as they were recorded: replay, critical-path, advise, describe, diff."""
+
+from typing import Annotated
+
+import typer
+
+from lumos_df.base.errors import LumosError
+from lumos_df.cli import notes
+from lumos_df.cli.options import (
+    DEFAULT_CORPUS,
+    Corpus,
+    Drop,
+    Form,
+    Full,
+    NoWait,
+    Output,
+    Scale,
+    Step,
+    Trace,
+    percent,
+    switches,
+)
+from lumos_df.corpus.output import choose_format, write, write_table
+
+app = typer.Typer()
+
+
+@app.command()
+def replay(
+    *,
+    corpus: Corpus = DEFAULT_CORPUS,
+    trace: Trace = None,
+    step: Step = None,
+    scale: Scale = None,
+    drop: Drop = None,
+    no_wait: NoWait = None,
+    full: Full = False,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Simulate steps from durations and dependencies, and compare with the recording.
+
+    With --scale, --drop or --no-wait: the new step compared with the old.
+    """
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
+
+    chosen, on_screen = choose_format(form, output), form is None and output is None
+    changes = switches(scale, drop, no_wait)
+    if changes:
+        rows = run.what_if(corpus, changes, trace, step)
+        if not on_screen:
+            write_table(rows, chosen, output, "FROM _rows ORDER BY path, rank, step")
+            return
+        from lumos_df.cli.screens.replay_screen import draw_changed  # noqa: PLC0415 - slow to import
+
+        asked = (("--scale", scale), ("--drop", drop), ("--no-wait", no_wait))
+        draw_changed(rows, [f"{switch} {text}" for switch, texts in asked for text in texts or ()], corpus, full=full)
+        return
+    trace_ids = run.replay(corpus, trace, step)
+    with catalog.connect(corpus) as connection:
+        if not on_screen:
+            write(connection, _rows_of("replay_error", trace_ids, step), chosen, output)
+            return
+        from lumos_df.cli.screens.replay_screen import draw  # noqa: PLC0415 - slow to import
+
+        draw(connection, corpus, trace_ids, step, full=full)
+
+
+@app.command()
+def critical_path(
+    *,
+    corpus: Corpus = DEFAULT_CORPUS,
+    trace: Trace = None,
+    step: Step = None,
+    full: Full = False,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say why each step took as long as it did: what its critical path is made of.
+
+    The pieces are in the view critical_path, what faster operators would gain in the view gain.
+    """
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    trace_ids = run.replay(corpus, trace, step, path=True)
+    with catalog.connect(corpus) as connection:
+        if form is not None or output is not None:
+            write(connection, _rows_of("critical_path_summary", trace_ids, step), chosen, output)
+            return
+        from lumos_df.cli.screens.path_screen import draw  # noqa: PLC0415 - slow to import
+
+        draw(connection, corpus, trace_ids, step, full=full)
+
+
+@app.command()
+def advise(
+    *,
+    corpus: Corpus = DEFAULT_CORPUS,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
+    trace: Trace = None,
+    full: Full = False,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say what to change, ranked: what each change brings, how that is known, and the command that shows it.
+
+    Every change is made to the replayed job. What would not help is said, too. The view advice has all of it.
+    """
+    from lumos_df.advise.advise import advise as advise_jobs  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+
+    jobs = advise_jobs(corpus, job, trace)
+    if form is None and output is None:
+        from lumos_df.cli.screens.advice_screen import draw  # noqa: PLC0415 - slow to import
+
+        draw(jobs, corpus, full=full)
+        return
+    names = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted({found.job for found in jobs}))
+    with catalog.connect(corpus) as connection:
+        write(connection, f"FROM advice WHERE job IN ({names})", choose_format(form, output), output)
+
+
+@app.command()
+def describe(
+    *,
+    corpus: Corpus = DEFAULT_CORPUS,
+    trace: Trace = None,
+    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=N", help="A dimension or degree as you know it: layers=40, tp=8."),
+    ] = None,
+    full: Full = False,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say what model ran and how it was spread: dimensions and degrees, each with where it is known from.
+
+    Phase, layer, micro-batch and stage of every operator go into the table layers.
+    """
+    from lumos_df.structure import describe as structure  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    rows = structure.describe(corpus, trace, job, structure.parse_overrides(change or []))
+    if form is not None or output is not None:
+        write_table(rows, chosen, output)
+        return
+    from lumos_df.cli.screens.structure_screen import draw  # noqa: PLC0415 - slow to import
+
+    draw(rows, corpus, full=full)
+
+
+@app.command()
+def diff(
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help="A job, or the id of a trace or an estimate, or its beginning; `:N` behind it means step N.",
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="The same of what is compared with it.")],
+    *,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="layer|phase|family|operator",
+            help="Only this grouping; may be given several times. By default every one.",
+        ),
+    ] = None,
+    corpus: Corpus = DEFAULT_CORPUS,
+    fail_above: Annotated[
+        str | None,
+        typer.Option(metavar="PCT%", help="Exit with status 1 where B takes longer than A by more than this: 3%."),
+    ] = None,
+    full: Full = False,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Say where the time of two steps differs: by layer, phase, family and operator, each adding up to the difference.
+
+    Of a job, or a trace, the step of median duration is compared.
+    """
+    from lumos_df.corpus import diff as comparison  # noqa: PLC0415 - slow to import
+
+    chosen = choose_format(form, output)
+    try:
+        groupings = [comparison.Grouping(text) for text in by or ()]
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}: write layer, phase, family or operator", param_hint="--by") from None
+    limit = None if fail_above is None else percent(fail_above, "--fail-above")
+    rows, *steps = comparison.diff(corpus, a, b, groupings)
+    if form is not None or output is not None:
+        write_table(rows, chosen, output)
+    else:
+        from lumos_df.cli.screens.diff_screen import draw  # noqa: PLC0415 - slow to import
+
+        draw(rows, full=full)
+    for compared in steps:
+        notes.compared(compared, corpus, layers=not groupings or comparison.Grouping.LAYER in groupings)
+    before, after = (compared.step_ns for compared in steps)
+    if limit is not None and 100 * (after - before) > limit * before:
+        raise LumosError(
+            f"{b} takes {100 * (after - before) / max(before, 1):.2f}% longer than {a}; --fail-above {limit:g}%"
+        )
+
+
+def _rows_of(view: str, trace_ids: list[str], step: int | None) -> str:
+    """Return the query for a view's rows of some traces and a step."""
+    chosen = ", ".join(f"'{trace_id}'" for trace_id in trace_ids)
+    return f"FROM {view} WHERE trace_id IN ({chosen})" + (f" AND step = {step}" if step is not None else "")

@@ -1,0 +1,123 @@
+"""A replay on one screen: how far it is off, and what a changed job would take."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+from rich.console import Console
+
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, rows_of, say, say_next, where
+from lumos_df.schema import STEP_PARTS
+
+_TRUSTED_PCT: Final = 5.0
+"""A replay that is further off on some step is said to be so before anything else."""
+_NOTES: Final = 3
+"""Kinds of warnings of a job that are shown."""
+
+_JOBS: Final = """
+    SELECT
+        traces.job,
+        count(DISTINCT error.rank) AS ranks,
+        count(DISTINCT coalesce(error.step, -1)) AS steps,
+        avg(abs(error_pct)) AS mean_pct,
+        max(abs(error_pct)) AS worst_pct,
+        arg_max(error.rank, abs(error_pct)) AS worst_rank,
+        arg_max(error.step, abs(error_pct)) AS worst_step,
+        round(avg(recorded_ns))::BIGINT AS recorded_ns,
+        round(avg(replayed_ns))::BIGINT AS replayed_ns,
+        avg(host_share_pct) AS host_share_pct,
+        100 * sum(unexplained_ns) / nullif(sum(recorded_ns), 0) AS unexplained_pct,
+        flatten(list(error.warnings)) AS warnings
+    FROM replay_error AS error
+    JOIN traces USING (trace_id)
+    WHERE error.trace_id IN (SELECT unnest($1)) AND ($2 IS NULL OR error.step = $2)
+    GROUP BY traces.job
+    ORDER BY traces.job
+"""
+
+
+def draw(
+    connection: duckdb.DuckDBPyConnection, corpus: Path, trace_ids: list[str], step: int | None, *, full: bool
+) -> None:
+    """Print how the stored replays of some traces compare with their recording."""
+    screen = console()
+    for job in rows_of(connection, _JOBS, (trace_ids, step)):
+        worst = job["worst_pct"] or 0.0
+        if worst > _TRUSTED_PCT:
+            which = f"rank {job['worst_rank']}" + (
+                f", step {job['worst_step']}" if job["worst_step"] is not None else ""
+            )
+            say(screen, f"careful: the replay of {which} is {worst:.1f}% off; do not trust changes of this job further")
+        say(
+            screen,
+            (job["job"], "bold"),
+            f"   {format_count(job['ranks'], 'rank')} x {format_count(job['steps'], 'step')}",
+            f"   {format_ns(job['recorded_ns'])} a step, replayed {format_ns(job['replayed_ns'])}: within "
+            f"{job['mean_pct'] or 0:.1f}% (worst {worst:.1f}%)",
+        )
+        share = job["host_share_pct"] or 0.0
+        say(
+            screen,
+            f"{share:.0f}% of the path is host work as recorded; {job['unexplained_pct'] or 0:.1f}% unexplained",
+            before="  ",
+        )
+        notes = grouped(job["warnings"])
+        for note in notes if full else notes[:_NOTES]:
+            say(screen, note, before="  note: ")
+        if len(notes) > _NOTES and not full:
+            say(screen, f"  and {len(notes) - _NOTES} more kinds of notes: --full")
+    say_next(screen, f"critical-path{where(corpus)}", f"advise{where(corpus)}")
+
+
+_WAITING: Final = "exposed_waiting"
+_PARTS: Final = tuple(
+    line
+    for part in STEP_PARTS
+    for line in (
+        (part.name, part.label),
+        *([(_WAITING, "  of that only waiting")] if part.name == "exposed_communication" else []),
+    )
+)
+"""Lines of a changed step: name of the columns, label."""
+
+
+def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool) -> None:
+    """Print what changed jobs take: the mean step and the parts of it, and with `full` each step of each rank."""
+    screen = console()
+    say(screen, "with ", " ".join(changes))
+    for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
+        _draw_changed_job(screen, steps, full=full)
+    say_next(screen, f"advise{where(corpus)}")
+
+
+def _draw_changed_job(screen: Console, steps: pl.DataFrame, *, full: bool) -> None:
+    old, new = _mean(steps, "replayed_ns"), _mean(steps, "changed_ns")
+    change = f"({change_ns(new - old)}, {change_pct(100 * (new - old) / old) if old else '-'})"
+    spread = ""
+    if len(steps) > 1:
+        low, high = (float(steps.select(edge).item()) for edge in (pl.col("gain_pct").max(), pl.col("gain_pct").min()))
+        spread = f"   {format_count(len(steps), 'step')}: {change_pct(-low)} to {change_pct(-high)}"
+    times = f", {format_ns(round(old))} a step -> {format_ns(round(new))}  {change}{spread}"
+    say(screen, (str(steps["job"][0]), "bold"), times)
+    for name, label in _PARTS:
+        if steps[f"{name}_ns_changed"].null_count() < len(steps):
+            before, after = _mean(steps, f"{name}_ns_replayed"), _mean(steps, f"{name}_ns_changed")
+            both = f"{format_ns(round(before)):>9} -> {format_ns(round(after)):>9}"
+            say(screen, f"{label:<26}{both}  {change_ns(after - before):>10}", before="  ")
+    for row in steps.sort("rank", "step").iter_rows(named=True) if full else ():
+        say(screen, _step_line(row), before="  ")
+    for note in grouped(text for texts in steps["warnings"].to_list() for text in texts)[:_NOTES]:
+        say(screen, note, before="  note: ")
+
+
+def _mean(steps: pl.DataFrame, column: str) -> float:
+    return float(steps.select(pl.col(column).mean()).item() or 0)
+
+
+def _step_line(row: dict[str, Any]) -> str:
+    step = "" if row["step"] is None else f" step {row['step']}"
+    times = " -> ".join(f"{format_ns(row[f'{when}_ns']):>9}" for when in ("replayed", "changed"))
+    return f"rank {row['rank']}{step}: {times}  ({change_pct(-row['gain_pct'])})"

@@ -1,0 +1,52 @@
+"""What model ran, on one screen: one line a job in the words of its size, what is not known, and with `full` why."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+import pyarrow as pa
+from rich.console import Console
+
+from lumos_df.cli.screens.terminal import console, say, say_next, where
+
+_DEGREES: Final = ("tp", "pp", "ep", "cp", "dp")
+
+
+def draw(rows: pa.Table, corpus: Path, *, full: bool) -> None:
+    """Print the dimensions and degrees of jobs; rows as `structure.describe.describe` returns them."""
+    screen = console()
+    jobs = pl.DataFrame(rows).group_by("job", "trace_id", maintain_order=True)
+    for _, dimensions in jobs:
+        _draw_job(screen, dimensions, full=full)
+    if not full:
+        say_next(screen, f"describe --full{where(corpus)}")
+
+
+def _draw_job(screen: Console, dimensions: pl.DataFrame, *, full: bool) -> None:
+    known: dict[str, Any] = {}
+    unknown: dict[str, str] = {}
+    for row in dimensions.iter_rows(named=True):
+        value = row["value"] if row["value"] is not None else row["word"]
+        if value is None:
+            unknown[row["name"]] = row["reason"]
+        else:
+            known[row["name"]] = value
+    job, ranks = str(dimensions["job"][0]), int(dimensions["ranks"][0])
+    parts = [str(known.get("model", "model unknown"))]
+    if "layers" in known:
+        parts.append(f"{known['layers']} layers" + (f" x {known['hidden']}" if "hidden" in known else ""))
+    parts += [f"{known['heads']} heads"] if "heads" in known else []
+    parts += [f"{name} {known[name]}" for name in ("ffn", "experts", "vocabulary", "sequence") if name in known]
+    if "micro_batch" in known:
+        times = known.get("micro_batches", 1)
+        parts.append(f"micro-batch {known['micro_batch']}" + (f" x {times}" if times != 1 else ""))
+    parts += [str(known["dtype"])] if "dtype" in known else []
+    degrees = " x ".join(f"{name}{known[name]}" for name in _DEGREES if known.get(name, 1) != 1)
+    world = f"world {known.get('world', ranks)}" + (f" = {degrees}" if degrees else "")
+    say(screen, f"{', '.join(parts)}   {world}", before=f"{job}   ")
+    if unknown:
+        say(screen, "; ".join(f"{name} ({reason})" for name, reason in unknown.items()), before="unknown: ")
+    for row in dimensions.iter_rows(named=True) if full else ():
+        value = row["value"] if row["value"] is not None else row["word"]
+        said = "unknown" if value is None else str(value)
+        say(screen, f"{said:<12} [{row['evidence']}] {row['reason']}", before=f"  {row['name']:<14}")

@@ -1,0 +1,98 @@
+"""One screen of a terminal: lines that never run over its edge, 100 columns where the output is no terminal."""
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TextIO
+
+import duckdb
+from rich.console import Console
+from rich.text import Text
+
+from lumos_df.base.units import format_ns
+from lumos_df.cli.options import DEFAULT_CORPUS
+from lumos_df.corpus.catalog import one_line_errors
+from lumos_df.corpus.output import PIPED_COLUMNS
+
+_NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
+_NOISE: Final = re.compile(r"\bvoid |at::native::|c10::|\(anonymous namespace\)::")
+"""What the names of kernels have in common."""
+_BUILT_IN: Final = re.compile(r"<built-in (?:function|method) ([^ >]+)[^>]*>")
+"""How Python writes a function of its own."""
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Return a stream, standard output by default, as wide as its terminal or as COLUMNS says."""
+    file = stream or sys.stdout
+    known = file.isatty() or "COLUMNS" in os.environ
+    return Console(file=file, highlight=False, width=None if known else PIPED_COLUMNS)
+
+
+def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "") -> None:
+    """Print texts, or (text, style), as one line behind `before`; what does not fit goes on below, as far in.
+
+    Words stay whole where they can.
+    """
+    lead = Text.assemble(before)
+    for line in Text.assemble(*parts).wrap(screen, max(20, screen.width - lead.cell_len)):
+        line.rstrip()
+        screen.print(lead + line, no_wrap=True, overflow="ellipsis", crop=True)
+        lead = Text(" " * lead.cell_len)
+
+
+def plain(name: str) -> str:
+    """Return the name of a kernel or function without what many names have in common."""
+    return _BUILT_IN.sub(r"\1()", _NOISE.sub("", name))
+
+
+def say_row(screen: Console, lead: str | Text, text: str) -> None:
+    """Print one line behind `lead`; a text that does not fit loses its end."""
+    line = Text.assemble(lead, plain(text))
+    line.truncate(screen.width, overflow="ellipsis")
+    screen.print(line, no_wrap=True, crop=True)
+
+
+def say_next(screen: Console, *commands: str) -> None:
+    """Print which commands to try next."""
+    say(screen, ("; ".join(f"lumos-df {command}" for command in commands), "dim"), before="next: ")
+
+
+def where(corpus: object) -> str:
+    """Return what a command needs behind it to mean this corpus."""
+    return "" if corpus == DEFAULT_CORPUS else f" --corpus {corpus}"
+
+
+def change_ns(ns: float) -> str:
+    """Return the change of a time with its sign: `-310 ms`, `+4 us`."""
+    if not round(ns):
+        return "0 ns"
+    return f"{'+' if ns > 0 else '-'}{format_ns(abs(round(ns)))}"
+
+
+def change_pct(pct: float) -> str:
+    """Return the change of a share with its sign: `-51%`, `-0.8%`."""
+    text = f"{pct:+.{0 if abs(pct) >= 9.95 else 1}f}%"
+    return "0.0%" if text in ("+0.0%", "-0.0%") else text
+
+
+def grouped(warnings: Iterable[str]) -> list[str]:
+    """Return warnings that differ in numbers alone as one, the most frequent first, with how often it came."""
+    kinds: dict[str, str] = {}
+    count: Counter[str] = Counter()
+    for warning in warnings:
+        kind = _NUMBER.sub("#", warning)
+        kinds.setdefault(kind, warning)
+        count[kind] += 1
+    return [
+        kinds[kind] + (f" (and {times - 1} more like it)" if times > 1 else "") for kind, times in count.most_common()
+    ]
+
+
+def rows_of(connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+    """Return the rows of a query, each by the names of its columns."""
+    with one_line_errors():
+        result = connection.execute(query, list(values))
+        names = [column[0] for column in result.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
