@@ -1,6 +1,7 @@
 """The commands about jobs that never ran: estimate, sweep, and the fits and scores behind them."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,11 +12,13 @@ from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, progress
 from lumos_df.base.units import format_count
 from lumos_df.cli import notes
-from lumos_df.cli.options import Drop, Form, NoWait, Output, Scale, Step, Trace, part_of, switches
+from lumos_df.cli.options import DEFAULT_CORPUS, Drop, Form, Full, NoWait, Output, Scale, Step, Trace, part_of, switches
 from lumos_df.corpus.output import Format, choose_format, write_json, write_table
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from lumos_df.estimate.grid import Grid
 
 
 app = typer.Typer()
@@ -57,6 +60,7 @@ def estimate(
     drop: Drop = None,
     no_wait: NoWait = None,
     step: Step = None,
+    full: Full = False,
     into: Annotated[
         Path | None,
         typer.Option(
@@ -80,14 +84,17 @@ def estimate(
             raise typer.BadParameter("--set and what goes with it change a recorded job; leave out --model")
         _estimate_plan(str(model), str(hardware), str(plan), corpus, job, form, output)
         return
+    if corpus is None and not any((*of_recorded_job, job)):
+        raise typer.BadParameter(
+            "say what to estimate: --model, --hardware and --plan; or --corpus DIR, and --set NAME=VALUE for a change"
+        )
     from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
-    from lumos_df.whatif.answer.step_rows import SHOWN  # noqa: PLC0415 - slow to import
     from lumos_df.whatif.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
     from lumos_df.whatif.job.settings import parse  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)
     rows = estimate_changed(
-        corpus or Path("corpus"),
+        corpus or DEFAULT_CORPUS,
         parse(change or []),
         trace=trace,
         job=job,
@@ -96,8 +103,14 @@ def estimate(
         step=step,
         into=into,
     )
-    shown = ", ".join(SHOWN) if chosen is Format.TABLE else "*"
-    write_table(rows, chosen, output, f"SELECT {shown} FROM _rows")
+    if chosen is not None:
+        write_table(rows, chosen, output)
+        return
+    from lumos_df.cli.screens.estimate_screen import draw_changed  # noqa: PLC0415 - slow to import
+
+    asked = (("--set", change), ("--scale", scale), ("--drop", drop), ("--no-wait", no_wait))
+    said = [f"{option} {text}" for option, texts in asked for text in texts or ()]
+    draw_changed(rows, said, corpus or DEFAULT_CORPUS, full=full)
 
 
 def _estimate_plan(
@@ -113,10 +126,54 @@ def _estimate_plan(
         from lumos_df.estimate import store  # noqa: PLC0415 - slow to import
 
         print(f"{corpus}: stored as {store.write(corpus, estimated, job)}", file=sys.stderr)
-    if chosen is Format.JSON:
+    if chosen is None:
+        from lumos_df.cli.screens.estimate_screen import draw_plan  # noqa: PLC0415 - slow to import
+
+        draw_plan(estimated)
+    elif chosen is Format.JSON:
         write_json(estimated.to_dict(), output)
     else:
         write_table(estimated.by_name() if chosen is Format.TABLE else estimated.row(), chosen, output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What `sweep` is to look at, as its options say it."""
+
+    grid: Path | None
+    models: list[str]
+    hardware: list[str]
+    plans: list[str]
+    gpus: int | None
+    batch: int | None
+    corpus: Path | None
+    job: str | None
+
+    def check(self) -> None:
+        """Refuse options that do not go together."""
+        one_of = self.plans or self.grid is not None or self.corpus is not None
+        if (self.gpus is None) != (self.batch is None) or (self.gpus is not None and one_of):
+            raise typer.BadParameter("--gpus N and --batch B go together, with --model and --hardware and no grid")
+        named = bool(self.models and self.hardware)
+        if self.grid is not None and (self.models or self.hardware or self.plans):
+            raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
+        if self.grid is None and not (self.plans and (self.corpus or named)) and not (self.gpus and named):
+            raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan (or --gpus, --batch)")
+
+    def axes(self) -> "Grid":
+        """Return the grid."""
+        from lumos_df.estimate.grid import Grid  # noqa: PLC0415 - slow to import
+
+        if self.corpus is not None:
+            from lumos_df.calibrate import recorded_grid  # noqa: PLC0415 - slow to import
+
+            figures = (self.models, self.hardware, self.plans)
+            axes, unfitted = recorded_grid.of_corpus(self.grid, *figures, self.corpus, self.job)
+            notes.software_of_profile(unfitted)
+            return axes
+        if self.gpus is not None and self.batch is not None:
+            return Grid.of_gpus(self.models, self.hardware, self.gpus, self.batch)
+        return Grid.read(self.grid) if self.grid is not None else Grid.make(self.models, self.hardware, self.plans)
 
 
 @app.command()
@@ -139,6 +196,13 @@ def sweep(
         typer.Option(
             metavar="PLAN", help="Without a file: plans, 'tp=1|2|4,pp=1|2,gpus=64,batch=512'; several add up."
         ),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Instead of --plan, with --batch: all sensible plans of N GPUs."),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, metavar="B", help="Sequences of a step; goes with --gpus.")
     ] = None,
     corpus: Annotated[
         Path | None,
@@ -196,29 +260,20 @@ def sweep(
     An axis gpus gives dp = gpus / (tp * pp * cp), an axis micro_batches gives batch = micro_batches * dp * micro_batch.
     With --corpus the first few are rebuilt as graphs of the recorded job, as estimate --set does it.
     """
-    from lumos_df.estimate.grid import Grid  # noqa: PLC0415 - slow to import
     from lumos_df.estimate.search import Search  # noqa: PLC0415 - slow to import
 
-    if grid is not None and (model or hardware or plan):
-        raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
-    if grid is None and not (plan and (corpus or (model and hardware))):
-        raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan")
+    asked = _Asked(grid, model or [], hardware or [], plan or [], gpus, batch, corpus, job)
+    asked.check()
     if corpus is None and any(option is not None for option in (job, rebuild, into)):
         raise typer.BadParameter("--job, --rebuild and --into go with --corpus")
     if address is not None and engine is not Engine.RAY:
         raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
-    figures = (model or [], hardware or [], plan or [])
-    if corpus is not None:
-        from lumos_df.calibrate import recorded_grid  # noqa: PLC0415 - slow to import
-
-        axes, unfitted = recorded_grid.of_corpus(grid, *figures, corpus, job)
-        notes.software_of_profile(unfitted)
-    else:
-        axes = Grid.make(*figures) if grid is None else Grid.read(grid)
+    axes = asked.axes()
     search = Search(axes, where, top, pareto, output)
     with progress(sys.stderr) as report:
         result = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
-    notes.searched(result)
+    if form is not None:
+        notes.searched(result)
     best = result.best
     if corpus is not None and rebuild != 0:
         from lumos_df.whatif.rebuilt_plans import rebuilt  # noqa: PLC0415 - slow to import
@@ -227,7 +282,12 @@ def sweep(
         if output is not None and shard is None:
             # Not Parquet: whoever reads all Parquet files of the folder means the rows of the search.
             publish_file(output / "rebuilt.csv", best.head(rebuild or 3).write_csv().encode())
-    write_table(best.to_arrow(), form or Format.TABLE, None)
+    if form is not None:
+        write_table(best.to_arrow(), form, None)
+        return
+    from lumos_df.cli.screens.estimate_screen import draw_sweep  # noqa: PLC0415 - slow to import
+
+    draw_sweep(best, notes.counted(result))
 
 
 @app.command()
@@ -258,9 +318,10 @@ def scoreboard(
         raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
     chosen = choose_format(form, output)
     scores = score(truth, dataset or (), calibrate or 0, seed)
-    hidden = " EXCLUDE (refused_reasons)" if chosen is Format.TABLE else ""
+    on_screen = chosen in {None, Format.TABLE}
+    hidden = " EXCLUDE (refused_reasons)" if on_screen else ""
     write_table(pl.DataFrame(scores), chosen, output, f"SELECT *{hidden} FROM _rows")
-    if chosen is Format.TABLE:
+    if on_screen:
         for dataset_score in scores:
             reasons = {str(refused["reason"]): int(refused["rows"]) for refused in dataset_score.refused_reasons}
             notes.refused(dataset_score.dataset, reasons)
@@ -320,7 +381,7 @@ def calibrate(
         rows = _fit_corpus(corpus, hardware, software, output)
     else:
         rows = _measure(measure, from_corpus, model, plan, hardware, most, output)
-    write_table(rows, form or Format.TABLE, None)
+    write_table(rows, form, None)
 
 
 def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":

@@ -60,10 +60,14 @@ def searched(result: "Found") -> None:
     """Say what a search refused, with an example of each reason, and how many configurations are left."""
     for field, refusal in result.refused.items():
         print(f"refused {refusal.count:,} by {field}, such as {refusal.example}", file=sys.stderr)
-    print(
+    print(counted(result), file=sys.stderr)
+
+
+def counted(result: "Found") -> str:
+    """Return how many configurations a search looked at, and how many were left."""
+    return (
         f"{format_count(result.configurations, 'configuration')}; {result.legal:,} legal and estimated; "
-        f"{result.kept:,} meet the condition",
-        file=sys.stderr,
+        f"{result.kept:,} meet the condition"
     )
 
 

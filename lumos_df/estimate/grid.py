@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lumos_df.base.errors import LumosError, PlanError, nearest
 from lumos_df.estimate.answer import Jobs
+from lumos_df.estimate.sensible_plans import sensible_plans
 from lumos_df.model.figures import refuse, whole
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import (
@@ -112,6 +113,23 @@ class Grid:
             tuple(Software.read(name) for name in profiles),
             blocks,
         )
+
+    @classmethod
+    def of_gpus(
+        cls,
+        models: Iterable[str | os.PathLike[str]],
+        hardware: Iterable[str | os.PathLike[str]],
+        gpus: int,
+        batch: int,
+    ) -> Self:
+        """Return the grid of every sensible plan of some GPUs, as `sensible_plans` lists them for model and GPU.
+
+        Raises `LumosError` for what cannot be read, and where no plan uses that many GPUs.
+        """
+        pairs = [(Model.read(model), Hardware.read(gpu)) for model in models for gpu in hardware]
+        plans = [plan for model, gpu in pairs for plan in sensible_plans(model, gpu, gpus, batch)]
+        distinct = {repr(sorted(plan.items())): plan for plan in plans}
+        return cls.make(dict.fromkeys(models), dict.fromkeys(hardware), distinct.values())
 
     def __len__(self) -> int:
         return int(self._ends()[-1])

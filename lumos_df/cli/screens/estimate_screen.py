@@ -1,0 +1,167 @@
+"""An estimate on one screen: the step with its interval, where it goes, memory, and how it is known."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+import pyarrow as pa
+from rich.console import Console
+
+from lumos_df.base.units import format_ns
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_next, say_row, where
+from lumos_df.schema import STEP_PARTS
+
+if TYPE_CHECKING:
+    from lumos_df.estimate.configuration import Estimate
+
+_NOTES: Final = 3
+_COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp")
+_MEMORY: Final = ("activations", "gradients", "weights", "optimizer", "logits", "reserve")
+_HOW_KNOWN: Final = ("kernels and collectives", "software")
+
+
+def draw_plan(estimate: "Estimate") -> None:
+    """Print what a plan that never ran would take."""
+    screen, said = console(), estimate.answers
+    step = float(said["iteration_time_s"])
+    fit = "fits" if said["fits"] else "does not fit"
+    room = float(said["memory_gb"]) + float(said["memory_margin_gb"])
+    say(
+        screen,
+        (f"{seconds(step)} a step", "bold"),
+        f" ({seconds(float(said['low_s']))} to {seconds(float(said['high_s']))}, 8 times of 10)",
+        f"    {said['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU    MFU {said['mfu_pct']:.0f}%",
+        f"    {fit}: {said['memory_gb']:.0f} of {room:.0f} GB",
+    )
+    share = {name: 100 * float(said[f"{name}_s"]) / step for name in (part.name for part in STEP_PARTS)}
+    exposed = {name: 100 * float(said[f"{name}_exposed_s"]) / step for name in _COMMUNICATION}
+    parts = ", ".join(f"{name} {pct:.0f}" for name, pct in exposed.items() if round(pct))
+    say(
+        screen,
+        f"compute {share['exposed_compute']:.0f}%   exposed communication {share['exposed_communication']:.0f}%"
+        + (f" ({parts})" if parts else "")
+        + f"   overlapped {share['overlapped']:.0f}%   bubble {100 * float(said['bubble_s']) / step:.0f}%",
+        before=" ",
+    )
+    pieces = sorted(((float(said[f"{name}_gb"]), name) for name in _MEMORY), reverse=True)
+    named = [f"{'libraries' if name == 'reserve' else name} {size:.1f}" for size, name in pieces if size >= 0.05]
+    say(screen, f"{', '.join(named)} GB", before=" memory: ")
+    known = estimate.to_dict()["provenance"]
+    say(screen, "; ".join(str(known[name]) for name in _HOW_KNOWN if name in known), before=" how known: ")
+
+
+def seconds(amount: float) -> str:
+    """Return a time of the model, s, as a person writes it."""
+    return format_ns(round(amount * 1e9))
+
+
+def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool) -> None:
+    """Print what becomes of recorded jobs: rows as `whatif.estimate.estimate` returns them."""
+    screen = console()
+    say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
+    for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
+        _draw_job(screen, steps, full=full)
+    say_next(screen, f"estimate {' '.join(changes)} --format csv{where(corpus)}")
+
+
+def _draw_job(screen: Console, steps: pl.DataFrame, *, full: bool) -> None:
+    old, new = _mean(steps, "original_iteration_time_s"), _mean(steps, "iteration_time_s")
+    low, high = _mean(steps, "low_s"), _mean(steps, "high_s")
+    change = f"{change_ns(1e9 * (new - old))}, {change_pct(100 * (new - old) / old)}" if old else "-"
+    say(
+        screen,
+        (str(steps["job"][0]), "bold"),
+        f", {seconds(old)} a step -> {seconds(new)} ({seconds(low)} to {seconds(high)}, 8 times of 10)   ({change})",
+    )
+    for part in STEP_PARTS:
+        _line(screen, steps, part.name, part.label)
+        if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count() < len(steps):
+            _line(screen, steps, "exposed_waiting", "  of that only waiting")
+    about = [f"{_mean(steps, 'gpus'):,.0f} GPUs"]
+    about += [f"{_mean(steps, name):,.0f} {text}" for name, text in _RATES if steps[name].null_count() < len(steps)]
+    if steps["memory_gb"].null_count() < len(steps):
+        about.append(f"memory {_mean(steps, 'memory_gb'):.0f} GB" + ("" if steps["fits"][0] else ", does not fit"))
+    say(screen, "   ".join(about), before="  ")
+    shares = [f"{_mean(steps, name):.0f}% {name.removesuffix('_pct')}" for name in _shares(steps)]
+    say(screen, ", ".join(shares), before="  how known: ")
+    for row in steps.iter_rows(named=True) if full else ():
+        step = "" if row["step"] is None else f" step {row['step']}"
+        times = f"{seconds(row['original_iteration_time_s']):>9} -> {seconds(row['iteration_time_s']):>9}"
+        say(screen, f"rank {row['rank']}{step}: {times}", before="  ")
+    notes = grouped(text for text in steps["warnings"][0])
+    for note in notes if full else notes[:_NOTES]:
+        say(screen, note, before="  note: ")
+    if len(notes) > _NOTES and not full:
+        say(screen, f"  and {len(notes) - _NOTES} more notes: --full")
+
+
+_RATES: Final = (("tokens_per_s_per_gpu", "tokens/s/GPU"), ("mfu_pct", "% MFU"))
+
+
+def _shares(steps: pl.DataFrame) -> list[str]:
+    """Return the columns that say how the GPU's time is known and are not zero."""
+    rates = {name for name, _ in _RATES} | {"hfu_pct"}
+    names = [name for name in steps.columns if name.endswith("_pct") and not name.startswith("original_")]
+    return [name for name in names if name not in rates and _mean(steps, name) >= 0.5]
+
+
+def _line(screen: Console, steps: pl.DataFrame, name: str, label: str) -> None:
+    before, after = _mean(steps, f"original_{name}_ns"), _mean(steps, f"{name}_ns")
+    both = f"{format_ns(round(before)):>9} -> {format_ns(round(after)):>9}"
+    say(screen, f"{label:<26}{both}  {change_ns(after - before):>10}", before="  ")
+
+
+def _mean(steps: pl.DataFrame, column: str) -> float:
+    return float(steps.select(pl.col(column).mean()).item() or 0)
+
+
+_ALWAYS: Final = ("tp", "pp", "dp", "micro_batch", "zero", "recompute")
+"""Fields of a plan that are always shown."""
+_SWEPT: Final = ("vp", "cp", "ep", "etp", "batch", "schedule", "precision", "sequence_parallel", "software")
+"""Fields that are shown where plans differ in them."""
+_FIGURES_WIDE: Final = 56
+"""Columns of a line besides the fields of the plan; fields that leave no room for them are in `--format csv` alone."""
+_SHORT: Final = {"micro_batch": "mbs"}
+
+
+def draw_sweep(best: pl.DataFrame, counted: str) -> None:
+    """Print the plans that a search has found, ranked; `counted`: how many there were."""
+    screen = console()
+    say(screen, counted)
+    if not len(best):
+        say(screen, "no plan meets the condition; --where true shows what there is")
+        return
+    named = [name for name in ("model", "hardware") if best[name].n_unique() > 1]
+    swept = [name for name in _SWEPT if name in best.columns and _differs(best, name)]
+    fields = [*named, *_ALWAYS, *swept]
+    words = {name: [str(value) for value in best[name].to_list()] for name in fields}
+    titles = {name: _SHORT.get(name, name) for name in fields}
+    widths = {name: max(len(titles[name]), *map(len, words[name])) for name in fields}
+    while sum(widths[name] + 1 for name in fields) > screen.width - _FIGURES_WIDE and len(fields) > len(_ALWAYS):
+        fields.pop()
+    header = " ".join(f"{titles[name]:>{widths[name]}}" for name in fields)
+    say(screen, (f"  #  {header}      step  (range)               MFU   memory", "bold"))
+    for place, row in enumerate(best.iter_rows(named=True)):
+        plan = " ".join(f"{words[name][place]:>{widths[name]}}" for name in fields)
+        between = f"{seconds(row['low_s'])}-{seconds(row['high_s'])}"
+        figures = (
+            f"{seconds(row['iteration_time_s']):>9}  {between:<19} {row['mfu_pct']:5.0f}%   {row['memory_gb']:.0f} GB"
+        )
+        say_row(screen, f"{place + 1:>3}  {plan} ", figures)
+    alike = _alike(best)
+    if alike > 1:
+        say(screen, f"the first {alike} lie within each other's range: measure them")
+
+
+def _differs(best: pl.DataFrame, name: str) -> bool:
+    """Return whether plans differ in a field in a way that no other field tells."""
+    values = set(best[name].to_list())
+    return len(values) > 1 and not (name == "schedule" and values == {"1f1b", "interleaved"})
+
+
+def _alike(best: pl.DataFrame) -> int:
+    """Return how many of the first plans lie in the interval of the first one, and it in theirs."""
+    first = best.row(0, named=True)
+    step = pl.col("iteration_time_s")
+    near = (step <= first["high_s"]) & (pl.col("low_s") <= first["iteration_time_s"])
+    return int(best.select(near.cast(pl.Int64).cum_min().sum()).item())
