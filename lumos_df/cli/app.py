@@ -266,7 +266,7 @@ def report(
         files = reports.export(corpus, output, names, form or Format.CSV)
         typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
     elif names:
-        reports.show(corpus, names[0], form or Format.TABLE)
+        reports.show(corpus, names[0], form)
     elif form is Format.JSON:
         typer.echo(reports.summary(corpus).to_json())
     else:

@@ -95,6 +95,11 @@ def write_json(value: object, output: Path | None) -> None:
         draft.write_text(text, "utf-8")
 
 
+def screen_columns() -> int:
+    """Return how wide the screen is: as COLUMNS says, else the terminal, else `PIPED_COLUMNS`."""
+    return shutil.get_terminal_size((PIPED_COLUMNS, 0)).columns
+
+
 def interruptible(connection: "duckdb.DuckDBPyConnection", work: Callable[[], Result]) -> Result:
     """Return `work()`, which queries `connection`; on Ctrl-C end its query and raise `KeyboardInterrupt`."""
     # DuckDB looks for a signal now and then, and not at all in some statements; a thread that waits sees it at once.
@@ -133,7 +138,7 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | Non
         elif form is None:
             terminal = sys.stdout.isatty()
             rows.show(
-                max_width=shutil.get_terminal_size().columns if terminal else PIPED_COLUMNS,
+                max_width=screen_columns(),
                 max_rows=_ROWS_ON_TERMINAL if terminal else _WITHOUT_LIMIT,
             )
         elif form is Format.TABLE:

@@ -16,8 +16,9 @@ def sensible_plans(model: Model, hardware: Hardware, gpus: int, batch: int) -> l
     """Return blocks of plan fields, as `Grid.make` takes them; what is not legal among them the search refuses.
 
     Tensor parallelism stays where links are fast (`scale_up`, at most 16 ranks) and takes sequence parallelism with it.
-    Pipelines have a stage count that divides the layers, or a power of two; virtual stages divide those of a stage. ZeRO shards the
-    optimizer or nothing beside a pipeline, and everything without one. Sequences are split from 32k tokens.
+    The stages of a pipeline divide the layers, or are a power of two; virtual stages divide the layers of a stage. ZeRO
+    shards the optimizer or nothing beside a pipeline, and up to everything without one. Sequences are split from 32k
+    tokens.
 
     Args:
         model: the model.

@@ -139,6 +139,10 @@ def draw_sweep(best: pl.DataFrame, counted: str) -> None:
     widths = {name: max(len(titles[name]), *map(len, words[name])) for name in fields}
     while sum(widths[name] + 1 for name in fields) > screen.width - _FIGURES_WIDE and len(fields) > len(_ALWAYS):
         fields.pop()
+    same = [f"{name}={best[name][0]}" for name in _SWEPT if name in best.columns and best[name].n_unique() == 1]
+    unusual = [text for text in same if text.partition("=")[0] in ("cp", "ep") and not text.endswith("=1")]
+    if unusual:
+        say(screen, f"all of them with {', '.join(unusual)}")
     header = " ".join(f"{titles[name]:>{widths[name]}}" for name in fields)
     say(screen, (f"  #  {header}      step  (range)               MFU   memory", "bold"))
     for place, row in enumerate(best.iter_rows(named=True)):

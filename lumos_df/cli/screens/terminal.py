@@ -1,6 +1,5 @@
 """One screen of a terminal: lines that never run over its edge, 100 columns where the output is no terminal."""
 
-import os
 import re
 import sys
 from collections import Counter
@@ -14,7 +13,7 @@ from rich.text import Text
 from lumos_df.base.units import format_ns
 from lumos_df.cli.options import DEFAULT_CORPUS
 from lumos_df.corpus.catalog import one_line_errors
-from lumos_df.corpus.output import PIPED_COLUMNS
+from lumos_df.corpus.output import screen_columns
 
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 _NOISE: Final = re.compile(r"\bvoid |at::native::|c10::|\(anonymous namespace\)::")
@@ -24,10 +23,8 @@ _BUILT_IN: Final = re.compile(r"<built-in (?:function|method) ([^ >]+)[^>]*>")
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """Return a stream, standard output by default, as wide as its terminal or as COLUMNS says."""
-    file = stream or sys.stdout
-    known = file.isatty() or "COLUMNS" in os.environ
-    return Console(file=file, highlight=False, width=None if known else PIPED_COLUMNS)
+    """Return a stream, standard output by default, as wide as the screen."""
+    return Console(file=stream or sys.stdout, highlight=False, width=screen_columns())
 
 
 def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "") -> None:

@@ -1,0 +1,119 @@
+"""What every command shows when nobody asks for rows: one screen, never wider than the terminal, 100 columns piped."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lumos_df.cli.app import app
+
+JOB = ("--model", "llama-3-8b", "--hardware", "h100-sxm")
+ON_CORPUS = {
+    "report": ("report",),
+    "replay": ("replay",),
+    "replay, changed": ("replay", "--scale", "family=gemm:0.5"),
+    "critical-path": ("critical-path",),
+    "advise": ("advise",),
+    "describe": ("describe",),
+    "diff": ("diff", "cpu_ddp", "gpu_generated"),
+    "estimate --set": ("estimate", "--job", "gpu_generated", "--set", "dp=8"),
+    "sql": ("sql", "FROM operators LIMIT 3"),
+    "a view": ("report", "--view", "replay_error"),
+}
+ALONE = {
+    "estimate": ("estimate", *JOB, "--plan", "tp=2,dp=4,batch=32"),
+    "sweep": ("sweep", *JOB, "--gpus", "8", "--batch", "32"),
+}
+LINES = 60
+"""A screen scrolls a little where a corpus has two jobs, and never by hundreds of lines."""
+
+
+@pytest.fixture(scope="module")
+def corpus(sample_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus that commands may write to."""
+    return Path(shutil.copytree(sample_corpus, tmp_path_factory.mktemp("screens") / "corpus"))
+
+
+def shown(command: tuple[str, ...], columns: int | None) -> list[str]:
+    """Return the lines that a command prints on a terminal so wide, or into a pipe."""
+    done = CliRunner().invoke(app, command, env={"COLUMNS": None if columns is None else str(columns)})
+    assert done.exit_code == 0, done.output
+    return [line.rstrip() for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 160, None])
+@pytest.mark.parametrize("name", [*ON_CORPUS, *ALONE])
+def test_no_line_is_wider_than_the_screen(name: str, columns: int | None, corpus: Path) -> None:
+    command = (*ON_CORPUS[name], "--corpus", str(corpus)) if name in ON_CORPUS else ALONE[name]
+    lines = shown(command, columns)
+    assert max(map(len, lines)) <= (columns or 100)
+    assert 1 < len(lines) <= LINES
+
+
+def first_lines(corpus: Path, name: str, lines: int = 1) -> str:
+    return "\n".join(shown((*ON_CORPUS[name], "--corpus", str(corpus)), 160)[:lines])
+
+
+def test_replay_says_first_how_far_it_is_off(corpus: Path) -> None:
+    assert "76.6 ms a step, replayed 76.6 ms: within 0.0% (worst 0.0%)" in first_lines(corpus, "replay")
+
+
+def test_a_changed_replay_says_old_new_and_the_difference(corpus: Path) -> None:
+    text = "\n".join(shown((*ON_CORPUS["replay, changed"], "--corpus", str(corpus)), 100))
+    assert re.search(r"gpu_generated, 5\.69 ms a step -> 4\.66 ms  \(-1\.03 ms, -18%\)", text)
+
+
+def test_the_path_says_what_it_is_made_of_and_on_which_rank(corpus: Path) -> None:
+    text = "\n".join(shown((*ON_CORPUS["critical-path"], "--corpus", str(corpus)), 100))
+    assert re.search(r"gpu_generated, step \d .*decided by rank 2", text)
+    assert re.search(r"35\.\d%    2\.00 ms   rank 2   host: sleep\(\)", text)
+    assert "twice as fast: gemm -18%" in text
+
+
+def test_advice_is_the_top_of_a_report(corpus: Path) -> None:
+    assert "rank 2 is waited for" in first_lines(corpus, "report", 6)
+
+
+def test_a_screen_leaves_nothing_of_the_step_out(corpus: Path) -> None:
+    lines = shown((*ON_CORPUS["diff"], "--corpus", str(corpus)), 100)
+    assert re.match(r"step 69\.\d ms -> 5\.\d+ ms  \(-6\d\.\d ms, -9\d%\)", lines[0])
+
+
+def test_full_shows_every_row_as_text(corpus: Path) -> None:
+    short, full = (shown(("critical-path", *more, "--corpus", str(corpus)), 100) for more in ((), ("--full",)))
+    assert len(full) > len(short) + 40
+    assert not any("more: --full" in line for line in full)
+
+
+@pytest.mark.parametrize(("slower", "limit", "status"), [("cpu_ddp", "3%", 1), ("gpu_generated", "3%", 0)])
+def test_a_slower_step_fails_a_gate(corpus: Path, slower: str, limit: str, status: int) -> None:
+    faster = {"cpu_ddp": "gpu_generated", "gpu_generated": "cpu_ddp"}[slower]
+    gated = CliRunner().invoke(app, ["diff", faster, slower, "--fail-above", limit, "--corpus", str(corpus)])
+    assert gated.exit_code == status
+    assert gated.stdout.startswith("step ")
+    if status:
+        assert re.search(r"cpu_ddp takes \d+\.\d\d% longer than gpu_generated; .*3%", str(gated.exception))
+
+
+def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
+    lines = shown(("sweep", *JOB, "--gpus", "64", "--batch", "256", "--top", "3"), 100)
+    assert re.match(r"[\d,]+ configurations; [\d,]+ legal and estimated; [\d,]+ meet the condition", lines[0])
+    assert lines[1].split()[:4] == ["#", "tp", "pp", "dp"]
+    assert re.search(r"the first \d lie within each other's range: measure them", lines[-1])
+
+
+def test_dot_commands_work_as_a_query(corpus: Path) -> None:
+    assert any(line.startswith("straggler ") for line in shown(("sql", ".tables", "--corpus", str(corpus)), 100))
+    assert any(line.startswith("gain_pct") for line in shown(("sql", ".schema gain", "--corpus", str(corpus)), 100))
+
+
+def test_an_estimate_of_nothing_is_refused() -> None:
+    done = CliRunner().invoke(app, ["estimate"])
+    assert done.exit_code == 2
+    assert "say what to estimate" in done.output
+
+
+def test_every_command_has_short_help() -> None:
+    assert CliRunner().invoke(app, ["replay", "-h"]).exit_code == 0
