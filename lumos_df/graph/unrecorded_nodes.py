@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import gpu_streams
 from lumos_df.graph.edges.columns import Edges
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.graph_launches import GraphLaunches
@@ -99,10 +98,9 @@ class _Beginnings:
         return _learned(known, self.node[tells], (self.start - ready)[tells], typical)
 
     def _tails(self, known: NDArray[np.int64], head: NDArray[np.int64], typical: OfClasses) -> NDArray[np.int64]:
-        # A row waited for a tail if it was ready when the launch seemed over, or starts later than all explains.
+        # What was ready when the launch seemed over, waited for the tail.
         start = self.start - _work(head, self.node)
-        waited = (self.ready <= self.behind) | (start > self.ready + gpu_streams.LATE_NS)
-        tells = waited & (self.ahead >= 0) & ((self.node < 0) | (head[self.node] >= 0))
+        tells = (self.ready <= self.behind) & (self.ahead >= 0) & ((self.node < 0) | (head[self.node] >= 0))
         return _learned(known, self.ahead[tells], (start - self.behind)[tells], typical)
 
 
