@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import gpu_streams
+from lumos_df.graph import gpu_streams, typical_values
 from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
-from lumos_df.graph.typical_values import FEW, medians
+from lumos_df.graph.typical_values import medians
 from lumos_df.schema.codes import EVENT, NONE
 
 
@@ -38,7 +38,7 @@ class GraphLaunches:
     def alike(self, gpu: GpuStreams) -> NDArray[np.bool_]:
         """Return which rows of the GPU are of graphs with enough launches to tell what is typical of them [g]."""
         alike = np.zeros(len(gpu.row), np.bool_)
-        alike[self.place] = np.bincount(self.node)[self.node] >= FEW
+        alike[self.place] = np.bincount(self.node)[self.node] >= typical_values.FEW
         return alike
 
 
