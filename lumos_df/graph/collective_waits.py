@@ -104,6 +104,16 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
     )
 
 
+def unseen(ranks: list[Rows], instances: Instances) -> NDArray[np.int64]:
+    """Return the part of each transfer in which members waited for ranks of which no trace is there, ns [instances]."""
+    unseen = np.zeros(len(instances.transfer), np.int64)
+    if len(ranks) < max(rows.world_size for rows in ranks):
+        of_job = waits(ranks, instances)
+        matched = of_job.instance < len(unseen)
+        unseen[of_job.instance[matched]] = np.maximum(of_job.unseen[matched], 0)
+    return unseen
+
+
 def _communicates(rows: Rows) -> NDArray[np.bool_]:
     kernels: NDArray[np.bool_] = (rows.kind == KERNEL) & (rows.family == COMMUNICATION)
     return kernels

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import collective_waits
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.simulate import forward
 from lumos_df.graph.trace_graph import TraceGraph
@@ -43,6 +44,8 @@ class EventGraph:
     """[collectives] how many."""
     transfer: NDArray[np.int64]
     """[collectives] ns."""
+    unseen: NDArray[np.int64]
+    """[collectives] part of it in which members waited for ranks that were not recorded, ns: changes leave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +83,11 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
             floor[base[k] + rows] = graph.rows.ts[rows] + shift[k]
     pointer, edge = forward.forward_star(src, nodes)
     instance = np.full(nodes, NONE, np.int32)
-    transfer = np.empty(0, np.int64)
+    transfer, unseen = np.empty((2, 0), np.int64)
     if instances is not None:
         instance[base[instances.trace] + instances.row] = instances.instance
         transfer = instances.transfer
+        unseen = collective_waits.unseen([graph.rows for graph in graphs], instances)
     order = graphs[0].order
     if len(graphs) > 1:
         begin = np.concatenate([graph.rows.ts + shift[k] for k, graph in enumerate(graphs)])
@@ -105,6 +109,7 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
         instance=instance,
         members=_members(instance, len(transfer)),
         transfer=transfer,
+        unseen=unseen,
     )
 
 

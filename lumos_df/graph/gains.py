@@ -139,10 +139,11 @@ def _durations(job: Job, chosen: list[_Chosen]) -> tuple[ChangedTimes, ChangedTi
     instance = graph.instance[node]
     alone = (instance < 0) & (graph.own[node] > 0)
     # Once for all ranks: a collective is one transfer, whoever's kernels are meant.
-    together = np.unique(np.stack((instance, selector))[:, instance >= 0], axis=1)
+    together, of_collective = np.unique(np.stack((instance, selector))[:, instance >= 0], axis=1)
+    part = 1 - (graph.unseen / np.maximum(graph.transfer, 1))[together]
     return (
         _changed(node[alone], selector[alone], graph.own),
-        _changed(together[0].astype(np.int64), together[1], graph.transfer),
+        _changed(together.astype(np.int64), of_collective, graph.transfer, part),
     )
 
 

@@ -56,7 +56,8 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
     after_begin = rows.ts[row] - call_begin
     idle = gpu.launched & (ready < call_begin)
     begins = launches.place[launches.first]
-    of_graphs = after_begin[begins[idle[begins]]]
+    on_idle = idle[begins]
+    of_graph, known = typical_values.medians(after_begin[begins[on_idle]], launches.node[launches.first][on_idle])
     idle[launches.place] = False
     # Communication waits for the compute that it is about, however far ahead the host is: where most idle streams are
     # those of communication, only the others tell.
@@ -68,9 +69,9 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
     without_call = ~gpu.launched & (gpu.call >= 0) & (ready < call_begin)
     launch = _prompt(after_end, _LAUNCH_NS)
     beginning = _prompt(after_begin[without_call], launch + _BEGINNING_NS)
-    # A graph starts while its call still runs.
-    in_call = _prompt(of_graphs if len(of_graphs) >= typical_values.FEW else after_begin[prompt], _LAUNCH_NS)
-    gap = inner_gaps(rows, gpu, launches, _gaps(rows, gpu))
+    # A graph starts while its call still runs. What others take beyond the quickest one, are nodes without a row.
+    in_call = int(of_graph[known].min()) if known.any() else _prompt(after_begin[prompt], _LAUNCH_NS)
+    gap = inner_gaps(rows, gpu, launches, _gaps(rows, gpu, launches.alike(gpu)))
     unknown = _unknown(rows, gpu, gap)
     return GpuConstants(
         launch_ns=launch, beginning_ns=beginning, in_call_ns=in_call, gap=gap + unknown, unknown=unknown
@@ -97,16 +98,18 @@ def _unknown(rows: Rows, gpu: GpuStreams, gap: NDArray[np.int64]) -> NDArray[np.
     return np.where(without_call & (gpu.before >= 0), np.maximum(late, 0), 0)
 
 
-def _gaps(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:
+def _gaps(rows: Rows, gpu: GpuStreams, of_graph: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the gap constant of each GPU row: the typical one of its kind of neighbours, among rows that queued [g].
 
-    A row queued when its launch call had ended well before the row in front of it.
+    A row queued when its launch call had ended well before the row in front of it. Around rows of graphs whose own
+    launches tell (`of_graph` [g]), the graph worked.
     """
     has = gpu.before >= 0
     front = np.maximum(gpu.before, 0)
     gap = rows.ts[gpu.row] - rows.end[front]
     call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
     queued = has & gpu.launched & (rows.end[front] > call_end + _QUEUED_NS)
+    queued &= ~of_graph & ~np.append(False, of_graph[:-1])
     # What is far above the usual gap waited for something else.
     limit = 0.0
     if queued.any():

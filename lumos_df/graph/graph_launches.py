@@ -1,7 +1,7 @@
 """Work that one call launched as a CUDA graph: its nodes wait for nodes of it, and the profiler may leave many out.
 
-A stream then seems idle before and between the rows that were recorded, alike in every launch of the graph. That time
-is work of the graph: what is typical at a place of it, among launches that recorded the same rows.
+A stream then seems idle between the rows that were recorded, alike in every launch of the graph. That time is work of
+the graph: what is typical at a place of it, among launches that recorded the same rows.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import gpu_streams
+from lumos_df.graph import gpu_streams, typical_values
 from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.packed_keys import packed
@@ -34,6 +34,12 @@ class GraphLaunches:
         """Which rows are the first of their launch [k]."""
         begins: NDArray[np.bool_] = np.diff(self.launch, prepend=NONE) != 0
         return begins
+
+    def alike(self, gpu: GpuStreams) -> NDArray[np.bool_]:
+        """Return which rows of the GPU are of graphs with enough launches to tell what is typical of them [g]."""
+        alike = np.zeros(len(gpu.row), np.bool_)
+        alike[self.place] = np.bincount(self.node)[self.node] >= typical_values.FEW
+        return alike
 
 
 def graph_launches(rows: Rows, gpu: GpuStreams, graph_call: NDArray[np.bool_]) -> GraphLaunches:
@@ -89,23 +95,6 @@ def _awaited(rows: Rows, gpu: GpuStreams, launches: GraphLaunches) -> tuple[NDAr
     latest = _ended_last(rows, row, launches.launch)
     later = (before < 0) | (rows.end[latest] > rows.end[before] + gpu_streams.LATE_NS)
     return latest, (latest >= 0) & (rows.stream[latest] != rows.stream[row]) & later
-
-
-def heads(rows: Rows, gpu: GpuStreams, launches: GraphLaunches, ready: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the work of a graph before the first row of each launch, ns [n].
-
-    Args:
-        rows, gpu, launches: the trace.
-        ready: when all that it waits for would have let each row start, ns [n].
-    """
-    begins = launches.place[launches.first]
-    node = launches.node[launches.first]
-    row = gpu.row[begins]
-    typical, known = medians(rows.ts[row] - ready[row], node)
-    work = np.zeros(len(rows), np.int64)
-    real = known & (typical > gpu_streams.LATE_NS)
-    work[row[real]] = typical[real]
-    return work
 
 
 def _ended_last(rows: Rows, row: NDArray[np.int32], launch: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -163,7 +163,7 @@ def changed(event_graph: EventGraph, graphs: list[TraceGraph], changes: list[Cha
                 collective = event_graph.instance[rows][scaled]
                 touched[collective[collective >= 0]] = True
         # Once for all ranks: a collective is one transfer, whoever's kernels are meant.
-        transfer[touched] *= change.factor
+        transfer[touched] += (change.factor - 1) * (transfer - event_graph.unseen)[touched]
     return replace(
         event_graph,
         own=own,

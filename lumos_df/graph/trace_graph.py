@@ -3,12 +3,12 @@
 Every edge goes from what was issued earlier to what was issued later, so the graph has no cycle whatever was recorded.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import calls, gpu_constants, host
+from lumos_df.graph import calls, gpu_constants, host, typical_values
 from lumos_df.graph.edges.columns import Edges, join
 from lumos_df.graph.edges.event import event_edges
 from lumos_df.graph.edges.full_queue import queue_waits
@@ -21,12 +21,13 @@ from lumos_df.graph.edges.sync import sync_edges
 from lumos_df.graph.edges.thread import thread_edges
 from lumos_df.graph.gpu_constants import GpuConstants
 from lumos_df.graph.gpu_streams import GpuStreams, gpu_streams, recorded_ends
-from lumos_df.graph.graph_launches import graph_launches, heads, inner_waits
+from lumos_df.graph.graph_launches import graph_launches, inner_waits
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.own_durations import own_durations
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate import forward
 from lumos_df.graph.steps import step_numbers
+from lumos_df.graph.unrecorded_nodes import unrecorded_nodes
 from lumos_df.schema.codes import ANNOTATION, CPU_OP, NONE, RUNTIME, SYNC_EDGE
 
 
@@ -88,11 +89,19 @@ def build(rows: Rows) -> TraceGraph:
             event_edges(rows, atoms, gpu, role, constants.gap),
         ]
     )
-    unseen, late, ready = inferred_waits(rows, gpu, known, recorded_ends(rows, atoms, gpu))
+    ended = recorded_ends(rows, atoms, gpu)
+    # What even the quickest launch did, needs no other reason; what launches took beyond that, may be a wait.
+    known = unrecorded_nodes(rows, gpu, launches, known, ended, typical_values.least).between(known)
+    unseen, late = inferred_waits(rows, gpu, known, ended)
     to_starts = join([known, unseen])
-    to_starts = replace(to_starts, lag=to_starts.lag + heads(rows, gpu, launches, ready)[to_starts.dst])
+    unrecorded = unrecorded_nodes(rows, gpu, launches, to_starts, ended, typical_values.medians)
     candidates = join(
-        [to_starts, sync_edges(rows, atoms, gpu, role, own, constants), queue.edges(rows), silences.edges(rows, atoms)]
+        [
+            unrecorded.between(to_starts),
+            sync_edges(rows, atoms, gpu, role, own, unrecorded, constants),
+            queue.edges(rows),
+            silences.edges(rows, atoms),
+        ]
     )
     edges, order, target, dropped = _forward(rows, atoms, gpu, candidates)
     return TraceGraph(

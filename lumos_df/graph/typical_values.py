@@ -1,6 +1,7 @@
 """What is typical of some values of a trace: a few make no distribution, whatever is learned from them."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,10 @@ FEW: Final = 5
 """Threshold, values. Fewer make no distribution. Evidence: a constant of theirs would be what one of them was."""
 OUTLIER_RANGES: Final = 1.5
 """Threshold, interquartile ranges. Values further outside the quartiles are outliers. Evidence: Tukey's fences."""
+OfClasses: TypeAlias = Callable[
+    [NDArray[np.int64], NDArray[np.int32] | NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.bool_]]
+]
+"""Gives for each of some values something of its class, and whether the class has enough values."""
 
 
 def mean_without_outliers(values: NDArray[np.int64], otherwise: int) -> int:
@@ -34,8 +39,22 @@ def medians(
     values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return for each value the median of its class, and whether the class has enough of them."""
+    return _at_share(values, classes, 0.5)
+
+
+def least(
+    values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return for each value the least of its class, and whether the class has enough of them."""
+    return _at_share(values, classes, 0)
+
+
+def _at_share(
+    values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64], share: float
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return for each value the one at a share of its class in order, and whether the class has enough of them."""
     _, group, size = np.unique(classes, return_inverse=True, return_counts=True)
     group = group.reshape(-1)
-    middle = np.cumsum(size) - size + (size - 1) // 2
-    median = values[np.lexsort((values, group))][middle] if len(values) else values
-    return median[group], (size >= FEW)[group]
+    place = np.cumsum(size) - size + ((size - 1) * share).astype(np.int64)
+    chosen = values[np.lexsort((values, group))][place] if len(values) else values
+    return chosen[group], (size >= FEW)[group]

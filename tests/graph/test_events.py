@@ -92,6 +92,22 @@ def two_waits() -> Recording:
     return trace
 
 
+def early_records() -> Recording:
+    """Each round a kernel waits for the first of four rows of a stream; the first of two of another ends just then."""
+    trace = Recording()
+    for number in range(ROUNDS):
+        at = 10_000 + number * ROUND_US
+        trace.host_at(at - 100)
+        trace.launch("lookup", TENSOR, at, LONG_US)
+        trace.launch("exchange", DATA, at, LONG_US)
+        trace.launch("lookup_again", TENSOR, at + LONG_US, LONG_US)
+        for place in range(3):
+            trace.launch(f"exchange_{place}", DATA, at + LONG_US + place * SHORT_US, SHORT_US)
+        trace.call("cudaStreamWaitEvent")
+        trace.launch("interaction", COMPUTE, at + LONG_US + 1, 50)
+    return trace
+
+
 def job_of(folder: Path, trace: Recording) -> Job:
     folder.mkdir()
     (folder / "rank0.json").write_text(json.dumps(trace.whole()))
@@ -119,6 +135,12 @@ def test_what_ends_by_accident_before_a_row_that_a_wait_explains_is_no_cause(tmp
 def test_two_waits_in_a_row_are_for_two_streams(tmp_path: Path) -> None:
     job = job_of(tmp_path / "two", two_waits())
     assert {("lookup", "interaction"), ("exchange", "interaction")} <= waited(job)
+
+
+def test_an_early_event_is_of_the_stream_whose_row_would_be_found_least_by_accident(tmp_path: Path) -> None:
+    pairs = waited(job_of(tmp_path / "early", early_records()))
+    assert ("exchange", "interaction") in pairs
+    assert ("lookup", "interaction") not in pairs
 
 
 def test_without_the_one_the_other_is_waited_for(tmp_path: Path) -> None:

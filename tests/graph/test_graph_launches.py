@@ -50,6 +50,64 @@ def test_what_a_profiler_leaves_out_of_a_graph_is_work_of_the_gpu(tmp_path: Path
     assert step_us(job, "family=gemm:0.5") == LAUNCHES * ROUND_US + 200 - LAUNCHES * 50
 
 
+def test_a_call_that_waits_for_a_graph_waits_for_what_was_not_recorded_of_it(tmp_path: Path) -> None:
+    """Each fifth graph goes on for 300 us after its recorded kernel, others for 40; calls end 2 us after that."""
+    events: list[Event] = []
+    rounds_of_all = 5 * LAUNCHES
+    for number in range(rounds_of_all):
+        at, correlation = 10.0 + ROUND_US * number, 10 + number
+        name, tail = ("softmax", 40) if number % 5 else ("gemm", 300)
+        end = at + 5 + 100 + tail + 2
+        events += [
+            graph_call(at, 20, correlation),
+            kernel(name, at + 5, 100, correlation=correlation),
+            wait_for_all(at + 21, end, 100 + number),
+        ]
+    job = job_of(tmp_path, events, end=rounds_of_all * ROUND_US)
+    assert step_us(job) == rounds_of_all * ROUND_US
+    assert step_us(job) - step_us(job, "name=gemm:0.5") == LAUNCHES * 50
+
+
+def test_what_follows_a_graph_waits_for_what_was_not_recorded_of_it(tmp_path: Path) -> None:
+    """Of three graphs one kernel of 100 us each is recorded.
+
+    The first works 50 us before it and 200 after, the second 30 and 70. The second runs behind the first, then behind
+    a copy, the copy behind it. The third one does nothing else, on an idle stream.
+    """
+    events: list[Event] = []
+    round_us = 2 * ROUND_US
+    for number in range(LAUNCHES):
+        at = 10.0 + round_us * number
+        gemm = at + 5 + 100 + 50
+        behind_gemm = gemm + 100 + 200 + 30
+        copy = behind_gemm + 100 + 70
+        behind_copy = copy + 100 + 30
+        last = behind_copy + 100 + 70
+        events += [
+            launch(at, 3, 10 + number),
+            kernel("copy", at + 5, 100, correlation=10 + number),
+            graph_call(at + 4, 5, 110 + number),
+            kernel("gemm", gemm, 100, correlation=110 + number),
+            graph_call(at + 10, 5, 210 + number),
+            kernel("softmax", behind_gemm, 100, correlation=210 + number),
+            launch(at + 16, 3, 310 + number),
+            kernel("copy", copy, 100, correlation=310 + number),
+            graph_call(at + 20, 5, 410 + number),
+            kernel("softmax", behind_copy, 100, correlation=410 + number),
+            launch(at + 26, 3, 510 + number),
+            kernel("copy", last, 100, correlation=510 + number),
+            wait_for_all(at + 30, last + 100, 610 + number),
+            graph_call(at + 1500, 5, 710 + number),
+            kernel("dropout", at + 1505, 100, correlation=710 + number),
+            wait_for_all(at + 1506, at + 1605, 810 + number),
+        ]
+    job = job_of(tmp_path, events, end=LAUNCHES * round_us)
+    whole = LAUNCHES * round_us
+    assert step_us(job) == pytest.approx(whole, abs=LAUNCHES)
+    assert step_us(job, "name=gemm:0.5") == pytest.approx(whole - LAUNCHES * 50, abs=LAUNCHES)
+    assert step_us(job, "name=softmax:3") == pytest.approx(whole + LAUNCHES * 400, abs=LAUNCHES)
+
+
 def test_what_few_launches_show_is_no_rule(tmp_path: Path) -> None:
     job = rounds(tmp_path, 2, head=300, gap=200)
     # Of heads and gaps nothing is known.

@@ -83,6 +83,18 @@ def test_a_silence_that_ends_with_a_kernel_that_ran_through_it_waited_for_it(tmp
     assert length_us(replays(tmp_path, events, "family=gemm:0.5")[0]) == 1_062 - 500
 
 
+def test_the_more_streams_ran_the_nearer_to_the_end_of_a_row_a_silence_ends_by_accident(tmp_path: Path) -> None:
+    """The silence ends 20 us after the kernel, 2 % of its length; beside copies on two streams that is no evidence."""
+    copies = [
+        event
+        for stream in (8, 9)
+        for event in (launch(stream, 1, stream), kernel("copy", 32, 400, correlation=stream, stream=stream))
+    ]
+    alone, beside = allocator(1_050), allocator(1_050, *copies)
+    assert length_us(replays(tmp_path / "alone", alone, "family=gemm:0.5")[0]) == 1_080 - 500
+    assert length_us(replays(tmp_path / "beside", beside, "family=gemm:0.5")[0]) == 1_080
+
+
 def test_a_silence_that_ends_well_after_the_kernel_is_work_of_the_host(tmp_path: Path) -> None:
     events = allocator(1_400)
     assert length_us(replays(tmp_path, events, "family=gemm:0.5")[0]) == 1_430

@@ -17,7 +17,7 @@ from lumos_df.schema.codes import NONE
 
 _ACCIDENT_SHARE: Final = 0.05
 """Threshold, probability. Waits are taken to be for one place of a stream if by accident they would all find it so
-seldom. Evidence: the usual level of significance."""
+seldom, whichever group and stream was tried. Evidence: the usual level of significance."""
 _AGREEING_SHARE: Final = 0.9
 """Threshold, share of waits that look alike and delayed a row. So many of them must find the same place."""
 
@@ -39,11 +39,14 @@ def early_events(
         group: the same for waits that look alike [w].
         prompt_ns: a row that waited starts at most so long after the end of what it waited for.
     """
-    source = np.full(len(waiting), NONE, np.int32)
     issued = np.full(len(rows), NONE, np.int32)
     issued[gpu.row] = gpu.issued
     places = _places(rows, gpu)
-    for stream, (low, high) in enumerate(zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True)):
+    bounds = list(zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True))
+    groups = int(group.max(initial=NONE)) + 1
+    wanted, chance = np.full((len(bounds), groups), NONE, np.int64), np.zeros((len(bounds), groups))
+    tried = 0
+    for stream, (low, high) in enumerate(bounds):
         asking = np.flatnonzero(late & (rows.stream[waiting] != stream))
         if low == high or not len(asking):
             continue
@@ -52,9 +55,22 @@ def early_events(
         last = np.searchsorted(np.maximum.accumulate(rows.end[on_stream]), start + rows.resolution, side="right") - 1
         ended = on_stream[np.maximum(last, 0)]
         fits = (last >= 0) & (start - rows.end[ended] <= prompt_ns) & (issued[ended] < issued[waiting[asking]])
-        wanted = _usual(group, asking, np.where(fits, place[np.maximum(last, 0)], NONE), place)
-        wait = np.flatnonzero((wanted >= 0) & (waiting >= 0) & (rows.stream[waiting] != stream) & (source < 0))
-        row = _last_at(place, gpu.issued[low:high], wanted[wait], issued[waiting[wait]])
+        wanted[stream], chance[stream] = _usual(
+            group[asking], np.where(fits, place[np.maximum(last, 0)], NONE), place, groups
+        )
+        tried += len(np.unique(group[asking]))
+    if not tried:
+        return np.full(len(waiting), NONE, np.int32)
+    # Of several streams the one that would be found least by accident; whichever was tried might have been.
+    best = np.argmin(chance, axis=0)
+    clear = chance.min(axis=0) <= np.log(_ACCIDENT_SHARE / tried)
+    stream_of = np.where(clear, best, NONE)[group]
+    source = np.full(len(waiting), NONE, np.int32)
+    for stream in np.unique(stream_of[stream_of >= 0]).tolist():
+        low, high = bounds[stream]
+        wait = np.flatnonzero((stream_of == stream) & (waiting >= 0) & (rows.stream[waiting] != stream))
+        on_stream = gpu.row[low:high]
+        row = _last_at(places[low:high], gpu.issued[low:high], wanted[stream, group[wait]], issued[waiting[wait]])
         has = (row >= 0) & (rows.end[on_stream[np.maximum(row, 0)]] <= rows.ts[waiting[wait]] + rows.resolution)
         source[wait[has]] = on_stream[row[has]]
     return source
@@ -85,25 +101,27 @@ def _places(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:
 
 
 def _usual(
-    group: NDArray[np.int64], asking: NDArray[np.int64], found: NDArray[np.int64], place: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the place that nearly all late waits of a group find, too often to be an accident; or NONE [w].
+    group: NDArray[np.int64], nearest: NDArray[np.int64], place: NDArray[np.int64], groups: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the place that nearly all waits of each group find, or NONE, and how likely by accident [groups].
+
+    The first that finds it chooses the place, the others might miss it; as a logarithm.
 
     Args:
-        group: the same for waits that look alike [w].
-        asking: the waits that delayed a row.
-        found: the place that each of these finds, or NONE.
+        group: the same for waits that look alike; of those that delayed a row [k].
+        nearest: the place that each of these finds, or NONE [k].
         place: of each row of the stream.
+        groups: how many there are.
     """
-    usual = np.full(int(group.max()) + 1, NONE, np.int64)
-    some = found >= 0
+    usual, chance = np.full(groups, NONE, np.int64), np.zeros(groups)
+    some = nearest >= 0
     if some.any():
-        pairs, count = np.unique(np.stack((group[asking[some]], found[some])), axis=1, return_counts=True)
+        pairs, count = np.unique(np.stack((group[some], nearest[some])), axis=1, return_counts=True)
         best = np.lexsort((count, pairs[0]))
         best = best[np.flatnonzero(np.diff(pairs[0][best], append=NONE))]
         (of_group, chosen), count = pairs[:, best], count[best]
         frequency = np.bincount(place, minlength=int(chosen.max()) + 1)[chosen] / len(place)
-        clear = frequency ** (count - 1) <= _ACCIDENT_SHARE
-        clear &= count >= _AGREEING_SHARE * np.bincount(group[asking])[of_group]
-        usual[of_group[clear]] = chosen[clear]
-    return usual[group]
+        agree = count >= _AGREEING_SHARE * np.bincount(group)[of_group]
+        usual[of_group[agree]] = chosen[agree]
+        chance[of_group[agree]] = ((count - 1) * np.log(frequency))[agree]
+    return usual, chance

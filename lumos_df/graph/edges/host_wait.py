@@ -49,7 +49,7 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
     silent = (atoms.before >= 0) & (atoms.ts - begin >= host.IDLE_NS)
     silent[atoms.of_row[handoffs.target]] = False
     atom = np.flatnonzero(silent)
-    source = _ran_through(rows, gpu, begin[atom], atoms.ts[atom], before[atom])
+    source, streams = _ran_through(rows, gpu, begin[atom], atoms.ts[atom], before[atom])
     ran = source >= 0
     if not ran.any():
         return HostWaits(atom=atom[ran], source=source[ran], idle=np.empty(0, np.int64))
@@ -57,10 +57,11 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
     likeness = likeness.reshape(-1)
     # Silences through which nothing ran, or what ran ran on, speak against.
     alike = np.bincount(likeness)
-    atom, source, likeness = atom[ran], source[ran], likeness[ran]
+    atom, source, streams, likeness = atom[ran], source[ran], streams[ran], likeness[ran]
     lasted, after = atoms.ts[atom] - begin[atom], atoms.ts[atom] - rows.end[source]
-    # A silence that has nothing to do with the row ends anywhere after that was over, within its own length.
-    accident = np.maximum(after, rows.resolution) / lasted
+    # A silence that has nothing to do with the rows ends anywhere after the last of them, within its own length: the
+    # more streams had one, the sooner after.
+    accident = streams * np.maximum(after, rows.resolution) / lasted
     prompt = accident <= _ACCIDENT_SHARE
     chance = np.bincount(likeness, np.where(prompt, np.log(np.minimum(accident, 1)), 0), len(alike))
     waits = chance <= np.log(_ACCIDENT_SHARE / len(alike))
@@ -71,8 +72,8 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
 
 def _ran_through(
     rows: Rows, gpu: GpuStreams, begin: NDArray[np.int64], end: NDArray[np.int64], before: NDArray[np.int64]
-) -> NDArray[np.int32]:
-    """Return the row for which each silence may have been a wait, or NONE.
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the row for which each silence may have been a wait, or NONE, and of how many streams there was one.
 
     Of each stream it is the row that was issued last, if that ended within the silence, else the one that ran when the
     silence began; of all streams the one that ended last.
@@ -82,7 +83,7 @@ def _ran_through(
         begin, end: of each silence, ns.
         before: the atom in front of it: what was issued later, it did not wait for.
     """
-    source = np.full(len(begin), NONE, np.int32)
+    source, streams = np.full(len(begin), NONE, np.int32), np.zeros(len(begin), np.int64)
     over = begin.copy()
     for low, high in zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True):
         if low == high:
@@ -93,6 +94,8 @@ def _ran_through(
         place = np.where(emptied, last, running)
         row = gpu.row[low + np.maximum(place, 0)]
         fits = (place >= 0) & (gpu.issued[low + np.maximum(place, 0)] <= before)
-        fits &= (rows.end[row] > over) & (rows.end[row] <= end)
+        fits &= (rows.end[row] > begin) & (rows.end[row] <= end)
+        streams += fits
+        fits &= rows.end[row] > over
         source[fits], over[fits] = row[fits], rows.end[row[fits]]
-    return source
+    return source, streams

@@ -49,7 +49,7 @@ class _Pairs:
 
 def inferred_waits(
     rows: Rows, gpu: GpuStreams, known: Edges, ended: NDArray[np.int64]
-) -> tuple[Edges, NDArray[np.int32], NDArray[np.int64]]:
+) -> tuple[Edges, NDArray[np.int32]]:
     """Infer for what rows waited that started late although launch, stream and events had let them go.
 
     Args:
@@ -58,7 +58,7 @@ def inferred_waits(
         ended: [n] when each node ended as recorded, ns.
 
     Returns:
-        The edges, the rows that are late all the same, and when all edges would have let each row start, ns [n].
+        The edges, and the rows that are late all the same.
     """
     ready, none = np.full(len(rows), -FAR), np.empty(0, np.int32)
     waits = [edges(none, none, EVENT, 0, False)]
@@ -72,7 +72,7 @@ def inferred_waits(
             break
         waits.append(_edges(rows, _judged(rows, ready, pairs(late))))
         late = _late(rows, gpu, ready, ended, waits[-1])
-    return join(waits), late, ready
+    return join(waits), late
 
 
 def _by_kind(rows: Rows, source: NDArray[np.int32], row: NDArray[np.int32]) -> NDArray[np.int64]:

@@ -9,7 +9,8 @@ from lumos_df.graph.gpu_constants import GpuConstants
 from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
-from lumos_df.graph.typical_values import by_class, mean_without_outliers
+from lumos_df.graph.typical_values import by_class, mean_without_outliers, medians
+from lumos_df.graph.unrecorded_nodes import UnrecordedNodes
 from lumos_df.schema.codes import END_END, MEMCPY, NONE, SYNC, SYNC_EDGE
 
 
@@ -19,6 +20,7 @@ def sync_edges(
     gpu: GpuStreams,
     role: NDArray[np.int8],
     own: NDArray[np.int64],
+    unrecorded: UnrecordedNodes,
     constants: GpuConstants,
 ) -> Edges:
     """Return the edges from GPU to host.
@@ -27,6 +29,7 @@ def sync_edges(
         rows, atoms, gpu: the trace.
         role: what every row does as a call, of `calls` [n].
         own: ns that every node lasts by itself [n].
+        unrecorded: what CUDA graphs do around their recorded rows.
         constants: what the trace's distributions say of its machine.
     """
     parts = [_copy_edges(rows, atoms, gpu, constants.launch_ns)]
@@ -36,20 +39,22 @@ def sync_edges(
     ]
     # The way back to the host takes what it takes for any call that waits, else as long as the way to the GPU.
     issued = [_issued(rows, atoms, gpu, atom) for _, atom in waits]
-    drains = [_drains(atoms, atom, end, done) for (_, atom), (_, end, done) in zip(waits, issued, strict=True)]
+    passed = [_passed(atoms, atom, last, end, done) for (_, atom), (last, end, done) in zip(waits, issued, strict=True)]
+    drains, after_graph = _without_graphs(passed, unrecorded)
     usual = mean_without_outliers(np.concatenate(drains), constants.launch_ns)
     for (waiting, atom), (last, end, done), drained in zip(waits, issued, drains, strict=True):
         if not len(atom) or not len(gpu.row):
             continue
         drain = mean_without_outliers(drained, usual)
-        # A release works after what it waited for.
-        lag = own[atoms.row[atom]] if waiting == calls.RELEASE else np.full(len(atom), drain)
         recorded, awaits = np.full(len(atom), waiting == calls.DEVICE_SYNC), done
         if waiting in (calls.STREAM_SYNC, calls.EVENT_SYNC):
             awaited, recorded = _awaited_stream(rows, atoms, gpu, atom, last, np.where(done, end, -FAR))
             awaits = done & (np.arange(len(last))[:, None] == awaited)
         for stream in range(len(last)):
             src = np.where(awaits[stream], last[stream], NONE)
+            # A release works after what it waited for.
+            after = np.where(after_graph[src] >= 0, after_graph[src], drain + unrecorded.tail[src])
+            lag = own[atoms.row[atom]] if waiting == calls.RELEASE else after
             parts.append(edges(src, atoms.row[atom], SYNC_EDGE, lag, recorded, END_END))
     return join(parts)
 
@@ -132,11 +137,34 @@ def _stream_of_copy_before(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDAr
     return np.where(has & same, copied_to[np.maximum(before, 0)], NONE)
 
 
-def _drains(
-    atoms: Atoms, atom: NDArray[np.int32], end: NDArray[np.int64], done: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Return what passes between the end of the last awaited row and that of the call, of the calls that waited, ns."""
-    last_end = np.where(done, end, -FAR).max(axis=0, initial=-FAR)
+def _passed(
+    atoms: Atoms,
+    atom: NDArray[np.int32],
+    last: NDArray[np.int32],
+    end: NDArray[np.int64],
+    done: NDArray[np.bool_],
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the awaited row that ended last, of the calls that waited, and what passed until the call ended, ns."""
+    if not len(last):
+        return np.empty(0, np.int32), np.empty(0, np.int64)
+    done_end = np.where(done, end, -FAR)
+    stream, call = np.argmax(done_end, axis=0), np.arange(len(atom))
+    last_end = done_end[stream, call]
     waited = last_end > atoms.ts[atom]
-    drains: NDArray[np.int64] = ((atoms.ts + atoms.dur)[atom] - last_end)[waited]
-    return drains
+    return last[stream, call][waited], ((atoms.ts + atoms.dur)[atom] - last_end)[waited]
+
+
+def _without_graphs(
+    passed: list[tuple[NDArray[np.int32], NDArray[np.int64]]], unrecorded: UnrecordedNodes
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Return the way back to the host alone, and how long after the last row of each graph a call ends, or NONE [n].
+
+    Calls that wait for a graph wait for its tail as well: what is typical of its launches tells both together.
+    """
+    row, after = (np.concatenate(column) for column in zip(*passed, strict=True))
+    graph = unrecorded.last[row] >= 0
+    typical, known = medians(after[graph], unrecorded.last[row[graph]])
+    of_node = np.full(int(unrecorded.last.max(initial=NONE)) + 2, NONE, np.int64)
+    of_node[unrecorded.last[row[graph]][known]] = typical[known]
+    after_graph = of_node[unrecorded.last]
+    return [(after - unrecorded.tail[row])[after_graph[row] < 0] for row, after in passed], after_graph
