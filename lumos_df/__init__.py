@@ -1,7 +1,8 @@
 """lumos-df: profiler traces to tables that answer questions.
 
-`ingest(paths, corpus)` reads trace files into a corpus, `connect(corpus)` opens it for SQL in DuckDB (whose results are
-polars by `.pl()` and Arrow by `__arrow_c_stream__`), the module `report` exports views and summarises, and the package
+`ingest(paths, corpus)` reads trace files into a corpus. `Corpus(path)` answers with polars frames: `.advise()`,
+`.breakdown()`, `.replay()`, `.critical_path()`, `.estimate(dp=16)`, `.sql(...)`; `advise(path)` alone says what to
+change. `connect(corpus)` opens it for SQL in DuckDB, the module `report` exports views and summarises, and the package
 `estimate` says what a job would take that was never run.
 """
 
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
     from lumos_df.base.errors import LumosError
     from lumos_df.corpus import report
     from lumos_df.corpus.catalog import connect
+    from lumos_df.notebook.corpus_frames import Corpus, advise
     from lumos_df.trace.ingest import ingest
 
-__all__ = ["LumosError", "__version__", "connect", "estimate", "ingest", "report"]
+__all__ = ["Corpus", "LumosError", "__version__", "advise", "connect", "estimate", "ingest", "report"]
 
 _MODULES: Final = {"estimate": "lumos_df.estimate", "report": "lumos_df.corpus.report"}
 _PLACES: Final = {
+    "Corpus": "lumos_df.notebook.corpus_frames",
     "LumosError": "lumos_df.base.errors",
+    "advise": "lumos_df.notebook.corpus_frames",
     "connect": "lumos_df.corpus.catalog",
     "ingest": "lumos_df.trace.ingest",
 }

@@ -23,7 +23,7 @@ FLOORS: Final = (
     ("whatif",),
     ("calibrate",),
     ("capture",),
-    ("cli",),
+    ("cli", "notebook"),
     ("__init__", "__main__"),
 )
 """The parts, from the ground up; `docs/architecture.md` draws them."""

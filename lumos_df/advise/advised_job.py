@@ -121,4 +121,4 @@ class AdvisedJob:
 
     def query(self, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         """Return the rows of a query over the traces of this job; `$traces` in it is the list of their ids."""
-        return connection.execute(sql, {"traces": [rows.trace_id for rows in self.ranks]}).to_arrow_table()
+        return connection.sql(sql, params={"traces": [rows.trace_id for rows in self.ranks]}).to_arrow_table()

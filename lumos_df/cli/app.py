@@ -11,11 +11,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from lumos_df import __version__
+from lumos_df.advise import on_demand
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import progress
 from lumos_df.base.units import format_bytes, format_count
-from lumos_df.cli import estimates, notes, on_demand, recorded_jobs
+from lumos_df.cli import estimates, notes, recorded_jobs
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
     Corpus,
@@ -115,10 +116,12 @@ def sql(
                 raise typer.BadParameter(
                     "the prompt writes to the terminal; give a query with it", param_hint="--output"
                 )
-            prompt.run(connection, choose_format(form, output), lambda text: on_demand.prepare_query(corpus, text))
+            prompt.run(
+                connection, choose_format(form, output), lambda text: on_demand.prepare_query(corpus, text, notes.tell)
+            )
             return
         text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
-        on_demand.prepare_query(corpus, text)
+        on_demand.prepare_query(corpus, text, notes.tell)
         write(connection, text, choose_format(form, output), output)
 
 
@@ -254,7 +257,7 @@ def report(
         raise typer.BadParameter("name one view, or a folder for several with --output DIR", param_hint="--view")
     if on_screen and not names and form not in {None, Format.TABLE, Format.JSON}:
         raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
-    on_demand.prepare_views(corpus, names or reports.report_views())
+    on_demand.prepare_views(corpus, names or reports.report_views(), notes.tell)
     if html is not None:
         from lumos_df.page.write import write as write_page  # noqa: PLC0415 - slow to import
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _WARNINGS_SHOWN: Final = 10
 
 
+def tell(sentence: str) -> None:
+    """Say something besides the result."""
+    print(sentence, file=sys.stderr)
+
+
 def ingested(result: "IngestResult", corpus: Path) -> None:
     """Say what became of every file, with the first warnings."""
     for failed in result.failed:

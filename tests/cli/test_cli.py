@@ -231,7 +231,10 @@ def test_a_closed_pipe_is_quiet(sample_corpus: Path) -> None:
 
 def test_an_interrupt_is_quiet_and_quick(sample_corpus: Path) -> None:
     ask = command("sql", ENDLESS, "--corpus", sample_corpus)
+    # A shell's job in the background ignores interrupts, and its children would, too.
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        signal.signal(signal.SIGINT, usual)
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         printed = process.communicate(timeout=5)

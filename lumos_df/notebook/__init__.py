@@ -1,0 +1,1 @@
+"""A corpus in Python: answers as polars frames, pictures as Altair charts."""
