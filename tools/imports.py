@@ -19,7 +19,7 @@ FLOORS: Final = (
     ("corpus", "model"),
     ("trace", "graph", "page"),
     ("structure", "export", "estimate"),
-    ("advise",),
+    ("advice",),
     ("whatif",),
     ("calibrate",),
     ("capture",),

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from lumos_df import __version__
-from lumos_df.advise import on_demand
+from lumos_df.advice import on_demand
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import progress

@@ -109,7 +109,7 @@ def advise(
 
     Every change is made to the replayed job. What would not help is said, too. The view advice has all of it.
     """
-    from lumos_df.advise.advise import advise as advise_jobs  # noqa: PLC0415 - slow to import
+    from lumos_df.advice.job_advice import advise as advise_jobs  # noqa: PLC0415 - slow to import
     from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
 
     jobs = advise_jobs(corpus, job, trace)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from lumos_df.advise import advise as advising
-from lumos_df.advise import on_demand
+from lumos_df.advice import job_advice, on_demand
 from lumos_df.base.location import local_path
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.corpus import diff as comparison
@@ -73,7 +72,7 @@ class Corpus:
 
     def advise(self, job: str | None = None) -> pl.DataFrame:
         """Return what to change and what would not help, one row a change: the view `advice`; gains in ns a step."""
-        advising.advise(self.path, job)
+        job_advice.advise(self.path, job)
         return self.view("advice", job)
 
     def breakdown(self, job: str | None = None) -> pl.DataFrame:

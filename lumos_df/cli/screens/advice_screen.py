@@ -11,8 +11,8 @@ from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, w
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lumos_df.advise.advise import JobAdvice
-    from lumos_df.advise.ranked_advice import Advice
+    from lumos_df.advice.job_advice import JobAdvice
+    from lumos_df.advice.ranked_advice import Advice
 
 ADVICE_SHOWN: Final = 8
 """Of one job."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advise.remedy import Known, Remedy
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.same_rows import same_rows, usual
 from lumos_df.schema.codes import NONE, THREAD

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from lumos_df.advise.remedy import Rule
-from lumos_df.advise.rules import faster_hardware, late_rank
+from lumos_df.advice.remedy import Rule
+from lumos_df.advice.rules import faster_hardware, late_rank
 
 RULES: Final[tuple[Rule, ...]] = (late_rank.remedies, faster_hardware.remedies)
 """Every rule."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 
 
 class Known(StrEnum):

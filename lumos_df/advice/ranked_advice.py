@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advise.remedy import Remedy
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.remedy import Remedy
 
 LEAST_PCT: Final = 0.5
 """Changes that bring less, percent of the step, are no advice: a convention, since nobody can measure them."""

@@ -75,7 +75,7 @@ def _advise(corpus: Path, say: Say) -> None:
         why = f"with {format_count(operators, 'operator')} that takes a while"
         say(f"what to change is not known yet; {why}: lumos-df advise --corpus {corpus}")
         return
-    from lumos_df.advise.advise import advise_new  # noqa: PLC0415 - slow to import
+    from lumos_df.advice.job_advice import advise_new  # noqa: PLC0415 - slow to import
 
     try:
         jobs = advise_new(corpus)

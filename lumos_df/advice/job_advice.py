@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lumos_df import schema
-from lumos_df.advise.advised_job import AdvisedJob
-from lumos_df.advise.ranked_advice import Advice, ranked
-from lumos_df.advise.rules import RULES
+from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.ranked_advice import Advice, ranked
+from lumos_df.advice.rules import RULES
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without

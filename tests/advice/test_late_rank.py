@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lumos_df.advise.remedy import Known
-from tests.advise.emulated import advised, true_gain_ns
+from lumos_df.advice.remedy import Known
+from tests.advice.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
 HEALTHY = Job(ranks=4, steps=3, batch=8)

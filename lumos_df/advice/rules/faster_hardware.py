@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advise.remedy import Known, Remedy
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count
 from lumos_df.schema.codes import NONE, THREAD
 

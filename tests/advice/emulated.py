@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lumos_df.advise.advised_job import AdvisedJob
-from lumos_df.advise.ranked_advice import Advice, ranked
-from lumos_df.advise.rules import RULES
+from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.ranked_advice import Advice, ranked
+from lumos_df.advice.rules import RULES
 from lumos_df.graph.job import groups, load
 from lumos_df.trace.ingest import ingest
 from tests.emulator import Job, Profiler, simulate, write
