@@ -85,20 +85,20 @@ def _places(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:
 
 
 def _usual(
-    group: NDArray[np.int64], asking: NDArray[np.int64], found: NDArray[np.int64], place: NDArray[np.int64]
+    group: NDArray[np.int64], asking: NDArray[np.int64], recorded_at: NDArray[np.int64], place: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the place that nearly all late waits of a group find, too often to be an accident; or NONE [w].
 
     Args:
         group: the same for waits that look alike [w].
         asking: the waits that delayed a row.
-        found: the place that each of these finds, or NONE.
+        recorded_at: the place that each of these finds, or NONE.
         place: of each row of the stream.
     """
     usual = np.full(int(group.max()) + 1, NONE, np.int64)
-    some = found >= 0
+    some = recorded_at >= 0
     if some.any():
-        pairs, count = np.unique(np.stack((group[asking[some]], found[some])), axis=1, return_counts=True)
+        pairs, count = np.unique(np.stack((group[asking[some]], recorded_at[some])), axis=1, return_counts=True)
         best = np.lexsort((count, pairs[0]))
         best = best[np.flatnonzero(np.diff(pairs[0][best], append=NONE))]
         (of_group, chosen), count = pairs[:, best], count[best]
