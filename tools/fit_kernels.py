@@ -190,12 +190,12 @@ def gemm(table: pl.DataFrame, gpu: Gpu, dtype: str, like: GemmParameters | None 
         throttle_s=like.throttle_s if like else 1e-3,
         cast_bytes=3.0 if dtype == "fp8" else 1e-3,
     )
-    one = np.ones(len(m))
+    batch = np.ones(len(m))
     return Measured(
         GemmParameters,
         vector(start),
         free(GemmParameters, *fixed),
-        lambda p, r: products(m[r], n[r], k[r], one[r], size, gpu.peak_flops[dtype], gpu.hbm_bandwidth, gpu.sms, p),
+        lambda p, r: products(m[r], n[r], k[r], batch[r], size, gpu.peak_flops[dtype], gpu.hbm_bandwidth, gpu.sms, p),
         rows["latency_us"].to_numpy() * 1e-6,
         np.where(training & (m >= 8192), 9.0, np.where(training, 3.0, 1.0)),
         {
@@ -319,28 +319,28 @@ src/graph/tuning.cc. 0.9: InfiniBand's efficiency in Calculon (github.com/calcul
 def tables_of(name: str, gpu: Gpu, truth: Path) -> dict[str, Any]:
     """Fit everything that was measured of one GPU, print the errors, return the tables of its file."""
     kernels = {file: pl.read_parquet(truth / "kernels" / f"{file}.parquet") for file in _KERNELS}
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for dtype in gpu.gemm:
-        measured = gemm(kernels["gemm"], gpu, dtype, found.get("gemm.bf16"))
-        found[f"gemm.{dtype}"] = GemmParameters(*measured.report(f"{name} gemm {dtype}"))
-    found["attention.bf16"] = gpu.attention or AttentionParameters(
+        measured = gemm(kernels["gemm"], gpu, dtype, tables.get("gemm.bf16"))
+        tables[f"gemm.{dtype}"] = GemmParameters(*measured.report(f"{name} gemm {dtype}"))
+    tables["attention.bf16"] = gpu.attention or AttentionParameters(
         *attention(kernels["attention_forward"], gpu).report(f"{name} attention")
     )
-    found["memory"] = MemoryParameters(*memory(kernels["gemm"], gpu).report(f"{name} memory"))
+    tables["memory"] = MemoryParameters(*memory(kernels["gemm"], gpu).report(f"{name} memory"))
     for collective in FITTED_COLLECTIVES:
         measured = scale_up(kernels["nccl"], gpu, collective)
-        found[f"network.scale_up.{collective}"] = ScaleUpParameters(*measured.report(f"{name} {collective}"))
-    found["network.scale_out"] = NCCL_NETWORK
+        tables[f"network.scale_up.{collective}"] = ScaleUpParameters(*measured.report(f"{name} {collective}"))
+    tables["network.scale_out"] = NCCL_NETWORK
     if gpu.networks:
-        up = np.array([astuple(found[f"network.scale_up.{collective}"]) for collective in FITTED_COLLECTIVES])
+        up = np.array([astuple(tables[f"network.scale_up.{collective}"]) for collective in FITTED_COLLECTIVES])
         table = pl.read_csv(truth / "nccl_collectives.csv", infer_schema_length=None)
         fitted_one, *others = (scale_out(table, gpu, network, up) for network in gpu.networks)
-        found["network.scale_out"] = ScaleOutParameters(*fitted_one.report(f"{name} two nodes"))
+        tables["network.scale_out"] = ScaleOutParameters(*fitted_one.report(f"{name} two nodes"))
         for other in others:
             for region, rows in other.regions.items():
-                ratio = other.seconds(vector(found["network.scale_out"]), rows) / other.measured_s[rows]
+                ratio = other.seconds(vector(tables["network.scale_out"]), rows) / other.measured_s[rows]
                 print(f"{name} two nodes of another network, not fitted: {region:28} {error(ratio)}")
-    return found
+    return tables
 
 
 _KERNELS: Final = ("gemm", "attention_forward", "nccl")

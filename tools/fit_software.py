@@ -174,14 +174,14 @@ class Fit:
 
     def left_out(self) -> list[Array]:
         """Return the seconds of each part's runs, each by a fit to the runs of other groups."""
-        found = [np.empty(len(part)) for part in self.runs]
+        estimated = [np.empty(len(part)) for part in self.runs]
         for fold in range(FOLDS):
             out = [part.group % FOLDS == fold for part in self.runs]
             values = self.solve(tuple(np.flatnonzero(~each) for each in out))
-            for seconds, part, each in zip(found, self.runs, out, strict=True):
+            for seconds, part, each in zip(estimated, self.runs, out, strict=True):
                 if each.any():
                     seconds[each] = self.estimate(part.take(np.flatnonzero(each)), values)
-        return found
+        return estimated
 
 
 def _slow(truth: MeasuredRuns, hardware: Rows, kind: str, where: list[str], factor: float) -> None:
@@ -204,8 +204,8 @@ def load(name: str, truth: Path) -> Fit:
         dataset = Dataset.read(wanted)
         runs = read(dataset, truth / dataset.file)
         if name in runs.software_names:
-            own = runs.plans["software"] == runs.software_names.index(name)
-            parts.append(runs.take(np.flatnonzero(own)))
+            of_profile = runs.plans["software"] == runs.software_names.index(name)
+            parts.append(runs.take(np.flatnonzero(of_profile)))
             weights.append(weight)
     return Fit(name, profile.figures, tuple(parts), tuple(weights))
 
@@ -223,8 +223,8 @@ def error(seconds: Array, truth: MeasuredRuns) -> str:
 def rewritten(text: str, values: Mapping[str, float]) -> str:
     """Return a profile's text with other values, and everything else as it was. Raises `KeyError` for a lacking one."""
     for name, value in values.items():
-        text, found = re.subn(rf"(?m)^{name} = \S+", f"{name} = {value:.4g}", text)
-        if not found:
+        text, replaced = re.subn(rf"(?m)^{name} = \S+", f"{name} = {value:.4g}", text)
+        if not replaced:
             raise KeyError(name)
     return text
 
@@ -254,8 +254,8 @@ def main() -> int:
         print(f"  {', '.join(f'{key} = {value:.3f}' for key, value in interval.items())}")
         if not asked.dry_run:
             file = data_folder() / "software" / f"{name}.toml"
-            own = {key: value for key, value in values.items() if key in (SOFTWARE_ROW.names or ())}
-            file.write_text(rewritten(file.read_text("utf-8"), {**own, **interval}), "utf-8")
+            figures = {key: value for key, value in values.items() if key in (SOFTWARE_ROW.names or ())}
+            file.write_text(rewritten(file.read_text("utf-8"), {**figures, **interval}), "utf-8")
     return 0
 
 

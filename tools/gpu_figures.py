@@ -50,9 +50,9 @@ def view() -> str:
 
 def _row(name: str) -> str:
     hardware = Hardware.read(name)
-    found = fitted.load(hardware.fitted_from, hardware.fitted)
-    gemm, attention, memory = found.gemm["bf16"], found.attention["bf16"], found.memory
-    links = found.scale_up["all_reduce"]
+    parameters = fitted.load(hardware.fitted_from, hardware.fitted)
+    gemm, attention, memory = parameters.gemm["bf16"], parameters.attention["bf16"], parameters.memory
+    links = parameters.scale_up["all_reduce"]
     called = ", ".join(f"'{key}'" for key in keys("hardware", name))
     values = (
         f"'{name}'",

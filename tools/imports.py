@@ -7,6 +7,7 @@ No two modules import one another, directly or through further ones. Imports ins
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
@@ -94,13 +95,16 @@ def imported_modules(file: Path) -> set[Path]:
     }
 
 
-def _imports(file: Path) -> Iterator[tuple[int, str]]:
-    """Give the line and the full name of everything that a file imports, wherever in the file."""
+@cache
+def _imports(file: Path) -> list[tuple[int, str]]:
+    """Return the line and the full name of everything that a file imports, wherever in the file."""
+    names: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            names += ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            names += ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+    return names
 
 
 def main() -> int:

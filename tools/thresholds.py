@@ -61,15 +61,15 @@ def thresholds(package: Path = PACKAGE) -> tuple[Threshold, ...]:
         ValueError: one is no number, has no unit or meaning, or is imported by name, so that no bench could change it.
     """
     trees = {file: ast.parse(file.read_text("utf-8")) for file in sorted(package.rglob("*.py"))}
-    found = [threshold for file, tree in trees.items() for threshold in _of_module(package, file, tree)]
-    names = {f"{package.name}.{threshold.key}" for threshold in found}
+    declared = [threshold for file, tree in trees.items() for threshold in _of_module(package, file, tree)]
+    names = {f"{package.name}.{threshold.key}" for threshold in declared}
     for file, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     if f"{node.module}.{alias.name}" in names:
                         raise ValueError(f"{file}:{node.lineno}: import the module of the threshold {alias.name}")
-    return tuple(found)
+    return tuple(declared)
 
 
 def _of_module(package: Path, file: Path, tree: ast.Module) -> Iterator[Threshold]:
@@ -154,10 +154,10 @@ def _lines(listed: tuple[Threshold, ...], measured: dict[str, Any]) -> Iterator[
 
 def _changes(threshold: Threshold, measured: dict[str, Any]) -> tuple[str, str]:
     """Return what half and double change, as text."""
-    one = measured["thresholds"].get(threshold.key)
-    if one is None or one["value"] != threshold.value:
+    effect = measured["thresholds"].get(threshold.key)
+    if effect is None or effect["value"] != threshold.value:
         return "-", "-"
-    half, double = (_scores(one[factor], measured["scores"]) for factor in ("half", "double"))
+    half, double = (_scores(effect[factor], measured["scores"]) for factor in ("half", "double"))
     return half or "same", double or "same"
 
 

@@ -28,7 +28,11 @@ SOURCES: Final = (
 """Files of the package that kernels are made of: their own, and those whose constants they read."""
 
 _UNUSED_DAYS: Final = 1.0
-"""Days after which a folder of other sources is removed: another process may still run what it was made of."""
+"""Days since a process last began to use a folder of other sources, after which it goes.
+
+Processes of these sources may still run. One that runs for longer keeps its kernels in memory and compiles again what
+else it needs: numba makes the folder anew.
+"""
 
 
 @cache
@@ -74,7 +78,9 @@ def _places() -> Iterator[Path]:
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(named)
     yield PACKAGE / "__pycache__"
-    yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lumos-df"
+    # A user whom the system does not know, as in containers, has no home.
+    with contextlib.suppress(RuntimeError):
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lumos-df"
     shared = Path(tempfile.gettempdir()) / f"lumos-df-{os.getuid()}"
     if _is_private(shared):
         yield shared

@@ -149,9 +149,8 @@ def _write(corpus: Path, script: tuple[str, ...]) -> None:
     template = cache_folder() / f"catalog-{_fingerprint((duckdb.__version__, *of_all))[:12]}.duckdb"
     tables_read = "FROM " + ", ".join(f"(SELECT 1 FROM {table.name} LIMIT 0)" for table in TABLES)
     content = b""
-    if template.exists():
-        with suppress(duckdb.Error, CorpusError):
-            content = _content(corpus, (of_corpus, tables_read, *mark), template.read_bytes())
+    with suppress(OSError, duckdb.Error, CorpusError):
+        content = _content(corpus, (of_corpus, tables_read, *mark), template.read_bytes())
     if not content:
         content = _content(corpus, (*script, *mark))
         with suppress(OSError):

@@ -67,10 +67,12 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
     instance[alone] = known + np.arange(np.count_nonzero(alone))
     collectives = known + int(np.count_nonzero(alone))
 
-    own = np.split(row, bounds[1:-1])
+    kernel_rows = np.split(row, bounds[1:-1])
 
-    def column(of: Callable[[Rows], NDArray[Any]]) -> NDArray[np.int64]:
-        return np.concatenate([of(rows)[part] for rows, part in zip(ranks, own, strict=True)]).astype(np.int64)
+    def column(field: Callable[[Rows], NDArray[Any]]) -> NDArray[np.int64]:
+        return np.concatenate([field(rows)[part] for rows, part in zip(ranks, kernel_rows, strict=True)]).astype(
+            np.int64
+        )
 
     dur = column(lambda rows: rows.dur)
     members = np.bincount(instance, minlength=collectives)

@@ -38,9 +38,9 @@ class Path:
     """ns; negative only for an unexplained piece: the recorded step was shorter than the replayed one."""
 
 
-def joined(found: list[Path]) -> Path:
+def joined(paths: list[Path]) -> Path:
     """Return several paths, one after another, as one."""
-    return Path(**{name: np.concatenate([getattr(path, name) for path in found]) for name in Path.__slots__})
+    return Path(**{name: np.concatenate([getattr(path, name) for path in paths]) for name in Path.__slots__})
 
 
 def critical_paths(

@@ -12,22 +12,22 @@ from lumos_df.graph.steps import Steps
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
 
 
-def recorded_waiting(rows: Rows, marks: Steps, found: CollectiveWaits, k: int) -> NDArray[np.int64]:
+def recorded_waiting(rows: Rows, marks: Steps, collectives: CollectiveWaits, k: int) -> NDArray[np.int64]:
     """Return how long the recorded steps of the k-th trace do nothing but wait for other ranks, ns [steps].
 
     NONE where that is unknown. Where one kernel waits and another transfers, something is transferred.
     """
-    own = found.of_trace(k)
+    kernels = collectives.of_trace(k)
     transfer = np.full(len(rows), NONE, np.int64)
-    transfer[found.row[own]] = found.transfer[own]
+    transfer[collectives.row[kernels]] = collectives.transfer[kernels]
     return _waiting(rows, transfer, rows.ts, rows.end, marks.low, marks.high)
 
 
-def recorded_waits(found: CollectiveWaits, k: int, rows: int) -> NDArray[np.int64]:
+def recorded_waits(collectives: CollectiveWaits, k: int, rows: int) -> NDArray[np.int64]:
     """Return how long each row of the k-th trace waits for ranks that were recorded, and for others, ns [2, rows]."""
-    own = found.of_trace(k)
+    kernels = collectives.of_trace(k)
     waits = np.zeros((2, rows), np.int64)
-    waits[:, found.row[own]] = found.waiting[own], found.unseen[own]
+    waits[:, collectives.row[kernels]] = collectives.waiting[kernels], collectives.unseen[kernels]
     return waits
 
 

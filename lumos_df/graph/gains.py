@@ -47,14 +47,14 @@ def gains(job: Job, played: Played, works: list[HostWork]) -> list[Gains]:
     nodes, collectives = _durations(job, chosen)
     lags = _lags(job, chosen, works)
     lengths = changed_steps(played, len(selectors), nodes, lags, collectives)
-    found = []
+    gained = []
     bounds = np.cumsum([0, *(len(replay.low) for replay in played.replays)]).tolist()
     for replay, operators, steps in zip(played.replays, chosen, pairwise(bounds), strict=True):
         meant = np.unique(operators.outer()[1])
         none, half = (replay.high - replay.low - lengths[meant, k, slice(*steps)] for k in range(len(SHARES)))
         time = operators.time(replay.steps, len(selectors))[meant]
-        found.append(Gains(selectors=[selectors[k] for k in meant.tolist()], time=time, none=none, half=half))
-    return found
+        gained.append(Gains(selectors=[selectors[k] for k in meant.tolist()], time=time, none=none, half=half))
+    return gained
 
 
 def _worthwhile(job: Job, played: Played) -> list[Selector]:

@@ -103,8 +103,10 @@ def _asynchronous(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
     CUDA Runtime API, "API synchronization behavior". By a clock that is behind, a short one may end before its call.
     """
     pinned, at_once = (np.array([*(text in name for name in rows.names), False]) for text in ("Pinned", "MemcpyAsync"))
-    found: NDArray[np.bool_] = pinned[rows.name[gpu.row]] & at_once[rows.name[np.maximum(rows.parent[gpu.row], 0)]]
-    return found
+    asynchronous: NDArray[np.bool_] = (
+        pinned[rows.name[gpu.row]] & at_once[rows.name[np.maximum(rows.parent[gpu.row], 0)]]
+    )
+    return asynchronous
 
 
 def _launched_copies(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:

@@ -73,10 +73,10 @@ class HostWork:
         at, place = _places(self.graph, self.order, thread, at)
         frame = rows.kind == PYTHON
         works = frame | rows.of_kind(CPU_OP, RUNTIME)
-        found: tuple[NDArray[Any], ...] = recorded_work.parts(
+        columns: tuple[NDArray[Any], ...] = recorded_work.parts(
             self.order, at, place, length, rows.ts, rows.end, rows.parent, works, frame, last
         )
-        return found
+        return columns
 
     def share(self, marked: NDArray[np.bool_], *, everything: bool = False) -> NDArray[np.float64]:
         """Return [m] which part of each edge's lag is work of the marked rows, 0 to 1.
@@ -89,7 +89,9 @@ class HostWork:
         if everything:
             part[self.edge] = marked[self.graph.edges.dst[self.edge]]
         elif marked[self.order].any():
-            edge, _, of_edge = self.shares(selected_rows(np.where(marked, 0, NONE), self.graph.rows.parent))
+            edge, _, of_edge = self.shares(
+                selected_rows(np.where(marked, np.int32(0), np.int32(NONE)), self.graph.rows.parent)
+            )
             part[edge] = of_edge
         return part
 

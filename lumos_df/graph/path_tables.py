@@ -63,18 +63,20 @@ def _path_columns(
     job: Job, played: Played, works: list[HostWork], slack: NDArray[np.int64]
 ) -> tuple[dict[str, pa.Array], NDArray[np.int64]]:
     """Return the rows of `critical_path` of all traces, and where those of each trace begin, and the end."""
-    found = paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
-    whole = paths.joined([path for of_trace in found for path in of_trace])
-    step = np.repeat(np.arange(sum(map(len, found))), [len(path.row) for of_trace in found for path in of_trace])
-    trace_of_step = np.repeat(np.arange(len(found)), [len(of_trace) for of_trace in found])
+    step_paths = paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
+    whole = paths.joined([path for of_trace in step_paths for path in of_trace])
+    step = np.repeat(
+        np.arange(sum(map(len, step_paths))), [len(path.row) for of_trace in step_paths for path in of_trace]
+    )
+    trace_of_step = np.repeat(np.arange(len(step_paths)), [len(of_trace) for of_trace in step_paths])
     node = np.where(whole.row >= 0, job.event_graph.base[whole.trace] + whole.row, NONE)
     begin = whole.ts + job.event_graph.shift[trace_of_step[step]]
-    of, dur, operator = _operators(job, played, works, whole, node, begin)
-    step, node, trace, row = step[of], node[of], whole.trace[of], whole.row[of]
+    piece, dur, operator = _operators(job, played, works, whole, node, begin)
+    step, node, trace, row = step[piece], node[piece], whole.trace[piece], whole.row[piece]
     own_trace, known = trace_of_step[step], row >= 0
     first = np.searchsorted(step, np.arange(len(trace_of_step) + 1))
     before = np.cumsum(dur) - dur
-    part_of = np.searchsorted(of, of)
+    part_of = np.searchsorted(piece, piece)
     family = np.concatenate([*(graph.rows.family for graph in job.graphs), np.array([NONE], np.int8)])
     rank = np.array([graph.rows.rank for graph in job.graphs], np.int32)
     trace_id = pa.array([graph.rows.trace_id for graph in job.graphs], pa.string())
@@ -82,18 +84,18 @@ def _path_columns(
     columns = {
         "rank": pa.array(rank[own_trace]),
         "step": numbers(number[step]),
-        "piece": pa.array((np.arange(len(of)) - first[step]).astype(np.int32)),
-        "kind": words(np.where((trace != own_trace) & known, WAIT_PIECE, whole.kind[of]), PIECES),
+        "piece": pa.array((np.arange(len(piece)) - first[step]).astype(np.int32)),
+        "kind": words(np.where((trace != own_trace) & known, WAIT_PIECE, whole.kind[piece]), PIECES),
         "on_rank": pa.array(rank[trace]),
         "on_trace_id": trace_id.take(pa.array(trace)),
         "op_id": numbers(row),
         "operator": operator,
         "family": words(family[node], schema.FAMILIES),
-        "ts": pa.array(whole.ts[of] + before - before[part_of]),
+        "ts": pa.array(whole.ts[piece] + before - before[part_of]),
         "dur": pa.array(dur),
         "slack_ns": numbers(np.append(slack, UNSET)[node], UNSET),
     }
-    return columns, first[np.searchsorted(trace_of_step, np.arange(len(found) + 1))]
+    return columns, first[np.searchsorted(trace_of_step, np.arange(len(step_paths) + 1))]
 
 
 def _operators(
@@ -113,7 +115,7 @@ def _operators(
         begin: ns of job time.
 
     Returns:
-        of: which piece each is a part of, ascending.
+        piece: which of them each is a part of, ascending.
         dur: ns.
         operator: what it goes by.
     """
@@ -121,7 +123,7 @@ def _operators(
     first_name = np.cumsum([0, *(len(graph.rows.names) for graph in job.graphs)])
     first_edge = np.cumsum([0, *(len(graph.edges) for graph in job.graphs)])
     unknown = np.flatnonzero(path.row < 0)
-    of, dur = [unknown], [path.dur[unknown]]
+    piece, dur = [unknown], [path.dur[unknown]]
     name, silent = [np.full(len(unknown), NONE, np.int64)], [np.zeros(len(unknown), np.bool_)]
     by_trace = np.argsort(path.trace, kind="stable")
     by_trace = by_trace[path.row[by_trace] >= 0]
@@ -139,12 +141,12 @@ def _operators(
         )
         parts = named(work, pieces)
         of_row = np.append(work.graph.rows.name, NONE)[parts.row]
-        of.append(here[parts.of])
+        piece.append(here[parts.piece])
         dur.append(parts.dur)
         name.append(np.where(parts.row < 0, len(names) - 1, np.where(of_row < 0, NONE, first_name[k] + of_row)))
         silent.append(parts.silent)
-    order = np.argsort(np.concatenate(of), kind="stable")
-    of_piece, lasts, text = (np.concatenate(column)[order] for column in (of, dur, name))
+    order = np.argsort(np.concatenate(piece), kind="stable")
+    of_piece, lasts, text = (np.concatenate(column)[order] for column in (piece, dur, name))
     is_silent = np.concatenate(silent)[order]
     _, first, code = np.unique(packed(is_silent, text), return_index=True, return_inverse=True)
     texts = [

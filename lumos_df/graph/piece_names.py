@@ -32,7 +32,7 @@ class Pieces:
 class NamedPieces:
     """What ran in the pieces of a trace: p pieces, some of them parts of those that were asked about."""
 
-    of: NDArray[np.int64]
+    piece: NDArray[np.int64]
     """Which of them each is or is a part of, ascending."""
     dur: NDArray[np.int64]
     """ns."""
@@ -64,10 +64,10 @@ def named(host: HostWork, pieces: Pieces) -> NamedPieces:
     thread, at = _times(host, pieces, between, before[between])
     last = np.where(before, row, np.int32(NONE))[between]
     part_of, dur, part_row, part_silent = host.parts(thread, at, pieces.dur[between], last)
-    of = np.concatenate((whole, between[part_of]))
-    order = np.argsort(of, kind="stable")
+    piece = np.concatenate((whole, between[part_of]))
+    order = np.argsort(piece, kind="stable")
     return NamedPieces(
-        of=of[order],
+        piece=piece[order],
         dur=np.concatenate((pieces.dur[whole], dur))[order],
         row=np.concatenate((row[whole], part_row))[order],
         silent=np.concatenate((silent, part_silent))[order],

@@ -35,7 +35,7 @@ def numbers(values: NDArray[Any], null: int = NONE) -> pa.Array:
     return pa.array(values, mask=values == null)
 
 
-def edge_columns(job: Job, found: CollectiveWaits, k: int) -> dict[str, Any]:
+def edge_columns(job: Job, collectives: CollectiveWaits, k: int) -> dict[str, Any]:
     """Return the rows of `edges` of the k-th trace."""
     graph = job.graphs[k]
     # A copying call issues the row that it waits for: stored, what follows the call waits, so no two rows wait for each
@@ -43,18 +43,18 @@ def edge_columns(job: Job, found: CollectiveWaits, k: int) -> dict[str, Any]:
     binds = np.where(graph.order_target != graph.edges.dst, END_START, graph.edges.binds)
     keep = graph.order_target >= 0
     edges = graph.edges
-    member, last = waiting_members(job.event_graph, found, k)
-    row = found.row[member]
+    member, last = waiting_members(job.event_graph, collectives, k)
+    row = collectives.row[member]
     columns: dict[str, NDArray[Any]] = {
         name: np.concatenate((within, between))
         for name, within, between in (
-            ("src", edges.src[keep], found.row[last]),
+            ("src", edges.src[keep], collectives.row[last]),
             ("dst", graph.order_target[keep], row),
             ("kind", edges.kind[keep], np.full(len(row), COLLECTIVE, np.int8)),
             ("binds", binds[keep], np.full(len(row), START_END, np.int8)),
-            ("lag", edges.lag[keep], graph.rows.dur[row] - found.waiting[member]),
+            ("lag", edges.lag[keep], graph.rows.dur[row] - collectives.waiting[member]),
             ("recorded", edges.recorded[keep], graph.rows.seq_recorded[row]),
-            ("src_trace", np.full(np.count_nonzero(keep), k), found.trace[last]),
+            ("src_trace", np.full(np.count_nonzero(keep), k), collectives.trace[last]),
         )
     }
     return {
@@ -69,15 +69,15 @@ def edge_columns(job: Job, found: CollectiveWaits, k: int) -> dict[str, Any]:
     }
 
 
-def _replayed_collectives(job: Job, played: Played, found: CollectiveWaits, k: int) -> dict[str, Any]:
+def _replayed_collectives(job: Job, played: Played, collectives: CollectiveWaits, k: int) -> dict[str, Any]:
     """Return the rows of `collectives` of the k-th trace; those that make a circle are not replayed as such."""
-    own = found.of_trace(k)
-    node = job.event_graph.base[k] + found.row[own]
+    kernels = collectives.of_trace(k)
+    node = job.event_graph.base[k] + collectives.row[kernels]
     instance, end = played.event_graph.instance[node], played.run.end[node]
     apart = instance == NONE
     waited = end - played.run.start[node] - np.append(played.event_graph.transfer, 0)[instance]
     return {
-        **collective_columns([graph.rows for graph in job.graphs], found, k),
+        **collective_columns([graph.rows for graph in job.graphs], collectives, k),
         "waiting_replayed_ns": pa.array(waited, mask=apart),
         "replayed_end": pa.array(end, mask=apart),
     }
@@ -139,13 +139,13 @@ def step_columns(replay: Replay, of_trace: list[str]) -> dict[str, Any]:
     }
 
 
-def _waiting_columns(played: Played, found: CollectiveWaits, k: int) -> dict[str, Any]:
+def _waiting_columns(played: Played, collectives: CollectiveWaits, k: int) -> dict[str, Any]:
     """Return the columns of `replay_steps` of the k-th trace that say how much communication only waits."""
     replay = played.replays[k]
     rows = replay.graph.rows
-    waits_of_rows = recorded_waits(found, k, len(rows))
+    waits_of_rows = recorded_waits(collectives, k, len(rows))
     return {
-        "exposed_waiting_ns_recorded": numbers(recorded_waiting(rows, replay.steps, found, k)),
+        "exposed_waiting_ns_recorded": numbers(recorded_waiting(rows, replay.steps, collectives, k)),
         "exposed_waiting_ns_replayed": numbers(simulated_waiting(played, k, replay, waits_of_rows)),
     }
 
@@ -184,16 +184,16 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
     What an earlier replay stored and this one has not goes. Where it differs in anything, so do paths and gains, which
     are of one replay.
     """
-    found = waits([graph.rows for graph in job.graphs], job.instances)
+    collectives = waits([graph.rows for graph in job.graphs], job.instances)
     warnings = replay_warnings.of_traces(job)
     base = job.event_graph.base
     differs = False
     for k, (replay, of_path) in enumerate(zip(played.replays, path_columns(job, played), strict=True)):
         trace_id = replay.graph.rows.trace_id
-        of_steps = step_columns(replay, warnings[k]) | of_path | _waiting_columns(played, found, k)
+        of_steps = step_columns(replay, warnings[k]) | of_path | _waiting_columns(played, collectives, k)
         written = (
-            (schema.EDGES, edge_columns(job, found, k)),
-            (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, found, k)),
+            (schema.EDGES, edge_columns(job, collectives, k)),
+            (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, collectives, k)),
             (schema.REPLAYS, replay_columns(replay, slack[int(base[k]) : int(base[k + 1])])),
             (schema.REPLAY_STEPS, of_steps),
         )

@@ -53,10 +53,10 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
     """
     rows: list[dict[str, Any]] = []
     for job, played, again in _changed(corpus, changes, trace, step):
-        found = waits([graph.rows for graph in job.graphs], job.instances)
+        collectives = waits([graph.rows for graph in job.graphs], job.instances)
         for place, of_trace in enumerate(replay_warnings.of_traces(job)):
             before, after = played.replays[place], again.replays[place]
-            waited = recorded_waits(found, place, len(before.graph.rows))
+            waited = recorded_waits(collectives, place, len(before.graph.rows))
             waiting = {
                 f"exposed_waiting_ns_{when}": simulated_waiting(simulated, place, replay, waited).tolist()
                 for when, simulated, replay in (("replayed", played, before), ("changed", again, after))

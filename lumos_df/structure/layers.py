@@ -175,7 +175,7 @@ def _kind(trace: Trace, kernels: ComputeKernels, forward: Passes) -> str:
     family = trace.rows.family[kernels.row]
     is_attention = np.isin(family, (ATTENTION, SOFTMAX))
     attention = int(is_attention.sum())
-    convolution, embedding, gemm = (int((family == of).sum()) for of in (CONVOLUTION, EMBEDDING, GEMM))
+    convolution, embedding, gemm = (int((family == code).sum()) for code in (CONVOLUTION, EMBEDDING, GEMM))
     if not len(kernels):
         names = [trace.rows.names[number] for number in np.unique(trace.rows.name[trace.rows.kind == CPU_OP]).tolist()]
         return next((kind for kind, pattern in _OPERATORS if any(map(pattern.match, names))), "none")

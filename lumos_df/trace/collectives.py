@@ -89,11 +89,11 @@ def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
     facts = [_describe(strings, *column) for column in distinct.T.tolist()]
     fact_of_row = inverse.reshape(-1).astype(np.int64)
 
-    def texts(of: Callable[[_Facts], str | None]) -> pa.Array:
-        return pa.array(map(of, facts), pa.string()).take(pa.array(fact_of_row)).dictionary_encode()
+    def texts(field: Callable[[_Facts], str | None]) -> pa.Array:
+        return pa.array(map(field, facts), pa.string()).take(pa.array(fact_of_row)).dictionary_encode()
 
-    def numbers(of: Callable[[_Facts], int | None], kind: pa.DataType) -> pa.Array:
-        return pa.array(map(of, facts), kind).take(pa.array(fact_of_row))
+    def numbers(field: Callable[[_Facts], int | None], kind: pa.DataType) -> pa.Array:
+        return pa.array(map(field, facts), kind).take(pa.array(fact_of_row))
 
     numbers_of_groups = {fact.group or "": number for number, fact in enumerate(facts)}
     group = np.array([numbers_of_groups[fact.group or ""] for fact in facts], np.int64)[fact_of_row]

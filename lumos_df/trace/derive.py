@@ -277,10 +277,10 @@ def _modules(
     """
     named = ops.recording.where(lambda text: text.startswith("nn.Module: "))
     is_module = ops.is_kind(PYTHON, ANNOTATION) & named[ops.name]
-    own = np.full(len(ops), NONE, np.int32)
+    path_of_row = np.full(len(ops), NONE, np.int32)
     paths: list[str] = []
     if is_module.any():
-        own, paths = _paths_from_rows(ops, parent, is_module)
+        path_of_row, paths = _paths_from_rows(ops, parent, is_module)
     else:
         rows, texts = ops.attribute(Attribute.MODULE)
         used, inverse = np.unique(texts, return_inverse=True)
@@ -288,33 +288,33 @@ def _modules(
         filled = np.array([bool(text) for text in hierarchy], np.bool_)
         if filled.any():
             keep = filled[inverse]
-            own[rows[keep]] = inverse[keep]
+            path_of_row[rows[keep]] = inverse[keep]
             paths = [text.replace(".", "/") for text in hierarchy]
     if not paths:
-        return own, paths
-    return inheritance.inherit(own, parent, forward), paths
+        return path_of_row, paths
+    return inheritance.inherit(path_of_row, parent, forward), paths
 
 
 def _paths_from_rows(
     ops: OrderedOperators, parent: NDArray[np.int32], is_module: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], list[str]]:
     """Return (path of each module row, paths): level by level, a module's path is its outer module's plus its name."""
-    own = np.full(len(ops), NONE, np.int32)
+    path_of_row = np.full(len(ops), NONE, np.int32)
     outer = inheritance.nearest_marked(is_module, parent)
     rows = np.flatnonzero(is_module)
     paths: list[str] = []
     done = np.zeros(len(rows), np.bool_)
     while not done.all():
-        ready = ~done & ((outer[rows] < 0) | (own[outer[rows]] >= 0))
+        ready = ~done & ((outer[rows] < 0) | (path_of_row[outer[rows]] >= 0))
         level = rows[ready]
-        outer_path = np.where(outer[level] >= 0, own[outer[level]], NONE)
+        outer_path = np.where(outer[level] >= 0, path_of_row[outer[level]], NONE)
         pairs, inverse = np.unique(np.stack((outer_path, ops.name[level])), axis=1, return_inverse=True)
-        own[level] = len(paths) + inverse.reshape(-1)
+        path_of_row[level] = len(paths) + inverse.reshape(-1)
         for path, name in pairs.T.tolist():
             word = ops.recording.strings[name].removeprefix("nn.Module: ")
             paths.append(f"{paths[path]}/{word}" if path >= 0 else word)
         done |= ready
-    return own, paths
+    return path_of_row, paths
 
 
 def _layer(path: str) -> int:

@@ -71,17 +71,17 @@ class OrderedOperators:
 
     def event_counts(self) -> NDArray[np.int64]:
         """Return how many events of each `EventType` are this rank's."""
-        types, own = self.recording.event_types, self.rank.events
-        return np.bincount(types if own is None else types[own], minlength=len(EventType))
+        types, of_rank = self.recording.event_types, self.rank.events
+        return np.bincount(types if of_rank is None else types[of_rank], minlength=len(EventType))
 
 
 def in_order(recording: Recording, rank: RecordedRank) -> OrderedOperators:
     """Bring the operators of a rank into order."""
-    columns, own = recording.operators, rank.events
-    if own is None:
+    columns, of_rank = recording.operators, rank.events
+    if of_rank is None:
         order = np.argsort(columns.ts, kind="stable")  # a merge of the file's few sorted runs: linear in practice
     else:
-        places = np.flatnonzero(own[columns.event])
+        places = np.flatnonzero(of_rank[columns.event])
         order = places[np.argsort(columns.ts[places], kind="stable")]
     order_ties(order, columns.ts, columns.dur)
     row_of_event = np.full(len(recording.event_types), NONE, np.int32)

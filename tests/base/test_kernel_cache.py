@@ -22,18 +22,32 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def cache_folder(root: Path, **environment: str) -> Path:
-    """Return the folder that a fresh process of the package below `root` chooses."""
-    code = "from lumos_df.base.kernel_cache import folder; print(folder())"
+def run(root: Path, program: str, **environment: str) -> str:
+    """Return what a program prints in a fresh process that has the package below `root`."""
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=True,
         cwd=root,
         env={"HOME": str(root), "PATH": os.environ["PATH"], **environment},
     )
-    return Path(done.stdout.strip())
+    return done.stdout.strip()
+
+
+def cache_folder(root: Path, **environment: str) -> Path:
+    """Return the folder that a fresh process of the package below `root` chooses."""
+    return Path(run(root, "from lumos_df.base.kernel_cache import folder; print(folder())", **environment))
+
+
+def places() -> list[Path]:
+    """Return the folders that may hold a cache, the first choice first."""
+    return list(kernel_cache._places())  # noqa: SLF001 - the places are no face of the package
+
+
+def shared_folder(temporary: Path) -> Path:
+    """Return what this user's cache is called in the folder for temporary files."""
+    return temporary / f"lumos-df-{os.getuid()}"
 
 
 def test_a_changed_kernel_gets_a_folder_of_its_own_also_where_the_user_names_one(copy: Path, tmp_path: Path) -> None:
@@ -69,19 +83,54 @@ def test_every_module_that_kernels_import_counts() -> None:
     assert imported - of_kernels == set()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_a_process_outlives_the_folder_of_its_kernels(copy: Path) -> None:
+    program = (
+        "import shutil\n"
+        "import numpy as np\n"
+        "from lumos_df.base.kernel_cache import folder\n"
+        "from lumos_df.graph.simulate.forward import share\n"
+        "begin, end = np.array([0, 10]), np.array([4, 20])\n"
+        "shutil.rmtree(folder())\n"
+        "print(share(begin, end, np.array([2]), np.array([15])))\n"
+        "print(any(folder().rglob('*.nbc')))\n"
+    )
+    assert run(copy, program).splitlines() == ["[7]", "True"]
+
+
+def test_a_user_without_a_home_gets_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert places() == [PACKAGE / "__pycache__", shared_folder(tmp_path)]
+
+
+def test_a_temporary_folder_is_its_owner_s_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert shared_folder(tmp_path) in places()
+    assert shared_folder(tmp_path).stat().st_mode & 0o777 == 0o700
+
+
 def test_a_temporary_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    shared = tmp_path / f"lumos-df-{os.getuid()}"
-    assert shared in kernel_cache._places()  # noqa: SLF001 - the places are no face of the package
-    assert shared.stat().st_mode & 0o777 == 0o700
-    os.chown(shared, 12345, 12345)
-    assert shared not in kernel_cache._places()  # noqa: SLF001
+    another = os.getuid() + 1
+    monkeypatch.setattr("os.getuid", lambda: another)
+    shared_folder(tmp_path).mkdir(mode=0o700)
+    assert shared_folder(tmp_path) not in places()
 
 
 def test_a_temporary_folder_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    shared = tmp_path / f"lumos-df-{os.getuid()}"
-    shared.mkdir()
-    shared.chmod(0o777)
-    assert shared not in kernel_cache._places()  # noqa: SLF001
+    shared_folder(tmp_path).mkdir()
+    shared_folder(tmp_path).chmod(0o777)
+    assert shared_folder(tmp_path) not in places()
+
+
+def test_a_link_in_the_temporary_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "private").mkdir(mode=0o700)
+    shared_folder(tmp_path).symlink_to(tmp_path / "private")
+    assert shared_folder(tmp_path) not in places()

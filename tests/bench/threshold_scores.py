@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from lumos_df.graph import replay_warnings, switches
+from lumos_df.graph import replay_warnings
 from lumos_df.graph.gains import gains
 from lumos_df.graph.host_work import host_work
-from lumos_df.graph.job import Job, build, groups
+from lumos_df.graph.job import build, groups
 from lumos_df.graph.replayed_tables import step_columns
 from lumos_df.graph.rows import Rows, read
 from lumos_df.graph.steps import steps
@@ -45,7 +45,6 @@ _HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, int]], ...]] = (
     (("micro_batch=6",), {"batch": 6}),
     (("seq=192",), {"sequence": 192}),
 )
-_ASLEEP: Final = Emulated(ranks=4, layers=2, steps=2, sleep_rank=2, sleep_ns=1_000_000_000)
 
 Scores = dict[str, float]
 
@@ -68,7 +67,6 @@ SCORES: Final = {
     "mean prediction": Score("%", "worst error of such a step, mean of the jobs and of what their profilers tell"),
     "unmatched": Score("%", "kernels of an emulated job's collectives that are matched wrongly or not at all"),
     "clock": Score("us", "worst error of an emulated clock's offset"),
-    "awake": Score("%", "worst error of an emulated step that is predicted to sleep no more"),
     "warnings": Score("", "warnings about recorded steps"),
     "gains": Score("", "names and families of which gains are listed, of a sample"),
     "wrong facts": Score("", "dimensions and degrees of made and recorded jobs that are told wrongly"),
@@ -178,28 +176,11 @@ def _without_collectives(rows: Rows, which: slice) -> Rows:
     return replace(rows, collective=collective)
 
 
-def awake(folder: Path) -> Measure:
-    """Return what measures the prediction that a rank sleeps no more."""
-    ranks = _emulated(folder / "asleep", _ASLEEP, Profiler())
-    never = _lengths(build(_emulated(folder / "never", replace(_ASLEEP, sleep_rank=None, sleep_ns=0), Profiler())))
-
-    def measure() -> Scores:
-        job = build(ranks)
-        after = _lengths(job, switches.changed(job.event_graph, job.graphs, [switches.no_wait("rank=2")]))
-        return {"awake": 100 * float((np.abs(after - never) / never).max())}
-
-    return measure
-
-
 def _emulated(folder: Path, job: Emulated, profiler: Profiler) -> list[Rows]:
     write(simulate(job), profiler, folder / "traces")
     corpus = folder / "corpus"
     assert not ingest([folder / "traces"], corpus, workers=1).failed
     return [read(corpus, trace_id) for trace_id in groups(corpus)[0]]
-
-
-def _lengths(job: Job, *changed: Any) -> np.ndarray:
-    return np.array([replay.high - replay.low for replay in job.replay(*changed).replays])
 
 
 def warnings(corpus: Path) -> Measure:

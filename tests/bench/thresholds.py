@@ -63,7 +63,6 @@ def measures(folder: Path, kinds: set[str]) -> dict[str, Measure]:
         "replays": lambda: scores.replays(corpus()),
         "predictions": lambda: scores.predictions(folder / "emulated"),
         "matching": lambda: scores.matching(folder / "clocks"),
-        "awake": lambda: scores.awake(folder),
         "warnings": lambda: scores.warnings(corpus()),
         "gaining": lambda: scores.gaining(corpus()),
         "structures": lambda: scores.structures(folder / "made", corpus()),

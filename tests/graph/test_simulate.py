@@ -33,8 +33,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def columns(case: Case) -> tuple[np.ndarray, ...]:
-    table = np.array(case.edges, np.int64).reshape(-1, 4)
-    return tuple(table[:, k] for k in range(4))
+    return tuple(np.array(case.edges, np.int64).reshape(-1, 4).T.copy())
 
 
 def run(case: Case, order: list[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -136,10 +135,10 @@ def test_edges_without_a_circle_all_go_forward(found: list[tuple[int, int]]) -> 
 
 
 def ordered(found: list[tuple[int, int]]) -> list[int]:
-    table = np.array(found, np.int32).reshape(-1, 2)
-    pointer, edge = loops.forward_star(table[:, 0], 10)
+    src, dst = np.array(found, np.int32).reshape(-1, 2).T.copy()
+    pointer, edge = loops.forward_star(src, 10)
     result: list[int] = loops.topological(
-        np.arange(10, dtype=np.int32), pointer, edge, table[:, 1], 10, np.full(10, -1, np.int32), ALONE
+        np.arange(10, dtype=np.int32), pointer, edge, dst, 10, np.full(10, -1, np.int32), ALONE
     ).tolist()
     return result
 

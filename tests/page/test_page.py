@@ -148,7 +148,7 @@ def test_hundreds_of_ranks_and_steps_fit() -> None:
             FROM (SELECT unnest(range(512))::INTEGER AS rank)
             """
         )
-        # 60 steps of 20 ms on 512 ranks; each with 12 kernels on each of two streams.
+        # 60 steps of 20 ms on 512 ranks; each with 3 kernels on each of two streams.
         connection.execute(
             """
             INSERT INTO operators BY NAME
@@ -158,13 +158,13 @@ def test_hundreds_of_ranks_and_steps_fit() -> None:
               'ProfilerStep#' || step AS name, step * 20_000_000 AS ts, 19_000_000 AS dur, NULL AS step
             FROM steps
             UNION ALL BY NAME
-            SELECT 't' || rank AS trace_id, rank, (step * 24 + nth)::INTEGER AS op_id, 'kernel' AS kind,
+            SELECT 't' || rank AS trace_id, rank, (step * 6 + nth)::INTEGER AS op_id, 'kernel' AS kind,
               CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'ncclDevKernel_AllReduce' END AS name,
               CASE WHEN nth % 2 = 0 THEN 'gemm' ELSE 'communication' END AS family,
               CASE WHEN nth % 2 = 1 THEN 'all_reduce' END AS collective,
-              step * 20_000_000 + nth * 700_000 + rank * 10 AS ts, 600_000 AS dur, step, 0 AS device,
+              step * 20_000_000 + nth * 2_800_000 + rank * 10 AS ts, 2_400_000 AS dur, step, 0 AS device,
               7 + nth % 2 AS stream, nth AS seq, 'recorded' AS seq_evidence
-            FROM (SELECT *, unnest(range(24)) AS nth FROM steps)
+            FROM (SELECT *, unnest(range(6)) AS nth FROM steps)
             """
         )
         data = collect(connection, "big")

@@ -1,14 +1,12 @@
 """GPU time by annotation against a slow, obvious twin that paints every nanosecond."""
 
 from collections import defaultdict
-from functools import cache
 from typing import NamedTuple
 
-import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.corpus.catalog import blank
+from tests.sql.test_intervals import database, insert
 
 LAST = 30
 
@@ -39,11 +37,6 @@ KERNELS = st.lists(
 )
 
 
-@cache
-def database() -> duckdb.DuckDBPyConnection:
-    return blank()
-
-
 def fill(marks: list[Mark], kernels: list[Launched]) -> None:
     host = [("annotation", mark.name, mark.ts, mark.dur, mark.thread, None, None) for mark in marks]
     calls = [("runtime", "launch", kernel.call_ts, 1, kernel.thread, None, None) for kernel in kernels]
@@ -52,12 +45,8 @@ def fill(marks: list[Mark], kernels: list[Launched]) -> None:
         for place, kernel in enumerate(kernels)
     ]
     database().execute("DELETE FROM operators")
-    for op_id, row in enumerate([*host, *calls, *gpu]):
-        database().execute(
-            "INSERT INTO operators(trace_id, rank, op_id, kind, name, ts, dur, thread, device, parent_id, stream) "
-            "VALUES ('t', 0, ?, ?, ?, ?, ?, ?, ?, ?, 7)",
-            [op_id, *row],
-        )
+    rows = [("t", 0, op_id, *row, 7) for op_id, row in enumerate([*host, *calls, *gpu])]
+    insert("operators(trace_id, rank, op_id, kind, name, ts, dur, thread, device, parent_id, stream)", rows)
 
 
 def twin(marks: list[Mark], kernels: list[Launched]) -> dict[str, tuple[int, ...]]:

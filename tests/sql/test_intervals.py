@@ -2,7 +2,7 @@
 
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 from hypothesis import given, settings
@@ -53,7 +53,16 @@ MARKS = st.lists(st.integers(0, LAST + LAST // 2), unique=True, max_size=6).map(
 
 @cache
 def database() -> duckdb.DuckDBPyConnection:
-    return blank()
+    connection = blank()
+    connection.execute("SET threads = 1")  # for a dozen rows more of them only cost
+    return connection
+
+
+def insert(into: str, rows: list[tuple[Any, ...]]) -> None:
+    """Fill columns of a table of `database`, written as `table(column, ...)`, by one statement."""
+    if rows:
+        values = ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
+        database().execute(f"INSERT INTO {into} VALUES {values}", [value for row in rows for value in row])
 
 
 def ask(sql: str) -> list[tuple[int | None, ...]]:
@@ -64,16 +73,15 @@ def fill(rows: list[Row], steps: list[tuple[int, int]]) -> None:
     marks = [Row("annotation", f"ProfilerStep#{n}", start, end - start, 0) for n, (start, end) in enumerate(steps)]
     database().execute("DELETE FROM operators")
     database().execute("DELETE FROM collectives")
-    for op_id, row in enumerate(sorted([*marks, *rows], key=lambda row: row.ts)):
-        database().execute(
-            "INSERT INTO operators(trace_id, rank, op_id, kind, name, ts, dur, stream, family) "
-            "VALUES ('t', 0, ?, ?, ?, ?, ?, ?, ?)",
-            [op_id, *row[:-1]],
-        )
-        if row.transfer is not None:
-            database().execute(
-                "INSERT INTO collectives(trace_id, op_id, transfer_ns) VALUES ('t', ?, ?)", [op_id, row.transfer]
-            )
+    ordered = [(op_id, *row) for op_id, row in enumerate(sorted([*marks, *rows], key=lambda row: row.ts))]
+    insert(
+        "operators(trace_id, rank, op_id, kind, name, ts, dur, stream, family)",
+        [("t", 0, *row[:-1]) for row in ordered],
+    )
+    insert(
+        "collectives(trace_id, op_id, transfer_ns)",
+        [("t", op_id, transfer) for op_id, *_, transfer in ordered if transfer is not None],
+    )
 
 
 def paint(rows: list[Row], *names: str) -> set[int]:

@@ -22,6 +22,8 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "package.py").write_text(SOURCE)
     (tmp_path / "tests" / "mutants").mkdir(parents=True)
     (tmp_path / "tests" / "test_larger.py").write_text(TEST)
+    # Hypothesis takes a second to load, and these tests need none of it.
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:hypothesispytest\n")
     return tmp_path
 
 

@@ -135,7 +135,7 @@ def written(event: dict[str, Any], draw: st.DataObject) -> str:
     return f"{{{gap}{inner}{gap}}}"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(events, min_size=1, max_size=12),
     st.sampled_from([256, 1024, 1 << 16]),

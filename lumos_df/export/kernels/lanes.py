@@ -26,7 +26,10 @@ def depths(lane, ts, end, lanes):
         while True:
             if below == room:
                 wider = np.full((lanes, 2 * room), -1, np.int64)
-                wider[:, :room] = top
+                # By loops: to assign a whole block takes numba four seconds to compile.
+                for other in range(lanes):
+                    for place in range(room):
+                        wider[other, place] = top[other, place]
                 top = wider
                 room *= 2
             open_ = top[lane[k], below]

@@ -8,13 +8,15 @@ from lumos_df.graph.event_graph import EventGraph
 from lumos_df.schema.codes import NONE
 
 
-def waiting_members(graph: EventGraph, found: CollectiveWaits, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the kernels of the k-th trace that wait for a later one, and that one of each, as places in `found`.
+def waiting_members(
+    graph: EventGraph, collectives: CollectiveWaits, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the kernels of the k-th trace that wait for a later one, and that one of each, as places in `collectives`.
 
     Those of collectives that make a circle wait for none.
     """
-    own = found.of_trace(k)
-    member, last = np.arange(own.start, own.stop), found.last[own]
-    kept = graph.instance[graph.base[k] + found.row[own]] != NONE
+    kernels = collectives.of_trace(k)
+    member, last = np.arange(kernels.start, kernels.stop), collectives.last[kernels]
+    kept = graph.instance[graph.base[k] + collectives.row[kernels]] != NONE
     waits = kept & (last != NONE) & (last != member)
     return member[waits], last[waits]

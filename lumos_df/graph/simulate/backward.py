@@ -36,7 +36,8 @@ def recorded_causes(src, dst, binds, lag, own, ts, end, carried):
     """
     n = len(own)
     start_ready = np.full(n, UNSET, np.int64)
-    start_ready[carried] = ts[carried]
+    for v in carried:
+        start_ready[v] = ts[v]
     end_ready = np.empty(n, np.int64)
     for v in range(n):
         end_ready[v] = ts[v] + own[v]

@@ -30,20 +30,20 @@ def parts(order, at, place, length, ts, end, parent, works, frame, last):
         row: int32 [p] the row that runs; in a silence the one that ends it, the outermost first, or `last`.
         silent: bool [p] whether none runs.
     """
-    found = ([np.int64(0)], [np.int64(0)], [np.int32(0)], [False])
+    part_lists = ([np.int64(0)], [np.int64(0)], [np.int32(0)], [False])
     for k in range(at.shape[1]):
         around, inside, first = _shortest(k, order, at, place, length, ts, end, parent, works)
         if around < 0:
-            _outermost(k, order, at, place, length, ts, end, parent, works, last[k], found)
+            _outermost(k, order, at, place, length, ts, end, parent, works, last[k], part_lists)
         elif frame[around] and inside != around:
             begin, stop = max(ts[inside], at[first, k]), min(end[inside], at[first + 1, k])
             before = begin - at[0, k] if first == 0 else length[k] - (at[3, k] - begin)
-            _note(k, before, around, False, found)
-            _note(k, stop - begin, inside, False, found)
-            _note(k, length[k] - before - (stop - begin), around, False, found)
+            _note(k, before, around, False, part_lists)
+            _note(k, stop - begin, inside, False, part_lists)
+            _note(k, length[k] - before - (stop - begin), around, False, part_lists)
         else:
-            _note(k, length[k], around, False, found)
-    column, dur, row, silent = found
+            _note(k, length[k], around, False, part_lists)
+    column, dur, row, silent = part_lists
     return np.array(column[1:]), np.array(dur[1:]), np.array(row[1:], np.int32), np.array(silent[1:], np.bool_)
 
 
@@ -69,7 +69,7 @@ def _shortest(k, order, at, place, length, ts, end, parent, works):
 
 
 @kernel
-def _outermost(k, order, at, place, length, ts, end, parent, works, last, found):
+def _outermost(k, order, at, place, length, ts, end, parent, works, last, part_lists):
     """Cut a time where rows begin and end that lie in no other one."""
     quiet = np.int64(0)
     for half in (0, 2):
@@ -91,19 +91,19 @@ def _outermost(k, order, at, place, length, ts, end, parent, works, last, found)
                 continue
             begin, stop = max(ts[row], until), min(end[row], high)
             if stop > begin or begin == high:
-                _note(k, quiet + begin - until, row, True, found)
-                _note(k, stop - begin, row, False, found)
+                _note(k, quiet + begin - until, row, True, part_lists)
+                _note(k, stop - begin, row, False, part_lists)
                 quiet = np.int64(0)
                 until = max(begin, stop)
         quiet += high - until
-    _note(k, quiet, last, True, found)
+    _note(k, quiet, last, True, part_lists)
 
 
 @kernel
-def _note(k, lasts, row, silent, found):
+def _note(k, lasts, row, silent, part_lists):
     """Add a part, unless it lasts no time."""
     if lasts > 0:
-        found[0].append(np.int64(k))
-        found[1].append(np.int64(lasts))
-        found[2].append(np.int32(row))
-        found[3].append(silent)
+        part_lists[0].append(np.int64(k))
+        part_lists[1].append(np.int64(lasts))
+        part_lists[2].append(np.int32(row))
+        part_lists[3].append(silent)

@@ -49,16 +49,16 @@ def selectors_of(rows, selector, inner, outer):
 
     Returns:
         place: int32 [k] which of `rows`, ascending.
-        found: int32 [k] the selector.
+        chosen: int32 [k] the selector.
     """
-    place, found = [np.int32(0)], [np.int32(0)]
+    place, chosen = [np.int32(0)], [np.int32(0)]
     for k in range(len(rows)):
         at = inner[rows[k]]
         while at >= 0:
             place.append(k)
-            found.append(selector[at])
+            chosen.append(selector[at])
             at = outer[at]
-    return np.array(place[1:], np.int32), np.array(found[1:], np.int32)
+    return np.array(place[1:], np.int32), np.array(chosen[1:], np.int32)
 
 
 @kernel
@@ -74,17 +74,17 @@ def work(order, at, place, ts, end, selector, inner, outer):
 
     Returns:
         column: int64 [w] which of the k, ascending.
-        found: int32 [w] the selector.
+        chosen: int32 [w] the selector.
         worked: int64 [w] ns in which at least one of its rows ran, the s stretches together.
     """
-    columns, found, worked = [np.int64(0)], [np.int32(0)], [np.int64(0)]
+    columns, chosen, worked = [np.int64(0)], [np.int32(0)], [np.int64(0)]
     selectors = selector.max() + 1 if len(selector) else 0
     total = np.zeros(selectors, np.int64)
     until = np.empty(selectors, np.int64)
     stretch = np.full(selectors, NONE, np.int64)
     seen = np.empty(selectors, np.int32)
     for k in range(at.shape[1]):
-        many = 0
+        seen_count = 0
         for half in range(0, at.shape[0], 2):
             low, high = at[half, k], at[half + 1, k]
             if low >= high:
@@ -94,8 +94,8 @@ def work(order, at, place, ts, end, selector, inner, outer):
                 while holder >= 0:
                     s = selector[holder]
                     if stretch[s] < k * at.shape[0]:
-                        seen[many] = s
-                        many += 1
+                        seen[seen_count] = s
+                        seen_count += 1
                     if stretch[s] != k * at.shape[0] + half:
                         stretch[s] = k * at.shape[0] + half
                         until[s] = low
@@ -106,10 +106,10 @@ def work(order, at, place, ts, end, selector, inner, outer):
                         total[s] += stop - begin
                         until[s] = stop
                     holder = outer[holder]
-        for j in range(many):
+        for j in range(seen_count):
             if total[seen[j]] > 0:
                 columns.append(k)
-                found.append(seen[j])
+                chosen.append(seen[j])
                 worked.append(total[seen[j]])
                 total[seen[j]] = 0
-    return np.array(columns[1:], np.int64), np.array(found[1:], np.int32), np.array(worked[1:], np.int64)
+    return np.array(columns[1:], np.int64), np.array(chosen[1:], np.int32), np.array(worked[1:], np.int64)

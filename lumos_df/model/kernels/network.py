@@ -27,14 +27,14 @@ def _inside_node_seconds(kind, payload, group, bandwidth, row):
     """Return seconds among `group` ranks of one node, with the parameters `row` (float64 [ScaleUpParameters])."""
     steps = group - 1.0
     wire = payload * (group - 1.0) / group
-    own = payload / group
+    shard = payload / group
     if kind == ALL_REDUCE:
         steps *= 2.0
         wire *= 2.0
     elif kind == BROADCAST or kind == SEND:
         wire = payload
-        own = 0.0
-    wire += row[9] * own
+        shard = 0.0
+    wire += row[9] * shard
     per_byte = 1.0 / bandwidth
     seconds = min(
         row[0] + steps * row[1] + wire * per_byte / row[2],

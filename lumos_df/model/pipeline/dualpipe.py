@@ -82,11 +82,11 @@ def dualpipe(pp, micro_batches, times, links, state, copy, gradients):
             for h in range(half - 1 - i):
                 d = pp - 1 - h if side else h
                 inner = d - 1 if side else d + 1
-                one = (1 - side) * pp + d
+                phase1 = (1 - side) * pp + d
                 ready = b1[d + 1 if side else d - 1] + out_rest[d] if h else 0.0
-                b1[d] = _run(clock, d, out_busy[d], ready, backward_input[one], in_busy[d])
-                clock[d] += backward_weight[one]
-                f1[d] = _run(clock, d, in_busy[d], f1[inner] + in_rest[d], forward[one], out_busy[d])
+                b1[d] = _run(clock, d, out_busy[d], ready, backward_input[phase1], in_busy[d])
+                clock[d] += backward_weight[phase1]
+                f1[d] = _run(clock, d, in_busy[d], f1[inner] + in_rest[d], forward[phase1], out_busy[d])
     # Steps 4 to 7: in round i F0 of pp-1-h+i with B1 of half-1-h+i, then F1 of half+i with B0 of i, as far as they go.
     left = micro_batches // 2
     skipped = 0.0
@@ -99,50 +99,50 @@ def dualpipe(pp, micro_batches, times, links, state, copy, gradients):
             for h in range(half - 1, -1, -1):
                 d = pp - 1 - h if side else h
                 outer = d + 1 if side else d - 1
-                nil = side * pp + d
-                one = (1 - side) * pp + d
+                phase0 = side * pp + d
+                phase1 = (1 - side) * pp + d
                 f_ready = f0[outer] + out_rest[d] if h else 0.0
                 b_ready = b1[outer] + out_rest[d] if h else 0.0
                 if pp - 1 - h + i < left:
                     if i == 0 and h == half - 1:
                         # DeepSeek does not overlap these two.
-                        f0[d] = _run(clock, d, out_busy[d], f_ready, forward[nil], in_busy[d])
+                        f0[d] = _run(clock, d, out_busy[d], f_ready, forward[phase0], in_busy[d])
                         b1[d] = _run(
-                            clock, d, out_busy[d], b_ready, backward_input[one] + backward_weight[one], in_busy[d]
+                            clock, d, out_busy[d], b_ready, backward_input[phase1] + backward_weight[phase1], in_busy[d]
                         )
                     else:
                         ready = max(f_ready, b_ready)
-                        f0[d] = _run(clock, d, 2 * out_busy[d], ready, overlapped[nil], 2 * in_busy[d])
+                        f0[d] = _run(clock, d, 2 * out_busy[d], ready, overlapped[phase0], 2 * in_busy[d])
                         b1[d] = f0[d]
-                    gradients[one] = clock[d]
+                    gradients[phase1] = clock[d]
                 elif half - 1 - h + i < left:
-                    seconds = backward_input[one]
+                    seconds = backward_input[phase1]
                     if last < apart_from(h, 1):
-                        seconds += backward_weight[one]
+                        seconds += backward_weight[phase1]
                     b1[d] = _run(clock, d, out_busy[d], b_ready, seconds, in_busy[d])
-                    gradients[one] = clock[d]
+                    gradients[phase1] = clock[d]
                 else:
-                    chunk = one if waiting_phase(h, last - h - 1) else nil
+                    chunk = phase1 if waiting_phase(h, last - h - 1) else phase0
                     clock[d] += backward_weight[chunk]
                     gradients[chunk] = clock[d]
         for side in range(2):
             for h in range(half - 1, -1, -1):
                 d = pp - 1 - h if side else h
                 inner = d - 1 if side else d + 1
-                nil = side * pp + d
-                one = (1 - side) * pp + d
+                phase0 = side * pp + d
+                phase1 = (1 - side) * pp + d
                 f_ready = (f1[inner] if h < half - 1 else f0[inner]) + in_rest[d]
                 b_ready = (b0[inner] if h < half - 1 else b1[inner]) + in_rest[d]
                 if last < 0:
                     ready = max(f_ready, b_ready)
-                    f1[d] = _run(clock, d, 2 * in_busy[d], ready, overlapped[one], 2 * out_busy[d])
+                    f1[d] = _run(clock, d, 2 * in_busy[d], ready, overlapped[phase1], 2 * out_busy[d])
                     b0[d] = f1[d]
                 else:
-                    seconds = backward_input[nil]
+                    seconds = backward_input[phase0]
                     if last < apart_from(h, 0):
-                        seconds += backward_weight[nil]
+                        seconds += backward_weight[phase0]
                     b0[d] = _run(clock, d, in_busy[d], b_ready, seconds, out_busy[d])
-                gradients[nil] = clock[d]
+                gradients[phase0] = clock[d]
         if wanted != FOUND and i < left - pp:
             period, steps, wanted = next_period(state, copy, 3 * pp, steps, wanted)
             if wanted == FOUND:

@@ -70,9 +70,9 @@ def _slot(table, symbols, first, width, code):
 
 
 @kernel
-def _same(symbols, one, other, width):
+def _same(symbols, first, second, width):
     k = 0
-    while k < width and symbols[one + k] == symbols[other + k]:
+    while k < width and symbols[first + k] == symbols[second + k]:
         k += 1
     return k == width
 

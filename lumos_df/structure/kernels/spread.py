@@ -73,17 +73,17 @@ def fill_launched(value, order, backwards):
 
 
 @kernel
-def inherit(own, parent, thread):
+def inherit(value, parent, thread):
     """Return for every row its own value, else that of the nearest row above it; NONE where none has any.
 
     Args:
-        own: at least 0, or NONE [n].
+        value: at least 0, or NONE [n].
         parent: row around or that launched, NONE where none [n].
         thread: host rows: number of the thread; NONE on GPU rows, whose parent may come after them [n].
     """
-    value = own.copy()
+    inherited = value.copy()
     for on_host in (True, False):
-        for i in range(len(own)):
-            if (thread[i] >= 0) == on_host and value[i] == NONE and parent[i] >= 0:
-                value[i] = value[parent[i]]
-    return value
+        for i in range(len(value)):
+            if (thread[i] >= 0) == on_host and inherited[i] == NONE and parent[i] >= 0:
+                inherited[i] = inherited[parent[i]]
+    return inherited

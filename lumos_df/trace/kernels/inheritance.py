@@ -122,17 +122,17 @@ def nearest_marked(marked, parent):
 
 
 @kernel
-def inherit(own, parent, forward):
+def inherit(value, parent, forward):
     """Return for each row its own value, else its forward operator's, else its parent's, -1 for none; int32 [n]."""
-    n = len(own)
-    value = own.copy()
+    n = len(value)
+    inherited = value.copy()
     for row in range(n):
-        if value[row] < 0 and forward[row] >= 0:
-            value[row] = value[forward[row]]
+        if inherited[row] < 0 and forward[row] >= 0:
+            inherited[row] = inherited[forward[row]]
         p = parent[row]
-        if value[row] < 0 and 0 <= p < row:
-            value[row] = value[p]
+        if inherited[row] < 0 and 0 <= p < row:
+            inherited[row] = inherited[p]
     for row in range(n):
-        if value[row] < 0 and parent[row] > row:
-            value[row] = value[parent[row]]
-    return value
+        if inherited[row] < 0 and parent[row] > row:
+            inherited[row] = inherited[parent[row]]
+    return inherited
