@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parent.parent
 
 OF_TRACES: Final = (
     ("ingest", str(ROOT / "data" / "traces"), "--workers", "1"),
-    ("critical-path",),
+    ("critical-path", "--gains"),
     ("describe",),
     ("export", "--what", "perfetto", "--output", "timeline.json"),
     ("estimate", "--set", "dp=8", "--job", "gpu_generated"),
