@@ -102,6 +102,11 @@ class Rows:
         object.__setattr__(self, "end", self.ts + self.dur)
 
     @property
+    def begun(self) -> int:
+        """When the first row begins, Unix time by the host's clock, ns."""
+        return (int(self.ts.min()) if len(self) else 0) + self.clock_origin
+
+    @property
     def on_gpu(self) -> NDArray[np.bool_]:
         """Which rows occupy a stream."""
         return (self.kind >= KERNEL) & (self.kind <= MEMSET)

@@ -13,9 +13,10 @@ _ID_STEP = 10_000_000
 
 
 def repeat(base: Path, megabytes: float, target: Path, *, rank: int = 0) -> Path:
-    """Write `base` repeated until the file has `megabytes` (10^6 bytes); times, ids and steps move on with each repetition.
+    """Write `base` repeated until the file has `megabytes` (10^6 bytes).
 
-    The text of an event stays as recorded, white space and all: how a file is laid out decides how fast it reads.
+    Times, ids and steps move on with each repetition. The text of an event stays as recorded, white space and all:
+    how a file is laid out decides how fast it reads.
     """
     data = gzip.decompress(base.read_bytes()) if base.suffix == ".gz" else base.read_bytes()
     document = json.loads(data)
