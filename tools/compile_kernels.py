@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).parent.parent
 _INGEST: Final = ("ingest", str(ROOT / "data" / "traces"), "--workers", "1")
 OF_TRACES: Final = (
     _INGEST,
-    ("critical-path",),
+    ("critical-path", "--gains"),
     ("estimate", "--set", "dp=8", "--job", "gpu_generated"),
 )
 

@@ -26,7 +26,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         corpus, page = Path("corpus"), Path(folder) / "page.html"  # the page shows the corpus as it was named
         ingest(ROOT / "data" / "traces" / "gpu_generated", corpus)
-        replay(corpus, path=True)
+        replay(corpus, path=True, gains=True)
         write(corpus, page)
         shot = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
         shot += [f"--user-data-dir={folder}/browser", f"--window-size={_SIZE}", "--virtual-time-budget=3000"]

@@ -53,7 +53,7 @@ def commands(corpus: Path, traces: list[str], jobs: list[str], made: Path) -> It
     yield "summary", ["report", *at, "--format", "json"]
     yield "summary", ["report", *at]
     yield "replay", ["replay", *at]
-    yield "critical_path", ["critical-path", *at]
+    yield "critical_path", ["critical-path", "--gains", *at]
     yield "describe", ["describe", *at]
     yield "views", ["report", *at, "--output", str(made / "views")]
     yield "view_json", ["report", *at, "--view", "breakdown", "--format", "json"]

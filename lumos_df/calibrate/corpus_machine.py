@@ -5,13 +5,14 @@ collectives on latencies and rates of their kind, those across nodes on the netw
 one job that the estimator knows, its recorded step sets further figures of the software (`whatif.software_profile`).
 """
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
-from lumos_df.base.errors import HardwareError, LumosError, QueryError
+from lumos_df.base.errors import HardwareError, LumosError, QueryError, UnwritableError
 from lumos_df.base.files import unwritable
 from lumos_df.calibrate.corpus_findings import (
     HOST_FIGURES,
@@ -22,6 +23,7 @@ from lumos_df.calibrate.corpus_findings import (
 )
 from lumos_df.corpus.catalog import connect
 from lumos_df.estimate.grid import Grid
+from lumos_df.graph.matching import match_collectives
 from lumos_df.model import fitted
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.software import Software
@@ -106,6 +108,8 @@ def machine_of(
     Raises:
         LumosError: no such corpus, a GPU that is not known or not in it, or no kernel that says anything.
     """
+    with suppress(UnwritableError):
+        match_collectives(corpus)
     with connect(corpus) as connection:
         shapes = connection.sql("FROM kernel_efficiency").pl()
         host = connection.sql(

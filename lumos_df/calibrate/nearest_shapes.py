@@ -12,13 +12,15 @@ it is the roof itself.
 """
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from lumos_df.base.errors import QueryError
+from lumos_df.base.errors import QueryError, UnwritableError
 from lumos_df.corpus.catalog import connect
+from lumos_df.graph.matching import match_collectives
 from lumos_df.schema.collective_kinds import ROUNDS
 from lumos_df.schema.dtypes import DTYPE_OF_WORD, ELEMENT_TYPES
 
@@ -60,6 +62,8 @@ def estimate_kernels(corpus: Path, shapes: pl.DataFrame, hardware: str | None = 
     Raises:
         LumosError: no such corpus or GPU, or a shape that is not one.
     """
+    with suppress(UnwritableError):
+        match_collectives(corpus)
     with connect(corpus) as connection:
         measured = connection.sql("FROM kernel_efficiency").pl()
         roofs = connection.sql(_ROOFS).pl()

@@ -73,19 +73,23 @@ def critical_path(
     corpus: Corpus = DEFAULT_CORPUS,
     trace: Trace = None,
     step: Step = None,
+    gains: Annotated[
+        bool,
+        typer.Option("--gains", help="Also simulate what faster operators would gain; it is in the view gain."),
+    ] = False,
     full: Full = False,
     form: Form = None,
     output: Output = None,
 ) -> None:
     """Say why each step took as long as it did: what its critical path is made of.
 
-    The pieces are in the view critical_path, what faster operators would gain in the view gain.
+    The pieces are in the view critical_path.
     """
     from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)
-    trace_ids = run.replay(corpus, trace, step, path=True)
+    trace_ids = run.replay(corpus, trace, step, path=True, gains=gains)
     with catalog.connect(corpus) as connection:
         if form is not None or output is not None:
             write(connection, _rows_of("critical_path_summary", trace_ids, step), chosen, output)

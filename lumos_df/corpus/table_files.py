@@ -1,16 +1,30 @@
 """What the graph adds to a corpus: one Parquet file a table and trace, written in one step."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lumos_df.base.errors import UnwritableError
 from lumos_df.base.files import draft_of, unwritable
-from lumos_df.corpus.layout import EMPTY_PARTITION, trace_folder
-from lumos_df.schema import Table
+from lumos_df.corpus.folder import trace_ids, traces_without
+from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, trace_folder
+from lumos_df.schema import (
+    CLOCKS,
+    COLLECTIVE_MEMBERS,
+    CRITICAL_PATH,
+    EDGES,
+    GAINS,
+    JOB_ADVICE,
+    REPLAY_STEPS,
+    REPLAYS,
+    Table,
+)
 from lumos_df.schema.arrow import arrow_schema
+
+OF_JOBS: Final = (CLOCKS, COLLECTIVE_MEMBERS, EDGES, REPLAYS, REPLAY_STEPS, CRITICAL_PATH, GAINS, JOB_ADVICE)
+"""Tables of what was found of a trace beside the other ranks of its job."""
 
 
 def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) -> bool:
@@ -59,6 +73,36 @@ def remove(corpus: Path, trace_id: str, table: Table) -> bool:
     return True
 
 
+def remove_replay(corpus: Path, trace_id: str) -> None:
+    """Remove what was found of a trace beside the other ranks of its job. Raise `UnwritableError` when that fails."""
+    for table in OF_JOBS:
+        remove(corpus, trace_id, table)
+
+
+def remove_replays_of_grown_jobs(corpus: Path, added: set[str]) -> None:
+    """Remove what was found of the jobs of some traces before these were in: it is of fewer ranks than the job has.
+
+    Args:
+        corpus: the corpus folder.
+        added: ids of the traces.
+
+    Raises:
+        UnwritableError: a file cannot be removed.
+    """
+    known = {trace_id for trace_id in trace_ids(corpus) - added if not trace_id.startswith(ESTIMATE)}
+    played = {trace_id for table in OF_JOBS for trace_id in known - traces_without(corpus, table)}
+    if played:
+        grown = {_job(corpus, trace_id) for trace_id in added}
+        for trace_id in sorted(played):
+            if _job(corpus, trace_id) in grown:
+                remove_replay(corpus, trace_id)
+
+
+def _job(corpus: Path, trace_id: str) -> str:
+    table = pq.ParquetFile(trace_folder(corpus, trace_id) / "traces.parquet").read(["job"])
+    return str(table["job"][0].as_py())
+
+
 def _holds(path: Path, rows: pa.Table) -> bool:
     """Return whether a file has these very rows; one that cannot be read has not."""
     try:
@@ -70,5 +114,15 @@ def _holds(path: Path, rows: pa.Table) -> bool:
 
 
 def _publish(path: Path, rows: pa.Table) -> None:
+    # Most whole numbers here climb slowly or are small: as differences they take less time and space than by value.
+    packed = {field.name: "DELTA_BINARY_PACKED" for field in rows.schema if pa.types.is_integer(field.type)}
     with draft_of(path) as draft:
-        pq.write_table(rows, draft, compression="zstd", compression_level=1, store_schema=False)
+        pq.write_table(
+            rows,
+            draft,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[field.name for field in rows.schema if not pa.types.is_primitive(field.type)],
+            column_encoding=packed,
+            store_schema=False,
+        )

@@ -50,6 +50,10 @@ class ClockSkew:
     collectives: int
     """Collectives from which this was estimated; with none, the clocks are taken to agree."""
 
+    def ahead(self, since_start: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how much more it shows, ns, at moments by itself since its trace began, ns."""
+        return self.offset_ns + np.round(self.drift_ppm * 1e-6 * since_start).astype(np.int64)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instances:
@@ -233,16 +237,16 @@ def _pair(members: _Members, against: _Members) -> tuple[NDArray[np.int64], NDAr
         _, mine, theirs = np.intersect1d(members.seq, against.seq, return_indices=True)
         alike = members.may_be(mine, against, theirs)
         return mine[alike].astype(np.int64), theirs[alike].astype(np.int64)
-    offset = _rough_offset(members, against)
-    if offset is None:
+    ahead = _roughly_ahead(members, against)
+    if ahead is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    return _by_time(members, against, offset)
+    return _by_time(members, against, ahead)
 
 
-def _rough_offset(members: _Members, against: _Members) -> int | None:
-    """Try where one sequence may lie beside the other and return the difference of the ends where they fit best."""
+def _roughly_ahead(members: _Members, against: _Members) -> NDArray[np.int64] | None:
+    """Try where one sequence may lie beside the other and return how much later it ends where they fit best, ns [k]."""
     best: tuple[float, float, float, int] | None = None
-    offset = 0
+    ahead: NDArray[np.int64] | None = None
     for shift in range(-_SHIFTS, _SHIFTS + 1):
         low, high = max(0, -shift), min(len(members.row), len(against.row) - shift)
         if high <= low:
@@ -250,24 +254,49 @@ def _rough_offset(members: _Members, against: _Members) -> int | None:
         alike = members.may_be(slice(low, high), against, slice(low + shift, high + shift))
         if np.count_nonzero(alike) < _COMMON_SHARE * min(len(members.row), len(against.row)):
             continue
-        apart = members.end[low:high][alike] - against.end[low + shift : high + shift][alike]
-        middle = float(np.median(apart))
-        spread = float(np.median(np.abs(apart - middle)))
+        end = members.end[low:high][alike]
+        apart = end - against.end[low + shift : high + shift][alike]
+        # Clocks that drift seem to agree better the fewer ends lie side by side: a drift is taken off where it shows.
+        levels = (_level(end, apart, drift) for drift in (0.0, _drift(end, apart)))
+        spread, middle, drift = min(levels, key=lambda level: level[0])
         in_other_step = members.step[low:high] != against.step[low + shift : high + shift]
         # Sequences that repeat fit in several places: there the ends keep their distance best, the steps have the same
         # numbers, and clocks differ least.
-        score = (round(spread / _SPREAD_NS), float(in_other_step[alike].mean()), abs(middle), shift)
+        score = (spread, float(in_other_step[alike].mean()), abs(middle), shift)
         if best is None or score < best:
             best = score
-            offset = round(middle)
-    return None if best is None else offset
+            ahead = np.round(middle + drift * (members.end - end[0])).astype(np.int64)
+    return ahead
 
 
-def _by_time(members: _Members, against: _Members, offset: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _level(end: NDArray[np.int64], apart: NDArray[np.int64], drift: float) -> tuple[int, float, float]:
+    """Return how badly ends keep their distance, in `_SPREAD_NS`; that distance at the first end, ns; the drift."""
+    level = apart - drift * (end - end[0])
+    middle = float(np.median(level))
+    return round(float(np.median(np.abs(level - middle))) / _SPREAD_NS), middle, drift
+
+
+def _drift(end: NDArray[np.int64], apart: NDArray[np.int64]) -> float:
+    """Return by how much ends that lie some ns apart move apart in time.
+
+    It is the median over pairs that lie far from each other: one rank may lack some of the collectives, and near ends
+    tell more of the network than of clocks.
+    """
+    if len(end) < _DRIFT_ENDS:
+        return 0.0
+    order = np.argsort(end, kind="stable")
+    later = np.searchsorted(end[order], end[order] + max(int(np.ptp(end)) // _DRIFT_ENDS, 1))
+    first, second = order[later < len(end)], order[later[later < len(end)]]
+    return float(np.median((apart[second] - apart[first]) / (end[second] - end[first]))) if len(first) else 0.0
+
+
+def _by_time(
+    members: _Members, against: _Members, ahead: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pair what ends at about the same time and may be the same; each side at most once."""
     order = np.argsort(against.end, kind="stable")
     ends = against.end[order]
-    at = members.end - offset
+    at = members.end - ahead
     right = np.searchsorted(ends, at)
     apart = np.full(len(at), FAR, np.int64)
     theirs = np.full(len(at), NONE, np.int64)
@@ -298,11 +327,14 @@ def _clocks(ranks: list[Rows], common: list[_CommonEnds]) -> list[ClockSkew]:
         for trace in range(len(ranks)):
             if trace in known:
                 continue
-            through = [(mine, theirs - known[to].offset_ns) for to, mine, theirs in ends[trace] if to in known]
+            through = [
+                (mine, theirs - known[to].ahead(theirs - ranks[to].begun))
+                for to, mine, theirs in ends[trace]
+                if to in known
+            ]
             if any(len(mine) for mine, _ in through):
-                start = int(ranks[trace].ts.min()) + ranks[trace].clock_origin
                 mine, theirs = (np.concatenate(column) for column in zip(*through, strict=True))
-                reached[trace] = _fit(mine, theirs, start)
+                reached[trace] = _fit(mine, theirs, ranks[trace].begun)
         if not reached:
             break
         known |= reached

@@ -83,8 +83,10 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
     transfer = _transfer(ranks, column, instance, shortest, members)
     unseen = np.where(transfer == NONE, NONE, shortest - transfer)
 
-    clocks = [0] * len(ranks) if instances is None else [clock.offset_ns for clock in instances.clocks]
-    start = column(lambda rows: rows.ts + rows.clock_origin) - np.array(clocks)[trace]
+    start = column(lambda rows: rows.ts + rows.clock_origin)
+    if instances is not None:
+        since = np.split(start - np.array([rows.begun for rows in ranks])[trace], bounds[1:-1])
+        start -= np.concatenate([clock.ahead(part) for clock, part in zip(instances.clocks, since, strict=True)])
     first = np.full(collectives, np.iinfo(np.int64).max)
     np.minimum.at(first, instance, start)
     # Ends agree better than starts do, so the shortest member came last; of equally short ones the last to start.

@@ -52,6 +52,8 @@ def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
     instances = match(ranks) if len(ranks) > 1 else None
     of_job = waits(ranks, instances)
     for k, trace_id in enumerate(trace_ids):
+        # A rank came since the last replay, if there was one.
+        table_files.remove_replay(corpus, trace_id)
         table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(ranks, of_job, k))
         write_clock(corpus, ranks[k], instances, k)
     collectives = len(np.unique(of_job.instance))

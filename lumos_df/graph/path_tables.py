@@ -1,5 +1,6 @@
 """Critical paths and gains as stored rows."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph.gains import Gains, gains
-from lumos_df.graph.host_work import HostWork, host_work
+from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.piece_names import Pieces, named
@@ -26,22 +27,26 @@ _END: Final = "the end of the step"
 """What a silence comes before that no operator ended."""
 
 
-def write_paths(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
-    """Store the critical path of every step of a job, and what the steps would gain.
+def write_paths(corpus: Path, job: Job, played: Played, works: list[HostWork], slack: NDArray[np.int64]) -> None:
+    """Store the critical path of every step of a job.
 
     Args:
         corpus: the corpus folder.
         job: the job.
         played: its simulation.
+        works: the host work of each trace.
         slack: ns of every node, as `critical_path.slack` returns it.
     """
-    works = [host_work(graph) for graph in job.graphs]
     columns, bounds = _path_columns(job, played, works, slack)
-    for k, (replay, gained) in enumerate(zip(played.replays, gains(job, played, works), strict=True)):
-        trace_id, rows = replay.graph.rows.trace_id, slice(int(bounds[k]), int(bounds[k + 1]))
-        of_trace = {name: column[rows] for name, column in columns.items()}
-        table_files.write(corpus, trace_id, schema.CRITICAL_PATH, of_trace)
-        table_files.write(corpus, trace_id, schema.GAINS, _gain_columns(replay, gained))
+    for graph, (low, high) in zip(job.graphs, pairwise(bounds.tolist()), strict=True):
+        of_trace = {name: column[low:high] for name, column in columns.items()}
+        table_files.write(corpus, graph.rows.trace_id, schema.CRITICAL_PATH, of_trace)
+
+
+def write_gains(corpus: Path, job: Job, played: Played, works: list[HostWork]) -> None:
+    """Store what every step of a job would gain; arguments as for `write_paths`."""
+    for replay, gained in zip(played.replays, gains(job, played, works), strict=True):
+        table_files.write(corpus, replay.graph.rows.trace_id, schema.GAINS, _gain_columns(replay, gained))
 
 
 def _gain_columns(replay: Replay, gained: Gains) -> dict[str, Any]:

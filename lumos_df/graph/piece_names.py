@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import CPU_OP, GAP_PIECE, HOST_PIECE, LAUNCH_PIECE, NONE, SYNC_PIECE
+from lumos_df.schema.codes import CPU_OP, GAP_PIECE, HOST_PIECE, LAUNCH_PIECE, NONE, SYNC_EDGE, SYNC_PIECE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +81,14 @@ def _times(
     rows = host.graph.rows
     row, dur = pieces.row[between], pieces.dur[between]
     thread, at = np.empty((4, len(row)), np.int32), np.empty((4, len(row)), np.int64)
-    edge = np.searchsorted(host.edge, pieces.cause[between[before]])
-    thread[:, before], at[:, before] = host.thread[:, edge], host.at[:, edge]
+    cause = pieces.cause[between]
+    waited = before.copy()
+    waited[before] = host.graph.edges.kind[cause[before]] == SYNC_EDGE
+    edge = np.searchsorted(host.edge, cause[before & ~waited])
+    thread[:, before & ~waited], at[:, before & ~waited] = host.thread[:, edge], host.at[:, edge]
+    # After a wait for the GPU that no call shows, the thread works from the end of what it waited for.
+    thread[:, waited], at[3, waited] = rows.thread[row[waited]], rows.ts[row[waited]]
+    at[:3, waited] = np.minimum(rows.end[host.graph.edges.src[cause[waited]]], at[3, waited])
     # After the last GPU row of a trace without marks runs the thread that ends last.
     on_host = np.flatnonzero(rows.thread >= 0)
     last_thread = rows.thread[on_host[np.argmax(rows.end[on_host])]] if len(on_host) else NONE

@@ -21,22 +21,8 @@ FAR: Final = np.int64(1) << 60
 """Longer than any time in a trace, ns."""
 
 _WORDS: Final = ("kind", "family", "name", "collective", "group", "seq_evidence")
-_NUMBERS: Final = (
-    "parent_id",
-    "ts",
-    "dur",
-    "thread",
-    "device",
-    "stream",
-    "correlation",
-    "step",
-    "forward_id",
-    "group_size",
-    "seq",
-    "in_bytes",
-    "wait_stream",
-    "wait_correlation",
-)
+_SHORT: Final = ("parent_id", "step", "forward_id", "group_size")
+_LONG: Final = ("ts", "dur", "device", "stream", "correlation", "seq", "in_bytes", "wait_stream", "wait_correlation")
 _NULL: Final = np.iinfo(np.int64).min
 
 
@@ -116,6 +102,11 @@ class Rows:
         object.__setattr__(self, "end", self.ts + self.dur)
 
     @property
+    def begun(self) -> int:
+        """When the first row begins, Unix time by the host's clock, ns."""
+        return (int(self.ts.min()) if len(self) else 0) + self.clock_origin
+
+    @property
     def on_gpu(self) -> NDArray[np.bool_]:
         """Which rows occupy a stream."""
         return (self.kind >= KERNEL) & (self.kind <= MEMSET)
@@ -157,14 +148,15 @@ def read(corpus: Path, trace_id: str) -> Rows:
     trace = about(corpus, trace_id, "path", "job", "rank", "world_size", "clock_origin_ns", "resolution_ns")
     file = trace_folder(corpus, trace_id) / "operators.parquet"
     try:
-        table = pq.ParquetFile(file, read_dictionary=list(_WORDS)).read([*_WORDS, *_NUMBERS])
+        table = pq.ParquetFile(file, read_dictionary=list(_WORDS)).read([*_WORDS, *_SHORT, *_LONG, "thread"])
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
     words = {name: coded(table[name]) for name in _WORDS}
-    long = {name: _long(table[name]) for name in _NUMBERS}
+    short = {name: _column(table[name], pa.int32(), NONE) for name in _SHORT}
+    long = {name: _column(table[name], pa.int64(), _NULL) for name in _LONG}
     stream, keys = _streams(long["device"], long["stream"])
-    kind, parent, (name, names) = _places(words["kind"], KINDS), _short(long["parent_id"]), words["name"]
-    thread = _by_appearance(long["thread"])
+    kind, parent, (name, names) = _places(words["kind"], KINDS), short["parent_id"], words["name"]
+    thread, _ = coded(table["thread"].dictionary_encode())
     one_device = len(np.unique(keys[:, 0])) <= 1
     shift, spread = gpu_clock(kind, name, names, parent, thread, stream, long["ts"], long["dur"], one_device=one_device)
     on_gpu = np.isin(kind, GPU)
@@ -187,13 +179,13 @@ def read(corpus: Path, trace_id: str) -> Rows:
         stream=stream,
         stream_keys=keys,
         correlation=long["correlation"],
-        step=_short(long["step"]),
-        forward=_short(long["forward_id"]),
+        step=short["step"],
+        forward=short["forward_id"],
         collective=words["collective"][0].astype(np.int8),
         collectives=words["collective"][1],
         group=words["group"][0],
         groups=words["group"][1],
-        group_size=_short(long["group_size"]),
+        group_size=short["group_size"],
         seq=long["seq"],
         seq_recorded=_is_word(words["seq_evidence"], "recorded"),
         in_bytes=long["in_bytes"],
@@ -213,15 +205,10 @@ def coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
     return codes.astype(np.int32), whole.dictionary.to_pylist()
 
 
-def _long(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    if column.null_count:
-        column = pc.fill_null(column.cast(pa.int64()), _NULL)
-    values: NDArray[np.int64] = column.to_numpy().astype(np.int64)
-    return values
-
-
-def _short(column: NDArray[np.int64]) -> NDArray[np.int32]:
-    return np.where(column == _NULL, NONE, column).astype(np.int32)
+def _column(column: pa.ChunkedArray, kind: pa.DataType, null: int) -> NDArray[Any]:
+    """Return a column of numbers of that kind, `null` for null, that may be written to."""
+    values: NDArray[Any] = pc.fill_null(column.cast(kind), pa.scalar(null, kind)).to_numpy()
+    return values if values.flags.writeable else values.copy()
 
 
 def _places(words: tuple[NDArray[np.int32], list[str]], choices: tuple[str, ...]) -> NDArray[np.int8]:
@@ -233,18 +220,6 @@ def _places(words: tuple[NDArray[np.int32], list[str]], choices: tuple[str, ...]
 def _is_word(words: tuple[NDArray[np.int32], list[str]], word: str) -> NDArray[np.bool_]:
     codes, texts = words
     return np.array([*(text == word for text in texts), False])[codes]
-
-
-def _by_appearance(values: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return numbers of distinct values, by first appearance; null stays NONE."""
-    numbered = np.full(len(values), NONE, np.int32)
-    known = values != _NULL
-    if known.any():
-        _, first, inverse = np.unique(values[known], return_index=True, return_inverse=True)
-        rank = np.empty(len(first), np.int32)
-        rank[np.argsort(first)] = np.arange(len(first))
-        numbered[known] = rank[inverse.reshape(-1)]
-    return numbered
 
 
 def _streams(device: NDArray[np.int64], stream: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

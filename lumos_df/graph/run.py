@@ -13,22 +13,26 @@ from lumos_df.graph import critical_path as paths
 from lumos_df.graph import replay_warnings
 from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
+from lumos_df.graph.host_work import host_work
 from lumos_df.graph.job import Job, Played, doubled, groups, load
-from lumos_df.graph.path_tables import write_paths
+from lumos_df.graph.path_tables import write_gains, write_paths
 from lumos_df.graph.replayed_tables import replay_columns, write_replay
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.graph.switches import Change, changed, meant
 from lumos_df.schema.codes import NONE
 
 
-def replay(corpus: Path, trace: str | None = None, step: int | None = None, *, path: bool = False) -> list[str]:
+def replay(
+    corpus: Path, trace: str | None = None, step: int | None = None, *, path: bool = False, gains: bool = False
+) -> list[str]:
     """Simulate every job of a corpus, or that of one trace, and store edges, collectives, replays and steps.
 
     Args:
         corpus: the corpus folder.
         trace: id of a trace, or the beginning of it.
         step: a step that there has to be; all are simulated.
-        path: also store the critical path of every step, and what it would gain from faster operators.
+        path: also store the critical path of every step.
+        gains: also store what every step would gain from faster operators.
 
     Returns:
         The ids of the traces.
@@ -40,8 +44,12 @@ def replay(corpus: Path, trace: str | None = None, step: int | None = None, *, p
     for job, played in _jobs(corpus, trace, step):
         slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
         write_replay(corpus, job, played, slack)
-        if path:
-            write_paths(corpus, job, played, slack)
+        if path or gains:
+            works = [host_work(graph) for graph in job.graphs]
+            if path:
+                write_paths(corpus, job, played, works, slack)
+            if gains:
+                write_gains(corpus, job, played, works)
         done += [graph.rows.trace_id for graph in job.graphs]
     return done
 

@@ -5,7 +5,6 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.host import silences
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE, THREAD
 
@@ -24,10 +23,10 @@ def awake(graph: TraceGraph, lag: NDArray[np.int64], graphs: list[TraceGraph]) -
     others = [other for other in graphs if other is not graph]
     names = {name: place for place, name in enumerate(sorted({name for each in graphs for name in each.rows.names}))}
     columns = [_host_rows(each, names) for each in (graph, *others)]
-    step, ordinal, name, silent = (np.concatenate(column) for column in zip(*columns, strict=True))
+    step, ordinal, name, thread, silent = (np.concatenate(column) for column in zip(*columns, strict=True))
     mine = len(columns[0][0])
     # Across steps where there is nobody else: the row itself is then one of those that it is held against.
-    same = packed(step, ordinal, name) if others else packed(ordinal, name)
+    same = packed(step, ordinal, name, thread) if others else packed(ordinal, name, thread)
     witness = slice(mine, None) if others else slice(None)
     slept = np.flatnonzero(silent[:mine] > 0)
     usual = _usual(same[witness], silent[witness], same[slept], 1 if others else 2)
@@ -38,23 +37,31 @@ def awake(graph: TraceGraph, lag: NDArray[np.int64], graphs: list[TraceGraph]) -
 
 
 def _host_rows(graph: TraceGraph, names: dict[str, int]) -> tuple[NDArray[np.int64], ...]:
-    """Return of each row of a thread its step, its place among rows of its name, its name, ns of silence before."""
+    """Return of each row of a thread its step, its place among its like, its name, its thread, ns of silence before.
+
+    Its like are the rows of its step, name and thread. A thread goes by its place among those that have rows of that
+    name, in the order of their first rows: numbers of threads differ where a rank has one more.
+    """
     rows = graph.rows
     row = np.flatnonzero(rows.thread >= 0)
     silent = np.zeros(len(rows), np.int64)
     ended, lasted = silences(rows, graph.handoffs, 1)
     silent[ended] = lasted
     name = np.array([*(names[text] for text in rows.names), NONE], np.int64)[rows.name[row]]
-    return rows.step[row].astype(np.int64), _ordinal(rows, row), name, silent[row]
+    of_name = packed(name, rows.thread[row])
+    used, first = np.unique(of_name, return_index=True)
+    before = np.searchsorted(name[first], name[first])
+    thread = np.searchsorted(used, of_name)
+    thread -= before[thread]
+    return rows.step[row].astype(np.int64), _ordinal(packed(name, thread, rows.step[row])), name, thread, silent[row]
 
 
-def _ordinal(rows: Rows, row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many rows of its name and step come before each row [h]."""
-    group = packed(rows.name[row], rows.step[row])
+def _ordinal(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows of its group come before each row [h]."""
     order = np.argsort(group, kind="stable")
     first = np.flatnonzero(np.diff(group[order], prepend=NONE))
-    ordinal = np.empty(len(row), np.int64)
-    ordinal[order] = np.arange(len(row)) - np.repeat(first, np.diff(np.append(first, len(row))))
+    ordinal = np.empty(len(group), np.int64)
+    ordinal[order] = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
     return ordinal
 
 

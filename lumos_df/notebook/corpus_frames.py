@@ -118,14 +118,15 @@ class Corpus:
         rows = self.view("replay_error").filter(pl.col("trace_id").is_in(trace_ids))
         return rows if step is None else rows.filter(pl.col("step") == step)
 
-    def critical_path(self, *, trace: str | None = None, step: int | None = None) -> pl.DataFrame:
+    def critical_path(self, *, trace: str | None = None, step: int | None = None, gains: bool = False) -> pl.DataFrame:
         """Return what the critical path of each step is made of, one row a kind of piece: ns and percent of the step.
 
         Args:
             trace: id of a trace, or its beginning: only its job.
             step: only this step.
+            gains: also simulate what faster operators would gain, for the view `gain`.
         """
-        trace_ids = run.replay(self.path, trace, step, path=True)
+        trace_ids = run.replay(self.path, trace, step, path=True, gains=gains)
         rows = self.view("critical_path_summary").filter(pl.col("trace_id").is_in(trace_ids))
         return rows if step is None else rows.filter(pl.col("step") == step)
 

@@ -135,6 +135,7 @@ def path(kinds: Columns | None, pieces: Columns | None, gains: Columns | None, c
     return Section(
         f"{percent(kinds['time_ns'][0], sum(kinds['time_ns']))} of the critical path: {_KINDS.get(first, first)}",
         "What the longest chain of dependent work is made of, over all ranks and steps; what it would gain from an "
-        "operator that took no time is simulated again, not read off.",
+        "operator that took no time is simulated again, not read off"
+        + ("." if gains else f": run `lumos-df critical-path --gains --corpus {corpus}`."),
         {"kinds": kinds, "pieces": pieces} | ({"gains": gains} if gains else {}),
     )

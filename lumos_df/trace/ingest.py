@@ -48,6 +48,8 @@ def ingest(
 
     Raises:
         LumosError: the corpus cannot be written, or the paths name no file.
+
+    What was replayed of a job that has more ranks now is removed.
     """
     folder = local_path(corpus)
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
@@ -61,9 +63,8 @@ def ingest(
     ]
     files = shard_of(traces, *shard)
     open_for_writing(folder)
-    task = partial(
-        _take_in, corpus=folder, rank=rank, job=job, execution_of=execution_of, look_first=bool(trace_ids(folder))
-    )
+    known = trace_ids(folder)
+    task = partial(_take_in, corpus=folder, rank=rank, job=job, execution_of=execution_of, look_first=bool(known))
     if sources.STDIN in files:
         workers = 1  # standard input belongs to this process
     done: dict[int, Ingested] = {}
@@ -83,6 +84,11 @@ def ingest(
             skipped[outcome.index] = value
         else:
             failed[outcome.index] = Failed(path, _one_line(path, outcome.error))
+    added = {trace_id for file in done.values() for trace_id in file.trace_ids}
+    if known and added:
+        from lumos_df.corpus.table_files import remove_replays_of_grown_jobs  # noqa: PLC0415 - pyarrow: see above
+
+        remove_replays_of_grown_jobs(folder, added)
     return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed))
 
 

@@ -1,5 +1,5 @@
 -- What a step would gain from faster operators: each kernel family and operator name at no time and at half its time, simulated.
--- Filled by `lumos-df critical-path`; names that take less than a thousandth of all steps are left out.
+-- Filled by `lumos-df critical-path --gains`; names that take less than a thousandth of all steps are left out.
 CREATE VIEW gain(
   -- Trace.
   trace_id,

@@ -1,5 +1,5 @@
 -- How fast every kernel family ran, by GPU, operator and shape: count, time, and the rate it reached.
--- One row a distinct shape; a shape that the trace does not record is null. Kernels of one family that an operator launched count together.
+-- Transfers are those of `collectives`, which commands fill before they read this; other readers of a new corpus ask `straggler` by `lumos-df sql` first. One row a distinct shape; a shape that the trace does not record is null. Kernels of one family that an operator launched count together.
 CREATE VIEW kernel_efficiency(
   -- The GPU as the traces call it; `unknown` where they do not.
   device,

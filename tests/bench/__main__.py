@@ -18,10 +18,9 @@ from lumos_df import connect
 from lumos_df.base.runner import available_cpus
 from tests.bench.inputs import repeat
 from tests.bench.measure import claim, peer
-from tests.real import REAL
+from tests.real import REAL, SETS
 
 _ROOT = Path(__file__).parents[2]
-_REFERENCE = REAL.parent / "reference" / "gpu_time.json"
 _REAL = REAL / "single_gpu_ns" / "rank0.json.gz"
 _SAMPLE = _ROOT / "data" / "traces" / "gpu_generated" / "rank0.json.gz"
 _BASE = _REAL if _REAL.exists() else _SAMPLE
@@ -74,20 +73,23 @@ def scratch() -> Iterator[Path]:
 
 
 def exactness(folder: Path) -> None:
-    """Compare gpu_time with the independent reference, file by file."""
-    if not _REFERENCE.exists():
-        print(f"exactness: skipped, no reference at {_REFERENCE} (set LUMOS_TRACES)")
-        return
-    lumos("ingest", REAL, "--corpus", folder / "reference")
-    reference = json.loads(_REFERENCE.read_text())["files"]
+    """Compare gpu_time with the independent reference of each set of traces, file by file."""
     query = "SELECT path, columns(gpu_time.*) FROM gpu_time JOIN traces USING (trace_id)"
     wrong = compared = 0
-    for row in connect(folder / "reference").sql(query).pl().to_dicts():
-        ranks = reference[Path(row["path"]).relative_to(REAL).as_posix().split(".")[0]]
-        expected = ranks[str(row["rank"])] if len(ranks) > 1 else next(iter(ranks.values()))
-        compared += 1
-        wrong += any(row[key] != value for key, value in expected.items())
-    claim(f"gpu_time: traces that differ from the reference (of {compared})", wrong, "", 0)
+    for traces in SETS:
+        file = traces.parent / "reference" / f"gpu_time{traces.name.removeprefix('traces')}.json"
+        if not file.exists():
+            print(f"exactness: {traces} skipped, no reference at {file} (set LUMOS_TRACES)")
+            continue
+        reference, corpus = json.loads(file.read_text())["files"], folder / f"reference_{traces.name}"
+        lumos("ingest", traces, "--corpus", corpus)
+        for row in connect(corpus).sql(query).pl().to_dicts():
+            ranks = reference[Path(row["path"]).relative_to(traces).as_posix().split(".")[0]]
+            expected = ranks[str(row["rank"])] if len(ranks) > 1 else next(iter(ranks.values()))
+            compared += 1
+            wrong += any(row[key] != value for key, value in expected.items())
+    if compared:
+        claim(f"gpu_time: traces that differ from the reference (of {compared})", wrong, "", 0)
 
 
 def scanning(folder: Path) -> Path:

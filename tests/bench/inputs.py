@@ -7,14 +7,16 @@ from pathlib import Path
 
 _IDS = re.compile(rb'("(?:correlation|External id|external id|id)": )(\d+)')
 _TIMES = re.compile(rb'("ts": )(\d+)((?:\.\d+)?)')
+_STEPS = re.compile(rb'("ProfilerStep#)(\d+)')
 _ID_STEP = 10_000_000
 """Far above the ids of one repetition."""
 
 
 def repeat(base: Path, megabytes: float, target: Path, *, rank: int = 0) -> Path:
-    """Write `base` repeated until the file has `megabytes` (10^6 bytes); times and ids move on with each repetition.
+    """Write `base` repeated until the file has `megabytes` (10^6 bytes).
 
-    The text of an event stays as recorded, white space and all: how a file is laid out decides how fast it reads.
+    Times, ids and steps move on with each repetition. The text of an event stays as recorded, white space and all:
+    how a file is laid out decides how fast it reads.
     """
     data = gzip.decompress(base.read_bytes()) if base.suffix == ".gz" else base.read_bytes()
     document = json.loads(data)
@@ -40,7 +42,9 @@ def repeat(base: Path, megabytes: float, target: Path, *, rank: int = 0) -> Path
 def _split(body: bytes, span: int) -> list[tuple[bytes, int, int]]:
     """Cut a text into (text, number that follows it, how much the number grows a repetition)."""
     pieces, position = [], 0
-    found = [(match, _ID_STEP) for match in _IDS.finditer(body)] + [(match, span) for match in _TIMES.finditer(body)]
+    steps = {int(match[2]) for match in _STEPS.finditer(body)}
+    moves = ((_IDS, _ID_STEP), (_TIMES, span), (_STEPS, max(steps, default=0) - min(steps, default=0) + 1))
+    found = [(match, growth) for pattern, growth in moves for match in pattern.finditer(body)]
     for match, step in sorted(found, key=lambda one: one[0].start()):
         pieces.append((body[position : match.end(1)], int(match[2]), step))
         position = match.end(2)

@@ -22,7 +22,7 @@ def main() -> None:
         corpus, page = Path(name) / "corpus", Path(name) / "page.html"
         files = write(simulate(Job(ranks=8, layers=12, steps=3)), Profiler(), Path(name) / "traces")
         ingest(list(map(str, files)), corpus, job="eight")
-        replay(corpus, path=True)
+        replay(corpus, path=True, gains=True)
         least = float("inf")
         command = [sys.executable, "-m", "lumos_df", "report", "--corpus", str(corpus), "--html", str(page)]
         for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""What many ranks cost: `python -m tests.bench.scale` prints the table of docs/scale.md.
+"""What many ranks cost: `python -m tests.bench.scale` prints the table of docs/scale.md, and a claim.
 
 The ranks of a real job (LUMOS_TRACES; without it the generated sample) are given new numbers until there are as many as
 wanted, each in a file of its own, and go through the commands with one worker. What 10,000 ranks cost is extrapolated:
@@ -12,23 +12,26 @@ from pathlib import Path
 from lumos_df import connect
 from tests.bench.__main__ import Cost, ingest, lumos
 from tests.bench.inputs import repeat
+from tests.bench.measure import claim
 from tests.real import REAL
 
 _ROOT = Path(__file__).parents[2]
 _REAL = REAL / "megatron_tp8_forward"
 _SAMPLE = _ROOT / "data" / "traces" / "gpu_generated"
 _BASES = sorted((_REAL if _REAL.is_dir() else _SAMPLE).glob("rank*.json.gz"))
+_SMALL = sorted(_SAMPLE.glob("rank*.json.gz"))
 _RANKS = (16, 64, 256)
 _MANY = 10_000
+_SMALL_RANKS = 1024
 _ONCE = 0.01
 """Megabytes that every rank exceeds, so that its events are written once."""
 
 
-def job(ranks: int, folder: Path) -> None:
+def job(bases: list[Path], ranks: int, folder: Path) -> None:
     """Write a file for each of so many ranks."""
     folder.mkdir()
     for rank in range(ranks):
-        repeat(_BASES[rank % len(_BASES)], _ONCE, folder / f"rank{rank}.json", rank=rank)
+        repeat(bases[rank % len(bases)], _ONCE, folder / f"rank{rank}.json", rank=rank)
 
 
 def megabytes(folder: Path) -> float:
@@ -39,7 +42,7 @@ def megabytes(folder: Path) -> float:
 def measured(ranks: int, folder: Path) -> tuple[dict[str, Cost], dict[str, float]]:
     """Return what each command costs for so many ranks, and how large input, rows and corpus are."""
     traces, corpus, answers = folder / "traces", folder / "corpus", folder / "answers"
-    job(ranks, traces)
+    job(_BASES, ranks, traces)
     query = "SELECT rank, step, exposed_communication_ns FROM breakdown"
     costs = {
         "`ingest`": lumos("ingest", traces, "--corpus", corpus, "--workers", "1"),
@@ -58,6 +61,16 @@ def measured(ranks: int, folder: Path) -> tuple[dict[str, Cost], dict[str, float
         "edges": float(counted[1]),
     }
     return costs, sizes
+
+
+def small_ranks() -> None:
+    """`lumos-df critical-path` of many ranks of the generated sample."""
+    with tempfile.TemporaryDirectory(prefix="lumos-df-bench-") as folder:
+        traces, corpus = Path(folder) / "traces", Path(folder) / "corpus"
+        job(_SMALL, _SMALL_RANKS, traces)
+        lumos("ingest", traces, "--corpus", corpus, "--workers", "1")
+        cost = lumos("critical-path", "--corpus", corpus, "--output", Path(folder) / "path.parquet")
+    claim(f"lumos-df critical-path: {_SMALL_RANKS:,} small ranks, CPU", cost.cpu_s, "s", 60)
 
 
 def line(what: str, values: list[float], digits: int) -> str:
@@ -85,6 +98,7 @@ def main() -> None:
     for name in found[0][0]:
         print(line(f"{name}, CPU s", [costs[name].cpu_s for costs, _ in found], 1))
         print(line(f"{name}, peak MiB", [costs[name].peak_mib for costs, _ in found], 0))
+    small_ranks()
 
 
 if __name__ == "__main__":

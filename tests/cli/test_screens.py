@@ -14,7 +14,7 @@ ON_CORPUS = {
     "report": ("report",),
     "replay": ("replay",),
     "replay, changed": ("replay", "--scale", "family=gemm:0.5"),
-    "critical-path": ("critical-path",),
+    "critical-path": ("critical-path", "--gains"),
     "advise": ("advise",),
     "describe": ("describe",),
     "diff": ("diff", "cpu_ddp", "gpu_generated"),

@@ -99,6 +99,8 @@ def test_a_replay_of_the_same_job_keeps_its_paths_and_gains(lumos: Run, own_corp
     corpus = tmp_path / "corpus"
     shutil.copytree(own_corpus, corpus)
     assert lumos("critical-path", "--corpus", corpus).returncode == 0
+    assert rows_of(corpus, "gain") == 0
+    assert lumos("critical-path", "--gains", "--corpus", corpus).returncode == 0
     files = {file: file.read_bytes() for file in corpus.glob("trace_id=*/*.parquet")}
     assert len([file for file in files if file.stem in ("critical_path", "gains")]) == 2 * (4 + 1)
     assert lumos("replay", "--corpus", corpus, "--step", "3").returncode == 0
@@ -108,7 +110,7 @@ def test_a_replay_of_the_same_job_keeps_its_paths_and_gains(lumos: Run, own_corp
 def test_a_replay_of_another_graph_keeps_no_path(own_corpus: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     shutil.copytree(own_corpus, corpus)
-    graph.replay(corpus, path=True)
+    graph.replay(corpus, path=True, gains=True)
     file = min(corpus.glob("trace_id=[0-9a-f]*/edges.parquet"))
     edges = pq.read_table(file, partitioning=None)
     pq.write_table(edges.slice(1), file)  # as another version might have found them
@@ -120,7 +122,7 @@ def test_a_replay_of_another_graph_keeps_no_path(own_corpus: Path, tmp_path: Pat
 def test_a_replay_of_a_larger_job_leaves_no_path_of_the_smaller_one(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     ingest([SAMPLES / "gpu_generated" / "rank0.json.gz"], corpus, workers=1)
-    graph.replay(corpus, path=True)
+    graph.replay(corpus, path=True, gains=True)
     ingest([SAMPLES / "gpu_generated" / "rank1.json.gz"], corpus, workers=1)
     graph.replay(corpus)
     assert [rows_of(corpus, table) > 0 for table in ("critical_path", "gain", "collectives")] == [False, False, True]

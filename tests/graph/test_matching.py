@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from lumos_df.calibrate.nearest_shapes import estimate_kernels
 from lumos_df.corpus.catalog import connect
 from lumos_df.graph import run
 from lumos_df.graph.matching import MatchedJob, match_collectives
@@ -183,6 +185,56 @@ def test_a_rank_that_comes_later_is_matched_with_the_others(tmp_path: Path) -> N
     assert ask(corpus, "SELECT rank, made_others_wait_ns FROM straggler WHERE made_others_wait_ns > 0") == [
         (2, 1_800_000)
     ]
+
+
+@pytest.mark.parametrize("period_us", [500, 10_000, 100_000])
+def test_clocks_that_drift_hide_no_collective(tmp_path: Path, period_us: int) -> None:
+    """For up to 10 s both ranks come at once; the clock of the second one is 50 ppm too fast."""
+    ranks = {
+        rank: [reduce((100 + period_us * number) * (1 + 5e-5 * rank), 50) for number in range(100)] for rank in range(2)
+    }
+    corpus = job(tmp_path, ranks, world=2)
+    assert match_collectives(corpus) == [MatchedJob("job", (0, 1), 100, 100)]
+    assert ask(corpus, "SELECT round(drift_ppm, 1), residual_ns < 10 FROM clocks ORDER BY rank") == [
+        (0, True),
+        (50, True),
+    ]
+    assert ask(corpus, "SELECT max(arrival_ns) < 10 FROM collectives") == [(True,)]
+
+
+def test_a_rank_that_lacks_a_collective_does_not_seem_to_drift(tmp_path: Path) -> None:
+    ends = [100 + 1000 * number + 7 * number**2 for number in range(100)]
+    corpus = job(
+        tmp_path, {0: [reduce(at, 50) for at in ends], 1: [reduce(at, 50) for at in ends if at != ends[40]]}, 2
+    )
+    assert match_collectives(corpus) == [MatchedJob("job", (0, 1), 100, 99)]
+    assert ask(corpus, "SELECT DISTINCT offset_ns, drift_ppm FROM clocks") == [(0, 0)]
+
+
+def test_nothing_that_was_replayed_without_a_rank_outlives_its_coming(tmp_path: Path) -> None:
+    ranks = {rank: sleeper(rank) for rank in range(4)}
+    corpus = job(tmp_path, {rank: events for rank, events in ranks.items() if rank != 2})
+    run.replay(corpus, path=True, gains=True)
+    job(tmp_path, ranks)
+    tables = ("clocks", "collectives", "edges", "replays", "replay_steps", "critical_path", "gains")
+    assert {table: ask(corpus, f"FROM {table}") for table in tables} == {table: [] for table in tables}
+
+
+def test_what_another_job_was_found_to_do_stays_when_a_rank_comes(tmp_path: Path) -> None:
+    corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(4)})
+    run.replay(corpus)
+    before = ask(corpus, "FROM replay_steps ORDER BY ALL")
+    write(tmp_path / "other.json", sleeper(1))
+    assert not ingest([tmp_path / "other.json"], corpus, rank=1, job="another", workers=1).failed
+    assert before
+    assert ask(corpus, "FROM replay_steps ORDER BY ALL") == before
+
+
+def test_figures_of_kernels_do_not_depend_on_who_asked_for_waits_before(tmp_path: Path) -> None:
+    asked = pl.DataFrame({"family": ["communication"], "operator": ["all_reduce"], "bytes": [4000], "ranks": [4]})
+    fresh, matched = (job(tmp_path / name, {rank: sleeper(rank) for rank in range(4)}) for name in ("fresh", "matched"))
+    match_collectives(matched)
+    assert estimate_kernels(fresh, asked).equals(estimate_kernels(matched, asked))
 
 
 def test_a_command_that_reads_waits_finds_them_out_once_and_says_so(lumos: Run, tmp_path: Path) -> None:

@@ -140,6 +140,21 @@ def test_the_time_before_a_kernel_begins_is_a_silence_too(tmp_path: Path) -> Non
     assert ("launch", SILENCE + "gemm", 2000) in path_of(tmp_path, events, 6 * 2200)
 
 
+def test_what_follows_a_wait_that_no_call_shows_is_host_work(tmp_path: Path) -> None:
+    """A cudaMalloc fails, its thread is silent until the kernel ends at 1,030 us, and 2 us later it frees memory."""
+    events = [
+        op("aten::cat", 5, 1_062),
+        launch(10, 5, 1),
+        kernel("gemm", 30, 1_000, correlation=1),
+        x("cudaMalloc", "cuda_runtime", 40, 10, correlation=2),
+        x("cudaFree", "cuda_runtime", 1_032, 20, correlation=3),
+    ]
+    *_, ran, freed, _, _, _ = path_of(tmp_path, events, 1_100)
+    assert (ran, freed) == (("kernel", "gemm", 1000), ("host", "aten::cat", 2))
+    (step,) = rows(lumos_df.connect(tmp_path / "corpus"), "SELECT host_ns FROM replay_steps")
+    assert step["host_ns"] == 1000 * (2 + 20 + 48)
+
+
 def test_a_wait_goes_by_what_ran_on_the_other_rank(sample_corpus: Path, tmp_path: Path) -> None:
     """Rank 2 sleeps for 2 ms in each step."""
     corpus = tmp_path / "corpus"

@@ -1,5 +1,7 @@
 """Changes to a job: what they touch, by how much, and what is refused."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -8,9 +10,11 @@ from lumos_df.graph import switches
 from lumos_df.graph.event_graph import run
 from lumos_df.graph.gains import gains
 from lumos_df.graph.host_work import host_work
-from lumos_df.graph.job import Job, build
+from lumos_df.graph.job import Job, build, groups, load
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import COLLECTIVE, HANDOFF, LAUNCH, STREAM, THREAD
+from lumos_df.trace.ingest import ingest
+from tests.trace.literal import annotation, op, write
 
 
 def test_a_collective_is_scaled_once_whatever_the_number_of_its_ranks(generated: Job) -> None:
@@ -120,3 +124,21 @@ def test_a_change_that_means_nothing_is_refused_in_one_line(text: str, says: str
 
 def test_a_pattern_that_a_later_python_may_read_otherwise_is_taken_as_it_is() -> None:
     assert switches.selector("name~[[a]").value == "[[a]"
+
+
+def test_a_thread_is_held_against_the_same_thread_of_other_ranks(tmp_path: Path) -> None:
+    """Two threads add numbers; on rank 1 the second of them does so 1.5 ms late, and after the first one."""
+    for rank, late in ((0, 0), (1, 1500)):
+        events = [
+            annotation("ProfilerStep#1", 0, 2000),
+            op("aten::add", 1, 10),
+            op("aten::add", 1000, 10),
+            op("aten::add", 20, 10, tid=2),
+            op("aten::add", 100 + late, 10, tid=2),
+        ]
+        write(tmp_path / f"rank{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2})
+    corpus = tmp_path / "corpus"
+    assert not ingest([tmp_path / "rank0.json", tmp_path / "rank1.json"], corpus, workers=1).failed
+    job = load(corpus, groups(corpus)[0])
+    awake = job.replay(switches.changed(job.event_graph, job.graphs, [switches.no_wait("rank=1")])).replays[1]
+    assert (awake.start - awake.low).tolist()[1:] == [1_000, 20_000, 1_000_000, 100_000]

@@ -14,7 +14,7 @@ def played_corpus(sample_corpus: Path, tmp_path_factory: pytest.TempPathFactory)
     """The corpus of data/traces with replays and critical paths; read it only."""
     corpus = tmp_path_factory.mktemp("played") / "corpus"
     shutil.copytree(sample_corpus, corpus)
-    replay(corpus, path=True)
+    replay(corpus, path=True, gains=True)
     return corpus
 
 

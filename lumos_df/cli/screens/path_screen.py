@@ -58,7 +58,7 @@ def draw(
         if place:
             screen.print()
         _draw_step(screen, connection, chosen, full=full)
-    say_next(screen, f"advise{where(corpus)}", f"critical-path --format table{where(corpus)}")
+    say_next(screen, f"advise{where(corpus)}", f"critical-path --gains{where(corpus)}")
 
 
 def _draw_step(screen: Console, connection: duckdb.DuckDBPyConnection, chosen: dict[str, Any], *, full: bool) -> None:

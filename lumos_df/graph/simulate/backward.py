@@ -14,6 +14,7 @@ from lumos_df.schema.codes import (
     LAUNCH_PIECE,
     NONE,
     START_START,
+    SYNC_EDGE,
     SYNC_PIECE,
     THREAD,
     TRANSFER_PIECE,
@@ -209,7 +210,9 @@ def walk(at, low, high, src, binds, edge_kind, piece, start, end, start_cause, e
             moment = low
             continue
         kind = edge_kind[cause]
-        what = HOST_PIECE if kind == THREAD or kind == HANDOFF else LAUNCH_PIECE if kind == LAUNCH else GAP_PIECE
+        # What waits for the GPU before it starts is a thread that no call shows to wait: after that it works on.
+        of_host = kind == THREAD or kind == HANDOFF or kind == SYNC_EDGE
+        what = HOST_PIECE if of_host else LAUNCH_PIECE if kind == LAUNCH else GAP_PIECE
         v = src[cause]
         at_end = binds[cause] == END_START
         moment = end[v] if at_end else start[v]

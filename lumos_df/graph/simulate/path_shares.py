@@ -4,7 +4,7 @@ import numpy as np
 
 from lumos_df.base.jit import kernel
 from lumos_df.graph.simulate.forward import CAME_LAST
-from lumos_df.schema.codes import END_START, HANDOFF, NONE, THREAD
+from lumos_df.schema.codes import END_START, HANDOFF, NONE, SYNC_EDGE, THREAD
 
 
 @kernel
@@ -61,7 +61,8 @@ def _shares(at, low, high, src, binds, edge_kind, recorded, on_host, numbered, s
         if cause >= 0:
             # Edges that bind an end wait for one.
             known = recorded[cause]
-            of_host = edge_kind[cause] == THREAD or edge_kind[cause] == HANDOFF
+            kind = edge_kind[cause]
+            of_host = kind == THREAD or kind == HANDOFF or (kind == SYNC_EDGE and not at_end)
             v = src[cause]
             at_end = at_end or binds[cause] == END_START
             moment = end[v] if at_end else start[v]
