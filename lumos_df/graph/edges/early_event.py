@@ -1,25 +1,18 @@
 """Waits for an event that was recorded long before the wait was issued, by calls that the profiler does not show.
 
 The names of the rows before and after the record on its stream tell where it was. Waits that look alike wait for one
-such place, and it is where nearly every row that they delay finds the row that had just ended. On a busy stream some
+such place, and it is where every row that they delay finds the row that had just ended. On a busy stream some
 row has always just ended; that it is at the same place by accident is as likely as that place is frequent.
 """
-
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import typical_values
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import NONE
-
-_ACCIDENT_SHARE: Final = 0.05
-"""Threshold, probability. Waits are taken to be for one place of a stream if by accident they would all find it so
-seldom. Evidence: the usual level of significance."""
-_AGREEING_SHARE: Final = 0.9
-"""Threshold, share of waits that look alike and delayed a row. So many of them must find the same place."""
 
 
 def early_events(
@@ -87,7 +80,7 @@ def _places(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:
 def _usual(
     group: NDArray[np.int64], asking: NDArray[np.int64], found: NDArray[np.int64], place: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the place that nearly all late waits of a group find, too often to be an accident; or NONE [w].
+    """Return the place that all late waits of a group find, too often to be an accident; or NONE [w].
 
     Args:
         group: the same for waits that look alike [w].
@@ -103,7 +96,7 @@ def _usual(
         best = best[np.flatnonzero(np.diff(pairs[0][best], append=NONE))]
         (of_group, chosen), count = pairs[:, best], count[best]
         frequency = np.bincount(place, minlength=int(chosen.max()) + 1)[chosen] / len(place)
-        clear = frequency ** (count - 1) <= _ACCIDENT_SHARE
-        clear &= count >= _AGREEING_SHARE * np.bincount(group[asking])[of_group]
+        clear = frequency ** (count - 1) <= typical_values.ACCIDENT_SHARE
+        clear &= count == np.bincount(group[asking])[of_group]
         usual[of_group[clear]] = chosen[clear]
     return usual[group]
