@@ -245,8 +245,8 @@ def _rough_offset(members: _Members, against: _Members) -> int | None:
         middle = float(np.median(apart))
         spread = float(np.median(np.abs(apart - middle)))
         in_other_step = members.step[low:high] != against.step[low + shift : high + shift]
-        # Sequences that repeat fit in several places: there the ends keep their distance best, but for what is not late,
-        # the steps have the same numbers, and clocks differ least.
+        # Sequences that repeat fit in several places: there the ends keep their distance best (as well as nothing is
+        # late), the steps have the same numbers, and clocks differ least.
         score = (round(spread / gpu_streams.LATE_NS), float(in_other_step[alike].mean()), abs(middle), shift)
         if best is None or score < best:
             best = score
