@@ -18,6 +18,7 @@ NO_DECISION = {
     "graph.simulate.variants.CHANGES",
     "graph.simulate.variants.FACTORS",
     "structure.annotations._DIGITS",
+    "structure.parallelism._SCALAR_BYTES",
     "structure.repetition._CANDIDATES",
     "structure.repetition._REACH",
     "whatif.answer.estimated_traces._COPY_BITS",
