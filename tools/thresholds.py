@@ -23,7 +23,6 @@ CHOSEN: Final = "chosen on recorded traces"
 _UNMEASURED: Final = {
     "calibrate": "on the sets of measured runs (`lumos-df scoreboard --calibrate`), and on batches of a transformer "
     "in [kernels.md](kernels.md)",
-    "capture": "on a GPU, by what repeated measurements of one kernel differ",
     "trace": "on traces of other nestings than the recorded ones have",
     "whatif": "on jobs that were recorded with both numbers of stages, layers or micro-batches, and on jobs of which a "
     "warning or a refusal is known to be right",

@@ -12,11 +12,9 @@ Array = NDArray[np.float64]
 _STEP: Final = 1e-3
 """How far apart the two places are between which a derivative is told."""
 _ENOUGH: Final = 1e-6
-"""Threshold, share of the cost. A round that gains less is the last. Evidence: a judgement; places are then told better
-than they are measured."""
+"""Of the cost: a round that gains less is the last. Places are then told better than they are measured."""
 _NEAR: Final = 0.02
-"""Threshold, deviation. Smaller ones weigh the same where their sizes are summed. Evidence: the weight of none would be
-infinite."""
+"""Deviations that are smaller weigh the same where their sizes are summed: the weight of none would be infinite."""
 
 
 @dataclass(frozen=True, slots=True)

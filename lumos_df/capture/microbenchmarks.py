@@ -16,22 +16,19 @@ from lumos_df.calibrate.measured_kernels import Measurement, Shape
 from lumos_df.schema.dtypes import DTYPE_OF_WORD
 
 _ROUNDS: Final = 5
-"""Threshold, blocks. So many blocks of calls are timed, of which the median counts. Evidence: a judgement."""
+"""Blocks of calls that are timed, of which the median counts."""
 _BLOCK_S: Final = 0.02
-"""Threshold, s. Blocks of calls last as long. Evidence: it is long against the clock and the launch of a first call."""
+"""What a block of calls lasts, s: long against the clock and the launch of a first call."""
 _FIRST_SHARE: Final = 0.25
-"""Threshold, share of a block. A block that lasts as long tells how many calls fill a whole one. Evidence: a
-judgement."""
+"""Of a block: calls that last as long tell how many fill a whole one."""
 _MOST_CALLS: Final = 1000
-"""Threshold, calls. Blocks have no more, however short a call is. Evidence: a judgement."""
+"""Calls of a block, at most, however short they are."""
 _LARGE_BYTES: Final = 16_777_216
-"""Threshold, bytes. Collectives of as many are called less often. Evidence: a judgement; between processes of one host
-they take long."""
+"""Collectives of as many are called less often: between processes of one host they take long."""
 _COLLECTIVE_CALLS: Final = 20
-"""Threshold, calls. A block of a smaller collective has so many. Evidence: ranks must agree without a word, so none
-measures first."""
+"""Calls of a block of a smaller collective: ranks must agree without a word, so none measures first."""
 _LARGE_CALLS: Final = 4
-"""Threshold, calls. A block of a large collective has so many. Evidence: as for a smaller one."""
+"""Calls of a block of a large collective."""
 
 
 def measured_device() -> torch.device:

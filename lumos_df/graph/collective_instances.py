@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import gpu_streams, typical_values
 from lumos_df.graph.rows import FAR, Rows
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
 from lumos_df.schema.collective_kinds import TOGETHER
@@ -19,22 +20,12 @@ _SAME: Final = {"send_recv": "all_to_all"}
 """An all-to-all looks like this without arguments, and one rank may have them where another has not."""
 _ROUTE: Final = re.compile(r"nccl:(?:send ([0-9]{1,9})->([0-9]{1,9})|recv ([0-9]{1,9})<-([0-9]{1,9}))$")
 """How torch.distributed annotates a send (rank of the group to rank) and a receive (rank from rank)."""
-_ABOVE: Final = 4
-"""Threshold, rows. So far above a kernel is that annotation at most. Evidence: it is around the launching call."""
 _SHIFTS: Final = 64
 """Threshold, collectives. One rank's recording may begin or end so many before another's, without recorded numbers."""
 _COMMON_SHARE: Final = 0.5
 """Threshold, share of the shorter sequence. So much of it must be alike where two unnumbered sequences overlap."""
-_SPREAD_NS: Final = 20_000
-"""Threshold, ns. Overlaps of unnumbered sequences whose ends keep their distance as well as that are equally good."""
 _ALIKE_NS: Final = 1_000_000
 """Threshold, ns. Ends that lie further apart, after the clocks are aligned, are not of one collective."""
-_FAR_OFF: Final = 4
-"""Threshold, median distances. Ends further from the median difference of two clocks do not count for their drift."""
-_NEAR_NS: Final = 1_000
-"""Threshold, ns. The median distance of that rule is taken to be at least this."""
-_DRIFT_ENDS: Final = 8
-"""Threshold, ends. Fewer common ends tell no drift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +203,7 @@ def _routes(rows: Rows) -> dict[str, _Members]:
     row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & words[rows.collective])
     above, route = rows.parent[row], np.full(len(row), NONE, np.int64)
     parent = np.append(rows.parent, NONE)
-    for _ in range(_ABOVE):
+    while (above >= 0).any():
         route = np.where(route >= 0, route, route_of_name[np.where(above >= 0, rows.name[above], NONE)])
         above = parent[above]
     members = {}
@@ -260,8 +251,8 @@ def _roughly_ahead(members: _Members, against: _Members) -> NDArray[np.int64] | 
         levels = (_level(end, apart, drift) for drift in (0.0, _drift(end, apart)))
         spread, middle, drift = min(levels, key=lambda level: level[0])
         in_other_step = members.step[low:high] != against.step[low + shift : high + shift]
-        # Sequences that repeat fit in several places: there the ends keep their distance best, the steps have the same
-        # numbers, and clocks differ least.
+        # Sequences that repeat fit in several places: there the ends keep their distance best (as well as nothing is
+        # late), the steps have the same numbers, and clocks differ least.
         score = (spread, float(in_other_step[alike].mean()), abs(middle), shift)
         if best is None or score < best:
             best = score
@@ -270,10 +261,10 @@ def _roughly_ahead(members: _Members, against: _Members) -> NDArray[np.int64] | 
 
 
 def _level(end: NDArray[np.int64], apart: NDArray[np.int64], drift: float) -> tuple[int, float, float]:
-    """Return how badly ends keep their distance, in `_SPREAD_NS`; that distance at the first end, ns; the drift."""
+    """Return how badly ends keep their distance, in `LATE_NS`; that distance at the first end, ns; the drift."""
     level = apart - drift * (end - end[0])
     middle = float(np.median(level))
-    return round(float(np.median(np.abs(level - middle))) / _SPREAD_NS), middle, drift
+    return round(float(np.median(np.abs(level - middle))) / gpu_streams.LATE_NS), middle, drift
 
 
 def _drift(end: NDArray[np.int64], apart: NDArray[np.int64]) -> float:
@@ -282,10 +273,10 @@ def _drift(end: NDArray[np.int64], apart: NDArray[np.int64]) -> float:
     It is the median over pairs that lie far from each other: one rank may lack some of the collectives, and near ends
     tell more of the network than of clocks.
     """
-    if len(end) < _DRIFT_ENDS:
+    if len(end) < typical_values.FEW:
         return 0.0
     order = np.argsort(end, kind="stable")
-    later = np.searchsorted(end[order], end[order] + max(int(np.ptp(end)) // _DRIFT_ENDS, 1))
+    later = np.searchsorted(end[order], end[order] + max(int(np.ptp(end)) // typical_values.FEW, 1))
     first, second = order[later < len(end)], order[later[later < len(end)]]
     return float(np.median((apart[second] - apart[first]) / (end[second] - end[first]))) if len(first) else 0.0
 
@@ -345,12 +336,11 @@ def _fit(ends: NDArray[np.int64], other: NDArray[np.int64], start: int) -> Clock
     """Return how one clock differs from another, by the ends of common collectives, ns; `start` of its trace, ns."""
     apart = ends - other
     middle = int(np.median(apart))
-    distance = np.abs(apart - middle)
-    near = distance <= _FAR_OFF * max(int(np.median(distance)), _NEAR_NS)
+    near = typical_values.inside_fences(apart)
     at = (ends[near] - start).astype(np.float64)
     value = (apart[near] - middle).astype(np.float64)
     slope, base = 0.0, 0.0
-    if len(at) >= _DRIFT_ENDS and np.ptp(at) > 0:
+    if len(at) >= typical_values.FEW and np.ptp(at) > 0:
         slope, base = np.polyfit(at, value, 1)
     residual = np.median(np.abs(value - slope * at - base)) if len(at) else 0.0
     return ClockSkew(middle + round(base), slope * 1e6, round(float(residual)), len(ends))

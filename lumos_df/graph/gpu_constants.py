@@ -29,8 +29,6 @@ _NAMED_PAIRS: Final = 20
 """Threshold, pairs of rows. From this many on, two names that follow one another have a gap of their own."""
 _LAUNCH_NS: Final = 2_000
 """Threshold, ns. Launch latency of a trace in which no row started on an idle stream."""
-_BEGINNING_NS: Final = 10_000
-"""Threshold, ns. What passes between the beginning of an operator and its launch call, where no trace tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
     after_end = (rows.ts[row] - gpu.of_call(atoms.ts + atoms.dur))[prompt]
     without_call = ~gpu.launched & (gpu.call >= 0) & (ready < call_begin)
     launch = _prompt(after_end, _LAUNCH_NS)
-    beginning = _prompt(after_begin[without_call], launch + _BEGINNING_NS)
+    beginning = _prompt(after_begin[without_call], launch)
     # A graph starts while its call still runs. What others take beyond the quickest one, are nodes without a row.
     in_call = int(of_graph[known].min()) if known.any() else _prompt(after_begin[prompt], _LAUNCH_NS)
     gap = inner_gaps(rows, gpu, launches, _gaps(rows, gpu, launches.alike(gpu)))

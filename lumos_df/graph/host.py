@@ -21,9 +21,6 @@ IDLE_NS: Final = 20_000
 Evidence: waking a thread alone takes about as long."""
 _PROMPT_SHARE: Final = 0.5
 """Threshold, share of the shorter rest. A thread that goes on so soon after another one stopped waited for it."""
-_WORKING_SHARE: Final = 0.5
-"""Threshold, share of an operator's time. Operators of a name do the work of a trace without a GPU if they spend so
-much of their time in none of the operators that they call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +178,7 @@ def working(rows: Rows, beginnings: NDArray[np.int32], handoffs: Handoffs) -> ND
     name = rows.name[operator]
     alone = np.bincount(name, (rows.dur - called)[operator], len(rows.names))
     whole = np.bincount(name, rows.dur[operator], len(rows.names))
-    works: NDArray[np.bool_] = operator & (alone >= _WORKING_SHARE * whole)[rows.name]
+    works: NDArray[np.bool_] = operator & (2 * alone >= whole)[rows.name]
     above = rows.parent[beginnings]
     while (above >= 0).any():
         works[above[above >= 0]] = False

@@ -1,7 +1,5 @@
 """What every node of a trace's graph lasts by itself: without what it waited for."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,9 +8,6 @@ from lumos_df.graph.edges.full_queue import QueueWaits
 from lumos_df.graph.gpu_streams import GpuStreams, copies_awaited_by_call
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import FAR, Rows
-
-_WITHOUT_WAIT_PERCENTILE: Final = 10
-"""Threshold, percentile. A waiting call takes so much by itself, of what is left of the calls of its kind."""
 
 
 def own_durations(
@@ -65,9 +60,5 @@ def _waited(rows: Rows, atoms: Atoms, gpu: GpuStreams, atom: NDArray[np.int32]) 
 
 
 def _without_wait(durations: NDArray[np.int64], otherwise: int) -> int:
-    """Return what a waiting call takes when it has nothing to wait for: the low end, or `otherwise` of too few."""
-    return (
-        round(float(np.percentile(durations, _WITHOUT_WAIT_PERCENTILE)))
-        if len(durations) >= typical_values.FEW
-        else otherwise
-    )
+    """Return what a waiting call takes when it has nothing to wait for: the median, or `otherwise` of too few."""
+    return round(float(np.median(durations))) if len(durations) >= typical_values.FEW else otherwise

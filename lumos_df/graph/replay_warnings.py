@@ -16,8 +16,6 @@ from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
 
 _WHOLE_SHARE: Final = 0.75
 """Threshold, share of host operators. A first or last step with fewer, against the usual of the others, is cut off."""
-_OUTSIDE_SHARE: Final = 0.5
-"""Threshold, share of a step's host operators. More of them outside every step are a step that lost its mark."""
 
 
 def of_traces(job: Job) -> list[list[str]]:
@@ -114,11 +112,12 @@ def of_steps(rows: Rows, marks: Steps) -> list[list[str]]:
             warnings[k].append(f"the step is cut off: {by_step[k]} host operators where others have {usual}")
     outside = rows.ts[host[rows.step[host] < 0]]
     usual = int(np.median(by_step))
+    # What holds more than half of a step's operators is more of a step than of none.
     before = int(np.count_nonzero(outside < marks.low[0]))
     after = int(np.count_nonzero(outside >= marks.high[-1]))
-    if before > _OUTSIDE_SHARE * usual:
+    if 2 * before > usual:
         warnings[0].append(f"{before} host operators run before this first step and are in none: a mark was cut off")
-    if after > _OUTSIDE_SHARE * usual:
+    if 2 * after > usual:
         warnings[-1].append(f"{after} host operators run after this last step and are in none: a mark was cut off")
     return warnings
 

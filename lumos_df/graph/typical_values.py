@@ -10,6 +10,9 @@ FEW: Final = 5
 """Threshold, values. Fewer make no distribution. Evidence: a constant of theirs would be what one of them was."""
 OUTLIER_RANGES: Final = 1.5
 """Threshold, interquartile ranges. Values further outside the quartiles are outliers. Evidence: Tukey's fences."""
+ACCIDENT_SHARE: Final = 0.05
+"""Threshold, probability. What comes about by accident so seldom is taken for none: rows that start, and silences that
+end, near the end of a row, and waits that all find one place. Evidence: the usual level of significance."""
 OfClasses: TypeAlias = Callable[
     [NDArray[np.int64], NDArray[np.int32] | NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.bool_]]
 ]
@@ -20,10 +23,15 @@ def mean_without_outliers(values: NDArray[np.int64], otherwise: int) -> int:
     """Return the mean of the values without their outliers, or `otherwise` where they are too few."""
     if len(values) < FEW:
         return otherwise
+    return round(float(values[inside_fences(values)].mean()))
+
+
+def inside_fences(values: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which values are no outliers."""
     low, high = np.percentile(values, (25, 75))
     spread = OUTLIER_RANGES * (high - low)
-    kept = values[(values >= low - spread) & (values <= high + spread)]
-    return round(float(kept.mean()))
+    inside: NDArray[np.bool_] = (values >= low - spread) & (values <= high + spread)
+    return inside
 
 
 def by_class(values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.int64]:

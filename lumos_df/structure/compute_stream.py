@@ -1,7 +1,6 @@
 """The kernels of the compute stream in order, as symbols, and where one pass of a micro-batch must end."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,6 @@ from lumos_df.schema.codes import (
 )
 from lumos_df.schema.collective_kinds import POINT_TO_POINT
 from lumos_df.structure.labelled_rows import Trace
-
-_ATTENTION_WEIGHT: Final = 4
-"""Threshold, matrix products. How much an attention kernel counts where periods are compared.
-Evidence: attention is once in a layer, matrix products often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +99,7 @@ def _computes(rows: Rows) -> NDArray[np.bool_]:
 def _weights() -> NDArray[np.int64]:
     """Return how much a kernel counts where periods are compared, by family; nothing for none at the end."""
     weights = np.zeros(len(FAMILIES) + 1, np.int64)
-    weights[[GEMM, CONVOLUTION]] = 1
-    weights[[ATTENTION, SOFTMAX]] = _ATTENTION_WEIGHT
+    weights[[GEMM, CONVOLUTION, ATTENTION, SOFTMAX]] = 1
     return weights
 
 

@@ -36,13 +36,6 @@ from lumos_df.structure.kernels.spread import UNKNOWN, fill_launched, inherit, s
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.passes import Passes
 
-_ALIKE_SHARE: Final = 0.8
-"""Threshold, share of kernels. A backward block so much of whose first kernels are those of the forward block computes
-that again."""
-_PASS_SHARE: Final = 0.5
-"""Threshold, share of the largest forward's work. Without known layers, a forward with less is no pass of its own.
-Evidence: losses and gathers run in between."""
-
 _OPERATORS: Final = (
     ("transformer", re.compile(r"aten::(?:scaled_dot_product|_?flash|_?efficient)_?attention|flash_attn")),
     ("convolutional", re.compile(r"aten::\w*convolution")),
@@ -168,7 +161,7 @@ def _recomputes(forward: Passes, backward: Passes) -> bool:
     short, long = forward.block, backward.block
     if not len(short) or len(long) <= len(short) or forward.exact != backward.exact:
         return False
-    return float(np.mean(long[: len(short)] == short)) >= _ALIKE_SHARE
+    return bool((long[: len(short)] == short).all())
 
 
 def _kind(trace: Trace, kernels: ComputeKernels, forward: Passes) -> str:
@@ -241,11 +234,11 @@ def _batches_of_host(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.int32]
 def _turns(ahead: NDArray[np.bool_], weight: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the pass of kernels without layers: one ends where the backward goes over into a forward.
 
-    A forward with little of the work of the largest is no pass of its own: losses and gathers in between.
+    A forward with less than half of the work of the largest is no pass of its own: losses and gathers in between.
     """
     number = np.cumsum(ahead & ~np.append(True, ahead[:-1]))
     work = np.bincount(number, np.where(ahead, weight + 1e-6, 0))
-    begins = work >= _PASS_SHARE * work.max()
+    begins = 2 * work >= work.max()
     begins[0] = True
     turns: NDArray[np.int32] = (np.cumsum(begins) - 1)[number].astype(np.int32)
     return turns

@@ -32,8 +32,8 @@ _DESCRIBED: Final = {
     "ep": re.compile(r"(?i)^(?:mesh_)?ep$|^expert_(?:model_)?parallel"),
     "dp": re.compile(r"(?i)^(?:mesh_)?(?:dp|fsdp|ddp)$|^data_parallel_group$"),
 }
-_SCALARS_BYTES: Final = 256
-"""Threshold, bytes. Collectives up to this size tell nothing about the plan. Evidence: they reduce losses and norms."""
+_SCALAR_BYTES: Final = 8
+"""A number has at most so many. Collectives of one reduce losses and norms, and tell nothing about the plan."""
 _GATHERS: Final = ("all_gather", "reduce_scatter")
 
 
@@ -208,7 +208,7 @@ def _degree(call: _Call, kind: str) -> str | None:
     if call.word in POINT_TO_POINT or call.word == "all_to_all":
         between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside else None
         return between_layers if layered else None
-    if kind == "none" or 0 <= call.in_bytes <= _SCALARS_BYTES or call.word not in {"all_reduce", *_GATHERS}:
+    if kind == "none" or 0 <= call.in_bytes <= _SCALAR_BYTES or call.word not in {"all_reduce", *_GATHERS}:
         return None
     activation = call.activation
     if activation is None and call.phase == FORWARD and call.word == "all_reduce":

@@ -15,11 +15,6 @@ _LOOSER: Final = 1.2
 """Threshold, times. Names alone tell layers apart only where they find this much more than names with grids do."""
 _WORTH_SHARE: Final = 0.3
 """Threshold, share of matrix products and attention. A block that holds less of those of its phase is no layer."""
-_RING_SHARE: Final = 0.5
-"""Threshold, share of work. Sends and receives end a pass unless blocks cover less than this of what they cover
-across them. Evidence: ring attention sends and receives inside a layer."""
-_MISSING_PART: Final = 8
-"""Threshold, one part in. A block of whose kernels a smaller part is missing is one all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +48,10 @@ def find(kernels: ComputeKernels, place: NDArray[np.int64], *, forward: bool) ->
     segment = _segments(kernels, place, split=True)
     blocks, exact = _repetition(kernels, place, segment)
     if kernels.transfers.any():
-        # Sends and receives inside a layer (ring attention) are no end of a pass.
+        # Sends and receives inside a layer (ring attention) are no end of a pass: blocks cover more across them.
         whole = _segments(kernels, place, split=False)
         across, across_exact = _repetition(kernels, place, whole)
-        if across is not None and (blocks is None or blocks.covered < _RING_SHARE * across.covered):
+        if across is not None and (blocks is None or blocks.covered < across.covered):
             segment, blocks, exact = whole, across, across_exact
     if blocks is None or blocks.covered < _WORTH_SHARE:
         return nothing(place)
@@ -154,8 +149,8 @@ def _boundary(blocks: Repetition, norm: NDArray[np.bool_], *, forward: bool) -> 
     longest = int(np.argmax(blocks.place[end - 1] - blocks.place[begin]))
     first, last = int(blocks.place[begin[longest]]), int(blocks.place[end[longest] - 1]) + 1
     period = blocks.period
-    over = (last - first + period // _MISSING_PART) % period - period // _MISSING_PART
-    choices = np.arange(min(0, over), max(0, over) + 1)
+    over = (last - first) % period
+    choices = np.arange(over + 1)
     inside = np.flatnonzero((blocks.run >= 0) & norm)
     marks = np.unique(blocks.place[inside] % period)
     usual = over if not forward else 0
@@ -202,9 +197,8 @@ def _counts(
     """Return where in its unrolled template each run's first block begins, and how many blocks it has."""
     period = blocks.period
     low, high = blocks.place[begin], blocks.place[end - 1] + 1
-    slack = period // _MISSING_PART
-    start = low - slack + (first - low + slack) % period
-    return start, np.maximum((high - start + slack) // period, 0)
+    start = low + (first - low) % period
+    return start, np.maximum((high - start) // period, 0)
 
 
 def _layers(

@@ -12,17 +12,15 @@ from numpy.typing import NDArray
 
 from lumos_df.structure.kernels import repeats
 
-_WIDTH: Final = 8
-"""Threshold, kernels. So many are compared at once. Evidence: enough to tell places of a block apart."""
-_NARROW_WIDTH: Final = 3
-"""Threshold, kernels. So many are compared at once, besides. Evidence: few enough for blocks of a few kernels."""
+_WIDTH: Final = 3
+"""Threshold, kernels. So many are compared at once. Evidence: few enough for blocks of a few kernels."""
 _CANDIDATES: Final = 12
-"""Threshold, periods. So many of those with most votes are tried."""
+"""Periods that are tried, those with most votes: a bound on the work, wide enough for layers, micro-batches, steps."""
 _ENOUGH_SHARE: Final = 0.5
 """Threshold, share of the best period's work. A shorter period with so much is the block.
 Evidence: the longer one is a micro-batch or a step."""
 _REACH: Final = 16
-"""Threshold, kernels. One block may differ from the next by so many in one place."""
+"""Kernels: a bound on the work where one block differs from the next, which grows with its square."""
 _REACH_PART: Final = 4
 """Threshold, one part in. One block may differ from the next by at most this part of it in one place."""
 _CONFIRM: Final = 4
@@ -81,11 +79,7 @@ def find(symbols: NDArray[np.int32], weight: NDArray[np.int64]) -> Repetition | 
 
 def _periods(symbols: NDArray[np.int32]) -> list[int]:
     """Return the distances at which most symbols repeat."""
-    votes = np.zeros(1, np.int64)
-    for width in (_WIDTH, _NARROW_WIDTH):
-        counted = np.bincount(repeats.previous(symbols, width), minlength=len(votes))
-        counted[: len(votes)] += votes
-        votes = counted
+    votes = np.bincount(repeats.previous(symbols, _WIDTH), minlength=1)
     votes[0] = 0
     few = min(_CANDIDATES, len(votes))
     most = np.argpartition(votes, -few)[-few:]

@@ -14,7 +14,7 @@ import numpy as np
 from lumos_df.graph import replay_warnings
 from lumos_df.graph.gains import gains
 from lumos_df.graph.host_work import host_work
-from lumos_df.graph.job import build, groups
+from lumos_df.graph.job import build, groups, load
 from lumos_df.graph.replayed_tables import step_columns
 from lumos_df.graph.rows import Rows, read
 from lumos_df.graph.steps import steps
@@ -29,8 +29,10 @@ from lumos_df.whatif.job.settings import parse
 from tests.emulator import Job as Emulated
 from tests.emulator import Profiler, simulate, write
 from tests.emulator.job import Waits
-from tests.graph.test_truth import CHANGES, FASTER, FULL_QUEUE, JOBS, NOISY, Change, errors, recorded
-from tests.real import REAL
+from tests.graph.test_truth import BRIEF, CHANGES, FASTER, FULL_QUEUE, JOBS, NOISY, Change, errors, recorded
+from tests.graph.test_truth_recordings import BARRIERS
+from tests.graph.test_waiting_calls import BESIDE_ROOM, beside_room, full_queue, step_us
+from tests.real import REAL, SETS
 from tests.structure import made, test_made, test_real
 from tests.whatif.hosted import HostJob
 from tests.whatif.hosted import write as write_hosted
@@ -63,8 +65,15 @@ SCORES: Final = {
     "unexplained": Score("%", "mean time of a step that no edge explains"),
     "late start": Score("%", "99th percentile of the errors of operators' starts, of the step, mean of all steps"),
     "worst part": Score("%", "worst error of a part of a step, of the step"),
+    "second step": Score("%", "mean error of replayed steps of the second set"),
+    "second worst step": Score("%", "worst error of such a step"),
+    "second unexplained": Score("%", "mean time of such a step that no edge explains"),
+    "second late start": Score("%", "99th percentile of the errors of its operators' starts, mean of all steps"),
+    "second worst part": Score("%", "worst error of a part of such a step, of the step"),
     "prediction": Score("%", "worst error of any step of emulated jobs that is predicted for a change"),
     "mean prediction": Score("%", "worst error of such a step, mean of the jobs and of what their profilers tell"),
+    "queue": Score("%", "worst error of a literal step of long launch calls that is predicted for faster kernels"),
+    "device clock": Score("%", "worst error of such a prediction of an emulated job whose GPU's clock is 700 us off"),
     "unmatched": Score("%", "kernels of an emulated job's collectives that are matched wrongly or not at all"),
     "clock": Score("us", "worst error of an emulated clock's offset"),
     "warnings": Score("", "warnings about recorded steps"),
@@ -86,8 +95,14 @@ def corpus_of(folder: Path) -> Path:
     return folder / "recorded"
 
 
-def replays(corpus: Path) -> Measure:
-    """Return what measures the replays of all jobs of a corpus."""
+def second_of(folder: Path) -> Path:
+    """Ingest the second set of recorded traces into a folder; return the corpus."""
+    assert not ingest(list(SETS[1:]), folder / "second", workers=1).failed
+    return folder / "second"
+
+
+def replays(corpus: Path, which: str = "") -> Measure:
+    """Return what measures the replays of all jobs of a corpus, of the second set if it is `which`."""
     jobs = [[read(corpus, trace_id) for trace_id in ids] for ids in groups(corpus)]
 
     def measure() -> Scores:
@@ -102,11 +117,11 @@ def replays(corpus: Path) -> Measure:
         error = np.abs(share["replayed_ns"] - 100)
         parts = [np.abs(share[f"{part.name}_ns_replayed"] - share[f"{part.name}_ns_recorded"]) for part in STEP_PARTS]
         return {
-            "step": float(error.mean()),
-            "worst step": float(error.max()),
-            "unexplained": float(share["unexplained_ns"].mean()),
-            "late start": float(share["start_error_p99_ns"].mean()),
-            "worst part": float(np.max(parts)),
+            f"{which}step": float(error.mean()),
+            f"{which}worst step": float(error.max()),
+            f"{which}unexplained": float(share["unexplained_ns"].mean()),
+            f"{which}late start": float(share["start_error_p99_ns"].mean()),
+            f"{which}worst part": float(np.max(parts)),
         }
 
     return measure
@@ -115,7 +130,7 @@ def replays(corpus: Path) -> Measure:
 def predictions(folder: Path) -> Measure:
     """Return what measures predictions about emulated jobs against the same jobs with the change."""
     cases: list[tuple[Emulated, list[Change]]] = [
-        *((job, CHANGES) for job in (*JOBS.values(), NOISY["late launches"])),
+        *((job, CHANGES) for job in (*JOBS.values(), NOISY["late launches"], BARRIERS["prefetch"])),
         (FULL_QUEUE, FASTER),
     ]
     jobs = []
@@ -131,16 +146,43 @@ def predictions(folder: Path) -> Measure:
     return measure
 
 
+def queues(folder: Path) -> Measure:
+    """Return what measures predictions about launch calls that wait for room in a queue, and that take long beside it.
+
+    Kernels that take half their time halve what launches wait for room, and nothing else.
+    """
+    full = full_queue(folder / "full")
+    waiting = 10_100 - 100 * 50
+    beside = [beside_room(folder / f"beside {number}", *one) for number, one in enumerate(BESIDE_ROOM)]
+    jobs = [(full, waiting), *((job, step_us(job)) for job in beside)]
+    ranks = [([graph.rows for graph in job.graphs], truth) for job, truth in jobs]
+
+    def measure() -> Scores:
+        told = [(step_us(build(rows), "family=gemm:0.5"), truth) for rows, truth in ranks]
+        return {"queue": max(100 * abs(step / truth - 1) for step, truth in told)}
+
+    return measure
+
+
+def device_clocks(folder: Path) -> Measure:
+    """Return what measures predictions about an emulated job whose GPU's clock is far off the host's."""
+    job = JOBS["gpu"]
+    recorded(folder, job, "called", replace(BRIEF, gpu_offsets_ns=(700_000, -700_000)))
+    (ids,) = groups(folder / "corpus")
+    # The clock is told where a trace is read.
+    return lambda: {"device clock": 100 * max(errors(load(folder / "corpus", ids), job, CHANGES).values())}
+
+
 def matching(folder: Path) -> Measure:
     """Return what measures how collectives are matched whose clocks differ and of which nothing was numbered.
 
-    Two ranks began or ended their recordings within a step: some collectives of theirs are missing.
+    Two ranks began or ended their recordings within a step: collectives of theirs are missing, of the one 40 of 100.
     """
     profiler = Profiler(collective_args=False, clock_offsets_ns=_OFFSETS_NS)
-    ranks = _emulated(folder, Emulated(ranks=4, layers=4, steps=3), profiler)
+    ranks = _emulated(folder, Emulated(ranks=4, layers=4, steps=20), profiler)
     ranks = [
         ranks[0],
-        _without_collectives(ranks[1], slice(0, 5)),
+        _without_collectives(ranks[1], slice(0, 40)),
         _without_collectives(ranks[2], slice(-4, None)),
         ranks[3],
     ]

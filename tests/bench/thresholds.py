@@ -23,14 +23,17 @@ from tools.thresholds import EFFECTS, Threshold, thresholds
 COMMAND: Final = "python -m tests.bench.thresholds"
 INPUTS: Final = (
     f"the recorded traces of [graph.md](graph.md), the samples {' and '.join(SAMPLES)}, the emulated jobs of "
-    "`tests/graph/test_truth.py` and the made jobs of `tests/structure/test_made.py` and `tests/whatif/hosted.py`"
+    "`tests/graph/test_truth.py` and `test_truth_recordings.py`, the literal ones of `test_waiting_calls.py` there, "
+    "and the made jobs of `tests/structure/test_made.py` and `tests/whatif/hosted.py`"
 )
 JUDGED_BY: Final = {
     "structure": ("structures",),
-    "graph.collective_instances": ("replays", "matching"),
+    "graph.collective_instances": ("replays", "second replays", "matching"),
+    "graph.edges.full_queue": ("replays", "second replays", "predictions", "queues"),
+    "graph.gpu_clock": ("device clocks",),
     "graph.gains": ("gaining",),
     "graph.replay_warnings": ("warnings",),
-    "graph": ("replays", "predictions"),
+    "graph": ("replays", "second replays", "predictions"),
     "whatif.durations": ("changes",),
 }
 """What the thresholds of a part or module change."""
@@ -59,8 +62,15 @@ def measures(folder: Path, kinds: set[str]) -> dict[str, Measure]:
     def corpus() -> Path:
         return scores.corpus_of(folder)
 
+    @cache
+    def second() -> Path:
+        return scores.second_of(folder)
+
     made: dict[str, Callable[[], Measure]] = {
         "replays": lambda: scores.replays(corpus()),
+        "second replays": lambda: scores.replays(second(), "second "),
+        "queues": lambda: scores.queues(folder / "queues"),
+        "device clocks": lambda: scores.device_clocks(folder / "device clocks"),
         "predictions": lambda: scores.predictions(folder / "emulated"),
         "matching": lambda: scores.matching(folder / "clocks"),
         "warnings": lambda: scores.warnings(corpus()),

@@ -33,6 +33,10 @@ class Timing(Protocol):
         """A launch reaches the GPU up to this much later than usual."""
 
     @property
+    def barrier_ns(self) -> int:
+        """A stream that had to wait for another one goes on so long after it was free to."""
+
+    @property
     def kernel_noise(self) -> float:
         """Kernels take at most this share more or less than usual."""
 
@@ -216,4 +220,6 @@ class Gpu:
         yield from ()
 
     def _hold(self, event: Signal) -> Process:
-        yield event
+        if not event.happened:
+            yield event
+            yield self._job.barrier_ns

@@ -48,6 +48,8 @@ class Job:
     """How much a stream's queue holds before the host has to wait; 0: any number."""
     jitter_ns: int = 0
     """A launch reaches the GPU up to this much later than usual."""
+    barrier_ns: int = 0
+    """A stream that had to wait for another one goes on so long after it was free to, as on AMD devices."""
     factors: tuple[tuple[str, float], ...] = ()
     """(text, factor): GPU work with that text in its name takes so many times as long."""
 

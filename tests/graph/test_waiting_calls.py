@@ -89,9 +89,11 @@ def test_a_release_of_memory_waits_for_the_device_and_then_works(tmp_path: Path,
 
 
 DEPTH = 300
+BESIDE_ROOM = [(240, 2000.0, 1000.0), (500, 40.0, 20.0)]
+"""Launches, what the last ten take (2 ms: where code is loaded), and their kernels; us. Over 200 are unfinished."""
 
 
-def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
+def full_queue(folder: Path) -> Job:
     """From the 301st on, each of 400 launches ends 1 us after a kernel of 100 us has left a queue of 300."""
     events, at = [], 10.0
     for number in range(400):
@@ -100,19 +102,31 @@ def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
         lasts = max(5.0, room - at)
         events += [launch(at, lasts, number), kernel("gemm", begin, 100, correlation=number)]
         at += lasts + 1
-    job = job_of(tmp_path, events, end=10_100)
     # The last launch has room once 100 kernels are over.
     assert at == 17 + 100 * 100 + 1 + 1
+    return job_of(folder, events, end=10_100)
+
+
+def beside_room(folder: Path, launches: int, lasts_us: float, kernel_us: float) -> Job:
+    """Of some launches of kernels, each 5 us, the last ten take longer."""
+    events, at = [], 10.0
+    for number in range(launches):
+        lasts = 5.0 if number < launches - 10 else lasts_us
+        events += [launch(at, lasts, number), kernel("gemm", 20 + kernel_us * number, kernel_us, correlation=number)]
+        at += lasts + 1
+    return job_of(folder, events, end=at)
+
+
+def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
+    job = full_queue(tmp_path)
     assert step_us(job) == 10_100
     assert step_us(job, "family=gemm:0.5") == 10_100 - 100 * 50
 
 
-def test_a_launch_that_takes_long_beside_a_queue_with_room_waits_for_nothing(tmp_path: Path) -> None:
-    """The last ten of 240 launches take 2 ms each, as where code is loaded; over 200 kernels of 1 ms are unfinished."""
-    events, at = [], 10.0
-    for number in range(240):
-        lasts = 5.0 if number < 230 else 2000.0
-        events += [launch(at, lasts, number), kernel("gemm", 20 + 1000 * number, 1000, correlation=number)]
-        at += lasts + 1
-    job = job_of(tmp_path, events, end=at)
-    assert step_us(job) == step_us(job, "family=gemm:0.01") == at
+@pytest.mark.parametrize(("launches", "lasts_us", "kernel_us"), BESIDE_ROOM)
+def test_a_launch_that_takes_long_beside_a_queue_with_room_waits_for_nothing(
+    tmp_path: Path, launches: int, lasts_us: float, kernel_us: float
+) -> None:
+    job = beside_room(tmp_path, launches, lasts_us, kernel_us)
+    length = 10 + 6 * (launches - 10) + 10 * (lasts_us + 1)
+    assert step_us(job) == step_us(job, "family=gemm:0.01") == length

@@ -44,10 +44,16 @@ KNOWN: dict[str, dict[str, Any]] = {
         "model": "transformer", "dtype": "bfloat16", "layers": 24, "hidden": 1024, "heads": 16, "kv_heads": 16,
         "ffn": 2816, "vocabulary": 151936, "sequence": 559, "micro_batch": 16, "micro_batches": 1, "tp": 1, "dp": 1,
     },
-    # Eight particle-attention blocks of width 128.
-    "transformer_batch_sweep/bs8": {"layers": 8, "hidden": 128, "heads": 8, "ffn": 512, "micro_batch": 8},
-    "transformer_batch_sweep/bs32": {"layers": 8, "hidden": 128, "heads": 8, "ffn": 512, "micro_batch": 32},
-    "transformer_batch_sweep/bs128": {"layers": 8, "hidden": 128, "heads": 8, "ffn": 512, "micro_batch": 128},
+    # Eight particle-attention blocks of width 128; particles have no vocabulary.
+    "transformer_batch_sweep/bs8": {
+        "layers": 8, "hidden": 128, "heads": 8, "ffn": 512, "micro_batch": 8, "vocabulary": None,
+    },
+    "transformer_batch_sweep/bs32": {
+        "layers": 8, "hidden": 128, "heads": 8, "ffn": 512, "micro_batch": 32, "vocabulary": None,
+    },
+    "transformer_batch_sweep/bs128": {
+        "layers": 8, "hidden": 128, "heads": 8, "ffn": 512, "micro_batch": 128, "vocabulary": None,
+    },
     "rocm_mi300_resnet/rank0": {"model": "convolutional", "heads": None, "micro_batch": 10, "tp": 1, "dp": 8},
     "resnet50_ddp/rank0": {"model": "convolutional", "layers": None, "tp": 1, "dp": 2, "pp": 1},
     "dlrm_4gpu/worker0": {"model": "recommender", "layers": None, "dp": 4, "pp": 1},

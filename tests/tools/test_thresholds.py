@@ -18,6 +18,9 @@ NO_DECISION = {
     "graph.simulate.variants.CHANGES",
     "graph.simulate.variants.FACTORS",
     "structure.annotations._DIGITS",
+    "structure.parallelism._SCALAR_BYTES",
+    "structure.repetition._CANDIDATES",
+    "structure.repetition._REACH",
     "whatif.answer.estimated_traces._COPY_BITS",
     "whatif.durations.host_times._ELEMENT_BYTES",
     "whatif.durations.kernel_times._BLOCKS",
@@ -27,6 +30,8 @@ NO_DECISION = {
     "whatif.durations.unmeasured.ERROR",
     "whatif.estimate._KEPT_ERROR",
     "whatif.estimate._SCALED_ERROR",
+    "whatif.job.extent.MOST_GROWTH",
+    "whatif.job.extent.MOST_OPERATORS",
     "whatif.pipeline.staged_job._ERROR",
     "whatif.pipeline.staged_job._MEASURED_ERROR",
     "whatif.software_profile._BISECTIONS",
@@ -50,16 +55,25 @@ NO_DECISION = {
     "trace.ranks.RANKS",
     "trace.recorded_tables._ROWS",
     "trace.stored_file._PACKED",
+    "calibrate.levenberg_marquardt._ENOUGH",
+    "calibrate.levenberg_marquardt._NEAR",
     "calibrate.levenberg_marquardt._STEP",
     "calibrate.measured_kernels._BISECTIONS",
     "calibrate.measured_kernels._LARGEST_TABLE",
     "calibrate.measured_runs.GIB",
     "calibrate.nearest_shapes._AT_ONCE",
     "calibrate.scoreboard.SEEDS",
+    "capture.microbenchmarks._BLOCK_S",
+    "capture.microbenchmarks._COLLECTIVE_CALLS",
+    "capture.microbenchmarks._FIRST_SHARE",
+    "capture.microbenchmarks._LARGE_BYTES",
+    "capture.microbenchmarks._LARGE_CALLS",
+    "capture.microbenchmarks._MOST_CALLS",
+    "capture.microbenchmarks._ROUNDS",
     "capture.publish._HEAD",
 }
 """Numbers that are no thresholds: bounds and sizes, codes, facts of GPUs and of PyTorch, errors that intervals are made
-of, and how fine something is counted."""
+of, how fine something is counted, where a search or a fit stops, and how long and how often something is measured."""
 
 
 def numbers(part: str) -> set[str]:

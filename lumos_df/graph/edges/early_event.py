@@ -1,25 +1,18 @@
 """Waits for an event that was recorded long before the wait was issued, by calls that the profiler does not show.
 
 The names of the rows before and after the record on its stream tell where it was. Waits that look alike wait for one
-such place, and it is where nearly every row that they delay finds the row that had just ended. On a busy stream some
+such place, and it is where every row that they delay finds the row that had just ended. On a busy stream some
 row has always just ended; that it is at the same place by accident is as likely as that place is frequent.
 """
-
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import typical_values
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import NONE
-
-_ACCIDENT_SHARE: Final = 0.05
-"""Threshold, probability. Waits are taken to be for one place of a stream if by accident they would all find it so
-seldom, whichever group and stream was tried. Evidence: the usual level of significance."""
-_AGREEING_SHARE: Final = 0.9
-"""Threshold, share of waits that look alike and delayed a row. So many of them must find the same place."""
 
 
 def early_events(
@@ -63,7 +56,7 @@ def early_events(
         return np.full(len(waiting), NONE, np.int32)
     # Of several streams the one that would be found least by accident; whichever was tried might have been.
     best = np.argmin(chance, axis=0)
-    clear = chance.min(axis=0) <= np.log(_ACCIDENT_SHARE / tried)
+    clear = chance.min(axis=0) <= np.log(typical_values.ACCIDENT_SHARE / tried)
     stream_of = np.where(clear, best, NONE)[group]
     source = np.full(len(waiting), NONE, np.int32)
     for stream in np.unique(stream_of[stream_of >= 0]).tolist():
@@ -103,7 +96,7 @@ def _places(rows: Rows, gpu: GpuStreams) -> NDArray[np.int64]:
 def _usual(
     group: NDArray[np.int64], nearest: NDArray[np.int64], place: NDArray[np.int64], groups: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the place that nearly all waits of each group find, or NONE, and how likely by accident [groups].
+    """Return the place that all waits of each group find, or NONE, and how likely by accident [groups].
 
     The first that finds it chooses the place, the others might miss it; as a logarithm.
 
@@ -121,7 +114,7 @@ def _usual(
         best = best[np.flatnonzero(np.diff(pairs[0][best], append=NONE))]
         (of_group, chosen), count = pairs[:, best], count[best]
         frequency = np.bincount(place, minlength=int(chosen.max()) + 1)[chosen] / len(place)
-        agree = count >= _AGREEING_SHARE * np.bincount(group)[of_group]
+        agree = count == np.bincount(group)[of_group]
         usual[of_group[agree]] = chosen[agree]
         chance[of_group[agree]] = ((count - 1) * np.log(frequency))[agree]
     return usual, chance

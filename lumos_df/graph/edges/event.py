@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import calls
+from lumos_df.graph import calls, gpu_streams
 from lumos_df.graph.edges.columns import Edges, edges, join
 from lumos_df.graph.edges.early_event import early_events
 from lumos_df.graph.gpu_streams import GpuStreams
@@ -18,12 +18,6 @@ from lumos_df.schema.codes import EVENT, NONE, SYNC
 REACTION_NS: Final = 25_000
 """Threshold, ns. A row that waited for one of another stream starts at most so long after its end.
 Evidence: barriers of AMD devices take 18 us."""
-_LATE_NS: Final = 5_000
-"""Threshold, ns. A row that starts so soon after launch and stream let it go tells nothing of a wait."""
-_CONSISTENT_SHARE: Final = 0.98
-"""Threshold, share of waits. A pair of streams may be what waits that look alike mean if it fits so many of them."""
-_USUAL_WEIGHT: Final = 0.01
-"""Threshold, waits. What it counts for a pair of streams that work was issued to them before and after a wait."""
 
 
 def event_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8], gap: NDArray[np.int64]) -> Edges:
@@ -97,7 +91,7 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
     has = dst >= 0
     np.maximum.at(explained, dst[has], rows.end[src[has]])
     following = np.where(pattern.following >= 0, after[pattern.following, np.arange(len(waits))], NONE)
-    late = (following >= 0) & (rows.ts[following] > explained[following] + _LATE_NS)
+    late = (following >= 0) & (rows.ts[following] > explained[following] + gpu_streams.LATE_NS)
     early = early_events(rows, gpu, following, late, pattern.group, REACTION_NS)
     return join([edges(src, dst, EVENT, 0, False), edges(early, following, EVENT, 0, False)])
 
@@ -145,11 +139,10 @@ class _Candidates:
         pairs = np.array([(a, b) for a in range(streams) for b in range(streams) if a != b])
         untested = np.empty((0, groups), np.bool_)
         candidates = cls(rows=rows, group=group, pairs=pairs, src=src, dst=dst, consistent=untested)
-        least = _CONSISTENT_SHARE * np.bincount(group, minlength=groups)
         fitting = []
         for pair in range(len(pairs)):
             both, slack = candidates._slack(pair)
-            fitting.append(np.bincount(group, ~both | (slack >= -rows.resolution), groups) >= least)
+            fitting.append(np.bincount(group, both & (slack < -rows.resolution), groups) == 0)
         return replace(candidates, consistent=np.stack(fitting))
 
     def _slack(self, pair: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
@@ -207,9 +200,9 @@ class _Candidates:
             dst = np.maximum(self.dst[waiting], 0)
             tells = both & (slack >= -rows.resolution)
             tells &= slack <= np.minimum(REACTION_NS, nearest[dst] + rows.resolution)
-            tells &= rows.ts[dst] > explained[dst] + _LATE_NS
+            tells &= rows.ts[dst] > explained[dst] + gpu_streams.LATE_NS
             usual = both & (pattern.previous == waited) & (pattern.following == waiting)
-            weight = np.bincount(self.group, tells + _USUAL_WEIGHT * usual, groups)
+            weight = np.bincount(self.group, tells + usual / (len(usual) + 1), groups)
             better = self.consistent[pair] & (weight > best)
             best[better] = weight[better]
             choice[better] = pair

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import typical_values
 from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.host import Atoms
@@ -19,8 +20,6 @@ _LONG_CALLS: Final = 10
 """Threshold, usual launch calls. A launch call that lasts no longer did not wait."""
 _USUAL_PERCENTILE: Final = 25
 """Threshold, percentile. What a launch call takes that did not wait."""
-_FEW_BLOCKED: Final = 8
-"""Threshold, calls. Fewer long launch calls of a stream are accidents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +65,7 @@ def queue_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> QueueWaits:
         turn = np.arange(len(on_stream))
         unfinished = turn + 1 - np.searchsorted(np.sort(rows.end[row]), call_end, side="right")
         blocked = np.flatnonzero((atoms.dur[call] > _LONG_CALLS * usual) & (unfinished >= _DEPTH))
-        if len(blocked) < _FEW_BLOCKED:
+        if len(blocked) < typical_values.FEW:
             continue
         near = blocked[np.maximum(np.searchsorted(blocked, turn, side="right") - 1, 0)]
         source = turn - unfinished[near]

@@ -5,24 +5,17 @@ was over. It may be an accident: silences between calls of the same names are ju
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import host
+from lumos_df.graph import host, typical_values
 from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import NONE, SYNC_EDGE
-
-_ACCIDENT_SHARE: Final = 0.05
-"""Threshold, probability. Silences are taken for waits if by accident any kind of silence of the trace would end so
-near the ends of rows so seldom. Evidence: the usual level of significance."""
-_WAITING_SHARE: Final = 0.9
-"""Threshold, share of silences that look alike. So many of them must end near the end of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +55,11 @@ def host_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams, handoffs: Handoffs) ->
     # A silence that has nothing to do with the rows ends anywhere after the last of them, within its own length: the
     # more streams had one, the sooner after.
     accident = streams * np.maximum(after, rows.resolution) / lasted
-    prompt = accident <= _ACCIDENT_SHARE
-    chance = np.bincount(likeness, np.where(prompt, np.log(np.minimum(accident, 1)), 0), len(alike))
-    waits = chance <= np.log(_ACCIDENT_SHARE / len(alike))
-    waits &= np.bincount(likeness, prompt, len(alike)) >= _WAITING_SHARE * alike
-    kept = waits[likeness] & prompt
+    prompt = accident <= typical_values.ACCIDENT_SHARE
+    chance = np.bincount(likeness, np.log(np.minimum(accident, 1)), len(alike))
+    waits = chance <= np.log(typical_values.ACCIDENT_SHARE / len(alike))
+    waits &= np.bincount(likeness[prompt], minlength=len(alike)) == alike
+    kept = waits[likeness]
     return HostWaits(atom=atom[kept], source=source[kept], idle=(lasted - after)[kept])
 
 

@@ -25,11 +25,6 @@ from lumos_df.schema.codes import EVENT, MEMCPY, NONE
 _TAIL_SHARE: Final = 0.25
 """Threshold, share of a kernel. A kernel may free the device for the next one in this last part of its time.
 Evidence: blocks end one after another, and the last ones leave room."""
-_ACCIDENT_SHARE: Final = 0.05
-"""Threshold, probability. Rows are taken to have waited if by accident they would start so near an end so seldom.
-Evidence: the usual level of significance."""
-_AGAINST_SHARE: Final = 0.1
-"""Threshold, share of rows. At most so many rows that look alike may have started although the other row ran."""
 _PARTS: Final = 10_000
 """How fine the share of a kernel before whose end a row starts is told."""
 
@@ -172,8 +167,7 @@ def _judged(rows: Rows, ready: NDArray[np.int64], pairs: _Pairs) -> _Pairs:
     accident = np.clip(apart / np.maximum(np.maximum(late_by, end - ready[pairs.row]), 1), 0, 1)
     chance = np.bincount(likeness, np.where(waited, np.log(np.where(waited, accident, 1.0)), 0.0))
     against = np.bincount(likeness, tells & ~fits)
-    share = _AGAINST_SHARE * (against + np.bincount(likeness, waited))
-    keep = ((chance <= np.log(_ACCIDENT_SHARE)) & (against <= share))[likeness] & fits
+    keep = ((chance <= np.log(typical_values.ACCIDENT_SHARE)) & (against == 0))[likeness] & fits
     return _Pairs(source=pairs.source[keep], row=pairs.row[keep], key=pairs.key[keep])
 
 

@@ -11,13 +11,11 @@ from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes
 
 MOST_OPERATORS: Final = 16_777_216
-"""Threshold, operators. A changed job of more, all ranks together, is refused. Evidence: these take about 6 GB of
-memory, and half a minute."""
+"""Operators of a changed job, all ranks together, at most: these take about 6 GB of memory, and half a minute."""
 _GROWS: Final = ("layers", "batch", "pp")
 _SIZED: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "head_dim", "vocab", "tp")
 MOST_GROWTH: Final = 1e9
-"""Threshold, times. A kernel that would have to do more than so many times as much is refused. Evidence: what is
-measured in nanoseconds still fits, and no trace says anything of more."""
+"""How much more a kernel may have to do, at most: what is measured in nanoseconds still fits 64 bits."""
 
 
 def operators(anchor: RecordedJob, new: Sizes) -> int:

@@ -6,7 +6,6 @@ all of a stream is one for all of it.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +17,6 @@ from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE, STREAM, THREAD
 from lumos_df.whatif.rewrite.block_layout import BlockLayout
 from lumos_df.whatif.rewrite.blocks import OUTSIDE
-
-_PARTS_BACK: Final = 64
-"""Threshold, parts of a lane. So far back a row is sought that is left, where an edge's source went with its block.
-Evidence: a judgement; blocks that are dropped lie beside one another, as many as layers or micro-batches are
-dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +147,7 @@ def _before(
     new_source = layout.new_of(src, position)
     gone = np.flatnonzero(layout.last_copy(layout.block[src], position) < 0)
     at = lanes.at[src[gone]]
-    for _ in range(_PARTS_BACK):
-        if not len(gone):
-            break
+    while len(gone):
         low, _ = lanes.part(lanes.lane[src[gone]], layout.block[lanes.order[at]].astype(np.int64))
         at = low - 1
         keep = (at >= 0) & (lanes.lane[lanes.order[np.maximum(at, 0)]] == lanes.lane[src[gone]])

@@ -74,6 +74,11 @@ class Megatron:
         return 3000 if self.noise else 0
 
     @property
+    def barrier_ns(self) -> int:
+        """A stream that had to wait for another one goes on at once."""
+        return 0
+
+    @property
     def queue_depth(self) -> int:
         """How much a stream's queue holds before the host has to wait: what CUDA allows."""
         return 1024
