@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import numba
 from numba import types
+from numba.core import event
 
-from lumos_df.base.kernel_cache import folder
+from lumos_df.base.kernel_cache import folder, tell_compiling
 
 Kernel = Callable[..., Any]
 """A compiled function: numba infers its types from what it is called with."""
@@ -51,4 +52,15 @@ def _compiled(function: Kernel, **more: bool) -> Kernel:
     return kernel
 
 
+class _FirstCompilation(event.Listener):
+    """Says that kernels are compiled when the first one is; one that is loaded from the cache is not."""
+
+    def on_start(self, event: object) -> None:  # noqa: ARG002 - numba's signature
+        tell_compiling()
+
+    def on_end(self, event: object) -> None:
+        """Nothing: what comes next is the result."""
+
+
+event.register("numba:compile", _FirstCompilation())  # type: ignore[no-untyped-call]
 vars(numba.config)["CACHE_DIR"] = str(folder())

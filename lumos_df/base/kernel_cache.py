@@ -5,6 +5,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -103,3 +104,10 @@ def _remove_stale(current: Path) -> None:
         with contextlib.suppress(OSError):
             if cache_folder != current and time.time() - cache_folder.stat().st_mtime > _UNUSED_DAYS * 86400:
                 shutil.rmtree(cache_folder, ignore_errors=True)
+
+
+@cache
+def tell_compiling() -> None:
+    """Say once, on a terminal, why nothing happens for a while."""
+    if sys.stderr.isatty():
+        sys.stderr.write("compiling kernels, once after an installation or upgrade: about 20 s\n")

@@ -1,5 +1,6 @@
 """What commands tell on standard error besides their result; of an ingest the line that is its result."""
 
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from lumos_df.estimate.search import Found
     from lumos_df.trace.ingest import IngestResult
 
-_WARNINGS_SHOWN: Final = 10
+_KINDS_SHOWN: Final = 10
+"""Kinds of warnings of which one is shown."""
+_NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
+"""Warnings that differ in numbers alone are of one kind."""
 
 
 def tell(sentence: str) -> None:
@@ -26,12 +30,21 @@ def ingested(result: "IngestResult", corpus: Path) -> None:
     """Say what became of every file, with the first warnings."""
     for failed in result.failed:
         print(f"lumos-df: {failed.message}", file=sys.stderr)
-    warnings = [f"{done.path}: {warning}" for done in result.done for warning in done.warnings]
-    for warning in warnings[:_WARNINGS_SHOWN]:
-        print(f"warning: {warning}", file=sys.stderr)
-    if len(warnings) > _WARNINGS_SHOWN:
-        more = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {corpus}'
-        print(f"warning: and {len(warnings) - _WARNINGS_SHOWN} more; see {more}", file=sys.stderr)
+    by_kind: dict[str, list[str]] = {}
+    for done in result.done:
+        for warning in done.warnings:
+            by_kind.setdefault(_NUMBER.sub("#", warning), []).append(f"{done.path}: {warning}")
+    kinds = sorted(by_kind.values(), key=len, reverse=True)
+    for alike in kinds[:_KINDS_SHOWN]:
+        more = f" (and {format_count(len(alike) - 1, 'warning')} like it)" if len(alike) > 1 else ""
+        print(f"warning: {alike[0]}{more}", file=sys.stderr)
+    warnings = sum(map(len, kinds))
+    if len(kinds) > _KINDS_SHOWN or warnings > len(kinds):
+        every = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {corpus}'
+        print(
+            f"warning: {format_count(warnings, 'warning')} of {format_count(len(kinds), 'kind')}; {every}",
+            file=sys.stderr,
+        )
     read = {
         "file": len(result.done),
         "trace": sum(len(done.trace_ids) for done in result.done),
@@ -43,7 +56,7 @@ def ingested(result: "IngestResult", corpus: Path) -> None:
         f"{corpus}: read {', '.join(format_count(number, noun) for noun, number in read.items())}",
         *(f"skipped {format_count(number, 'file')} ({reason})" for reason, number in skipped.items()),
         *([f"{format_count(len(result.failed), 'file')} failed"] if result.failed else []),
-        *([format_count(len(warnings), "warning")] if warnings else []),
+        *([format_count(warnings, "warning")] if warnings else []),
         sep="; ",
     )
 

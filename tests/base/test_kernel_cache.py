@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lumos_df.base import kernel_cache
+from lumos_df.base import jit, kernel_cache
 from tools.imports import PACKAGE, imported_modules
 
 ELEMENTWISE = "model/kernels/elementwise.py"
@@ -134,3 +134,21 @@ def test_a_link_in_the_temporary_folder_is_refused(tmp_path: Path, monkeypatch: 
     (tmp_path / "private").mkdir(mode=0o700)
     shared_folder(tmp_path).symlink_to(tmp_path / "private")
     assert shared_folder(tmp_path) not in places()
+
+
+@pytest.mark.parametrize(("terminal", "lines"), [(True, 1), (False, 0)])
+def test_a_terminal_is_told_once_that_kernels_are_compiled(
+    *, terminal: bool, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    kernel_cache.tell_compiling.cache_clear()
+    for _ in range(2):
+        kernel_cache.tell_compiling()
+    assert capsys.readouterr().err.count("compiling kernels, once") == lines
+
+
+def test_a_compilation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    noticed: list[str] = []
+    monkeypatch.setattr(jit, "tell_compiling", lambda: noticed.append("compiled"))
+    assert jit.numba.njit(lambda number: number + 1)(1) == 2
+    assert noticed
