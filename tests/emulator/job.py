@@ -33,6 +33,10 @@ class Job:
     """Gradients are all-reduced once this much is ready."""
     prefetch_bytes: int = 0
     """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
+    pageable_bytes: int = 0
+    """A batch this large is copied from pageable memory instead, for which the host waits."""
+    ahead_bytes: int = 0
+    """A batch this large is copied on a stream of its own instead, while the step before runs."""
     apart: bool = False
     """Every function is followed by a small kernel on a stream of its own, for which nothing waits."""
     joined: bool = False

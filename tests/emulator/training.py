@@ -141,12 +141,16 @@ class _Trainer:
         if self._sleep_ns:
             with self._main.frame("<built-in function sleep>"):
                 yield self._sleep_ns
-        batch_bytes = self._job.prefetch_bytes or 8 * self._job.tokens
+        batch_bytes = (
+            self._job.prefetch_bytes or self._job.pageable_bytes or self._job.ahead_bytes or 8 * self._job.tokens
+        )
         batch = self._main.allocate(batch_bytes)
-        if self._job.prefetch_bytes:
+        if self._job.ahead_bytes:
+            yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
+        if self._job.prefetch_bytes or self._job.ahead_bytes:
             with self._main.operator("aten::copy_"):
                 yield from self._main.launch(memcpy("HtoD (Pinned -> Device)", batch_bytes), COPY_STREAM)
-        else:
+        elif not self._job.pageable_bytes:
             yield from self._main.run(_copy_in(self._job, batch_bytes))
         with self._main.annotation("Optimizer.zero_grad#AdamW.zero_grad"):
             yield from self._main.busy(PYTHON_NS)
@@ -154,6 +158,10 @@ class _Trainer:
             yield from self._main.run(Operator("aten::zero_", ((self._parameters,),), (clear,)))
         if self._job.prefetch_bytes:
             yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
+        if self._job.pageable_bytes:
+            with self._main.operator("aten::copy_"):
+                yield from self._main.launch(memcpy("HtoD (Pageable -> Device)", batch_bytes), awaited=True)
+                yield from self._main.synchronize(COMPUTE_STREAM)
         tape: list[_Saved] = []
         with self._main.frame("nn.Module: DistributedDataParallel_0"):
             yield from self._main.busy(PYTHON_NS)

@@ -3,7 +3,11 @@
 from typing import Final
 
 from lumos_df.advise.remedy import Rule
-from lumos_df.advise.rules import faster_hardware, late_rank
+from lumos_df.advise.rules import faster_hardware, late_rank, pageable_copy
 
-RULES: Final[tuple[Rule, ...]] = (late_rank.remedies, faster_hardware.remedies)
+RULES: Final[tuple[Rule, ...]] = (
+    late_rank.remedies,
+    faster_hardware.remedies,
+    pageable_copy.remedies,
+)
 """Every rule."""
