@@ -11,14 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.event_graph import EventGraph, run
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.rows import FAR, Rows, about
 from lumos_df.graph.step_ends import StepEnds, step_ends
 from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.model.hardware import Hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,15 @@ class AdvisedJob:
     def edge_base(self) -> NDArray[np.int64]:
         """[ranks + 1] number of the first edge of each rank in the event graph."""
         return np.cumsum([0, *(len(graph.edges) for graph in self.graphs)])
+
+    @cached_property
+    def hardware(self) -> Hardware | None:
+        """The figures of the GPU that the first trace names; None of one that is not known."""
+        device = about(self.corpus, self.ranks[0].trace_id, "device_name")["device_name"]
+        try:
+            return Hardware.read(device) if device else None
+        except HardwareError:
+            return None
 
     @cached_property
     def host_works(self) -> list[HostWork]:

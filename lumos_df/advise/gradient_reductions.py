@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.graph.packed_keys import dense, packed
-from lumos_df.graph.rows import Rows
+from lumos_df.graph.rows import Rows, coded
 from lumos_df.schema.codes import NONE
+from lumos_df.schema.dtypes import element_type
 
 BUCKET_BYTES: Final = 25 << 20
 """Gradients that go together: a convention, that of torch's DistributedDataParallel (`bucket_cap_mb`)."""
@@ -37,6 +38,8 @@ class GradientReductions:
     """[c] one step of one process group, numbered from 0."""
     moved: NDArray[np.int64]
     """[c] bytes that a rank gives to it."""
+    element: NDArray[np.int64]
+    """[c] size of what it adds up, bytes; of an unknown type 0."""
     start: NDArray[np.int64]
     """[c] when the last rank came, in the replay, job time."""
     transfer: NDArray[np.int64]
@@ -77,6 +80,7 @@ def gradient_reductions(advised: AdvisedJob) -> GradientReductions:
         np.concatenate([getattr(rows, name)[row[trace == k]] for k, rows in enumerate(advised.ranks)]).astype(np.int64)
         for name in ("in_bytes", "group", "step", "collective")
     )
+    element = np.concatenate([_element_bytes(advised, k, row[trace == k]) for k in range(len(advised.ranks))])
     node = graph.base[trace] + row
     instance = graph.instance[node].astype(np.int64)
     unit = dense(np.where(instance >= 0, instance, len(graph.members) + np.arange(len(node))))
@@ -98,6 +102,7 @@ def gradient_reductions(advised: AdvisedJob) -> GradientReductions:
         of_member=place[unit],
         sequence=sequence[order],
         moved=moved[last][order],
+        element=element[last][order],
         start=start[last][order],
         transfer=transfer[order],
         latency=_latency(like, moved[last], transfer)[order],
@@ -113,6 +118,15 @@ def _reduces(rows: Rows, kernel: NDArray[np.int64]) -> NDArray[np.bool_]:
     reduces: NDArray[np.bool_] = kind & (rows.in_bytes[kernel] > 0)
     reduces[reduces] = rows.nearest(hook[rows.name], kernel[reduces].astype(np.int32)) >= 0
     return reduces
+
+
+def _element_bytes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the size of the elements that some rows of a rank communicate, bytes; of an unknown type 0 [rows]."""
+    if not len(row):
+        return np.empty(0, np.int64)
+    code, words = coded(advised.columns(place, "dtype")["dtype"].take(row).dictionary_encode())
+    types = [element_type(word) for word in words]
+    return np.array([*(kind.bytes if kind else 0 for kind in types), 0], np.int64)[code]
 
 
 def _latency(like: NDArray[np.int64], moved: NDArray[np.int64], transfer: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -31,6 +31,8 @@ class Job:
     """Sequences a rank and step."""
     bucket_bytes: int = 25_000_000
     """Gradients are all-reduced once this much is ready."""
+    reduced_bytes: Literal[2, 4] = DTYPE_BYTES
+    """Size of a gradient's elements while it is reduced: bfloat16 or float32."""
     prefetch_bytes: int = 0
     """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
     pageable_bytes: int = 0

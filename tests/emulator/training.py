@@ -40,7 +40,14 @@ FIRST_STEP: Final = 2
 """The profiler's usual schedule leaves out one step and warms up in another."""
 _RESIDENT_TENSORS: Final = 4
 """Parameters, gradients and the optimizer's two moments stay in GPU memory."""
-_ALL_REDUCE: Final = Work("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
+_REDUCED: Final = {
+    size: (
+        dtype,
+        Work("kernel", f"ncclDevKernel_AllReduce_Sum_{short}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24),
+    )
+    for size, dtype, short in ((2, "BFloat16", "bf16"), (4, "Float", "f32"))
+}
+"""By the bytes of an element: its type, and the kernel that all-reduces."""
 _COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_000, 8)
 _JOINED_BYTES: Final = (6_000_000, 2_000_000)
 """Copies that a layer waits for, by turns."""
@@ -78,7 +85,7 @@ def simulate(job: Job) -> Outcome:
 
 
 def _transfer_ns(collective: Collective) -> float:
-    return all_reduce_ns(collective.elements * DTYPE_BYTES, len(collective.ranks))
+    return all_reduce_ns(collective.elements * collective.element_bytes, len(collective.ranks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +241,7 @@ class _Trainer:
                     yield from thread.busy()
                     yield from thread.run(Operator("torch::autograd::AccumulateGrad", (shape,)))
                     yield from thread.run(_average(shape))
-                    if ready * DTYPE_BYTES >= self._job.bucket_bytes or not missing:
+                    if ready * self._job.reduced_bytes >= self._job.bucket_bytes or not missing:
                         yield from self._all_reduce(thread, step, ready, reduced)
                         ready = 0
         thread.release(gradient)
@@ -261,7 +268,9 @@ class _Trainer:
     def _all_reduce(self, thread: Thread, step: int, elements: int, reduced: list[Event]) -> Process:
         ranks = tuple(range(self._job.ranks))
         self._collectives += 1
-        collective = Collective("allreduce", ranks, elements, self._collectives, step)
+        size = self._job.reduced_bytes
+        dtype, kernel = _REDUCED[size]
+        collective = Collective("allreduce", ranks, elements, self._collectives, step, dtype=dtype, element_bytes=size)
         with thread.operator("c10d::allreduce_", (((elements,),), (), (), (), (), ())):
             yield from thread.busy()
             with thread.operator("record_param_comms", ((elements,),), collective=collective):
@@ -270,7 +279,7 @@ class _Trainer:
                 with thread.annotation("nccl:all_reduce"):
                     yield from thread.busy()
                     yield from thread.launch(
-                        _ALL_REDUCE, COMMUNICATION_STREAM, call="cudaLaunchKernelExC", collective=collective
+                        kernel, COMMUNICATION_STREAM, call="cudaLaunchKernelExC", collective=collective
                     )
                 yield from thread.record(COMMUNICATION_STREAM, reduced)
             yield from thread.busy()

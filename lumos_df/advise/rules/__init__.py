@@ -3,13 +3,21 @@
 from typing import Final
 
 from lumos_df.advise.remedy import Rule
-from lumos_df.advise.rules import faster_hardware, gradient_buckets, gradient_overlap, late_rank, pageable_copy
+from lumos_df.advise.rules import (
+    faster_hardware,
+    gradient_buckets,
+    gradient_overlap,
+    gradient_precision,
+    late_rank,
+    pageable_copy,
+)
 
 RULES: Final[tuple[Rule, ...]] = (
     late_rank.remedies,
     faster_hardware.remedies,
     gradient_buckets.remedies,
     gradient_overlap.remedies,
+    gradient_precision.remedies,
     pageable_copy.remedies,
 )
 """Every rule."""

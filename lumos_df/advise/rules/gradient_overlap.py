@@ -17,7 +17,6 @@ from lumos_df.base.units import format_bytes, format_count, format_ns
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR, coded
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE
-from lumos_df.schema.dtypes import element_type
 
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 
@@ -72,14 +71,13 @@ def _sooner(advised: AdvisedJob, reductions: GradientReductions, place: int) -> 
     if not len(part):
         return sooner
     gradients = _gradients(advised, place)
-    size = _element_bytes(advised, place, row)
     for sequence in np.unique(reductions.sequence[part]).tolist():
         inside = reductions.sequence[part] == sequence
         of_step = gradients.step == rows.step[row[inside][0]]
         elements, ready = gradients.elements[of_step], gradients.ready[of_step]
         # Gradients of micro-batches before the last are reduced with those of the last.
         behind = np.cumsum(elements[::-1])[::-1] - elements
-        last = behind < (reductions.moved[part[inside]] / size[inside]).sum()
+        last = behind < (reductions.moved / np.maximum(reductions.element, 1))[part[inside]].sum()
         end = _end(reductions, part[inside], elements[last], ready[last])
         sooner[sequence] = max(0, int(reductions.end[part[inside]].max()) - end) if end else 0
     return sooner
@@ -136,10 +134,3 @@ def _gradients(advised: AdvisedJob, place: int) -> _Gradients:
     over = np.where(before >= 0, replay.run.end[launched[by_key[np.maximum(before, 0)]]], 0)
     ready = np.maximum(over, replay.end[row]) + advised.event_graph.shift[place]
     return _Gradients(step=rows.step[row], elements=elements, ready=np.maximum.accumulate(ready))
-
-
-def _element_bytes(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the size of the elements that some rows communicate; what is not known has 4 bytes [rows]."""
-    code, words = coded(advised.columns(place, "dtype")["dtype"].take(row).dictionary_encode())
-    types = [element_type(word) for word in words]
-    return np.array([*(kind.bytes if kind else 4 for kind in types), 4], np.int64)[code]
