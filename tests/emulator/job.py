@@ -44,6 +44,8 @@ class Job:
     joined: bool = False
     """Each layer waits for a copy of one stream and a kernel of another, by turns longer for the one or the other."""
     captured: Captured = ""
+    recompute: bool = False
+    """Of each layer only the output is kept, and the backward pass runs its forward pass again."""
     scarce_memory: bool = False
     """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
     late_metrics_rank: int | None = None

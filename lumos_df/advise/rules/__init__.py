@@ -10,6 +10,7 @@ from lumos_df.advise.rules import (
     gradient_precision,
     late_rank,
     pageable_copy,
+    recomputation,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -19,5 +20,6 @@ RULES: Final[tuple[Rule, ...]] = (
     gradient_overlap.remedies,
     gradient_precision.remedies,
     pageable_copy.remedies,
+    recomputation.remedies,
 )
 """Every rule."""

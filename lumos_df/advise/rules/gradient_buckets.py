@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from lumos_df.advise.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advise.gradient_reductions import BUCKET_BYTES, GradientReductions, gradient_reductions
 from lumos_df.advise.remedy import Known, Remedy
+from lumos_df.advise.removed_work import removed_work
 from lumos_df.base.units import format_bytes, format_count, format_ns
-from lumos_df.graph.simulate.forward import inherited
-from lumos_df.schema.codes import LAUNCH
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -24,8 +23,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     merged = known & (last != np.arange(len(reductions)))
     if not merged.any():
         return
-    parts = [_host_part(advised, reductions, merged, place) for place in range(len(advised.graphs))]
-    own, lag = (np.concatenate(column) for column in zip(*parts, strict=True))
+    ranks = range(len(advised.graphs))
+    removed = removed_work(advised, [_calls(advised, reductions, merged, place) for place in ranks])
     latency = np.round(np.where(known, reductions.latency, 0)).astype(np.int64)
 
     def apply(changed: ChangedGraph) -> None:
@@ -33,8 +32,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         # A bucket goes when its last gradient is ready, and takes the bytes of all.
         more = np.bincount(last[merged], np.maximum(time - latency, 0)[merged], len(reductions)).astype(np.int64)
         reductions.add(changed, more - time)
-        changed.own[:] = np.round(changed.own * (1 - own)).astype(np.int64)
-        changed.lag[:] = np.where(changed.lag > 0, np.round(changed.lag * (1 - lag)).astype(np.int64), changed.lag)
+        removed.apply(changed)
 
     yield Remedy(
         rule="gradient_buckets",
@@ -59,21 +57,15 @@ def _last_of_bucket(reductions: GradientReductions) -> NDArray[np.int64]:
     return ends[np.searchsorted(ends, np.arange(len(reductions)))]
 
 
-def _host_part(
+def _calls(
     advised: AdvisedJob, reductions: GradientReductions, merged: NDArray[np.bool_], place: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the share of each row [n], and of each edge's lag [m], that the host of a rank spends on these calls."""
-    graph, rows = advised.graphs[place], advised.ranks[place]
-    base = int(advised.event_graph.base[place])
-    kernel = np.zeros(len(rows), np.bool_)
-    inside = reductions.member[merged[reductions.of_member]] - base
-    kernel[inside[(inside >= 0) & (inside < len(rows))]] = True
+) -> NDArray[np.bool_]:
+    """Return the operators of a rank that call these reductions [n]."""
+    rows, base = advised.ranks[place], int(advised.event_graph.base[place])
+    kernel = (reductions.member[merged[reductions.of_member]] - base).astype(np.int32)
+    kernel = kernel[(kernel >= 0) & (kernel < len(rows))]
     operator = np.array([*(name.startswith("c10d::") for name in rows.names), False])[rows.name]
-    called = rows.nearest(operator, np.flatnonzero(kernel).astype(np.int32))
+    called = rows.nearest(operator, kernel)
     marked = np.zeros(len(rows), np.bool_)
     marked[called[called >= 0]] = True
-    work = inherited(marked, rows.parent) & ~rows.on_gpu
-    lag = advised.host_works[place].share(work)
-    # What is not launched costs no latency.
-    lag[(graph.edges.kind == LAUNCH) & kernel[graph.edges.dst]] = 1.0
-    return work.astype(np.float64), lag
+    return marked
