@@ -18,7 +18,7 @@ def test_recomputation_with_room_for_activations_is_the_first_advice(tmp_path: P
     first = advised(tmp_path, RECOMPUTES, MEMORY).first
     assert first.remedy.rule == "recomputation"
     # A layer keeps 18 tensors of tokens x hidden, 4 MiB each, and there are two.
-    assert "keep them, 144 MiB on top of" in first.remedy.what
+    assert "keep 144 MiB of them beside" in first.remedy.what
     assert first.remedy.rests_on == "120 rows of recomputation on GPUs"
     assert first.gain_ns == pytest.approx(true_gain_ns(RECOMPUTES, KEEPS), rel=0.1)
 

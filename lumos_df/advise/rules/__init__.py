@@ -8,6 +8,7 @@ from lumos_df.advise.rules import (
     gradient_buckets,
     gradient_overlap,
     gradient_precision,
+    larger_micro_batch,
     late_rank,
     pageable_copy,
     recomputation,
@@ -19,6 +20,7 @@ RULES: Final[tuple[Rule, ...]] = (
     gradient_buckets.remedies,
     gradient_overlap.remedies,
     gradient_precision.remedies,
+    larger_micro_batch.remedies,
     pageable_copy.remedies,
     recomputation.remedies,
 )
