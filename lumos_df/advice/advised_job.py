@@ -11,14 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.event_graph import EventGraph, run
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.rows import FAR, Rows, about, coded
 from lumos_df.graph.step_ends import StepEnds, step_ends
 from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.model.hardware import Hardware
+from lumos_df.schema import PHASES
+from lumos_df.schema.codes import NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,15 @@ class AdvisedJob:
         return np.cumsum([0, *(len(graph.edges) for graph in self.graphs)])
 
     @cached_property
+    def hardware(self) -> Hardware | None:
+        """The figures of the GPU that the first trace names; None of one that is not known."""
+        device = about(self.corpus, self.ranks[0].trace_id, "device_name")["device_name"]
+        try:
+            return Hardware.read(device) if device else None
+        except HardwareError:
+            return None
+
+    @cached_property
     def host_works(self) -> list[HostWork]:
         """Which operators the host works on, rank by rank."""
         return [host_work(graph) for graph in self.graphs]
@@ -118,6 +131,11 @@ class AdvisedJob:
         """Return further columns of the operators of a rank, in the order of its rows."""
         file = trace_folder(self.corpus, self.ranks[rank].trace_id) / "operators.parquet"
         return pq.ParquetFile(file).read([*names])
+
+    def phase(self, rank: int) -> NDArray[np.int8]:
+        """Return the phase of the rows of a rank, as a place in `schema.PHASES`, NONE where there is none [n]."""
+        code, words = coded(self.columns(rank, "phase")["phase"].dictionary_encode())
+        return np.array([*map(PHASES.index, words), NONE], np.int8)[code]
 
     def query(self, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         """Return the rows of a query over the traces of this job; `$traces` in it is the list of their ids."""

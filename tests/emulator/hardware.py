@@ -14,6 +14,8 @@ DEVICE: Final = Device("NVIDIA A100-SXM4-80GB", 85_094_825_984, (8, 0), MULTIPRO
 FLOPS_PER_NS: Final = 312_000 * 0.6
 HBM_BYTES_PER_NS: Final = 2_039 * 0.8
 PCIE_BYTES_PER_NS: Final = 32 * 0.75
+PAGEABLE_BYTES_PER_NS: Final = 10
+"""Of copies that go through the driver's own pinned memory."""
 BUS_BYTES_PER_NS: Final = 220
 COLLECTIVE_LATENCY_NS: Final = 20_000
 SHORTEST_KERNEL_NS: Final = 1_800
@@ -58,9 +60,9 @@ def kernel_ns(flops: int, moved_bytes: int) -> float:
     return max(flops / FLOPS_PER_NS, moved_bytes / HBM_BYTES_PER_NS, SHORTEST_KERNEL_NS)
 
 
-def copy_ns(moved_bytes: int) -> float:
-    """Return the time of a copy between host and GPU."""
-    return max(moved_bytes / PCIE_BYTES_PER_NS, SHORTEST_KERNEL_NS)
+def copy_ns(moved_bytes: int, *, pageable: bool = False) -> float:
+    """Return the time of a copy between host and GPU; `pageable`: whether the host's memory is."""
+    return max(moved_bytes / (PAGEABLE_BYTES_PER_NS if pageable else PCIE_BYTES_PER_NS), SHORTEST_KERNEL_NS)
 
 
 def all_reduce_ns(payload_bytes: int, ranks: int) -> int:

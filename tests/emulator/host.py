@@ -125,9 +125,15 @@ class Thread:
             yield from self.busy()
 
     def launch(
-        self, work: Work | Graph, stream: int = COMPUTE_STREAM, *, call: str = "", collective: Collective | None = None
+        self,
+        work: Work | Graph,
+        stream: int = COMPUTE_STREAM,
+        *,
+        call: str = "",
+        collective: Collective | None = None,
+        awaited: bool = False,
     ) -> Process:
-        """Send work to a stream; `call` is the runtime call's name where it is not the usual one."""
+        """Send work to a stream; `call` is the runtime call's name where it is not the usual one. Maybe wait for it."""
         usual = _CALLS[work.kind] if isinstance(work, Work) else "cudaGraphLaunch"
         with self._runtime(call or usual) as (row, correlation):
             yield from self._host.gpu.make_room(stream)
@@ -135,6 +141,9 @@ class Thread:
             launch = Launch(work, row, correlation, row.external_id, annotations, collective)
             self._host.gpu.launch(stream, launch)
             yield from self.busy(LAUNCH_CALL_NS)
+            if awaited:
+                yield self._host.gpu.record(stream)
+                yield from self.busy(SYNC_RETURN_NS)
 
     def order(self, first: int, then: int) -> Process:
         """Let one stream wait for what another has been sent so far."""

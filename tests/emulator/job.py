@@ -31,13 +31,21 @@ class Job:
     """Sequences a rank and step."""
     bucket_bytes: int = 25_000_000
     """Gradients are all-reduced once this much is ready."""
+    reduced_bytes: Literal[2, 4] = DTYPE_BYTES
+    """Size of a gradient's elements while it is reduced: bfloat16 or float32."""
     prefetch_bytes: int = 0
     """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
+    pageable_bytes: int = 0
+    """A batch this large is copied from pageable memory instead, for which the host waits."""
+    ahead_bytes: int = 0
+    """A batch this large is copied on a stream of its own instead, while the step before runs."""
     apart: bool = False
     """Every function is followed by a small kernel on a stream of its own, for which nothing waits."""
     joined: bool = False
     """Each layer waits for a copy of one stream and a kernel of another, by turns longer for the one or the other."""
     captured: Captured = ""
+    recompute: bool = False
+    """Of each layer only the output is kept, and the backward pass runs its forward pass again."""
     scarce_memory: bool = False
     """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
     late_metrics_rank: int | None = None

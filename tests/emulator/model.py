@@ -263,7 +263,8 @@ def memset(moved_bytes: int) -> Work:
 
 def memcpy(direction: str, moved_bytes: int) -> Work:
     """Return a copy between host and GPU, such as `HtoD (Pinned -> Device)`."""
-    return Work("gpu_memcpy", f"Memcpy {direction}", copy_ns(moved_bytes), moved_bytes=moved_bytes)
+    ns = copy_ns(moved_bytes, pageable="Pageable" in direction)
+    return Work("gpu_memcpy", f"Memcpy {direction}", ns, moved_bytes=moved_bytes)
 
 
 def fused_adamw(parameters: int) -> Work:

@@ -1,6 +1,7 @@
 """The training loop of one rank, as DistributedDataParallel runs it."""
 
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
@@ -27,6 +28,7 @@ from tests.emulator.model import (
     Shape,
     Work,
     elementwise,
+    functions,
     fused_adamw,
     memcpy,
     memset,
@@ -40,7 +42,14 @@ FIRST_STEP: Final = 2
 """The profiler's usual schedule leaves out one step and warms up in another."""
 _RESIDENT_TENSORS: Final = 4
 """Parameters, gradients and the optimizer's two moments stay in GPU memory."""
-_ALL_REDUCE: Final = Work("kernel", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
+_REDUCED: Final = {
+    size: (
+        dtype,
+        Work("kernel", f"ncclDevKernel_AllReduce_Sum_{short}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24),
+    )
+    for size, dtype, short in ((2, "BFloat16", "bf16"), (4, "Float", "f32"))
+}
+"""By the bytes of an element: its type, and the kernel that all-reduces."""
 _COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_000, 8)
 _JOINED_BYTES: Final = (6_000_000, 2_000_000)
 """Copies that a layer waits for, by turns."""
@@ -78,7 +87,7 @@ def simulate(job: Job) -> Outcome:
 
 
 def _transfer_ns(collective: Collective) -> float:
-    return all_reduce_ns(collective.elements * DTYPE_BYTES, len(collective.ranks))
+    return all_reduce_ns(collective.elements * collective.element_bytes, len(collective.ranks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,8 @@ class _Saved:
     function: Function
     sequence: int
     activation: int
+    again: tuple[Function, ...] = ()
+    """What runs again in the backward pass, as nothing but its last output is left."""
 
 
 class _Trainer:
@@ -107,6 +118,12 @@ class _Trainer:
         self._autograd = Thread(host, FIRST_PROCESS + job.ranks + rank, job.seed)
         self._sequences = host.sequences
         self._collectives = 0
+        self._ready = 0
+        """Elements of gradients that wait for their bucket."""
+        self._missing = 0
+        """Elements of gradients that are to come in this backward pass."""
+        self._gradient = 0
+        """Address of the gradient that the next node of the backward pass takes."""
 
     def train(self) -> Process:
         with self._main.frame("train.py(1): <module>"):
@@ -141,12 +158,16 @@ class _Trainer:
         if self._sleep_ns:
             with self._main.frame("<built-in function sleep>"):
                 yield self._sleep_ns
-        batch_bytes = self._job.prefetch_bytes or 8 * self._job.tokens
+        batch_bytes = (
+            self._job.prefetch_bytes or self._job.pageable_bytes or self._job.ahead_bytes or 8 * self._job.tokens
+        )
         batch = self._main.allocate(batch_bytes)
-        if self._job.prefetch_bytes:
+        if self._job.ahead_bytes:
+            yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
+        if self._job.prefetch_bytes or self._job.ahead_bytes:
             with self._main.operator("aten::copy_"):
                 yield from self._main.launch(memcpy("HtoD (Pinned -> Device)", batch_bytes), COPY_STREAM)
-        else:
+        elif not self._job.pageable_bytes:
             yield from self._main.run(_copy_in(self._job, batch_bytes))
         with self._main.annotation("Optimizer.zero_grad#AdamW.zero_grad"):
             yield from self._main.busy(PYTHON_NS)
@@ -154,6 +175,10 @@ class _Trainer:
             yield from self._main.run(Operator("aten::zero_", ((self._parameters,),), (clear,)))
         if self._job.prefetch_bytes:
             yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
+        if self._job.pageable_bytes:
+            with self._main.operator("aten::copy_"):
+                yield from self._main.launch(memcpy("HtoD (Pageable -> Device)", batch_bytes), awaited=True)
+                yield from self._main.synchronize(COMPUTE_STREAM)
         tape: list[_Saved] = []
         with self._main.frame("nn.Module: DistributedDataParallel_0"):
             yield from self._main.busy(PYTHON_NS)
@@ -182,9 +207,12 @@ class _Trainer:
                 if isinstance(part, Module):
                     if self._job.joined and part.kind == "Block":
                         yield from self._join_streams(_JOINED_BYTES[numbers["Block"] % len(_JOINED_BYTES)])
-                    yield from self._forward(part, tape, numbers)
+                    if self._job.recompute and part.kind == "Block":
+                        yield from self._checkpoint(functions(part), tape)
+                    else:
+                        yield from self._forward(part, tape, numbers)
                 else:
-                    yield from self._apply(part, tape)
+                    yield from self._apply(self._main, part, tape)
             yield from self._main.busy(PYTHON_NS)
 
     def _join_streams(self, copied_bytes: int) -> Process:
@@ -195,56 +223,86 @@ class _Trainer:
         for stream in (COPY_STREAM, SIDE_STREAM):
             yield from self._main.order(stream, COMPUTE_STREAM)
 
-    def _apply(self, function: Function, tape: list[_Saved]) -> Process:
+    def _checkpoint(self, again: tuple[Function, ...], tape: list[_Saved]) -> Process:
+        sequence = next(self._sequences)
+        inside: list[_Saved] = []
+        with self._main.operator("CheckpointFunction", sequence=sequence):
+            yield from self._main.busy()
+            for function in again:
+                yield from self._apply(self._main, function, inside, differentiable=False)
+        for saved in inside[:-1]:
+            self._main.release(saved.activation)
+        tape.append(_Saved(again[-1], sequence, inside[-1].activation, again))
+
+    def _apply(self, thread: Thread, function: Function, tape: list[_Saved], *, differentiable: bool = True) -> Process:
         sequence = next(self._sequences)
         forward = function.forward
         with ExitStack() as wrappers:
             for name in function.wrappers:
-                wrappers.enter_context(self._main.operator(name, forward.shapes, indices=forward.indices))
-                yield from self._main.busy()
-            activation = self._main.allocate(function.output_bytes)
-            yield from self._main.run(forward, sequence)
+                wrappers.enter_context(thread.operator(name, forward.shapes, indices=forward.indices))
+                yield from thread.busy()
+            activation = thread.allocate(function.output_bytes)
+            yield from thread.run(forward, sequence if differentiable else None)
         if self._job.apart:
-            with self._main.operator("aten::histc"):
-                yield from self._main.launch(_COUNT, APART_STREAM)
+            with thread.operator("aten::histc"):
+                yield from thread.launch(_COUNT, APART_STREAM)
         tape.append(_Saved(function, sequence, activation))
 
     def _backward(self, step: int, tape: list[_Saved], finished: Signal) -> Process:
         thread = self._autograd
         reduced: list[Event] = []
-        ready, missing = 0, self._parameters
-        gradient = thread.allocate(tape[-1].function.output_bytes)
+        self._ready, self._missing = 0, self._parameters
+        self._gradient = thread.allocate(functions(self._model)[-1].output_bytes)
         for saved in reversed(tape):
-            made = thread.allocate(saved.function.gradient_bytes)
-            yield from self._differentiate(saved)
-            thread.release(saved.activation)
-            thread.release(gradient)
-            gradient = made
-            for shape in saved.function.parameters:
-                ready, missing = ready + prod(shape), missing - prod(shape)
-                with thread.operator("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
-                    yield from thread.busy()
-                    yield from thread.run(Operator("torch::autograd::AccumulateGrad", (shape,)))
-                    yield from thread.run(_average(shape))
-                    if ready * DTYPE_BYTES >= self._job.bucket_bytes or not missing:
-                        yield from self._all_reduce(thread, step, ready, reduced)
-                        ready = 0
-        thread.release(gradient)
+            if saved.again:
+                again = self._run_again(step, saved, reduced)
+                yield from self._node("CheckpointFunctionBackward", saved.sequence, (again,))
+            else:
+                yield from self._propagate(step, saved, reduced)
+        thread.release(self._gradient)
         for event in reduced:
             with thread.operator("record_param_comms", collective=Collective("wait", ())):
                 yield from thread.busy()
                 yield from thread.hold(COMPUTE_STREAM, event)
         self._engine.fire(finished)
 
-    def _differentiate(self, saved: _Saved) -> Process:
-        thread, node = self._autograd, saved.function.node
-        evaluate = f"autograd::engine::evaluate_function: {node}"
-        with thread.operator(evaluate, sequence=saved.sequence, backward=True):
-            yield from thread.busy()
-            with thread.operator(node, sequence=saved.sequence, backward=True):
+    def _run_again(self, step: int, saved: _Saved, reduced: list[Event]) -> Process:
+        tape: list[_Saved] = []
+        for function in saved.again:
+            yield from self._apply(self._autograd, function, tape)
+        for inner in reversed(tape):
+            yield from self._propagate(step, inner, reduced)
+        self._autograd.release(saved.activation)
+
+    def _propagate(self, step: int, saved: _Saved, reduced: list[Event]) -> Process:
+        thread = self._autograd
+        made = thread.allocate(saved.function.gradient_bytes)
+        yield from self._differentiate(saved)
+        thread.release(saved.activation)
+        thread.release(self._gradient)
+        self._gradient = made
+        for shape in saved.function.parameters:
+            self._ready, self._missing = self._ready + prod(shape), self._missing - prod(shape)
+            with thread.operator("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
                 yield from thread.busy()
-                for operator in saved.function.backward:
-                    yield from thread.run(operator)
+                yield from thread.run(Operator("torch::autograd::AccumulateGrad", (shape,)))
+                yield from thread.run(_average(shape))
+                if self._ready * self._job.reduced_bytes >= self._job.bucket_bytes or not self._missing:
+                    yield from self._all_reduce(thread, step, self._ready, reduced)
+                    self._ready = 0
+
+    def _differentiate(self, saved: _Saved) -> Process:
+        yield from self._node(saved.function.node, saved.sequence, map(self._autograd.run, saved.function.backward))
+
+    def _node(self, node: str, sequence: int, calls: Iterable[Process]) -> Process:
+        """Run what a node of the autograd graph calls."""
+        thread = self._autograd
+        with thread.operator(f"autograd::engine::evaluate_function: {node}", sequence=sequence, backward=True):
+            yield from thread.busy()
+            with thread.operator(node, sequence=sequence, backward=True):
+                yield from thread.busy()
+                for call in calls:
+                    yield from call
                 yield from thread.busy()
 
     def _average_metrics(self, step: int) -> Process:
@@ -253,7 +311,9 @@ class _Trainer:
     def _all_reduce(self, thread: Thread, step: int, elements: int, reduced: list[Event]) -> Process:
         ranks = tuple(range(self._job.ranks))
         self._collectives += 1
-        collective = Collective("allreduce", ranks, elements, self._collectives, step)
+        size = self._job.reduced_bytes
+        dtype, kernel = _REDUCED[size]
+        collective = Collective("allreduce", ranks, elements, self._collectives, step, dtype=dtype, element_bytes=size)
         with thread.operator("c10d::allreduce_", (((elements,),), (), (), (), (), ())):
             yield from thread.busy()
             with thread.operator("record_param_comms", ((elements,),), collective=collective):
@@ -262,7 +322,7 @@ class _Trainer:
                 with thread.annotation("nccl:all_reduce"):
                     yield from thread.busy()
                     yield from thread.launch(
-                        _ALL_REDUCE, COMMUNICATION_STREAM, call="cudaLaunchKernelExC", collective=collective
+                        kernel, COMMUNICATION_STREAM, call="cudaLaunchKernelExC", collective=collective
                     )
                 yield from thread.record(COMMUNICATION_STREAM, reduced)
             yield from thread.busy()

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.links import Links, links
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count
 from lumos_df.schema.codes import NONE, THREAD
@@ -14,23 +16,12 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose a network twice as fast, and probe GPUs and hosts twice as fast."""
     graph = advised.event_graph
     gpu = np.concatenate([rows.on_gpu for rows in advised.ranks])
-    waits = advised.waits
-    kernel = graph.base[waits.trace] + waits.row
-    alone = (graph.instance[kernel] == NONE) & (waits.transfer > 0)
-    if len(kernel):
-
-        def faster_links(changed: ChangedGraph) -> None:
-            changed.transfer[:] //= 2
-            changed.own[kernel[alone]] -= np.minimum(waits.transfer[alone] // 2, changed.own[kernel[alone]])
-
-        yield Remedy(
-            rule="faster_hardware",
-            what="a network twice as fast",
-            known=Known.REPLAYED,
-            rests_on=f"transfers of {format_count(len(kernel), 'communication kernel')}",
-            command="replay --scale family=communication:0.5",
-            apply=faster_links,
-        )
+    kernel = graph.base[advised.waits.trace] + advised.waits.row
+    of_kernel = links(advised)
+    for which in Links:
+        chosen = of_kernel == which
+        if chosen.any():
+            yield _faster_links(advised, which, chosen)
     computes = gpu.copy()
     computes[kernel] = False
     if computes.any():
@@ -63,4 +54,26 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         command="replay --scale kind=host:0.5",
         apply=faster_hosts,
         probe=True,
+    )
+
+
+def _faster_links(advised: AdvisedJob, which: Links, chosen: NDArray[np.bool_]) -> Remedy:
+    """Return links twice as fast for some communication kernels [k]."""
+    graph, waits = advised.event_graph, advised.waits
+    kernel = (graph.base[waits.trace] + waits.row)[chosen]
+    instance, transfer = graph.instance[kernel], waits.transfer[chosen]
+    collective = np.unique(instance[instance != NONE])
+    alone = (instance == NONE) & (transfer > 0)
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.transfer[collective] //= 2
+        changed.own[kernel[alone]] -= np.minimum(transfer[alone] // 2, changed.own[kernel[alone]])
+
+    return Remedy(
+        rule="faster_hardware",
+        what=f"{which} twice as fast",
+        known=Known.REPLAYED,
+        rests_on=f"transfers of {format_count(len(kernel), 'communication kernel')}",
+        command="replay --scale family=communication:0.5",
+        apply=apply,
     )

@@ -1,0 +1,98 @@
+"""Copies to the GPU from pageable memory: what if the host's memory were pinned, and they ran ahead of their use."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.base.units import format_bytes, format_count
+from lumos_df.graph import calls
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import KERNEL, MEMCPY, NONE, RUNTIME, SYNC_EDGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copies:
+    """Copies of one rank, or of all; numbers are those of the job's nodes and edges."""
+
+    copy: NDArray[np.int64]
+    """[k]"""
+    moved: NDArray[np.int64]
+    """[k] bytes, 0 where they are not known."""
+    kept: NDArray[np.float64]
+    """[k] share of its time for which the step has no room."""
+    call: NDArray[np.int64]
+    """[c] calls that issued them."""
+    call_ns: NDArray[np.int64]
+    """[c] what a call takes that waits for nothing, ns."""
+    wait: NDArray[np.int64]
+    """Edges by which the host waits for the copies."""
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose to pin what is copied to the GPU, and to copy it ahead."""
+    parts = [_copies(advised, place) for place in range(len(advised.graphs))]
+    copies = _Copies(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _Copies.__slots__})
+    if not len(copies.copy):
+        return
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.wait_no_more(copies.wait)
+        changed.own[copies.copy] = np.round(changed.own[copies.copy] * copies.kept).astype(np.int64)
+        changed.own[copies.call] = np.minimum(changed.own[copies.call], copies.call_ns)
+
+    yield Remedy(
+        rule="pageable_copy",
+        what=f"{format_bytes(int(copies.moved.sum()))} copied to the GPU from pageable memory, for which the host "
+        "waits: pin it (pin_memory=True) and copy it ahead, with non_blocking=True on a stream of its own",
+        known=Known.REPLAYED,
+        rests_on=f"{format_count(len(copies.copy), 'row')} of copies",
+        command="report --view kernel_summary",
+        apply=apply,
+    )
+
+
+def _copies(advised: AdvisedJob, place: int) -> _Copies:
+    graph, replay = advised.graphs[place], advised.played.replays[place]
+    rows, gpu = graph.rows, graph.gpu
+    pageable = np.array([*("HtoD (Pageable" in name for name in rows.names), False])[rows.name[gpu.row]]
+    copy = gpu.row[pageable & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
+    call = np.unique(rows.parent[copy])
+    # Another stream has the rest of the steps for the copies: what takes longer than that stays.
+    copied, steps = int(rows.dur[copy].sum()), int((replay.high - replay.low).sum())
+    kept = max(0, 2 * copied - steps) / max(copied, 1)
+    base = int(advised.event_graph.base[place])
+    return _Copies(
+        copy=base + copy.astype(np.int64),
+        moved=np.where(rows.in_bytes[copy] == rows.null, 0, rows.in_bytes[copy]),
+        kept=np.full(len(copy), kept),
+        call=base + call.astype(np.int64),
+        call_ns=np.full(len(call), _launch_ns(graph)),
+        wait=int(advised.edge_base[place]) + _waits(graph, copy, call),
+    )
+
+
+def _launch_ns(graph: TraceGraph) -> int:
+    """Return what a call takes that only issues: the median of those that launch kernels, ns."""
+    rows = graph.rows
+    call = rows.parent[(rows.kind == KERNEL) & (rows.parent >= 0)]
+    call = call[rows.kind[call] == RUNTIME]
+    return int(np.median(rows.dur[call])) if len(call) else 0
+
+
+def _waits(graph: TraceGraph, copy: NDArray[np.int32], call: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the edges by which calls wait for copies: those that issued them, and what follows in the operator.
+
+    A copy that blocks ends with a synchronisation of its stream, which waits for whatever that was sent before.
+    """
+    rows, atoms, edges = graph.rows, graph.atoms, graph.edges
+    edge = np.flatnonzero(edges.kind == SYNC_EDGE)
+    waiting = atoms.of_row[edges.dst[edge]]
+    before = np.where(waiting >= 0, atoms.before[waiting], NONE)
+    previous = np.where(before >= 0, atoms.row[before], NONE)
+    follows = np.isin(previous, call)
+    follows &= calls.in_one_operator(rows.kind, rows.parent, np.maximum(previous, 0), edges.dst[edge])
+    return edge[follows | np.isin(edges.src[edge], copy) & np.isin(edges.dst[edge], call)]

@@ -1,0 +1,54 @@
+"""Activations computed again in the backward pass although memory has room for them: what if they were kept."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.gpu_memory import GpuMemory, gpu_memory
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.removed_work import removed_work
+from lumos_df.base.units import format_bytes, format_count
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import RECOMPUTE
+
+_NODE: Final = "autograd::engine::evaluate_function"
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose to keep activations where every rank is known to have room for all of a step."""
+    memory = gpu_memory(advised)
+    if not memory:
+        return
+    marked = [advised.phase(place) == RECOMPUTE for place in range(len(advised.graphs))]
+    kept = [_kept(*of_rank) for of_rank in zip(memory, advised.ranks, marked, strict=True)]
+    # Recomputation that is seen to leave nothing is none, or its allocations were not recorded.
+    if not all(kept) or any(of.reserved + more > of.total for of, more in zip(memory, kept, strict=True)):
+        return
+    most = int(np.argmax(kept))
+    gpu = [np.count_nonzero(of_rank & rows.on_gpu) for of_rank, rows in zip(marked, advised.ranks, strict=True)]
+    yield Remedy(
+        rule="recomputation",
+        what=f"activations are computed again although memory has room: keep {format_bytes(kept[most])} of them "
+        f"beside {format_bytes(memory[most].reserved)}, of {format_bytes(memory[most].total)}",
+        known=Known.REPLAYED,
+        rests_on=f"{format_count(int(sum(gpu)), 'row')} of recomputation on GPUs",
+        command="report --view breakdown",
+        apply=removed_work(advised, marked).apply,
+    )
+
+
+def _kept(memory: GpuMemory, rows: Rows, recomputed: NDArray[np.bool_]) -> int:
+    """Return what the recomputations of a step leave for the backward pass: so much would be held at once, bytes."""
+    is_node = np.array([*(name.startswith(_NODE) for name in rows.names), False])
+    row = np.flatnonzero(recomputed & ~rows.on_gpu).astype(np.int32)
+    node = rows.nearest(is_node[rows.name], row)
+    row, node = row[node >= 0], node[node >= 0]
+    node, number = np.unique(node, return_inverse=True)
+    end = rows.ts[node]
+    np.maximum.at(end, number, rows.end[row])
+    left = memory.taken(end) - memory.taken(rows.ts[node])
+    _, step = np.unique(rows.step[node], return_inverse=True)
+    return int(np.bincount(step, np.maximum(left, 0)).max(initial=0))
