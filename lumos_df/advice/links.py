@@ -11,7 +11,7 @@ from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.rows import about
 
 
-class Links(StrEnum):
+class LinkKind(StrEnum):
     """Links, as advice calls them."""
 
     INSIDE = "links between the GPUs of a node"
@@ -35,19 +35,19 @@ def _of_rank(advised: AdvisedJob, place: int, row: NDArray[np.int64]) -> NDArray
     rows = advised.ranks[place]
     gpus = about(advised.corpus, rows.trace_id, "device_count")["device_count"] or 0
     if gpus and 0 < rows.world_size <= gpus:
-        return np.full(len(row), Links.INSIDE, np.object_)
+        return np.full(len(row), LinkKind.INSIDE, np.object_)
     if gpus <= 1:
-        return np.full(len(row), Links.UNKNOWN, np.object_)
+        return np.full(len(row), LinkKind.UNKNOWN, np.object_)
     listed = _listed(advised, place)
     of_group = [_of_members(listed.get(group), gpus) for group in rows.groups]
-    found = np.array([*of_group, Links.UNKNOWN], np.object_)[rows.group[row]]
-    return np.where((found == Links.UNKNOWN) & (rows.group_size[row] > gpus), Links.BETWEEN, found)
+    found = np.array([*of_group, LinkKind.UNKNOWN], np.object_)[rows.group[row]]
+    return np.where((found == LinkKind.UNKNOWN) & (rows.group_size[row] > gpus), LinkKind.BETWEEN, found)
 
 
-def _of_members(ranks: list[int] | None, gpus: int) -> Links:
+def _of_members(ranks: list[int] | None, gpus: int) -> LinkKind:
     if not ranks:
-        return Links.UNKNOWN
-    return Links.INSIDE if min(ranks) // gpus == max(ranks) // gpus else Links.BETWEEN
+        return LinkKind.UNKNOWN
+    return LinkKind.INSIDE if min(ranks) // gpus == max(ranks) // gpus else LinkKind.BETWEEN
 
 
 def _listed(advised: AdvisedJob, place: int) -> dict[str, list[int]]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.links import Links, links
+from lumos_df.advice.links import LinkKind, links
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count
 from lumos_df.schema.codes import NONE, THREAD
@@ -18,7 +18,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     gpu = np.concatenate([rows.on_gpu for rows in advised.ranks])
     kernel = graph.base[advised.waits.trace] + advised.waits.row
     of_kernel = links(advised)
-    for which in Links:
+    for which in LinkKind:
         chosen = of_kernel == which
         if chosen.any():
             yield _faster_links(advised, which, chosen)
@@ -57,7 +57,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _faster_links(advised: AdvisedJob, which: Links, chosen: NDArray[np.bool_]) -> Remedy:
+def _faster_links(advised: AdvisedJob, which: LinkKind, chosen: NDArray[np.bool_]) -> Remedy:
     """Return links twice as fast for some communication kernels [k]."""
     graph, waits = advised.event_graph, advised.waits
     kernel = (graph.base[waits.trace] + waits.row)[chosen]
