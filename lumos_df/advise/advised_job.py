@@ -11,14 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lumos_df.advise.kernel_calls import KernelCalls, kernel_calls
+from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.event_graph import EventGraph, run
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.rows import FAR, Rows, about
 from lumos_df.graph.step_ends import StepEnds, step_ends
 from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.model.hardware import Hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,20 @@ class AdvisedJob:
     def host_works(self) -> list[HostWork]:
         """Which operators the host works on, rank by rank."""
         return [host_work(graph) for graph in self.graphs]
+
+    @cached_property
+    def hardware(self) -> Hardware | None:
+        """The GPU of its first rank; None where the library does not have it."""
+        device = about(self.corpus, self.ranks[0].trace_id, "device_name")["device_name"]
+        try:
+            return Hardware.read(device or "")
+        except HardwareError:
+            return None
+
+    @cached_property
+    def kernel_calls(self) -> list[KernelCalls]:
+        """What the kernels were called with, rank by rank."""
+        return [kernel_calls(self.corpus, graph) for graph in self.graphs]
 
     @cached_property
     def waits(self) -> CollectiveWaits:

@@ -3,7 +3,11 @@
 from typing import Final
 
 from lumos_df.advise.remedy import Rule
-from lumos_df.advise.rules import faster_hardware, late_rank
+from lumos_df.advise.rules import faster_hardware, kernel_precision, late_rank
 
-RULES: Final[tuple[Rule, ...]] = (late_rank.remedies, faster_hardware.remedies)
+RULES: Final[tuple[Rule, ...]] = (
+    faster_hardware.remedies,
+    kernel_precision.remedies,
+    late_rank.remedies,
+)
 """Every rule."""
