@@ -3,11 +3,12 @@
 from typing import Final
 
 from lumos_df.advise.remedy import Rule
-from lumos_df.advise.rules import faster_hardware, kernel_precision, late_rank
+from lumos_df.advise.rules import faster_hardware, kernel_precision, late_rank, unfused_attention
 
 RULES: Final[tuple[Rule, ...]] = (
     faster_hardware.remedies,
     kernel_precision.remedies,
     late_rank.remedies,
+    unfused_attention.remedies,
 )
 """Every rule."""
