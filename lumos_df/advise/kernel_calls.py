@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.gemm import gemm_seconds
-from lumos_df.schema.codes import ATTENTION, COMMUNICATION, CONVOLUTION, GEMM, KERNEL, NONE
+from lumos_df.schema.codes import ATTENTION, COMMUNICATION, CONVOLUTION, ELEMENTWISE, GEMM, KERNEL, NONE
 from lumos_df.schema.dtypes import BF16, ELEMENT_TYPES, ElementType, element_type
 from lumos_df.structure.labelled_rows import Trace, extend
 from lumos_df.structure.shapes import Operation, Shape
@@ -133,6 +133,25 @@ def kernel_calls(corpus: Path, graph: TraceGraph) -> KernelCalls:
     stream = graph.rows.stream[row]
     place = call.reshape(-1).astype(np.int64) - unknown
     return KernelCalls(trace=trace, row=row, stream=stream, operator=operator, call=place, calls=calls)
+
+
+def memory_bytes_per_ns(ranks: list[KernelCalls], hardware: Hardware) -> float:
+    """Return the rate at which the job's largest pointwise kernels go through memory, never above the GPU's peak.
+
+    Without any, that of a good kernel on such a GPU.
+    """
+    rates = [rate for calls in ranks for rate in _rates(calls)]
+    largest = max(rates, default=(0, float(hardware.hbm_bandwidth * hardware.row()["memory"][1]) / 1e9))
+    return min(largest[1], hardware.hbm_bandwidth / 1e9)
+
+
+def _rates(calls: KernelCalls) -> Iterator[tuple[int, float]]:
+    """Return the bytes of the largest call of a pointwise kernel, and its rate in the median."""
+    moved = calls.of_calls([call.moved_bytes for call in calls.calls], 0)
+    at = np.flatnonzero((calls.family == ELEMENTWISE) & (moved > 0))
+    if len(at):
+        largest = at[moved[at] == moved[at].max()]
+        yield int(moved[largest[0]]), float(moved[largest[0]] / np.median(np.maximum(calls.dur[largest], 1)))
 
 
 def _call(name: str, dims: list[Any], types: list[Any]) -> Call:

@@ -3,12 +3,19 @@
 from typing import Final
 
 from lumos_df.advise.remedy import Rule
-from lumos_df.advise.rules import faster_hardware, kernel_precision, late_rank, unfused_attention
+from lumos_df.advise.rules import (
+    faster_hardware,
+    kernel_precision,
+    late_rank,
+    unfused_attention,
+    unfused_optimizer,
+)
 
 RULES: Final[tuple[Rule, ...]] = (
     faster_hardware.remedies,
     kernel_precision.remedies,
     late_rank.remedies,
     unfused_attention.remedies,
+    unfused_optimizer.remedies,
 )
 """Every rule."""
