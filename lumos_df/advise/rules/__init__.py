@@ -5,6 +5,7 @@ from typing import Final
 from lumos_df.advise.remedy import Rule
 from lumos_df.advise.rules import (
     faster_hardware,
+    fused_elementwise,
     kernel_precision,
     late_rank,
     unfused_attention,
@@ -13,6 +14,7 @@ from lumos_df.advise.rules import (
 
 RULES: Final[tuple[Rule, ...]] = (
     faster_hardware.remedies,
+    fused_elementwise.remedies,
     kernel_precision.remedies,
     late_rank.remedies,
     unfused_attention.remedies,
