@@ -60,7 +60,7 @@ class Call:
     product: Product | None
     """What it multiplies."""
     read_bytes: int
-    """Of all its tensors."""
+    """Of all tensors that it reads."""
 
     @property
     def elements(self) -> int:
@@ -158,14 +158,15 @@ def _call(name: str, dims: list[Any], types: list[Any]) -> Call:
     inputs = tuple(tuple(entry) if _is_shape(entry) else None for entry in dims)
     told = [*types, *[""] * (len(dims) - len(types))]
     typed = [pair for entry, spelled in zip(dims, told, strict=False) for pair in _tensors(entry, spelled)]
-    sizes = [(shape, kind or _SINGLE) for shape, kind in typed]
+    # A copy reads its second tensor, into the first.
+    read = typed[1:] if name == "aten::copy_" else typed
     numbers = [kind for _, kind in typed if kind and kind.floating]
     return Call(
         name=name,
         tensors=tuple(shape for shape, _ in typed),
         dtype=numbers[0] if numbers else _SINGLE,
         product=_product(Operation(name, inputs, (), 1, NONE, inside=True)),
-        read_bytes=sum(prod(shape) * kind.bytes for shape, kind in sizes),
+        read_bytes=sum(prod(shape) * (kind or _SINGLE).bytes for shape, kind in read),
     )
 
 

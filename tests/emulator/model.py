@@ -370,7 +370,7 @@ def adamw(shape: Shape) -> tuple[Operator, ...]:
 
 def _gemm(rows: int, columns: int, inner: int, products: Products = "bf16", batch: int = 1) -> Work:
     name, flops_per_ns, element_bytes = _PRODUCTS[products]
-    if products == "bf16" and (columns % 8 or inner % 8):
+    if products == "bf16" and (rows % 8 or columns % 8 or inner % 8):
         name = _UNALIGNED
     moved_bytes = batch * (rows * inner + inner * columns + rows * columns) * element_bytes
     blocks = batch * ceil(rows / 128) * ceil(columns / 128)

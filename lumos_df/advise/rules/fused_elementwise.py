@@ -79,6 +79,10 @@ def _chains(calls: KernelCalls, elsewhere: NDArray[np.int64]) -> _Chains:
     rows, phase = calls.trace.rows, calls.trace.phase[calls.row]
     apart = np.array([*(_APART in name for name in rows.names), False])[rows.name]
     pointwise = np.isin(calls.family, (ELEMENTWISE, RANDOM, COPY)) & (phase != OPTIMIZER)
+    # What a larger operator does before and after its own work, no compiler takes out of it.
+    larger = np.zeros(len(rows) + 1, np.bool_)
+    larger[calls.operator[~pointwise]] = True
+    pointwise &= ~larger[calls.operator]
     pointwise[elsewhere] = False
     pointwise &= rows.nearest(apart, calls.row) < 0
     elements = np.where(pointwise, calls.of_calls([call.elements for call in calls.calls], 0), 0)
