@@ -39,12 +39,13 @@ class Product:
         """Elements of the two that are read, and of the one that is written."""
         return self.batch * self.m * self.k, self.batch * self.k * self.n, self.batch * self.m * self.n
 
-    def seconds(self, hardware: Hardware, peak_flops: float, element_bytes: float) -> float:
-        """Return what it takes at a peak rate, s, by the cost function of 16-bit products."""
-        row = hardware.row()
+    def seconds(self, hardware: np.void, peak_flops: float, element_bytes: float) -> float:
+        """Return what it takes at a peak rate, s, by the cost function of 16-bit products; `hardware`: its record."""
         sizes = (max(size, 1) for size in (self.m, self.n, self.k, self.batch))
         return float(
-            gemm_seconds(*sizes, element_bytes, peak_flops, row["hbm_bandwidth"], row["sms"], row["gemm"][BF16])
+            gemm_seconds(
+                *sizes, element_bytes, peak_flops, hardware["hbm_bandwidth"], hardware["sms"], hardware["gemm"][BF16]
+            )
         )
 
 

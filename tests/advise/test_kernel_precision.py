@@ -25,11 +25,13 @@ def test_products_without_tensor_cores_are_the_first_advice(tmp_path: Path) -> N
 
 
 def test_what_another_rank_takes_for_the_same_product_is_measured(tmp_path: Path) -> None:
-    single = replace(TF32, single_rank=1)
+    # The others run at a quarter of what figures of the GPU say.
+    slow = replace(TF32, factors=(("tf32", 4.0),))
+    single = replace(slow, single_rank=1)
     job = advised(tmp_path, single).job
     (alone,) = ranked(job, [*kernel_precision.remedies(job)])
     assert alone.remedy.known is Known.MEASURED
-    assert alone.gain_ns == pytest.approx(true_gain_ns(single, TF32), rel=0.1)
+    assert alone.gain_ns == pytest.approx(true_gain_ns(single, slow), rel=0.1)
 
 
 @pytest.mark.parametrize("healthy", [TF32, replace(TF32, products="bf16")])

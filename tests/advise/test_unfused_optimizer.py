@@ -12,7 +12,7 @@ from tests.emulator import Job
 FUSED = Job(ranks=2, steps=2, layers=1)
 
 
-@pytest.mark.parametrize("hidden", [1024, 3072])
+@pytest.mark.parametrize("hidden", [128, 3072])
 def test_an_optimizer_of_many_kernels_is_the_first_advice(tmp_path: Path, hidden: int) -> None:
     """The smaller model waits for the host, which has to launch them all, the larger one for memory."""
     fused = replace(FUSED, hidden=hidden)

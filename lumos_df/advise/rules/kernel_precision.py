@@ -14,6 +14,7 @@ from lumos_df.advise.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema.codes import CONVOLUTION, GEMM
+from lumos_df.schema.dtypes import FP32
 
 _SINGLE: Final = re.compile(r"sgemm|scudnn|f32f32_f32f32|_engine<float")
 """What names of kernels hold that multiply float32 in vector units; those of tensor cores say `s1688gemm`, `tf32`."""
@@ -31,13 +32,14 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     rate, kind = (peaks.bf16 / 2, "TF32 or bfloat16") if peaks.bf16 else (peaks.fp16, "float16")
     if not rate:
         return
+    row = hardware.row()
     measured = _measured(advised.kernel_calls, slow)
     parts, before, after, count, unmeasured = [], 0.0, 0.0, 0, 0
     for calls, mask in zip(advised.kernel_calls, slow, strict=True):
         single = calls.of_calls([call.dtype.name == "float32" for call in calls.calls], False).astype(np.bool_)
         at = np.flatnonzero(mask[calls.row] & single & np.isin(calls.family, (GEMM, CONVOLUTION)))
         known = calls.of_calls([measured.get(call.product, -1.0) for call in calls.calls], -1.0)[at]
-        ratio = calls.of_calls([_ratio(call, hardware, rate) for call in calls.calls], 1.0)[at]
+        ratio = calls.of_calls([_ratio(call, row, rate) for call in calls.calls], 1.0)[at]
         least = calls.of_calls([_memory_ns(call, hardware) for call in calls.calls], 0.0)[at]
         dur = calls.dur[at]
         would = np.minimum(np.where(known >= 0, known, np.maximum(dur * ratio, least)), dur)
@@ -76,9 +78,9 @@ def _measured(ranks: list[KernelCalls], slow: list[NDArray[np.bool_]]) -> dict[P
     return {product: float(np.median(np.concatenate(dur))) for product, dur in times.items() if product}
 
 
-def _ratio(call: Call, hardware: Hardware, rate: float) -> float:
+def _ratio(call: Call, hardware: np.void, rate: float) -> float:
     """Return the time of a call at a rate over that at the rate of float32, both as far from the model."""
-    single = hardware.peak_flops.fp32
+    single = float(hardware["peak_flops"][FP32])
     if call.product is None:
         return single / rate
     return call.product.seconds(hardware, rate, _BYTES) / call.product.seconds(hardware, single, _BYTES)

@@ -90,7 +90,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _products(calls: KernelCalls, elsewhere: NDArray[np.int64], hardware: Hardware) -> _Products:
     """Return the products of a rank, without those of attention, for which one kernel is the better remedy."""
     names = calls.trace.rows.names
-    modelled = np.array([*(_padded_ns(call, hardware) for call in calls.calls), 0.0])[calls.call]
+    row = hardware.row()
+    modelled = np.array([*(_padded_ns(call, row) for call in calls.calls), 0.0])[calls.call]
     of_attention = np.zeros(len(calls.row), np.bool_)
     of_attention[elsewhere[elsewhere >= 0]] = True
     at = np.flatnonzero((calls.family == GEMM) & (modelled > 0) & ~of_attention)
@@ -106,11 +107,11 @@ def _sizes(call: Call) -> tuple[int, int, int]:
     return (call.product.m, call.product.k, call.product.n) if call.product else (0, 0, 0)
 
 
-def _padded_ns(call: Call, hardware: Hardware) -> float:
+def _padded_ns(call: Call, hardware: np.void) -> float:
     """Return what a product of 16 bits takes with padded sizes, ns; 0 of anything else."""
     product = call.product
     if product is None or call.dtype.precision is None or call.dtype.bytes != _HALF:
         return 0.0
     m, k, n = (-(-size // _MULTIPLE) * _MULTIPLE for size in _sizes(call))
-    peak = float(hardware.row()["peak_flops"][PRECISIONS.index(call.dtype.precision)])
+    peak = float(hardware["peak_flops"][PRECISIONS.index(call.dtype.precision)])
     return replace(product, m=m, k=k, n=n).seconds(hardware, peak, _HALF) * 1e9 if peak else 0.0

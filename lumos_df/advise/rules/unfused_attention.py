@@ -128,12 +128,13 @@ def _fused_ns(calls: KernelCalls, unfused: UnfusedAttention, hardware: Hardware)
     scores = calls.of_calls([call.elements for call in calls.calls], 0)[unfused.softmax]
     key = np.stack((calls.call[first], backward[calls.call[unfused.softmax]], scores))
     distinct, inverse = np.unique(key, axis=1, return_inverse=True)
-    times = [_attention_ns(calls.calls[call], bool(back), size, hardware) for call, back, size in distinct.T.tolist()]
+    row = hardware.row()
+    times = [_attention_ns(calls.calls[call], bool(back), size, row) for call, back, size in distinct.T.tolist()]
     return np.array(times, np.float64)[inverse.reshape(-1)]
 
 
-def _attention_ns(call: Call, backward: bool, scores: int, hardware: Hardware) -> float:  # noqa: FBT001
-    product, row = call.product, hardware.row()
+def _attention_ns(call: Call, backward: bool, scores: int, row: np.void) -> float:  # noqa: FBT001
+    product = call.product
     if product is None:
         return 0.0
     precision = PRECISIONS.index(call.dtype.precision or "fp32")
