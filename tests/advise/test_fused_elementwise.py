@@ -3,9 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lumos_df.advise.remedy import Known
+from lumos_df.advise.rules import fused_elementwise
+from lumos_df.schema.codes import GEMM
 from tests.advise.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
@@ -25,3 +28,11 @@ def test_a_chain_of_pointwise_kernels_is_the_first_advice(tmp_path: Path) -> Non
 
 def test_single_pointwise_kernels_are_left_alone(tmp_path: Path) -> None:
     assert not advised(tmp_path, FUSED).of_rule("fused_elementwise")
+
+
+def test_what_a_larger_operator_does_around_its_own_work_is_no_chain(tmp_path: Path) -> None:
+    job = advised(tmp_path, CHAIN).job
+    for place, calls in enumerate(job.kernel_calls):
+        product = calls.operator[calls.family == GEMM][0]
+        job.kernel_calls[place] = replace(calls, operator=np.full_like(calls.operator, product))
+    assert not [*fused_elementwise.remedies(job)]

@@ -3,11 +3,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from lumos_df.advise.advised_job import ChangedGraph
 from lumos_df.advise.ranked_advice import ranked
 from lumos_df.advise.remedy import Known
 from lumos_df.advise.rules import kernel_precision
+from lumos_df.schema.codes import GEMM
 from tests.advise.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
@@ -25,13 +28,18 @@ def test_products_without_tensor_cores_are_the_first_advice(tmp_path: Path) -> N
 
 
 def test_what_another_rank_takes_for_the_same_product_is_measured(tmp_path: Path) -> None:
-    # The others run at a quarter of what figures of the GPU say.
+    # Kernels of the other rank reach a quarter of what figures of the GPU say.
     slow = replace(TF32, factors=(("tf32", 4.0),))
     single = replace(slow, single_rank=1)
     job = advised(tmp_path, single).job
     (alone,) = ranked(job, [*kernel_precision.remedies(job)])
     assert alone.remedy.known is Known.MEASURED
     assert alone.gain_ns == pytest.approx(true_gain_ns(single, slow), rel=0.1)
+    changed = ChangedGraph.of(job.event_graph)
+    alone.remedy.apply(changed)
+    own = np.split(changed.own, job.event_graph.base[1:-1])
+    usual, now = (int(ns[rows.family == GEMM].sum()) for ns, rows in zip(own, job.ranks, strict=True))
+    assert now == pytest.approx(usual, rel=0.05)
 
 
 @pytest.mark.parametrize("healthy", [TF32, replace(TF32, products="bf16")])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lumos_df.advise.remedy import Known
+from lumos_df.advise.rules import fused_elementwise
 from tests.advise.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
@@ -23,6 +24,8 @@ def test_scores_in_memory_are_the_first_advice(tmp_path: Path) -> None:
     # Two steps of two layers on two ranks, forward and backward.
     assert said.first.remedy.rests_on == "16 softmaxes"
     assert said.first.gain_ns == pytest.approx(true_gain_ns(UNFUSED, FUSED), rel=0.1)
+    # The scale and the mask go with it, and are no chain of their own.
+    assert not [*fused_elementwise.remedies(said.job)]
 
 
 def test_fused_attention_is_left_alone(tmp_path: Path) -> None:

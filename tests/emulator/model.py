@@ -197,21 +197,20 @@ def _attention(job: Job) -> Function:
 
 
 def _unfused_attention(job: Job) -> tuple[Function, ...]:
-    """Return queries times keys, the mask, the softmax, and its result times values."""
+    """Return queries times keys, their scale, the mask, the softmax, and its result times values."""
     batch, sequence, width = job.batch * job.heads, job.sequence, job.hidden // job.heads
     scores, heads, across = (batch, sequence, sequence), (batch, sequence, width), (batch, width, sequence)
     written = prod(scores) * DTYPE_BYTES
     onto_keys = _bmm(heads, across)
-    mask = (
-        Operator("aten::masked_fill", (scores, scores[1:], ()), (elementwise("masked_fill", prod(scores), 2),))
-        for _ in range(2)
-    )
+    scale = Operator("aten::div", (scores, ()), (elementwise("DivFunctor", prod(scores), 2),))
+    mask = Operator("aten::masked_fill", (scores, scores[1:], ()), (elementwise("masked_fill", prod(scores), 2),))
     softmax, slope = (_native(name, n * prod(scores), batch) for name, n in (("softmax", 2), ("softmax_backward", 3)))
     return (
         Function(
             ("aten::matmul",), onto_keys, "BmmBackward0", (_bmm(scores, heads), _bmm(across, scores)), written, written
         ),
-        Function((), next(mask), "MaskedFillBackward0", (next(mask),), written, written),
+        Function((), scale, "DivBackward0", (scale,), written, written),
+        Function((), mask, "MaskedFillBackward0", (mask,), written, written),
         Function(
             ("aten::softmax",),
             Operator("aten::_softmax", (scores, (), ()), (softmax,)),
