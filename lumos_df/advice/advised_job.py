@@ -5,12 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lumos_df.advice.kernel_calls import KernelCalls, kernel_calls
 from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
@@ -92,6 +92,11 @@ class AdvisedJob:
         return [host_work(graph) for graph in self.graphs]
 
     @cached_property
+    def kernel_calls(self) -> list[KernelCalls]:
+        """What the kernels were called with, rank by rank."""
+        return [kernel_calls(self.corpus, graph) for graph in self.graphs]
+
+    @cached_property
     def waits(self) -> CollectiveWaits:
         """How long every communication kernel waits and transfers."""
         return waits(self.ranks, self.job.instances)
@@ -136,7 +141,3 @@ class AdvisedJob:
         """Return the phase of the rows of a rank, as a place in `schema.PHASES`, NONE where there is none [n]."""
         code, words = coded(self.columns(rank, "phase")["phase"].dictionary_encode())
         return np.array([*map(PHASES.index, words), NONE], np.int8)[code]
-
-    def query(self, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-        """Return the rows of a query over the traces of this job; `$traces` in it is the list of their ids."""
-        return connection.sql(sql, params={"traces": [rows.trace_id for rows in self.ranks]}).to_arrow_table()

@@ -26,6 +26,9 @@ CONVOLUTION: Final = FAMILIES.index("convolution")
 NORMALIZATION: Final = FAMILIES.index("normalization")
 SOFTMAX: Final = FAMILIES.index("softmax")
 EMBEDDING: Final = FAMILIES.index("embedding")
+ELEMENTWISE: Final = FAMILIES.index("elementwise")
+COPY: Final = FAMILIES.index("copy")
+RANDOM: Final = FAMILIES.index("random")
 """`family`, by FAMILIES: those that the code tells apart."""
 
 BY_ANNOTATION, BY_MODULE, BY_LINK, BY_REPETITION, BY_NAME, BY_SHAPE, BY_GROUP, BY_OVERRIDE, NOT_KNOWN = range(

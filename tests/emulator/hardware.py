@@ -12,6 +12,9 @@ MULTIPROCESSORS: Final = 108
 DEVICE: Final = Device("NVIDIA A100-SXM4-80GB", 85_094_825_984, (8, 0), MULTIPROCESSORS)
 
 FLOPS_PER_NS: Final = 312_000 * 0.6
+FLOAT32_FLOPS_PER_NS: Final = 19_500 * 0.6
+"""Of float32 without tensor cores."""
+TF32_FLOPS_PER_NS: Final = 156_000 * 0.6
 HBM_BYTES_PER_NS: Final = 2_039 * 0.8
 PCIE_BYTES_PER_NS: Final = 32 * 0.75
 PAGEABLE_BYTES_PER_NS: Final = 10
@@ -55,9 +58,9 @@ class Noise:
         return round(ns * self._random.random()) if ns else 0
 
 
-def kernel_ns(flops: int, moved_bytes: int) -> float:
+def kernel_ns(flops: int, moved_bytes: int, flops_per_ns: float = FLOPS_PER_NS) -> float:
     """Return the time of a kernel: arithmetic or memory traffic, whichever takes longer."""
-    return max(flops / FLOPS_PER_NS, moved_bytes / HBM_BYTES_PER_NS, SHORTEST_KERNEL_NS)
+    return max(flops / flops_per_ns, moved_bytes / HBM_BYTES_PER_NS, SHORTEST_KERNEL_NS)
 
 
 def copy_ns(moved_bytes: int, *, pageable: bool = False) -> float:

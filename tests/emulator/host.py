@@ -83,13 +83,14 @@ class Thread:
         shapes: tuple[Shape | tuple[Shape, ...], ...] = (),
         *,
         indices: tuple[int, ...] = (),
+        dtype: str = "c10::BFloat16",
         sequence: int | None = None,
         backward: bool = False,
         collective: Collective | None = None,
     ) -> Iterator[None]:
         """Have a framework operator open."""
         row = HostRow("cpu_op", name, self.number, self._host.engine.now, external_id=next(self._host.external_ids))
-        row.shapes, row.indices, row.collective = shapes, indices, collective
+        row.shapes, row.indices, row.dtype, row.collective = shapes, indices, dtype, collective
         row.sequence, row.backward = sequence, backward
         with self._opened(row):
             yield
@@ -118,7 +119,8 @@ class Thread:
 
     def run(self, operator: Operator, sequence: int | None = None) -> Process:
         """Run an operator and what it calls."""
-        with self.operator(operator.name, operator.shapes, indices=operator.indices, sequence=sequence):
+        told = {"indices": operator.indices, "dtype": operator.dtype}
+        with self.operator(operator.name, operator.shapes, **told, sequence=sequence):
             yield from self.busy()
             for called in operator.calls:
                 yield from self.run(called) if isinstance(called, Operator) else self.launch(called)

@@ -8,6 +8,9 @@ DTYPE_BYTES: Final = 2
 """Parameters, activations and gradients are bfloat16."""
 
 
+Products: TypeAlias = Literal["bf16", "tf32", "fp32"]
+"""What linear layers multiply in: on tensor cores but for the last; with either of the last two they read float32."""
+
 Captured: TypeAlias = Literal["", "layer", "model"]
 """What runs as one CUDA graph forward and one backward: nothing, each layer, the model."""
 
@@ -58,6 +61,15 @@ class Job:
     """A launch reaches the GPU up to this much later than usual."""
     barrier_ns: int = 0
     """A stream that had to wait for another one goes on so long after it was free to, as on AMD devices."""
+    products: Products = "bf16"
+    single_rank: int | None = None
+    """This rank's linear layers multiply in fp32; None: no rank's."""
+    unfused_attention: bool = False
+    """Scores are written to memory, masked and normalized by kernels of their own."""
+    unfused_optimizer: bool = False
+    """AdamW goes through the parameters one by one, a kernel for every operation."""
+    unfused_gelu: bool = False
+    """Every operation of GELU's formula is a kernel."""
     factors: tuple[tuple[str, float], ...] = ()
     """(text, factor): GPU work with that text in its name takes so many times as long."""
 

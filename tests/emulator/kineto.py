@@ -353,7 +353,7 @@ def _types(row: HostRow) -> list[str]:
         if isinstance(shape[0], tuple)
         else "long int"
         if position in row.indices
-        else "c10::BFloat16"
+        else row.dtype
         for position, shape in enumerate(row.shapes)
     ]
 

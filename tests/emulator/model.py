@@ -4,13 +4,30 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Final, Literal, TypeAlias
 
-from tests.emulator.hardware import MULTIPROCESSORS, copy_ns, kernel_ns
-from tests.emulator.job import DTYPE_BYTES, Job
+from tests.emulator.hardware import (
+    FLOAT32_FLOPS_PER_NS,
+    FLOPS_PER_NS,
+    MULTIPROCESSORS,
+    TF32_FLOPS_PER_NS,
+    copy_ns,
+    kernel_ns,
+)
+from tests.emulator.job import DTYPE_BYTES, Job, Products
 
 Shape: TypeAlias = tuple[int, ...]
 
 THREADS: Final = 128
 """Threads a block, in every kernel."""
+
+_TYPES: Final[dict[Products, str]] = {"bf16": "c10::BFloat16", "tf32": "float", "fp32": "float"}
+_PRODUCTS: Final[dict[Products, tuple[str, float, int]]] = {
+    "bf16": ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn", FLOPS_PER_NS, 2),
+    "tf32": ("ampere_tf32_s1688gemm_tf32_128x128_ldg8_f2f_stages_32x5_tn", TF32_FLOPS_PER_NS, 4),
+    "fp32": ("ampere_sgemm_128x128_tn", FLOAT32_FLOPS_PER_NS, 4),
+}
+"""Kernel, rate, and bytes of an element."""
+_UNALIGNED: Final = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>"
+"""The kernel of bfloat16 whose rows do not begin at multiples of 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +56,9 @@ class Operator:
     shapes: tuple[Shape, ...]
     calls: "tuple[Operator | Work | Graph, ...]" = ()
     indices: tuple[int, ...] = ()
-    """Which inputs are int64 tensors; the others are bfloat16."""
+    """Which inputs are int64 tensors."""
+    dtype: str = "c10::BFloat16"
+    """Type of the others, as the profiler spells it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +115,10 @@ def _block(job: Job) -> Module:
     hidden, wide = job.hidden, 4 * job.hidden
     qkv, projection = (Module("Linear", (_linear(job, hidden, outputs),)) for outputs in (3 * hidden, hidden))
     rise, fall = (Module("Linear", (_linear(job, *widths),)) for widths in ((hidden, wide), (wide, hidden)))
-    attention = Module("Attention", (qkv, _attention(job), projection))
-    mlp = Module("MLP", (rise, Module("GELU", (_gelu(job, wide),)), fall))
+    scores = _unfused_attention(job) if job.unfused_attention else (_attention(job),)
+    attention = Module("Attention", (qkv, *scores, projection))
+    gelu = _unfused_gelu(job, wide) if job.unfused_gelu else (_gelu(job, wide),)
+    mlp = Module("MLP", (rise, Module("GELU", gelu), fall))
     norm = Module("LayerNorm", (_layer_norm(job),))
     return Module("Block", (norm, attention, _add(job), norm, mlp, _add(job)))
 
@@ -122,18 +143,23 @@ def _embedding(job: Job) -> Function:
 
 
 def _linear(job: Job, inputs: int, outputs: int) -> Function:
-    tokens = job.tokens
+    tokens, dtype = job.tokens, _TYPES[job.products]
     x, w, y = (tokens, inputs), (outputs, inputs), (tokens, outputs)
     sum_rows = _kernel(
         "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::BFloat16>>", prod(y), ceil(outputs / 32)
     )
     return Function(
         wrappers=("aten::linear",),
-        forward=Operator("aten::addmm", ((outputs,), x, (inputs, outputs), (), ()), (_gemm(tokens, outputs, inputs),)),
+        forward=Operator(
+            "aten::addmm",
+            ((outputs,), x, (inputs, outputs), (), ()),
+            (_gemm(tokens, outputs, inputs, job.products),),
+            dtype=dtype,
+        ),
         node="AddmmBackward0",
         backward=(
-            Operator("aten::mm", (y, w), (_gemm(tokens, inputs, outputs),)),
-            Operator("aten::mm", ((outputs, tokens), x), (_gemm(outputs, inputs, tokens),)),
+            Operator("aten::mm", (y, w), (_gemm(tokens, inputs, outputs, job.products),), dtype=dtype),
+            Operator("aten::mm", ((outputs, tokens), x), (_gemm(outputs, inputs, tokens, job.products),), dtype=dtype),
             Operator("aten::sum", (y, (), (), ()), (sum_rows,)),
         ),
         output_bytes=prod(y) * DTYPE_BYTES,
@@ -167,6 +193,67 @@ def _attention(job: Job) -> Function:
         ),
         output_bytes=elements * DTYPE_BYTES,
         gradient_bytes=3 * elements * DTYPE_BYTES,
+    )
+
+
+def _unfused_attention(job: Job) -> tuple[Function, ...]:
+    """Return queries times keys, their scale, the mask, the softmax, and its result times values."""
+    batch, sequence, width = job.batch * job.heads, job.sequence, job.hidden // job.heads
+    scores, heads, across = (batch, sequence, sequence), (batch, sequence, width), (batch, width, sequence)
+    written = prod(scores) * DTYPE_BYTES
+    onto_keys = _bmm(heads, across)
+    scale = Operator("aten::div", (scores, ()), (elementwise("DivFunctor", prod(scores), 2),))
+    mask = Operator("aten::masked_fill", (scores, scores[1:], ()), (elementwise("masked_fill", prod(scores), 2),))
+    softmax, slope = (_native(name, n * prod(scores), batch) for name, n in (("softmax", 2), ("softmax_backward", 3)))
+    return (
+        Function(
+            ("aten::matmul",), onto_keys, "BmmBackward0", (_bmm(scores, heads), _bmm(across, scores)), written, written
+        ),
+        Function((), scale, "DivBackward0", (scale,), written, written),
+        Function((), mask, "MaskedFillBackward0", (mask,), written, written),
+        Function(
+            ("aten::softmax",),
+            Operator("aten::_softmax", (scores, (), ()), (softmax,)),
+            "SoftmaxBackward0",
+            (Operator("aten::_softmax_backward_data", (scores, scores, (), ()), (slope,)),),
+            written,
+            written,
+        ),
+        Function(
+            ("aten::matmul",),
+            _bmm(scores, heads),
+            "BmmBackward0",
+            (_bmm(heads, across), _bmm(scores, heads)),
+            prod(heads) * DTYPE_BYTES,
+            written,
+        ),
+    )
+
+
+def _bmm(left: Shape, right: Shape) -> Operator:
+    batch, rows, inner = left
+    return Operator("aten::bmm", (left, right), (_gemm(rows, right[2], inner, batch=batch),))
+
+
+def _unfused_gelu(job: Job, width: int) -> tuple[Function, ...]:
+    """Return 0.5 x (1 + tanh(a (x + b x^3))), one operation at a time, as far as it takes the result before."""
+    shape = (job.batch, job.sequence, width)
+    size = prod(shape) * DTYPE_BYTES
+
+    def unary(name: str, functor: str, tensors: int) -> Operator:
+        return Operator(f"aten::{name}", (shape,) * (tensors - 1), (elementwise(functor, prod(shape), tensors),))
+
+    steps = (("pow", 2), ("mul", 2), ("add", 2), ("mul", 2), ("tanh", 2), ("add", 2), ("mul", 2))
+    return tuple(
+        Function(
+            (),
+            unary(name, f"{name}_functor", tensors),
+            f"{name.title()}Backward0",
+            (unary("mul", "mul_functor", tensors),),
+            size,
+            size,
+        )
+        for name, tensors in steps
     )
 
 
@@ -272,11 +359,22 @@ def fused_adamw(parameters: int) -> Work:
     return _native("multi_tensor_apply_kernel<FusedAdamMathFunctor<c10::BFloat16>>", 7 * parameters, MULTIPROCESSORS)
 
 
-def _gemm(rows: int, columns: int, inner: int) -> Work:
-    elements = rows * inner + inner * columns + rows * columns
-    blocks = ceil(rows / 128) * ceil(columns / 128)
-    name = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
-    return _kernel(name, elements, blocks, 2 * rows * columns * inner)
+def adamw(shape: Shape) -> tuple[Operator, ...]:
+    """Return the operators that update one parameter: decay, the two moments, the step."""
+    operations = (("mul_", 1), ("lerp_", 2), ("mul_", 1), ("addcmul_", 3), ("sqrt", 1), ("div", 1), ("add_", 1))
+    return tuple(
+        Operator(f"aten::{name}", (shape,) * read, (elementwise(f"{name}functor", prod(shape), read + 1),))
+        for name, read in (*operations, ("addcdiv_", 3))
+    )
+
+
+def _gemm(rows: int, columns: int, inner: int, products: Products = "bf16", batch: int = 1) -> Work:
+    name, flops_per_ns, element_bytes = _PRODUCTS[products]
+    if products == "bf16" and (rows % 8 or columns % 8 or inner % 8):
+        name = _UNALIGNED
+    moved_bytes = batch * (rows * inner + inner * columns + rows * columns) * element_bytes
+    blocks = batch * ceil(rows / 128) * ceil(columns / 128)
+    return Work("kernel", name, kernel_ns(2 * batch * rows * columns * inner, moved_bytes, flops_per_ns), blocks)
 
 
 def _flash(name: str, elements: int, blocks: int, flops: int = 0) -> Work:

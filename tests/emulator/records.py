@@ -75,6 +75,7 @@ class HostRow:
     backward: bool = False
     shapes: tuple[Shape | tuple[Shape, ...], ...] = ()
     indices: tuple[int, ...] = ()
+    dtype: str = "c10::BFloat16"
     collective: Collective | None = None
     python_id: int | None = None
     python_parent: int | None = None

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -27,6 +27,7 @@ from tests.emulator.model import (
     Operator,
     Shape,
     Work,
+    adamw,
     elementwise,
     functions,
     fused_adamw,
@@ -109,8 +110,10 @@ class _Trainer:
         self._job = job
         self._rank = rank
         self._engine = engine
-        self._model = captured(transformer(job), job.captured)
+        of_rank = replace(job, products="fp32") if rank == job.single_rank else job
+        self._model = captured(transformer(of_rank), job.captured)
         self._parameters = parameter_count(self._model)
+        self._shapes = [shape for function in functions(self._model) for shape in function.parameters]
         gpu = Gpu(engine, fabric, self.recording, self.meter, job)
         memory = Memory(engine, self.recording, _RESIDENT_TENSORS * self._parameters * DTYPE_BYTES)
         host = Host(engine, gpu, memory, self.recording)
@@ -193,9 +196,17 @@ class _Trainer:
         yield THREAD_HANDOFF_NS
         with self._main.annotation("Optimizer.step#AdamW.step"):
             yield from self._main.busy(PYTHON_NS)
-            yield from self._main.run(Operator("aten::_fused_adamw_", (), (fused_adamw(self._parameters),)))
+            yield from self._update()
         yield from self._read_loss()
         self._main.release(batch)
+
+    def _update(self) -> Process:
+        if not self._job.unfused_optimizer:
+            yield from self._main.run(Operator("aten::_fused_adamw_", (), (fused_adamw(self._parameters),)))
+            return
+        for shape in self._shapes:
+            for operator in adamw(shape):
+                yield from self._main.run(operator)
 
     def _forward(self, module: Module, tape: list[_Saved], numbers: Counter[str]) -> Process:
         name = f"nn.Module: {module.kind}_{numbers[module.kind]}"

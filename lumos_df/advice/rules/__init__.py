@@ -5,23 +5,33 @@ from typing import Final
 from lumos_df.advice.remedy import Rule
 from lumos_df.advice.rules import (
     faster_hardware,
+    fused_elementwise,
     gradient_buckets,
     gradient_overlap,
     gradient_precision,
+    kernel_precision,
+    kernel_shapes,
     larger_micro_batch,
     late_rank,
     pageable_copy,
     recomputation,
+    unfused_attention,
+    unfused_optimizer,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
-    late_rank.remedies,
     faster_hardware.remedies,
+    fused_elementwise.remedies,
     gradient_buckets.remedies,
     gradient_overlap.remedies,
     gradient_precision.remedies,
+    kernel_precision.remedies,
+    kernel_shapes.remedies,
     larger_micro_batch.remedies,
+    late_rank.remedies,
     pageable_copy.remedies,
     recomputation.remedies,
+    unfused_attention.remedies,
+    unfused_optimizer.remedies,
 )
 """Every rule."""

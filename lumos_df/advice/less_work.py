@@ -1,0 +1,81 @@
+"""Work of a job that takes a part of its time or goes away, with what the host did for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate.forward import inherited
+from lumos_df.graph.switches import multiplied
+from lumos_df.schema.codes import CPU_OP, RUNTIME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LessWork:
+    """By what the times of some nodes and edges of a job are multiplied."""
+
+    node: NDArray[np.int64]
+    """[k] nodes of the job."""
+    node_part: NDArray[np.float64]
+    """[k]"""
+    edge: NDArray[np.int64]
+    """[j] edges of the job."""
+    edge_part: NDArray[np.float64]
+    """[j]"""
+
+    def apply(self, changed: ChangedGraph) -> None:
+        """Make the change."""
+        changed.own[self.node] = multiplied(changed.own[self.node], self.node_part)
+        lag = changed.lag[self.edge]
+        changed.lag[self.edge] = np.where(lag > 0, multiplied(lag, self.edge_part), lag)
+
+
+def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessWork:
+    """Return what becomes of a job when its GPU rows take a part of their time.
+
+    A row that takes none is not launched either: calls and operators that launched nothing else go with it.
+
+    Args:
+        advised: the job.
+        part: [n] a rank, by what each row's time is multiplied; rows of the host are not looked at.
+    """
+    nodes, node_parts, edges, edge_parts = [], [], [], []
+    for place, (graph, of_row) in enumerate(zip(advised.graphs, part, strict=True)):
+        rows = graph.rows
+        gone = rows.on_gpu & (of_row == 0)
+        of_node = np.where(rows.on_gpu, of_row, 1.0)
+        of_edge = np.ones(len(graph.edges))
+        if gone.any():
+            work = inherited(_only_for(rows, gone), rows.parent) & ~rows.on_gpu
+            of_node[work] = 0
+            of_edge = np.where(gone[graph.edges.dst], 0.0, 1 - advised.host_works[place].share(work))
+        node, edge = np.flatnonzero(of_node != 1), np.flatnonzero(of_edge != 1)
+        nodes.append(node + advised.event_graph.base[place])
+        node_parts.append(of_node[node])
+        edges.append(edge + advised.edge_base[place])
+        edge_parts.append(of_edge[edge])
+    return LessWork(
+        node=np.concatenate(nodes),
+        node_part=np.concatenate(node_parts),
+        edge=np.concatenate(edges),
+        edge_part=np.concatenate(edge_parts),
+    )
+
+
+def _only_for(rows: Rows, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the operators and calls that launched some of these GPU rows, and no other [n]."""
+    return _above(rows, gone) & ~_above(rows, rows.on_gpu & ~gone) & rows.of_kind(CPU_OP, RUNTIME)
+
+
+def _above(rows: Rows, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the rows around the chosen ones [n]."""
+    around = np.zeros(len(rows), np.bool_)
+    at = np.unique(rows.parent[chosen])
+    while (at := at[(at >= 0)]).size:
+        at = at[~around[at]]
+        around[at] = True
+        at = np.unique(rows.parent[at])
+    return around

@@ -1,0 +1,117 @@
+"""Matrix products of 16 bits whose rows do not begin where tensor cores load: what if their sizes were padded."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.kernel_calls import MODEL_ERROR, Call, KernelCalls, Product
+from lumos_df.advice.less_work import less_work
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.rules.unfused_attention import unfused_attention
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.model.hardware import Hardware
+from lumos_df.schema.codes import GEMM
+from lumos_df.schema.dtypes import PRECISIONS
+
+_HALF: Final = 2
+"""Bytes of an element of the products that are looked at."""
+_MULTIPLE: Final = 16 // _HALF
+"""Elements of which a size has to be a multiple: tensor cores load 16 bytes at once."""
+_NARROW: Final = re.compile(r"align[124](?!\d)")
+"""What names of kernels hold that load fewer elements at once."""
+_SHAPES: Final = 3
+"""Shapes that are named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Products:
+    """Matrix products of 16 bits of one rank [k]; ns."""
+
+    calls: KernelCalls
+    at: NDArray[np.int64]
+    """Places in `calls`."""
+    dur: NDArray[np.int64]
+    """What they took."""
+    modelled: NDArray[np.float64]
+    """What the cost function says of them, with padded sizes."""
+    aligned: NDArray[np.bool_]
+    """Whether no size has to be padded."""
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose to pad the sizes of products."""
+    hardware = advised.hardware
+    if hardware is None or not any((rows.family == GEMM).any() for rows in advised.ranks):
+        return
+    attentions = unfused_attention(advised)
+    ranks = [
+        _products(calls, attention.products, hardware)
+        for calls, attention in zip(advised.kernel_calls, attentions, strict=True)
+    ]
+    usual = sum(int(rank.dur[rank.aligned].sum()) for rank in ranks)
+    # How far the job's own aligned products are from the cost function; without any it holds as it is.
+    slowness = usual / sum(float(rank.modelled[rank.aligned].sum()) for rank in ranks) if usual else 1.0
+    parts, before, after, count = [], 0.0, 0.0, 0
+    gains: dict[Product, float] = {}
+    for rank in ranks:
+        odd = ~rank.aligned
+        at, dur = rank.at[odd], rank.dur[odd]
+        would = np.minimum(rank.modelled[odd] * slowness, dur)
+        part = np.ones(len(rank.calls.trace))
+        part[rank.calls.row[at]] = would / np.maximum(dur, 1)
+        parts.append(part)
+        before, after, count = before + dur.sum(), after + would.sum(), count + len(at)
+        of_call = np.bincount(rank.calls.call[at], dur - would, len(rank.calls.calls))
+        for call in np.flatnonzero(of_call).tolist():
+            product = rank.calls.calls[call].product
+            if product is not None:
+                gains[product] = gains.get(product, 0.0) + float(of_call[call])
+    if after >= before:
+        return
+    worst = sorted(gains, key=lambda product: -gains[product])[:_SHAPES]
+    shapes = ", ".join(f"[{product.m}, {product.k}] x [{product.k}, {product.n}]" for product in worst)
+    yield Remedy(
+        rule="kernel_shapes",
+        what=f"products with sizes that are no multiples of {_MULTIPLE} take "
+        f"{format_ns(round(before / len(advised.steps_ns)))} a step, most {shapes}: pad them",
+        known=Known.MODELLED,
+        rests_on=format_count(count, "kernel"),
+        command="report --view kernel_efficiency",
+        apply=less_work(advised, parts).apply,
+        uncertainty=MODEL_ERROR * after / (before - after),
+    )
+
+
+def _products(calls: KernelCalls, elsewhere: NDArray[np.int64], hardware: Hardware) -> _Products:
+    """Return the products of a rank, without those of attention, for which one kernel is the better remedy."""
+    names = calls.trace.rows.names
+    row = hardware.row()
+    modelled = np.array([*(_padded_ns(call, row) for call in calls.calls), 0.0])[calls.call]
+    of_attention = np.zeros(len(calls.row), np.bool_)
+    of_attention[elsewhere[elsewhere >= 0]] = True
+    at = np.flatnonzero((calls.family == GEMM) & (modelled > 0) & ~of_attention)
+    sizes = np.array([*(_sizes(call) for call in calls.calls), (0, 0, 0)])[calls.call[at]]
+    odd = sizes % _MULTIPLE != 0
+    # Rows of the first matrix are loaded one by one, unless it is transposed, which only the kernel tells.
+    narrow = np.array([*(bool(_NARROW.search(name)) for name in names), False])[calls.trace.rows.name[calls.row[at]]]
+    odd[:, 0] &= narrow
+    return _Products(calls=calls, at=at, dur=calls.dur[at], modelled=modelled[at], aligned=~odd.any(axis=1))
+
+
+def _sizes(call: Call) -> tuple[int, int, int]:
+    return (call.product.m, call.product.k, call.product.n) if call.product else (0, 0, 0)
+
+
+def _padded_ns(call: Call, hardware: np.void) -> float:
+    """Return what a product of 16 bits takes with padded sizes, ns; 0 of anything else."""
+    product = call.product
+    if product is None or call.dtype.precision is None or call.dtype.bytes != _HALF:
+        return 0.0
+    m, k, n = (-(-size // _MULTIPLE) * _MULTIPLE for size in _sizes(call))
+    peak = float(hardware["peak_flops"][PRECISIONS.index(call.dtype.precision)])
+    return replace(product, m=m, k=k, n=n).seconds(hardware, peak, _HALF) * 1e9 if peak else 0.0
