@@ -40,6 +40,14 @@ class Job:
     captured: Captured = ""
     scarce_memory: bool = False
     """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
+    reads: bool = False
+    """Each layer begins with a number that the host reads from the GPU."""
+    silence_ns: int = 0
+    """All ranks do nothing recorded for so long, at the start of each step."""
+    loader_ns: int = 0
+    """How long every rank waits for the data loader before each batch; 0: there is none."""
+    loading_ns: int = 0
+    """How long the optimizer's launch of the second step loads its code."""
     late_metrics_rank: int | None = None
     """Ranks average a number at the end of each step, this one at the beginning of the next; None: no rank does."""
     kernel_noise: float = 0.03

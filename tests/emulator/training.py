@@ -141,6 +141,10 @@ class _Trainer:
         if self._sleep_ns:
             with self._main.frame("<built-in function sleep>"):
                 yield self._sleep_ns
+        yield self._job.silence_ns
+        if self._job.loader_ns:
+            with self._main.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+                yield self._job.loader_ns
         batch_bytes = self._job.prefetch_bytes or 8 * self._job.tokens
         batch = self._main.allocate(batch_bytes)
         if self._job.prefetch_bytes:
@@ -166,10 +170,12 @@ class _Trainer:
         self._engine.start(self._backward(step, tape, finished), THREAD_HANDOFF_NS)
         yield finished
         yield THREAD_HANDOFF_NS
+        if step == FIRST_STEP + 1:
+            self._main.loading_ns = self._job.loading_ns
         with self._main.annotation("Optimizer.step#AdamW.step"):
             yield from self._main.busy(PYTHON_NS)
             yield from self._main.run(Operator("aten::_fused_adamw_", (), (fused_adamw(self._parameters),)))
-        yield from self._read_loss()
+        yield from self._read_number()
         self._main.release(batch)
 
     def _forward(self, module: Module, tape: list[_Saved], numbers: Counter[str]) -> Process:
@@ -182,6 +188,8 @@ class _Trainer:
                 if isinstance(part, Module):
                     if self._job.joined and part.kind == "Block":
                         yield from self._join_streams(_JOINED_BYTES[numbers["Block"] % len(_JOINED_BYTES)])
+                    if self._job.reads and part.kind == "Block":
+                        yield from self._read_number()
                     yield from self._forward(part, tape, numbers)
                 else:
                     yield from self._apply(part, tape)
@@ -267,7 +275,7 @@ class _Trainer:
                 yield from thread.record(COMMUNICATION_STREAM, reduced)
             yield from thread.busy()
 
-    def _read_loss(self) -> Process:
+    def _read_number(self) -> Process:
         with self._main.operator("aten::item", ((),)):
             yield from self._main.busy()
             with self._main.operator("aten::_local_scalar_dense", ((),)):
