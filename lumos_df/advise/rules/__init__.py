@@ -3,7 +3,15 @@
 from typing import Final
 
 from lumos_df.advise.remedy import Rule
-from lumos_df.advise.rules import faster_hardware, late_rank
+from lumos_df.advise.rules import (
+    faster_hardware,
+    late_rank,
+    launch_bound,
+)
 
-RULES: Final[tuple[Rule, ...]] = (late_rank.remedies, faster_hardware.remedies)
+RULES: Final[tuple[Rule, ...]] = (
+    faster_hardware.remedies,
+    late_rank.remedies,
+    launch_bound.remedies,
+)
 """Every rule."""
