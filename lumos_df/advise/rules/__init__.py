@@ -7,11 +7,13 @@ from lumos_df.advise.rules import (
     faster_hardware,
     late_rank,
     launch_bound,
+    synchronisation,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
     faster_hardware.remedies,
     late_rank.remedies,
     launch_bound.remedies,
+    synchronisation.remedies,
 )
 """Every rule."""
