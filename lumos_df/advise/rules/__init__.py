@@ -5,6 +5,7 @@ from typing import Final
 from lumos_df.advise.remedy import Rule
 from lumos_df.advise.rules import (
     faster_hardware,
+    host_silence,
     late_rank,
     launch_bound,
     synchronisation,
@@ -12,6 +13,7 @@ from lumos_df.advise.rules import (
 
 RULES: Final[tuple[Rule, ...]] = (
     faster_hardware.remedies,
+    host_silence.remedies,
     late_rank.remedies,
     launch_bound.remedies,
     synchronisation.remedies,
