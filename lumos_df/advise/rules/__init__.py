@@ -4,6 +4,7 @@ from typing import Final
 
 from lumos_df.advise.remedy import Rule
 from lumos_df.advise.rules import (
+    data_loader,
     faster_hardware,
     host_silence,
     late_rank,
@@ -12,6 +13,7 @@ from lumos_df.advise.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    data_loader.remedies,
     faster_hardware.remedies,
     host_silence.remedies,
     late_rank.remedies,
