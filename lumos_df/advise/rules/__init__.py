@@ -9,6 +9,7 @@ from lumos_df.advise.rules import (
     host_silence,
     late_rank,
     launch_bound,
+    stall,
     synchronisation,
 )
 
@@ -18,6 +19,7 @@ RULES: Final[tuple[Rule, ...]] = (
     host_silence.remedies,
     late_rank.remedies,
     launch_bound.remedies,
+    stall.remedies,
     synchronisation.remedies,
 )
 """Every rule."""
