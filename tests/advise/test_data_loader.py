@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.advise.emulated import advised, true_gain_ns
+from tests.advise.emulated import BRIEF, advised, true_gain_ns
 from tests.emulator import Job
 
 HEALTHY = Job(ranks=2, steps=3, batch=8, loader_ns=10_000)
 
 
-def test_a_slow_loader_is_the_first_advice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_slow_loader_is_the_first_advice(tmp_path: Path, stacks: bool) -> None:  # noqa: FBT001
     slow = replace(HEALTHY, loader_ns=5_000_000)
-    said = advised(tmp_path, slow)
+    said = advised(tmp_path, slow, replace(BRIEF, stacks=stacks))
     assert said.first.remedy.rule == "data_loader"
     assert (
         said.first.remedy.what == "the host waits 5.00 ms a step for the data loader: num_workers above 0, pin_memory"

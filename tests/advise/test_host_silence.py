@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lumos_df.advise.rules import host_silence
 from tests.advise.emulated import BRIEF, advised, true_gain_ns
 from tests.emulator import Job
 
@@ -30,4 +31,4 @@ def test_a_silence_of_all_ranks_is_the_first_advice(tmp_path: Path, stacks: bool
     "other", [HEALTHY, replace(HEALTHY, sleep_rank=1, sleep_ns=5_000_000), replace(HEALTHY, loader_ns=5_000_000)]
 )
 def test_a_silence_of_one_rank_or_of_a_loader_is_none(tmp_path: Path, other: Job) -> None:
-    assert not advised(tmp_path, other).of_rule("host_silence")
+    assert not list(host_silence.remedies(advised(tmp_path, other).job))

@@ -20,12 +20,13 @@ def test_numbers_that_every_layer_reads_are_the_first_advice(tmp_path: Path) -> 
     assert said.first.gain_ns == pytest.approx(true_gain_ns(reading, READS), rel=0.1)
 
 
-def test_an_allocator_that_waits_is_the_first_advice(tmp_path: Path) -> None:
-    scarce = replace(HEALTHY, scarce_memory=True)
-    said = advised(tmp_path, scarce)
-    assert said.first.remedy.rule == "synchronisation"
-    assert said.first.remedy.what.startswith("the allocator calls the driver")
-    assert said.first.gain_ns == pytest.approx(true_gain_ns(scarce, HEALTHY), rel=0.1)
+@pytest.mark.parametrize("batch", [2, 16])
+def test_an_allocator_that_waits_is_told(tmp_path: Path, batch: int) -> None:
+    roomy = replace(HEALTHY, batch=batch)
+    scarce = replace(roomy, scarce_memory=True)
+    (allocator,) = advised(tmp_path, scarce).of_rule("synchronisation")[:1]
+    assert allocator.remedy.what.startswith("the allocator calls the driver")
+    assert allocator.gain_ns == pytest.approx(true_gain_ns(scarce, roomy), rel=0.1)
 
 
 def test_a_loss_read_when_the_gpu_is_busy_costs_nothing(tmp_path: Path) -> None:

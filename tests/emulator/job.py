@@ -47,7 +47,9 @@ class Job:
     loader_ns: int = 0
     """How long every rank waits for the data loader before each batch; 0: there is none."""
     loading_ns: int = 0
-    """How long the optimizer's launch of the second step loads its code."""
+    """How long the first launch of each layer loads its code in the second step."""
+    python_ns: int = 1_500
+    """Host time of a module's Python code on each side of what it calls."""
     late_metrics_rank: int | None = None
     """Ranks average a number at the end of each step, this one at the beginning of the next; None: no rank does."""
     kernel_noise: float = 0.03

@@ -107,6 +107,7 @@ class _Trainer:
         self._autograd = Thread(host, FIRST_PROCESS + job.ranks + rank, job.seed)
         self._sequences = host.sequences
         self._collectives = 0
+        self._loading_ns = 0
 
     def train(self) -> Process:
         with self._main.frame("train.py(1): <module>"):
@@ -143,7 +144,10 @@ class _Trainer:
                 yield self._sleep_ns
         yield self._job.silence_ns
         if self._job.loader_ns:
-            with self._main.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+            with (
+                self._main.frame("torch/utils/data/dataloader.py(725): __next__"),
+                self._main.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+            ):
                 yield self._job.loader_ns
         batch_bytes = self._job.prefetch_bytes or 8 * self._job.tokens
         batch = self._main.allocate(batch_bytes)
@@ -162,6 +166,7 @@ class _Trainer:
         with self._main.frame("nn.Module: DistributedDataParallel_0"):
             yield from self._main.busy(PYTHON_NS)
             with self._main.annotation("DistributedDataParallel.forward"):
+                self._loading_ns = self._job.loading_ns if step == FIRST_STEP + 1 else 0
                 yield from self._forward(self._model, tape, Counter())
         if self._job.scarce_memory:
             with self._main.operator("aten::empty"):
@@ -170,8 +175,6 @@ class _Trainer:
         self._engine.start(self._backward(step, tape, finished), THREAD_HANDOFF_NS)
         yield finished
         yield THREAD_HANDOFF_NS
-        if step == FIRST_STEP + 1:
-            self._main.loading_ns = self._job.loading_ns
         with self._main.annotation("Optimizer.step#AdamW.step"):
             yield from self._main.busy(PYTHON_NS)
             yield from self._main.run(Operator("aten::_fused_adamw_", (), (fused_adamw(self._parameters),)))
@@ -181,9 +184,11 @@ class _Trainer:
     def _forward(self, module: Module, tape: list[_Saved], numbers: Counter[str]) -> Process:
         name = f"nn.Module: {module.kind}_{numbers[module.kind]}"
         numbers[module.kind] += 1
-        yield from self._main.busy(PYTHON_NS)
+        yield from self._main.busy(self._job.python_ns)
         with self._main.frame(name):
-            yield from self._main.busy(PYTHON_NS)
+            yield from self._main.busy(self._job.python_ns)
+            if module.kind == "Block":
+                self._main.loading_ns = self._loading_ns
             for part in module.parts:
                 if isinstance(part, Module):
                     if self._job.joined and part.kind == "Block":
@@ -193,7 +198,7 @@ class _Trainer:
                     yield from self._forward(part, tape, numbers)
                 else:
                     yield from self._apply(part, tape)
-            yield from self._main.busy(PYTHON_NS)
+            yield from self._main.busy(self._job.python_ns)
 
     def _join_streams(self, copied_bytes: int) -> Process:
         with self._main.operator("aten::copy_"):

@@ -78,7 +78,7 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
     launch[rows.parent[launched[work]]] = True
     other[rows.parent[launched[~work]]] = True
     other |= waits | (role == calls.GRAPH_LAUNCH) | (role == calls.RELEASE)
-    launch &= inside
+    launch &= inside & ~other
     captured = (rows.kind == CPU_OP) & ~outside & _around(launch, rows.parent) & ~_around(other, rows.parent)
     # What operators call besides launching goes with them.
     call = (rows.kind == RUNTIME) & inside & ~other & (launch | inherited(captured, rows.parent))

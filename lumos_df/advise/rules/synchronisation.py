@@ -61,7 +61,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             mine = group == place
             lasts = f"{format_ns(int(total[place]) // len(advised.steps_ns))} a step"
             what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)
-            yield _remedy(advised, what, edge[mine], node[mine], copies[mine], once=names[place] == _STEP_END)
+            yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine])
 
 
 def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
@@ -78,18 +78,24 @@ def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
 
 def _remedy(
     advised: AdvisedJob,
+    made_by: str,
     what: str,
     edge: NDArray[np.int64],
     node: NDArray[np.int64],
     copies: NDArray[np.bool_],
-    *,
-    once: bool,
 ) -> Remedy:
-    gone, waits = np.unique(node[~copies]), edge[edge >= 0]
+    graph, edge = advised.event_graph, edge[edge >= 0]
+    gone = np.zeros(len(graph.own), np.bool_)
+    gone[node[~copies]] = True
+    around = np.concatenate([rows.parent for rows in advised.ranks])
+    # Where an allocator calls once more for the same operator, the time between its calls goes, too.
+    between = gone[graph.src] & gone[graph.dst] & (around[graph.src] == around[graph.dst]) & (graph.lag > 0)
+    between &= (around[graph.dst] >= 0) & (made_by == _ALLOCATOR)
 
     def apply(changed: ChangedGraph) -> None:
-        changed.wait_no_more(waits)
         changed.own[gone] = 0
+        changed.lag[between] = np.minimum(changed.lag[between], 0)
+        changed.wait_no_more(edge)
 
     return Remedy(
         rule="synchronisation",
@@ -99,7 +105,7 @@ def _remedy(
         command="critical-path",
         apply=apply,
         # What one step no longer waits for, a later one may have to.
-        once=once,
+        once=made_by == _STEP_END,
     )
 
 
@@ -110,14 +116,14 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
     allocates = np.array([*(_ALLOCATES.match(name) is not None for name in rows.names), False])[rows.name]
     awaits = np.isin(role, (*_SYNCHRONISES, calls.COPY)) | allocates
     edge = np.flatnonzero((edges.kind == SYNC_EDGE) & awaits[edges.dst])
+    last = _last_of_steps(rows, advised.played.replays[rank].steps.high, edges.dst[edge])
     driver = np.intersect1d(np.flatnonzero(allocates), graph.order)
     call = np.concatenate((edges.dst[edge], driver)).astype(np.int32)
     edge = np.append(edge + advised.edge_base[rank], np.full(len(driver), NONE))
-    last = _last_of_steps(rows, advised.played.replays[rank].steps.high, call)
     # When the recording ends, the host waits for the GPU whatever it did before: so gains are those of a long run.
     kept = ~np.isin(call, last[-1:])
     edge, call = edge[kept], call[kept]
-    names = np.array([*rows.names, _ALLOCATOR, _STEP_END])
+    names = [*rows.names, _ALLOCATOR, _STEP_END]
     made_by = _made_by(rows, call)
     name = np.where(allocates[call], len(rows.names), rows.name[made_by])
     name = np.where(np.isin(call, last), len(rows.names) + 1, name)
@@ -128,7 +134,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
         waited=waited,
         copies=role[call] == calls.COPY,
         to_gpu=np.isin(made_by, _copies_to_gpu(graph)),
-        made_by=names[name].tolist(),
+        made_by=[names[place] for place in name.tolist()],
     )
 
 
