@@ -63,7 +63,8 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     gain = float(gains.mean()) if len(gains) else 0.0
     # What the replay does not explain may be what the change would take away; the rest differs from step to step.
     missed = abs(float((advised.steps_ns - advised.recorded_ns).mean())) if len(gains) else 0.0
-    half = missed + remedy.uncertainty * abs(gain) + _EIGHT_OF_TEN * _error_of_mean(advised, gains)
+    differs = 0.0 if remedy.once else _EIGHT_OF_TEN * _error_of_mean(advised, gains)
+    half = missed + remedy.uncertainty * abs(gain) + differs
     mean = float(advised.steps_ns.mean()) if len(gains) else 0.0
     return Advice(
         remedy=remedy,

@@ -36,6 +36,8 @@ class Remedy:
     """Makes the change."""
     uncertainty: float = 0.0
     """Relative half width of the gain's interval because of what the rule assumes."""
+    once: bool = False
+    """Whether it changes single steps, so that what the others gain is no doubt about the mean."""
     probe: bool = False
     """Nothing that one can do to the job: it is told only where it would bring nothing."""
 

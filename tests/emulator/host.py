@@ -72,6 +72,8 @@ class Thread:
 
     def __init__(self, host: Host, number: int, seed: int, noise: float = 0.03) -> None:
         self.number = number
+        self.loading_ns = 0
+        """The next launch first loads code for so long."""
         self._host = host
         self._noise = Noise(f"{seed}/{host.recording.rank}/thread {number}", noise)
         self._open: list[HostRow] = []
@@ -139,6 +141,9 @@ class Thread:
         usual = _CALLS[work.kind] if isinstance(work, Work) else "cudaGraphLaunch"
         with self._runtime(call or usual) as (row, correlation):
             yield from self._host.gpu.make_room(stream)
+            if self.loading_ns:
+                yield self.loading_ns
+                self.loading_ns = 0
             annotations = tuple(up for up in self._open if up.kind == "user_annotation")
             launch = Launch(work, row, correlation, row.external_id, annotations, collective)
             self._host.gpu.launch(stream, launch)

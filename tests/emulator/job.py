@@ -51,6 +51,16 @@ class Job:
     """Of each layer only the output is kept, and the backward pass runs its forward pass again."""
     scarce_memory: bool = False
     """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
+    reads: bool = False
+    """Each layer begins with a number that the host reads from the GPU."""
+    silence_ns: int = 0
+    """All ranks do nothing recorded for so long, at the start of each step."""
+    loader_ns: int = 0
+    """How long every rank waits for the data loader before each batch; 0: there is none."""
+    loading_ns: int = 0
+    """How long the first launch of each layer loads its code in the second step."""
+    python_ns: int = 1_500
+    """Host time of a module's Python code on each side of what it calls."""
     late_metrics_rank: int | None = None
     """Ranks average a number at the end of each step, this one at the beginning of the next; None: no rank does."""
     kernel_noise: float = 0.03

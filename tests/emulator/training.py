@@ -127,6 +127,7 @@ class _Trainer:
         """Elements of gradients that are to come in this backward pass."""
         self._gradient = 0
         """Address of the gradient that the next node of the backward pass takes."""
+        self._loading_ns = 0
 
     def train(self) -> Process:
         with self._main.frame("train.py(1): <module>"):
@@ -161,6 +162,7 @@ class _Trainer:
         if self._sleep_ns:
             with self._main.frame("<built-in function sleep>"):
                 yield self._sleep_ns
+        yield from self._load()
         batch_bytes = (
             self._job.prefetch_bytes or self._job.pageable_bytes or self._job.ahead_bytes or 8 * self._job.tokens
         )
@@ -186,6 +188,7 @@ class _Trainer:
         with self._main.frame("nn.Module: DistributedDataParallel_0"):
             yield from self._main.busy(PYTHON_NS)
             with self._main.annotation("DistributedDataParallel.forward"):
+                self._loading_ns = self._job.loading_ns if step == FIRST_STEP + 1 else 0
                 yield from self._forward(self._model, tape, Counter())
         if self._job.scarce_memory:
             with self._main.operator("aten::empty"):
@@ -197,8 +200,17 @@ class _Trainer:
         with self._main.annotation("Optimizer.step#AdamW.step"):
             yield from self._main.busy(PYTHON_NS)
             yield from self._update()
-        yield from self._read_loss()
+        yield from self._read_number()
         self._main.release(batch)
+
+    def _load(self) -> Process:
+        yield self._job.silence_ns
+        if self._job.loader_ns:
+            with (
+                self._main.frame("torch/utils/data/dataloader.py(725): __next__"),
+                self._main.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+            ):
+                yield self._job.loader_ns
 
     def _update(self) -> Process:
         if not self._job.unfused_optimizer:
@@ -211,20 +223,24 @@ class _Trainer:
     def _forward(self, module: Module, tape: list[_Saved], numbers: Counter[str]) -> Process:
         name = f"nn.Module: {module.kind}_{numbers[module.kind]}"
         numbers[module.kind] += 1
-        yield from self._main.busy(PYTHON_NS)
+        yield from self._main.busy(self._job.python_ns)
         with self._main.frame(name):
-            yield from self._main.busy(PYTHON_NS)
+            yield from self._main.busy(self._job.python_ns)
+            if module.kind == "Block":
+                self._main.loading_ns = self._loading_ns
             for part in module.parts:
                 if isinstance(part, Module):
                     if self._job.joined and part.kind == "Block":
                         yield from self._join_streams(_JOINED_BYTES[numbers["Block"] % len(_JOINED_BYTES)])
+                    if self._job.reads and part.kind == "Block":
+                        yield from self._read_number()
                     if self._job.recompute and part.kind == "Block":
                         yield from self._checkpoint(functions(part), tape)
                     else:
                         yield from self._forward(part, tape, numbers)
                 else:
                     yield from self._apply(self._main, part, tape)
-            yield from self._main.busy(PYTHON_NS)
+            yield from self._main.busy(self._job.python_ns)
 
     def _join_streams(self, copied_bytes: int) -> Process:
         with self._main.operator("aten::copy_"):
@@ -338,7 +354,7 @@ class _Trainer:
                 yield from thread.record(COMMUNICATION_STREAM, reduced)
             yield from thread.busy()
 
-    def _read_loss(self) -> Process:
+    def _read_number(self) -> Process:
         with self._main.operator("aten::item", ((),)):
             yield from self._main.busy()
             with self._main.operator("aten::_local_scalar_dense", ((),)):

@@ -4,33 +4,43 @@ from typing import Final
 
 from lumos_df.advice.remedy import Rule
 from lumos_df.advice.rules import (
+    data_loader,
     faster_hardware,
     fused_elementwise,
     gradient_buckets,
     gradient_overlap,
     gradient_precision,
+    host_silence,
     kernel_precision,
     kernel_shapes,
     larger_micro_batch,
     late_rank,
+    launch_bound,
     pageable_copy,
     recomputation,
+    stall,
+    synchronisation,
     unfused_attention,
     unfused_optimizer,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    data_loader.remedies,
     faster_hardware.remedies,
     fused_elementwise.remedies,
     gradient_buckets.remedies,
     gradient_overlap.remedies,
     gradient_precision.remedies,
+    host_silence.remedies,
     kernel_precision.remedies,
     kernel_shapes.remedies,
     larger_micro_batch.remedies,
     late_rank.remedies,
+    launch_bound.remedies,
     pageable_copy.remedies,
     recomputation.remedies,
+    stall.remedies,
+    synchronisation.remedies,
     unfused_attention.remedies,
     unfused_optimizer.remedies,
 )

@@ -1,0 +1,46 @@
+"""Hosts that wait for their data loader: what if every batch had been ready."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.loader_rows import loader_rows
+from lumos_df.advice.ranked_advice import LEAST_PCT
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph.simulate.forward import inherited
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose that batches be ready when the hosts ask for them."""
+    asks = [loader_rows(rows) for rows in advised.ranks]
+    if not any(each.any() for each in asks):
+        return
+    graph, ranks = advised.event_graph, list(zip(asks, advised.ranks, strict=True))
+    shares = np.concatenate([host.share(each) for host, each in zip(advised.host_works, asks, strict=True)])
+    lag = np.round(np.maximum(graph.lag, 0) * shares).astype(np.int64)
+    inside = [inherited(each, rows.parent) & ~rows.on_gpu for each, rows in ranks]
+    nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), graph.order)
+    taken = int(lag.sum() + graph.own[nodes].sum())
+    if taken < LEAST_PCT / 100 * advised.steps_ns.sum():
+        return
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
+        changed.own[nodes] = 0
+
+    # One process: the loader has no workers that would load the next batch meanwhile.
+    alone = any("SingleProcess" in rows.names[name] for each, rows in ranks for name in np.unique(rows.name[each]))
+    more = "num_workers above 0" if alone else "more workers, a larger prefetch_factor"
+    lasts = format_ns(taken // len(advised.steps_ns))
+    outer = [each & ~np.append(within, False)[rows.parent] for (each, rows), within in zip(ranks, inside, strict=True)]
+    batches = sum(int(np.count_nonzero(each)) for each in outer)
+    yield Remedy(
+        rule="data_loader",
+        what=f"the host waits {lasts} a step for the data loader: {more}, pin_memory",
+        known=Known.REPLAYED,
+        rests_on=format_count(batches, "call") + " of the loader",
+        command="critical-path",
+        apply=apply,
+    )

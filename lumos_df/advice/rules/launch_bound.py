@@ -1,0 +1,120 @@
+"""A GPU that waits for launches: what if the operators of forward and backward passes came as CUDA graphs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.loader_rows import loader_rows
+from lumos_df.advice.ranked_advice import LEAST_PCT
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import calls, typical_values
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate.forward import inherited
+from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, MEMSET, RUNTIME, SYNC_EDGE, THREAD
+
+_PASSES = ("forward", "backward", "recompute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launching:
+    """Host time of one rank that the replay of a CUDA graph does not take, ns."""
+
+    calls: NDArray[np.int64]
+    """Rows of the calls."""
+    own: NDArray[np.int64]
+    """What each of them takes."""
+    launches: int
+    """How many of them launch a kernel or clear."""
+    lag: NDArray[np.int64]
+    """[edges of the rank] host work between the calls."""
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose to capture what forward and backward passes launch one by one."""
+    launching = [_launching(advised, rank) for rank in range(len(advised.graphs))]
+    first_row = advised.event_graph.base[:-1]
+    calls = np.concatenate([base + part.calls for base, part in zip(first_row, launching, strict=True)])
+    own, lag = (np.concatenate([getattr(part, name) for part in launching]) for name in ("own", "lag"))
+    launches, steps = sum(part.launches for part in launching), len(advised.steps_ns)
+    taken = int(own.sum() + lag.sum())
+    if taken < LEAST_PCT / 100 * advised.steps_ns.sum():
+        return
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.own[calls] -= np.minimum(own, changed.own[calls])
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
+
+    yield Remedy(
+        rule="launch_bound",
+        what=f"the host takes {format_ns(taken // steps)} to launch "
+        f"{format_count(round(launches / steps), 'kernel')} a step: capture forward and backward as CUDA graphs "
+        'with torch.compile(mode="reduce-overhead")',
+        known=Known.REPLAYED,
+        rests_on=f"launches of {format_count(launches, 'kernel')} on {format_count(len(launching), 'rank')}",
+        command="report --view idle",
+        apply=apply,
+    )
+
+
+def _launching(advised: AdvisedJob, rank: int) -> _Launching:
+    graph, host = advised.graphs[rank], advised.host_works[rank]
+    rows, edges = graph.rows, graph.edges
+    # Gradients are accumulated, and collectives of them begun, outside of what frameworks capture.
+    outside = inherited(_named(rows, "AccumulateGrad") | loader_rows(rows), rows.parent)
+    phase = pc.is_in(advised.columns(rank, "phase")["phase"], value_set=pa.array(_PASSES)).to_numpy()
+    inside = phase & ~outside & (rows.nearest(rows.kind == CPU_OP, np.arange(len(rows), dtype=np.int32)) >= 0)
+    role = calls.roles(rows.kind, rows.name, rows.names)
+    waits = np.zeros(len(rows), np.bool_)
+    waits[edges.dst[edges.kind == SYNC_EDGE]] = True
+    launched = graph.gpu.row[graph.gpu.launched]
+    work = np.isin(rows.kind[launched], (KERNEL, MEMSET)) & (rows.family[launched] != COMMUNICATION)
+    launch, other = np.zeros((2, len(rows)), np.bool_)
+    launch[rows.parent[launched[work]]] = True
+    other[rows.parent[launched[~work]]] = True
+    other |= waits | (role == calls.GRAPH_LAUNCH) | (role == calls.RELEASE)
+    launch &= inside & ~other
+    captured = (rows.kind == CPU_OP) & ~outside & _around(launch, rows.parent) & ~_around(other, rows.parent)
+    # What operators call besides launching goes with them.
+    call = (rows.kind == RUNTIME) & inside & ~other & (launch | inherited(captured, rows.parent))
+    between = call[edges.src] & call[edges.dst] & (edges.kind == THREAD)
+    share = np.where(between, 1 - host.share(outside), host.share(captured))
+    lag = np.round(np.maximum(edges.lag, 0) * share).astype(np.int64)
+    rows_of_calls = np.flatnonzero(call)
+    return _Launching(
+        calls=rows_of_calls,
+        own=_usual(graph.own[rows_of_calls]),
+        launches=int(np.count_nonzero(launch)),
+        lag=_usual(lag),
+    )
+
+
+def _usual(ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return times of which each that takes far longer than most is cut to what others take.
+
+    It did something else besides launching: it loaded code, tried algorithms out, slept.
+    """
+    taken = ns[ns > 0]
+    if len(taken) < typical_values.FEW:
+        return np.zeros(len(ns), np.int64)
+    low, high = np.percentile(taken, (25, 75))
+    return np.minimum(ns, round(float(high + typical_values.OUTLIER_RANGES * (high - low))))
+
+
+def _named(rows: Rows, text: str) -> NDArray[np.bool_]:
+    return np.array([*(text in name for name in rows.names), False])[rows.name]
+
+
+def _around(marked: NDArray[np.bool_], parent: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which rows lie around a marked one [n]."""
+    around = np.zeros(len(marked), np.bool_)
+    above = parent[marked]
+    while len(above := np.unique(above[above >= 0])):
+        around[above] = True
+        above = parent[above]
+    return around

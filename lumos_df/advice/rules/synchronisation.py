@@ -1,0 +1,167 @@
+"""Calls that make the host wait for the GPU: what if it had gone on."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.ranked_advice import LEAST_PCT
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import calls
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import CPU_OP, MEMCPY, NONE, SYNC_EDGE
+
+_MOST: Final = 3
+"""Operators that are proposed: those whose calls wait longest."""
+_ALLOCATES: Final = re.compile(r"(?:cuda|hip)(?:Malloc|Free)$")
+_SYNCHRONISES: Final = (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC)
+_TO_GPU: Final = re.compile(r"HtoD|HostToDevice")
+_ALLOCATOR: Final = "the allocator"
+
+
+_STEP_END: Final = "the end of a step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waits:
+    """k calls of one rank that wait for the GPU, once for each edge of theirs from the GPU."""
+
+    edge: NDArray[np.int64]
+    """Edge of the job, or NONE where the allocator calls and waits for nothing."""
+    node: NDArray[np.int64]
+    """Node of the call."""
+    waited: NDArray[np.int64]
+    """How long the call waited, ns; of the allocator all that it took."""
+    copies: NDArray[np.bool_]
+    """Whether it issues a copy, which it also does if nobody waits."""
+    to_gpu: NDArray[np.bool_]
+    """Whether it is for a copy to the GPU."""
+    made_by: list[str]
+    """What made the call: an operator, else the call itself."""
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose for each of some operators that the host wait no more for the GPU, and the same for the allocator."""
+    of_ranks = [_waits(advised, rank) for rank in range(len(advised.graphs))]
+    names, group = np.unique([name for waits in of_ranks for name in waits.made_by], return_inverse=True)
+    edge, node, waited, copies, to_gpu = (
+        np.concatenate([getattr(waits, name) for waits in of_ranks])
+        for name in ("edge", "node", "waited", "copies", "to_gpu")
+    )
+    _, first = np.unique(node, return_index=True)
+    total = np.bincount(group[first], waited[first], len(names))
+    for place in np.argsort(-total)[:_MOST].tolist():
+        if total[place] >= LEAST_PCT / 100 * advised.steps_ns.sum():
+            mine = group == place
+            lasts = f"{format_ns(int(total[place]) // len(advised.steps_ns))} a step"
+            what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)
+            yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine])
+
+
+def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
+    if made_by == _ALLOCATOR:
+        return f"the allocator calls the driver, {lasts}: expandable_segments:True, or leave it more memory"
+    if made_by == _STEP_END:
+        return f"the host waits for the GPU at the end of each step, {lasts}: read losses and the like less often"
+    if copies_in:
+        return f"{made_by} copies to the GPU while the host waits, {lasts}: pinned memory and non_blocking=True"
+    if calls.role(made_by) in _SYNCHRONISES:
+        return f"{made_by} makes the host wait for the GPU, {lasts}: leave it out"
+    return f"{made_by} makes the host wait for the GPU, {lasts}: keep what it reads on the GPU, or read it later"
+
+
+def _remedy(
+    advised: AdvisedJob,
+    made_by: str,
+    what: str,
+    edge: NDArray[np.int64],
+    node: NDArray[np.int64],
+    copies: NDArray[np.bool_],
+) -> Remedy:
+    graph, edge = advised.event_graph, edge[edge >= 0]
+    gone = np.zeros(len(graph.own), np.bool_)
+    gone[node[~copies]] = True
+    around = np.concatenate([rows.parent for rows in advised.ranks])
+    # Where an allocator calls once more for the same operator, the time between its calls goes, too.
+    between = gone[graph.src] & gone[graph.dst] & (around[graph.src] == around[graph.dst]) & (graph.lag > 0)
+    between &= (around[graph.dst] >= 0) & (made_by == _ALLOCATOR)
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.own[gone] = 0
+        changed.lag[between] = np.minimum(changed.lag[between], 0)
+        changed.wait_no_more(edge)
+
+    return Remedy(
+        rule="synchronisation",
+        what=what,
+        known=Known.REPLAYED,
+        rests_on=f"{format_count(len(np.unique(node)), 'call')} on {format_count(len(advised.graphs), 'rank')}",
+        command="critical-path",
+        apply=apply,
+        # What one step no longer waits for, a later one may have to.
+        once=made_by == _STEP_END,
+    )
+
+
+def _waits(advised: AdvisedJob, rank: int) -> _Waits:
+    graph = advised.graphs[rank]
+    rows, edges = graph.rows, graph.edges
+    role = calls.roles(rows.kind, rows.name, rows.names)
+    allocates = np.array([*(_ALLOCATES.match(name) is not None for name in rows.names), False])[rows.name]
+    awaits = np.isin(role, (*_SYNCHRONISES, calls.COPY)) | allocates
+    edge = np.flatnonzero((edges.kind == SYNC_EDGE) & awaits[edges.dst])
+    last = _last_of_steps(rows, advised.played.replays[rank].steps.high, edges.dst[edge])
+    driver = np.intersect1d(np.flatnonzero(allocates), graph.order)
+    call = np.concatenate((edges.dst[edge], driver)).astype(np.int32)
+    edge = np.append(edge + advised.edge_base[rank], np.full(len(driver), NONE))
+    # When the recording ends, the host waits for the GPU whatever it did before: so gains are those of a long run.
+    kept = ~np.isin(call, last[-1:])
+    edge, call = edge[kept], call[kept]
+    names = [*rows.names, _ALLOCATOR, _STEP_END]
+    made_by = _made_by(rows, call)
+    name = np.where(allocates[call], len(rows.names), rows.name[made_by])
+    name = np.where(np.isin(call, last), len(rows.names) + 1, name)
+    waited = rows.dur[call] - np.where(allocates[call], -graph.idle_before[call], graph.own[call])
+    return _Waits(
+        edge=edge,
+        node=call + advised.event_graph.base[rank],
+        waited=waited,
+        copies=role[call] == calls.COPY,
+        to_gpu=np.isin(made_by, _copies_to_gpu(graph)),
+        made_by=[names[place] for place in name.tolist()],
+    )
+
+
+def _copies_to_gpu(graph: TraceGraph) -> NDArray[np.int64]:
+    """Return what made the calls that copy to the GPU."""
+    rows, launched = graph.rows, graph.gpu.row[graph.gpu.launched]
+    named = np.array([*(_TO_GPU.search(name) is not None for name in rows.names), False])[rows.name]
+    copy = launched[named[launched] & (rows.kind[launched] == MEMCPY)]
+    return _made_by(rows, rows.parent[copy])
+
+
+def _last_of_steps(rows: Rows, step_end: NDArray[np.int64], call: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the last of some calls before the end of each step, of which several may have one."""
+    by_time = call[np.argsort(rows.ts[call], kind="stable")]
+    place = np.searchsorted(rows.ts[by_time], step_end, side="right") - 1
+    return by_time[place[place >= 0]]
+
+
+def _made_by(rows: Rows, call: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the operator around each call, of nested ones of PyTorch's own the outermost; else the call itself."""
+    operator = rows.kind == CPU_OP
+    torch = np.array([*(name.startswith("aten::") for name in rows.names), False])[rows.name] & operator
+    at = rows.nearest(operator, call)
+    at = np.where(at >= 0, at, call)
+    while True:
+        above = rows.parent[at]
+        rises = (above >= 0) & torch[above] & torch[at]
+        if not rises.any():
+            return at
+        at = np.where(rises, above, at)

@@ -1,0 +1,43 @@
+"""Small kernels launched one by one; the gain is that of the job whose layers came as CUDA graphs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.advice.emulated import advised, true_gain_ns
+from tests.emulator import Job, simulate
+
+SMALL = Job(ranks=2, steps=2, layers=8, batch=1)
+
+
+def _in_graphs(job: Job) -> int:
+    """Return how much work of a step of a rank CUDA graphs launch."""
+    return sum(row.node is not None for row in simulate(job).recordings[0].gpu) // job.steps
+
+
+@pytest.mark.parametrize("job", [SMALL, replace(SMALL, python_ns=6_000)])
+def test_many_small_launches_are_the_first_advice(tmp_path: Path, job: Job) -> None:
+    said = advised(tmp_path, job)
+    launches = _in_graphs(replace(job, captured="model"))
+    assert said.first.remedy.rule == "launch_bound"
+    assert f"to launch {launches} kernels a step: capture forward and backward" in said.first.remedy.what
+    assert said.first.gain_ns == pytest.approx(true_gain_ns(job, replace(job, captured="layer")), rel=0.1)
+
+
+def test_what_graphs_launch_is_left_alone(tmp_path: Path) -> None:
+    layers, model = (_in_graphs(replace(SMALL, captured=what)) for what in ("layer", "model"))
+    (capture,) = advised(tmp_path, replace(SMALL, captured="layer")).of_rule("launch_bound")
+    assert f"to launch {model - layers} kernels a step" in capture.remedy.what
+
+
+@pytest.mark.parametrize("wrong", [{"silence_ns": 20_000_000}, {"loading_ns": 5_000_000}])
+def test_what_takes_far_longer_is_no_launching(tmp_path: Path, wrong: dict[str, int]) -> None:
+    job = replace(SMALL, **wrong)
+    (capture,) = advised(tmp_path, job).of_rule("launch_bound")
+    assert capture.gain_ns == pytest.approx(true_gain_ns(SMALL, replace(SMALL, captured="layer")), rel=0.1)
+
+
+@pytest.mark.parametrize("healthy", [replace(SMALL, captured="model"), Job(ranks=2, steps=2, batch=16)])
+def test_graphs_and_large_kernels_are_no_launches_to_wait_for(tmp_path: Path, healthy: Job) -> None:
+    assert not advised(tmp_path, healthy).of_rule("launch_bound")

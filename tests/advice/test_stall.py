@@ -1,0 +1,28 @@
+"""Launches that load code in one step; the gain is that of the job in which it was loaded before."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lumos_df.advice.remedy import Known
+from tests.advice.emulated import advised, true_gain_ns
+from tests.emulator import Job
+
+HEALTHY = Job(ranks=2, steps=3, batch=8)
+
+
+def test_launches_that_load_code_once_are_the_first_advice(tmp_path: Path) -> None:
+    stalled = replace(HEALTHY, loading_ns=8_000_000)
+    said = advised(tmp_path, stalled)
+    assert said.first.remedy.rule == "stall"
+    assert said.first.remedy.known is Known.MEASURED
+    assert said.first.remedy.what.startswith(
+        "cudaLaunchKernel of aten::native_layer_norm, in 1 of 3 steps, takes 8.00 ms longer than ever else: code loaded"
+    )
+    assert said.first.gain_ns == pytest.approx(true_gain_ns(stalled, HEALTHY), rel=0.1)
+
+
+@pytest.mark.parametrize("regular", [HEALTHY, replace(HEALTHY, silence_ns=20_000_000)])
+def test_what_every_step_has_is_no_stall(tmp_path: Path, regular: Job) -> None:
+    assert not advised(tmp_path, regular).of_rule("stall")

@@ -1,0 +1,33 @@
+"""Numbers read from the GPU in mid-step, and an allocator out of memory; gains are those of the job without."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.advice.emulated import advised, true_gain_ns
+from tests.emulator import Job
+
+HEALTHY = Job(ranks=2, steps=3, batch=16)
+READS = Job(ranks=2, steps=2, layers=8, batch=4)
+
+
+def test_numbers_that_every_layer_reads_are_the_first_advice(tmp_path: Path) -> None:
+    reading = replace(READS, reads=True)
+    said = advised(tmp_path, reading)
+    assert said.first.remedy.rule == "synchronisation"
+    assert said.first.remedy.what.startswith("aten::item makes the host wait for the GPU")
+    assert said.first.gain_ns == pytest.approx(true_gain_ns(reading, READS), rel=0.1)
+
+
+@pytest.mark.parametrize("batch", [2, 16])
+def test_an_allocator_that_waits_is_told(tmp_path: Path, batch: int) -> None:
+    roomy = replace(HEALTHY, batch=batch)
+    scarce = replace(roomy, scarce_memory=True)
+    (allocator,) = advised(tmp_path, scarce).of_rule("synchronisation")[:1]
+    assert allocator.remedy.what.startswith("the allocator calls the driver")
+    assert allocator.gain_ns == pytest.approx(true_gain_ns(scarce, roomy), rel=0.1)
+
+
+def test_a_loss_read_when_the_gpu_is_busy_costs_nothing(tmp_path: Path) -> None:
+    assert not advised(tmp_path, HEALTHY).of_rule("synchronisation")
