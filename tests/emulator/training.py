@@ -142,7 +142,8 @@ class _Trainer:
         if self._sleep_ns:
             with self._main.frame("<built-in function sleep>"):
                 yield self._sleep_ns
-        yield self._job.silence_ns
+        if self._job.silence_ns:
+            yield self._job.silence_ns
         if self._job.loader_ns:
             with (
                 self._main.frame("torch/utils/data/dataloader.py(725): __next__"),
