@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.ranked_advice import LEAST_PCT
-from lumos_df.graph.host import IDLE_NS
+from lumos_df.graph import host
 from lumos_df.schema.codes import PYTHON
 
 
@@ -31,15 +31,15 @@ def long_silences(advised: AdvisedJob, rank: int) -> Silences:
 
     Shorter ones are Python between operators. Time in which a data loader is asked for a batch is none.
     """
-    least = max(IDLE_NS, LEAST_PCT / 100 * float(advised.steps_ns.mean()))
-    graph, host = advised.graphs[rank], advised.host_works[rank]
-    rows, lag = graph.rows, graph.edges.lag[host.edge]
+    least = max(host.IDLE_NS, LEAST_PCT / 100 * float(advised.steps_ns.mean()))
+    graph, work = advised.graphs[rank], advised.host_works[rank]
+    rows, lag = graph.rows, graph.edges.lag[work.edge]
     column = np.flatnonzero(lag >= least)
-    of, dur, row, silent = host.parts(
-        host.thread[:, column], host.at[:, column], lag[column], graph.edges.dst[host.edge[column]]
+    of, dur, row, silent = work.parts(
+        work.thread[:, column], work.at[:, column], lag[column], graph.edges.dst[work.edge[column]]
     )
-    edge = host.edge[column][of]
-    loading = host.share(loader_rows(rows))[edge] * graph.edges.lag[edge]
+    edge = work.edge[column][of]
+    loading = work.share(loader_rows(rows))[edge] * graph.edges.lag[edge]
     ns = dur - np.round(np.where(silent, loading, 0)).astype(np.int64)
     kept = (ns >= least) & (row >= 0) & (silent | (rows.kind[row] == PYTHON) & (loading < dur / 2))
     return Silences(edge=edge[kept], ns=ns[kept], row=row[kept], nothing=silent[kept])

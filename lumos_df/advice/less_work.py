@@ -10,6 +10,7 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.graph.switches import multiplied
+from lumos_df.graph.typical_values import inside_fences
 from lumos_df.schema.codes import CPU_OP, RUNTIME
 
 
@@ -52,6 +53,7 @@ def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessW
             work = inherited(_only_for(rows, gone), rows.parent) & ~rows.on_gpu
             of_node[work] = 0
             of_edge = np.where(gone[graph.edges.dst], 0.0, 1 - advised.host_works[place].share(work))
+            of_edge[_one_off(graph.edges.lag, of_edge)] = 1
         node, edge = np.flatnonzero(of_node != 1), np.flatnonzero(of_edge != 1)
         nodes.append(node + advised.event_graph.base[place])
         node_parts.append(of_node[node])
@@ -63,6 +65,13 @@ def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessW
         edge=np.concatenate(edges),
         edge_part=np.concatenate(edge_parts),
     )
+
+
+def _one_off(lag: NDArray[np.int64], of_edge: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the edges that would lose far more than most: the host loaded code there, and would do so elsewhere."""
+    less = np.round(np.maximum(lag, 0) * (1 - of_edge)).astype(np.int64)
+    edge = np.flatnonzero(less)
+    return edge[~inside_fences(less[edge])] if len(edge) else edge
 
 
 def _only_for(rows: Rows, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:

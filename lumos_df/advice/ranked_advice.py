@@ -32,7 +32,7 @@ class Advice:
 
 
 def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
-    """Return what is worth doing, the largest gain first, then what is not, the least gain first.
+    """Return what is worth doing, the largest gain first, then what money would buy in vain, the least gain first.
 
     What brings nothing any more once the better ones are made is another name for one of them, and is left out; so is
     what the replay's own error could make up.
@@ -52,7 +52,7 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
         if before - after >= least:
             chosen.append(advice)
         before = after
-    no_help = [advice for advice in reversed(by_gain) if advice.gain_ns < least]
+    no_help = [advice for advice in reversed(by_gain) if advice.remedy.bought and advice.gain_ns < least]
     return [*chosen, *no_help]
 
 

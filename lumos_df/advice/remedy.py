@@ -38,8 +38,10 @@ class Remedy:
     """Relative half width of the gain's interval because of what the rule assumes."""
     once: bool = False
     """Whether it changes single steps, so that what the others gain is no doubt about the mean."""
+    bought: bool = False
+    """What money buys: where it would not help, that is told, too."""
     probe: bool = False
-    """Nothing that one can do to the job: it is told only where it would bring nothing."""
+    """Told only where it would not help: it is no change to the job that anyone can make."""
 
 
 Rule: TypeAlias = Callable[[AdvisedJob], Iterator[Remedy]]

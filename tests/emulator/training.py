@@ -204,7 +204,8 @@ class _Trainer:
         self._main.release(batch)
 
     def _load(self) -> Process:
-        yield self._job.silence_ns
+        if self._job.silence_ns:
+            yield self._job.silence_ns
         if self._job.loader_ns:
             with (
                 self._main.frame("torch/utils/data/dataloader.py(725): __next__"),

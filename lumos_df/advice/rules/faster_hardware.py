@@ -36,6 +36,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             rests_on=format_count(int(np.count_nonzero(computes)), "kernel, copy and clear"),
             command="replay --scale kind=gpu:0.5",
             apply=faster_gpus,
+            bought=True,
             probe=True,
         )
     on_thread = np.concatenate([each.edges.kind == THREAD for each in advised.graphs]) & (graph.lag > 0)
@@ -53,6 +54,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         rests_on=format_count(int(np.count_nonzero(~gpu)), "row") + " of the host",
         command="replay --scale kind=host:0.5",
         apply=faster_hosts,
+        bought=True,
         probe=True,
     )
 
@@ -76,4 +78,5 @@ def _faster_links(advised: AdvisedJob, which: LinkKind, chosen: NDArray[np.bool_
         rests_on=f"transfers of {format_count(len(kernel), 'communication kernel')}",
         command="replay --scale family=communication:0.5",
         apply=apply,
+        bought=True,
     )
