@@ -10,7 +10,7 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.graph.switches import multiplied
-from lumos_df.graph.typical_values import inside_fences
+from lumos_df.graph.typical_values import highest_usual
 from lumos_df.schema.codes import CPU_OP, RUNTIME
 
 
@@ -51,9 +51,9 @@ def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessW
         of_edge = np.ones(len(graph.edges))
         if gone.any():
             work = inherited(_only_for(rows, gone), rows.parent) & ~rows.on_gpu
-            of_node[work] = 0
+            of_node[work & ~_one_off(graph.own[rows.of_kind(RUNTIME)], graph.own.astype(np.float64))] = 0
             of_edge = np.where(gone[graph.edges.dst], 0.0, 1 - advised.host_works[place].share(work))
-            of_edge[_one_off(graph.edges.lag, of_edge)] = 1
+            of_edge[_one_off(graph.edges.lag, graph.edges.lag * (1 - of_edge))] = 1
         node, edge = np.flatnonzero(of_node != 1), np.flatnonzero(of_edge != 1)
         nodes.append(node + advised.event_graph.base[place])
         node_parts.append(of_node[node])
@@ -67,11 +67,10 @@ def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessW
     )
 
 
-def _one_off(lag: NDArray[np.int64], of_edge: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the edges that would lose far more than most: the host loaded code there, and would do so elsewhere."""
-    less = np.round(np.maximum(lag, 0) * (1 - of_edge)).astype(np.int64)
-    edge = np.flatnonzero(less)
-    return edge[~inside_fences(less[edge])] if len(edge) else edge
+def _one_off(usual: NDArray[np.int64], less: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which times would lose far more than is usual: the host loaded code there, and would do so elsewhere."""
+    taken = usual[usual > 0]
+    return less > highest_usual(taken) if len(taken) else np.zeros(len(less), np.bool_)
 
 
 def _only_for(rows: Rows, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:

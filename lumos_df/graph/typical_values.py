@@ -34,6 +34,12 @@ def inside_fences(values: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inside
 
 
+def highest_usual(values: NDArray[np.int64]) -> float:
+    """Return the largest value that would be no outlier of some values; there is at least one."""
+    low, high = np.percentile(values, (25, 75))
+    return float(high + OUTLIER_RANGES * (high - low))
+
+
 def by_class(values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each value the median of its class.
 

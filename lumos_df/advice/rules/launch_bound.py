@@ -102,8 +102,7 @@ def _usual(ns: NDArray[np.int64]) -> NDArray[np.int64]:
     taken = ns[ns > 0]
     if len(taken) < typical_values.FEW:
         return np.zeros(len(ns), np.int64)
-    low, high = np.percentile(taken, (25, 75))
-    return np.minimum(ns, round(float(high + typical_values.OUTLIER_RANGES * (high - low))))
+    return np.minimum(ns, round(typical_values.highest_usual(taken)))
 
 
 def _named(rows: Rows, text: str) -> NDArray[np.bool_]:
