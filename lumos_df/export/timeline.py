@@ -13,11 +13,11 @@ from lumos_df.corpus import catalog
 from lumos_df.corpus.output import whole_file
 from lumos_df.export import ExportKind
 from lumos_df.export.counter_tracks import COUNTERS
-from lumos_df.export.job_ranks import HIDDEN_KINDS, ExportedRank, ranks
+from lumos_df.export.job_ranks import ExportedRank, ranks
 from lumos_df.export.kernels.lanes import depths
+from lumos_df.export.sides import LAUNCHES, NEXT, PATH, RECORDED, simulated
 from lumos_df.graph import run
 from lumos_df.graph.job import groups
-from lumos_df.schema import GPU_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,43 +27,6 @@ if TYPE_CHECKING:
     from lumos_df.graph.switches import Change
 
 _BATCH: Final = 1 << 17
-_LANE: Final = (
-    "CASE WHEN o.stream IS NULL THEN 'thread ' || o.thread ELSE 'GPU ' || o.device || ' stream ' || o.stream END"
-)
-_SHOWN: Final = f"o.kind NOT IN {HIDDEN_KINDS}"
-_RECORDED: Final = f"""
-SELECT coalesce({_LANE}, 'elsewhere') AS lane, o.name, o.kind, o.ts - $zero AS ts, o.dur, o.op_id AS key,
-  '{{"op_id":' || o.op_id || '}}' AS args
-FROM operators o
-WHERE o.trace_id = $trace AND {_SHOWN}
-"""
-_AGAIN: Final = f"""
-SELECT coalesce({_LANE}, 'elsewhere') AS lane, o.name, o.kind, r.ts - $zero AS ts, r.dur, o.op_id AS key,
-  '{{"op_id":' || o.op_id || coalesce(',"slack_us":' || r.slack_ns / 1000, '') || '}}' AS args
-FROM operators o
-JOIN %s r ON r.trace_id = o.trace_id AND r.op_id = o.op_id
-WHERE o.trace_id = $trace AND {_SHOWN}
-"""
-_PATH: Final = f"""
-SELECT 'rank ' || p.on_rank || coalesce(' ' || {_LANE}, '') AS lane, coalesce(p.operator, p.kind) AS name, p.kind,
-  p.ts - $zero AS ts, p.dur, row_number() OVER (ORDER BY p.step, p.piece) AS key,
-  '{{"kind":"' || p.kind || '","step":' || coalesce(p.step::VARCHAR, 'null') || ',"piece":' || p.piece || '}}' AS args
-FROM critical_path p
-LEFT JOIN operators o ON o.trace_id = p.on_trace_id AND o.op_id = p.op_id
-WHERE p.trace_id = $trace AND p.dur > 0
-"""
-_LAUNCHES: Final = f"""
-SELECT parent_id AS src, op_id AS dst, 'launch' AS name FROM operators
-WHERE trace_id = $trace AND kind IN {GPU_KINDS} AND parent_id IS NOT NULL
-"""
-_NEXT: Final = """
-SELECT lag(key) OVER w AS src, key AS dst, 'critical path' AS name
-FROM (
-  SELECT step, piece, row_number() OVER (ORDER BY step, piece) AS key
-  FROM critical_path WHERE trace_id = $trace AND dur > 0
-)
-WINDOW w AS (PARTITION BY step ORDER BY piece)
-"""
 
 
 def export(
@@ -122,14 +85,14 @@ def _open(path: Path, *, compressed: bool) -> IO[bytes]:
 def _write_rank(writer: "_Writer", rank: ExportedRank, label: str, what: ExportKind, *, changed: bool) -> None:
     sources = "SELECT count(*) FROM operator_sources WHERE trace_id = $trace"
     (estimated,) = writer.connection.execute(sources, {"trace": rank.trace_id}).fetchall()[0]
-    process = writer.process(rank, f"{label} {'estimated' if estimated else 'recorded'}", _RECORDED, _LAUNCHES)
+    process = writer.process(rank, f"{label} {'estimated' if estimated else 'recorded'}", RECORDED, LAUNCHES)
     writer.counters(process, rank)
     if what is not ExportKind.PERFETTO:
-        writer.process(rank, f"{label} replayed", _AGAIN % "replays", _LAUNCHES)
+        writer.process(rank, f"{label} replayed", simulated("replays", "c.waiting_replayed_ns"), LAUNCHES)
     elif changed:
-        writer.process(rank, f"{label} changed", _AGAIN % "_changed", _LAUNCHES)
+        writer.process(rank, f"{label} changed", simulated("_changed", "NULL"), LAUNCHES)
     if what is ExportKind.CRITICAL_PATH:
-        writer.process(rank, f"{label} critical path", _PATH, _NEXT)
+        writer.process(rank, f"{label} critical path", PATH, NEXT)
 
 
 class _Writer:
