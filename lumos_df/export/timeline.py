@@ -7,17 +7,18 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.corpus import catalog
 from lumos_df.corpus.output import whole_file
 from lumos_df.export import ExportKind
 from lumos_df.export.counter_tracks import COUNTERS
-from lumos_df.export.job_ranks import HIDDEN_KINDS, ExportedRank, ranks
+from lumos_df.export.job_ranks import ExportedRank, ranks
 from lumos_df.export.kernels.lanes import depths
+from lumos_df.export.sides import LAUNCHES, NEXT, PATH, RECORDED, simulated
 from lumos_df.graph import run
 from lumos_df.graph.job import groups
-from lumos_df.schema import GPU_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,43 +28,6 @@ if TYPE_CHECKING:
     from lumos_df.graph.switches import Change
 
 _BATCH: Final = 1 << 17
-_LANE: Final = (
-    "CASE WHEN o.stream IS NULL THEN 'thread ' || o.thread ELSE 'GPU ' || o.device || ' stream ' || o.stream END"
-)
-_SHOWN: Final = f"o.kind NOT IN {HIDDEN_KINDS}"
-_RECORDED: Final = f"""
-SELECT coalesce({_LANE}, 'elsewhere') AS lane, o.name, o.kind, o.ts - $zero AS ts, o.dur, o.op_id AS key,
-  '{{"op_id":' || o.op_id || '}}' AS args
-FROM operators o
-WHERE o.trace_id = $trace AND {_SHOWN}
-"""
-_AGAIN: Final = f"""
-SELECT coalesce({_LANE}, 'elsewhere') AS lane, o.name, o.kind, r.ts - $zero AS ts, r.dur, o.op_id AS key,
-  '{{"op_id":' || o.op_id || coalesce(',"slack_us":' || r.slack_ns / 1000, '') || '}}' AS args
-FROM operators o
-JOIN %s r ON r.trace_id = o.trace_id AND r.op_id = o.op_id
-WHERE o.trace_id = $trace AND {_SHOWN}
-"""
-_PATH: Final = f"""
-SELECT 'rank ' || p.on_rank || coalesce(' ' || {_LANE}, '') AS lane, coalesce(p.operator, p.kind) AS name, p.kind,
-  p.ts - $zero AS ts, p.dur, row_number() OVER (ORDER BY p.step, p.piece) AS key,
-  '{{"kind":"' || p.kind || '","step":' || coalesce(p.step::VARCHAR, 'null') || ',"piece":' || p.piece || '}}' AS args
-FROM critical_path p
-LEFT JOIN operators o ON o.trace_id = p.on_trace_id AND o.op_id = p.op_id
-WHERE p.trace_id = $trace AND p.dur > 0
-"""
-_LAUNCHES: Final = f"""
-SELECT parent_id AS src, op_id AS dst, 'launch' AS name FROM operators
-WHERE trace_id = $trace AND kind IN {GPU_KINDS} AND parent_id IS NOT NULL
-"""
-_NEXT: Final = """
-SELECT lag(key) OVER w AS src, key AS dst, 'critical path' AS name
-FROM (
-  SELECT step, piece, row_number() OVER (ORDER BY step, piece) AS key
-  FROM critical_path WHERE trace_id = $trace AND dur > 0
-)
-WINDOW w AS (PARTITION BY step ORDER BY piece)
-"""
 
 
 def export(
@@ -122,14 +86,14 @@ def _open(path: Path, *, compressed: bool) -> IO[bytes]:
 def _write_rank(writer: "_Writer", rank: ExportedRank, label: str, what: ExportKind, *, changed: bool) -> None:
     sources = "SELECT count(*) FROM operator_sources WHERE trace_id = $trace"
     (estimated,) = writer.connection.execute(sources, {"trace": rank.trace_id}).fetchall()[0]
-    process = writer.process(rank, f"{label} {'estimated' if estimated else 'recorded'}", _RECORDED, _LAUNCHES)
+    process = writer.process(rank, f"{label} {'estimated' if estimated else 'recorded'}", RECORDED, LAUNCHES)
     writer.counters(process, rank)
     if what is not ExportKind.PERFETTO:
-        writer.process(rank, f"{label} replayed", _AGAIN % "replays", _LAUNCHES)
+        writer.process(rank, f"{label} replayed", simulated("replays", "c.waiting_replayed_ns"), LAUNCHES)
     elif changed:
-        writer.process(rank, f"{label} changed", _AGAIN % "_changed", _LAUNCHES)
+        writer.process(rank, f"{label} changed", simulated("_changed", "NULL"), LAUNCHES)
     if what is ExportKind.CRITICAL_PATH:
-        writer.process(rank, f"{label} critical path", _PATH, _NEXT)
+        writer.process(rank, f"{label} critical path", PATH, NEXT)
 
 
 class _Writer:
@@ -164,7 +128,7 @@ class _Writer:
         process = next(self._numbers)
         number = np.empty(len(first), np.int64)
         number[np.argsort(first)] = [*itertools.islice(self._numbers, len(first))]
-        self.connection.register("_placed", rows.append_column("tid", pa.array(number[place.reshape(-1)])))
+        self.connection.register("_placed", _numbered(rows, number[place.reshape(-1)]))
         self._write(
             """
             WITH about AS (
@@ -183,15 +147,23 @@ class _Writer:
             """,
             {"pid": process, "name": name},
         )
-        self._write(
+        slice_texts = self._texts(
             f"""
             SELECT '{{"ph":"X","pid":' || $pid || ',"tid":' || tid || ',"name":' || to_json(name) || ',"cat":"' || kind
               || '","ts":' || {_micros("ts")} || ',"dur":' || {_micros("dur")} || ',"args":' || args || '}}'
             FROM _placed
+            ORDER BY place
             """,
             {"pid": process},
         )
-        self._arrow(process, rank, arrows)
+        starts, ends, src, dst = self._arrow_points(process, rank, arrows)
+        # An end of an arrow belongs to the innermost slice that is open when it is read: it stands right behind its
+        # own, before what begins at the same moment, and the second end never before the first.
+        last = np.maximum(src, dst)
+        order = np.concatenate((3 * np.arange(len(slice_texts)), 3 * src + 1, 3 * last + 2)).argsort(kind="stable")
+        texts = pa.concat_arrays([slice_texts, starts, ends])
+        for begin in range(0, len(texts), _BATCH):
+            self._append(texts.take(pa.array(order[begin : begin + _BATCH])).to_pylist())
         self.connection.unregister("_placed")
         return process
 
@@ -206,46 +178,66 @@ class _Writer:
             {"pid": process, "trace": rank.trace_id, "zero": rank.zero},
         )
 
-    def _arrow(self, process: int, rank: ExportedRank, arrows: str) -> None:
-        """Write arrows from the start of a slice to the start of another one that does not begin before it."""
-        placed = self.connection.sql(
+    def _arrow_points(
+        self, process: int, rank: ExportedRank, arrows: str
+    ) -> tuple[pa.Array, pa.Array, NDArray[np.int64], NDArray[np.int64]]:
+        """Return the two ends of arrows from the start of a slice to that of one that does not begin before it.
+
+        Returns:
+            (texts of the first ends, of the second ends, place of the first slices, of the second ones).
+        """
+        ends = self.connection.sql(
             f"""
-            WITH arrow AS ({arrows})
-            SELECT a.name, s.tid AS src_tid, s.ts AS src_ts, d.tid AS dst_tid, d.ts AS dst_ts
-            FROM arrow a
-            JOIN _placed s ON s.key = a.src
-            JOIN _placed d ON d.key = a.dst
-            WHERE s.ts <= d.ts
-            ORDER BY d.ts, d.key
-            """,
-            params={"trace": rank.trace_id},
-        ).to_arrow_table()
-        placed = placed.append_column("id", pa.array(np.arange(self._arrows, self._arrows + len(placed))))
-        self._arrows += len(placed)
-        self.connection.register("_arrows", placed)
-        self._write(
-            f"""
-            WITH point AS (
-              SELECT '{{"ph":"s"' AS begun, name, id, src_tid AS tid, src_ts AS ts FROM _arrows
-              UNION ALL
-              SELECT '{{"ph":"f","bp":"e"', name, id, dst_tid, dst_ts FROM _arrows
+            WITH
+            arrow AS ({arrows}),
+            forward AS (
+              SELECT a.name, s.tid AS src_tid, s.ts AS src_ts, s.place AS src, d.tid AS dst_tid, d.ts AS dst_ts,
+                d.place AS dst, $before + row_number() OVER (ORDER BY d.place, s.place) AS id
+              FROM arrow a
+              JOIN _placed s ON s.key = a.src
+              JOIN _placed d ON d.key = a.dst
+              WHERE s.ts <= d.ts
+            ),
+            told AS (
+              SELECT *, '"name":"' || name || '","cat":"' || name || '","id":' || id || ',"pid":' || $pid AS said
+              FROM forward
             )
-            SELECT begun || ',"name":"' || name || '","cat":"' || name || '","id":' || id || ',"pid":' || $pid
-              || ',"tid":' || tid || ',"ts":' || {_micros("ts")} || '}}'
-            FROM point
+            SELECT
+              '{{"ph":"s",' || said || ',"tid":' || src_tid || ',"ts":' || {_micros("src_ts")} || '}}' AS first,
+              '{{"ph":"f","bp":"e",' || said || ',"tid":' || dst_tid || ',"ts":' || {_micros("dst_ts")} || '}}'
+                AS second,
+              src, dst
+            FROM told
+            ORDER BY id
             """,
-            {"pid": process},
-        )
-        self.connection.unregister("_arrows")
+            params={"trace": rank.trace_id, "pid": process, "before": self._arrows},
+        ).to_arrow_table()
+        self._arrows += len(ends)
+        return _array(ends["first"]), _array(ends["second"]), ends["src"].to_numpy(), ends["dst"].to_numpy()
+
+    def _texts(self, query: str, parameters: dict[str, Any]) -> pa.Array:
+        return _array(self.connection.sql(query, params=parameters).to_arrow_table().column(0))
 
     def _write(self, query: str, parameters: dict[str, Any]) -> None:
         """Write the events that a query gives as texts."""
         result = self.connection.sql(query, params=parameters).to_arrow_reader(_BATCH)
         for batch in result:
-            texts = batch.column(0).to_pylist()
-            self._file.write((",\n" if self.events else "\n").encode())
-            self._file.write(",\n".join(texts).encode())
-            self.events += len(texts)
+            self._append(batch.column(0).to_pylist())
+
+    def _append(self, texts: list[str]) -> None:
+        self._file.write((",\n" if self.events else "\n").encode())
+        self._file.write(",\n".join(texts).encode())
+        self.events += len(texts)
+
+
+def _numbered(rows: pa.Table, tid: NDArray[np.int64]) -> pa.Table:
+    """Return slices with the number of their lane and their place in the file."""
+    return rows.append_column("tid", pa.array(tid)).append_column("place", pa.array(np.arange(len(rows))))
+
+
+def _array(column: pa.ChunkedArray) -> pa.Array:
+    whole = column.combine_chunks()
+    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 def _micros(column: str) -> str:

@@ -42,7 +42,7 @@ WITH total AS (
     any_value(gpu.rank) AS rank,
     gpu.collective,
     gpu.group_name,
-    coalesce(gpu.group_size, traces.world_size) AS size,
+    gpu.group_size,
     gpu.dtype,
     gpu.in_bytes,
     gpu.out_bytes,
@@ -55,26 +55,15 @@ WITH total AS (
     CASE WHEN count(member.transfer_ns) = count(*) THEN sum(member.transfer_ns)::BIGINT END AS moved_ns,
     total_ns - moved_ns AS waiting_ns,
     moved_ns AS transfer_ns,
-    calls * CASE gpu.collective
-      WHEN 'all_gather' THEN gpu.out_bytes
-      WHEN 'gather' THEN gpu.in_bytes * size
-      WHEN 'scatter' THEN gpu.out_bytes * size
-      ELSE gpu.in_bytes
-    END / nullif(moved_ns, 0) AS algbw_gbps,
-    CASE
-      WHEN any_value(known.rounds) > 0 THEN any_value(known.rounds) * (size - 1) / size
-      WHEN size IS NOT NULL THEN 1
-    END AS factor
-  FROM _gpu AS gpu
+    sum(gpu.full_bytes) / nullif(moved_ns, 0) AS algbw_gbps,
+    any_value(gpu.bus_factor) AS bus_factor
+  FROM _collective AS gpu
   LEFT JOIN collectives AS member ON member.trace_id = gpu.trace_id AND member.op_id = gpu.op_id
-  LEFT JOIN traces ON traces.trace_id = gpu.trace_id
-  LEFT JOIN _collective_kinds AS known ON known.collective = gpu.collective
-  WHERE gpu.class = 'communication'
-  GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
+  GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, gpu.group_size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
 )
 SELECT
-  * EXCLUDE (moved_ns, algbw_gbps, factor),
+  * EXCLUDE (moved_ns, algbw_gbps, bus_factor),
   round(algbw_gbps, 3),
-  round(algbw_gbps * factor, 3)
+  round(algbw_gbps * bus_factor, 3)
 FROM total
 ORDER BY trace_id, total_ns DESC, collective, group_name, in_bytes;

@@ -44,7 +44,7 @@ def read(file: Path) -> tuple[dict[str, Any], list[Node]]:
     """Return the attributes of the metadata, with `version`, and the nodes."""
     first, *rest = _messages(file.read_bytes())
     about: dict[str, Any] = {}
-    for number, value in _fields(first):
+    for number, value in fields(first):
         if number == 1:
             about["version"] = value.decode()
         else:
@@ -74,7 +74,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield (number, value) of the fields of a message; what has a length, as bytes."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -95,7 +96,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
 
 def _attribute(data: bytes) -> tuple[str, str, Any]:
     name, kind, value = "", "", None
-    for number, raw in _fields(data):
+    for number, raw in fields(data):
         if number == 1:
             name = raw.decode()
             continue
@@ -114,23 +115,23 @@ def _attribute(data: bytes) -> tuple[str, str, Any]:
 
 
 def _node(data: bytes) -> Node:
-    fields = list(_fields(data))
-    (name,) = (raw.decode() for number, raw in fields if number == 2)
-    (kind,) = (NODE_TYPES[raw] for number, raw in fields if number == 3)
+    parts = list(fields(data))
+    (name,) = (raw.decode() for number, raw in parts if number == 2)
+    (kind,) = (NODE_TYPES[raw] for number, raw in parts if number == 3)
     node = Node(name, kind)
-    for number, raw in fields:
+    for number, raw in parts:
         if number == 1:
             node.id = raw
         elif number in {2, 3}:
             continue
         elif number in {4, 5}:
-            (node.ctrl_deps if number == 4 else node.data_deps).extend(_packed(raw))
+            (node.ctrl_deps if number == 4 else node.data_deps).extend(packed(raw))
         elif number == 6:
             node.start_time_micros = raw
         elif number == 7:
             node.duration_micros = raw
         elif number in {8, 9}:
-            told = {("", "values", "shapes", "types")[place]: text.decode() for place, text in _fields(raw)}
+            told = {("", "values", "shapes", "types")[place]: text.decode() for place, text in fields(raw)}
             if number == 8:
                 node.inputs = told
             else:
@@ -144,7 +145,8 @@ def _node(data: bytes) -> Node:
     return node
 
 
-def _packed(data: bytes) -> list[int]:
+def packed(data: bytes) -> list[int]:
+    """Return the numbers of a packed field, without a sign."""
     values, at = [], 0
     while at < len(data):
         value, at = _varint(data, at)

@@ -159,6 +159,47 @@ def test_a_simulator_reaches_every_node_and_finds_callers_done(traces: Traces) -
         assert len(done) == len(nodes)
 
 
+INTEGERS: Final = ("int32_val", "int64_val", "uint32_val", "uint64_val", "bool_val")
+"""What ASTRA-sim's feeder turns into one another; a text it wants as a text."""
+
+
+def fed(node: Node, attribute: str, *default: Any) -> Any:
+    """Return an attribute as ASTRA-sim's feeder does, which refuses a node without one that has no default."""
+    if attribute not in node.attr and default:
+        return default[0]
+    wanted = ("string_val",) if attribute == "pg_name" else INTEGERS
+    assert node.kinds[attribute] in wanted, f"{node.name}: {attribute} is {node.kinds[attribute]}"
+    return node.attr[attribute]
+
+
+def test_astra_sim_s_feeder_finds_what_it_asks_of_every_node(traces: Traces) -> None:
+    """Its rules, told again: dependencies that are in the file, a node to begin with, attributes by type of node."""
+    for rank, (about, nodes) in traces.items():
+        known = {node.id for node in nodes}
+        assert len(known) == len(nodes)
+        assert all({*node.data_deps, *node.ctrl_deps} <= known - {node.id} for node in nodes)
+        assert any(not node.data_deps for node in nodes)
+        lists = [node for node in nodes if node.type == "METADATA_NODE"]
+        groups = {int(group["pg_name"]) for node in lists for group in json.loads((node.inputs or {})["values"][2:-2])}
+        assert groups == {int(group["pg_name"]) for group in json.loads(about["process_groups"]) if group["ranks"]}
+        for node in nodes:
+            on_host = fed(node, "is_cpu_op")
+            assert isinstance(on_host, bool)
+            if node.type.startswith("MEM_"):
+                assert fed(node, "tensor_size") >= 0
+            elif node.type.startswith("COMM_"):
+                assert not on_host, "it refuses communication on the host"
+                assert fed(node, "comm_size") >= 0
+                # It has no group of a number that was not listed before: 0, like no name, means all ranks.
+                assert int(fed(node, "pg_name", "0")) in {0, *groups}
+            if node.type == "COMM_COLL_NODE":
+                assert 0 <= fed(node, "comm_type") < len(COLLECTIVES)
+            elif node.type == "COMM_SEND_NODE":
+                assert fed(node, "comm_src", rank) == rank
+            elif node.type == "COMM_RECV_NODE":
+                assert fed(node, "comm_dst", rank) == rank
+
+
 def test_durations_of_gpu_rows_are_the_recorded_ones(traces: Traces, corpus: Path) -> None:
     query = "SELECT rank, op_id, device, stream, dur FROM operators WHERE stream IS NOT NULL AND kind <> 'sync'"
     of = {rank: {node.id: node for node in nodes} for rank, (_, nodes) in traces.items()}

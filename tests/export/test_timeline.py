@@ -12,12 +12,14 @@ import pytest
 import lumos_df
 from lumos_df.base.errors import LumosError
 from lumos_df.export import ExportKind
+from lumos_df.export.job_ranks import HIDDEN_KINDS
 from lumos_df.export.timeline import export
 from lumos_df.graph import run
 from lumos_df.graph.switches import scale
+from lumos_df.structure.describe import describe
 from lumos_df.trace.ingest import ingest
-from tests.conftest import SAMPLES
-from tests.trace.literal import corpus_of, kernel, launch, stated, x
+from tests.conftest import SAMPLES, Run
+from tests.trace.literal import Event, corpus_of, kernel, launch, stated, x
 
 Timeline = list[dict[str, Any]]
 LATE_NS = 3_000_000
@@ -135,7 +137,7 @@ def test_an_arrow_leads_from_every_launch_to_what_it_launched(corpus: Path) -> N
     assert pairs == set(lumos_df.connect(corpus).sql(query).fetchall())
 
 
-def test_counters_say_what_queues_and_what_moves(tmp_path: Path) -> None:
+def test_counters_say_what_queues_what_runs_what_moves_and_what_is_held(tmp_path: Path) -> None:
     corpus_of(
         tmp_path,
         [
@@ -144,11 +146,14 @@ def test_counters_say_what_queues_and_what_moves(tmp_path: Path) -> None:
             launch(3, 1, correlation=3),
             launch(4, 1, correlation=4),
             launch(5, 1, correlation=5),
+            memory(1, device_type=1, change=512, allocated=1512, reserved=2048),
             kernel("gemm", 3, 3, correlation=1),
+            memory(6, device_type=0, change=64),
             x("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 10, 4, 7, stream=7, device=0, bytes=6000, correlation=2),
             x("Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", 12, 4, 9, stream=9, device=0, bytes=3000, correlation=3),
             x("Memset (Device)", "gpu_memset", 16, 0, 7, stream=7, device=0, bytes=64, correlation=4),
-            kernel("ncclDevKernel_AllGather", 20, 3, correlation=5, **stated("allgather", 500, 4000)),
+            kernel("ncclDevKernel_AllGather", 20, 4, correlation=5, **stated("allgather", 500, 4000)),
+            memory(21, device_type=1, change=-512, allocated=1000, reserved=2048),
         ],
     )
     export(tmp_path / "corpus", ExportKind.PERFETTO, tmp_path / "out.json")
@@ -160,11 +165,104 @@ def test_counters_say_what_queues_and_what_moves(tmp_path: Path) -> None:
             counted[event["name"], series].append((event["ts"], value))
     assert {event["pid"] for event in events if event["ph"] == "C"} == set(processes(events))
     assert counted == {
+        ("GPU", "a kernel runs %"): [(2, 0.7), (1002, 0)],
         ("GPU 0", "Memcpy HtoD GB/s"): [(9, 1.5), (11, 2.25), (13, 0.75), (15, 0)],
-        ("GPU 0", "all_gather GB/s"): [(19, 2.667), (22, 0)],
+        # Of the 8000 bytes that eight ranks hold together each receives seven eighths.
+        ("GPU 0", "all_gather busbw GB/s"): [(19, 1.75), (23, 0)],
+        ("GPU 0", "allocated bytes"): [(0, 1512), (20, 1000)],
+        ("GPU 0", "reserved bytes"): [(0, 2048), (20, 2048)],
+        ("host", "allocated bytes"): [(5, 64)],
         ("GPU 0 stream 7", "queue depth"): [(0, 1), (1, 2), (2, 1), (3, 2), (4, 3), (9, 2), (15, 1), (19, 0)],
         ("GPU 0 stream 9", "queue depth"): [(2, 1), (11, 0)],
     }
+
+
+def memory(
+    ts: float, device_type: int, change: int, allocated: int | None = None, reserved: int | None = None
+) -> Event:
+    said = {"Device Type": device_type, "Device Id": 0 if device_type else -1, "Addr": 1, "Bytes": change}
+    totals = {"Total Allocated": allocated, "Total Reserved": reserved}
+    said |= {name: total for name, total in totals.items() if total is not None}
+    return {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "s": "t",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": ts,
+        "args": said,
+    }
+
+
+def test_busbw_counts_what_moves_after_the_wait(corpus: Path) -> None:
+    file = corpus.parent / "busbw.json"
+    export(corpus, ExportKind.PERFETTO, file)
+    events: Timeline = json.loads(file.read_text())["traceEvents"]
+    rank = {process: int(label.split()[1]) for process, label in processes(events).items()}
+    moved: Counter[tuple[int, str]] = Counter()
+    since: dict[tuple[int, str], tuple[int, float]] = {}
+    for event in events:
+        for series, value in event["args"].items() if event["ph"] == "C" else ():
+            if "busbw" in series:
+                begin, rate = since.get((rank[event["pid"]], series), (0, 0.0))
+                moved[rank[event["pid"]], series] += rate * (ns(event["ts"]) - begin)
+                since[rank[event["pid"]], series] = ns(event["ts"]), value
+    query = "SELECT rank, collective, sum(busbw_gbps * transfer_ns) FROM collective_summary GROUP BY ALL"
+    wanted = {
+        (rank, f"{name} busbw GB/s"): moved for rank, name, moved in lumos_df.connect(corpus).sql(query).fetchall()
+    }
+    assert wanted
+    assert moved == pytest.approx(wanted, rel=1e-3)
+
+
+def test_a_slice_says_what_is_known_of_its_operator(corpus: Path) -> None:
+    describe(corpus)
+    file = corpus.parent / "args.json"
+    export(corpus, ExportKind.REPLAY, file)
+    events: Timeline = json.loads(file.read_text())["traceEvents"]
+    label = processes(events)
+    said = {
+        (int(label[event["pid"]].split()[1]), label[event["pid"]].split()[2], event["args"]["op_id"]): event["args"]
+        for event in events
+        if event["ph"] == "X"
+    }
+    for side, waiting, known in (
+        ("recorded", "o.dur - c.transfer_ns", "measured"),
+        ("replayed", "c.waiting_replayed_ns", "replayed"),
+    ):
+        query = f"""
+            SELECT o.rank, o.op_id, o.step, coalesce(l.phase, o.phase), coalesce(l.layer, o.layer), o.input_dims,
+              o.in_bytes, o.out_bytes, ({waiting}) / 1000
+            FROM operators o
+            LEFT JOIN layers l USING (trace_id, op_id)
+            LEFT JOIN collectives c USING (trace_id, op_id)
+        """
+        names = ("step", "phase", "layer", "shapes", "in_bytes", "out_bytes", "waiting_us")
+        seen: Counter[str] = Counter()
+        for rank, op_id, *values in lumos_df.connect(corpus).sql(query).fetchall():
+            args = said.get((rank, side, op_id))
+            if args is not None:
+                assert tuple(args.get(name) for name in names) == tuple(values)
+                assert args["known"] == known
+                seen.update(args.keys())
+        assert {*names, "layer_evidence"} <= seen.keys()
+
+
+def test_an_estimated_slice_says_how_its_duration_is_known(lumos: Run, corpus: Path, tmp_path: Path) -> None:
+    done = lumos("estimate", "--corpus", corpus, "--set", "layers=3", "--into", "changed")
+    assert done.returncode == 0, done.stderr
+    changed = tmp_path / "changed"
+    export(changed, ExportKind.PERFETTO, tmp_path / "out.json")
+    events: Timeline = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    known = Counter(event["args"]["known"] for event in events if event["ph"] == "X")
+    query = f"""
+        SELECT provenance, count(*) FROM operators JOIN operator_sources USING (trace_id, op_id)
+        WHERE kind NOT IN {HIDDEN_KINDS}
+        GROUP BY ALL
+    """
+    assert known == dict(lumos_df.connect(changed).sql(query).fetchall())
+    assert len(known) > 1
 
 
 def test_a_changed_job_is_shown_with_the_recorded_one(corpus: Path) -> None:
