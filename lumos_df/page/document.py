@@ -19,6 +19,7 @@ _SCRIPTS: Final = (
     "bands",
     "scatter",
     "timeline",
+    "advice",
     "sections",
     "main",
 )

@@ -47,6 +47,24 @@ def error_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[st
     )
 
 
+def accuracy_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return one row a job: how far its replayed steps are off, percent of the recorded ones, in mean and at worst."""
+    return by_job(
+        connection,
+        """
+        SELECT
+          job,
+          round(avg(abs(error_pct)), 2) AS mean_pct,
+          round(max(abs(error_pct)), 2) AS worst_pct,
+          round(avg(host_share_pct), 1) AS host_share_pct
+        FROM replay_error
+        JOIN page_trace USING (trace_id)
+        GROUP BY job
+        HAVING count(error_pct) > 0
+        """,
+    )
+
+
 def error(shown: Columns | None, corpus: str) -> Section:
     """Return the section of recorded against replayed."""
     if shown is None:

@@ -41,10 +41,12 @@ def headline(summary: dict[str, Any]) -> str:
     step = f"{format_ns(summary['mean_step_ns'])} a step on {format_count(summary['ranks'], 'rank')}"
     if not summary["gpu_rows"]:
         return f"{step}; nothing on a GPU was recorded"
-    shares = sorted(
-        ((summary[f"{part.name}_pct"] or 0.0, _SAID.get(part.name, part.label)) for part in STEP_PARTS), reverse=True
-    )
-    return f"{step}: {', '.join(f'{name} {share:.0f}%' for share, name in shares[:2])}"
+    names = {part.name: _SAID.get(part.name, part.label) for part in STEP_PARTS}
+    if summary["exposed_waiting_pct"] is not None:
+        del names["exposed_communication"]
+        names |= {"exposed_waiting": "waiting for other ranks", "exposed_transfer": "exposed transfer"}
+    shares = sorted(((summary[f"{name}_pct"] or 0.0, said) for name, said in names.items()), reverse=True)
+    return f"{step}: {', '.join(f'{said} {share:.0f}%' for share, said in shares[:2])}"
 
 
 def breakdown(shown: Columns | None, gpu_rows: int, steps: int, labels: list[str]) -> Section:

@@ -11,7 +11,17 @@ import duckdb
 
 from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.output import interruptible, whole_file
-from lumos_df.page import gpu_usage, jobs, kernel_tables, ranked_plans, replays, step_parts, step_timeline, stragglers
+from lumos_df.page import (
+    advised_changes,
+    gpu_usage,
+    jobs,
+    kernel_tables,
+    ranked_plans,
+    replays,
+    step_parts,
+    step_timeline,
+    stragglers,
+)
 from lumos_df.page.document import render
 from lumos_df.page.section import Budget, Section
 
@@ -48,6 +58,7 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         plans = ranked_plans.section(connection, sweep)
         sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), summaries))
         traces, warnings = jobs.traces(connection), jobs.warnings(connection)
+        accuracy = replays.accuracy_rows(connection)
     return {
         "corpus": corpus,
         "option": f"--corpus {shlex.quote(corpus)}",
@@ -58,6 +69,7 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
                 "summary": summary,
                 "traces": traces[summary["job"]],
                 "warnings": warnings.get(summary["job"]),
+                "accuracy": accuracy.get(summary["job"]),
                 "sections": sections[summary["job"]],
             }
             for summary in summaries
@@ -71,6 +83,7 @@ def _sections(
     connection: duckdb.DuckDBPyConnection, corpus: str, budget: Budget, summaries: list[dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     """Give each shown job with its sections: a query for all jobs at once, then each job's part."""
+    advice = advised_changes.rows(connection)
     step, late = step_parts.rows(connection, budget), stragglers.rows(connection, budget)
     step_timeline.prepare(connection, budget)
     drawn, slices, path = (
@@ -88,6 +101,7 @@ def _sections(
             continue
         labels = traces[job]["label"]
         parts: dict[str, Section] = {
+            "advice": advised_changes.section(advice.get(job), corpus),
             "breakdown": step_parts.breakdown(step.get(job), summary["gpu_rows"], summary["steps"] or 0, labels),
             "timeline": step_timeline.section(drawn.get(job), slices.get(job), path.get(job), labels, corpus),
             "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), corpus),

@@ -34,13 +34,15 @@ class Dom(HTMLParser):
     tables: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     """Rows of each table: raw value by column; an empty text is null."""
     values: dict[str, str] = field(default_factory=dict)
-    """Raw values of tiles."""
+    """Raw values of the mean step."""
     texts: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
         self._table = ""
         self._columns: list[str] = []
+        self._in_command = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -55,11 +57,20 @@ class Dom(HTMLParser):
         elif tag == "td":
             row = self.tables[self._table][-1]
             row[self._columns[len(row)]] = given["data-v"]
-        elif "data-tile" in given:
-            self.values[given["data-tile"]] = given["data-v"]
+        elif tag == "code":
+            self._in_command = True
+            self.commands.append("")
+        elif "data-share" in given:
+            self.values[given["data-share"]] = given["data-v"]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "code":
+            self._in_command = False
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
+        if self._in_command:
+            self.commands[-1] += data
 
     def count(self, tag: str) -> int:
         return sum(name == tag for name, _ in self.elements)

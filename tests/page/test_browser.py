@@ -44,7 +44,7 @@ JOB = "JOIN traces USING (trace_id) WHERE job = 'gpu_generated'"
 
 def test_every_section_is_drawn(dom: Dom) -> None:
     assert set(dom.sections) == {
-        "breakdown", "timeline", "kernels", "path", "stragglers", "collectives", "overlap", "busy", "memory", "replay",
+        "advice", "breakdown", "timeline", "kernels", "path", "stragglers", "collectives", "overlap", "busy", "memory", "replay",
     }  # fmt: skip
     # Two layers a chart, and a chart a section but for the tables: of SM utilisation there are two.
     assert dom.count("canvas") == 2 * 9
@@ -88,19 +88,34 @@ def test_numbers_of_the_document_are_those_of_the_views(dom: Dom, played_corpus:
     )
 
 
-def test_tiles_are_the_summary(dom: Dom, played_corpus: Path) -> None:
+def test_the_mean_step_is_the_summary(dom: Dom, played_corpus: Path) -> None:
     columns = (
-        "mean_step_ns",
-        "ranks",
-        "steps",
         "exposed_compute_pct",
         "overlapped_pct",
-        "exposed_communication_pct",
+        "exposed_transfer_pct",
         "exposed_waiting_pct",
         "other_pct",
     )
     (expected,) = shown(played_corpus, f"SELECT {', '.join(columns)} FROM corpus_summary WHERE job = 'gpu_generated'")
-    assert tuple(dom.values.values()) == expected
+    assert tuple(dom.values[name] for name in columns) == expected
+
+
+def test_advice_stands_first_and_is_the_view(dom: Dom, played_corpus: Path) -> None:
+    listed = [
+        tuple(given["data-v"] for _, given in dom.elements if given.get("data-advice") == name)
+        for name in ("what", "gain_ns", "gain_pct")
+    ]
+    expected = shown(
+        played_corpus, "SELECT what, gain_ns, gain_pct FROM advice WHERE job = 'gpu_generated' AND worthwhile"
+    )
+    assert sorted(zip(*listed, strict=True)) == expected
+    assert dom.sections[0] == "advice"
+    assert any("lumos-df report --view straggler" in text for text in dom.commands)
+
+
+def test_the_badge_is_the_error_of_the_replay(dom: Dom, played_corpus: Path) -> None:
+    (badge,) = [given["data-accuracy"] for _, given in dom.elements if "data-accuracy" in given]
+    assert [(badge,)] == shown(played_corpus, f"SELECT round(avg(abs(error_pct)), 2) FROM replay_error {JOB}")
 
 
 def test_the_theme_follows_the_system(browser: Browser, page: Path) -> None:

@@ -208,10 +208,9 @@ def test_replays_paths_and_gains_are_those_of_the_views(page: Path, played_corpu
 
 def test_the_headline_names_the_largest_shares(page: Path) -> None:
     summary = job_of(page, GPU_JOB)["summary"]
-    shares = sorted(
-        summary[part] for part in ("exposed_compute_pct", "overlapped_pct", "exposed_communication_pct", "other_pct")
-    )
+    parts = ("exposed_compute", "overlapped", "exposed_waiting", "exposed_transfer", "other")
+    shares = sorted(summary[f"{part}_pct"] for part in parts)
     headline = job_of(page, GPU_JOB)["headline"]
-    assert f"{shares[-1]:.0f}%" in headline
-    assert f"{shares[-2]:.0f}%" in headline
+    assert f"compute {shares[-1]:.0f}%" in headline
+    assert f"waiting for other ranks {shares[-2]:.0f}%" in headline
     assert "on 4 ranks" in headline

@@ -2,23 +2,11 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
-const tile = (value, name, raw) => el("div", { class: "tile" },
-  el("b", { data: { v: raw === null ? "" : String(raw), tile: name } }, value), el("span", {}, name));
-
-function tiles({ summary }) {
-  const gpu = summary.gpu_rows > 0;
-  const shown = [
-    tile(asTime(summary.mean_step_ns), "mean step", summary.mean_step_ns),
-    tile(asCount(summary.ranks), summary.world_size && summary.world_size !== summary.ranks ? `ranks of ${summary.world_size.toLocaleString("en")}` : "ranks", summary.ranks),
-    tile(asCount(summary.steps), "steps a rank", summary.steps),
-  ];
-  if (gpu) {
-    shown.push(tile(asPercent(summary.exposed_compute_pct), "compute", summary.exposed_compute_pct), tile(asPercent(summary.overlapped_pct), "overlapped", summary.overlapped_pct),
-      tile(asPercent(summary.exposed_communication_pct), "exposed communication", summary.exposed_communication_pct),
-      tile(asPercent(summary.exposed_waiting_pct), "of it waiting for ranks", summary.exposed_waiting_pct), tile(asPercent(summary.other_pct), "no kernel", summary.other_pct));
-  }
-  return el("div", { class: "tiles" }, ...shown);
-}
+/** How far the replay is off: how far what rests on it can be trusted. */
+const TRUSTED_PCT = 5;
+const accuracy = ({ mean_pct: [mean], worst_pct: [worst], host_share_pct: [host] }) =>
+  el("span", { class: mean > TRUSTED_PCT ? "badge careful" : "badge", data: { accuracy: String(mean) } },
+    `${mean > TRUSTED_PCT ? "careful: " : ""}replay within ${asPercent(mean)} (worst ${asPercent(worst)}), ${asPercent(host)} of the path is host work`);
 
 const about = ({ job, traces, operators, gpu_rows: rows, device_name: device }) =>
   [`job ${job}`, `${asCount(traces)} ${traces === 1 ? "trace" : "traces"}`, `${asCount(operators)} operators`, `${asCount(rows)} GPU rows`, device].filter(Boolean).join("  ·  ");
@@ -56,7 +44,7 @@ function head() {
   const top = el("div");
   const fill = () => {
     const job = DATA.jobs[chosen];
-    top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary)), tiles(job)]
+    top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary), " ", job.accuracy && accuracy(job.accuracy))]
       : [el("h1", {}, DATA.plans ? DATA.plans.title : "No trace yet"), el("p", { class: "lead" }, ...prose(DATA.plans ? "estimates only: no trace is in this corpus" : `Add some with: \`lumos-df ingest TRACE... ${DATA.option}\``))]));
     show(job);
   };

@@ -30,12 +30,13 @@ function drawnAnew(host, draw) {
 }
 
 /** Columns of `parts`, a rank and step: all if they are few, else those of one step; sorted as asked. */
-function stepColumns(host, steps, labels, parts, name) {
+function stepColumns(host, steps, labels, parts, name, known = false) {
   const numbers = [...new Set(steps.step)];
   const few = steps.step.length <= FEW;
   const state = { step: few && numbers.length > 1 ? "all" : String(numbers[numbers.length - 1]), sort: "rank" };
   const controls = el("div", { class: "controls" });
-  host.append(controls, legend(parts.filter((part) => steps[part[2]].some((value) => value > 0))));
+  host.append(controls);
+  if (!known) host.append(legend(parts.filter((part) => steps[part[2]].some((value) => value > 0))));
   const total = (row) => parts.reduce((sum, part) => sum + steps[part[2]][row], 0);
   const again = drawnAnew(host, (box) => {
     let rows = steps.place.map((_, row) => row).filter((row) => state.step === "all" || String(steps.step[row]) === state.step);
@@ -70,9 +71,20 @@ function stepColumns(host, steps, labels, parts, name) {
   if (!controls.childElementCount) controls.remove();
 }
 
+/** Where the mean step goes: the shares of the summary, as the legend of the chart below. */
+function shares({ summary }) {
+  const parts = [["exposed_compute_pct", ...PARTS[0]], ["overlapped_pct", ...PARTS[1]], ...(summary.exposed_waiting_pct === null ? [["exposed_communication_pct", ...PARTS[2]]]
+    : [["exposed_transfer_pct", "transfer, exposed", "--exposed"], ["exposed_waiting_pct", "waiting for other ranks", "--wait"]]), ["other_pct", ...PARTS[3]]];
+  return el("div", { class: "legend shares" }, ...parts.map(([key, name, colour]) => el("span", {},
+    el("i", { style: { background: `var(${colour})` } }), `${name} `, el("b", { data: { share: key, v: String(summary[key] ?? "") } }, asPercent(summary[key])))));
+}
+
 const DRAW = {
-  breakdown(host, { steps }, labels) {
-    stepColumns(host, steps, labels, [...PARTS.slice(0, 2), ...exposedParts(steps), PARTS[3]], "Step");
+  advice: (host, { advice }) => adviceList(host, advice),
+
+  breakdown(host, { steps }, labels, job) {
+    if (job.summary.gpu_rows) host.append(shares(job));
+    stepColumns(host, steps, labels, [...PARTS.slice(0, 2), ...exposedParts(steps), PARTS[3]], "Step", job.summary.gpu_rows > 0);
     numbers(host, {
       name: "breakdown.steps", caption: "Breakdown of each rank and step", rows: withRanks(steps, labels),
       columns: [text("rank", "rank"), count("step", "step"), time("step_ns", "step"), ...PARTS.map(([label, , key]) => time(key, label)),
@@ -314,6 +326,7 @@ const DRAW = {
 
 /** Order on the page, the name above the finding, and whether a section takes both columns. */
 const SECTIONS = [
+  ["advice", "What to change", true],
   ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true], ["kernels", "Top kernels", true], ["path", "Critical path", false],
   ["stragglers", "Stragglers", false], ["collectives", "Collectives", false], ["overlap", "Overlap", false],
   ["busy", "SM utilisation", false], ["memory", "Memory", false], ["replay", "Replay error", false],

@@ -1,0 +1,33 @@
+// What to change: each change with its gain, how it is known and the command that shows it; then what would not help.
+
+const LISTED = 8;
+
+/** The change of a time or a share with its sign. */
+const signed = (write, amount) => `${amount > 0 ? "+" : amount < 0 ? "\u2212" : ""}${write(Math.abs(amount))}`;
+const asShare = (share) => `${share >= 9.95 ? share.toFixed(0) : share.toFixed(1)}%`;
+
+function adviceItem(rows, row) {
+  const raw = (key) => ({ advice: key, v: String(rows[key][row]) });
+  return el("li", {},
+    el("div", { class: "gain" }, el("b", { data: raw("gain_ns") }, signed(asTime, -rows.gain_ns[row])), " ", el("span", { data: raw("gain_pct") }, signed(asShare, -rows.gain_pct[row]))),
+    el("div", { class: "change" },
+      el("p", {}, el("span", { data: raw("what") }, rows.what[row]), " ", el("span", { class: "badge" }, rows.known[row])),
+      el("p", { class: "note" }, `${signed(asTime, -rows.high_ns[row])} to ${signed(asTime, -rows.low_ns[row])}; rests on ${rows.rests_on[row]}. `,
+        ...prose(`\`lumos-df ${rows.command[row]} ${DATA.option}\``))));
+}
+
+function adviceList(host, rows) {
+  const worth = rows.what.map((_, row) => row).filter((row) => rows.worthwhile[row]);
+  const list = el("ol", { class: "advice" });
+  const fill = (shown) => list.replaceChildren(...shown.map((row) => adviceItem(rows, row)));
+  fill(worth.slice(0, LISTED));
+  host.append(list);
+  if (worth.length > LISTED) {
+    const more = el("button", { type: "button", onclick: () => { fill(worth); more.remove(); } }, `show all ${worth.length}`);
+    host.append(more);
+  }
+  const rest = rows.what.map((_, row) => row).filter((row) => !rows.worthwhile[row]);
+  if (rest.length) {
+    host.append(el("p", { class: "rest" }, el("b", {}, "Not worth it: "), rest.map((row) => `${rows.what[row]}, ${signed(asShare, -rows.gain_pct[row])}`).join("; ")));
+  }
+}
