@@ -1,4 +1,4 @@
-"""What commands compute when it is first asked for: who waits for whom, and what to change; and they say so."""
+"""What commands compute when it is first asked for: who waits for whom, what to change, critical paths."""
 
 import re
 import sys
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 _WORD: Final = re.compile(r"\w+")
 _AT_ONCE: Final = 4_000_000
-"""Operators. Of a larger corpus advice is given by `lumos-df advise` alone: jobs are replayed for it, a million a few
-seconds long."""
+"""Operators. A larger corpus is not replayed by the way, a million takes a few seconds: `lumos-df advise` does."""
 
 
 def prepare_query(corpus: Path, query: str) -> None:
@@ -42,6 +41,17 @@ def prepare_views(corpus: Path, names: Iterable[str]) -> None:
         _advise(corpus)
 
 
+def prepare_page(corpus: Path) -> None:
+    """Do as `prepare_views` for all that the page shows, and find the critical paths of jobs that have none yet.
+
+    Raises `CorpusError` as that does.
+    """
+    from lumos_df.corpus import report  # noqa: PLC0415 - slow to import
+
+    prepare_views(corpus, report.report_views())
+    _find_paths(corpus)
+
+
 def _match(corpus: Path) -> None:
     from lumos_df.graph.matching import match_collectives  # noqa: PLC0415 - slow to import
 
@@ -63,15 +73,7 @@ def _sentence(job: "MatchedJob") -> str:
 
 
 def _advise(corpus: Path) -> None:
-    from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - slow to import
-
-    with connect(corpus) as connection:
-        ((operators,),) = connection.execute("SELECT coalesce(sum(operators), 0)::BIGINT FROM traces").fetchall()
-    if not operators:
-        return
-    if operators > _AT_ONCE:
-        why = f"with {format_count(operators, 'operator')} that takes a while"
-        print(f"what to change is not known yet; {why}: lumos-df advise --corpus {corpus}", file=sys.stderr)
+    if not _replayed_at_once(corpus, "what to change is not known yet", "advise"):
         return
     from lumos_df.advise.advise import advise_new  # noqa: PLC0415 - slow to import
 
@@ -81,3 +83,32 @@ def _advise(corpus: Path) -> None:
         print(f"nobody knows what to change, because {error}", file=sys.stderr)
         return
     print(f"replayed {format_count(len(jobs), 'job')} for what to change", file=sys.stderr)
+
+
+def _find_paths(corpus: Path) -> None:
+    from lumos_df.corpus.folder import traces_without  # noqa: PLC0415 - slow to import
+    from lumos_df.schema import CRITICAL_PATH  # noqa: PLC0415 - as above
+
+    missing = traces_without(corpus, CRITICAL_PATH)
+    if not missing or not _replayed_at_once(corpus, "critical paths are not known yet", "critical-path"):
+        return
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
+
+    try:
+        while missing:
+            missing.difference_update(run.replay(corpus, min(missing), path=True))
+    except UnwritableError as error:
+        print(f"critical paths stay unknown, because {error}", file=sys.stderr)
+
+
+def _replayed_at_once(corpus: Path, unknown: str, command: str) -> bool:
+    """Return whether the corpus is small enough to be replayed by the way; say what is `unknown` if it is too large."""
+    from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - slow to import
+
+    with connect(corpus) as connection:
+        ((counted,),) = connection.execute("SELECT coalesce(sum(operators), 0)::BIGINT FROM traces").fetchall()
+    operators = int(counted)
+    if operators > _AT_ONCE:
+        why = f"with {format_count(operators, 'operator')} that takes a while"
+        print(f"{unknown}; {why}: lumos-df {command} --corpus {corpus}", file=sys.stderr)
+    return 0 < operators <= _AT_ONCE

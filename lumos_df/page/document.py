@@ -16,7 +16,7 @@ _SCRIPTS: Final = (
     "table",
     "columns",
     "heat",
-    "bands",
+    "lines",
     "scatter",
     "timeline",
     "advice",

@@ -108,8 +108,8 @@ def collectives(shown: Columns | None) -> Section:
     name, time, bandwidth = shown["collective"][0], shown["total_ns"][0], shown["busbw_gbps"][0]
     title = f"{name} takes the most, {format_ns(time)} over all ranks"
     note = (
-        "Bus bandwidth of the transfer against message size: the median of the ranks, from the slowest to the fastest. "
-        "Waiting for other ranks does not count."
+        "Bus bandwidth of the transfer against message size: the median of the ranks, and from the lowest to the "
+        "highest. Waiting for other ranks does not count."
     )
     if all(value is None for value in shown["busbw_gbps"]):
         missing = "sizes were not recorded" if any(shown["transfer_ns"]) else "how long they transferred is unknown"

@@ -89,8 +89,7 @@ def _sections(
     drawn, slices, path = (
         rows(connection) for rows in (step_timeline.rank_rows, step_timeline.slice_rows, step_timeline.path_rows)
     )
-    busy = gpu_usage.busy_rows(connection, budget)
-    bands, memory = gpu_usage.busy_bands(connection), gpu_usage.memory_rows(connection, budget)
+    busy, memory = gpu_usage.busy_rows(connection, budget), gpu_usage.memory_rows(connection, budget)
     kernel, family = kernel_tables.kernel_rows(connection), kernel_tables.family_rows(connection)
     collective = kernel_tables.collective_rows(connection)
     error, gain = replays.error_rows(connection, budget), replays.gain_rows(connection)
@@ -103,10 +102,11 @@ def _sections(
         parts: dict[str, Section] = {
             "advice": advised_changes.section(advice.get(job), corpus),
             "breakdown": step_parts.breakdown(step.get(job), summary["gpu_rows"], summary["steps"] or 0, labels),
-            "timeline": step_timeline.section(drawn.get(job), slices.get(job), path.get(job), labels, corpus),
+            "timeline": step_timeline.section(
+                drawn.get(job), slices.get(job), path.get(job), labels, summary["steps"] or 0, corpus
+            ),
             "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), corpus),
-            "overlap": step_parts.overlap(step.get(job)),
-            "busy": gpu_usage.busy(busy.get(job), bands.get(job), labels),
+            "busy": gpu_usage.busy(busy.get(job), labels),
             "kernels": kernel_tables.kernels(kernel.get(job), family.get(job)),
             "collectives": kernel_tables.collectives(collective.get(job)),
             "stragglers": stragglers.section(late.get(job), summary, corpus),

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import itertools
 import re
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,6 @@ def test_commands_are_ready_for_a_shell() -> None:
 def test_one_rank_without_steps_or_collectives(tmp_path: Path) -> None:
     page = page_of(tmp_path, [op("aten::mm", 0, 90), launch(10, 5, 1), kernel("gemm", 20, 3000, correlation=1)])
     found = titles(page)
-    assert found["overlap"] == "No communication"
     assert found["breakdown"] == "One step of one rank: 3.02 ms"
     assert found["timeline"] == "The whole trace: 3.02 ms"
     assert found["busy"].startswith("A kernel runs")
@@ -126,7 +127,7 @@ def test_the_typical_step_is_drawn(tmp_path: Path) -> None:
         annotation(f"ProfilerStep#{number}", 1000 * number, length) for number, length in enumerate([900, 100, 500])
     ]
     page = page_of(tmp_path, [*marks, op("aten::mm", 2010, 90), op("aten::add", 10, 20), op("aten::sub", 1010, 20)])
-    assert titles(page)["timeline"] == "Step 2: 500 us"
+    assert titles(page)["timeline"] == "Step 2, the median of them: 500 us"
 
 
 def test_two_runs_of_one_rank_are_told_apart(tmp_path: Path) -> None:
@@ -173,7 +174,9 @@ def test_hundreds_of_ranks_and_steps_fit() -> None:
     shown = job["sections"]["breakdown"]
     assert shown["note"].endswith("The last 39 of 60 steps are shown.")
     assert set(shown["data"]["steps"]["step"]) == set(range(21, 60))
-    assert len(job["sections"]["timeline"]["data"]["ranks"]["place"]) == 8
+    drawn = Counter(job["sections"]["timeline"]["data"]["ranks"]["step"])
+    assert set(drawn.values()) == {8}
+    assert f"{len(drawn)} of 60 steps can be chosen." in job["sections"]["timeline"]["note"]
     assert len(job["sections"]["busy"]["data"]["busy"]["place"]) == 512
 
 
@@ -235,11 +238,16 @@ def test_without_estimates_there_is_no_section(sample_corpus: Path) -> None:
 
 
 def test_the_command_writes_the_page(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
-    done = lumos("report", "--corpus", sample_corpus, "--html", "deep/page.html")
+    shutil.copytree(sample_corpus, tmp_path / "corpus")
+    done = lumos("report", "--corpus", "corpus", "--html", "deep/page.html")
     assert (done.returncode, done.stdout) == (0, "")
-    assert re.fullmatch(r"deep/page.html: \S+ KiB; open it in a browser\n", done.stderr)
+    assert re.search(r"^deep/page.html: \S+ KiB; open it in a browser\n", done.stderr, re.MULTILINE)
     page = tmp_path / "deep" / "page.html"
     assert len(data_of(page)["jobs"]) == 2
+    # What nobody had asked for before is found for the page.
+    for job in data_of(page)["jobs"]:
+        assert job["accuracy"]
+        assert all(job["sections"][name]["data"] for name in ("advice", "path", "replay"))
     assert page.stat().st_size < MAX_BYTES
 
 

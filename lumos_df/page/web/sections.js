@@ -92,21 +92,22 @@ const DRAW = {
     });
   },
 
-  overlap(host, _, labels, job) {
-    const { steps } = job.sections.breakdown.data;
-    stepColumns(host, steps, labels, [...exposedParts(steps), ["hidden behind compute", "--overlap", "overlapped_ns"]], "Communication");
-  },
-
   timeline(host, data, labels) {
-    const state = { rank: null, highlight: false, window: null };
+    const { ranks } = data;
+    const steps = [...new Set(ranks.step)];
+    const state = { step: ranks.step[ranks.typical.indexOf(true)], rank: null, highlight: false, window: null };
     let view = null;
     const controls = el("div", { class: "controls" });
     const kinds = data.path ? [...new Set(data.path.kind.map((kind) => data.path.names[kind]))] : [];
     host.append(controls, legend([["compute", "--compute"], ["communication", "--exposed"], ["copies", "--memory"], ["host operators", "--host"],
       ...(data.path ? [["underlined: on the critical path", "--text"]] : []), ...kinds.filter((kind) => !["kernel", "transfer", "memory", "host"].includes(kind)).map((kind) => [`path: ${kind}`, KIND_COLOURS[kind]])]));
     const again = drawnAnew(host, (box) => { view = timeline(box, data, labels, state); });
-    if (data.ranks.place.length > 1) {
-      controls.append(choice("Ranks", [["", `all ${data.ranks.place.length} drawn`], ...data.ranks.place.map((place) => [place, `rank ${labels[place]}`])], "",
+    if (steps.length > 1) {
+      controls.append(choice("Step", steps.map((step) => [step, asStep(step)]), state.step, (value) => { Object.assign(state, { step: Number(value), window: null }); again(); }));
+    }
+    const places = [...new Set(ranks.place)].sort((a, b) => a - b);
+    if (places.length > 1) {
+      controls.append(choice("Ranks", [["", "all drawn"], ...places.map((place) => [place, `rank ${labels[place]}`])], "",
         (value) => { state.rank = value === "" ? null : Number(value); again(); }));
     }
     if (data.path) controls.append(toggle("critical path only", state.highlight, (on) => { state.highlight = on; again(); }));
@@ -114,53 +115,33 @@ const DRAW = {
       el("button", { type: "button", onclick: () => view.zoom(0.5) }, "zoom in"), el("button", { type: "button", onclick: () => view.zoom(2) }, "zoom out"),
       el("button", { type: "button", onclick: () => view.reset() }, "whole step"), el("span", {}, "drag to move, Ctrl and wheel or double-click to zoom"));
     numbers(host, {
-      name: "timeline.ranks", caption: "Steps that are drawn", rows: withRanks(data.ranks, labels),
+      name: "timeline.ranks", caption: "Steps that are drawn", rows: withRanks(ranks, labels),
       columns: [text("rank", "rank"), count("step", "step"), time("start_ns", "starts at"), time("step_ns", "step")],
     });
   },
 
   path(host, { kinds, pieces, gains }) {
-    const most = Math.max(...kinds.time_ns, 1);
-    host.append(...kinds.kind.map((kind, row) => el("div", { class: "legend" },
-      el("i", { style: { background: `var(${KIND_COLOURS[kind] || "--other"})`, width: `${Math.max(2, (220 * Math.max(0, kinds.time_ns[row])) / most)}px` } }),
-      `${kind} ${asTime(kinds.time_ns[row])}, ${asPercent(kinds.share_pct[row])}`)));
+    const [left, right] = [el("div"), el("div")];
+    host.append(el("div", { class: "halves" }, left, right));
+    table(left, {
+      name: "path.kinds", caption: "What the path is made of", rows: kinds,
+      columns: [text("kind", "kind"), share("share_pct", "of the path", { bar: true }), time("time_ns", "time"), count("pieces", "pieces")],
+    });
     if (gains) {
-      host.append(el("h3", {}, "What faster operators would gain"));
-      table(host, {
-        name: "path.gains", caption: "Simulated with each family of kernels, and each operator by name, taking no time; all ranks and steps together", rows: gains, limit: 8,
-        columns: [kernelName("value", "operator"), time("time_ns", "time"), time("gain_ns", "gain"), share("gain_pct", "of the step", { bar: true })],
+      table(right, {
+        name: "path.gains", caption: "What a family of kernels, or an operator by name, brings at no time and at half of it", rows: gains, limit: 8,
+        columns: [kernelName("value", "operator"), share("gain_pct", "of the step", { bar: true }), time("gain_ns", "gain"), time("half_gain_ns", "at half"), time("time_ns", "it takes")],
       });
-      numbers(host, {
-        name: "path.half", caption: "What a family of kernels, or an operator by name, gains at no time and at half of it", rows: gains,
-        columns: [text("value", "operator"), text("what", "is a"), time("time_ns", "time"), time("gain_ns", "gain"), time("half_gain_ns", "at half"), share("gain_pct", "of the step")],
-      }, "At half the time");
     }
     numbers(host, {
       name: "path.pieces", caption: "The critical path, summed by what it is made of", rows: pieces,
-      columns: [text("kind", "kind"), text("what", "what"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
+      columns: [text("kind", "kind"), kernelName("what", "what"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
     }, "Pieces of the path");
-    numbers(host, {
-      name: "path.kinds", caption: "The critical path by kind", rows: kinds,
-      columns: [text("kind", "kind"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
-    });
   },
 
-  busy(host, { busy, bands }, labels) {
+  busy(host, { busy }, labels) {
     const step = busy.width_ns[0];
-    const until = step * bands.stretch.length;
-    if (busy.place.length > 1) {
-      host.append(legend([["median of the ranks", "--compute"], ["half of the ranks (darker), all ranks (lighter)", "--launch"]]));
-      overTime(host, {
-        label: "Share of time with a kernel, spread over ranks", step, until, most: 100, writeX: asTime, writeY: asPercent, height: 150,
-        bands: [{ low: bands.min_pct, high: bands.max_pct, colour: "--launch", opacity: 0.25 }, { low: bands.p25_pct, high: bands.p75_pct, colour: "--launch", opacity: 0.55 }],
-        lines: [{ x: bands.stretch.map((at) => at * step), y: bands.p50_pct, colour: "--compute" }],
-        tip: (moment) => {
-          const at = Math.min(bands.stretch.length - 1, Math.floor(moment / step));
-          return { title: `at ${asTime(at * step)}`, rows: [["most", asPercent(bands.max_pct[at])], ["three quarters", asPercent(bands.p75_pct[at])], ["median", asPercent(bands.p50_pct[at])],
-            ["quarter", asPercent(bands.p25_pct[at])], ["least", asPercent(bands.min_pct[at])]] };
-        },
-      });
-    }
+    const until = step * Math.max(...busy.busy_pct.map((row) => row.length));
     heat(host, {
       label: "Share of time with a kernel, rank against time", rows: busy.place.map((place) => labels[place]), values: busy.busy_pct, most: 100, ramp: "ramp",
       write: asPercent, rowName: "rank", columnName: "time", ends: [0, until, asTime],
@@ -208,7 +189,7 @@ const DRAW = {
           size: 4 + 8 * Math.sqrt(rows.total_ns[row] / most), colour: colour(row),
           tip: () => ({
             title: `${rows.collective[row]}, ${asText(rows.dtype[row])}, ${asCount(rows.group_size[row])} ranks`,
-            rows: [["message", asBytes(rows.size_bytes[row])], ["busbw, median of ranks", asBandwidth(rows.busbw_gbps[row])], ["slowest to fastest", `${asBandwidth(rows.min_busbw_gbps[row])} to ${asBandwidth(rows.max_busbw_gbps[row])}`],
+            rows: [["message", asBytes(rows.size_bytes[row])], ["busbw, median of ranks", asBandwidth(rows.busbw_gbps[row])], ["from rank to rank", `${asBandwidth(rows.min_busbw_gbps[row])} to ${asBandwidth(rows.max_busbw_gbps[row])}`],
               ["calls", asCount(rows.calls[row])], ["mean", asTime(rows.mean_ns[row])], ["total", asTime(rows.total_ns[row])], ["of it waiting", asTime(rows.waiting_ns[row])]],
           }),
         })),
@@ -278,15 +259,6 @@ const DRAW = {
   },
 
   replay(host, { replays: rows }, labels) {
-    const most = Math.max(...rows.recorded_ns, ...rows.replayed_ns);
-    scatter(host, {
-      label: "Replayed against recorded step", writeX: asTime, writeY: asPercent, nameX: "recorded step", nameY: "error of the replay, without its sign",
-      points: rows.place.map((place, row) => ({
-        x: rows.recorded_ns[row], y: Math.abs(rows.error_pct[row] ?? 0), colour: "--compute", size: rows.place.length > 100 ? 3 : 5,
-        tip: () => ({ title: `rank ${labels[place]}, ${asStep(rows.step[row])}`, rows: [["recorded", asTime(rows.recorded_ns[row])], ["replayed", asTime(rows.replayed_ns[row])], ["error", asPercent(rows.error_pct[row])],
-          ["unexplained", asTime(rows.unexplained_ns[row])], ["start of operators off by, median", asTime(rows.start_error_p50_ns[row])]] }),
-      })).filter((point) => point.x <= most),
-    });
     numbers(host, {
       name: "replay.replays", caption: "Recorded and replayed steps", rows: withRanks(rows, labels),
       columns: [text("rank", "rank"), count("step", "step"), time("recorded_ns", "recorded"), time("replayed_ns", "replayed"), share("error_pct", "error"), time("unexplained_ns", "unexplained"),
@@ -326,10 +298,9 @@ const DRAW = {
 
 /** Order on the page, the name above the finding, and whether a section takes both columns. */
 const SECTIONS = [
-  ["advice", "What to change", true],
-  ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true], ["kernels", "Top kernels", true], ["path", "Critical path", false],
-  ["stragglers", "Stragglers", false], ["collectives", "Collectives", false], ["overlap", "Overlap", false],
-  ["busy", "SM utilisation", false], ["memory", "Memory", false], ["replay", "Replay error", false],
+  ["advice", "What to change", true], ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true],
+  ["path", "Critical path and gains", true], ["kernels", "Top kernels", true], ["stragglers", "Who is waited for", false],
+  ["collectives", "Collectives", false], ["busy", "A kernel runs", false], ["memory", "Memory", false], ["replay", "Replay error", false],
 ];
 
 function section(name, kind, wide, found, labels, job) {
