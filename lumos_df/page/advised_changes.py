@@ -3,7 +3,7 @@
 import duckdb
 
 from lumos_df.base.units import format_ns
-from lumos_df.page.section import Columns, Section, by_job, percent
+from lumos_df.page.section import Columns, Section, by_job, percent, with_plain
 
 
 def rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
@@ -32,4 +32,4 @@ def section(shown: Columns | None, corpus: str) -> Section:
     if shown["worthwhile"][0]:
         gain, step = shown["gain_ns"][0], shown["step_ns"][0]
         title = f"The largest gain is {format_ns(gain)} a step, {percent(gain, step)} of it"
-    return Section(title, note, {"advice": shown})
+    return Section(title, note, {"advice": with_plain(shown, "what")})

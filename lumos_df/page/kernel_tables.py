@@ -5,7 +5,7 @@ from typing import Final
 import duckdb
 
 from lumos_df.base.units import format_ns
-from lumos_df.page.section import MAX_NAME, Columns, Section, by_job
+from lumos_df.page.section import MAX_NAME, Columns, Section, by_job, with_plain
 
 _TOP_KERNELS: Final = 60
 _MAX_COLLECTIVES: Final = 200
@@ -68,7 +68,7 @@ def kernels(shown: Columns | None, families: Columns | None) -> Section:
     return Section(
         f"{name} {'take' if first == 'gemm' else 'takes'} {share or 0:.0f}% of GPU time{products}",
         f"Durations of all ranks and steps added up, by name; the {len(shown['name'])} longest.",
-        {"kernels": shown, "families": families},
+        {"kernels": with_plain(shown, "name"), "families": families},
     )
 
 

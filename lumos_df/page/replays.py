@@ -5,7 +5,7 @@ from typing import Final
 
 import duckdb
 
-from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job, percent
+from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job, percent, with_plain
 
 _MAX_PIECES: Final = 40
 _MAX_GAINS: Final = 40
@@ -154,5 +154,9 @@ def path(kinds: Columns | None, pieces: Columns | None, gains: Columns | None, c
         f"{percent(kinds['time_ns'][0], sum(kinds['time_ns']))} of the critical path: {_KINDS.get(first, first)}",
         "What the longest chain of dependent work is made of, over all ranks and steps; what it would gain from an "
         "operator that took no time is simulated again, not read off.",
-        {"kinds": kinds, "pieces": pieces} | ({"gains": gains} if gains else {}),
+        {
+            "kinds": {**kinds, "said": [_KINDS.get(kind, kind) for kind in kinds["kind"]]},
+            "pieces": with_plain(pieces, "what"),
+            **({"gains": with_plain(gains, "value")} if gains else {}),
+        },
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import duckdb
 
+from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.corpus.catalog import query
 from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job
@@ -313,7 +314,7 @@ def section(
 
 
 def _named(columns: Columns, *texts: str) -> dict[str, Any]:
-    """Say each distinct text once: the columns hold numbers into `names`."""
+    """Say each distinct text once: the columns hold numbers into `names`, and `plain` has each as one says it."""
     names: dict[str, int] = {}
     numbered = {text: [names.setdefault(value, len(names)) for value in columns[text]] for text in texts}
-    return {**columns, **numbered, "names": list(names)}
+    return {**columns, **numbered, "names": list(names), "plain": list(map(plain, names))}

@@ -8,6 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
+from lumos_df.page.document import embedded
+
 _SECONDS: Final = 120
 
 
@@ -114,14 +116,21 @@ class Browser:
         dom.feed(done.stdout)
         return dom
 
-    def drive(self, page: Path, script: str) -> Any:
-        """Open a page, do what `script` says, and return the value that it gives."""
-        text = page.read_text("utf-8")
-        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-        driver = f"document.documentElement.dataset.result = JSON.stringify((() => {{ {script} }})());"
+    def drive(self, page: Path, script: str, width: int = 1280) -> Any:
+        """Open a page so wide, px, do what `script` says with its `document`, and return the value that it gives."""
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text("utf-8"))
+        driver = f"""
+            const frame = document.querySelector("iframe");
+            // Charts are drawn again once the page knows whether it scrolls.
+            frame.onload = () => setTimeout(() => {{
+              const result = ((window, document) => {{ {script} }})(frame.contentWindow, frame.contentDocument);
+              document.documentElement.dataset.result = JSON.stringify(result);
+            }}, 200);
+            frame.srcdoc = {embedded({"page": text})}.page;
+        """
         driven = self.folder / "driven.html"
         driven.write_text(
-            text.replace("</body>", f"<script>addEventListener('load', () => {{ {driver} }})</script></body>")
+            f'<!DOCTYPE html><iframe style="width:{width}px;height:2000px;border:0"></iframe><script>{driver}</script>'
         )
         (result,) = [given["data-result"] for _, given in self.dom(driven).elements if "data-result" in given]
         return json.loads(result)

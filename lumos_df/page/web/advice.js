@@ -2,8 +2,11 @@
 
 const LISTED = 8;
 
-/** The change of a time or a share with its sign. */
-const signed = (write, amount) => `${amount > 0 ? "+" : amount < 0 ? "\u2212" : ""}${write(Math.abs(amount))}`;
+/** The change of a time or a share with its sign; what rounds to nothing has none. */
+function signed(write, amount) {
+  const text = write(Math.abs(amount));
+  return Number.parseFloat(text) === 0 ? text : `${amount > 0 ? "+" : "\u2212"}${text}`;
+}
 const asShare = (share) => `${share >= 9.95 ? share.toFixed(0) : share.toFixed(1)}%`;
 
 function adviceItem(rows, row) {
@@ -11,8 +14,8 @@ function adviceItem(rows, row) {
   return el("li", {},
     el("div", { class: "gain" }, el("b", { data: raw("gain_ns") }, signed(asTime, -rows.gain_ns[row])), " ", el("span", { data: raw("gain_pct") }, signed(asShare, -rows.gain_pct[row]))),
     el("div", { class: "change" },
-      el("p", {}, el("span", { data: raw("what") }, rows.what[row]), " ", el("span", { class: "badge" }, rows.known[row])),
-      el("p", { class: "note" }, `${signed(asTime, -rows.high_ns[row])} to ${signed(asTime, -rows.low_ns[row])}; rests on ${rows.rests_on[row]}. `,
+      el("p", {}, el("span", { title: rows.what[row], data: raw("what") }, ...breakable(rows.plain[row])), " ", el("span", { class: "badge" }, rows.known[row])),
+      el("p", { class: "note" }, `${signed(asTime, -rows.high_ns[row])} to ${signed(asTime, -rows.low_ns[row])}; rests on ${rows.rests_on[row]}; `,
         ...prose(`\`lumos-df ${rows.command[row]} ${DATA.option}\``))));
 }
 
@@ -28,6 +31,6 @@ function adviceList(host, rows) {
   }
   const rest = rows.what.map((_, row) => row).filter((row) => !rows.worthwhile[row]);
   if (rest.length) {
-    host.append(el("p", { class: "rest" }, el("b", {}, "Not worth it: "), rest.map((row) => `${rows.what[row]}, ${signed(asShare, -rows.gain_pct[row])}`).join("; ")));
+    host.append(el("p", { class: "rest" }, el("b", {}, "Not worth it: "), rest.map((row) => `${rows.plain[row]}, ${signed(asShare, -rows.gain_pct[row])}`).join("; ")));
   }
 }

@@ -14,7 +14,7 @@ const time = (key, label, extra = {}) => ({ key, label, write: asTime, ...extra 
 const count = (key, label) => ({ key, label, write: asCount });
 const text = (key, label) => ({ key, label, write: asText });
 /** The name of an operator, of which only what tells it apart is shown. */
-const kernelName = (key, label) => ({ key, label, write: asText, brief: asKernel });
+const kernelName = (key, label) => ({ key, label, write: asText, shown: "plain" });
 const share = (key, label, extra = {}) => ({ key, label, write: asPercent, ...extra });
 
 /** Rows of a table with the ranks' labels beside their numbers. */
@@ -125,7 +125,7 @@ const DRAW = {
     host.append(el("div", { class: "halves" }, left, right));
     table(left, {
       name: "path.kinds", caption: "What the path is made of", rows: kinds,
-      columns: [text("kind", "kind"), share("share_pct", "of the path", { bar: true }), time("time_ns", "time"), count("pieces", "pieces")],
+      columns: [{ ...text("kind", "kind"), shown: "said" }, share("share_pct", "of the path", { bar: true }), time("time_ns", "time"), count("pieces", "pieces")],
     });
     if (gains) {
       table(right, {

@@ -2,7 +2,7 @@
 
 /**
  * columns: {key, label, write, bar}; rows: an object of lists of one length. `limit` rows are shown until all are asked for.
- * A text column is one whose `write` is asText; `brief` shortens what is shown of it.
+ * A text column is one whose `write` is asText; `shown` is the key of what stands for it, and the whole is told on hover.
  */
 function table(host, { name, caption, columns, rows, limit = 500 }) {
   const count = rows[columns[0].key].length;
@@ -19,7 +19,7 @@ function table(host, { name, caption, columns, rows, limit = 500 }) {
     const value = rows[column.key][row];
     const text = column.write(value);
     const raw = value === null ? "" : String(value);
-    if (column.write === asText) return el("td", { class: "name", title: text.length > 40 ? text : undefined, data: { v: raw } }, el("div", {}, column.brief ? column.brief(text) : text));
+    if (column.write === asText) return el("td", { class: "name", title: column.shown ? text : undefined, data: { v: raw } }, el("div", {}, ...breakable(column.shown ? asText(rows[column.shown][row]) : text)));
     const fill = column.bar && value > 0 ? el("span", { class: "fill", style: { width: `${Math.max(1, (60 * value) / most[column.key])}px` } }) : null;
     return el("td", { class: "n", data: { v: raw } }, fill, text);
   };

@@ -17,7 +17,7 @@ function lanesOf(data, labels, { step, rank: only }) {
   const pieces = path ? path.number.map((_, row) => row).filter((row) => ofStep[path.number[row]]) : [];
   if (pieces.length) {
     const drawn = pieces.map((row) => ({
-      from: path.start_ns[row], to: path.start_ns[row] + path.dur_ns[row], name: path.names[path.name[row]], colour: KIND_COLOURS[path.names[path.kind[row]]], critical: true,
+      from: path.start_ns[row], to: path.start_ns[row] + path.dur_ns[row], name: path.plain[path.name[row]], colour: KIND_COLOURS[path.names[path.kind[row]]], critical: true,
       tip: () => ({
         title: path.names[path.name[row]],
         rows: [["critical path", path.names[path.kind[row]], KIND_COLOURS[path.names[path.kind[row]]]], ["runs on rank", asText(path.on_rank[row])],
@@ -37,7 +37,7 @@ function lanesOf(data, labels, { step, rank: only }) {
     const [from, dur, rows] = [slices.start_ns[row], slices.dur_ns[row], slices.rows[row]];
     lane.busy += slices.busy_ns[row];
     lane.slices.push({
-      from, to: from + dur, name: slices.names[slices.name[row]], colour: CLASS_COLOURS[kind], critical: slices.critical[row],
+      from, to: from + dur, name: slices.plain[slices.name[row]], colour: CLASS_COLOURS[kind], critical: slices.critical[row],
       tip: () => ({
         title: rows > 1 ? `${rows.toLocaleString("en")} together, the longest ${slices.names[slices.name[row]]}` : slices.names[slices.name[row]],
         rows: [[`rank ${labels[place]}, ${lane.label}`, kind, CLASS_COLOURS[kind]], [rows > 1 ? "they run" : "runs", asTime(slices.busy_ns[row])],
