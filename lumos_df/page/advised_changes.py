@@ -7,14 +7,17 @@ from lumos_df.page.section import Columns, Section, by_job, percent, with_plain
 
 
 def rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return the changes of each job: what is worth it by gain, then what is not; the columns are those of the view."""
+    """Return the changes of each job: what is worth it by gain, then what is not; the columns are those of the view.
+
+    A job whose ranks ran several times has the changes of every run.
+    """
     return by_job(
         connection,
         """
         SELECT
-          job, place, what, worthwhile, step_ns, gain_ns, gain_pct, low_ns, high_ns, known, rests_on, command
+          job, what, worthwhile, step_ns, gain_ns, gain_pct, low_ns, high_ns, known, rests_on, command
         FROM advice
-        ORDER BY job, place
+        ORDER BY job, worthwhile DESC, CASE WHEN worthwhile THEN -gain_ns ELSE gain_ns END, place
         """,
     )
 

@@ -21,6 +21,7 @@ _SCRIPTS: Final = (
     "timeline",
     "advice",
     "sections",
+    "jobs",
     "main",
 )
 """Each after those that it leans on."""

@@ -43,8 +43,8 @@ JOB = "JOIN traces USING (trace_id) WHERE job = 'gpu_generated'"
 
 
 def test_every_section_is_drawn(dom: Dom) -> None:
-    assert dom.sections[:4] == ["advice", "breakdown", "timeline", "path"]
-    assert set(dom.sections[4:]) == {"kernels", "stragglers", "collectives", "busy", "memory", "replay"}
+    assert dom.sections[:5] == ["jobs", "advice", "breakdown", "timeline", "path"]
+    assert set(dom.sections[5:]) == {"kernels", "stragglers", "collectives", "busy", "memory", "replay"}
     # Two layers a chart, and a chart a section but for advice, path, kernels and replay, which are tables.
     assert dom.count("canvas") == 2 * 6
 
@@ -114,6 +114,22 @@ def test_advice_stands_first_and_is_the_view(dom: Dom, played_corpus: Path) -> N
 def test_the_badge_is_the_error_of_the_replay(dom: Dom, played_corpus: Path) -> None:
     (badge,) = [given["data-accuracy"] for _, given in dom.elements if "data-accuracy" in given]
     assert [(badge,)] == shown(played_corpus, f"SELECT round(avg(abs(error_pct)), 2) FROM replay_error {JOB}")
+
+
+def test_jobs_stand_side_by_side(browser: Browser, dom: Dom, page: Path, played_corpus: Path) -> None:
+    columns = ("job", "ranks", "steps", "mean_step_ns", "exposed_waiting_pct")
+    assert table(dom, "jobs.jobs", *columns) == shown(played_corpus, f"SELECT {', '.join(columns)} FROM corpus_summary")
+    script = """
+        const title = () => document.querySelector("h1").textContent;
+        const seen = [title()];
+        const names = [...document.querySelectorAll('[data-table="jobs.jobs"] button')];
+        names.find((button) => button.textContent === "cpu_ddp").click();
+        return [...seen, title(), document.querySelector("#head select").selectedOptions[0].textContent];
+    """
+    before, after, job = browser.drive(page, script)
+    assert "on 4 ranks" in before
+    assert "nothing on a GPU was recorded" in after
+    assert job == "cpu_ddp"
 
 
 def test_the_theme_follows_the_system(browser: Browser, page: Path) -> None:

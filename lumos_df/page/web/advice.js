@@ -31,6 +31,6 @@ function adviceList(host, rows) {
   }
   const rest = rows.what.map((_, row) => row).filter((row) => !rows.worthwhile[row]);
   if (rest.length) {
-    host.append(el("p", { class: "rest" }, el("b", {}, "Not worth it: "), rest.map((row) => `${rows.plain[row]}, ${signed(asShare, -rows.gain_pct[row])}`).join("; ")));
+    host.append(el("p", { class: "rest" }, el("b", {}, "Not worth it: "), [...new Set(rest.map((row) => `${rows.plain[row]}, ${signed(asShare, -rows.gain_pct[row])}`))].join("; ")));
   }
 }

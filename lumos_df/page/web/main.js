@@ -40,22 +40,28 @@ function theme(name) {
 }
 
 function head() {
-  let chosen = 0;
   const top = el("div");
-  const fill = () => {
+  const sideBySide = el("div");
+  let mark = () => {};
+  const fill = (chosen) => {
     const job = DATA.jobs[chosen];
     top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary), " ", job.accuracy && accuracy(job.accuracy))]
       : [el("h1", {}, DATA.plans ? DATA.plans.title : "No trace yet"), el("p", { class: "lead" }, ...prose(DATA.plans ? "estimates only: no trace is in this corpus" : `Add some with: \`lumos-df ingest TRACE... ${DATA.option}\``))]));
+    mark(chosen);
     show(job);
   };
   let mode = "auto";
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(mode));
   const bar = el("div", { class: "bar" }, el("span", { class: "brand" }, `lumos-df  ·  ${DATA.corpus}`), el("span", { class: "grow" }));
-  if (DATA.jobs.length > 1) bar.append(choice("Job", DATA.jobs.map((job, place) => [place, job.summary.job]), 0, (value) => { chosen = Number(value); fill(); }));
+  if (DATA.jobs.length > 1) {
+    const jobs = choice("Job", DATA.jobs.map((job, place) => [place, job.summary.job]), 0, (value) => fill(Number(value)));
+    bar.append(jobs);
+    mark = jobsTable(sideBySide, (place) => { jobs.querySelector("select").value = place; fill(place); });
+  }
   bar.append(choice("Theme", [["auto", "as the system"], ["light", "light"], ["dark", "dark"]], "auto", (value) => { mode = value; theme(mode); }));
-  document.getElementById("head").append(bar, top);
+  document.getElementById("head").append(bar, sideBySide, top);
   theme(mode);
-  fill();
+  fill(0);
 }
 
 function foot() {

@@ -72,12 +72,8 @@ function stepColumns(host, steps, labels, parts, name, known = false) {
 }
 
 /** Where the mean step goes: the shares of the summary, as the legend of the chart below. */
-function shares({ summary }) {
-  const parts = [["exposed_compute_pct", ...PARTS[0]], ["overlapped_pct", ...PARTS[1]], ...(summary.exposed_waiting_pct === null ? [["exposed_communication_pct", ...PARTS[2]]]
-    : [["exposed_transfer_pct", "transfer, exposed", "--exposed"], ["exposed_waiting_pct", "waiting for other ranks", "--wait"]]), ["other_pct", ...PARTS[3]]];
-  return el("div", { class: "legend shares" }, ...parts.map(([key, name, colour]) => el("span", {},
-    el("i", { style: { background: `var(${colour})` } }), `${name} `, el("b", { data: { share: key, v: String(summary[key] ?? "") } }, asPercent(summary[key])))));
-}
+const shares = ({ summary }) => el("div", { class: "legend shares" }, ...sharesOf(summary).filter(([key]) => summary[key] > 0).map(([key, name, colour]) => el("span", {},
+  el("i", { style: { background: `var(${colour})` } }), `${name} `, el("b", { data: { share: key, v: String(summary[key] ?? "") } }, asPercent(summary[key])))));
 
 const DRAW = {
   advice: (host, { advice }) => adviceList(host, advice),

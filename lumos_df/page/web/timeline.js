@@ -98,7 +98,8 @@ function timeline(host, data, labels, state) {
         if (lane.title) context.fillText(lane.title, 0, tops[number] + LANE / 2);
         context.fillStyle = colourOf("--soft");
         context.textAlign = "right";
-        context.fillText(lane.label.length > 17 ? `…${lane.label.slice(-16)}` : lane.label, area.left - 6, tops[number] + LANE / 2);
+        const room = area.left - 12 - (lane.title ? context.measureText(lane.title).width : 0);
+        context.fillText(fitting(context, lane.label, room), area.left - 6, tops[number] + LANE / 2);
       });
       const inks = Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, inkOn(parse(colour))]));
       const named = (slice, left, right) => {
