@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.output import interruptible, whole_file
@@ -44,6 +45,31 @@ def write(corpus: str | os.PathLike[str], output: Path, sweep: Path | None = Non
         draft.write_text(page, "utf-8", newline="\n")
 
 
+def write_sweep(found: pa.Table, output: Path, counted: str) -> None:
+    """Write the page about plans that a sweep has found, without any corpus.
+
+    Args:
+        found: rows as `estimate.search` returns them.
+        output: the file.
+        counted: what was looked at and left out, a sentence.
+
+    Raises `OSError` when the file cannot be written.
+    """
+    plans = ranked_plans.section_of(found)
+    page: dict[str, Any] = {
+        "corpus": "sweep",
+        "option": "",
+        "verdict": plans.title if plans else "No plan meets the condition",
+        "lead": counted,
+        "foot": "Every number is a column of what `lumos-df sweep --format csv` writes.",
+        "summaries": [],
+        "jobs": [],
+        "plans": plans and asdict(plans),
+    }
+    with whole_file(output) as draft:
+        draft.write_text(render(page), "utf-8", newline="\n")
+
+
 def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | None = None) -> dict[str, Any]:
     """Return what the page holds, ready for JSON.
 
@@ -59,9 +85,17 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), summaries))
         traces, warnings = jobs.traces(connection), jobs.warnings(connection)
         accuracy = replays.accuracy_rows(connection)
+    option = f"--corpus {shlex.quote(corpus)}"
+    more = len(summaries) - len(traces)
     return {
         "corpus": corpus,
-        "option": f"--corpus {shlex.quote(corpus)}",
+        "option": option,
+        "verdict": plans.title if plans else "No trace yet",
+        "lead": "estimates only: no trace is in this corpus"
+        if plans
+        else f"Add some with: `lumos-df ingest TRACE... {option}`",
+        "foot": f"Every number is a row of a view: `lumos-df report {option} --output FOLDER` writes them as CSV."
+        + (f" {more} more jobs are in the corpus: `lumos-df report --view corpus_summary {option}`." if more else ""),
         "summaries": summaries,
         "jobs": [
             {

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from lumos_df.corpus.catalog import connect
-from lumos_df.page.write import write
+from lumos_df.estimate.grid import Grid
+from lumos_df.estimate.search import Search
+from lumos_df.page.write import write, write_sweep
 from tests.page.browser import Browser, Dom
 from tests.trace.literal import corpus_of, kernel, launch, op
 
@@ -234,6 +236,18 @@ def test_nothing_wraps_inside_words(browser: Browser, page: Path, width: int) ->
     assert inner == width
     assert needed <= width
     assert broken == []
+
+
+def test_a_sweep_is_drawn(browser: Browser, tmp_path: Path) -> None:
+    grid = Grid.of_gpus(["llama-3-8b"], ["h100-sxm"], 8, 64)
+    plans = Search(grid, top=len(grid)).run().best
+    write_sweep(plans.to_arrow(), tmp_path / "sweep.html", "some plans")
+    dom = browser.dom(tmp_path / "sweep.html")
+    steps = [int(row["step_ns"]) for row in dom.tables["plans.plans"]]
+    assert steps == [round(1e9 * step) for step in plans["iteration_time_s"].to_list()[: len(steps)]]
+    assert len(dom.tables["plans.front"]) > 1
+    assert "some plans" in dom.texts
+    assert any("is the fastest that fits" in text for text in dom.texts)
 
 
 def test_names_of_a_trace_are_text(browser: Browser, tmp_path: Path) -> None:

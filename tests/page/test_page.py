@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import itertools
+import json
 import re
 import shutil
 from collections import Counter
@@ -232,6 +233,46 @@ def test_a_stored_sweep_is_ranked(tmp_path: Path) -> None:
     assert on_front == {(round(1e9 * time), gpus) for time, gpus in front.select("iteration_time_s", "gpus").rows()}
 
 
+def test_the_front_says_what_changes() -> None:
+    with blank() as connection:
+        connection.execute(ESTIMATES)
+        data = collect(connection, "plans")["plans"]["data"]
+    assert data["front"] == {
+        "row": [0, 1, 2],
+        "label": ["gpus16 tp8 dp2", "gpus8 tp2 dp4", "gpus8 tp4 dp2"],
+        "changes": ["", "gpus 16 \u2192 8, tp 8 \u2192 2, dp 2 \u2192 4", "tp 2 \u2192 4, dp 4 \u2192 2"],
+        "step_change_ns": [None, 40, 30],
+        "memory_change_bytes": [None, 20, -30],
+    }
+    assert data["limits"] == {"hardware": ["h100"], "bytes": [80]}
+
+
+SWEEP = ("sweep", "--model", "llama-3-8b", "--hardware", "h100-sxm", "--gpus", "8", "--batch", "64")
+
+
+def test_a_sweep_has_a_page_without_a_corpus(lumos: Run, tmp_path: Path) -> None:
+    done = lumos(*SWEEP, "--html", "sweep.html", "--format", "json", "--top", "3")
+    assert done.returncode == 0
+    data = data_of(tmp_path / "sweep.html")
+    plans = data["plans"]["data"]["plans"]
+    fastest = json.loads(done.stdout)
+    assert len(fastest) == 3
+    assert plans["step_ns"][:3] == [round(1e9 * plan["iteration_time_s"]) for plan in fastest]
+    assert plans["high_ns"][:3] == [round(1e9 * plan["high_s"]) for plan in fastest]
+    assert len(plans["plan"]) > 3
+    assert data["lead"] in done.stderr
+    # The front is that of all plans, the leanest among them, however slow.
+    front = lumos(*SWEEP, "--pareto", "--format", "json")
+    shown = [plans["memory_bytes"][row] for row in data["plans"]["data"]["front"]["row"]]
+    assert sorted(shown) == sorted(round(1e9 * plan["memory_gb"]) for plan in json.loads(front.stdout))
+
+
+def test_a_sweep_of_nothing_has_a_page(lumos: Run, tmp_path: Path) -> None:
+    assert lumos(*SWEEP, "--where", "false", "--html", "sweep.html").returncode == 0
+    data = data_of(tmp_path / "sweep.html")
+    assert (data["verdict"], data["plans"]) == ("No plan meets the condition", None)
+
+
 def test_without_estimates_there_is_no_section(sample_corpus: Path) -> None:
     with connect(sample_corpus) as connection:
         assert collect(connection, "c")["plans"] is None
@@ -252,13 +293,13 @@ def test_the_command_writes_the_page(lumos: Run, sample_corpus: Path, tmp_path: 
     assert page.stat().st_size < MAX_BYTES
 
 
-def test_bad_input_is_one_line(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(lumos: Run, played_corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "a_file").touch()
     for arguments, complaint in (
         (["--corpus", "nowhere"], "nowhere: no corpus here"),
-        (["--corpus", sample_corpus, "--html", tmp_path], "a folder; name a file in it"),
-        (["--corpus", sample_corpus, "--html", "a_file/page.html"], "a_file"),
-        (["--corpus", sample_corpus, "--plans", "nowhere"], "nowhere: no sweep is stored here"),
+        (["--corpus", played_corpus, "--html", tmp_path], "a folder; name a file in it"),
+        (["--corpus", played_corpus, "--html", "a_file/page.html"], "a_file"),
+        (["--corpus", played_corpus, "--plans", "nowhere"], "nowhere: no sweep is stored here"),
     ):
         done = lumos("report", *(["--html", "page.html"] if "--html" not in arguments else []), *arguments)
         assert (done.returncode, done.stdout) == (1, "")

@@ -21,7 +21,7 @@ function show(job) {
         el("ul", { class: "plain" }, ...job.warnings.warning.map((text_, row) => el("li", {}, `${text_} (${job.warnings.traces[row]} ${job.warnings.traces[row] === 1 ? "trace" : "traces"})`)))), () => {}]);
     }
   }
-  if (DATA.plans) cards.unshift(section("plans", "Estimated plans", true, DATA.plans, [], job));
+  if (DATA.plans) cards.unshift(section("plans", "Estimated plans", true, job ? DATA.plans : { ...DATA.plans, title: "Step against memory, and the front of both" }, [], job));
   // What has nothing to show goes to the end; the others fill two columns evenly.
   cards.sort((a, b) => a[0].classList.contains("absent") - b[0].classList.contains("absent"));
   const [left, right] = [el("div", { class: "column" }), el("div", { class: "column" })];
@@ -46,7 +46,7 @@ function head() {
   const fill = (chosen) => {
     const job = DATA.jobs[chosen];
     top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary), " ", job.accuracy && accuracy(job.accuracy))]
-      : [el("h1", {}, DATA.plans ? DATA.plans.title : "No trace yet"), el("p", { class: "lead" }, ...prose(DATA.plans ? "estimates only: no trace is in this corpus" : `Add some with: \`lumos-df ingest TRACE... ${DATA.option}\``))]));
+      : [el("h1", {}, DATA.verdict), el("p", { class: "lead" }, ...prose(DATA.lead))]));
     mark(chosen);
     show(job);
   };
@@ -64,12 +64,5 @@ function head() {
   fill(0);
 }
 
-function foot() {
-  const more = DATA.summaries.length - DATA.jobs.length;
-  document.getElementById("foot").append(
-    el("p", {}, ...prose(`Every number is a row of a view: \`lumos-df report ${DATA.option} --output FOLDER\` writes them as CSV.`
-      + (more > 0 ? ` ${asCount(more)} more jobs are in the corpus: \`lumos-df report --view corpus_summary ${DATA.option}\`.` : ""))));
-}
-
+document.getElementById("foot").append(el("p", {}, ...prose(DATA.foot)));
 head();
-foot();

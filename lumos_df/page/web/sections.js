@@ -262,32 +262,45 @@ const DRAW = {
     });
   },
 
-  plans(host, { plans: rows }) {
+  plans(host, { plans: rows, front, limits }) {
     const sizes = [...new Set(rows.gpus)].sort((a, b) => a - b);
     const state = { gpus: "" };
+    const names = new Map(front.row?.map((row, number) => [row, front.label[number]]));
     const controls = el("div", { class: "controls" });
     host.append(controls, legend([["on the Pareto front", "--exposed"], ["fits", "--compute"], ["does not fit", "--other"]]));
     const again = drawnAnew(host, (box) => {
       const drawn = rows.plan.map((_, row) => row).filter((row) => !state.gpus || String(rows.gpus[row]) === state.gpus);
-      const front = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
+      const onFront = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
       scatter(box, {
-        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval",
+        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval", height: 360,
         // A front over several models or numbers of GPUs is no line.
-        joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? front.map(([, number]) => number) : [],
+        joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? onFront.map(([, number]) => number) : [],
+        limits: limits.hardware.map((name, kind) => [limits.bytes[kind], `${name} has ${asBytes(limits.bytes[kind])}`]),
         points: drawn.map((row) => ({
           x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], size: rows.on_front[row] ? 6 : 4,
-          colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other",
+          colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other", name: names.get(row),
           tip: () => ({ title: rows.plan[row], rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
             ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
         })),
       });
     });
     if (sizes.length > 1) controls.append(choice("Show", [["", "any number of GPUs"], ...sizes.map((gpus) => [gpus, `${asCount(gpus)} GPUs`])], "", (value) => { state.gpus = value; again(); }));
+    else controls.remove();
+    const memory = { key: "memory_bytes", label: "memory", write: asBytes };
+    if (front.row && front.row.length > 1) {
+      const change = (write) => (value) => (value === null ? "–" : signed(write, value));
+      const picked = Object.fromEntries(["plan", "step_ns", "memory_bytes"].map((key) => [key, front.row.map((row) => rows[key][row])]));
+      table(host, {
+        name: "plans.front", caption: "What changes along the front, from the fastest plan to the leanest", limit: 12, rows: { ...front, ...picked },
+        columns: [{ ...text("plan", "plan"), shown: "label" }, text("changes", "changes"), time("step_ns", "step"), { key: "step_change_ns", label: "change", write: change(asTime) }, memory,
+          { key: "memory_change_bytes", label: "change", write: change(asBytes) }],
+      });
+    }
     const yes = (value) => (value ? "yes" : "no");
     table(host, {
       name: "plans.plans", caption: "Plans, the fastest that fit first", limit: 12, rows: { ...rows, fits: rows.fits.map(yes), on_front: rows.on_front.map(yes) },
-      columns: [text("plan", "plan"), text("model", "model"), count("gpus", "GPUs"), time("step_ns", "step"), time("low_ns", "from"), time("high_ns", "to"), share("mfu_pct", "MFU"),
-        { key: "memory_bytes", label: "memory", write: asBytes }, text("fits", "fits"), text("on_front", "on the front")],
+      columns: [text("plan", "plan"), ...(new Set(rows.model).size > 1 ? [text("model", "model")] : []), count("gpus", "GPUs"), time("step_ns", "step"), { key: "high_ns", label: "interval", write: asTime, range: ["low_ns", "step_ns", "high_ns"] },
+        share("mfu_pct", "MFU"), memory, text("fits", "fits"), text("on_front", "on the front")],
     });
   },
 };
