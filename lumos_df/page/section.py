@@ -37,9 +37,9 @@ class Budget:
     jobs: int
     """Jobs that share the page."""
 
-    _BARS = 20_000
+    _BARS = 10_000
     _CELLS = 120_000
-    _SLICES = 16_000
+    _SLICES = 14_000
     _LINES = 24
 
     @property

@@ -210,6 +210,64 @@ def test_every_step_can_be_chosen(browser: Browser, page: Path) -> None:
     assert not same
 
 
+def test_every_control_does_something(browser: Browser, page: Path) -> None:
+    script = """
+        const pictures = () => [...document.querySelectorAll("canvas")].map((canvas) => canvas.toDataURL()).join();
+        const looks = () => pictures() + document.body.innerHTML.replace(/ aria-(pressed|current)="[^"]*"/g, "");
+        const [tried, idle] = [[], []];
+        const attempt = (control, name, act) => {
+          const where = control.closest("section")?.dataset.section ?? "head";
+          const before = looks();
+          act();
+          tried.push(`${where}: ${name}`);
+          if (looks() === before) idle.push(`${where}: ${name}`);
+        };
+        const all = (what) => [...document.querySelectorAll(what)];
+        const press = (button) => attempt(button, button.textContent, () => button.click());
+        const choose = (select) => {
+          for (const option of [...select.options].filter((other) => !other.selected)) {
+            attempt(select, option.textContent, () => {
+              select.value = option.value;
+              select.dispatchEvent(new window.Event("change"));
+            });
+          }
+        };
+        const zoom = all("button").find((button) => button.textContent === "zoom in");
+        for (const button of all("main button").filter((other) => !other.hidden && !other.closest("th"))) {
+          if (["zoom out", "whole step"].includes(button.textContent)) zoom.click();
+          press(button);
+        }
+        for (const details of all("details")) {
+          attempt(details, details.textContent, () => {
+            details.open = true;
+            details.dispatchEvent(new window.Event("toggle"));
+          });
+        }
+        all("main select").forEach(choose);
+        all("tr:not([aria-current]) button").filter((button) => button.closest(".jobs")).forEach(press);
+        all("#head select").forEach(choose);
+        return [tried, idle];
+    """
+    tried, idle = browser.drive(page, script)
+    assert {"timeline: step 4", "timeline: critical path only", "timeline: zoom out", "jobs: cpu_ddp"} <= set(tried)
+    assert len(tried) > 30
+    assert set(idle) <= {"head: light"}
+
+
+def test_every_chart_tells_its_values_to_keys(browser: Browser, page: Path) -> None:
+    script = """
+        const tip = document.getElementById("tip");
+        return [...document.querySelectorAll("canvas[tabindex]")].map((chart) => {
+          tip.textContent = "";
+          chart.dispatchEvent(new window.KeyboardEvent("keydown", { key: "ArrowRight" }));
+          return [chart.getAttribute("aria-label"), tip.textContent];
+        });
+    """
+    told = browser.drive(page, script)
+    assert len(told) == 6
+    assert all(label and text for label, text in told)
+
+
 @pytest.mark.parametrize("width", [1280, 420])
 def test_nothing_wraps_inside_words(browser: Browser, page: Path, width: int) -> None:
     script = """

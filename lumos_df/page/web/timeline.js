@@ -55,11 +55,11 @@ function lanesOf(data, labels, { step, rank: only }) {
   return found;
 }
 
-/** As much of a text as has room, with an ellipsis where it lost its end; nothing where three letters do not fit. */
+/** As much of a text as has room, with an ellipsis where it lost its end; nothing where two letters do not fit. */
 function fitting(context, text, room) {
   const letters = Math.floor((room / context.measureText(text).width) * text.length);
   if (letters >= text.length) return text;
-  return letters > 3 ? `${text.slice(0, letters - 1)}…` : "";
+  return letters > 2 ? `${text.slice(0, letters - 1)}…` : "";
 }
 
 function timeline(host, data, labels, state) {
@@ -104,7 +104,7 @@ function timeline(host, data, labels, state) {
       const inks = Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, inkOn(parse(colour))]));
       const named = (slice, left, right) => {
         if (right - left < LEAST_NAME) return;
-        const text = fitting(context, slice.name, right - left - 6);
+        const text = fitting(context, slice.name, right - left - 5);
         context.fillStyle = inks[slice.colour];
         if (text) context.fillText(text, left + 3, tops[slice.lane] + LANE / 2);
       };
