@@ -8,6 +8,8 @@ _BUILT_IN: Final = re.compile(r"<built-in (?:function|method) ([^ >]+)[^>]*>")
 _UNNAMED: Final = re.compile(r"\((?:anonymous namespace)\)::|\bvoid (?=[\w(])")
 _SIGNATURE: Final = re.compile(r"\w<|[\w>]\((?!\d+\))")
 """Brackets right behind a name: C++. A number alone is a line of a Python file."""
+_QUALIFIED: Final = re.compile(r"(?:\w+::){2,}\w+")
+"""A name in a namespace of a namespace; operators have one at most."""
 _PARAMETERS: Final = re.compile(r"(?:(?<! )|(?<=[,<(] ))\((?!\d+\))[^()]*\)")
 _CUT_PARAMETERS: Final = re.compile(r"(?<=[\w>\u27e9])\((?!\d+\)).*$")
 """Where a long name lost its end."""
@@ -27,7 +29,7 @@ def plain(name: str) -> str:
     What is no C++ signature keeps all of its name: `aten::mm`, `Memset (Device)`, `train.py(31): step`.
     """
     name = _UNNAMED.sub("", _BUILT_IN.sub(r"\1()", name))
-    if not _SIGNATURE.search(name.replace("()", "")):
+    if not (_SIGNATURE.search(name.replace("()", "")) or _QUALIFIED.fullmatch(name)):
         return name
     name = _CUT_PARAMETERS.sub("", _without_nested(_PARAMETERS, name))
     name = _NAMESPACES.sub("", _without_nested(_LAMBDA, name))

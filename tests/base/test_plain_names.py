@@ -27,6 +27,7 @@ from lumos_df.base.plain_names import plain
             "unrolled<copy_cuda>",
         ),
         ("void (anonymous namespace)::softmax<float, float, float, (Mode)1, true>(float*, int)", "softmax<float>"),
+        ("void at::native::cunn_SoftMaxForward", "cunn_SoftMaxForward"),
         ("void cut_off<float>(at::native::Something<int, flo", "cut_off<float>"),
         ("rank 2 is late: longer <built-in function sleep>", "rank 2 is late: longer sleep()"),
     ],

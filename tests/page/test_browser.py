@@ -288,9 +288,11 @@ def test_nothing_wraps_inside_words(browser: Browser, page: Path, width: int) ->
             if (lines.size > 1 && !word[0].includes("-")) broken.push(word[0]);
           }
         }
-        return [window.innerWidth, document.documentElement.scrollWidth, broken];
+        const lefts = new Set([...document.querySelectorAll("main section")].map((section) => section.offsetLeft));
+        return [window.innerWidth, document.documentElement.scrollWidth, broken, lefts.size];
     """
-    inner, needed, broken = browser.drive(page, script, width)
+    inner, needed, broken, columns = browser.drive(page, script, width)
+    assert columns == (2 if width > 860 else 1)
     assert inner == width
     assert needed <= width
     assert broken == []
