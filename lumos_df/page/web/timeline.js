@@ -6,6 +6,8 @@ const KIND_COLOURS = {
   gap: "--gap", wait: "--wait", unexplained: "--unexplained",
 };
 const LANE = 15;
+/** On a narrower page, px, the names of lanes are shortened. */
+const NARROW = 520;
 /** A bar narrower than this, px, has no room for a name. */
 const LEAST_NAME = 26;
 
@@ -24,7 +26,7 @@ function lanesOf(data, labels, { step, rank: only }) {
           ["time on the path", asTime(path.time_ns[row])], ["pieces", asCount(path.pieces[row])], ["starts at", asTime(path.start_ns[row])]],
       }),
     }));
-    found.push({ title: "critical path", label: `of rank ${labels[ranks.place[path.number[pieces[0]]]]}`, slices: drawn });
+    found.push({ title: "critical path", label: `rank ${labels[ranks.place[path.number[pieces[0]]]]}`, slices: drawn });
   }
   const lanes = new Map();
   slices.number.forEach((number, row) => {
@@ -62,6 +64,12 @@ function fitting(context, text, room) {
   return letters > 2 ? `${text.slice(0, letters - 1)}…` : "";
 }
 
+/** As much of the end of a text as has room. */
+function fittingEnd(context, text, room) {
+  const letters = Math.floor((room / context.measureText(text).width) * text.length);
+  return letters >= text.length ? text : `…${text.slice(text.length - Math.max(0, letters - 1))}`;
+}
+
 function timeline(host, data, labels, state) {
   const lanes = lanesOf(data, labels, state);
   const all = lanes.flatMap((lane, number) => lane.slices.map((slice) => ({ ...slice, lane: number })));
@@ -83,7 +91,7 @@ function timeline(host, data, labels, state) {
     label: "Timeline of one step",
     count: all.length,
     draw(context, full, tall) {
-      Object.assign(area, { right: full - 6, bottom: tall - 22 });
+      Object.assign(area, { left: full < NARROW ? 118 : 148, right: full - 6, bottom: tall - 22 });
       const dim = state.highlight && data.path;
       const colours = Object.fromEntries([...Object.values(CLASS_COLOURS), ...Object.values(KIND_COLOURS)].map((name) => [name, colourOf(name)]));
       const ink = colourOf("--text");
@@ -99,7 +107,7 @@ function timeline(host, data, labels, state) {
         context.fillStyle = colourOf("--soft");
         context.textAlign = "right";
         const room = area.left - 12 - (lane.title ? context.measureText(lane.title).width : 0);
-        context.fillText(fitting(context, lane.label, room), area.left - 6, tops[number] + LANE / 2);
+        context.fillText(fittingEnd(context, lane.label, room), area.left - 6, tops[number] + LANE / 2);
       });
       const inks = Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, inkOn(parse(colour))]));
       const named = (slice, left, right) => {
