@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from lumos_df.advice.job_advice import advise
+from lumos_df.graph.matching import match_collectives
 from lumos_df.graph.run import replay
 from lumos_df.page.write import write
 from lumos_df.trace.ingest import ingest
@@ -15,7 +17,7 @@ from lumos_df.trace.ingest import ingest
 ROOT: Final = Path(__file__).parent.parent
 PICTURE: Final = ROOT / "docs" / "page.png"
 
-_SIZE: Final = "1200,1000"
+_SIZE: Final = "1200,1220"
 
 
 def main() -> None:
@@ -26,6 +28,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         corpus, page = Path("corpus"), Path(folder) / "page.html"  # the page shows the corpus as it was named
         ingest(ROOT / "data" / "traces" / "gpu_generated", corpus)
+        match_collectives(corpus)
+        advise(corpus)
         replay(corpus, path=True, gains=True)
         write(corpus, page)
         shot = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]

@@ -1,4 +1,4 @@
-"""What is computed when it is first asked for: who waits for whom, and what to change."""
+"""What is computed when it is first asked for: who waits for whom, what to change, critical paths and gains."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -16,8 +16,7 @@ Say: TypeAlias = Callable[[str], None]
 
 _WORD: Final = re.compile(r"\w+")
 _AT_ONCE: Final = 4_000_000
-"""Operators. Of a larger corpus advice is given by `lumos-df advise` alone: jobs are replayed for it, a million a few
-seconds long."""
+"""Operators. A larger corpus is not replayed by the way, a million takes a few seconds: `lumos-df advise` does."""
 
 
 def prepare_query(corpus: Path, query: str, say: Say) -> None:
@@ -44,6 +43,17 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
         _advise(corpus, say)
 
 
+def prepare_page(corpus: Path, say: Say) -> None:
+    """Do as `prepare_views` for all that the page shows; find critical paths and gains of jobs that have none yet.
+
+    Raises `CorpusError` as that does.
+    """
+    from lumos_df.corpus import report  # noqa: PLC0415 - slow to import
+
+    prepare_views(corpus, report.report_views(), say)
+    _find_paths(corpus, say)
+
+
 def _match(corpus: Path, say: Say) -> None:
     from lumos_df.graph.matching import match_collectives  # noqa: PLC0415 - slow to import
 
@@ -65,15 +75,7 @@ def _sentence(job: "MatchedJob") -> str:
 
 
 def _advise(corpus: Path, say: Say) -> None:
-    from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - slow to import
-
-    with connect(corpus) as connection:
-        ((operators,),) = connection.execute("SELECT coalesce(sum(operators), 0)::BIGINT FROM traces").fetchall()
-    if not operators:
-        return
-    if operators > _AT_ONCE:
-        why = f"with {format_count(operators, 'operator')} that takes a while"
-        say(f"what to change is not known yet; {why}: lumos-df advise --corpus {corpus}")
+    if not _replayed_at_once(corpus, "what to change is not known yet", "advise", say):
         return
     from lumos_df.advice.job_advice import advise_new  # noqa: PLC0415 - slow to import
 
@@ -83,3 +85,33 @@ def _advise(corpus: Path, say: Say) -> None:
         say(f"nobody knows what to change, because {error}")
         return
     say(f"replayed {format_count(len(jobs), 'job')} for what to change")
+
+
+def _find_paths(corpus: Path, say: Say) -> None:
+    from lumos_df.corpus.folder import traces_without  # noqa: PLC0415 - slow to import
+    from lumos_df.schema import CRITICAL_PATH, GAINS  # noqa: PLC0415 - as above
+
+    missing = traces_without(corpus, CRITICAL_PATH) | traces_without(corpus, GAINS)
+    unknown = "critical paths are not known yet"
+    if not missing or not _replayed_at_once(corpus, unknown, "critical-path --gains", say):
+        return
+    from lumos_df.graph import run  # noqa: PLC0415 - slow to import
+
+    try:
+        while missing:
+            missing.difference_update(run.replay(corpus, min(missing), path=True, gains=True))
+    except UnwritableError as error:
+        say(f"critical paths stay unknown, because {error}")
+
+
+def _replayed_at_once(corpus: Path, unknown: str, command: str, say: Say) -> bool:
+    """Return whether the corpus is small enough to be replayed by the way; say what is `unknown` if it is too large."""
+    from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - slow to import
+
+    with connect(corpus) as connection:
+        ((counted,),) = connection.execute("SELECT coalesce(sum(operators), 0)::BIGINT FROM traces").fetchall()
+    operators = int(counted)
+    if operators > _AT_ONCE:
+        why = f"with {format_count(operators, 'operator')} that takes a while"
+        say(f"{unknown}; {why}: lumos-df {command} --corpus {corpus}")
+    return 0 < operators <= _AT_ONCE

@@ -257,13 +257,15 @@ def report(
         raise typer.BadParameter("name one view, or a folder for several with --output DIR", param_hint="--view")
     if on_screen and not names and form not in {None, Format.TABLE, Format.JSON}:
         raise typer.BadParameter(f"the summary is a table or json; for {form} name a view", param_hint="--format")
-    on_demand.prepare_views(corpus, names or reports.report_views(), notes.tell)
     if html is not None:
+        on_demand.prepare_page(corpus, notes.tell)
         from lumos_df.page.write import write as write_page  # noqa: PLC0415 - slow to import
 
         write_page(corpus, html, plans)
         typer.echo(f"{html}: {format_bytes(html.stat().st_size)}; open it in a browser", err=True)
-    elif output is not None and len(names) == 1 and output.suffix:
+        return
+    on_demand.prepare_views(corpus, names or reports.report_views(), notes.tell)
+    if output is not None and len(names) == 1 and output.suffix:
         reports.show(corpus, names[0], choose_format(form, output), output)
     elif output is not None:
         files = reports.export(corpus, output, names, form or Format.CSV)

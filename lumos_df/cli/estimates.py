@@ -1,16 +1,16 @@
 """The commands about jobs that never ran: estimate, sweep, and the fits and scores behind them."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from lumos_df.base.files import publish_file
 from lumos_df.base.location import local_path
-from lumos_df.base.runner import Engine, progress
-from lumos_df.base.units import format_count
+from lumos_df.base.runner import Engine, Report, progress
+from lumos_df.base.units import format_bytes, format_count
 from lumos_df.cli import notes
 from lumos_df.cli.options import DEFAULT_CORPUS, Drop, Form, Full, NoWait, Output, Scale, Step, Trace, part_of, switches
 from lumos_df.corpus.output import Format, choose_format, write_json, write_table
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
     import polars as pl
 
     from lumos_df.estimate.grid import Grid
+    from lumos_df.estimate.search import Found
 
 
 app = typer.Typer()
+
+_ON_PAGE: Final = 500
+"""The fastest plans that a page shows, besides those on the front."""
 
 
 @app.command()
@@ -245,6 +249,12 @@ def sweep(
         str | None,
         typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path, metavar="FILE", help="Also write a page for a browser: plans, front, intervals."
+        ),
+    ] = None,
     form: Form = None,
     output: Annotated[
         Path | None,
@@ -270,11 +280,18 @@ def sweep(
         raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
     axes = asked.axes()
     search = Search(axes, where, top, pareto, output)
+
+    def run(wanted: Search, report: Report | None = None) -> "Found":
+        return wanted.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
+
     with progress(sys.stderr) as report:
-        result = search.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
+        result = run(search, report)
     if form is not None:
         notes.searched(result)
     best = result.best
+    if html is not None:
+        on_page = (replace(search, top=_ON_PAGE, pareto=front) for front in (False, True))
+        _write_page([run(wanted).best for wanted in on_page], html, notes.counted(result))
     if corpus is not None and rebuild != 0:
         from lumos_df.whatif.rebuilt_plans import rebuilt  # noqa: PLC0415 - slow to import
 
@@ -288,6 +305,17 @@ def sweep(
     from lumos_df.cli.screens.estimate_screen import draw_sweep  # noqa: PLC0415 - slow to import
 
     draw_sweep(best, notes.counted(result))
+
+
+def _write_page(found: "list[pl.DataFrame]", html: Path, counted: str) -> None:
+    """Write the page of the plans that some searches of one grid have found."""
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.page.write import write_sweep  # noqa: PLC0415 - slow to import
+
+    plans = pl.concat(found).unique("number", keep="first", maintain_order=True)
+    write_sweep(plans.to_arrow(), html, counted)
+    print(f"{html}: {format_bytes(html.stat().st_size)}; open it in a browser", file=sys.stderr)
 
 
 @app.command()

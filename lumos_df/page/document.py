@@ -16,10 +16,12 @@ _SCRIPTS: Final = (
     "table",
     "columns",
     "heat",
-    "bands",
+    "lines",
     "scatter",
     "timeline",
+    "advice",
     "sections",
+    "jobs",
     "main",
 )
 """Each after those that it leans on."""

@@ -5,7 +5,6 @@ from typing import Final
 import duckdb
 
 from lumos_df.base.units import format_bytes
-from lumos_df.corpus.catalog import query
 from lumos_df.page.section import Budget, Columns, Section, by_job
 
 _MS: Final = 1_000_000
@@ -20,10 +19,9 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str
     Columns: place, width_ns (of a stretch, the same in a job), mean_pct, and busy_pct, a list from the trace's first
     kernel on.
     """
-    query(
+    return by_job(
         connection,
         f"""
-        CREATE OR REPLACE TEMP TABLE page_busy AS
         WITH
         moment AS (
           SELECT job, place, sm.ts - min(sm.ts) OVER (PARTITION BY sm.trace_id) AS ts, busy_ns
@@ -37,53 +35,29 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str
             (max(ts) // {_MS} // moments + 1)::BIGINT * {_MS} AS width_ns
           FROM moment
           GROUP BY job
+        ),
+        stretches AS (
+          SELECT job, place, width_ns, ts // width_ns AS stretch, sum(busy_ns)::BIGINT AS busy_ns, count(*) AS ms
+          FROM moment
+          JOIN spread USING (job)
+          GROUP BY job, place, width_ns, stretch
         )
-        SELECT job, place, width_ns, ts // width_ns AS stretch, sum(busy_ns)::BIGINT AS busy_ns, count(*) AS ms
-        FROM moment
-        JOIN spread USING (job)
-        GROUP BY job, place, width_ns, stretch
-        """,
-    )
-    return by_job(
-        connection,
-        f"""
         SELECT
           job,
           place,
           any_value(width_ns) AS width_ns,
           round(sum(busy_ns) / sum(ms) / {_MS // 100}, 2) AS mean_pct,
           list(round(busy_ns / ms / {_MS // 100}, 1) ORDER BY stretch) AS busy_pct
-        FROM page_busy
+        FROM stretches
         GROUP BY job, place
         ORDER BY job, place
         """,
     )
 
 
-def busy_bands(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return a row a stretch of each job: how its ranks spread; after `busy_rows`."""
-    share = f"busy_ns / ms / {_MS // 100}"
-    return by_job(
-        connection,
-        f"""
-        SELECT
-          job,
-          stretch,
-          round(min({share}), 1) AS min_pct,
-          round(quantile_cont({share}, 0.25), 1) AS p25_pct,
-          round(quantile_cont({share}, 0.5), 1) AS p50_pct,
-          round(quantile_cont({share}, 0.75), 1) AS p75_pct,
-          round(max({share}), 1) AS max_pct
-        FROM page_busy
-        GROUP BY job, stretch
-        ORDER BY job, stretch
-        """,
-    )
-
-
-def busy(shown: Columns | None, bands: Columns | None, labels: list[str]) -> Section:
-    """Return the section of SM utilisation; `labels` names the job's traces."""
-    if shown is None or bands is None:
+def busy(shown: Columns | None, labels: list[str]) -> Section:
+    """Return the section of when a kernel runs; `labels` names the job's traces."""
+    if shown is None:
         return Section(
             "No kernel in these traces", "Record the GPU, too: `torch.profiler` with `ProfilerActivity.CUDA`."
         )
@@ -96,7 +70,7 @@ def busy(shown: Columns | None, bands: Columns | None, labels: list[str]) -> Sec
         f"A kernel runs {typical:.0f}% of the time{spread if len(ranked) > 1 else ''}",
         "Share of each millisecond in which at least one kernel runs, from each rank's first kernel to its last"
         + (f"; means of {width} ms." if width > 1 else "."),
-        {"busy": shown, "bands": bands},
+        {"busy": shown},
     )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 import duckdb
 
 from lumos_df.base.units import format_ns
-from lumos_df.page.section import MAX_NAME, Columns, Section, by_job
+from lumos_df.page.section import MAX_NAME, Columns, Section, by_job, with_plain
 
 _TOP_KERNELS: Final = 60
 _MAX_COLLECTIVES: Final = 200
@@ -68,7 +68,7 @@ def kernels(shown: Columns | None, families: Columns | None) -> Section:
     return Section(
         f"{name} {'take' if first == 'gemm' else 'takes'} {share or 0:.0f}% of GPU time{products}",
         f"Durations of all ranks and steps added up, by name; the {len(shown['name'])} longest.",
-        {"kernels": shown, "families": families},
+        {"kernels": with_plain(shown, "name"), "families": families},
     )
 
 
@@ -108,8 +108,8 @@ def collectives(shown: Columns | None) -> Section:
     name, time, bandwidth = shown["collective"][0], shown["total_ns"][0], shown["busbw_gbps"][0]
     title = f"{name} takes the most, {format_ns(time)} over all ranks"
     note = (
-        "Bus bandwidth of the transfer against message size: the median of the ranks, from the slowest to the fastest. "
-        "Waiting for other ranks does not count."
+        "Bus bandwidth of the transfer against message size: the median of the ranks, and from the lowest to the "
+        "highest. Waiting for other ranks does not count."
     )
     if all(value is None for value in shown["busbw_gbps"]):
         missing = "sizes were not recorded" if any(shown["transfer_ns"]) else "how long they transferred is unknown"

@@ -1,16 +1,23 @@
-"""Estimated plans, ranked: table `estimates`, where the corpus has it, or what a sweep has stored."""
+"""Estimated plans, ranked: table `estimates`, where the corpus has it, or what a sweep has found or stored."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
+import pyarrow as pa
 
 from lumos_df.base.errors import QueryError
 from lumos_df.base.units import format_ns
 from lumos_df.corpus.catalog import query
-from lumos_df.page.section import Section
+from lumos_df.page.section import Columns, Section
 
 _MAX_PLANS: Final = 500
+"""Of a corpus or a stored sweep."""
+_SHORT: Final = {"micro_batch": "mbs"}
+_PLAN: Final = ("tp", "pp", "vp", "dp", "cp", "ep", "micro_batch", "batch", "zero", "recompute", "schedule")
+_FIELDS: Final = ("model", "hardware", "gpus", *_PLAN)
+"""What plans may differ in."""
 
 _OF_A_SWEEP: Final = """(
   SELECT
@@ -21,7 +28,7 @@ _OF_A_SWEEP: Final = """(
     round(1e9 * high_s)::BIGINT AS high_ns,
     round(1e9 * memory_gb)::BIGINT AS memory_bytes,
     round(1e9 * memory_margin_gb)::BIGINT AS memory_margin_bytes
-  FROM read_parquet({files})
+  FROM {rows}
 )"""
 
 
@@ -36,12 +43,22 @@ def section(connection: duckdb.DuckDBPyConnection, sweep: Path | None = None) ->
 
     Raises `QueryError` where that folder is none.
     """
-    source = "estimates" if sweep is None else _OF_A_SWEEP.format(files=_files(sweep))
+    if sweep is not None:
+        return _ranked(connection, _OF_A_SWEEP.format(rows=f"read_parquet({_files(sweep)})"))
     tables = query(
         connection, "FROM information_schema.tables SELECT count(*) WHERE table_name = 'estimates'"
     ).fetchone()
-    if sweep is None and not (tables and tables[0]):
-        return None
+    return _ranked(connection, "estimates") if tables and tables[0] else None
+
+
+def section_of(found: pa.Table) -> Section | None:
+    """Return the section of plans that a sweep has found, rows as `lumos-df sweep` returns them; None for no row."""
+    with duckdb.connect() as connection:
+        connection.register("found", found)
+        return _ranked(connection, _OF_A_SWEEP.format(rows="found"), len(found))
+
+
+def _ranked(connection: duckdb.DuckDBPyConnection, source: str, most: int = _MAX_PLANS) -> Section | None:
     cursor = query(
         connection,
         f"""
@@ -49,7 +66,7 @@ def section(connection: duckdb.DuckDBPyConnection, sweep: Path | None = None) ->
           SELECT *, count(*) OVER () AS estimates
           FROM {source}
           ORDER BY fits DESC, step_ns, memory_bytes, trace_id
-          LIMIT {_MAX_PLANS}
+          LIMIT {most}
         )
         SELECT
           concat_ws(
@@ -60,9 +77,7 @@ def section(connection: duckdb.DuckDBPyConnection, sweep: Path | None = None) ->
             CASE WHEN recompute <> 'none' THEN 'recompute=' || recompute END,
             CASE WHEN schedule <> '1f1b' THEN 'schedule=' || schedule END
           ) AS plan,
-          model,
-          hardware,
-          gpus,
+          {", ".join(_FIELDS)},
           step_ns,
           low_ns,
           high_ns,
@@ -92,15 +107,86 @@ def section(connection: duckdb.DuckDBPyConnection, sweep: Path | None = None) ->
     }
     (estimates, *_), best = columns.pop("estimates"), {name: column[0] for name, column in columns.items()}
     left_out = estimates - len(rows)
+    alike = _alike(columns)
     return Section(
         f"{best['plan']} is the fastest that fits: {format_ns(best['step_ns'])} a step on {best['gpus']:,} GPUs"
         if best["fits"]
         else "No estimated plan fits in memory",
         "Estimated steps with the interval that holds the truth 8 times of 10, and the memory of the fullest GPU; "
         "nothing of it was measured. On the front no other plan of the model is as good in time, memory and GPUs "
-        "and better in one." + (f" The fastest {len(rows)} of {estimates:,} estimates are shown." if left_out else ""),
-        {"plans": columns},
+        "and better in one."
+        + (f" The first {alike} lie within each other's range: measure them." if alike > 1 else "")
+        + (f" The fastest {len(rows)} of {estimates:,} estimates are shown." if left_out else ""),
+        {"plans": columns, "front": _along_front(columns), "limits": _limits(columns)},
     )
+
+
+def _alike(columns: Columns) -> int:
+    """Return how many of the first plans lie in the interval of the first one, and it in theirs."""
+    first, high = columns["step_ns"][0], columns["high_ns"][0]
+    near = [step <= high and low <= first for step, low in zip(columns["step_ns"], columns["low_ns"], strict=True)]
+    return near.index(False) if False in near else len(near)
+
+
+def _differing(columns: Columns, rows: list[int]) -> list[str]:
+    """Return the fields in which some rows differ."""
+    return [name for name in _FIELDS if len({columns[name][row] for row in rows}) > 1]
+
+
+def _labels(columns: Columns, rows: list[int]) -> list[str]:
+    """Return some plans by what tells them apart: `tp4 dp16 full`; one alone by its degrees."""
+    names = _differing(columns, rows) or ["tp", "pp", "dp"]
+    return [" ".join(filter(None, (_label(name, columns[name][row]) for name in names))) for row in rows]
+
+
+def _label(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return "" if value == "none" else value
+    return f"{_SHORT.get(name, name)}{value}"
+
+
+def _along_front(columns: Columns) -> Columns:
+    """Return the plans on the front of one model, the fastest first, each with what it changes from the one before.
+
+    Of plans that are alike in time, memory and GPUs the first stands for all.
+
+    Columns: row, among the plans; label; changes; step_change_ns and memory_change_bytes; empty where models differ.
+    """
+    alike = zip(columns["step_ns"], columns["memory_bytes"], columns["gpus"], strict=True)
+    first = {key: row for row, key in reversed(list(enumerate(alike))) if columns["on_front"][row]}
+    rows = sorted(first.values())
+    if len({columns["model"][row] for row in rows}) != 1:
+        return {}
+    changes = ["", *(_change(columns, before, after) for before, after in pairwise(rows))]
+    return {
+        "row": rows,
+        "label": _labels(columns, rows),
+        "changes": changes,
+        "step_change_ns": _steps(columns["step_ns"], rows),
+        "memory_change_bytes": _steps(columns["memory_bytes"], rows),
+    }
+
+
+def _steps(values: list[int], rows: list[int]) -> list[int | None]:
+    """Return how much each of some rows is more than the one before it; of the first nothing is known."""
+    return [None, *(values[after] - values[before] for before, after in pairwise(rows))]
+
+
+def _change(columns: Columns, before: int, after: int) -> str:
+    pairs = ((name, columns[name][before], columns[name][after]) for name in _differing(columns, [before, after]))
+    return ", ".join(f"{_SHORT.get(name, name)} {old} \u2192 {new}" for name, old, new in pairs)
+
+
+def _limits(columns: Columns) -> Columns:
+    """Return how much memory a GPU of each kind has for a plan: hardware, bytes."""
+    limits = dict(
+        zip(
+            columns["hardware"],
+            map(sum, zip(columns["memory_bytes"], columns["memory_margin_bytes"], strict=True)),
+            strict=True,
+        )
+    )
+    return {"hardware": list(limits), "bytes": list(limits.values())}
 
 
 def _files(sweep: Path) -> str:

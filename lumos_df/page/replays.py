@@ -5,7 +5,7 @@ from typing import Final
 
 import duckdb
 
-from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job, percent
+from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job, percent, with_plain
 
 _MAX_PIECES: Final = 40
 _MAX_GAINS: Final = 40
@@ -43,6 +43,24 @@ def error_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[st
         QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY step DESC)
           <= greatest(1, {budget.bars} // (SELECT count(*) FROM page_trace AS other WHERE other.job = page_trace.job))
         ORDER BY job, step, place
+        """,
+    )
+
+
+def accuracy_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
+    """Return one row a job: how far its replayed steps are off, percent of the recorded ones, in mean and at worst."""
+    return by_job(
+        connection,
+        """
+        SELECT
+          job,
+          round(avg(abs(error_pct)), 2) AS mean_pct,
+          round(max(abs(error_pct)), 2) AS worst_pct,
+          round(avg(host_share_pct), 1) AS host_share_pct
+        FROM replay_error
+        JOIN page_trace USING (trace_id)
+        GROUP BY job
+        HAVING count(error_pct) > 0
         """,
     )
 
@@ -135,7 +153,10 @@ def path(kinds: Columns | None, pieces: Columns | None, gains: Columns | None, c
     return Section(
         f"{percent(kinds['time_ns'][0], sum(kinds['time_ns']))} of the critical path: {_KINDS.get(first, first)}",
         "What the longest chain of dependent work is made of, over all ranks and steps; what it would gain from an "
-        "operator that took no time is simulated again, not read off"
-        + ("." if gains else f": run `lumos-df critical-path --gains --corpus {corpus}`."),
-        {"kinds": kinds, "pieces": pieces} | ({"gains": gains} if gains else {}),
+        "operator that took no time is simulated again, not read off.",
+        {
+            "kinds": {**kinds, "said": [_KINDS.get(kind, kind) for kind in kinds["kind"]]},
+            "pieces": with_plain(pieces, "what"),
+            **({"gains": with_plain(gains, "value")} if gains else {}),
+        },
     )

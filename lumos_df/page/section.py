@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import duckdb
 
+from lumos_df.base.plain_names import plain
 from lumos_df.corpus.catalog import query
 
 Columns = dict[str, list[Any]]
 """Rows by column: lists of one length. Times are ns; those on a clock count from a start near by, not from 1970."""
 
-MAX_NAME: Final = 200
-"""Characters of a name that the page keeps: those of templates run to thousands."""
+MAX_NAME: Final = 1_000
+"""Characters of a name that the page keeps: those of templates run to many thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,9 @@ class Budget:
     jobs: int
     """Jobs that share the page."""
 
-    _BARS = 20_000
+    _BARS = 10_000
     _CELLS = 120_000
-    _SLICES = 16_000
+    _SLICES = 14_000
     _LINES = 24
 
     @property
@@ -75,6 +76,11 @@ def by_job(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Columns
 
 def _columns(names: Sequence[str], rows: list[tuple[Any, ...]]) -> Columns:
     return {name: list(values) for name, values in zip(names, list(zip(*rows, strict=True))[1:], strict=True)}
+
+
+def with_plain(columns: Columns, column: str) -> Columns:
+    """Return columns and, as `plain`, the names in one of them as one says them."""
+    return {**columns, "plain": [None if name is None else plain(name) for name in columns[column]]}
 
 
 def percent(part: float, whole: float) -> str:

@@ -1,4 +1,4 @@
-"""Where the step goes and how much communication hides: view `breakdown`, a rank and step."""
+"""Where the step goes: view `breakdown`, a rank and step."""
 
 from operator import itemgetter
 from typing import Any, Final
@@ -41,10 +41,12 @@ def headline(summary: dict[str, Any]) -> str:
     step = f"{format_ns(summary['mean_step_ns'])} a step on {format_count(summary['ranks'], 'rank')}"
     if not summary["gpu_rows"]:
         return f"{step}; nothing on a GPU was recorded"
-    shares = sorted(
-        ((summary[f"{part.name}_pct"] or 0.0, _SAID.get(part.name, part.label)) for part in STEP_PARTS), reverse=True
-    )
-    return f"{step}: {', '.join(f'{name} {share:.0f}%' for share, name in shares[:2])}"
+    names = {part.name: _SAID.get(part.name, part.label) for part in STEP_PARTS}
+    if summary["exposed_waiting_pct"] is not None:
+        del names["exposed_communication"]
+        names |= {"exposed_waiting": "waiting for other ranks", "exposed_transfer": "exposed transfer"}
+    shares = sorted(((summary[f"{name}_pct"] or 0.0, said) for name, said in names.items()), reverse=True)
+    return f"{step}: {', '.join(f'{said} {share:.0f}%' for share, said in shares[:2])}"
 
 
 def breakdown(shown: Columns | None, gpu_rows: int, steps: int, labels: list[str]) -> Section:
@@ -68,30 +70,11 @@ def breakdown(shown: Columns | None, gpu_rows: int, steps: int, labels: list[str
     if not gpu_rows:
         note = "Record the GPU, too: `torch.profiler` with `ProfilerActivity.CUDA`. Bars show the host's step."
     else:
-        note = "Time of each rank and step, by what its GPU did; the four parts add up to the step."
+        note = "Time of each rank and step, by what its GPU did; its parts add up to the step."
+        hidden, exposed = sum(shown["overlapped_ns"]), sum(shown["exposed_communication_ns"])
+        if hidden + exposed:
+            note += f" {percent(hidden, hidden + exposed)} of the communication hides behind compute."
     left_out = steps - len(set(shown["step"]))
     if left_out > 0:
         note += f" The last {steps - left_out} of {steps} steps are shown."
     return Section(title, note, {"steps": shown})
-
-
-def overlap(shown: Columns | None) -> Section:
-    """Return the section of hidden and exposed communication."""
-    hidden, exposed = (sum(shown[part]) if shown else 0 for part in ("overlapped_ns", "exposed_communication_ns"))
-    if shown is None or not hidden + exposed:
-        return Section("No communication", "Nothing in these traces is a kernel of NCCL or RCCL, or a collective.")
-    steps = len(shown["step"])
-    title = (
-        f"{percent(hidden, hidden + exposed)} of the communication hides behind compute; "
-        f"{format_ns(round(exposed / steps))} a step are exposed"
-    )
-    if None in shown["exposed_waiting_ns"]:
-        note = "How much of it waits for other ranks is unknown."
-    else:
-        title += f", of which {format_ns(round(sum(shown['exposed_waiting_ns']) / steps))} wait for other ranks"
-        note = "What waits ends sooner where ranks come together, what is transferred with a faster network."
-    return Section(
-        title,
-        f"Communication of each rank and step; more overlap would shorten a step by up to what is exposed. {note}",
-        {"steps_of": "breakdown"},
-    )

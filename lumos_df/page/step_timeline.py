@@ -1,4 +1,4 @@
-"""One step of a job in time: rows of GPU streams and host threads of a few ranks, and its critical path.
+"""Steps of a job in time: rows of GPU streams and host threads of a few ranks, and the critical path of each.
 
 What is shorter than a screen shows is drawn together with its neighbours of the same kind.
 """
@@ -7,48 +7,67 @@ from typing import Any, Final
 
 import duckdb
 
+from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.corpus.catalog import query
 from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job
 
 MAX_RANKS: Final = 8
+_LEAST_SLICES: Final = 400
+"""Stretches of time that a step is worth drawing with, over all its ranks."""
 _MAX_THREADS: Final = 2
 """Host threads of a rank: those with the most time in operators."""
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
-    """Choose the step and the ranks of each job; makes the temporary table `page_window`.
+    """Choose the steps and ranks of each job; makes the temporary table `page_window`, a row a step and rank.
 
-    The step is the typical one: the median of the steps by how long their slowest rank takes. Of more ranks than a
-    screen shows these are chosen: the longest and the shortest step, the most and the least exposed communication
-    (who waits, who is waited for), and more of them at even distances.
+    Drawn finest is the typical step: the median of the steps by how long their longest rank takes. The others share as
+    much room again; of more than it holds these are left: the longest, the shortest and the last ones. Of more ranks
+    than a screen shows these are chosen: the longest and the shortest step, the most and the least exposed
+    communication (who waits, who is waited for), and more of them at even distances.
 
     Ranks stand by their clocks where these were compared, or where the recorded ones give one common stretch; else
     each starts at its own step's start. `shift_ns` brings a trace's times to those of the page.
     """
+    others = max(1, budget.slices // 2 // _LEAST_SLICES)
     query(
         connection,
         f"""
         CREATE OR REPLACE TEMP TABLE page_window AS
         WITH
         lasts AS (SELECT job, step, max(step_ns) AS longest_ns, max(ts) AS ts FROM page_step GROUP BY job, step),
-        typical AS (
-          SELECT job, step
+        ranked AS (
+          SELECT
+            *,
+            row_number() OVER (PARTITION BY job ORDER BY longest_ns, ts) AS by_length,
+            count(*) OVER (PARTITION BY job) AS steps
           FROM lasts
-          QUALIFY row_number() OVER (PARTITION BY job ORDER BY longest_ns, ts)
-            = (count(*) OVER (PARTITION BY job) + 1) // 2
+        ),
+        drawn AS (
+          SELECT job, step, by_length = (steps + 1) // 2 AS typical, least(steps - 1, {others}) AS others
+          FROM ranked
+          QUALIFY row_number() OVER (
+            PARTITION BY job
+            ORDER BY
+              CASE WHEN by_length = (steps + 1) // 2 THEN 0 WHEN by_length IN (1, steps) THEN 1 ELSE 2 END,
+              ts DESC
+          ) <= 1 + {others}
         ),
         candidate AS (
           SELECT
             spent.*,
-            row_number() OVER (PARTITION BY spent.job ORDER BY step_ns DESC, place) AS longest,
-            row_number() OVER (PARTITION BY spent.job ORDER BY step_ns, place) AS shortest,
-            row_number() OVER (PARTITION BY spent.job ORDER BY exposed_communication_ns DESC, place) AS waiting,
-            row_number() OVER (PARTITION BY spent.job ORDER BY exposed_communication_ns, place) AS awaited,
-            (row_number() OVER (PARTITION BY spent.job ORDER BY place) - 1)
-              % greatest(1, count(*) OVER (PARTITION BY spent.job) // {MAX_RANKS}) AS remainder
+            typical,
+            {budget.slices} // CASE WHEN others = 0 THEN 1 WHEN typical THEN 2 ELSE 2 * others END AS slices,
+            row_number() OVER (of_step ORDER BY step_ns DESC, place) AS longest,
+            row_number() OVER (of_step ORDER BY step_ns, place) AS shortest,
+            row_number() OVER (of_step ORDER BY exposed_communication_ns DESC, place) AS waiting,
+            row_number() OVER (of_step ORDER BY exposed_communication_ns, place) AS awaited,
+            (row_number() OVER (of_step ORDER BY place) - 1)
+              % greatest(1, count(*) OVER of_step // {MAX_RANKS}) AS remainder
           FROM page_step AS spent
-          JOIN typical ON typical.job = spent.job AND typical.step IS NOT DISTINCT FROM spent.step
+          JOIN drawn ON drawn.job = spent.job AND drawn.step IS NOT DISTINCT FROM spent.step
+          WINDOW of_step AS (PARTITION BY spent.job, spent.step)
         ),
         chosen AS (
           SELECT
@@ -56,7 +75,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
             longest = 1 AS has_path
           FROM candidate
           QUALIFY row_number() OVER (
-            PARTITION BY job
+            PARTITION BY job, step
             ORDER BY
               CASE WHEN longest = 1 THEN 0 WHEN least(shortest, waiting, awaited) = 1 THEN 1 ELSE 2 + remainder END,
               place
@@ -80,14 +99,15 @@ def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
               AS by_clock,
             min(ts + origin_ns) OVER everywhere AS zero_ns
           FROM clocked
-          WINDOW everywhere AS (PARTITION BY job)
+          WINDOW everywhere AS (PARTITION BY job, step)
         )
         SELECT
           job,
+          (row_number() OVER (PARTITION BY job ORDER BY step, place) - 1)::INTEGER AS number,
           place,
           trace_id,
-          rank,
           step,
+          typical,
           ts AS begin_ts,
           ts + step_ns AS end_ts,
           step_ns,
@@ -95,7 +115,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
           has_path,
           CASE WHEN by_clock THEN origin_ns - zero_ns ELSE -ts END AS shift_ns,
           greatest(
-            1, max(step_ns) OVER (PARTITION BY job) * count(*) OVER (PARTITION BY job) // {budget.slices}
+            1, max(step_ns) OVER (PARTITION BY job, step) * count(*) OVER (PARTITION BY job, step) // slices
           ) AS bin_ns
         FROM judged
         """,
@@ -103,13 +123,13 @@ def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
 
 
 def rank_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return a row a rank that is drawn: where its step lies and how long it is."""
+    """Return a row a step and rank that is drawn: where it lies and how long it is; others name it by its number."""
     return by_job(
         connection,
         """
-        SELECT job, place, step, begin_ts + shift_ns AS start_ns, step_ns, by_clock, has_path, bin_ns
+        SELECT job, place, step, typical, begin_ts + shift_ns AS start_ns, step_ns, by_clock, has_path, bin_ns
         FROM page_window
-        ORDER BY job, place
+        ORDER BY job, number
         """,
     )
 
@@ -117,9 +137,9 @@ def rank_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
 def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
     """Return a row a slice: what one lane of one rank does, cut at the step's ends.
 
-    Columns: place; lane, such as `GPU 0 stream 7`; class (compute, communication, memory, host); name, of the longest;
-    start_ns; dur_ns, to the end of the last; rows, how many are drawn as one; busy_ns, their durations added up;
-    critical, whether one of them is on the critical path.
+    Columns: number of the step and rank among `rank_rows`; lane, such as `GPU 0 stream 7`; class (compute,
+    communication, memory, host); name, of the longest; start_ns; dur_ns, to the end of the last; rows, how many are
+    drawn as one; busy_ns, their durations added up; critical, 1 where one of them is on the critical path.
     """
     query(
         connection,
@@ -163,7 +183,8 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         )
         SELECT
           w.job,
-          w.place,
+          w.number,
+          w.step,
           every.trace_id,
           op_id,
           coalesce(lane, 'GPU') AS lane,
@@ -185,7 +206,7 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         WITH
         -- What runs on the path: of a gap or a launch the row only begins after it.
         running AS (
-          SELECT DISTINCT o.trace_id, o.op_id, o.thread, o.ts
+          SELECT DISTINCT w.step, o.trace_id, o.op_id, o.thread, o.ts
           FROM critical_path AS piece
           JOIN page_window AS w ON w.trace_id = piece.trace_id AND w.step IS NOT DISTINCT FROM piece.step
           JOIN operators AS o ON o.trace_id = piece.on_trace_id AND o.op_id = piece.op_id
@@ -193,17 +214,18 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         ),
         -- The path names the calls of a thread; the lane shows the operators around them.
         path AS (
-          SELECT trace_id, op_id, true AS critical FROM running WHERE thread IS NULL
+          SELECT step, trace_id, op_id, true AS critical FROM running WHERE thread IS NULL
           UNION
-          SELECT around.trace_id, around.op_id, true
+          SELECT around.step, around.trace_id, around.op_id, true
           FROM running
           ASOF JOIN page_row AS around
-            ON around.trace_id = running.trace_id AND around.thread = running.thread AND running.ts >= around.ts
+            ON around.trace_id = running.trace_id AND around.thread = running.thread
+              AND around.step IS NOT DISTINCT FROM running.step AND running.ts >= around.ts
           WHERE running.ts < around.end_ts
         )
         SELECT
           job,
-          place,
+          number,
           lane,
           class,
           left(arg_max(name, end_ns - start_ns), {MAX_NAME}) AS name,
@@ -211,20 +233,24 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           (max(end_ns) - min(start_ns))::BIGINT AS dur_ns,
           count(*) AS rows,
           sum(end_ns - start_ns)::BIGINT AS busy_ns,
-          coalesce(bool_or(critical), false) AS critical
+          coalesce(bool_or(critical), false)::INTEGER AS critical
         FROM page_row
-        LEFT JOIN path USING (trace_id, op_id)
+        LEFT JOIN path
+          ON path.trace_id = page_row.trace_id AND path.op_id = page_row.op_id
+            AND path.step IS NOT DISTINCT FROM page_row.step
         GROUP BY
-          job, place, lane, class, CASE WHEN end_ns - start_ns >= bin_ns THEN -1 - op_id ELSE start_ns // bin_ns END
-        ORDER BY job, place, lane, min(start_ns), class
+          job, number, lane, class,
+          CASE WHEN end_ns - start_ns >= bin_ns THEN -1 - page_row.op_id ELSE start_ns // bin_ns END
+        ORDER BY job, number, lane, min(start_ns), class
         """,
     )
 
 
 def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return the critical path of the longest step: pieces by time, short ones of a kind together.
+    """Return the critical path of the longest rank of each step: pieces by time, short ones of a kind together.
 
-    Columns: kind, name, on_rank, start_ns (in the replay, from that step's start), dur_ns, pieces, time_ns.
+    Columns: number of the step and rank among `rank_rows`, kind, name, on_rank, start_ns (in the replay, from that
+    step's start), dur_ns, pieces, time_ns.
     """
     return by_job(
         connection,
@@ -232,6 +258,7 @@ def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         WITH piece AS (
           SELECT
             w.job,
+            number,
             kind,
             on_rank,
             coalesce(operator, kind) AS name,
@@ -245,6 +272,7 @@ def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         )
         SELECT
           job,
+          number,
           kind,
           left(arg_max(name, dur), {MAX_NAME}) AS name,
           on_rank,
@@ -253,36 +281,40 @@ def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           count(*) AS pieces,
           sum(dur)::BIGINT AS time_ns
         FROM piece
-        GROUP BY job, kind, on_rank, CASE WHEN dur >= bin_ns THEN -1 - piece ELSE start_ns // bin_ns END
-        ORDER BY job, min(start_ns), kind, on_rank
+        GROUP BY job, number, kind, on_rank, CASE WHEN dur >= bin_ns THEN -1 - piece ELSE start_ns // bin_ns END
+        ORDER BY job, number, min(start_ns), kind, on_rank
         """,
     )
 
 
 def section(
-    ranks: Columns | None, slices: Columns | None, path: Columns | None, labels: list[str], corpus: str
+    ranks: Columns | None, slices: Columns | None, path: Columns | None, labels: list[str], steps: int, corpus: str
 ) -> Section:
-    """Return the section of the timeline; `labels` names the job's traces."""
+    """Return the section of the timeline; `labels` names the job's traces, `steps` counts those of the longest."""
     if ranks is None or slices is None:
         return Section("No step to draw", "These traces hold no operator.")
-    longest, place = max(zip(ranks["step_ns"], ranks["place"], strict=True))
-    step, drawn = ranks["step"][0], len(ranks["place"])
+    typical = [number for number, of_step in enumerate(ranks["typical"]) if of_step]
+    longest, place = max((ranks["step_ns"][number], ranks["place"][number]) for number in typical)
+    first, drawn = typical[0], len(typical)
+    step, chosen = ranks["step"][first], len(set(ranks["step"]))
     what = "The whole trace" if step is None else f"Step {step}"
+    typically = ", the median of them" if chosen > 1 else ""
     shown = f" (of {len(labels)})" if drawn < len(labels) else ""
-    clock = "" if ranks["by_clock"][0] else " The ranks' clocks are apart, so each starts at its own step."
+    choice = f" {chosen} of {steps} steps can be chosen." if chosen < steps else ""
+    clock = "" if ranks["by_clock"][first] else " The ranks' clocks are apart, so each starts at its own step."
     every_row = f" Every row, for ui.perfetto.dev: `lumos-df export --corpus {corpus} --output step.json.gz`."
     more = every_row if path else f" For the critical path run: `lumos-df critical-path --corpus {corpus}`."
     return Section(
-        f"{what}: {format_ns(longest)}" + (f" at the longest, on rank {labels[place]}" if drawn > 1 else ""),
-        f"{format_count(drawn, 'rank')}{shown}; work shorter than {format_ns(ranks['bin_ns'][0])} is drawn together."
-        f"{clock}{more}",
+        f"{what}{typically}: {format_ns(longest)}" + (f" at the longest, on rank {labels[place]}" if drawn > 1 else ""),
+        f"{format_count(drawn, 'rank')}{shown}; work shorter than {format_ns(ranks['bin_ns'][first])} is drawn "
+        f"together.{choice}{clock}{more}",
         {"ranks": ranks, "slices": _named(slices, "name", "lane", "class")}
         | ({"path": _named(path, "name", "kind")} if path else {}),
     )
 
 
 def _named(columns: Columns, *texts: str) -> dict[str, Any]:
-    """Say each distinct text once: the columns hold numbers into `names`."""
+    """Say each distinct text once: the columns hold numbers into `names`, and `plain` has each as one says it."""
     names: dict[str, int] = {}
     numbered = {text: [names.setdefault(value, len(names)) for value in columns[text]] for text in texts}
-    return {**columns, **numbered, "names": list(names)}
+    return {**columns, **numbered, "names": list(names), "plain": list(map(plain, names))}

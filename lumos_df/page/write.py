@@ -8,10 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.output import interruptible, whole_file
-from lumos_df.page import gpu_usage, jobs, kernel_tables, ranked_plans, replays, step_parts, step_timeline, stragglers
+from lumos_df.page import (
+    advised_changes,
+    gpu_usage,
+    jobs,
+    kernel_tables,
+    ranked_plans,
+    replays,
+    step_parts,
+    step_timeline,
+    stragglers,
+)
 from lumos_df.page.document import render
 from lumos_df.page.section import Budget, Section
 
@@ -34,6 +45,31 @@ def write(corpus: str | os.PathLike[str], output: Path, sweep: Path | None = Non
         draft.write_text(page, "utf-8", newline="\n")
 
 
+def write_sweep(found: pa.Table, output: Path, counted: str) -> None:
+    """Write the page about plans that a sweep has found, without any corpus.
+
+    Args:
+        found: rows as `estimate.search` returns them.
+        output: the file.
+        counted: what was looked at and left out, a sentence.
+
+    Raises `OSError` when the file cannot be written.
+    """
+    plans = ranked_plans.section_of(found)
+    page: dict[str, Any] = {
+        "corpus": "sweep",
+        "option": "",
+        "verdict": plans.title if plans else "No plan meets the condition",
+        "lead": counted,
+        "foot": "Every number is a column of what `lumos-df sweep --format csv` writes.",
+        "summaries": [],
+        "jobs": [],
+        "plans": plans and asdict(plans),
+    }
+    with whole_file(output) as draft:
+        draft.write_text(render(page), "utf-8", newline="\n")
+
+
 def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | None = None) -> dict[str, Any]:
     """Return what the page holds, ready for JSON.
 
@@ -48,9 +84,18 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         plans = ranked_plans.section(connection, sweep)
         sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), summaries))
         traces, warnings = jobs.traces(connection), jobs.warnings(connection)
+        accuracy = replays.accuracy_rows(connection)
+    option = f"--corpus {shlex.quote(corpus)}"
+    more = len(summaries) - len(traces)
     return {
         "corpus": corpus,
-        "option": f"--corpus {shlex.quote(corpus)}",
+        "option": option,
+        "verdict": plans.title if plans else "No trace yet",
+        "lead": "estimates only: no trace is in this corpus"
+        if plans
+        else f"Add some with: `lumos-df ingest TRACE... {option}`",
+        "foot": f"Every number is a row of a view: `lumos-df report {option} --output FOLDER` writes them as CSV."
+        + (f" {more} more jobs are in the corpus: `lumos-df report --view corpus_summary {option}`." if more else ""),
         "summaries": summaries,
         "jobs": [
             {
@@ -58,6 +103,7 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
                 "summary": summary,
                 "traces": traces[summary["job"]],
                 "warnings": warnings.get(summary["job"]),
+                "accuracy": accuracy.get(summary["job"]),
                 "sections": sections[summary["job"]],
             }
             for summary in summaries
@@ -71,13 +117,13 @@ def _sections(
     connection: duckdb.DuckDBPyConnection, corpus: str, budget: Budget, summaries: list[dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
     """Give each shown job with its sections: a query for all jobs at once, then each job's part."""
+    advice = advised_changes.rows(connection)
     step, late = step_parts.rows(connection, budget), stragglers.rows(connection, budget)
     step_timeline.prepare(connection, budget)
     drawn, slices, path = (
         rows(connection) for rows in (step_timeline.rank_rows, step_timeline.slice_rows, step_timeline.path_rows)
     )
-    busy = gpu_usage.busy_rows(connection, budget)
-    bands, memory = gpu_usage.busy_bands(connection), gpu_usage.memory_rows(connection, budget)
+    busy, memory = gpu_usage.busy_rows(connection, budget), gpu_usage.memory_rows(connection, budget)
     kernel, family = kernel_tables.kernel_rows(connection), kernel_tables.family_rows(connection)
     collective = kernel_tables.collective_rows(connection)
     error, gain = replays.error_rows(connection, budget), replays.gain_rows(connection)
@@ -88,11 +134,13 @@ def _sections(
             continue
         labels = traces[job]["label"]
         parts: dict[str, Section] = {
+            "advice": advised_changes.section(advice.get(job), corpus),
             "breakdown": step_parts.breakdown(step.get(job), summary["gpu_rows"], summary["steps"] or 0, labels),
-            "timeline": step_timeline.section(drawn.get(job), slices.get(job), path.get(job), labels, corpus),
+            "timeline": step_timeline.section(
+                drawn.get(job), slices.get(job), path.get(job), labels, summary["steps"] or 0, corpus
+            ),
             "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), corpus),
-            "overlap": step_parts.overlap(step.get(job)),
-            "busy": gpu_usage.busy(busy.get(job), bands.get(job), labels),
+            "busy": gpu_usage.busy(busy.get(job), labels),
             "kernels": kernel_tables.kernels(kernel.get(job), family.get(job)),
             "collectives": kernel_tables.collectives(collective.get(job)),
             "stragglers": stragglers.section(late.get(job), summary, corpus),

@@ -8,6 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
+from lumos_df.page.document import embedded
+
 _SECONDS: Final = 120
 
 
@@ -34,13 +36,15 @@ class Dom(HTMLParser):
     tables: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     """Rows of each table: raw value by column; an empty text is null."""
     values: dict[str, str] = field(default_factory=dict)
-    """Raw values of tiles."""
+    """Raw values of the mean step."""
     texts: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
         self._table = ""
         self._columns: list[str] = []
+        self._in_command = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -55,11 +59,20 @@ class Dom(HTMLParser):
         elif tag == "td":
             row = self.tables[self._table][-1]
             row[self._columns[len(row)]] = given["data-v"]
-        elif "data-tile" in given:
-            self.values[given["data-tile"]] = given["data-v"]
+        elif tag == "code":
+            self._in_command = True
+            self.commands.append("")
+        elif "data-share" in given:
+            self.values[given["data-share"]] = given["data-v"]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "code":
+            self._in_command = False
 
     def handle_data(self, data: str) -> None:
         self.texts.append(data)
+        if self._in_command:
+            self.commands[-1] += data
 
     def count(self, tag: str) -> int:
         return sum(name == tag for name, _ in self.elements)
@@ -103,14 +116,21 @@ class Browser:
         dom.feed(done.stdout)
         return dom
 
-    def drive(self, page: Path, script: str) -> Any:
-        """Open a page, do what `script` says, and return the value that it gives."""
-        text = page.read_text("utf-8")
-        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-        driver = f"document.documentElement.dataset.result = JSON.stringify((() => {{ {script} }})());"
+    def drive(self, page: Path, script: str, width: int = 1280) -> Any:
+        """Open a page so wide, px, do what `script` says with its `document`, and return the value that it gives."""
+        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text("utf-8"))
+        driver = f"""
+            const frame = document.querySelector("iframe");
+            // Charts are drawn again once the page knows whether it scrolls.
+            frame.onload = () => setTimeout(() => {{
+              const result = ((window, document) => {{ {script} }})(frame.contentWindow, frame.contentDocument);
+              document.documentElement.dataset.result = JSON.stringify(result);
+            }}, 200);
+            frame.srcdoc = {embedded({"page": text})}.page;
+        """
         driven = self.folder / "driven.html"
         driven.write_text(
-            text.replace("</body>", f"<script>addEventListener('load', () => {{ {driver} }})</script></body>")
+            f'<!DOCTYPE html><iframe style="width:{width}px;height:2000px;border:0"></iframe><script>{driver}</script>'
         )
         (result,) = [given["data-result"] for _, given in self.dom(driven).elements if "data-result" in given]
         return json.loads(result)

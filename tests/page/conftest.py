@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from lumos_df.advice.job_advice import advise
 from lumos_df.graph.run import replay
 from tests.page.browser import Browser
 
 
 @pytest.fixture(scope="session")
 def played_corpus(sample_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The corpus of data/traces with replays and critical paths; read it only."""
+    """The corpus of data/traces with advice, replays and critical paths; read it only."""
     corpus = tmp_path_factory.mktemp("played") / "corpus"
     shutil.copytree(sample_corpus, corpus)
     replay(corpus, path=True, gains=True)
+    advise(corpus)
     return corpus
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from lumos_df.corpus.catalog import connect
-from lumos_df.page.write import write
+from lumos_df.estimate.grid import Grid
+from lumos_df.estimate.search import Search
+from lumos_df.page.write import write, write_sweep
 from tests.page.browser import Browser, Dom
 from tests.trace.literal import corpus_of, kernel, launch, op
 
@@ -43,11 +45,10 @@ JOB = "JOIN traces USING (trace_id) WHERE job = 'gpu_generated'"
 
 
 def test_every_section_is_drawn(dom: Dom) -> None:
-    assert set(dom.sections) == {
-        "breakdown", "timeline", "kernels", "path", "stragglers", "collectives", "overlap", "busy", "memory", "replay",
-    }  # fmt: skip
-    # Two layers a chart, and a chart a section but for the tables: of SM utilisation there are two.
-    assert dom.count("canvas") == 2 * 9
+    assert dom.sections[:5] == ["jobs", "advice", "breakdown", "timeline", "path"]
+    assert set(dom.sections[5:]) == {"kernels", "stragglers", "collectives", "busy", "memory", "replay"}
+    # Two layers a chart, and a chart a section but for advice, path, kernels and replay, which are tables.
+    assert dom.count("canvas") == 2 * 6
 
 
 def test_numbers_of_the_document_are_those_of_the_views(dom: Dom, played_corpus: Path) -> None:
@@ -88,19 +89,49 @@ def test_numbers_of_the_document_are_those_of_the_views(dom: Dom, played_corpus:
     )
 
 
-def test_tiles_are_the_summary(dom: Dom, played_corpus: Path) -> None:
+def test_the_mean_step_is_the_summary(dom: Dom, played_corpus: Path) -> None:
     columns = (
-        "mean_step_ns",
-        "ranks",
-        "steps",
         "exposed_compute_pct",
         "overlapped_pct",
-        "exposed_communication_pct",
+        "exposed_transfer_pct",
         "exposed_waiting_pct",
         "other_pct",
     )
     (expected,) = shown(played_corpus, f"SELECT {', '.join(columns)} FROM corpus_summary WHERE job = 'gpu_generated'")
-    assert tuple(dom.values.values()) == expected
+    assert tuple(dom.values[name] for name in columns) == expected
+
+
+def test_advice_stands_first_and_is_the_view(dom: Dom, played_corpus: Path) -> None:
+    listed = [
+        tuple(given["data-v"] for _, given in dom.elements if given.get("data-advice") == name)
+        for name in ("what", "gain_ns", "gain_pct")
+    ]
+    expected = shown(
+        played_corpus, "SELECT what, gain_ns, gain_pct FROM advice WHERE job = 'gpu_generated' AND worthwhile"
+    )
+    assert sorted(zip(*listed, strict=True)) == expected
+    assert any("lumos-df report --view straggler" in text for text in dom.commands)
+
+
+def test_the_badge_is_the_error_of_the_replay(dom: Dom, played_corpus: Path) -> None:
+    (badge,) = [given["data-accuracy"] for _, given in dom.elements if "data-accuracy" in given]
+    assert [(badge,)] == shown(played_corpus, f"SELECT round(avg(abs(error_pct)), 2) FROM replay_error {JOB}")
+
+
+def test_jobs_stand_side_by_side(browser: Browser, dom: Dom, page: Path, played_corpus: Path) -> None:
+    columns = ("job", "ranks", "steps", "mean_step_ns", "exposed_waiting_pct")
+    assert table(dom, "jobs.jobs", *columns) == shown(played_corpus, f"SELECT {', '.join(columns)} FROM corpus_summary")
+    script = """
+        const title = () => document.querySelector("h1").textContent;
+        const seen = [title()];
+        const names = [...document.querySelectorAll('[data-table="jobs.jobs"] button')];
+        names.find((button) => button.textContent === "cpu_ddp").click();
+        return [...seen, title(), document.querySelector("#head select").selectedOptions[0].textContent];
+    """
+    before, after, job = browser.drive(page, script)
+    assert "on 4 ranks" in before
+    assert "nothing on a GPU was recorded" in after
+    assert job == "cpu_ddp"
 
 
 def test_the_theme_follows_the_system(browser: Browser, page: Path) -> None:
@@ -115,7 +146,10 @@ def test_a_click_on_a_column_sorts(browser: Browser, page: Path) -> None:
         const column = () => inside("td:nth-child(3)").map((cell) => Number(cell.dataset.v));
         const click = () => inside('th[data-column="step_ns"] button')[0].click();
         const seen = [];
-        for (const details of document.querySelectorAll("details")) details.dispatchEvent(new Event("toggle"));
+        for (const details of document.querySelectorAll("details")) {
+          details.open = true;
+          details.dispatchEvent(new window.Event("toggle"));
+        }
         click(); seen.push(column());
         click(); seen.push(column());
         return seen;
@@ -131,12 +165,12 @@ def test_keys_and_the_pointer_tell_values(browser: Browser, page: Path) -> None:
         const chart = document.querySelector('section[data-section="breakdown"] canvas[tabindex="0"]');
         const tip = document.getElementById("tip");
         const seen = [];
-        chart.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" })); seen.push(tip.textContent);
-        chart.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" })); seen.push(tip.textContent);
-        chart.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" })); seen.push(tip.hidden);
+        chart.dispatchEvent(new window.KeyboardEvent("keydown", { key: "ArrowRight" })); seen.push(tip.textContent);
+        chart.dispatchEvent(new window.KeyboardEvent("keydown", { key: "ArrowRight" })); seen.push(tip.textContent);
+        chart.dispatchEvent(new window.KeyboardEvent("keydown", { key: "Escape" })); seen.push(tip.hidden);
         const area = chart.getBoundingClientRect();
         const place = { clientX: area.right - 30, clientY: area.top + 100 };
-        chart.dispatchEvent(new PointerEvent("pointermove", place)); seen.push(tip.textContent);
+        chart.dispatchEvent(new window.PointerEvent("pointermove", place)); seen.push(tip.textContent);
         return seen;
     """
     first, second, hidden, last = browser.drive(page, script)
@@ -159,6 +193,123 @@ def test_the_timeline_zooms(browser: Browser, page: Path) -> None:
     assert browser.drive(page, script) == [False, True]
 
 
+def test_every_step_can_be_chosen(browser: Browser, page: Path) -> None:
+    script = """
+        const section = document.querySelector('section[data-section="timeline"]');
+        const step = section.querySelector("select");
+        const seen = [[...step.options].map((option) => option.textContent), step.value];
+        const drawn = () => section.querySelector("canvas").toDataURL();
+        const before = drawn();
+        step.value = "4";
+        step.dispatchEvent(new window.Event("change"));
+        return [...seen, before === drawn()];
+    """
+    steps, typical, same = browser.drive(page, script)
+    assert steps == ["step 2", "step 3", "step 4"]
+    assert typical == "2"
+    assert not same
+
+
+def test_every_control_does_something(browser: Browser, page: Path) -> None:
+    script = """
+        const pictures = () => [...document.querySelectorAll("canvas")].map((canvas) => canvas.toDataURL()).join();
+        const looks = () => pictures() + document.body.innerHTML.replace(/ aria-(pressed|current)="[^"]*"/g, "");
+        const [tried, idle] = [[], []];
+        const attempt = (control, name, act) => {
+          const where = control.closest("section")?.dataset.section ?? "head";
+          const before = looks();
+          act();
+          tried.push(`${where}: ${name}`);
+          if (looks() === before) idle.push(`${where}: ${name}`);
+        };
+        const all = (what) => [...document.querySelectorAll(what)];
+        const press = (button) => attempt(button, button.textContent, () => button.click());
+        const choose = (select) => {
+          for (const option of [...select.options].filter((other) => !other.selected)) {
+            attempt(select, option.textContent, () => {
+              select.value = option.value;
+              select.dispatchEvent(new window.Event("change"));
+            });
+          }
+        };
+        const zoom = all("button").find((button) => button.textContent === "zoom in");
+        for (const button of all("main button").filter((other) => !other.hidden && !other.closest("th"))) {
+          if (["zoom out", "whole step"].includes(button.textContent)) zoom.click();
+          press(button);
+        }
+        for (const details of all("details")) {
+          attempt(details, details.textContent, () => {
+            details.open = true;
+            details.dispatchEvent(new window.Event("toggle"));
+          });
+        }
+        all("main select").forEach(choose);
+        all("tr:not([aria-current]) button").filter((button) => button.closest(".jobs")).forEach(press);
+        all("#head select").forEach(choose);
+        return [tried, idle];
+    """
+    tried, idle = browser.drive(page, script)
+    assert {"timeline: step 4", "timeline: critical path only", "timeline: zoom out", "jobs: cpu_ddp"} <= set(tried)
+    assert len(tried) > 30
+    assert set(idle) <= {"head: light"}
+
+
+def test_every_chart_tells_its_values_to_keys(browser: Browser, page: Path) -> None:
+    script = """
+        const tip = document.getElementById("tip");
+        return [...document.querySelectorAll("canvas[tabindex]")].map((chart) => {
+          tip.textContent = "";
+          chart.dispatchEvent(new window.KeyboardEvent("keydown", { key: "ArrowRight" }));
+          return [chart.getAttribute("aria-label"), tip.textContent];
+        });
+    """
+    told = browser.drive(page, script)
+    assert len(told) == 6
+    assert all(label and text for label, text in told)
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_nothing_wraps_inside_words(browser: Browser, page: Path, width: int) -> None:
+    script = """
+        for (const details of document.querySelectorAll("details")) {
+          details.open = true;
+          details.dispatchEvent(new window.Event("toggle"));
+        }
+        const texts = document.createTreeWalker(document.body, window.NodeFilter.SHOW_TEXT);
+        const broken = [];
+        while (texts.nextNode()) {
+          const { parentElement, data } = texts.currentNode;
+          if (parentElement.closest("script, style, noscript, option")) continue;
+          for (const word of data.matchAll(/\\S+/g)) {
+            const range = document.createRange();
+            range.setStart(texts.currentNode, word.index);
+            range.setEnd(texts.currentNode, word.index + word[0].length);
+            const lines = new Set([...range.getClientRects()].map((box) => box.top));
+            if (lines.size > 1 && !word[0].includes("-")) broken.push(word[0]);
+          }
+        }
+        const lefts = new Set([...document.querySelectorAll("main section")].map((section) => section.offsetLeft));
+        return [window.innerWidth, document.documentElement.scrollWidth, broken, lefts.size];
+    """
+    inner, needed, broken, columns = browser.drive(page, script, width)
+    assert columns == (2 if width > 860 else 1)
+    assert inner == width
+    assert needed <= width
+    assert broken == []
+
+
+def test_a_sweep_is_drawn(browser: Browser, tmp_path: Path) -> None:
+    grid = Grid.of_gpus(["llama-3-8b"], ["h100-sxm"], 8, 64)
+    plans = Search(grid, top=len(grid)).run().best
+    write_sweep(plans.to_arrow(), tmp_path / "sweep.html", "some plans")
+    dom = browser.dom(tmp_path / "sweep.html")
+    steps = [int(row["step_ns"]) for row in dom.tables["plans.plans"]]
+    assert steps == [round(1e9 * step) for step in plans["iteration_time_s"].to_list()[: len(steps)]]
+    assert len(dom.tables["plans.front"]) > 1
+    assert "some plans" in dom.texts
+    assert any("is the fastest that fits" in text for text in dom.texts)
+
+
 def test_names_of_a_trace_are_text(browser: Browser, tmp_path: Path) -> None:
     nasty = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
     corpus_of(tmp_path, [op(nasty, 0, 90), launch(10, 5, 1), kernel(nasty, 20, 30, correlation=1)])
@@ -166,7 +317,7 @@ def test_names_of_a_trace_are_text(browser: Browser, tmp_path: Path) -> None:
     dom = browser.dom(tmp_path / "page.html")
     assert dom.count("img") == 0
     assert dom.count("script") == 2
-    assert nasty in dom.texts
+    assert any(row["name"] == nasty for row in dom.tables["kernels.kernels"])
     assert any(text.startswith("lumos-df: ") for text in dom.texts)
 
 

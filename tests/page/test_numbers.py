@@ -1,5 +1,6 @@
 """The numbers of a page are those that SQL gives."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -117,53 +118,64 @@ def test_memory_peaks_are_those_of_the_view(page: Path, played_corpus: Path) -> 
     assert [max(line) for line in memory["allocated_bytes"]] == memory["peak_bytes"]
 
 
-def test_the_timeline_holds_all_gpu_time_of_its_steps(page: Path, played_corpus: Path) -> None:
+def test_the_timeline_holds_all_gpu_time_of_every_step(page: Path, played_corpus: Path) -> None:
     found = job_of(page, GPU_JOB)
     data = found["sections"]["timeline"]["data"]
-    names, slices, ranks = data["slices"]["names"], data["slices"], data["ranks"]
-    (step,) = set(ranks["step"])
-    busy: dict[tuple[int, str], int] = {}
-    for place, kind, time in rows_of(slices, "place", "class", "busy_ns"):
-        key = found["traces"]["rank"][place], names[kind]
-        busy[key] = busy.get(key, 0) + time
+    names, slices = data["slices"]["names"], data["slices"]
+    ranks = rows_of(data["ranks"], "step", "place", "start_ns", "step_ns")
+    busy: Counter[tuple[int, int]] = Counter()
+    for number, kind, time in rows_of(slices, "number", "class", "busy_ns"):
+        if names[kind] == "communication":
+            step, place, *_ = ranks[number]
+            busy[step, found["traces"]["rank"][place]] += time
     expected = ask(
         played_corpus,
-        f"""
-        SELECT o.rank, sum(least(o.ts + o.dur, s.ts + s.dur) - greatest(o.ts, s.ts))::BIGINT
+        """
+        SELECT s.step, o.rank, sum(least(o.ts + o.dur, s.ts + s.dur) - greatest(o.ts, s.ts))::BIGINT
         FROM operators o
-        JOIN step s ON s.trace_id = o.trace_id AND s.step = {step} AND o.ts < s.ts + s.dur AND o.ts + o.dur > s.ts
+        JOIN step s ON s.trace_id = o.trace_id AND o.ts < s.ts + s.dur AND o.ts + o.dur > s.ts
         WHERE o.family = 'communication'
-        GROUP BY o.rank
+        GROUP BY s.step, o.rank
         """,
     )
-    assert {rank: time for (rank, kind), time in busy.items() if kind == "communication"} == dict(expected)
-    window = {place: (start, start + length) for place, start, length in rows_of(ranks, "place", "start_ns", "step_ns")}
-    for place, start, length, rows, time in rows_of(slices, "place", "start_ns", "dur_ns", "rows", "busy_ns"):
-        assert window[place][0] <= start
-        assert start + length <= window[place][1]
+    assert busy == {(step, rank): time for step, rank, time in expected}
+    assert {step for step, *_ in ranks} == {2, 3, 4}
+    for number, start, length, rows, time in rows_of(slices, "number", "start_ns", "dur_ns", "rows", "busy_ns"):
+        _, _, begin, step_ns = ranks[number]
+        assert begin <= start
+        assert start + length <= begin + step_ns
         assert rows > 1 or time == length
 
 
-def test_the_path_of_the_timeline_is_the_longest_steps(page: Path, played_corpus: Path) -> None:
+def longest(found: dict[str, Any]) -> list[tuple[int, int, int]]:
+    """Return number, step and trace of the ranks whose critical path the timeline draws."""
+    ranks = found["sections"]["timeline"]["data"]["ranks"]
+    rows = enumerate(rows_of(ranks, "step", "place", "has_path"))
+    return [(number, step, found["traces"]["trace_id"][place]) for number, (step, place, has_path) in rows if has_path]
+
+
+def test_the_paths_of_the_timeline_are_the_longest_ranks(page: Path, played_corpus: Path) -> None:
     found = job_of(page, GPU_JOB)
-    data = found["sections"]["timeline"]["data"]
-    ((place, step),) = [row[:2] for row in rows_of(data["ranks"], "place", "step", "has_path") if row[2]]
-    expected = ask(
-        played_corpus,
-        f"SELECT kind, sum(dur)::BIGINT FROM critical_path WHERE dur > 0 AND step = {step} "
-        f"AND trace_id = '{found['traces']['trace_id'][place]}' GROUP BY kind",
-    )
-    times: dict[str, int] = {}
-    for kind, time in rows_of(data["path"], "kind", "time_ns"):
-        name = data["path"]["names"][kind]
-        times[name] = times.get(name, 0) + time
-    assert times == dict(expected)
+    path = found["sections"]["timeline"]["data"]["path"]
+    assert len(longest(found)) == 3
+    for number, step, trace_id in longest(found):
+        expected = ask(
+            played_corpus,
+            f"SELECT kind, sum(dur)::BIGINT FROM critical_path WHERE dur > 0 AND step = {step} "
+            f"AND trace_id = '{trace_id}' GROUP BY kind",
+        )
+        times: Counter[str] = Counter()
+        for of, kind, time in rows_of(path, "number", "kind", "time_ns"):
+            if of == number:
+                times[path["names"][kind]] += time
+        assert times == dict(expected)
 
 
 def test_slices_on_the_path_are_marked_on_every_rank(page: Path, played_corpus: Path) -> None:
     found = job_of(page, GPU_JOB)
     data = found["sections"]["timeline"]["data"]
-    ((place, step),) = [row[:2] for row in rows_of(data["ranks"], "place", "step", "has_path") if row[2]]
+    ranks = rows_of(data["ranks"], "step", "place", "bin_ns", "typical")
+    ((step, bin_ns, trace_id),) = [(ranks[k][0], ranks[k][2], trace) for k, _, trace in longest(found) if ranks[k][3]]
     # Kernels that are drawn alone; the path goes through rank 2, for which the others wait.
     expected = ask(
         played_corpus,
@@ -171,16 +183,16 @@ def test_slices_on_the_path_are_marked_on_every_rank(page: Path, played_corpus: 
         SELECT DISTINCT p.on_rank, o.name, o.dur
         FROM critical_path p
         JOIN operators o ON o.trace_id = p.on_trace_id AND o.op_id = p.op_id
-        WHERE p.step = {step} AND p.trace_id = '{found["traces"]["trace_id"][place]}' AND o.kind = 'kernel'
-          AND p.kind NOT IN ('gap', 'launch') AND o.dur >= {data["ranks"]["bin_ns"][0]}
+        WHERE p.step = {step} AND p.trace_id = '{trace_id}' AND o.kind = 'kernel'
+          AND p.kind NOT IN ('gap', 'launch') AND o.dur >= {bin_ns}
         """,
     )
-    columns = ("place", "name", "dur_ns", "rows", "critical", "class")
+    columns = ("number", "name", "dur_ns", "rows", "critical", "class")
     names = data["slices"]["names"]
     marked = {
-        (found["traces"]["rank"][place], names[name], time)
-        for place, name, time, rows, critical, kind in rows_of(data["slices"], *columns)
-        if critical and rows == 1 and names[kind] != "host"
+        (found["traces"]["rank"][ranks[number][1]], names[name], time)
+        for number, name, time, rows, critical, kind in rows_of(data["slices"], *columns)
+        if critical and rows == 1 and names[kind] != "host" and ranks[number][0] == step
     }
     assert {rank for rank, *_ in expected} > {2}
     assert set(expected) <= marked
@@ -208,10 +220,9 @@ def test_replays_paths_and_gains_are_those_of_the_views(page: Path, played_corpu
 
 def test_the_headline_names_the_largest_shares(page: Path) -> None:
     summary = job_of(page, GPU_JOB)["summary"]
-    shares = sorted(
-        summary[part] for part in ("exposed_compute_pct", "overlapped_pct", "exposed_communication_pct", "other_pct")
-    )
+    parts = ("exposed_compute", "overlapped", "exposed_waiting", "exposed_transfer", "other")
+    shares = sorted(summary[f"{part}_pct"] for part in parts)
     headline = job_of(page, GPU_JOB)["headline"]
-    assert f"{shares[-1]:.0f}%" in headline
-    assert f"{shares[-2]:.0f}%" in headline
+    assert f"compute {shares[-1]:.0f}%" in headline
+    assert f"waiting for other ranks {shares[-2]:.0f}%" in headline
     assert "on 4 ranks" in headline

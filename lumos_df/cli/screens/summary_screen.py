@@ -7,8 +7,9 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, plain
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console
 from lumos_df.corpus.report import AdviceSummary, CorpusSummary, JobSummary, KernelSummary, StragglerSummary
 from lumos_df.schema import STEP_PARTS
 

@@ -10,16 +10,13 @@ import duckdb
 from rich.console import Console
 from rich.text import Text
 
+from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_ns
 from lumos_df.cli.options import DEFAULT_CORPUS
 from lumos_df.corpus.catalog import one_line_errors
 from lumos_df.corpus.output import screen_columns
 
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
-_NOISE: Final = re.compile(r"\bvoid |at::native::|c10::|\(anonymous namespace\)::")
-"""What the names of kernels have in common."""
-_BUILT_IN: Final = re.compile(r"<built-in (?:function|method) ([^ >]+)[^>]*>")
-"""How Python writes a function of its own."""
 
 
 def console(stream: TextIO | None = None) -> Console:
@@ -37,11 +34,6 @@ def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "")
         line.rstrip()
         screen.print(lead + line, no_wrap=True, overflow="ellipsis", crop=True)
         lead = Text(" " * lead.cell_len)
-
-
-def plain(name: str) -> str:
-    """Return the name of a kernel or function without what many names have in common."""
-    return _BUILT_IN.sub(r"\1()", _NOISE.sub("", name))
 
 
 def say_row(screen: Console, lead: str | Text, text: str) -> None:

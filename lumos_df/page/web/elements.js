@@ -13,9 +13,14 @@ function el(tag, given = {}, ...children) {
   return node;
 }
 
+const JOINTS = /(?<=[_.,:/<>()=|-])(?=[^\s_.,:/<>()=|-])|(?<=[a-z])(?=[A-Z])/;
+
+/** A text that is broken, where it has to be, only between the words of a name. */
+const breakable = (text, joints = JOINTS) => text.split(joints).flatMap((part, place) => (place ? [el("wbr"), part] : [part]));
+
 /** A sentence; what stands in backticks is a command, whose words stay whole. */
 const prose = (text) => text.split("`").map((part, place) =>
-  (place % 2 ? el("code", {}, ...part.split(" ").flatMap((word, number) => [number ? " " : "", el("span", {}, word)])) : part));
+  (place % 2 ? el("code", {}, ...part.split(" ").flatMap((word, number) => [number ? " " : "", el("span", {}, ...breakable(word, /(?<=\/)(?=[^/])/))])) : part));
 
 /** A drop-down with its label; `options` are [value, text]. */
 function choice(label, options, chosen, then) {
@@ -53,7 +58,7 @@ const tip = {
   /** Show beside a point of the window: a title and rows of [label, value, colour]. */
   show({ title, rows }, x, y) {
     const box = document.getElementById("tip");
-    box.replaceChildren(el("strong", {}, title), ...rows.map(([label, value, colour]) =>
+    box.replaceChildren(el("strong", {}, ...breakable(title)), ...rows.map(([label, value, colour]) =>
       el("div", {}, el("span", {}, colour ? el("i", { style: { background: `var(${colour})` } }) : null, label), el("span", {}, value))));
     box.hidden = false;
     const { width, height } = box.getBoundingClientRect();

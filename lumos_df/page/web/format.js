@@ -27,9 +27,6 @@ function significant(value) {
   return String(Number(value.toPrecision(3)));
 }
 
-/** What the names of kernels have in common says nothing. */
-const asKernel = (name) => name.replace(/^void |at::native::|c10::|\(anonymous namespace\)::/g, "");
-
 /** Round values for an axis from 0 to `most`, in the unit that fits `write`; about `wanted` of them. */
 function ticks(most, wanted, write) {
   if (!(most > 0)) return [0];

@@ -5,6 +5,9 @@ const parse = (colour) => {
   return [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16));
 };
 
+/** The colour of a text that is read on another. */
+const inkOn = ([r, g, b]) => (0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#10151b" : "#ffffff");
+
 /** A function from 0..1 to [r, g, b], through the three colours of a ramp. */
 function rampOf(name) {
   const stops = ["low", "mid", "high"].map((stop) => parse(colourOf(`--${name}-${stop}`)));
@@ -57,8 +60,7 @@ function heat(host, { rows, columns, values, most, ramp, write, label, rowName, 
         context.textAlign = "center";
         values.forEach((row, y) => row.forEach((value, x) => {
           if (value === null || value === undefined) return;
-          const [r, g, b] = colour(most ? value / most : 0);
-          context.fillStyle = 0.3 * r + 0.59 * g + 0.11 * b > 140 ? "#10151b" : "#ffffff";
+          context.fillStyle = inkOn(colour(most ? value / most : 0));
           context.fillText(write(value), area.left + (x + 0.5) * cell.width, area.top + (y + 0.5) * cell.height);
         }));
       }

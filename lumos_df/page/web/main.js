@@ -2,23 +2,11 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
-const tile = (value, name, raw) => el("div", { class: "tile" },
-  el("b", { data: { v: raw === null ? "" : String(raw), tile: name } }, value), el("span", {}, name));
-
-function tiles({ summary }) {
-  const gpu = summary.gpu_rows > 0;
-  const shown = [
-    tile(asTime(summary.mean_step_ns), "mean step", summary.mean_step_ns),
-    tile(asCount(summary.ranks), summary.world_size && summary.world_size !== summary.ranks ? `ranks of ${summary.world_size.toLocaleString("en")}` : "ranks", summary.ranks),
-    tile(asCount(summary.steps), "steps a rank", summary.steps),
-  ];
-  if (gpu) {
-    shown.push(tile(asPercent(summary.exposed_compute_pct), "compute", summary.exposed_compute_pct), tile(asPercent(summary.overlapped_pct), "overlapped", summary.overlapped_pct),
-      tile(asPercent(summary.exposed_communication_pct), "exposed communication", summary.exposed_communication_pct),
-      tile(asPercent(summary.exposed_waiting_pct), "of it waiting for ranks", summary.exposed_waiting_pct), tile(asPercent(summary.other_pct), "no kernel", summary.other_pct));
-  }
-  return el("div", { class: "tiles" }, ...shown);
-}
+/** How far the replay is off: how far what rests on it can be trusted. */
+const TRUSTED_PCT = 5;
+const accuracy = ({ mean_pct: [mean], worst_pct: [worst], host_share_pct: [host] }) =>
+  el("span", { class: mean > TRUSTED_PCT ? "badge careful" : "badge", data: { accuracy: String(mean) } },
+    `${mean > TRUSTED_PCT ? "careful: " : ""}replay within ${asPercent(Math.max(mean, 0.01))} (worst ${asPercent(Math.max(worst, 0.01))}), ${host.toFixed(0)}% of the path is host work`);
 
 const about = ({ job, traces, operators, gpu_rows: rows, device_name: device }) =>
   [`job ${job}`, `${asCount(traces)} ${traces === 1 ? "trace" : "traces"}`, `${asCount(operators)} operators`, `${asCount(rows)} GPU rows`, device].filter(Boolean).join("  ·  ");
@@ -33,7 +21,7 @@ function show(job) {
         el("ul", { class: "plain" }, ...job.warnings.warning.map((text_, row) => el("li", {}, `${text_} (${job.warnings.traces[row]} ${job.warnings.traces[row] === 1 ? "trace" : "traces"})`)))), () => {}]);
     }
   }
-  if (DATA.plans) cards.unshift(section("plans", "Estimated plans", true, DATA.plans, [], job));
+  if (DATA.plans) cards.unshift(section("plans", "Estimated plans", true, job ? DATA.plans : { ...DATA.plans, title: "Step against memory, and the front of both" }, [], job));
   // What has nothing to show goes to the end; the others fill two columns evenly.
   cards.sort((a, b) => a[0].classList.contains("absent") - b[0].classList.contains("absent"));
   const [left, right] = [el("div", { class: "column" }), el("div", { class: "column" })];
@@ -52,30 +40,29 @@ function theme(name) {
 }
 
 function head() {
-  let chosen = 0;
   const top = el("div");
-  const fill = () => {
+  const sideBySide = el("div");
+  let mark = () => {};
+  const fill = (chosen) => {
     const job = DATA.jobs[chosen];
-    top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary)), tiles(job)]
-      : [el("h1", {}, DATA.plans ? DATA.plans.title : "No trace yet"), el("p", { class: "lead" }, ...prose(DATA.plans ? "estimates only: no trace is in this corpus" : `Add some with: \`lumos-df ingest TRACE... ${DATA.option}\``))]));
+    top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary), " ", job.accuracy && accuracy(job.accuracy))]
+      : [el("h1", {}, DATA.verdict), el("p", { class: "lead" }, ...prose(DATA.lead))]));
+    mark(chosen);
     show(job);
   };
   let mode = "auto";
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(mode));
   const bar = el("div", { class: "bar" }, el("span", { class: "brand" }, `lumos-df  ·  ${DATA.corpus}`), el("span", { class: "grow" }));
-  if (DATA.jobs.length > 1) bar.append(choice("Job", DATA.jobs.map((job, place) => [place, job.summary.job]), 0, (value) => { chosen = Number(value); fill(); }));
+  if (DATA.jobs.length > 1) {
+    const jobs = choice("Job", DATA.jobs.map((job, place) => [place, job.summary.job]), 0, (value) => fill(Number(value)));
+    bar.append(jobs);
+    mark = jobsTable(sideBySide, (place) => { jobs.querySelector("select").value = place; fill(place); });
+  }
   bar.append(choice("Theme", [["auto", "as the system"], ["light", "light"], ["dark", "dark"]], "auto", (value) => { mode = value; theme(mode); }));
-  document.getElementById("head").append(bar, top);
+  document.getElementById("head").append(bar, sideBySide, top);
   theme(mode);
-  fill();
+  fill(0);
 }
 
-function foot() {
-  const more = DATA.summaries.length - DATA.jobs.length;
-  document.getElementById("foot").append(
-    el("p", {}, ...prose(`Every number is a row of a view: \`lumos-df report ${DATA.option} --output FOLDER\` writes them as CSV.`
-      + (more > 0 ? ` ${asCount(more)} more jobs are in the corpus: \`lumos-df report --view corpus_summary ${DATA.option}\`.` : ""))));
-}
-
+document.getElementById("foot").append(el("p", {}, ...prose(DATA.foot)));
 head();
-foot();

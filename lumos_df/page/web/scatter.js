@@ -1,21 +1,30 @@
 // Points, with the range that each may move in; axes that cover several powers of ten are logarithmic.
 
+/** Of more points than this the ranges of those without a name are only hinted at. */
+const MANY = 60;
 const MARKS = ["--compute", "--exposed", "--overlap", "--memory", "--host", "--launch", "--sync", "--wait"];
 
+/** From the least to the most value, with some room; from 0 where that costs little room, logarithmic over powers of ten. */
 function axisOf(values) {
   const found = values.filter((value) => value > 0);
   let [low, high] = [Math.min(...found), Math.max(...found)];
   const log = found.length > 0 && high / low > 20;
+  const room = 0.06 * (high - low) || 0.1 * high;
   if (log) [low, high] = [low / 1.6, high * 1.6];
+  else if (found.length && low > 0.3 * high) [low, high] = [low - room, high + room];
   else [low, high] = [0, (high || 1) * 1.08];
-  return { low, high, log, at: (value) => (log ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : value / high) };
+  return { low, high, log, at: (value) => (log ? Math.log(Math.max(value, low) / low) / Math.log(high / low) : (value - low) / (high - low)) };
 }
 
 /** 1, 10, 100 of each unit of time below the minute, 1 and 10 of those above. */
 const TIME_POWERS = TIMES.flatMap(([name, size]) => (["ns", "us", "ms"].includes(name) ? [size, 10 * size, 100 * size] : [size, 10 * size]));
 
 function axisTicks(axis, wanted, write) {
-  if (!axis.log) return ticks(axis.high, wanted, write);
+  if (!axis.log) {
+    const step = ticks(axis.high - axis.low, wanted, write)[1] || axis.high;
+    const first = Math.ceil(axis.low / step - 1e-9);
+    return Array.from({ length: Math.max(0, Math.floor(axis.high / step) - first + 1) }, (_, number) => (first + number) * step);
+  }
   if (write === asTime) return TIME_POWERS.filter((value) => axis.low <= value && value <= axis.high);
   const base = write === asBytes ? 2 : 10;
   const [first, last] = [axis.low, axis.high].map((value) => Math.log(value) / Math.log(base));
@@ -25,14 +34,37 @@ function axisTicks(axis, wanted, write) {
   return found;
 }
 
-/** points: {x, y, low, high, size, colour, filled, tip()}; joined: numbers of points that a line joins. */
-function scatter(host, { points, writeX, writeY, nameX, nameY, label, joined = [] }) {
-  const area = { left: 74, top: 12 };
-  const [across, up] = [axisOf(points.map((point) => point.x)), axisOf(points.flatMap((point) => [point.low ?? point.y, point.high ?? point.y]))];
+/** Names beside their points, of those that do not cover one written before. */
+function writeNames(context, area, points, x, y) {
+  const taken = [];
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  for (const point of points.filter(({ name }) => name)) {
+    const wide = context.measureText(point.name).width;
+    const left = x(point.x) + 10 + wide > area.right ? x(point.x) - 10 - wide : x(point.x) + 10;
+    const box = { left, right: left + wide, top: y(point.y) - 7, bottom: y(point.y) + 7 };
+    if (box.left < area.left || taken.some((other) => box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom)) continue;
+    taken.push(box);
+    context.globalAlpha = 0.8;
+    context.fillStyle = colourOf("--card");
+    context.fillRect(left - 2, box.top, wide + 4, 14);
+    context.globalAlpha = 1;
+    context.fillStyle = colourOf("--text");
+    context.fillText(point.name, left, y(point.y));
+  }
+}
+
+/**
+ * points: {x, y, low, high, size, colour, name, tip()}, a name is written beside it where there is room;
+ * joined: numbers of points that a line joins; limits: [x, name] of upright lines.
+ */
+function scatter(host, { points, writeX, writeY, nameX, nameY, label, joined = [], limits = [], height = 270 }) {
+  const area = { left: 74, top: 22 };
+  const [across, up] = [axisOf([...points.map((point) => point.x), ...limits.map(([at]) => at)]), axisOf(points.flatMap((point) => [point.low ?? point.y, point.high ?? point.y]))];
   const x = (value) => area.left + across.at(value) * (area.right - area.left);
   const y = (value) => area.bottom - up.at(value) * (area.bottom - area.top);
   return chart(host, {
-    height: 270,
+    height,
     label,
     count: points.length,
     draw(context, full, tall) {
@@ -58,7 +90,7 @@ function scatter(host, { points, writeX, writeY, nameX, nameY, label, joined = [
       context.textAlign = "right";
       context.fillText(`${nameX} →`, area.right, area.bottom + 22);
       context.textAlign = "left";
-      context.fillText(`↑ ${nameY}`, area.left, area.bottom + 22);
+      context.fillText(`↑ ${nameY}`, area.left, 2);
       if (joined.length > 1) {
         context.strokeStyle = colourOf("--exposed");
         context.setLineDash([5, 4]);
@@ -70,17 +102,29 @@ function scatter(host, { points, writeX, writeY, nameX, nameY, label, joined = [
       for (const point of points) {
         context.strokeStyle = context.fillStyle = colourOf(point.colour);
         context.lineWidth = 1.2;
-        context.globalAlpha = 0.55;
+        context.globalAlpha = points.length > MANY && !point.name ? 0.15 : 0.55;
         context.beginPath();
         context.moveTo(x(point.x), y(point.low ?? point.y));
         context.lineTo(x(point.x), y(point.high ?? point.y));
         context.stroke();
-        context.globalAlpha = point.filled === false ? 0.45 : 0.85;
+        context.globalAlpha = 0.85;
         context.beginPath();
         context.arc(x(point.x), y(point.y), point.size || 4, 0, 2 * Math.PI);
         context.fill();
       }
       context.globalAlpha = 1;
+      context.lineWidth = 1.5;
+      for (const [at, name] of limits) {
+        context.strokeStyle = context.fillStyle = colourOf("--text");
+        context.beginPath();
+        context.moveTo(x(at), area.top);
+        context.lineTo(x(at), area.bottom);
+        context.stroke();
+        context.textAlign = x(at) > (area.left + area.right) / 2 ? "right" : "left";
+        context.textBaseline = "top";
+        context.fillText(name, x(at) + (context.textAlign === "right" ? -6 : 6), area.top);
+      }
+      writeNames(context, area, points, x, y);
     },
     find(px, py) {
       let [best, distance] = [-1, 18];

@@ -14,7 +14,7 @@ const time = (key, label, extra = {}) => ({ key, label, write: asTime, ...extra 
 const count = (key, label) => ({ key, label, write: asCount });
 const text = (key, label) => ({ key, label, write: asText });
 /** The name of an operator, of which only what tells it apart is shown. */
-const kernelName = (key, label) => ({ key, label, write: asText, brief: asKernel });
+const kernelName = (key, label) => ({ key, label, write: asText, shown: "plain" });
 const share = (key, label, extra = {}) => ({ key, label, write: asPercent, ...extra });
 
 /** Rows of a table with the ranks' labels beside their numbers. */
@@ -30,12 +30,13 @@ function drawnAnew(host, draw) {
 }
 
 /** Columns of `parts`, a rank and step: all if they are few, else those of one step; sorted as asked. */
-function stepColumns(host, steps, labels, parts, name) {
+function stepColumns(host, steps, labels, parts, name, known = false) {
   const numbers = [...new Set(steps.step)];
   const few = steps.step.length <= FEW;
   const state = { step: few && numbers.length > 1 ? "all" : String(numbers[numbers.length - 1]), sort: "rank" };
   const controls = el("div", { class: "controls" });
-  host.append(controls, legend(parts.filter((part) => steps[part[2]].some((value) => value > 0))));
+  host.append(controls);
+  if (!known) host.append(legend(parts.filter((part) => steps[part[2]].some((value) => value > 0))));
   const total = (row) => parts.reduce((sum, part) => sum + steps[part[2]][row], 0);
   const again = drawnAnew(host, (box) => {
     let rows = steps.place.map((_, row) => row).filter((row) => state.step === "all" || String(steps.step[row]) === state.step);
@@ -70,9 +71,16 @@ function stepColumns(host, steps, labels, parts, name) {
   if (!controls.childElementCount) controls.remove();
 }
 
+/** Where the mean step goes: the shares of the summary, as the legend of the chart below. */
+const shares = ({ summary }) => el("div", { class: "legend shares" }, ...sharesOf(summary).filter(([key]) => summary[key] > 0).map(([key, name, colour]) => el("span", {},
+  el("i", { style: { background: `var(${colour})` } }), `${name} `, el("b", { data: { share: key, v: String(summary[key] ?? "") } }, asPercent(summary[key])))));
+
 const DRAW = {
-  breakdown(host, { steps }, labels) {
-    stepColumns(host, steps, labels, [...PARTS.slice(0, 2), ...exposedParts(steps), PARTS[3]], "Step");
+  advice: (host, { advice }) => adviceList(host, advice),
+
+  breakdown(host, { steps }, labels, job) {
+    if (job.summary.gpu_rows) host.append(shares(job));
+    stepColumns(host, steps, labels, [...PARTS.slice(0, 2), ...exposedParts(steps), PARTS[3]], "Step", job.summary.gpu_rows > 0);
     numbers(host, {
       name: "breakdown.steps", caption: "Breakdown of each rank and step", rows: withRanks(steps, labels),
       columns: [text("rank", "rank"), count("step", "step"), time("step_ns", "step"), ...PARTS.map(([label, , key]) => time(key, label)),
@@ -80,21 +88,22 @@ const DRAW = {
     });
   },
 
-  overlap(host, _, labels, job) {
-    const { steps } = job.sections.breakdown.data;
-    stepColumns(host, steps, labels, [...exposedParts(steps), ["hidden behind compute", "--overlap", "overlapped_ns"]], "Communication");
-  },
-
   timeline(host, data, labels) {
-    const state = { rank: null, highlight: false, window: null };
+    const { ranks } = data;
+    const steps = [...new Set(ranks.step)];
+    const state = { step: ranks.step[ranks.typical.indexOf(true)], rank: null, highlight: false, window: null };
     let view = null;
     const controls = el("div", { class: "controls" });
     const kinds = data.path ? [...new Set(data.path.kind.map((kind) => data.path.names[kind]))] : [];
     host.append(controls, legend([["compute", "--compute"], ["communication", "--exposed"], ["copies", "--memory"], ["host operators", "--host"],
       ...(data.path ? [["underlined: on the critical path", "--text"]] : []), ...kinds.filter((kind) => !["kernel", "transfer", "memory", "host"].includes(kind)).map((kind) => [`path: ${kind}`, KIND_COLOURS[kind]])]));
     const again = drawnAnew(host, (box) => { view = timeline(box, data, labels, state); });
-    if (data.ranks.place.length > 1) {
-      controls.append(choice("Ranks", [["", `all ${data.ranks.place.length} drawn`], ...data.ranks.place.map((place) => [place, `rank ${labels[place]}`])], "",
+    if (steps.length > 1) {
+      controls.append(choice("Step", steps.map((step) => [step, asStep(step)]), state.step, (value) => { Object.assign(state, { step: Number(value), window: null }); again(); }));
+    }
+    const places = [...new Set(ranks.place)].sort((a, b) => a - b);
+    if (places.length > 1) {
+      controls.append(choice("Ranks", [["", "all drawn"], ...places.map((place) => [place, `rank ${labels[place]}`])], "",
         (value) => { state.rank = value === "" ? null : Number(value); again(); }));
     }
     if (data.path) controls.append(toggle("critical path only", state.highlight, (on) => { state.highlight = on; again(); }));
@@ -102,53 +111,33 @@ const DRAW = {
       el("button", { type: "button", onclick: () => view.zoom(0.5) }, "zoom in"), el("button", { type: "button", onclick: () => view.zoom(2) }, "zoom out"),
       el("button", { type: "button", onclick: () => view.reset() }, "whole step"), el("span", {}, "drag to move, Ctrl and wheel or double-click to zoom"));
     numbers(host, {
-      name: "timeline.ranks", caption: "Steps that are drawn", rows: withRanks(data.ranks, labels),
+      name: "timeline.ranks", caption: "Steps that are drawn", rows: withRanks(ranks, labels),
       columns: [text("rank", "rank"), count("step", "step"), time("start_ns", "starts at"), time("step_ns", "step")],
     });
   },
 
   path(host, { kinds, pieces, gains }) {
-    const most = Math.max(...kinds.time_ns, 1);
-    host.append(...kinds.kind.map((kind, row) => el("div", { class: "legend" },
-      el("i", { style: { background: `var(${KIND_COLOURS[kind] || "--other"})`, width: `${Math.max(2, (220 * Math.max(0, kinds.time_ns[row])) / most)}px` } }),
-      `${kind} ${asTime(kinds.time_ns[row])}, ${asPercent(kinds.share_pct[row])}`)));
+    const [left, right] = [el("div"), el("div")];
+    host.append(el("div", { class: "halves" }, left, right));
+    table(left, {
+      name: "path.kinds", caption: "What the path is made of", rows: kinds,
+      columns: [{ ...text("kind", "kind"), shown: "said" }, share("share_pct", "of the path", { bar: true }), time("time_ns", "time"), count("pieces", "pieces")],
+    });
     if (gains) {
-      host.append(el("h3", {}, "What faster operators would gain"));
-      table(host, {
-        name: "path.gains", caption: "Simulated with each family of kernels, and each operator by name, taking no time; all ranks and steps together", rows: gains, limit: 8,
-        columns: [kernelName("value", "operator"), time("time_ns", "time"), time("gain_ns", "gain"), share("gain_pct", "of the step", { bar: true })],
+      table(right, {
+        name: "path.gains", caption: "What a family of kernels, or an operator by name, brings at no time and at half of it", rows: gains, limit: 8,
+        columns: [kernelName("value", "operator"), share("gain_pct", "of the step", { bar: true }), time("gain_ns", "gain"), time("half_gain_ns", "at half"), time("time_ns", "it takes")],
       });
-      numbers(host, {
-        name: "path.half", caption: "What a family of kernels, or an operator by name, gains at no time and at half of it", rows: gains,
-        columns: [text("value", "operator"), text("what", "is a"), time("time_ns", "time"), time("gain_ns", "gain"), time("half_gain_ns", "at half"), share("gain_pct", "of the step")],
-      }, "At half the time");
     }
     numbers(host, {
       name: "path.pieces", caption: "The critical path, summed by what it is made of", rows: pieces,
-      columns: [text("kind", "kind"), text("what", "what"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
+      columns: [text("kind", "kind"), kernelName("what", "what"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
     }, "Pieces of the path");
-    numbers(host, {
-      name: "path.kinds", caption: "The critical path by kind", rows: kinds,
-      columns: [text("kind", "kind"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
-    });
   },
 
-  busy(host, { busy, bands }, labels) {
+  busy(host, { busy }, labels) {
     const step = busy.width_ns[0];
-    const until = step * bands.stretch.length;
-    if (busy.place.length > 1) {
-      host.append(legend([["median of the ranks", "--compute"], ["half of the ranks (darker), all ranks (lighter)", "--launch"]]));
-      overTime(host, {
-        label: "Share of time with a kernel, spread over ranks", step, until, most: 100, writeX: asTime, writeY: asPercent, height: 150,
-        bands: [{ low: bands.min_pct, high: bands.max_pct, colour: "--launch", opacity: 0.25 }, { low: bands.p25_pct, high: bands.p75_pct, colour: "--launch", opacity: 0.55 }],
-        lines: [{ x: bands.stretch.map((at) => at * step), y: bands.p50_pct, colour: "--compute" }],
-        tip: (moment) => {
-          const at = Math.min(bands.stretch.length - 1, Math.floor(moment / step));
-          return { title: `at ${asTime(at * step)}`, rows: [["most", asPercent(bands.max_pct[at])], ["three quarters", asPercent(bands.p75_pct[at])], ["median", asPercent(bands.p50_pct[at])],
-            ["quarter", asPercent(bands.p25_pct[at])], ["least", asPercent(bands.min_pct[at])]] };
-        },
-      });
-    }
+    const until = step * Math.max(...busy.busy_pct.map((row) => row.length));
     heat(host, {
       label: "Share of time with a kernel, rank against time", rows: busy.place.map((place) => labels[place]), values: busy.busy_pct, most: 100, ramp: "ramp",
       write: asPercent, rowName: "rank", columnName: "time", ends: [0, until, asTime],
@@ -196,7 +185,7 @@ const DRAW = {
           size: 4 + 8 * Math.sqrt(rows.total_ns[row] / most), colour: colour(row),
           tip: () => ({
             title: `${rows.collective[row]}, ${asText(rows.dtype[row])}, ${asCount(rows.group_size[row])} ranks`,
-            rows: [["message", asBytes(rows.size_bytes[row])], ["busbw, median of ranks", asBandwidth(rows.busbw_gbps[row])], ["slowest to fastest", `${asBandwidth(rows.min_busbw_gbps[row])} to ${asBandwidth(rows.max_busbw_gbps[row])}`],
+            rows: [["message", asBytes(rows.size_bytes[row])], ["busbw, median of ranks", asBandwidth(rows.busbw_gbps[row])], ["from rank to rank", `${asBandwidth(rows.min_busbw_gbps[row])} to ${asBandwidth(rows.max_busbw_gbps[row])}`],
               ["calls", asCount(rows.calls[row])], ["mean", asTime(rows.mean_ns[row])], ["total", asTime(rows.total_ns[row])], ["of it waiting", asTime(rows.waiting_ns[row])]],
           }),
         })),
@@ -266,15 +255,6 @@ const DRAW = {
   },
 
   replay(host, { replays: rows }, labels) {
-    const most = Math.max(...rows.recorded_ns, ...rows.replayed_ns);
-    scatter(host, {
-      label: "Replayed against recorded step", writeX: asTime, writeY: asPercent, nameX: "recorded step", nameY: "error of the replay, without its sign",
-      points: rows.place.map((place, row) => ({
-        x: rows.recorded_ns[row], y: Math.abs(rows.error_pct[row] ?? 0), colour: "--compute", size: rows.place.length > 100 ? 3 : 5,
-        tip: () => ({ title: `rank ${labels[place]}, ${asStep(rows.step[row])}`, rows: [["recorded", asTime(rows.recorded_ns[row])], ["replayed", asTime(rows.replayed_ns[row])], ["error", asPercent(rows.error_pct[row])],
-          ["unexplained", asTime(rows.unexplained_ns[row])], ["start of operators off by, median", asTime(rows.start_error_p50_ns[row])]] }),
-      })).filter((point) => point.x <= most),
-    });
     numbers(host, {
       name: "replay.replays", caption: "Recorded and replayed steps", rows: withRanks(rows, labels),
       columns: [text("rank", "rank"), count("step", "step"), time("recorded_ns", "recorded"), time("replayed_ns", "replayed"), share("error_pct", "error"), time("unexplained_ns", "unexplained"),
@@ -282,41 +262,54 @@ const DRAW = {
     });
   },
 
-  plans(host, { plans: rows }) {
+  plans(host, { plans: rows, front, limits }) {
     const sizes = [...new Set(rows.gpus)].sort((a, b) => a - b);
     const state = { gpus: "" };
+    const names = new Map(front.row?.map((row, number) => [row, front.label[number]]));
     const controls = el("div", { class: "controls" });
     host.append(controls, legend([["on the Pareto front", "--exposed"], ["fits", "--compute"], ["does not fit", "--other"]]));
     const again = drawnAnew(host, (box) => {
       const drawn = rows.plan.map((_, row) => row).filter((row) => !state.gpus || String(rows.gpus[row]) === state.gpus);
-      const front = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
+      const onFront = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
       scatter(box, {
-        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval",
+        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval", height: 360,
         // A front over several models or numbers of GPUs is no line.
-        joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? front.map(([, number]) => number) : [],
+        joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? onFront.map(([, number]) => number) : [],
+        limits: limits.hardware.map((name, kind) => [limits.bytes[kind], `${name} has ${asBytes(limits.bytes[kind])}`]),
         points: drawn.map((row) => ({
           x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], size: rows.on_front[row] ? 6 : 4,
-          colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other",
+          colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other", name: names.get(row),
           tip: () => ({ title: rows.plan[row], rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
             ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
         })),
       });
     });
     if (sizes.length > 1) controls.append(choice("Show", [["", "any number of GPUs"], ...sizes.map((gpus) => [gpus, `${asCount(gpus)} GPUs`])], "", (value) => { state.gpus = value; again(); }));
+    else controls.remove();
+    const memory = { key: "memory_bytes", label: "memory", write: asBytes };
+    if (front.row && front.row.length > 1) {
+      const change = (write) => (value) => (value === null ? "–" : signed(write, value));
+      const picked = Object.fromEntries(["plan", "step_ns", "memory_bytes"].map((key) => [key, front.row.map((row) => rows[key][row])]));
+      table(host, {
+        name: "plans.front", caption: "What changes along the front, from the fastest plan to the leanest", limit: 12, rows: { ...front, ...picked },
+        columns: [{ ...text("plan", "plan"), shown: "label" }, text("changes", "changes"), time("step_ns", "step"), { key: "step_change_ns", label: "change", write: change(asTime) }, memory,
+          { key: "memory_change_bytes", label: "change", write: change(asBytes) }],
+      });
+    }
     const yes = (value) => (value ? "yes" : "no");
     table(host, {
       name: "plans.plans", caption: "Plans, the fastest that fit first", limit: 12, rows: { ...rows, fits: rows.fits.map(yes), on_front: rows.on_front.map(yes) },
-      columns: [text("plan", "plan"), text("model", "model"), count("gpus", "GPUs"), time("step_ns", "step"), time("low_ns", "from"), time("high_ns", "to"), share("mfu_pct", "MFU"),
-        { key: "memory_bytes", label: "memory", write: asBytes }, text("fits", "fits"), text("on_front", "on the front")],
+      columns: [text("plan", "plan"), ...(new Set(rows.model).size > 1 ? [text("model", "model")] : []), count("gpus", "GPUs"), time("step_ns", "step"), { key: "high_ns", label: "interval", write: asTime, range: ["low_ns", "step_ns", "high_ns"] },
+        share("mfu_pct", "MFU"), memory, text("fits", "fits"), text("on_front", "on the front")],
     });
   },
 };
 
 /** Order on the page, the name above the finding, and whether a section takes both columns. */
 const SECTIONS = [
-  ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true], ["kernels", "Top kernels", true], ["path", "Critical path", false],
-  ["stragglers", "Stragglers", false], ["collectives", "Collectives", false], ["overlap", "Overlap", false],
-  ["busy", "SM utilisation", false], ["memory", "Memory", false], ["replay", "Replay error", false],
+  ["advice", "What to change", true], ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true],
+  ["path", "Critical path and gains", true], ["kernels", "Top kernels", true], ["stragglers", "Who is waited for", false],
+  ["collectives", "Collectives", false], ["busy", "A kernel runs", false], ["memory", "Memory", false], ["replay", "Replay error", false],
 ];
 
 function section(name, kind, wide, found, labels, job) {

@@ -1,8 +1,16 @@
 // Tables that sort by a click; every cell carries its raw value.
 
+/** An interval of times as a bar with its middle marked, between the ends of all of them. */
+function rangeBar(low, middle, high, [from, to]) {
+  const at = (value) => `${(100 * (value - from)) / (to - from || 1)}%`;
+  const words = `${asTime(low)} to ${asTime(high)}`;
+  return el("div", { role: "img", "aria-label": words, title: words }, el("i", { style: { left: at(low), width: `calc(${at(high)} - ${at(low)})` } }), el("b", { style: { left: at(middle) } }));
+}
+
 /**
  * columns: {key, label, write, bar}; rows: an object of lists of one length. `limit` rows are shown until all are asked for.
- * A text column is one whose `write` is asText; `brief` shortens what is shown of it.
+ * `range` are the keys of the ends and the middle of an interval, drawn as a bar.
+ * A text column is one whose `write` is asText; `shown` is the key of what stands for it, and the whole is told on hover.
  */
 function table(host, { name, caption, columns, rows, limit = 500 }) {
   const count = rows[columns[0].key].length;
@@ -15,11 +23,14 @@ function table(host, { name, caption, columns, rows, limit = 500 }) {
   const more = el("button", { type: "button", onclick: () => { shown = count; fill(); } });
   const most = Object.fromEntries(columns.filter((column) => column.bar).map((column) => [column.key, Math.max(...rows[column.key], 1e-9)]));
 
+  const ends = new Map(columns.filter((column) => column.range).map((column) => [column, [Math.min(...rows[column.range[0]]), Math.max(...rows[column.range[2]])]]));
+
   const cell = (column, row) => {
     const value = rows[column.key][row];
     const text = column.write(value);
     const raw = value === null ? "" : String(value);
-    if (column.write === asText) return el("td", { class: "name", title: text.length > 40 ? text : undefined, data: { v: raw } }, el("div", {}, column.brief ? column.brief(text) : text));
+    if (column.write === asText) return el("td", { class: "name", title: column.shown ? text : undefined, data: { v: raw } }, el("div", {}, ...breakable(column.shown ? asText(rows[column.shown][row]) : text)));
+    if (column.range) return el("td", { class: "range", data: { v: raw } }, rangeBar(...column.range.map((key) => rows[key][row]), ends.get(column)));
     const fill = column.bar && value > 0 ? el("span", { class: "fill", style: { width: `${Math.max(1, (60 * value) / most[column.key])}px` } }) : null;
     return el("td", { class: "n", data: { v: raw } }, fill, text);
   };

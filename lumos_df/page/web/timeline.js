@@ -1,30 +1,37 @@
-// One step in time: a lane for each stream and thread of a rank, the critical path above; zoom, pan, pick a rank.
+// One step in time: a lane for each stream and thread of a rank, the critical path above; zoom, pan, pick a step and a rank.
 
 const CLASS_COLOURS = { compute: "--compute", communication: "--exposed", memory: "--memory", host: "--host" };
 const KIND_COLOURS = {
   host: "--host", launch: "--launch", kernel: "--compute", transfer: "--exposed", memory: "--memory", sync: "--sync",
   gap: "--gap", wait: "--wait", unexplained: "--unexplained",
 };
-const LANE = 13;
+const LANE = 15;
+/** On a narrower page, px, the names of lanes are shortened. */
+const NARROW = 520;
+/** A bar narrower than this, px, has no room for a name. */
+const LEAST_NAME = 26;
 
-/** Lanes of the chosen ranks, in order: {title, label, slices: [{from, to, colour, critical, tip}]}. */
-function lanesOf(data, labels, only) {
+/** Lanes of a step's chosen ranks, in order: {title, label, slices: [{from, to, name, colour, critical, tip}]}. */
+function lanesOf(data, labels, { step, rank: only }) {
   const { slices, ranks, path } = data;
+  const ofStep = ranks.step.map((other) => other === step);
   const found = [];
-  if (path) {
-    const drawn = path.start_ns.map((from, row) => ({
-      from, to: from + path.dur_ns[row], colour: KIND_COLOURS[path.names[path.kind[row]]], critical: true,
+  const pieces = path ? path.number.map((_, row) => row).filter((row) => ofStep[path.number[row]]) : [];
+  if (pieces.length) {
+    const drawn = pieces.map((row) => ({
+      from: path.start_ns[row], to: path.start_ns[row] + path.dur_ns[row], name: path.plain[path.name[row]], colour: KIND_COLOURS[path.names[path.kind[row]]], critical: true,
       tip: () => ({
         title: path.names[path.name[row]],
         rows: [["critical path", path.names[path.kind[row]], KIND_COLOURS[path.names[path.kind[row]]]], ["runs on rank", asText(path.on_rank[row])],
-          ["time on the path", asTime(path.time_ns[row])], ["pieces", asCount(path.pieces[row])], ["starts at", asTime(from)]],
+          ["time on the path", asTime(path.time_ns[row])], ["pieces", asCount(path.pieces[row])], ["starts at", asTime(path.start_ns[row])]],
       }),
     }));
-    found.push({ title: "critical path", label: `of rank ${labels[ranks.place[ranks.has_path.indexOf(true)]]}`, slices: drawn });
+    found.push({ title: "critical path", label: `rank ${labels[ranks.place[path.number[pieces[0]]]]}`, slices: drawn });
   }
   const lanes = new Map();
-  slices.place.forEach((place, row) => {
-    if (only !== null && place !== only) return;
+  slices.number.forEach((number, row) => {
+    const place = ranks.place[number];
+    if (!ofStep[number] || (only !== null && place !== only)) return;
     const key = `${place}/${slices.lane[row]}`;
     if (!lanes.has(key)) lanes.set(key, { place, label: slices.names[slices.lane[row]], host: slices.names[slices.class[row]] === "host", slices: [], busy: 0 });
     const lane = lanes.get(key);
@@ -32,7 +39,7 @@ function lanesOf(data, labels, only) {
     const [from, dur, rows] = [slices.start_ns[row], slices.dur_ns[row], slices.rows[row]];
     lane.busy += slices.busy_ns[row];
     lane.slices.push({
-      from, to: from + dur, colour: CLASS_COLOURS[kind], critical: slices.critical[row],
+      from, to: from + dur, name: slices.plain[slices.name[row]], colour: CLASS_COLOURS[kind], critical: slices.critical[row],
       tip: () => ({
         title: rows > 1 ? `${rows.toLocaleString("en")} together, the longest ${slices.names[slices.name[row]]}` : slices.names[slices.name[row]],
         rows: [[`rank ${labels[place]}, ${lane.label}`, kind, CLASS_COLOURS[kind]], [rows > 1 ? "they run" : "runs", asTime(slices.busy_ns[row])],
@@ -50,13 +57,25 @@ function lanesOf(data, labels, only) {
   return found;
 }
 
+/** As much of a text as has room, with an ellipsis where it lost its end; nothing where two letters do not fit. */
+function fitting(context, text, room) {
+  const letters = Math.floor((room / context.measureText(text).width) * text.length);
+  if (letters >= text.length) return text;
+  return letters > 2 ? `${text.slice(0, letters - 1)}…` : "";
+}
+
+/** As much of the end of a text as has room. */
+function fittingEnd(context, text, room) {
+  const letters = Math.floor((room / context.measureText(text).width) * text.length);
+  return letters >= text.length ? text : `…${text.slice(text.length - Math.max(0, letters - 1))}`;
+}
+
 function timeline(host, data, labels, state) {
-  const lanes = lanesOf(data, labels, state.rank);
+  const lanes = lanesOf(data, labels, state);
   const all = lanes.flatMap((lane, number) => lane.slices.map((slice) => ({ ...slice, lane: number })));
-  const [begin, end] = [
-    Math.min(...data.ranks.start_ns),
-    Math.max(...data.ranks.start_ns.map((start, row) => start + data.ranks.step_ns[row]), ...(data.path ? data.path.start_ns.map((start, row) => start + data.path.dur_ns[row]) : [])),
-  ];
+  const starts = data.ranks.start_ns.filter((_, row) => data.ranks.step[row] === state.step);
+  const ends = data.ranks.start_ns.map((start, row) => start + data.ranks.step_ns[row]).filter((_, row) => data.ranks.step[row] === state.step);
+  const [begin, end] = [Math.min(...starts), Math.max(...ends, ...(data.path ? lanes[0].slices.map((slice) => slice.to) : []))];
   state.window ||= [begin, end];
   const area = { left: 148, top: 6 };
   const tops = [];
@@ -72,7 +91,7 @@ function timeline(host, data, labels, state) {
     label: "Timeline of one step",
     count: all.length,
     draw(context, full, tall) {
-      Object.assign(area, { right: full - 6, bottom: tall - 22 });
+      Object.assign(area, { left: full < NARROW ? 118 : 148, right: full - 6, bottom: tall - 22 });
       const dim = state.highlight && data.path;
       const colours = Object.fromEntries([...Object.values(CLASS_COLOURS), ...Object.values(KIND_COLOURS)].map((name) => [name, colourOf(name)]));
       const ink = colourOf("--text");
@@ -87,8 +106,17 @@ function timeline(host, data, labels, state) {
         if (lane.title) context.fillText(lane.title, 0, tops[number] + LANE / 2);
         context.fillStyle = colourOf("--soft");
         context.textAlign = "right";
-        context.fillText(lane.label.length > 17 ? `…${lane.label.slice(-16)}` : lane.label, area.left - 6, tops[number] + LANE / 2);
+        const room = area.left - 12 - (lane.title ? context.measureText(lane.title).width : 0);
+        context.fillText(fittingEnd(context, lane.label, room), area.left - 6, tops[number] + LANE / 2);
       });
+      const inks = Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, inkOn(parse(colour))]));
+      const named = (slice, left, right) => {
+        if (right - left < LEAST_NAME) return;
+        const text = fitting(context, slice.name, right - left - 5);
+        context.fillStyle = inks[slice.colour];
+        if (text) context.fillText(text, left + 3, tops[slice.lane] + LANE / 2);
+      };
+      context.textAlign = "left";
       context.save();
       context.beginPath();
       context.rect(area.left, 0, area.right - area.left, tall);
@@ -104,6 +132,7 @@ function timeline(host, data, labels, state) {
           context.fillStyle = ink;
           context.fillRect(from, tops[slice.lane] + LANE - 2.5, wide, 2.5);
         }
+        named(slice, Math.max(from, area.left), Math.min(from + wide, area.right));
       }
       context.restore();
       context.globalAlpha = 1;

@@ -1,9 +1,9 @@
-// Values over time: bands between quantiles, and lines.
+// Values over time, as lines.
 
 const POINTS = 240;
 
-/** bands: {low, high, colour, opacity}, lists over `step`; lines: {name, x, y, colour, width}; all values are at least 0. */
-function overTime(host, { bands = [], lines, step, most, until, writeX, writeY, label, tip: tipOf, height = 190 }) {
+/** lines: {name, x, y, end, colour, opacity}; all values are at least 0. */
+function overTime(host, { lines, most, until, writeX, writeY, label, tip: tipOf, height = 190 }) {
   const area = { left: 64, top: 8 };
   const x = (at) => area.left + (at / (until || 1)) * (area.right - area.left);
   const y = (value) => area.bottom - (value / (most || 1)) * (area.bottom - area.top);
@@ -15,26 +15,17 @@ function overTime(host, { bands = [], lines, step, most, until, writeX, writeY, 
       Object.assign(area, { right: full - 6, bottom: tall - 24 });
       yAxis(context, area, most, writeY);
       xAxis(context, area, 0, until, writeX);
-      for (const { low, high, colour, opacity } of bands) {
-        context.globalAlpha = opacity;
-        context.fillStyle = colourOf(colour);
-        context.beginPath();
-        high.forEach((value, at) => { context.lineTo(x(at * step), y(value)); context.lineTo(x(Math.min(until, (at + 1) * step)), y(value)); });
-        for (let at = low.length - 1; at >= 0; at -= 1) { context.lineTo(x(Math.min(until, (at + 1) * step)), y(low[at])); context.lineTo(x(at * step), y(low[at])); }
-        context.fill();
-      }
-      context.globalAlpha = 1;
       for (const line of lines) {
         context.strokeStyle = colourOf(line.colour);
-        context.lineWidth = line.width || 1.5;
-        context.globalAlpha = line.opacity || 1;
+        context.lineWidth = 1.5;
+        context.globalAlpha = line.opacity;
         context.beginPath();
         // A value holds until the next one.
         line.x.forEach((at, number) => {
           if (number) context.lineTo(x(at), y(line.y[number - 1]));
           context.lineTo(x(at), y(line.y[number]));
         });
-        context.lineTo(x(line.end ?? until), y(line.y[line.y.length - 1]));
+        context.lineTo(x(line.end), y(line.y[line.y.length - 1]));
         context.stroke();
       }
       context.globalAlpha = 1;
