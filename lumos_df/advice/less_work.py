@@ -51,7 +51,8 @@ def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessW
         of_edge = np.ones(len(graph.edges))
         if gone.any():
             work = inherited(_only_for(rows, gone), rows.parent) & ~rows.on_gpu
-            of_node[work & ~_one_off(graph.own[rows.of_kind(RUNTIME)], graph.own.astype(np.float64))] = 0
+            call = rows.of_kind(RUNTIME)
+            of_node[work & ~(call & _one_off(graph.own[call], graph.own.astype(np.float64)))] = 0
             of_edge = np.where(gone[graph.edges.dst], 0.0, 1 - advised.host_works[place].share(work))
             of_edge[_one_off(graph.edges.lag, graph.edges.lag * (1 - of_edge))] = 1
         node, edge = np.flatnonzero(of_node != 1), np.flatnonzero(of_edge != 1)

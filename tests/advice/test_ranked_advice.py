@@ -1,0 +1,62 @@
+"""Changes are ranked by what they bring; what a better one covers, or the replay cannot support, is no advice."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.ranked_advice import ranked
+from lumos_df.advice.remedy import Known, Remedy
+from tests.advice.emulated import advised
+from tests.emulator import Job
+
+JOB = Job(ranks=1, steps=2, batch=16)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> AdvisedJob:
+    return advised(tmp_path, JOB).job
+
+
+def faster_gpu(what: str, job: AdvisedJob, part: float) -> Remedy:
+    """Return a change by which the GPU takes so much less."""
+    gpu = job.ranks[0].on_gpu
+
+    def apply(changed: ChangedGraph) -> None:
+        left = (1 - part) * job.event_graph.own[gpu]
+        changed.own[gpu] = changed.own[gpu].clip(max=left.astype(int))
+
+    return Remedy(rule="test", what=what, known=Known.REPLAYED, rests_on="the test", command="report", apply=apply)
+
+
+def test_the_largest_gain_comes_first_and_covers_what_it_includes(job: AdvisedJob) -> None:
+    said = ranked(job, [faster_gpu("a little", job, 0.2), faster_gpu("much", job, 0.5)])
+    assert [advice.remedy.what for advice in said] == ["much"]
+
+
+def test_what_brings_nothing_is_told_where_money_would_buy_it(job: AdvisedJob) -> None:
+    nothing = faster_gpu("nothing", job, 0.0)
+    said = ranked(job, [nothing, replace(nothing, what="bought", bought=True)])
+    assert [(advice.remedy.what, advice.worthwhile) for advice in said] == [("bought", False)]
+
+
+def test_a_probe_is_never_advice(job: AdvisedJob) -> None:
+    assert not ranked(job, [replace(faster_gpu("much", job, 0.5), bought=True, probe=True)])
+
+
+def test_what_the_replay_misses_supports_no_advice(job: AdvisedJob) -> None:
+    little = faster_gpu("a little", job, 0.05)
+    assert ranked(job, [little])
+    doubtful = AdvisedJob(job.corpus, job.job, job.played)
+    missed = int(0.2 * job.steps_ns.mean())
+    vars(doubtful)["recorded_ns"] = job.recorded_ns + missed
+    assert not ranked(doubtful, [little])
+
+
+def test_the_interval_holds_the_gain_and_what_is_assumed(job: AdvisedJob) -> None:
+    (sure,) = ranked(job, [faster_gpu("much", job, 0.5)])
+    (unsure,) = ranked(job, [replace(faster_gpu("much", job, 0.5), uncertainty=0.25)])
+    assert sure.gain_ns == unsure.gain_ns
+    assert unsure.high_ns - sure.high_ns == pytest.approx(0.25 * sure.gain_ns)
+    assert sure.low_ns < sure.gain_ns < sure.high_ns
