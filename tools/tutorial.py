@@ -1,4 +1,4 @@
-"""Run what the tutorial shows, and write what it prints into the page again: `python -m tools.tutorial`.
+"""Run what tutorial and README show, and write what it prints into them again: `python -m tools.tutorial`.
 
 A block of `sh` or `python` is run; a block of `text` right behind it is what it prints to standard output.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parent.parent
-PAGE: Final = ROOT / "docs" / "tutorial.md"
+PAGES: Final = (ROOT / "docs" / "tutorial.md", ROOT / "README.md")
 
 _BLOCK: Final = re.compile(
     r"^```(?P<language>sh|python)\n(?P<code>.*?)^```\n(?P<output>\n```text\n.*?^```\n)?", re.DOTALL | re.MULTILINE
@@ -61,9 +61,10 @@ def rewritten(page: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Write the page again."""
-    with tempfile.TemporaryDirectory() as folder:
-        PAGE.write_text(rewritten(PAGE.read_text("utf-8"), Path(folder)), "utf-8")
+    """Write the pages again."""
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            page.write_text(rewritten(page.read_text("utf-8"), Path(folder)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of tutorial and README run, and print what the tutorial shows."""
+"""The commands of tutorial and README run, and print what is shown."""
 
 import re
 import shutil
@@ -6,27 +6,38 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
-from tools.tutorial import PAGE, StepError, rewritten
+from tools.tutorial import PAGES, StepError, rewritten
+
+TUTORIAL, README = PAGES
 
 
 def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
-    page = PAGE.read_text("utf-8")
+    page = TUTORIAL.read_text("utf-8")
     assert rewritten(page, tmp_path) == page, "written anew by python -m tools.tutorial?"
 
 
 def test_the_commands_of_the_readme_run(sample_corpus: Path, tmp_path: Path) -> None:
     shutil.copytree(sample_corpus, tmp_path / "corpus")  # so its ingest has only to see that all is in
-    page = (ROOT / "README.md").read_text("utf-8")
-    assert rewritten(page, tmp_path) == page
+    page = README.read_text("utf-8")
+    assert rewritten(page, tmp_path) == page, "written anew by python -m tools.tutorial?"
     assert (tmp_path / "page.html").exists()
 
 
-def test_every_box_of_the_page_is_run_or_is_what_one_printed() -> None:
-    boxes = re.findall(r"^```(\w+)$", PAGE.read_text("utf-8"), re.MULTILINE)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_box_of_a_page_is_run_or_is_what_one_printed(path: Path) -> None:
+    page = path.read_text("utf-8")
+    boxes = re.findall(r"^```(\w+)$", page, re.MULTILINE)
     assert set(boxes) == {"sh", "python", "text"}
     pairs = zip(["text", *boxes], boxes, strict=False)
     assert not [before for before, box in pairs if box == "text" and before == "text"]
+    assert page.count("\n```text\n") == page.count("\n```\n\n```text\n"), "text that no box right before it printed"
+
+
+def test_the_readme_begins_with_what_the_tool_says() -> None:
+    before, printed, _ = README.read_text("utf-8").partition("```text\n")
+    assert printed
+    assert "lumos-df advise" in before
+    assert not re.search(r"^[A-Z!]", before, re.MULTILINE), "nothing but the commands comes first"
 
 
 def test_what_is_no_longer_printed_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
