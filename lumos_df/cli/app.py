@@ -16,7 +16,7 @@ from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import progress
 from lumos_df.base.units import format_bytes, format_count
-from lumos_df.cli import estimates, notes, recorded_jobs
+from lumos_df.cli import estimates, measurements, notes, recorded_jobs
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
     Corpus,
@@ -282,6 +282,7 @@ def report(
 
 app.add_typer(recorded_jobs.app)
 app.add_typer(estimates.app)
+app.add_typer(measurements.app)
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import numba
 import pytest
 
 from lumos_df.base import jit, kernel_cache
@@ -150,5 +151,5 @@ def test_a_terminal_is_told_once_that_kernels_are_compiled(
 def test_a_compilation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     noticed: list[str] = []
     monkeypatch.setattr(jit, "tell_compiling", lambda: noticed.append("compiled"))
-    assert jit.numba.njit(lambda number: number + 1)(1) == 2
+    assert numba.njit(lambda number: number + 1)(1) == 2
     assert noticed

@@ -121,8 +121,8 @@ class Thread:
 
     def run(self, operator: Operator, sequence: int | None = None) -> Process:
         """Run an operator and what it calls."""
-        told = {"indices": operator.indices, "dtype": operator.dtype}
-        with self.operator(operator.name, operator.shapes, **told, sequence=sequence):
+        shapes, indices, dtype = operator.shapes, operator.indices, operator.dtype
+        with self.operator(operator.name, shapes, indices=indices, dtype=dtype, sequence=sequence):
             yield from self.busy()
             for called in operator.calls:
                 yield from self.run(called) if isinstance(called, Operator) else self.launch(called)

@@ -69,7 +69,7 @@ def test_perfetto_shows_what_was_written(corpus: Path, what: ExportKind) -> None
 
     assert Counter(slices) == Counter((e["pid"], e["tid"], ns(e["ts"]), ns(e["dur"]), e["name"]) for e in written["X"])
     # Perfetto's reader of numbers may miss the last digit.
-    assert Counter((pid, name, ts, round(value, 6)) for pid, name, ts, value in counters) == Counter(
+    assert Counter((pid, name, ts, round(float(value or 0), 6)) for pid, name, ts, value in counters) == Counter(
         (e["pid"], f"{e['name']} {series}", ns(e["ts"]), round(value, 6))
         for e in written["C"]
         for series, value in e["args"].items()

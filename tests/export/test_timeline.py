@@ -200,7 +200,7 @@ def test_busbw_counts_what_moves_after_the_wait(corpus: Path) -> None:
     export(corpus, ExportKind.PERFETTO, file)
     events: Timeline = json.loads(file.read_text())["traceEvents"]
     rank = {process: int(label.split()[1]) for process, label in processes(events).items()}
-    moved: Counter[tuple[int, str]] = Counter()
+    moved: dict[tuple[int, str], float] = defaultdict(float)
     since: dict[tuple[int, str], tuple[int, float]] = {}
     for event in events:
         for series, value in event["args"].items() if event["ph"] == "C" else ():

@@ -1,0 +1,154 @@
+"""The commands that hold estimates against what was measured: scoreboard and calibrate."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lumos_df.base.location import local_path
+from lumos_df.base.units import format_count
+from lumos_df.cli import notes
+from lumos_df.cli.options import Form, Output
+from lumos_df.corpus.output import Format, choose_format, write_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+app = typer.Typer()
+
+
+@app.command()
+def scoreboard(
+    *,
+    truth: Annotated[
+        Path, typer.Option(parser=local_path, metavar="DIR", help="The folder with the CSVs of measured runs.")
+    ],
+    dataset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this set; may be given several times.")
+    ] = None,
+    calibrate: Annotated[
+        int | None, typer.Option(min=3, metavar="K", help="Calibrate on K random runs of each set, score the rest.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
+    ] = None,
+    form: Form = None,
+    output: Output = None,
+) -> None:
+    """Compare estimates with measured runs: one row a set, with errors, ranks, memory and what was refused."""
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.calibrate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
+
+    if seed is not None and calibrate is None:
+        raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
+    chosen = choose_format(form, output)
+    scores = score(truth, dataset or (), calibrate or 0, seed)
+    on_screen = chosen in {None, Format.TABLE}
+    hidden = " EXCLUDE (refused_reasons)" if on_screen else ""
+    write_table(pl.DataFrame(scores), chosen, output, f"SELECT *{hidden} FROM _rows")
+    if on_screen:
+        for dataset_score in scores:
+            reasons = {str(refused["reason"]): int(refused["rows"]) for refused in dataset_score.refused_reasons}
+            notes.refused(dataset_score.dataset, reasons)
+
+
+@app.command()
+def calibrate(
+    runs: Annotated[
+        Path | None, typer.Argument(parser=local_path, metavar="[RUNS.csv]", help="Measured runs: 3 to 20 are enough.")
+    ] = None,
+    *,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(parser=local_path, metavar="DIR", help="Instead: the kernels of a corpus, as they were measured."),
+    ] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(metavar="KIND,...", help="Instead: measure here: gemm,attention,memory,collectives. Needs torch."),
+    ] = None,
+    from_corpus: Annotated[
+        Path | None,
+        typer.Option(
+            parser=local_path, metavar="DIR", help="Instead: run a corpus's operators again here. Needs torch."
+        ),
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The GPU; needed for RUNS.csv, elsewhere found.")
+    ] = None,
+    software: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="The software they ran with, over what the rows say.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="--measure what this model runs.")] = None,
+    plan: Annotated[str | None, typer.Option(metavar="PLAN", help="... by this plan: tp=8,micro_batch=1.")] = None,
+    most: Annotated[
+        int, typer.Option(min=1, metavar="N", help="--from-corpus: how many operators, those that took longest.")
+    ] = 50,
+    output: Annotated[
+        Path,
+        typer.Option(
+            parser=local_path, metavar="FILE.toml", help="The hardware file to write, and next to it its software's."
+        ),
+    ] = Path("hardware.toml"),
+    form: Form = None,
+) -> None:
+    """Fit a machine to what was measured on it, and write it as a hardware file.
+
+    From a few measured runs, whose error is told before and by leaving each run out; from the kernels of a corpus; or
+    from kernels that run here and now.
+    """
+    if sum(source is not None for source in (runs, corpus, measure, from_corpus)) != 1:
+        raise typer.BadParameter("give one of RUNS.csv, --corpus DIR, --measure KIND,... and --from-corpus DIR")
+    if output.suffix != ".toml":
+        raise typer.BadParameter("a hardware file's name ends in .toml", param_hint="--output")
+    if runs is not None:
+        rows = _fit_runs(runs, hardware, software, output)
+    elif corpus is not None:
+        rows = _fit_corpus(corpus, hardware, software, output)
+    else:
+        rows = _measure(measure, from_corpus, model, plan, hardware, most, output)
+    write_table(rows, form, None)
+
+
+def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.calibrate import runs_machine  # noqa: PLC0415 - slow to import
+
+    if hardware is None:
+        raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
+    calibration = runs_machine.run(runs, hardware, output, software)
+    notes.refused(str(runs), calibration.refused)
+    notes.calibrated(calibration.hardware_file, " or ".join(f"software={file}" for file in calibration.software_files))
+    return pl.DataFrame([calibration]).drop("refused")
+
+
+def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+    from lumos_df.calibrate import corpus_machine  # noqa: PLC0415 - slow to import
+
+    measured, software_file = corpus_machine.calibrate(corpus, output, hardware, software or "megatron")
+    notes.calibrated(str(output), f"software={software_file}")
+    return measured.table()
+
+
+def _measure(
+    measure: str | None,
+    from_corpus: Path | None,
+    model: str | None,
+    plan: str | None,
+    hardware: str | None,
+    most: int,
+    output: Path,
+) -> "pl.DataFrame":
+    import polars as pl  # noqa: PLC0415 - slow to import
+
+    from lumos_df.capture import measure as measuring  # noqa: PLC0415 - slow to import
+
+    if from_corpus is not None:
+        rows = measuring.compare(from_corpus, most)
+    else:
+        rows = measuring.calibrate(measuring.parse_kinds(measure or ""), model, plan, hardware, output)
+        print(f"{output}: written from {format_count(len(rows), 'measurement')}", file=sys.stderr)
+    return pl.DataFrame(rows, infer_schema_length=None)
