@@ -65,5 +65,5 @@ def test_straggler(corpus: Connection, outcome: Outcome) -> None:
         last[collective.step, collective.last_rank] += 1
         for rank in range(JOB.ranks):
             waited[collective.step, rank] += collective.waited_ns(rank)
-    found = corpus.execute("SELECT step, rank, times_last, waited_ns FROM straggler ORDER BY step, rank").fetchall()
+    found = corpus.execute("SELECT step, rank, times_last, waiting_ns FROM straggler ORDER BY step, rank").fetchall()
     assert found == [(step, rank, last[step, rank], waited_ns) for (step, rank), waited_ns in sorted(waited.items())]

@@ -113,12 +113,13 @@ def machine_of(
     with connect(corpus) as connection:
         shapes = connection.sql("FROM kernel_efficiency").pl()
         host = connection.sql(
-            "SELECT host_cost.*, coalesce(device_name, 'unknown') AS device FROM host_cost JOIN traces USING (trace_id)"
+            "SELECT host_cost.*, coalesce(device_name, 'unknown') AS device_name "
+            "FROM host_cost JOIN traces USING (trace_id)"
         ).pl()
-    if shapes["gpu"].drop_nulls().is_empty() and shapes["device"].n_unique() == 1:
+    if shapes["gpu"].drop_nulls().is_empty() and shapes["device_name"].n_unique() == 1:
         hardware = hardware or stand_in
     gpu, shapes = _of_gpu(corpus, shapes, hardware)
-    host = host.filter(pl.col("device").is_in(shapes["device"].unique()))
+    host = host.filter(pl.col("device_name").is_in(shapes["device_name"].unique()))
     base = software or Software.read("megatron")
     findings = (*kernel_findings(gpu, shapes), *collective_findings(gpu, shapes), *launch_findings(host, base))
     if not findings:
@@ -196,7 +197,7 @@ def _with_step(machine: CorpusMachine, corpus: Path, gpu: Hardware, base: Softwa
 
 def _of_gpu(corpus: Path, shapes: pl.DataFrame, hardware: Hardware | None) -> tuple[Hardware, pl.DataFrame]:
     """Return the GPU and the shapes of it; a GPU that was named may stand for the only one of the corpus."""
-    devices = sorted(shapes["device"].unique())
+    devices = sorted(shapes["device_name"].unique())
     if hardware is None:
         time = shapes.drop_nulls("gpu").group_by("gpu").agg((pl.col("calls") * pl.col("p50_ns")).sum().alias("ns"))
         if time.is_empty() and not devices:

@@ -72,7 +72,7 @@ def estimate_kernels(corpus: Path, shapes: pl.DataFrame, hardware: str | None = 
 
 def by_nearest(asked: pl.DataFrame, measured: pl.DataFrame, roofs: pl.DataFrame, hardware: str | None) -> pl.DataFrame:
     """Return `estimate_kernels` of checked shapes by rows of the views `kernel_efficiency` and `_roof`."""
-    measured = measured.with_columns(gpu=pl.coalesce("gpu", "device"))
+    measured = measured.with_columns(gpu=pl.coalesce("gpu", "device_name"))
     wanted = measured.select("gpu").unique()
     if hardware is not None:
         key = re.sub(r"[^a-z0-9.]", "", hardware.lower())
@@ -100,15 +100,15 @@ def by_nearest(asked: pl.DataFrame, measured: pl.DataFrame, roofs: pl.DataFrame,
             .when((pl.col("strangeness") <= 1) & (pl.col("sides") == 2))
             .then(pl.lit("interpolated"))
             .otherwise(pl.lit("rescaled")),
-            dur_ns=pl.when(exact)
+            kernel_ns=pl.when(exact)
             .then(pl.col("measured_ns"))
             .otherwise(pl.col("roof_ns") * pl.col("slowness").fill_null(1.0))
             .round(mode="half_away_from_zero")
             .cast(pl.Int64),
         )
-        .with_columns(total_ns=pl.col("count") * pl.col("dur_ns"))
+        .with_columns(total_ns=pl.col("count") * pl.col("kernel_ns"))
         .sort("gpu", "row")
-        .select("gpu", *_TEXTS, *_SIZES, "count", "provenance", "dur_ns", "total_ns", "octaves")
+        .select("gpu", *_TEXTS, *_SIZES, "count", "provenance", "kernel_ns", "total_ns", "octaves")
     )
 
 

@@ -125,8 +125,8 @@ def _compared(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -
         see = f"lumos-df sql 'SELECT DISTINCT job, trace_id FROM traces' --corpus {corpus}"
         raise QueryError(f"{corpus}: no job or trace '{name}'{nearest(name, names)}; see: {see}")
     steps = connection.execute(
-        "SELECT step.trace_id, traces.job, step.rank, step.step, step.dur FROM step JOIN traces USING (trace_id) "
-        "WHERE list_contains($1, step.trace_id) AND ($2 IS NULL OR step.step = $2) ORDER BY dur, rank, step, trace_id",
+        "SELECT trace_id, job, rank, step, dur FROM step "
+        "WHERE list_contains($1, trace_id) AND ($2 IS NULL OR step = $2) ORDER BY dur, rank, step, trace_id",
         [chosen, number],
     ).fetchall()
     if not steps:

@@ -22,6 +22,7 @@ A corpus answers SQL in three ways, with the same tables and views in each:
 Times are whole nanoseconds: `ts` is a start on the trace's own clock (add `traces.clock_origin_ns` for Unix time),
 `dur` a duration, `*_ns` any other time. Every other quantity bears its unit in its name: `_bytes`, `_pct` (percent),
 `_gbps` (10^9 bytes a second). An operator is known by `(trace_id, op_id)`.
+Every view over traces begins with their `job`.
 """
 
 _FOLDERS: Final = {

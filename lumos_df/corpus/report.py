@@ -120,7 +120,7 @@ Row = TypeVar("Row", JobSummary, KernelSummary, StragglerSummary, AdviceSummary)
 _KERNELS: Final = f"""
     SELECT job, name, family, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
         round(100 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (), 0), 1) AS gpu_pct
-    FROM kernel_summary JOIN traces USING (trace_id)
+    FROM kernel_summary
     GROUP BY job, name, family
     ORDER BY sum(total_ns) DESC, name
     LIMIT {TOP_KERNELS}

@@ -53,7 +53,7 @@ class Corpus:
             return pl.DataFrame(connection.sql(query, params=parameters or None).to_arrow_table())
 
     def view(self, name: str, job: str | None = None) -> pl.DataFrame:
-        """Return a view or stored table with the column `job` in front, of all jobs or one.
+        """Return a view or stored table, of all jobs or one; a stored table gets the column `job` in front.
 
         Args:
             name: such as `breakdown`, `kernel_summary`, `straggler`; `docs/sql.md` lists them with their columns.

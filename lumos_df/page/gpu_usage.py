@@ -26,7 +26,7 @@ def busy_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str
         moment AS (
           SELECT job, place, sm.ts - min(sm.ts) OVER (PARTITION BY sm.trace_id) AS ts, busy_ns
           FROM sm_utilization AS sm
-          JOIN page_trace USING (trace_id)
+          JOIN page_trace USING (trace_id, job)
         ),
         spread AS (
           SELECT
@@ -94,7 +94,7 @@ def memory_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[s
             allocated_bytes,
             reserved_bytes
           FROM memory_timeline AS memory
-          JOIN page_trace USING (trace_id)
+          JOIN page_trace USING (trace_id, job)
           WHERE allocated_bytes IS NOT NULL
         ),
         peak AS (

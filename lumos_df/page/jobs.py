@@ -38,9 +38,9 @@ def prepare(connection: duckdb.DuckDBPyConnection) -> int:
         connection,
         """
         CREATE OR REPLACE TEMP TABLE page_step AS
-        SELECT page_trace.job, page_trace.place, breakdown.*, step.ts
+        SELECT page_trace.place, breakdown.*, step.ts
         FROM breakdown
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         JOIN step ON step.trace_id = breakdown.trace_id AND step.step IS NOT DISTINCT FROM breakdown.step
         """,
     )

@@ -28,7 +28,7 @@ def kernel_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           count(DISTINCT kernel_summary.trace_id) AS ranks,
           round(100 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 2) AS gpu_pct
         FROM kernel_summary
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         GROUP BY job, kernel_summary.name, family
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(total_ns) DESC, kernel_summary.name) <= {_TOP_KERNELS}
         ORDER BY job, total_ns DESC, kernel_summary.name
@@ -48,7 +48,7 @@ def family_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           sum(total_ns)::BIGINT AS total_ns,
           round(100 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 2) AS gpu_pct
         FROM kernel_summary
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         GROUP BY job, family
         ORDER BY job, total_ns DESC, family
         """,
@@ -93,7 +93,7 @@ def collective_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]
           quantile_disc(busbw_gbps, 0.5) AS busbw_gbps,
           max(busbw_gbps) AS max_busbw_gbps
         FROM collective_summary
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         GROUP BY job, collective, group_size, dtype, size_bytes
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(total_ns) DESC) <= {_MAX_COLLECTIVES}
         ORDER BY job, total_ns DESC, collective, size_bytes

@@ -39,7 +39,7 @@ def error_rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[st
           start_error_p50_ns,
           start_error_p99_ns
         FROM replay_error
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         QUALIFY row_number() OVER (PARTITION BY trace_id ORDER BY step DESC)
           <= greatest(1, {budget.bars} // (SELECT count(*) FROM page_trace AS other WHERE other.job = page_trace.job))
         ORDER BY job, step, place
@@ -91,15 +91,18 @@ def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         SELECT
           job,
           kind,
-          left(what, {MAX_NAME}) AS what,
+          left(ran, {MAX_NAME}) AS what,
           sum(pieces)::BIGINT AS pieces,
-          sum(time_ns)::BIGINT AS time_ns,
-          round(100.0 * sum(time_ns) / nullif(sum(sum(time_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
-        FROM critical_path_summary AS piece
-        JOIN page_trace USING (trace_id)
-        GROUP BY job, kind, piece.what
-        QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(time_ns) DESC, kind, piece.what) <= {_MAX_PIECES}
-        ORDER BY job, time_ns DESC, kind, piece.what
+          sum(total_ns)::BIGINT AS time_ns,
+          round(100.0 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
+        FROM (
+          SELECT *, coalesce(family, operator, CASE kind WHEN 'wait' THEN 'rank ' || on_rank END) AS ran
+          FROM critical_path_summary
+        )
+        JOIN page_trace USING (trace_id, job)
+        GROUP BY job, kind, ran
+        QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(total_ns) DESC, kind, ran) <= {_MAX_PIECES}
+        ORDER BY job, time_ns DESC, kind, ran
         """,
     )
 
@@ -113,10 +116,10 @@ def kind_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           job,
           kind,
           sum(pieces)::BIGINT AS pieces,
-          sum(time_ns)::BIGINT AS time_ns,
-          round(100.0 * sum(time_ns) / nullif(sum(sum(time_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
+          sum(total_ns)::BIGINT AS time_ns,
+          round(100.0 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
         FROM critical_path_summary
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         GROUP BY job, kind
         ORDER BY job, time_ns DESC, kind
         """,
@@ -132,12 +135,12 @@ def gain_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           job,
           gain.what,
           left(value, {MAX_NAME}) AS value,
-          sum(time_ns)::BIGINT AS time_ns,
+          sum(total_ns)::BIGINT AS time_ns,
           sum(gain_ns)::BIGINT AS gain_ns,
           sum(half_gain_ns)::BIGINT AS half_gain_ns,
           round(avg(gain_pct), 3) AS gain_pct
         FROM gain
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         GROUP BY job, gain.what, gain.value
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(gain_ns) DESC, gain.what, gain.value) <= {_MAX_GAINS}
         ORDER BY job, gain_ns DESC, gain.what, gain.value

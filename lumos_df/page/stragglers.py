@@ -21,7 +21,7 @@ def rows(connection: duckdb.DuckDBPyConnection, budget: Budget) -> dict[str, Col
             (SELECT count(*) FROM page_trace WHERE page_trace.job = straggler.job) AS ranks
           FROM straggler
         )
-        SELECT job, rank, step, collectives, times_last, waited_ns, made_others_wait_ns
+        SELECT job, rank, step, collectives, times_last, waiting_ns, made_others_wait_ns
         FROM placed
         WHERE ranks > 0 AND back <= greatest(1, {budget.bars} // ranks)
         ORDER BY job, step, rank
@@ -45,7 +45,7 @@ def section(shown: Columns | None, summary: dict[str, Any], corpus: str) -> Sect
             if collectives is None and summary["gpu_rows"]:
                 why += f" To look for them: `lumos-df report --corpus {corpus}`"
         return Section("No rank waits for another", why)
-    made, last, waited = Counter[int](), Counter[int](), sum(shown["waited_ns"])
+    made, last, waited = Counter[int](), Counter[int](), sum(shown["waiting_ns"])
     for rank, wait, times in zip(shown["rank"], shown["made_others_wait_ns"], shown["times_last"], strict=True):
         made[rank] += wait
         last[rank] += times

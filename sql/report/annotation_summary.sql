@@ -1,6 +1,8 @@
 -- GPU time by annotation: what was launched while an annotation of that name was open on the launching thread, most GPU time first.
 -- Annotations inside one another count each, steps are left out; work that another thread launches, as autograd does in a backward pass, is not inside.
 CREATE VIEW annotation_summary(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -100,6 +102,7 @@ so_far AS (
   WINDOW before AS (PARTITION BY trace_id, thread ORDER BY ts, turn ROWS UNBOUNDED PRECEDING)
 )
 SELECT
+  any_value(job),
   trace_id,
   any_value(rank),
   name,
@@ -109,6 +112,7 @@ SELECT
   sum(sign * gpu_ns)::BIGINT AS gpu_ns,
   sum(sign * alone_ns)::BIGINT
 FROM so_far
+LEFT JOIN _job USING (trace_id)
 WHERE turn < 2
 GROUP BY trace_id, name
 ORDER BY trace_id, gpu_ns DESC, name;

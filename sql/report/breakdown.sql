@@ -1,6 +1,8 @@
 -- Where the time of each step goes, seen from the GPU: exposed compute, exposed communication, both at once, or neither.
 -- The four add up to the step to the nanosecond, waiting and transfer to the exposed communication; what runs outside the host's step is not counted.
 CREATE VIEW breakdown(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -27,6 +29,7 @@ CREATE VIEW breakdown(
   idle_ns
 ) AS
 SELECT
+  _job.job,
   step.trace_id,
   step.rank,
   step.step,
@@ -42,4 +45,5 @@ SELECT
 FROM _step AS step
 LEFT JOIN _gpu_stretch AS gpu
   ON gpu.trace_id = step.trace_id AND gpu.step IS NOT DISTINCT FROM step.step AND gpu.in_step
+LEFT JOIN _job ON _job.trace_id = step.trace_id
 ORDER BY step.trace_id, step.ts;

@@ -1,6 +1,8 @@
 -- Collectives on the GPU by kind, group, element type and size, with the bandwidth they reach.
 -- Durations are waiting and transfer; bandwidths are of the transfer, null before the collectives are matched; 1 GB/s is 10^9 bytes a second.
 CREATE VIEW collective_summary(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -38,6 +40,7 @@ CREATE VIEW collective_summary(
 ) AS
 WITH total AS (
   SELECT
+    any_value(traces.job) AS job,
     gpu.trace_id,
     any_value(gpu.rank) AS rank,
     gpu.collective,

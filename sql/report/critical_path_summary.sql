@@ -1,6 +1,8 @@
 -- Why a step took as long as it did: the pieces of its critical path, summed by what they are; they add up to the recorded step.
 -- Filled by `lumos-df critical-path`; `wait` is time in which the path runs on another rank of the job.
 CREATE VIEW critical_path_summary(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -9,25 +11,32 @@ CREATE VIEW critical_path_summary(
   step,
   -- host, launch, kernel, transfer, memory, sync, gap, wait, unexplained.
   kind,
-  -- The family of a kernel, what ran in host work or `nothing recorded, before X`; for a wait the rank that was waited for.
-  what,
+  -- Rank on which these pieces run; for a wait the one that was waited for.
+  on_rank,
+  -- Kernels, transfers and memory: their family; null elsewhere.
+  family,
+  -- Host work: the operator, call or Python function, or `nothing recorded, before X`; null elsewhere.
+  operator,
   -- Pieces of the path.
   pieces,
   -- Time on the path, ns.
-  time_ns,
+  total_ns,
   -- The same, percent of the step.
   share_pct
 ) AS
 SELECT
+  any_value(job),
   trace_id,
   any_value(rank),
   step,
   kind,
-  CASE WHEN kind = 'wait' THEN 'rank ' || on_rank WHEN kind IN ('kernel', 'memory', 'transfer') THEN family WHEN kind = 'host' THEN operator END
-    AS what,
+  on_rank,
+  CASE WHEN kind IN ('kernel', 'transfer', 'memory') THEN family END AS gpu_family,
+  CASE WHEN kind = 'host' THEN operator END AS host_operator,
   count(*),
   sum(dur)::BIGINT,
   round(100.0 * sum(dur) / nullif(sum(sum(dur)) OVER (PARTITION BY trace_id, step), 0), 3)
 FROM critical_path
-GROUP BY trace_id, step, kind, what
+LEFT JOIN _job USING (trace_id)
+GROUP BY trace_id, step, kind, on_rank, gpu_family, host_operator
 ORDER BY trace_id, step, sum(dur) DESC;

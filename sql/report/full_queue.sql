@@ -1,6 +1,8 @@
 -- Time in which the host was blocked because a launch queue was full: launch calls that had to wait until a row further ahead ended.
 -- Which calls these are is said by the edges that `lumos-df replay` stores (a sync edge from a GPU row to a call that launches another one): before a replay there is no row.
 CREATE VIEW full_queue(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -16,7 +18,7 @@ CREATE VIEW full_queue(
   -- Time from the start of these calls to the end of the row that they waited for, ns.
   blocked_ns,
   -- The longest of these waits, ns.
-  longest_ns
+  max_blocked_ns
 ) AS
 WITH
 launching AS (
@@ -41,8 +43,18 @@ wait AS (
     -- A copy that the call itself waits for is no queue.
     AND ahead.parent_id IS DISTINCT FROM edges.dst
 )
-SELECT trace_id, any_value(rank), step, device, stream, count(*), sum(blocked_ns)::BIGINT AS blocked_ns, max(blocked_ns)
+SELECT
+  any_value(job),
+  trace_id,
+  any_value(rank),
+  step,
+  device,
+  stream,
+  count(*),
+  sum(blocked_ns)::BIGINT AS blocked_ns,
+  max(blocked_ns)
 FROM wait
+LEFT JOIN _job USING (trace_id)
 WHERE blocked_ns > 0
 GROUP BY trace_id, step, device, stream
 ORDER BY trace_id, step, blocked_ns DESC, device, stream;

@@ -1,6 +1,8 @@
 -- What a step would gain from faster operators: each kernel family and operator name at no time and at half its time, simulated.
 -- Filled by `lumos-df critical-path --gains`; names that take less than a thousandth of all steps are left out.
 CREATE VIEW gain(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -12,7 +14,7 @@ CREATE VIEW gain(
   -- The family or name.
   value,
   -- Time of these operators in the step, ns.
-  time_ns,
+  total_ns,
   -- How much shorter the step is when they take no time, ns.
   gain_ns,
   -- The same, percent of the replayed step.
@@ -21,6 +23,7 @@ CREATE VIEW gain(
   half_gain_ns
 ) AS
 SELECT
+  _job.job,
   gains.trace_id,
   gains.rank,
   gains.step,
@@ -32,4 +35,5 @@ SELECT
   gains.half_gain_ns
 FROM gains
 JOIN replay_steps AS replay ON replay.trace_id = gains.trace_id AND replay.step IS NOT DISTINCT FROM gains.step
+LEFT JOIN _job ON _job.trace_id = gains.trace_id
 ORDER BY gains.trace_id, gains.step, gains.gain_ns DESC;

@@ -1,6 +1,8 @@
 -- Time of each rank's GPU: how long something ran on it, and what; every *_ns is the length of a union of intervals.
 -- Communication is every kernel of that family or with a collective, memory is memcpy and memset, compute any other kernel.
 CREATE VIEW gpu_time(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -40,6 +42,7 @@ WITH total AS (
   HAVING sum(gpu_rows) > 0
 )
 SELECT
+  job,
   trace_id,
   rank,
   gpu_rows,
@@ -52,4 +55,5 @@ SELECT
   compute_ns + communication_ns - kernel_ns,
   kernel_ns - compute_ns
 FROM total
+LEFT JOIN _job USING (trace_id)
 ORDER BY trace_id;

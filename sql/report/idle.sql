@@ -1,6 +1,8 @@
 -- Why a GPU is idle: time in which no stream ran anything, by what the next row to start waited for; a gap counts to the step that launched that row.
 -- Host wait: it had not been launched when the GPU fell idle; kernel wait: it had, yet it started later; other: the trace does not hold its launch.
 CREATE VIEW idle(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -21,6 +23,7 @@ CREATE VIEW idle(
   host_wait_pct
 ) AS
 SELECT
+  any_value(job),
   trace_id,
   any_value(rank),
   step,
@@ -31,6 +34,7 @@ SELECT
   coalesce(sum(ts - gpu_end_ts) FILTER (call_ts IS NULL), 0)::BIGINT,
   round(100 * host_wait_ns / idle_ns, 2)
 FROM _gpu_launch
+LEFT JOIN _job USING (trace_id)
 WHERE ts > gpu_end_ts
 GROUP BY trace_id, step
 ORDER BY trace_id, step;

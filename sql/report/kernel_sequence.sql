@@ -1,6 +1,8 @@
 -- Runs of 2 to 5 kernels that follow one another on a stream again and again, the most time first: what a fused kernel or a CUDA graph could replace.
 -- Left out: runs inside a longer one that is as frequent, runs that come once, and one kernel after itself. Runs that overlap count each; a copy parts the kernels around it.
 CREATE VIEW kernel_sequence(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -79,7 +81,8 @@ spelled AS (
   JOIN kernel_name USING (trace_id, number)
   GROUP BY trace_id, numbers
 )
-SELECT trace_id, rank, len(numbers), names, calls, total_ns, gap_ns
+SELECT job, trace_id, rank, len(numbers), names, calls, total_ns, gap_ns
 FROM kept
 JOIN spelled USING (trace_id, numbers)
+LEFT JOIN _job USING (trace_id)
 ORDER BY trace_id, total_ns DESC, names;

@@ -1,6 +1,8 @@
 -- What the GPU runs: time by name and family, longest first; memcpys are of family `copy`, memsets of family `fill`.
 -- Durations are added up, so rows that run at once on several streams count each.
 CREATE VIEW kernel_summary(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -25,6 +27,7 @@ CREATE VIEW kernel_summary(
   gpu_pct
 ) AS
 SELECT
+  any_value(job),
   trace_id,
   any_value(rank),
   name,
@@ -37,5 +40,6 @@ SELECT
   max(dur),
   round(100 * total_ns / nullif(sum(total_ns) OVER (PARTITION BY trace_id), 0), 2)
 FROM _gpu
+LEFT JOIN _job USING (trace_id)
 GROUP BY trace_id, name, family
 ORDER BY trace_id, total_ns DESC, name;

@@ -1,6 +1,8 @@
 -- How long launching takes, by the name of the call: in the call itself, and from its start to the start of the GPU row.
 -- The delay is split by whether the stream was idle (pure latency) or busy (the row had to queue); of a graph launch, its first GPU row counts.
 CREATE VIEW launch_latency(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -40,12 +42,13 @@ CREATE VIEW launch_latency(
 ) AS
 WITH
 call AS (
-  SELECT trace_id, rank, name, dur, delay_ns, stream_was_idle AS idle
+  SELECT job, trace_id, rank, name, dur, delay_ns, stream_was_idle AS idle
   FROM launch
   QUALIFY lag(op_id) OVER (PARTITION BY trace_id ORDER BY op_id, gpu_ts) IS DISTINCT FROM op_id
 ),
 spread AS (
   SELECT
+    any_value(job) AS job,
     trace_id,
     any_value(rank) AS rank,
     name,
@@ -62,6 +65,7 @@ spread AS (
   GROUP BY trace_id, name
 )
 SELECT
+  job,
   trace_id,
   rank,
   name,

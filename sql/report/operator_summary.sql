@@ -1,6 +1,8 @@
 -- What the host runs: CPU operators, runtime calls, annotations and Python functions by name, longest own time first.
 -- Own time leaves out what runs inside: a row's duration less the time in which some row directly beneath it runs.
 CREATE VIEW operator_summary(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -62,6 +64,7 @@ launched AS (
   GROUP BY above.trace_id, above.kind, above.name
 )
 SELECT
+  _job.job,
   named.trace_id,
   named.rank,
   named.kind,
@@ -73,4 +76,5 @@ SELECT
 FROM named
 LEFT JOIN beneath USING (trace_id, kind, name)
 LEFT JOIN launched USING (trace_id, kind, name)
+LEFT JOIN _job ON _job.trace_id = named.trace_id
 ORDER BY named.trace_id, self_ns DESC, named.name;

@@ -1,6 +1,8 @@
 -- How much of each step's communication hides behind compute.
 -- A faster network would shorten the step by up to the exposed transfer, ranks that come together by up to the exposed waiting.
 CREATE VIEW overlap(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -21,6 +23,7 @@ CREATE VIEW overlap(
   overlap_pct
 ) AS
 SELECT
+  job,
   trace_id,
   rank,
   step,

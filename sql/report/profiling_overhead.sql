@@ -1,10 +1,10 @@
 -- What recording cost: one row a trace of `lumos-df capture`, its steps with the profiler, without it, and replayed.
 -- Times of recorded and unprofiled steps are by one clock, read at the end of each step; medians.
 CREATE VIEW profiling_overhead(
-  -- Trace.
-  trace_id,
   -- Job.
   job,
+  -- Trace.
+  trace_id,
   -- Rank in the job.
   rank,
   -- Steps recorded.
@@ -56,8 +56,8 @@ typical AS (
   FROM stated
 )
 SELECT
-  typical.trace_id,
   traces.job,
+  typical.trace_id,
   traces.rank,
   typical.steps,
   round(typical.profiled_ns)::BIGINT,

@@ -1,6 +1,8 @@
 -- The replay against the recording: one row a step, its duration and breakdown as recorded and as simulated from durations and edges.
 -- Filled by `lumos-df replay`; the four parts of a breakdown add up to the step.
 CREATE VIEW replay_error(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- File the trace was read from.
@@ -55,6 +57,7 @@ CREATE VIEW replay_error(
   warnings
 ) AS
 SELECT
+  traces.job,
   replay.trace_id,
   traces.path,
   replay.rank,

@@ -1,6 +1,8 @@
 -- Steps: one row a trace and step, the host's time between the marks of torch.profiler (ProfilerStep#n).
 -- A trace without marks is one step without a number, from its first operator to the end of its last.
 CREATE VIEW step(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -24,6 +26,7 @@ WITH launched AS (
   GROUP BY trace_id, step
 )
 SELECT
+  _job.job,
   host.trace_id,
   host.rank,
   host.step,
@@ -35,4 +38,5 @@ SELECT
 FROM _step AS host
 LEFT JOIN launched
   ON launched.trace_id = host.trace_id AND launched.step IS NOT DISTINCT FROM host.step
+LEFT JOIN _job ON _job.trace_id = host.trace_id
 ORDER BY host.trace_id, host.ts;

@@ -12,7 +12,7 @@ CREATE VIEW straggler(
   -- How often the rank was the last to arrive.
   times_last,
   -- How long it waited for other ranks, ns.
-  waited_ns,
+  waiting_ns,
   -- How long other ranks waited for it, together, ns.
   made_others_wait_ns
 ) AS

@@ -1,6 +1,8 @@
 -- The streams of each GPU: how busy each is, what it waits for when it is not, and how much work queues on it.
 -- Waits are those of `gap`; the queue is that of `queue_depth`.
 CREATE VIEW stream_summary(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -51,6 +53,7 @@ queue AS (
   GROUP BY trace_id, device, stream
 )
 SELECT
+  _job.job,
   work.trace_id,
   work.rank,
   work.device,
@@ -69,4 +72,5 @@ LEFT JOIN queue
   ON queue.trace_id = work.trace_id
   AND queue.device IS NOT DISTINCT FROM work.device
   AND queue.stream IS NOT DISTINCT FROM work.stream
+LEFT JOIN _job ON _job.trace_id = work.trace_id
 ORDER BY work.trace_id, work.device, work.stream;

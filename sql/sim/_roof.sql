@@ -25,7 +25,7 @@ CREATE VIEW _roof(
 WITH
 best AS (
   SELECT
-    device,
+    device_name,
     family,
     dtype,
     max(tflops) * 1000 AS flops_per_ns,
@@ -33,7 +33,7 @@ best AS (
     min(min_ns) AS floor_ns
   FROM kernel_efficiency
   WHERE gpu IS NULL
-  GROUP BY device, family, dtype
+  GROUP BY device_name, family, dtype
 )
 SELECT
   name,
@@ -49,8 +49,8 @@ SELECT
 FROM _gpu_figures
 UNION ALL
 SELECT
-  device,
-  [regexp_replace(lower(device), '[^a-z0-9.]', '', 'g')],
+  device_name,
+  [regexp_replace(lower(device_name), '[^a-z0-9.]', '', 'g')],
   map_from_entries(list((dtype, flops_per_ns)) FILTER (family = 'gemm' AND flops_per_ns IS NOT NULL AND dtype IS NOT NULL)),
   map_from_entries(list((dtype, flops_per_ns)) FILTER (family = 'attention' AND flops_per_ns IS NOT NULL AND dtype IS NOT NULL)),
   max(bytes_per_ns) FILTER (family <> 'communication'),
@@ -60,4 +60,4 @@ SELECT
   min(floor_ns) FILTER (family NOT IN ('gemm', 'attention', 'communication')),
   min(floor_ns) FILTER (family = 'communication')
 FROM best
-GROUP BY device;
+GROUP BY device_name;

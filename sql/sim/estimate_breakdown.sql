@@ -1,10 +1,10 @@
 -- Where the time of every estimated step goes: exposed compute, exposed communication, overlapped, other.
 -- Filled by `lumos-df estimate --corpus`; the four add up to the step to the nanosecond, as in `breakdown`.
 CREATE VIEW estimate_breakdown(
-  -- Estimate.
-  trace_id,
   -- Job that it estimates; null where it stands for none.
   job,
+  -- Estimate.
+  trace_id,
   -- Model.
   model,
   -- GPU and its links.
@@ -31,8 +31,8 @@ CREATE VIEW estimate_breakdown(
   other_pct
 ) AS
 SELECT
-  trace_id,
   job,
+  trace_id,
   model,
   hardware,
   gpus,

@@ -32,7 +32,7 @@ SELECT
   -- `measured`: this shape; `interpolated`: between a smaller and a larger measured shape; `rescaled`: from one such shape, or from another operator, GPU or 16-bit type; `modelled`: by the GPU's figures alone; `unknown`.
   provenance,
   -- One kernel, ns; null where unknown.
-  dur_ns,
+  kernel_ns,
   -- All `count` of them, ns.
   total_ns,
   -- How far the nearest measured shape is: sum over dimensions of how often they double or halve; null where there is none.
@@ -82,7 +82,7 @@ FROM (
       FROM query_table(shapes)
     )
   ),
-  measured AS (SELECT * EXCLUDE (gpu), coalesce(gpu, device) AS gpu FROM kernel_efficiency),
+  measured AS (SELECT * EXCLUDE (gpu), coalesce(gpu, device_name) AS gpu FROM kernel_efficiency),
   wanted AS (
     SELECT DISTINCT gpu FROM measured WHERE hardware IS NULL
     UNION ALL
@@ -228,8 +228,8 @@ FROM (
         WHEN known.strangeness = 0 AND known.octaves = 0 THEN known.measured_ns
         ELSE new.roof_ns * coalesce(known.slowness, 1)
       END
-    )::BIGINT AS dur_ns,
-    (asked.count * dur_ns)::BIGINT AS total_ns,
+    )::BIGINT AS kernel_ns,
+    (asked.count * kernel_ns)::BIGINT AS total_ns,
     known.octaves
   FROM roofed AS new
   JOIN asked ON asked.row = new.row

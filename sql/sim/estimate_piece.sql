@@ -1,6 +1,8 @@
 -- Every nanosecond of each estimated step given to one operator and layer, as `step_piece` does it for measured steps.
 -- A part of the step is shared out as its operators last; layers are those of the whole model. The pieces add up to the step exactly.
 CREATE VIEW estimate_piece(
+  -- Job that it estimates; null where it stands for none.
+  job,
   -- Estimate.
   trace_id,
   -- Start, ns from the step's begin: pieces lie one after another, in no order that a step has.
@@ -24,6 +26,7 @@ WITH
 part AS (
   UNPIVOT (
     SELECT
+      job,
       trace_id,
       step_ns,
       gemm_ns AS gemm,
@@ -87,6 +90,7 @@ placed AS (
 ),
 share AS (
   SELECT
+    part.job,
     part.trace_id,
     part.step_ns,
     part.part,
@@ -146,6 +150,7 @@ begun AS (
   FROM ended
 )
 SELECT
+  job,
   trace_id,
   begin_ns,
   end_ns - begin_ns,

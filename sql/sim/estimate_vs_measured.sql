@@ -1,10 +1,10 @@
 -- Every estimate that names a job of the corpus against that job's measured steps: medians over ranks and steps.
 -- Errors are positive where the estimate is longer; the parts of a median need not add up to it.
 CREATE VIEW estimate_vs_measured(
-  -- Estimate.
-  trace_id,
   -- Job.
   job,
+  -- Estimate.
+  trace_id,
   -- Steps of the job's ranks that were measured.
   steps,
   -- Median step as measured, ns.
@@ -34,7 +34,7 @@ CREATE VIEW estimate_vs_measured(
 ) AS
 WITH measured AS (
   SELECT
-    traces.job,
+    job,
     count(*) AS steps,
     median(breakdown.step_ns)::BIGINT AS step_ns,
     median(breakdown.exposed_compute_ns)::BIGINT AS exposed_compute_ns,
@@ -42,12 +42,11 @@ WITH measured AS (
     median(breakdown.overlapped_ns)::BIGINT AS overlapped_ns,
     median(breakdown.other_ns)::BIGINT AS other_ns
   FROM breakdown
-  JOIN traces ON traces.trace_id = breakdown.trace_id
-  GROUP BY traces.job
+  GROUP BY job
 )
 SELECT
-  estimate.trace_id,
   estimate.job,
+  estimate.trace_id,
   measured.steps,
   measured.step_ns AS step_ns_measured,
   estimate.step_ns AS step_ns_estimated,

@@ -1,6 +1,8 @@
 -- What the host takes for one kernel, by phase: time from one launch to the next on the same thread, in one step and phase.
 -- Launches that took over 10 times the median are left out (they waited for a full queue), and the longest twentieth is not in the mean (waits, data loading).
 CREATE VIEW host_cost(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -17,6 +19,7 @@ CREATE VIEW host_cost(
 WITH
 gap AS (
   SELECT
+    launch.job,
     launch.trace_id,
     launch.rank,
     call.phase,
@@ -33,6 +36,7 @@ placed AS (
   WHERE gap_ns IS NOT NULL
 )
 SELECT
+  any_value(job),
   trace_id,
   any_value(rank),
   phase,

@@ -2,7 +2,7 @@
 -- Transfers are those of `collectives`, which commands fill before they read this; other readers of a new corpus ask `straggler` by `lumos-df sql` first. One row a distinct shape; a shape that the trace does not record is null. Kernels of one family that an operator launched count together.
 CREATE VIEW kernel_efficiency(
   -- The GPU as the traces call it; `unknown` where they do not.
-  device,
+  device_name,
   -- Its name in `data/hardware`; null where it is none of them.
   gpu,
   -- What it does: gemm, attention, communication, elementwise, ...
@@ -38,7 +38,7 @@ CREATE VIEW kernel_efficiency(
 ) AS
 WITH shape AS (
   SELECT
-    device,
+    device AS device_name,
     any_value(gpu) AS gpu,
     family,
     operator,
@@ -84,4 +84,4 @@ SELECT
   )
 FROM rated
 LEFT JOIN _gpu_figures AS figures ON figures.name = rated.gpu
-ORDER BY rated.device, rated.calls * rated.p50_ns DESC, rated.family, rated.operator;
+ORDER BY rated.device_name, rated.calls * rated.p50_ns DESC, rated.family, rated.operator;

@@ -1,6 +1,8 @@
 -- Gaps: one row an idle interval between two rows of one GPU stream, with the rows around it and what the stream waited for.
 -- host_wait: the next row was launched after the gap began; kernel_wait: before, yet it started later; other: launch not in the trace.
 CREATE VIEW gap(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -36,6 +38,7 @@ WITH placed AS (
   FROM _gpu_launch
 )
 SELECT
+  _job.job,
   after.trace_id,
   after.rank,
   after.step,
@@ -54,4 +57,5 @@ SELECT
   after.name AS after_name
 FROM placed AS after
 JOIN operators AS before ON before.trace_id = after.trace_id AND before.op_id = after.before_op_id
+LEFT JOIN _job ON _job.trace_id = after.trace_id
 WHERE after.ts > after.stream_end_ts;

@@ -1,6 +1,8 @@
 -- Every nanosecond of each step of a trace without GPU rows given to one host operator, as `step_piece` gives it to GPU rows.
 -- Time goes to the innermost operator; where several threads work at once, to the stretch that began first; time in which none runs belongs to the one that ends it.
 CREATE VIEW host_piece(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -103,6 +105,7 @@ piece AS (
   SELECT trace_id, rank, step, idle_ts, ts - idle_ts, op_id, true FROM before WHERE ts > idle_ts
 )
 SELECT
+  _job.job,
   piece.trace_id,
   piece.rank,
   piece.step,
@@ -135,4 +138,5 @@ SELECT
   host.name AS operator
 FROM piece
 LEFT JOIN operators AS host ON host.trace_id = piece.trace_id AND host.op_id = piece.op_id
-LEFT JOIN layers ON layers.trace_id = piece.trace_id AND layers.op_id = piece.op_id;
+LEFT JOIN layers ON layers.trace_id = piece.trace_id AND layers.op_id = piece.op_id
+LEFT JOIN _job ON _job.trace_id = piece.trace_id;

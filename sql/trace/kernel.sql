@@ -1,6 +1,8 @@
 -- Kernels: one row a kernel, with the call that launched it and the host operator that asked for it.
 -- A kernel whose launch the trace does not hold has null in the columns of the launch.
 CREATE VIEW kernel(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -42,9 +44,10 @@ CREATE VIEW kernel(
   -- Number of the innermost host row around the launch, else of the CPU operator of its external id.
   operator_id,
   -- Name of that host row.
-  operator_name
+  operator
 ) AS
 SELECT
+  _job.job,
   gpu.trace_id,
   gpu.rank,
   gpu.step,
@@ -65,8 +68,9 @@ SELECT
   launch.call_ts,
   gpu.ts - launch.call_ts,
   launch.operator_id,
-  operator.name AS operator_name
+  host.name AS operator
 FROM operators AS gpu
 JOIN _gpu_launch AS launch ON launch.trace_id = gpu.trace_id AND launch.op_id = gpu.op_id
-LEFT JOIN operators AS operator ON operator.trace_id = launch.trace_id AND operator.op_id = launch.operator_id
+LEFT JOIN operators AS host ON host.trace_id = launch.trace_id AND host.op_id = launch.operator_id
+LEFT JOIN _job ON _job.trace_id = gpu.trace_id
 WHERE gpu.kind = 'kernel';

@@ -1,6 +1,8 @@
 -- Launches: one row a GPU row with the runtime call that started it, and how long it took to start.
 -- One graph launch starts many GPU rows; GPU rows without a launch and calls that start nothing are not here.
 CREATE VIEW launch(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -35,6 +37,7 @@ CREATE VIEW launch(
   stream_was_idle
 ) AS
 SELECT
+  job,
   trace_id,
   rank,
   step,
@@ -52,4 +55,5 @@ SELECT
   ts - call_ts,
   stream_end_ts IS NULL OR stream_end_ts <= call_ts
 FROM _gpu_launch
+LEFT JOIN _job USING (trace_id)
 WHERE call_id IS NOT NULL;

@@ -1,6 +1,8 @@
 -- Memory of the framework's allocator over time: the totals after each allocation and release, by device.
 -- Where the trace records no total it is the sum of the changes so far, so it counts from what was held when the trace began.
 CREATE VIEW memory_timeline(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -31,6 +33,7 @@ WITH total AS (
   FROM memory_events
 )
 SELECT
+  job,
   trace_id,
   rank,
   device_type,
@@ -40,4 +43,5 @@ SELECT
   allocated_bytes,
   reserved_bytes,
   max(allocated_bytes) OVER (PARTITION BY trace_id, device_type, device ORDER BY ts, event ROWS UNBOUNDED PRECEDING)
-FROM total;
+FROM total
+LEFT JOIN _job USING (trace_id);

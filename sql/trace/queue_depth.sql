@@ -1,6 +1,8 @@
 -- How many GPU rows of a stream are launched and not yet started: one row an instant at which that changes, holding until the next.
 -- A row counts from the start of its launching call to its own start; rows without a launch never queue.
 CREATE VIEW queue_depth(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -32,6 +34,7 @@ counted AS (
   FROM event
   WINDOW so_far AS (PARTITION BY trace_id, device, stream ORDER BY at_ts ROWS UNBOUNDED PRECEDING)
 )
-SELECT trace_id, rank, device, stream, at_ts, depth::BIGINT
+SELECT job, trace_id, rank, device, stream, at_ts, depth::BIGINT
 FROM counted
+LEFT JOIN _job USING (trace_id)
 WHERE next_ts IS DISTINCT FROM at_ts;

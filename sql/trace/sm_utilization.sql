@@ -1,6 +1,8 @@
 -- How busy the GPU is over time: the share of each millisecond in which at least one kernel runs.
 -- Milliseconds count from the start of the trace's first kernel to the end of its last, and to the 4,000,000th at most.
 CREATE VIEW sm_utilization(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -49,10 +51,12 @@ every AS (
   GROUP BY trace_id
 )
 SELECT
+  _job.job,
   every.trace_id,
   every.rank,
   every.origin_ts + every.bucket * 1000000,
   coalesce(busy.busy_ns, 0),
   coalesce(busy.busy_ns, 0) / 10000
 FROM every
-LEFT JOIN busy ON busy.trace_id = every.trace_id AND busy.bucket = every.bucket;
+LEFT JOIN busy ON busy.trace_id = every.trace_id AND busy.bucket = every.bucket
+LEFT JOIN _job ON _job.trace_id = every.trace_id;

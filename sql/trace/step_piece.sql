@@ -1,6 +1,8 @@
 -- Every nanosecond of each step given to one operator: one row a piece of time; the pieces of a step add up to it exactly.
 -- A compute kernel goes before communication, that before a copy, and of two alike the one that started first; idle time belongs to the GPU row that ends it.
 CREATE VIEW step_piece(
+  -- Job.
+  job,
   -- Trace.
   trace_id,
   -- Rank in the job.
@@ -85,6 +87,7 @@ piece AS (
   FROM held
 )
 SELECT
+  _job.job,
   piece.trace_id,
   piece.rank,
   piece.step,
@@ -104,4 +107,5 @@ LEFT JOIN operators AS above ON above.trace_id = gpu.trace_id AND above.op_id = 
 LEFT JOIN operators AS host
   ON host.trace_id = gpu.trace_id
   AND host.op_id = CASE WHEN above.kind = 'runtime' THEN above.parent_id ELSE above.op_id END
-  AND host.kind = 'cpu_op';
+  AND host.kind = 'cpu_op'
+LEFT JOIN _job ON _job.trace_id = piece.trace_id;

@@ -92,7 +92,7 @@ def test_what_was_measured_keeps_its_time(corpus: Path) -> None:
         of_gpu = rows["gpu"] == gpu
         found = estimate_kernels(corpus, asked.filter(of_gpu), gpu)
         assert set(found["provenance"]) == {"measured"}
-        assert found["dur_ns"].to_list() == rows.filter(of_gpu)["p50_ns"].to_list()
+        assert found["kernel_ns"].to_list() == rows.filter(of_gpu)["p50_ns"].to_list()
 
 
 def test_more_work_of_the_same_kind_takes_longer_and_lies_between_its_neighbours(corpus: Path) -> None:
@@ -104,7 +104,7 @@ def test_more_work_of_the_same_kind_takes_longer_and_lies_between_its_neighbours
     asked = pl.DataFrame(
         {"family": family, "dtype": dtype, "m": [1 << power for power in range(17, 24)], "n": 4096, "k": 4096}
     )
-    found = estimate_kernels(corpus, asked, gpu)["dur_ns"].to_list()
+    found = estimate_kernels(corpus, asked, gpu)["kernel_ns"].to_list()
     assert found == sorted(found)
     assert found[-1] == pytest.approx(2 * found[-2], rel=0.05)  # far beyond all that was measured: the same efficiency
 
@@ -113,7 +113,7 @@ def test_a_faster_gpu_rescales_by_its_roofline(corpus: Path) -> None:
     asked = pl.DataFrame({"family": ["gemm"], "dtype": ["bf16"], "m": [65536], "n": [8192], "k": [8192]})
     a100, h200 = (estimate_kernels(corpus, asked, name).row(0, named=True) for name in ("a100", "h200"))
     assert h200["provenance"] == "rescaled"
-    assert 2.5 < a100["dur_ns"] / h200["dur_ns"] < 3.5  # 312 to 989 TFLOP/s
+    assert 2.5 < a100["kernel_ns"] / h200["kernel_ns"] < 3.5  # 312 to 989 TFLOP/s
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_batches_of_a_transformer_follow_from_others(tmp_path: Path, known: tupl
                 "WHERE m IS NOT NULL OR bytes IS NOT NULL"
             ).pl()
         found = estimate_kernels(tmp_path / "known", calls.drop("dur"))
-        assert found["dur_ns"].sum() == pytest.approx(calls["dur"].sum(), rel=0.12 if len(known) == 1 else 0.08)
+        assert found["kernel_ns"].sum() == pytest.approx(calls["dur"].sum(), rel=0.12 if len(known) == 1 else 0.08)

@@ -153,7 +153,7 @@ def test_named_views_and_their_format(lumos: Run, sample_corpus: Path, tmp_path:
 
 def test_csv_headers_carry_units(lumos: Run, sample_corpus: Path) -> None:
     header = lumos("report", "--view", "step", "--corpus", sample_corpus, "--format", "csv").stdout.splitlines()[0]
-    assert header == "trace_id,rank,step,ts_ns,dur_ns,gpu_rows,gpu_first_ts_ns,gpu_last_ts_ns"
+    assert header == "job,trace_id,rank,step,ts_ns,dur_ns,gpu_rows,gpu_first_ts_ns,gpu_last_ts_ns"
 
 
 def test_one_view_goes_to_standard_output(lumos: Run, sample_corpus: Path) -> None:

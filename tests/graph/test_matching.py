@@ -55,7 +55,7 @@ def sleeper(rank: int) -> list[Event]:
 def test_a_sleeping_rank_is_named_with_what_the_others_waited(tmp_path: Path) -> None:
     corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(4)})
     assert match_collectives(corpus) == [MatchedJob("job", (0, 1, 2, 3), 2, 2)]
-    assert ask(corpus, "SELECT rank, times_last, waited_ns, made_others_wait_ns FROM straggler WHERE rank > 0") == [
+    assert ask(corpus, "SELECT rank, times_last, waiting_ns, made_others_wait_ns FROM straggler WHERE rank > 0") == [
         (1, 0, 600_000, 0),
         (2, 1, 0, 1_800_000),
         (3, 0, 600_000, 0),
@@ -73,7 +73,7 @@ def test_ranks_with_unequal_counts_in_a_step(tmp_path: Path) -> None:
     ranks[1] = ranks[1][1:]
     corpus = job(tmp_path, ranks)
     assert match_collectives(corpus) == [MatchedJob("job", (0, 1, 2, 3), 2, 2)]
-    found = ask(corpus, "SELECT rank, collectives, waited_ns, made_others_wait_ns FROM straggler ORDER BY rank")
+    found = ask(corpus, "SELECT rank, collectives, waiting_ns, made_others_wait_ns FROM straggler ORDER BY rank")
     assert found == [(0, 2, 600_000, 0), (1, 1, 600_000, 0), (2, 2, 0, 1_800_000), (3, 2, 600_000, 0)]
 
 
@@ -240,11 +240,11 @@ def test_figures_of_kernels_do_not_depend_on_who_asked_for_waits_before(tmp_path
 def test_a_command_that_reads_waits_finds_them_out_once_and_says_so(lumos: Run, tmp_path: Path) -> None:
     corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(4)})
     said = "matched 2 of 2 collectives of job job on 4 ranks\n"
-    asked = ("sql", "SELECT sum(waited_ns) AS waited_ns FROM straggler", "--corpus", corpus, "--format", "csv")
+    asked = ("sql", "SELECT sum(waiting_ns) AS waiting_ns FROM straggler", "--corpus", corpus, "--format", "csv")
     assert lumos("sql", "SELECT count(*) FROM gap", "--corpus", corpus).stderr == ""
     for expected in (said, ""):
         done = lumos(*asked)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "waited_ns\n1800000\n", expected)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "waiting_ns\n1800000\n", expected)
 
 
 @pytest.mark.parametrize("options", [[], ["--view", "straggler"], ["--html", "page.html"], ["--output", "views"]])

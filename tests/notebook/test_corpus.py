@@ -43,11 +43,11 @@ def test_a_replay_and_a_changed_one(corpus: Corpus) -> None:
 
 
 def test_the_critical_path_adds_up_to_the_step(corpus: Corpus) -> None:
-    path = corpus.critical_path(step=3).group_by("trace_id").agg(pl.col("time_ns").sum())
+    path = corpus.critical_path(step=3).group_by("trace_id").agg(pl.col("total_ns").sum())
     recorded = corpus.view("replay_error").filter(pl.col("step") == 3).select("trace_id", "recorded_ns")
     both = path.join(recorded, on="trace_id")
     assert len(both) == 6
-    assert (both["time_ns"] == both["recorded_ns"]).all()
+    assert (both["total_ns"] == both["recorded_ns"]).all()
 
 
 def test_an_estimate_and_a_description(corpus: Corpus) -> None:

@@ -98,7 +98,7 @@ def test_lengths_of_unions(rows: list[Row], marks: list[int], *, pauses: bool) -
     unknown = {instant for row in rows if row.name == "nccl" and row.transfer is None for instant in row.painted}
     busy = compute | communication | memory
     span = max(row.ts + row.dur for row in rows) - min(row.ts for row in rows)
-    assert ask("SELECT * EXCLUDE (trace_id, rank) FROM gpu_time") == [
+    assert ask("SELECT * EXCLUDE (job, trace_id, rank) FROM gpu_time") == [
         (
             len(rows),
             span,
@@ -113,7 +113,7 @@ def test_lengths_of_unions(rows: list[Row], marks: list[int], *, pauses: bool) -
     ]
     whole = (min(row.ts for row in rows), max(row.ts + row.dur for row in rows))
     windows: list[tuple[int | None, tuple[int, int]]] = [*enumerate(steps)] or [(None, whole)]
-    assert ask("SELECT * EXCLUDE (trace_id, rank) FROM breakdown") == [
+    assert ask("SELECT * EXCLUDE (job, trace_id, rank) FROM breakdown") == [
         (
             step,
             end - start,

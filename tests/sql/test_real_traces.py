@@ -49,10 +49,10 @@ def test_gpu_time_of_a_job_of_another_set_is_that_of_its_reference(tmp_path: Pat
 
 def gpu_time(ask: Ask, folder: Path) -> dict[str, list[dict[str, int]]]:
     """Return the figures of `gpu_time` of each file, by its place in `folder` without suffixes; one dict a rank."""
-    names = [name for name, *_ in ask("DESCRIBE gpu_time")][2:]
+    names = [name for name, *_ in ask("DESCRIBE gpu_time")][3:]
     found: dict[str, list[dict[str, int]]] = {}
     for path, *values in ask(
-        "SELECT path, gpu_time.* EXCLUDE (trace_id, rank) "
+        "SELECT path, gpu_time.* EXCLUDE (job, trace_id, rank) "
         "FROM gpu_time JOIN traces USING (trace_id) ORDER BY traces.rank"
     ):
         file = Path(path).relative_to(folder)
@@ -96,12 +96,12 @@ HOLDS = {
     "who waits is waited for": """
         FROM (
           SELECT
-            sum(waited_ns) AS waited_ns,
+            sum(waiting_ns) AS waiting_ns,
             sum(made_others_wait_ns) AS made_others_wait_ns,
             sum(times_last) AS times_last,
             sum(collectives) AS members
           FROM straggler GROUP BY job
-        ) WHERE waited_ns <> made_others_wait_ns OR times_last NOT BETWEEN 1 AND members / 2
+        ) WHERE waiting_ns <> made_others_wait_ns OR times_last NOT BETWEEN 1 AND members / 2
     """,
 }
 

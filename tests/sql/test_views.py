@@ -72,3 +72,8 @@ def test_every_column_of_every_view_has_a_case(view: View | Macro) -> None:
     cases = CASES.get(HERE / view.folder / f"{view.name}.toml", {})
     named = {name for case in cases.values() for name in cells(case["expect"])[0]}
     assert named == {column.name for column in view.columns}
+
+
+def test_every_view_of_traces_begins_with_their_job() -> None:
+    columns = [[column.name for column in view.columns] for view in views() if not view.internal]
+    assert all(names[0] == "job" for names in columns if {"job", "trace_id", "rank"} & set(names))

@@ -19,7 +19,7 @@ _NOTES: Final = 3
 
 _JOBS: Final = """
     SELECT
-        traces.job,
+        job,
         count(DISTINCT error.rank) AS ranks,
         count(DISTINCT coalesce(error.step, -1)) AS steps,
         avg(abs(error_pct)) AS mean_pct,
@@ -32,10 +32,9 @@ _JOBS: Final = """
         100 * sum(unexplained_ns) / nullif(sum(recorded_ns), 0) AS unexplained_pct,
         flatten(list(error.warnings)) AS warnings
     FROM replay_error AS error
-    JOIN traces USING (trace_id)
     WHERE error.trace_id IN (SELECT unnest($1)) AND ($2 IS NULL OR error.step = $2)
-    GROUP BY traces.job
-    ORDER BY traces.job
+    GROUP BY job
+    ORDER BY job
 """
 
 

@@ -201,7 +201,7 @@ const DRAW = {
   stragglers(host, { stragglers: rows }) {
     const ranks = [...new Set(rows.rank)].sort((a, b) => a - b);
     const steps = [...new Set(rows.step)];
-    const measures = { made_others_wait_ns: ["made others wait", asTime], waited_ns: ["waited itself", asTime], times_last: ["times last", asCount] };
+    const measures = { made_others_wait_ns: ["made others wait", asTime], waiting_ns: ["waited itself", asTime], times_last: ["times last", asCount] };
     const state = { measure: "made_others_wait_ns", sort: "rank" };
     const where = new Map(rows.rank.map((rank, row) => [`${rank}/${rows.step[row]}`, row]));
     const controls = el("div", { class: "controls" });
@@ -220,7 +220,7 @@ const DRAW = {
         tip: (y, x) => {
           const row = where.get(`${order[y]}/${steps[x]}`);
           return { title: `rank ${order[y]}, ${steps[x] === null ? "outside every step" : asStep(steps[x])}`,
-            rows: row === undefined ? [["collectives", "none matched"]] : [["made others wait", asTime(rows.made_others_wait_ns[row])], ["waited itself", asTime(rows.waited_ns[row])], ["last to arrive", `${rows.times_last[row]} of ${rows.collectives[row]}`]] };
+            rows: row === undefined ? [["collectives", "none matched"]] : [["made others wait", asTime(rows.made_others_wait_ns[row])], ["waited itself", asTime(rows.waiting_ns[row])], ["last to arrive", `${rows.times_last[row]} of ${rows.collectives[row]}`]] };
         },
       });
       box.append(rampLegend("0", `${write(most)}: ${name}`, "late"));
@@ -230,7 +230,7 @@ const DRAW = {
       choice("Order", [["rank", "by rank"], ["most", "most first"]], "rank", (value) => { state.sort = value; again(); }));
     numbers(host, {
       name: "stragglers.stragglers", caption: "Who waited for whom, a rank and step", rows,
-      columns: [count("rank", "rank"), count("step", "step"), count("collectives", "collectives"), count("times_last", "times last"), time("waited_ns", "waited"), time("made_others_wait_ns", "made others wait")],
+      columns: [count("rank", "rank"), count("step", "step"), count("collectives", "collectives"), count("times_last", "times last"), time("waiting_ns", "waited"), time("made_others_wait_ns", "made others wait")],
     });
   },
 
