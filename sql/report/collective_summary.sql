@@ -62,6 +62,7 @@ WITH total AS (
     any_value(gpu.bus_factor) AS bus_factor
   FROM _collective AS gpu
   LEFT JOIN collectives AS member ON member.trace_id = gpu.trace_id AND member.op_id = gpu.op_id
+  LEFT JOIN traces ON traces.trace_id = gpu.trace_id
   GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, gpu.group_size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
 )
 SELECT
