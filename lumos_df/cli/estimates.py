@@ -114,7 +114,7 @@ def estimate(
 
     asked = (("--set", change), ("--scale", scale), ("--drop", drop), ("--no-wait", no_wait))
     said = [f"{option} {text}" for option, texts in asked for text in texts or ()]
-    draw_changed(rows, said, corpus or DEFAULT_CORPUS, full=full)
+    draw_changed(rows, said, corpus or DEFAULT_CORPUS, job, full=full)
 
 
 def _estimate_plan(

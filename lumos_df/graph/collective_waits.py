@@ -80,15 +80,17 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
     np.minimum.at(shortest, instance, dur)
     if instances is not None:
         shortest[:known] = instances.transfer
-    transfer = _transfer(ranks, column, instance, shortest, members)
-    unseen = np.where(transfer == NONE, NONE, shortest - transfer)
-
     start = column(lambda rows: rows.ts + rows.clock_origin)
     if instances is not None:
         since = np.split(start - np.array([rows.begun for rows in ranks])[trace], bounds[1:-1])
         start -= np.concatenate([clock.ahead(part) for clock, part in zip(instances.clocks, since, strict=True)])
-    first = np.full(collectives, np.iinfo(np.int64).max)
+    first, finish = np.full((2, collectives), np.iinfo(np.int64).max) * [[1], [-1]]
     np.minimum.at(first, instance, start)
+    np.maximum.at(finish, instance, start + dur)
+    begin, end = _recorded_by_all(ranks, instances)
+    transfer = _transfer(ranks, column, instance, shortest, members, (first >= begin) & (finish <= end))
+    unseen = np.where(transfer == NONE, NONE, shortest - transfer)
+
     # Ends agree better than starts do, so the shortest member came last; of equally short ones the last to start.
     order = np.lexsort((-start, dur, instance))
     last = np.full(collectives, NONE, np.int64)
@@ -111,11 +113,25 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
 def unseen(ranks: list[Rows], instances: Instances) -> NDArray[np.int64]:
     """Return the part of each transfer in which members waited for ranks of which no trace is there, ns [instances]."""
     unseen = np.zeros(len(instances.transfer), np.int64)
-    if len(ranks) < max(rows.world_size for rows in ranks):
+    members = np.bincount(instances.instance, minlength=len(unseen))
+    if len(ranks) < max(rows.world_size for rows in ranks) or np.any(members < len(ranks)):
         of_job = waits(ranks, instances)
         matched = of_job.instance < len(unseen)
         unseen[of_job.instance[matched]] = np.maximum(of_job.unseen[matched], 0)
     return unseen
+
+
+def _recorded_by_all(ranks: list[Rows], instances: Instances | None) -> tuple[int, int]:
+    """Return between which moments the GPU rows of all ranks were recorded, ns, clocks aligned; one may be cut off."""
+    if instances is None:
+        return -int(FAR) * 4, int(FAR) * 4
+    begin, end = [], []
+    for rows, clock in zip(ranks, instances.clocks, strict=True):
+        edges = np.array([rows.ts[rows.on_gpu].min(initial=FAR), rows.end[rows.on_gpu].max(initial=-FAR)])
+        first, last = (edges + rows.clock_origin - clock.ahead(edges + rows.clock_origin - rows.begun)).tolist()
+        begin.append(first)
+        end.append(last)
+    return max(begin), min(end)
 
 
 def _communicates(rows: Rows) -> NDArray[np.bool_]:
@@ -129,6 +145,7 @@ def _transfer(
     instance: NDArray[np.int64],
     shortest: NDArray[np.int64],
     members: NDArray[np.int64],
+    recorded: NDArray[np.bool_],
 ) -> NDArray[np.int64]:
     """Return the transfer of each collective, ns [collectives].
 
@@ -141,6 +158,7 @@ def _transfer(
         instance: collective of each kernel [k].
         shortest: shortest member of each collective, ns [collectives].
         members: how many it has [collectives].
+        recorded: whether every rank that is there was recorded when it ran [collectives].
     """
     word_of: dict[str, int] = {}
     name_of: dict[str, int] = {}
@@ -158,7 +176,7 @@ def _transfer(
     paired = np.isin(word, [word_of[kind] for kind in _PAIRED if kind in word_of])
     expected = np.where(paired, 2, size)
     # Where every rank was recorded nobody is unseen, be it that nothing tells which kernels belong together.
-    whole = (members >= expected) & (expected > 0) | (len(ranks) >= world > 0)
+    whole = (members >= expected) & (expected > 0) | recorded & (len(ranks) >= world > 0)
     return np.where(whole, shortest, np.where(unknown, NONE, least[like]))
 
 

@@ -58,7 +58,7 @@ def accuracy_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           round(max(abs(error_pct)), 2) AS worst_pct,
           round(avg(host_share_pct), 1) AS host_share_pct
         FROM replay_error
-        JOIN page_trace USING (trace_id)
+        JOIN page_trace USING (trace_id, job)
         GROUP BY job
         HAVING count(error_pct) > 0
         """,

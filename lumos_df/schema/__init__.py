@@ -69,7 +69,7 @@ __all__ = [
     "within",
 ]
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the corpus layout; a corpus made by another version is refused."""
 
 ID_LENGTH: Final = 16

@@ -57,6 +57,8 @@ def take_in(
         operators = 0
         for recorded_rank in ranks:
             ops = in_order(recording, recorded_rank)
+            if not len(ops):
+                of_file.append("no event of the file lasts any time: there is nothing to ask about")
             trace_id = file.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank.rank}" if len(ranks) > 1 else "")
             if execution:
                 ops = _paired(ops, execution, staging, trace_id, of_file)

@@ -174,7 +174,7 @@ def test_the_public_names(sample_corpus: Path) -> None:
     assert isinstance(frame, pl.DataFrame)
     assert frame.height == 4
     assert lumos_df.corpus.report is report
-    assert dir(lumos_df) == ["LumosError", "__version__", "connect", "estimate", "ingest", "report"]
+    assert dir(lumos_df) == ["Corpus", "LumosError", "__version__", "advise", "connect", "estimate", "ingest", "report"]
     with pytest.raises(AttributeError, match="no attribute 'conect'"):
         lumos_df.conect  # noqa: B018 - the point
 

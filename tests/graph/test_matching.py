@@ -137,7 +137,6 @@ def test_the_page_tells_waiting_from_transfer(tmp_path: Path) -> None:
         (0, 90_000),
         *[(600_000, 90_000)] * 3,
     ]
-    assert sections["overlap"]["title"].endswith("540 us a step are exposed, of which 450 us wait for other ranks")
     assert sections["stragglers"]["note"].endswith("2 of 2 collectives matched.")
 
 
@@ -275,3 +274,18 @@ def test_where_nothing_can_be_written_the_answer_comes_without_waits(tmp_path: P
     assert done.stderr.startswith("collectives are not matched and waiting is unknown, because ")
     assert f"{corpus}: cannot be written" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_what_waits_for_a_rank_whose_recording_ended_is_no_transfer(tmp_path: Path) -> None:
+    # Rank 3 is always last, by 100 us; its recording ends after the third of six reductions of 10 us.
+    late, early = ([float(300 * k + wait) for k in range(6)] for wait in (100, 0))
+    ranks = {rank: [reduce(ts, 110.0) for ts in early] for rank in range(3)}
+    ranks[3] = [reduce(ts, 10.0) for ts in late[:3]]
+    corpus = job(tmp_path, ranks)
+    match_collectives(corpus)
+    with connect(corpus) as connection:
+        told = connection.sql(
+            "SELECT members, waiting_ns, waiting_unseen_ns, transfer_ns FROM collectives WHERE rank = 0 ORDER BY op_id"
+        ).fetchall()
+    assert told[:3] == [(4, 100_000, 0, 10_000)] * 3
+    assert told[3:] == [(3, 0, 100_000, 10_000)] * 3

@@ -31,7 +31,7 @@ def test_the_notebook_of_a_job_runs(sample_corpus: Path, tmp_path: Path, monkeyp
     assert names["replay"]["error_pct"].abs().max() < 1
     assert (names["faster"]["changed_ns"] < names["faster"]["replayed_ns"]).all()
     steps = names["replay"].filter(pl.col("step") == 3)
-    assert names["path"]["time_ns"].sum() == steps["recorded_ns"].sum()
+    assert names["path"]["total_ns"].sum() == steps["recorded_ns"].sum()
     for name in ("breakdown_chart", "timeline"):
         assert isinstance(names[name], altair.TopLevelMixin)
         assert names[name].to_dict()["$schema"]

@@ -19,7 +19,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     kernel = graph.base[advised.waits.trace] + advised.waits.row
     of_kernel = links(advised)
     for which in LinkKind:
-        chosen = of_kernel == which
+        chosen = (of_kernel == which) & (advised.waits.transfer != NONE)
         if chosen.any():
             yield _faster_links(advised, which, chosen)
     computes = gpu.copy()
@@ -68,7 +68,8 @@ def _faster_links(advised: AdvisedJob, which: LinkKind, chosen: NDArray[np.bool_
     alone = (instance == NONE) & (transfer > 0)
 
     def apply(changed: ChangedGraph) -> None:
-        changed.transfer[collective] //= 2
+        # What members waited for ranks that nobody recorded is no transfer.
+        changed.transfer[collective] -= np.maximum(changed.transfer[collective] - graph.unseen[collective], 0) // 2
         changed.own[kernel[alone]] -= np.minimum(transfer[alone] // 2, changed.own[kernel[alone]])
 
     return Remedy(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, where
 
@@ -58,7 +59,7 @@ def _draw_advice(screen: "Console", place: int, advice: "Advice", step_ns: int, 
     remedy = advice.remedy
     share = f"({change_pct(-100 * advice.gain_ns / step_ns)})"
     lead = Text.assemble(f"{place:>2} ", (f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
-    say(screen, f"{remedy.what}  [{remedy.known}]", before=lead)
+    say(screen, f"{plain(remedy.what)}  [{remedy.known}]", before=lead)
     between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}"
     rest = f"{between}; {remedy.rests_on}; lumos-df {remedy.command}{in_corpus}"
     say(screen, (rest, "dim"), before=" " * lead.cell_len)

@@ -55,13 +55,14 @@ def seconds(amount: float) -> str:
     return format_ns(round(amount * 1e9))
 
 
-def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool) -> None:
+def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, job: str | None, *, full: bool) -> None:
     """Print what becomes of recorded jobs: rows as `whatif.estimate.estimate` returns them."""
     screen = console()
     say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
     for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
         _draw_job(screen, steps, full=full)
-    say_next(screen, f"estimate {' '.join(changes)} --format csv{where(corpus)}")
+    of_job = [f"--job {job}"] if job else []
+    say_next(screen, f"estimate {' '.join([*of_job, *changes])} --format csv{where(corpus)}")
 
 
 def _draw_job(screen: Console, steps: pl.DataFrame, *, full: bool) -> None:

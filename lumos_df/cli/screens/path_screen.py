@@ -53,15 +53,17 @@ def draw(
     connection: duckdb.DuckDBPyConnection, corpus: Path, trace_ids: list[str], step: int | None, *, full: bool
 ) -> None:
     """Print the stored path of the median step of each job, on the rank where that took longest."""
-    screen = console()
+    screen, helped = console(), False
     for place, chosen in enumerate(rows_of(connection, _MEDIAN_STEPS, (trace_ids, step))):
         if place:
             screen.print()
-        _draw_step(screen, connection, chosen, full=full)
-    say_next(screen, f"advise{where(corpus)}", f"critical-path --gains{where(corpus)}")
+        helped |= _draw_step(screen, connection, chosen, full=full)
+    more = [] if helped else [f"critical-path --gains{where(corpus)}"]
+    say_next(screen, f"advise{where(corpus)}", *more)
 
 
-def _draw_step(screen: Console, connection: duckdb.DuckDBPyConnection, chosen: dict[str, Any], *, full: bool) -> None:
+def _draw_step(screen: Console, connection: duckdb.DuckDBPyConnection, chosen: dict[str, Any], *, full: bool) -> bool:
+    """Print the path of one step; return whether it is known what faster operators would gain."""
     path = rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"]))
     total = max(sum(row["ns"] for row in path), 1)
     on_rank: dict[int, int] = {}
@@ -85,6 +87,7 @@ def _draw_step(screen: Console, connection: duckdb.DuckDBPyConnection, chosen: d
     helps = [f"{row['value']} {change_pct(-100 * row['half_gain_ns'] / total)}" for row in gains[:_HELPS]]
     if helps:
         say(screen, "; ".join(helps), before="twice as fast: ")
+    return bool(gains)
 
 
 _WORDS: Final = {
