@@ -21,6 +21,7 @@ EFFECTS: Final = PACKAGE.parent / "docs" / "threshold_effects.json"
 CHOSEN: Final = "chosen on recorded traces"
 
 _UNMEASURED: Final = {
+    "advice": "on jobs that were recorded before and after the change that is advised",
     "calibrate": "on the sets of measured runs (`lumos-df scoreboard --calibrate`), and on batches of a transformer "
     "in [kernels.md](kernels.md)",
     "trace": "on traces of other nestings than the recorded ones have",

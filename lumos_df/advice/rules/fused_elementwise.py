@@ -20,8 +20,8 @@ _APART: Final = "AccumulateGrad"
 _NAMES: Final = 4
 """Operators of a chain that are named."""
 _INDEPENDENT: Final = 0.5
-"""Relative uncertainty of the gain: a trace does not tell whether a kernel reads what the one before wrote, and two
-that read other tensors share no reading."""
+"""Threshold, share of the gain. It may be so much less or more. Evidence: a judgement; a trace does not tell whether a
+kernel reads what the one before wrote, and two that read other tensors share no reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

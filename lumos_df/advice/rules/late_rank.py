@@ -12,9 +12,6 @@ from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.same_rows import same_rows, usual
 from lumos_df.schema.codes import NONE, THREAD
 
-_NAMED = 0.5
-"""Share of the excess that one kind of row has to make up to be named as its cause: it is most of it."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Excess:
@@ -113,7 +110,8 @@ def _cause(advised: AdvisedJob, late: NDArray[np.int64], excess: _Excess) -> tup
         for what, ns in _host_time(advised, excess, place).items():
             spent[what] = spent.get(what, 0) + ns
     largest = max(spent, key=lambda what: spent[what], default=(False, ""))
-    if largest in spent and spent[largest] > _NAMED * sum(sums.values()):
+    # Most of it, else no single row is the cause.
+    if largest in spent and 2 * spent[largest] > sum(sums.values()):
         silent, name = largest
         return silent, f"nothing recorded, before {name}" if silent else f"longer {name}"
     return False, max(sums, key=lambda cause: sums[cause])

@@ -21,7 +21,8 @@ from lumos_df.schema.dtypes import PRECISIONS
 _SOFTMAX: Final = re.compile(r"(?i)softmax")
 _BACKWARD: Final = re.compile(r"(?i)backward")
 _LOOK: Final = 4
-"""Products on either side of a softmax among which those of its scores are: others may add to the scores."""
+"""Threshold, products. So many on either side of a softmax are looked at for those of its scores. Evidence: one or two
+others may add to the scores in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
