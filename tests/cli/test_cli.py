@@ -244,9 +244,11 @@ def test_an_interrupt_is_quiet_and_quick(sample_corpus: Path) -> None:
 # --- the prompt
 
 
-# Ctrl-C reaches a process through the terminal that its session owns.
+# Ctrl-C reaches a process through the terminal that its session owns, unless a shell's job in the background had it
+# ignore that.
 OWN_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
 
 

@@ -31,7 +31,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(simulate(job), Profiler(memory=False, stacks=False), folder / "before")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tests.emulator.model.kernel_ns", lambda flops, moved: kernel_ns(flops, moved) * (3 if flops else 1)
+            "tests.emulator.model.kernel_ns", lambda flops, *more: kernel_ns(flops, *more) * (3 if flops else 1)
         )
         write(simulate(job), Profiler(memory=False, stacks=False), folder / "after")
     assert not ingest([folder / "before", folder / "after"], folder / "corpus", workers=1).failed
