@@ -77,18 +77,18 @@ SELECT
   sum(traces.operators)::BIGINT,
   sum(traces.kernels + traces.memcpys + traces.memsets)::BIGINT,
   round(sum(spent.step_ns) / sum(spent.steps))::BIGINT,
-  round(100 * sum(spent.exposed_compute_ns) / sum(spent.step_ns), 2),
-  round(100 * sum(spent.exposed_communication_ns) / sum(spent.step_ns), 2),
+  round(100 * sum(spent.exposed_compute_ns) / nullif(sum(spent.step_ns), 0), 2),
+  round(100 * sum(spent.exposed_communication_ns) / nullif(sum(spent.step_ns), 0), 2),
   CASE
     WHEN count(spent.exposed_waiting_ns) = count(spent.steps)
-    THEN round(100 * sum(spent.exposed_waiting_ns) / sum(spent.step_ns), 2)
+    THEN round(100 * sum(spent.exposed_waiting_ns) / nullif(sum(spent.step_ns), 0), 2)
   END,
   CASE
     WHEN count(spent.exposed_waiting_ns) = count(spent.steps)
-    THEN round(100 * sum(spent.exposed_communication_ns - spent.exposed_waiting_ns) / sum(spent.step_ns), 2)
+    THEN round(100 * sum(spent.exposed_communication_ns - spent.exposed_waiting_ns) / nullif(sum(spent.step_ns), 0), 2)
   END,
-  round(100 * sum(spent.overlapped_ns) / sum(spent.step_ns), 2),
-  round(100 * sum(spent.other_ns) / sum(spent.step_ns), 2),
+  round(100 * sum(spent.overlapped_ns) / nullif(sum(spent.step_ns), 0), 2),
+  round(100 * sum(spent.other_ns) / nullif(sum(spent.step_ns), 0), 2),
   any_value(matched.collectives),
   any_value(matched.matched_collectives),
   sum(traces.repaired_numbers + traces.repaired_controls + traces.repaired_utf8)::BIGINT,

@@ -1,0 +1,76 @@
+"""Advice, the report and the page on traces with little or nothing in them: what can be said, and no more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.advice.job_advice import advise
+from lumos_df.advice.on_demand import prepare_page
+from lumos_df.base.errors import CorpusError, QueryError
+from lumos_df.corpus import report
+from lumos_df.page.write import write as write_page
+from lumos_df.trace.ingest import ingest
+from tests.trace.literal import Event, annotation, write
+
+SHAPELESS = {"Input Dims": [[2, 3], [], [None]], "Input type": ["float", "", ""]}
+
+
+def row(name: str, category: str, ts: float, dur: float, **args: Any) -> Event:
+    """Return an event of the host, or of stream 7; times in microseconds."""
+    on_gpu = category == "kernel"
+    where = {"stream": 7, "device": 0} if on_gpu else {}
+    thread = {"pid": 0, "tid": 7} if on_gpu else {"pid": 1, "tid": 1}
+    return {"ph": "X", "cat": category, "name": name, "ts": ts, "dur": dur, **thread, "args": {**args, **where}}
+
+
+def launched(operator: str, kernel: str, ts: float, correlation: int) -> list[Event]:
+    return [
+        row(operator, "cpu_op", ts, 20, **SHAPELESS),
+        row("cudaLaunchKernel", "cuda_runtime", ts + 2, 3, correlation=correlation),
+        row(kernel, "kernel", ts + 10, 25, correlation=correlation),
+    ]
+
+
+ODD: dict[str, list[Event]] = {
+    "nothing": [],
+    "no length": [row("aten::mm", "cpu_op", 0, 0)],
+    "one operator": [row("aten::mm", "cpu_op", 0, 5)],
+    "only a kernel": [row("gemm", "kernel", 0, 5, correlation=1)],
+    "only marks": [annotation("ProfilerStep#1", 0, 100), annotation("ProfilerStep#2", 100, 100)],
+    "shapes that say nothing": [
+        annotation("ProfilerStep#1", 0, 1000),
+        *launched("aten::bmm", "sgemm_128", 10, 5),
+        *launched("aten::softmax", "softmax_forward", 60, 6),
+        *launched("aten::bmm", "sgemm_128", 110, 7),
+        annotation("Optimizer.step#Adam.step", 200, 50),
+        row("cudaDeviceSynchronize", "cuda_runtime", 300, 5, correlation=9),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_can_be_said_is_said(name: str, tmp_path: Path) -> None:
+    about = {"deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 0}]}
+    write(tmp_path / "job" / "rank0.json", ODD[name], distributedInfo={"rank": 0, "world_size": 1}, **about)
+    corpus = tmp_path / "corpus"
+    assert not ingest([tmp_path / "job"], corpus, workers=1).failed
+    (advised,) = advise(corpus)
+    assert (advised.job, advised.ranks) == ("job", 1)
+    assert all(advice.low_ns <= advice.gain_ns <= advice.high_ns for advice in advised.advice)
+    said: list[str] = []
+    prepare_page(corpus, said.append)
+    write_page(corpus, tmp_path / "page.html")
+    assert report.summary(corpus).jobs[0].job == "job"
+
+
+def test_a_job_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    write(tmp_path / "job" / "rank0.json", ODD["one operator"], distributedInfo={"rank": 0, "world_size": 1})
+    ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)
+    with pytest.raises(QueryError, match=r"no job 'jop'; did you mean 'job'\?"):
+        advise(tmp_path / "corpus", "jop")
+
+
+def test_an_empty_corpus_says_how_to_fill_it(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError):
+        advise(tmp_path)
