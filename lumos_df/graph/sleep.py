@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.host import silences
 from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.same_rows import ordinals, usual
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE, THREAD
 
@@ -29,8 +30,8 @@ def awake(graph: TraceGraph, lag: NDArray[np.int64], graphs: list[TraceGraph]) -
     same = packed(step, ordinal, name, thread) if others else packed(ordinal, name, thread)
     witness = slice(mine, None) if others else slice(None)
     slept = np.flatnonzero(silent[:mine] > 0)
-    usual = _usual(same[witness], silent[witness], same[slept], 1 if others else 2)
-    over = np.where(usual == NONE, 0, np.maximum(silent[slept] - usual, 0))
+    of_others = usual(same[witness], silent[witness], same[slept], 1 if others else 2)
+    over = np.where(of_others == NONE, 0, np.maximum(silent[slept] - of_others, 0))
     less = _before_atoms(graph, np.flatnonzero(graph.rows.thread >= 0)[slept], over)
     thread_edge = graph.edges.kind == THREAD
     return np.where(thread_edge, np.maximum(lag - less[graph.edges.dst], np.minimum(lag, 0)), lag)
@@ -53,26 +54,7 @@ def _host_rows(graph: TraceGraph, names: dict[str, int]) -> tuple[NDArray[np.int
     before = np.searchsorted(name[first], name[first])
     thread = np.searchsorted(used, of_name)
     thread -= before[thread]
-    return rows.step[row].astype(np.int64), _ordinal(packed(name, thread, rows.step[row])), name, thread, silent[row]
-
-
-def _ordinal(group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many rows of its group come before each row [h]."""
-    order = np.argsort(group, kind="stable")
-    first = np.flatnonzero(np.diff(group[order], prepend=NONE))
-    ordinal = np.empty(len(group), np.int64)
-    ordinal[order] = np.arange(len(group)) - np.repeat(first, np.diff(np.append(first, len(group))))
-    return ordinal
-
-
-def _usual(
-    same: NDArray[np.int64], silent: NDArray[np.int64], wanted: NDArray[np.int64], least: int
-) -> NDArray[np.int64]:
-    """Return the median silence before rows of each number wanted, or NONE where they are fewer than `least`, ns."""
-    order = np.lexsort((silent, same))
-    low, high = (np.searchsorted(same[order], wanted, side=side) for side in ("left", "right"))
-    enough = high - low >= least
-    return np.where(enough, silent[order][np.where(enough, (low + high - 1) // 2, 0)], NONE)
+    return rows.step[row].astype(np.int64), ordinals(packed(name, thread, rows.step[row])), name, thread, silent[row]
 
 
 def _before_atoms(graph: TraceGraph, row: NDArray[np.int64], over: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -75,7 +75,8 @@ def _parts(summary: CorpusSummary, width: int) -> Iterable[RenderableType]:
 
 def _advice(advice: tuple[AdviceSummary, ...], corpus: str, *, name_jobs: bool) -> Iterable[RenderableType]:
     """Return what to change: the first of each job, or the first few of the only one."""
-    shown = [one for one in advice if one.place == 1][:JOBS_SHOWN] if name_jobs else advice[:ADVICE_SHOWN]
+    first = sorted((one for one in advice if one.place == 1), key=lambda one: -one.gain_pct)
+    shown = first[:JOBS_SHOWN] if name_jobs else advice[:ADVICE_SHOWN]
     if not shown:
         return
     yield Text("\nwhat to change", style="bold")
