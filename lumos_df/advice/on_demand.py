@@ -1,4 +1,4 @@
-"""What is computed when it is first asked for: who waits for whom, what to change, critical paths and gains."""
+"""What is computed when it is first asked for: who waits for whom, stalls, what to change, critical paths and gains."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ def prepare_query(corpus: Path, query: str, say: Say) -> None:
 
 
 def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
-    """Match collectives and find advice where one of these views or tables reads them and a trace has none yet.
+    """Match collectives, find stalls and advice where one of these views or tables reads them and a trace has none yet.
 
     Where the corpus cannot be written, or advice would take long, that is said and the rest stays unknown.
 
@@ -33,12 +33,14 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
         CorpusError: there is no corpus, or a trace of it cannot be read.
     """
     from lumos_df.corpus import folder, layout, view_files  # noqa: PLC0415 - slow to import
-    from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE  # noqa: PLC0415 - as above
+    from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, STALLS  # noqa: PLC0415 - as above
 
     asked = {name.lower() for name in names}
     layout.check(corpus)
     if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and folder.traces_without(corpus, COLLECTIVE_MEMBERS):
         _match(corpus, say)
+    if asked & view_files.readers(STALLS.name) and folder.traces_without(corpus, STALLS):
+        _find_stalls(corpus, say)
     if asked & view_files.readers(JOB_ADVICE.name) and folder.traces_without(corpus, JOB_ADVICE):
         _advise(corpus, say)
 
@@ -72,6 +74,17 @@ def _sentence(job: "MatchedJob") -> str:
         return f"{alone}; what a collective takes longer than the shortest alike is waiting"
     collectives = format_count(job.collectives, "collective")
     return f"matched {job.matched:,} of {collectives} of job {job.job} on {len(job.ranks)} ranks"
+
+
+def _find_stalls(corpus: Path, say: Say) -> None:
+    from lumos_df.graph.stalls import find_stalls  # noqa: PLC0415 - slow to import
+
+    try:
+        found = find_stalls(corpus)
+    except UnwritableError as error:
+        say(f"stalls are not known, because {error}")
+        return
+    say(f"looked for stalls in {format_count(len(found), 'trace')}")
 
 
 def _advise(corpus: Path, say: Say) -> None:

@@ -63,6 +63,9 @@ def estimate(
     scale: Scale = None,
     drop: Drop = None,
     no_wait: NoWait = None,
+    keep_stalls: Annotated[
+        bool, typer.Option("--keep-stalls", help="Keep what once took far longer than ever else (the view `stall`).")
+    ] = False,
     step: Step = None,
     full: Full = False,
     into: Annotated[
@@ -80,7 +83,7 @@ def estimate(
     with --set and run again: one row a rank and step, old and new. docs/estimates.md and docs/whatif.md say how.
     """
     figures = (model, hardware, plan)
-    of_recorded_job = (trace, change, known, scale, drop, no_wait, step, into)
+    of_recorded_job = (trace, change, known, scale, drop, no_wait, keep_stalls, step, into)
     if any(figure is not None for figure in figures):
         if None in figures:
             raise typer.BadParameter("give all of --model, --hardware and --plan; or --corpus and --set alone")
@@ -99,7 +102,7 @@ def estimate(
     chosen = choose_format(form, output)
     rows = estimate_changed(
         corpus or DEFAULT_CORPUS,
-        parse(change or []),
+        replace(parse(change or []), keep_stalls=keep_stalls),
         trace=trace,
         job=job,
         known=parse_overrides(known or [], "--known"),

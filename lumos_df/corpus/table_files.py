@@ -19,11 +19,12 @@ from lumos_df.schema import (
     JOB_ADVICE,
     REPLAY_STEPS,
     REPLAYS,
+    STALLS,
     Table,
 )
 from lumos_df.schema.arrow import arrow_schema
 
-OF_JOBS: Final = (CLOCKS, COLLECTIVE_MEMBERS, EDGES, REPLAYS, REPLAY_STEPS, CRITICAL_PATH, GAINS, JOB_ADVICE)
+OF_JOBS: Final = (CLOCKS, COLLECTIVE_MEMBERS, EDGES, REPLAYS, REPLAY_STEPS, CRITICAL_PATH, GAINS, STALLS, JOB_ADVICE)
 """Tables of what was found of a trace beside the other ranks of its job."""
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -131,19 +132,25 @@ class Corpus:
         return rows if step is None else rows.filter(pl.col("step") == step)
 
     def estimate(
-        self, job: str | None = None, *, known: Mapping[str, Any] | None = None, **settings: Any
+        self,
+        job: str | None = None,
+        *,
+        known: Mapping[str, Any] | None = None,
+        keep_stalls: bool = False,
+        **settings: Any,
     ) -> pl.DataFrame:
         """Return what becomes of a recorded job, one row a rank and step beside the recording; seconds and ns.
 
         Args:
             job: the job, where the corpus has several.
             known: dimensions or degrees of the recorded job, over what its traces say.
+            keep_stalls: whether what once took far longer than ever else, as the view `stall` lists it, stays.
             **settings: what changes, as `estimate --set` takes it: `dp=16, layers=64`.
         """
         from lumos_df.whatif.estimate import estimate  # noqa: PLC0415 - slow to import
         from lumos_df.whatif.job.settings import parse  # noqa: PLC0415 - as above
 
-        changes = parse([f"{name}={value}" for name, value in settings.items()])
+        changes = replace(parse([f"{name}={value}" for name, value in settings.items()]), keep_stalls=keep_stalls)
         texts = [f"{name}={value}" for name, value in (known or {}).items()]
         overrides = structure.parse_overrides(texts, "known")
         return pl.DataFrame(estimate(self.path, changes, job=job, known=overrides))

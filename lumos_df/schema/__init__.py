@@ -17,6 +17,7 @@ from lumos_df.schema.graph_tables import (
     JOB_ADVICE,
     REPLAY_STEPS,
     REPLAYS,
+    STALLS,
 )
 from lumos_df.schema.parts import STEP_PARTS
 from lumos_df.schema.structure_tables import DIMENSIONS, LAYERS
@@ -60,6 +61,7 @@ __all__ = [
     "PROCESS_GROUPS",
     "REPLAYS",
     "REPLAY_STEPS",
+    "STALLS",
     "STEP_MARK",
     "STEP_PARTS",
     "TABLES",
@@ -90,6 +92,7 @@ TABLES: Final = (
     REPLAY_STEPS,
     CRITICAL_PATH,
     GAINS,
+    STALLS,
     JOB_ADVICE,
     LAYERS,
     DIMENSIONS,

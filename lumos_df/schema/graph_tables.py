@@ -162,6 +162,17 @@ GAINS: Final = table(
     ("half_gain_ns", "int64", "How much shorter it is when they take half their time, ns."),
 )
 
+STALLS: Final = table(
+    "stalls",
+    "One row a call, or a stretch of host work, that once took over twice as long as the longest like it.",
+    ("rank", "int32", "Rank in the job."),
+    ("step", "int32", "n of ProfilerStep#n; null in a trace without marks."),
+    ("op_id", "int32", "The call; or the operator before which the host worked."),
+    ("what", "string", "What took so long: a call and its operator, an operator, `a silence before X`."),
+    ("dur", "int64", "How long it took, ns."),
+    ("longest_ns", "int64", "What the longest like it takes in the other steps, or else in the same one, ns."),
+)
+
 JOB_ADVICE: Final = table(
     "job_advice",
     "One row a change that was tried on a job by replaying it; the rows lie with the job's first trace.",

@@ -30,6 +30,7 @@ from lumos_df.whatif.job import extent
 from lumos_df.whatif.job.job_warnings import extrapolated, unheard
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Settings, changed
+from lumos_df.whatif.job.usual_job import without_stalls
 from lumos_df.whatif.pipeline.staged_job import staged
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
 from lumos_df.whatif.rewrite.blocks import blocks
@@ -91,8 +92,10 @@ def estimates(
     switches: tuple[Change, ...],
 ) -> list[ChangedJob]:
     """Return the changed jobs of a corpus; see `estimate`."""
-    chosen = chosen_jobs(corpus, trace, job)
-    return [estimated(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known)) for ids in chosen]
+    return [
+        estimated(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known))
+        for ids in chosen_jobs(corpus, trace, job)
+    ]
 
 
 def chosen_jobs(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
@@ -125,7 +128,10 @@ def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int]) -> list[Re
 
 
 def estimated(
-    anchor: RecordedJob, settings: Settings, switches: tuple[Change, ...] = (), siblings: Iterable[RecordedJob] = ()
+    anchor: RecordedJob,
+    settings: Settings,
+    switches: tuple[Change, ...] = (),
+    siblings: Iterable[RecordedJob] = (),
 ) -> ChangedJob:
     """Return a changed job. Raise `QueryError` for a change that its trace cannot support.
 
@@ -141,7 +147,11 @@ def estimated(
     change = operator_times.plan(anchor, new, settings)
     warnings = list(anchor.warnings)
     played = anchor.job.replay()
-    job = _switched(anchor.job, switches, about.job)
+    job = anchor.job
+    if (settings or switches) and not settings.keep_stalls:
+        job, told = without_stalls(job)
+        warnings += told
+    job = _switched(job, switches, about.job)
     others = [_measured(other, change) for other in siblings] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error = _retimed(anchor, change, job, times)

@@ -101,10 +101,12 @@ class Settings:
     schedule: str | None = None
     overlap: bool | None = None
     """Whether gradients are reduced while the backward pass runs."""
+    keep_stalls: bool = False
+    """Whether what once took far longer than ever else stays in the changed job."""
 
     def __bool__(self) -> bool:
         """Return whether anything is to change."""
-        return self != Settings()
+        return replace(self, keep_stalls=False) != Settings()
 
     def __str__(self) -> str:
         """Return it as it is written."""

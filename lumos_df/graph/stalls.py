@@ -1,0 +1,207 @@
+"""Calls and stretches of host work that once took what like ones never take: lazy loading, growing memory, collection.
+
+Whoever tells a usual step from a recording leaves them out: they do not come again.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lumos_df import schema
+from lumos_df.corpus import table_files
+from lumos_df.corpus.folder import traces_without
+from lumos_df.graph import calls, typical_values
+from lumos_df.graph.host_work import HostWork, host_work
+from lumos_df.graph.job import groups, load
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.steps import steps
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
+
+_LEAST: Final = 1 / 200
+"""Share of a trace's steps: what takes less is not told, a convention as for advice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stalls:
+    """k stalls of one trace: calls, and stretches of host work; times ns."""
+
+    item: NDArray[np.int64]
+    """Row of the call; or edge of the trace whose lag is the work."""
+    works: NDArray[np.bool_]
+    """Whether it is such an edge."""
+    row: NDArray[np.int64]
+    """Row of the call; or the row before which the work was done."""
+    ns: NDArray[np.int64]
+    """How long it took."""
+    longest: NDArray[np.int64]
+    """What the longest like it takes that is none."""
+    step: NDArray[np.int64]
+    """Number of its step, NONE where nothing marks it."""
+    name: list[str]
+    """What took so long."""
+
+    @property
+    def over(self) -> NDArray[np.int64]:
+        """How much longer each took than any like it that is none."""
+        return self.ns - self.longest
+
+
+def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
+    """Return the stalls of a trace.
+
+    Of several steps the longest like row of one is held against the longest of the others, the second against the
+    second: a stall takes over twice as long as in any other step. In one step, those few do that take over twice as
+    long as all others.
+
+    Args:
+        graph: the trace.
+        host: its host work, if that is known already.
+    """
+    host = host or host_work(graph)
+    rows, edges, marks = graph.rows, graph.edges, steps(graph.rows)
+    node = graph.order[~rows.on_gpu[graph.order]].astype(np.int64)
+    several = len(marks.low) > 1
+    # Stretches of one step are like none of it, and what waits or copies lasts as long as what it is about.
+    if not several:
+        node = node[calls.roles(rows.kind, rows.name, rows.names)[node] == calls.OTHER]
+    edge = host.edge if several else host.edge[:0]
+    row = np.concatenate((node, edges.dst[edge]))
+    item, ns = np.concatenate((node, edge)), np.concatenate((graph.own[node], edges.lag[edge]))
+    works = np.arange(len(item)) >= len(node)
+    least = max(round(_LEAST * float((marks.high - marks.low).sum())), 1)
+    like = packed(rows.name[row], rows.thread[row], works)
+    in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
+    compared = np.flatnonzero(in_step & np.isin(like, like[in_step & (ns >= least)]))
+    longest = (_in_other_steps if several else _in_one_step)(like[compared], rows.step[row[compared]], ns[compared])
+    over = ns[compared] - longest
+    # Most of it is what no other takes; otherwise such times merely differ.
+    stalls = (longest != NONE) & (over >= least) & (over >= longest)
+    chosen = compared[stalls]
+    return Stalls(
+        item=item[chosen],
+        works=works[chosen],
+        row=row[chosen],
+        ns=ns[chosen],
+        longest=longest[stalls],
+        step=rows.step[row[chosen]].astype(np.int64),
+        name=[*_calls(rows, item[chosen[~works[chosen]]]), *_works(host, item[chosen[works[chosen]]])],
+    )
+
+
+def without(graph: TraceGraph, stalls: Stalls) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (own, lag) of a trace whose stalls take what the longest like them takes; ns [n] and [edges]."""
+    own, lag = graph.own.copy(), graph.edges.lag.copy()
+    own[stalls.item[~stalls.works]] = stalls.longest[~stalls.works]
+    lag[stalls.item[stalls.works]] = stalls.longest[stalls.works]
+    return own, lag
+
+
+def find_stalls(corpus: Path) -> list[str]:
+    """Find the stalls of the traces that have no table `stalls` yet, store them, and return the ids of these traces.
+
+    Raises:
+        CorpusError: `corpus` is no corpus, or cannot be read or written.
+    """
+    missing = traces_without(corpus, schema.STALLS)
+    found = []
+    for ids in groups(corpus) if missing else []:
+        if missing & set(ids):
+            for graph in load(corpus, ids).graphs:
+                _write(corpus, graph)
+                found.append(graph.rows.trace_id)
+    return found
+
+
+def _write(corpus: Path, graph: TraceGraph) -> None:
+    stalls = find(graph)
+    order = np.argsort(graph.rows.ts[stalls.row], kind="stable")
+    table_files.write(
+        corpus,
+        graph.rows.trace_id,
+        schema.STALLS,
+        {
+            "rank": np.full(len(order), graph.rows.rank),
+            "step": pa.array(stalls.step[order], mask=stalls.step[order] == NONE),
+            "op_id": stalls.row[order],
+            "what": [stalls.name[place] for place in order.tolist()],
+            "dur": stalls.ns[order],
+            "longest_ns": stalls.longest[order],
+        },
+    )
+
+
+def _in_other_steps(like: NDArray[np.int64], step: NDArray[np.int32], ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return what the longest that is like each one takes in another step, ns; a step that has none takes no time."""
+    turn = np.zeros(len(ns), np.int64)
+    order = np.lexsort((-ns, step, like))
+    begin, size = _groups(packed(like, step)[order])
+    turn[order] = np.arange(len(ns)) - np.repeat(begin, size)
+    against = packed(like, turn)
+    order = np.lexsort((-ns, against))
+    begin, size = _groups(against[order])
+    longest = np.repeat(ns[order[begin]], size)
+    longest[begin] = np.where(size > 1, ns[order[np.minimum(begin + 1, len(ns) - 1)]], 0)
+    of_each = np.empty(len(ns), np.int64)
+    of_each[order] = longest
+    return of_each
+
+
+def _in_one_step(like: NDArray[np.int64], _: NDArray[np.int32], ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the longest like each one that is no stall, ns: all but the few that take over twice as long as the next.
+
+    NONE where too few are alike to tell what is usual.
+    """
+    order = np.lexsort((-ns, like))
+    begin, size = _groups(like[order])
+    place = np.arange(len(ns)) - np.repeat(begin, size)
+    count = np.repeat(size, size)
+    sorted_ns = ns[order]
+    following = np.append(sorted_ns[1:], 0)
+    few = place < np.maximum(typical_values.ACCIDENT_SHARE * count, 1)
+    last = few & (sorted_ns >= 2 * following) & (place + 1 < count)
+    # The last of the stalls of its kind decides what the longest of the others is.
+    usual = np.where(last, following, NONE)
+    number = np.repeat(np.arange(len(begin)), size)
+    deepest = np.full(len(begin), NONE)
+    np.maximum.at(deepest, number[last], place[last])
+    at_deepest = np.zeros(len(begin), np.int64)
+    held = deepest >= 0
+    at_deepest[held] = usual[begin[held] + deepest[held]]
+    known = held[number] & (place <= deepest[number]) & (count > typical_values.FEW)
+    of_each = np.empty(len(ns), np.int64)
+    of_each[order] = np.where(known, at_deepest[number], NONE)
+    return of_each
+
+
+def _groups(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each run of equal values begins, and how long it is."""
+    begin = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    return begin, np.diff(np.append(begin, len(values)))
+
+
+def _calls(rows: Rows, node: NDArray[np.int64]) -> list[str]:
+    """Return the names of nodes; of calls with that of the operator around them."""
+    around = np.where(rows.kind[node] == RUNTIME, rows.nearest(rows.kind == CPU_OP, node.astype(np.int32)), NONE)
+    return [
+        rows.names[name] if operator == NONE else f"{rows.names[name]} of {rows.names[rows.name[operator]]}"
+        for name, operator in zip(rows.name[node].tolist(), around.tolist(), strict=True)
+    ]
+
+
+def _works(host: HostWork, edge: NDArray[np.int64]) -> list[str]:
+    """Return what most of some stretches of host work was."""
+    rows, edges = host.graph.rows, host.graph.edges
+    column = np.searchsorted(host.edge, edge)
+    of, dur, row, silent = host.parts(host.thread[:, column], host.at[:, column], edges.lag[edge], edges.dst[edge])
+    order = np.lexsort((-dur, of))
+    part = order[np.searchsorted(of[order], np.arange(len(edge)))]
+    return [
+        f"a silence before {rows.names[name]}" if nothing else rows.names[name]
+        for name, nothing in zip(rows.name[row[part]].tolist(), silent[part].tolist(), strict=True)
+    ]

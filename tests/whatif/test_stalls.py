@@ -1,0 +1,73 @@
+"""What once took far longer than ever else: listed, and left out of a changed job unless it is to be kept."""
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df import Corpus
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
+from tests.emulator import Job
+from tests.whatif.conftest import emulate, ingested
+
+HEALTHY = Job(ranks=2, layers=3, steps=3)
+LOADED_NS = 6_000_000
+STALLED = replace(HEALTHY, loading_ns=LOADED_NS)
+"""In its second step the first launch of each of its three layers loads code, on both ranks."""
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return emulate(tmp_path_factory.mktemp("stalled"), STALLED)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return emulate(tmp_path_factory.mktemp("healthy"), HEALTHY)
+
+
+def steps(corpus: Path, change: str, **more: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = estimate(corpus, replace(parse([change]), **more)).to_pylist()
+    return rows
+
+
+def test_a_changed_job_is_that_of_one_that_never_stalled(stalled: Path, healthy: Path) -> None:
+    told = steps(stalled, "micro_batch=8")
+    for row, other in zip(told, steps(healthy, "micro_batch=8"), strict=True):
+        assert row["step_ns"] == pytest.approx(other["step_ns"], rel=0.005)
+    (note,) = (text for text in told[0]["warnings"] if text.startswith("left out"))
+    assert note.startswith("left out 6 stalls of 36.0 ms that came once, the longest cudaLaunchKernel of aten::")
+
+
+def test_stalls_are_kept_on_demand(stalled: Path) -> None:
+    kept = {(row["rank"], row["step"]): row for row in steps(stalled, "micro_batch=8", keep_stalls=True)}
+    longer = [kept[row["rank"], row["step"]]["step_ns"] - row["step_ns"] for row in steps(stalled, "micro_batch=8")]
+    assert sum(late > 0.8 * 3 * LOADED_NS for late in longer) == 2
+    assert not any(text.startswith("left out") for row in kept.values() for text in row["warnings"])
+
+
+def test_a_job_that_does_not_change_keeps_them(stalled: Path) -> None:
+    for row in estimate(stalled, parse([])).to_pylist():
+        assert row["step_ns"] == row["original_step_ns"]
+
+
+def test_the_view_lists_them_with_their_share(stalled: Path, healthy: Path) -> None:
+    listed = Corpus(stalled).view("stall")
+    assert listed["rank"].to_list() == [0, 0, 0, 1, 1, 1]
+    assert listed["over_ns"].to_list() == pytest.approx([LOADED_NS] * 6, rel=0.01)
+    steps_ns = Corpus(stalled).view("step").select("rank", "step", "dur").rename({"dur": "lasted"})
+    share = listed.join(steps_ns, on=["rank", "step"])
+    assert listed["over_pct"].to_list() == pytest.approx((100 * share["over_ns"] / share["lasted"]).to_list(), 1e-3)
+    assert Corpus(healthy).view("stall").is_empty()
+
+
+def test_without_steps_the_few_that_take_far_longer_are_stalls(stalled: Path, tmp_path: Path) -> None:
+    for file in (stalled.parent / "four").glob("*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode().replace("ProfilerStep#", "iteration ")
+        (tmp_path / file.name).write_bytes(gzip.compress(text.encode()))
+    listed = Corpus(ingested(tmp_path / "corpus", *tmp_path.glob("*.gz"))).view("stall")
+    assert listed["over_ns"].to_list() == pytest.approx([LOADED_NS] * 6, rel=0.01)
+    assert all(text.startswith("cudaLaunchKernel of aten::") for text in listed["what"])
