@@ -36,6 +36,8 @@ class Job:
     """Gradients are all-reduced once this much is ready."""
     reduced_bytes: Literal[2, 4] = DTYPE_BYTES
     """Size of a gradient's elements while it is reduced: bfloat16 or float32."""
+    compressed: bool = False
+    """Buckets of float32 gradients are cast to bfloat16, reduced, and cast back on a stream of their own."""
     prefetch_bytes: int = 0
     """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
     pageable_bytes: int = 0

@@ -55,6 +55,8 @@ _COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_0
 _JOINED_BYTES: Final = (6_000_000, 2_000_000)
 """Copies that a layer waits for, by turns."""
 _JOINED_KERNEL: Final = Work("kernel", "void at::native::triu_tril_kernel<float>", 160_000, 8)
+_CAST_TENSORS: Final = 3
+"""Of 16 bits an element, in what a cast from or to float32 reads and writes."""
 _METRICS: Final = 16
 """Numbers that the ranks average."""
 
@@ -316,8 +318,7 @@ class _Trainer:
                 yield from thread.run(Operator("torch::autograd::AccumulateGrad", (shape,)))
                 yield from thread.run(_average(shape))
                 if self._ready * self._job.reduced_bytes >= self._job.bucket_bytes or not self._missing:
-                    yield from self._all_reduce(thread, step, self._ready, reduced)
-                    self._ready = 0
+                    yield from self._reduce_bucket(thread, step, reduced)
 
     def _differentiate(self, saved: _Saved) -> Process:
         yield from self._node(saved.function.node, saved.sequence, map(self._autograd.run, saved.function.backward))
@@ -336,10 +337,24 @@ class _Trainer:
     def _average_metrics(self, step: int) -> Process:
         yield from self._all_reduce(self._main, step, _METRICS, [])
 
+    def _reduce_bucket(self, thread: Thread, step: int, reduced: list[Event]) -> Process:
+        elements, self._ready = self._ready, 0
+        if not self._job.compressed:
+            yield from self._all_reduce(thread, step, elements, reduced)
+            return
+        cast = Operator("aten::_to_copy", ((elements,),), (elementwise("cast", elements, _CAST_TENSORS),))
+        yield from thread.run(cast)
+        over: list[Event] = []
+        yield from self._all_reduce(thread, step, elements, over)
+        yield from thread.hold(SIDE_STREAM, over[0])
+        with thread.operator("aten::copy_", ((elements,),)):
+            yield from thread.launch(elementwise("cast", elements, _CAST_TENSORS), SIDE_STREAM)
+        yield from thread.record(SIDE_STREAM, reduced)
+
     def _all_reduce(self, thread: Thread, step: int, elements: int, reduced: list[Event]) -> Process:
         ranks = tuple(range(self._job.ranks))
         self._collectives += 1
-        size = self._job.reduced_bytes
+        size = DTYPE_BYTES if self._job.compressed else self._job.reduced_bytes
         dtype, kernel = _REDUCED[size]
         collective = Collective("allreduce", ranks, elements, self._collectives, step, dtype=dtype, element_bytes=size)
         with thread.operator("c10d::allreduce_", (((elements,),), (), (), (), (), ())):

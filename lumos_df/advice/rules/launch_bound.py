@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.less_work import above
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
@@ -79,7 +80,7 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
     other[rows.parent[launched[~work]]] = True
     other |= waits | (role == calls.GRAPH_LAUNCH) | (role == calls.RELEASE)
     launch &= inside & ~other
-    captured = (rows.kind == CPU_OP) & ~outside & _around(launch, rows.parent) & ~_around(other, rows.parent)
+    captured = (rows.kind == CPU_OP) & ~outside & above(rows, launch) & ~above(rows, other)
     # What operators call besides launching goes with them.
     call = (rows.kind == RUNTIME) & inside & ~other & (launch | inherited(captured, rows.parent))
     between = call[edges.src] & call[edges.dst] & (edges.kind == THREAD)
@@ -107,13 +108,3 @@ def _usual(ns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _named(rows: Rows, text: str) -> NDArray[np.bool_]:
     return np.array([*(text in name for name in rows.names), False])[rows.name]
-
-
-def _around(marked: NDArray[np.bool_], parent: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which rows lie around a marked one [n]."""
-    around = np.zeros(len(marked), np.bool_)
-    above = parent[marked]
-    while len(above := np.unique(above[above >= 0])):
-        around[above] = True
-        above = parent[above]
-    return around
