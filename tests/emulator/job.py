@@ -32,6 +32,8 @@ class Job:
     sequence: int = 512
     batch: int = 4
     """Sequences a rank and step."""
+    longer: int = 0
+    """Each step's sequences have so many tokens more than those of the one before."""
     bucket_bytes: int = 25_000_000
     """Gradients are all-reduced once this much is ready."""
     reduced_bytes: Literal[2, 4] = DTYPE_BYTES

@@ -113,7 +113,11 @@ class _Trainer:
         self._rank = rank
         self._engine = engine
         of_rank = replace(job, products="fp32") if rank == job.single_rank else job
-        self._model = captured(transformer(of_rank), job.captured)
+        self._models = [
+            captured(transformer(replace(of_rank, sequence=job.sequence + step * job.longer)), job.captured)
+            for step in range(job.steps)
+        ]
+        self._model = self._models[0]
         self._parameters = parameter_count(self._model)
         self._shapes = [shape for function in functions(self._model) for shape in function.parameters]
         gpu = Gpu(engine, fabric, self.recording, self.meter, job)
@@ -135,6 +139,7 @@ class _Trainer:
         with self._main.frame("train.py(1): <module>"):
             for step in range(FIRST_STEP, FIRST_STEP + self._job.steps):
                 self.meter.enter(step)
+                self._model = self._models[step - FIRST_STEP]
                 with self._main.annotation(f"ProfilerStep#{step}"):
                     yield from self._main.busy(PYTHON_NS)
                     if self._is_late and step > FIRST_STEP:
