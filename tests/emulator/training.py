@@ -197,6 +197,8 @@ class _Trainer:
             with self._main.annotation("DistributedDataParallel.forward"):
                 self._loading_ns = self._job.loading_ns if step == FIRST_STEP + 1 else 0
                 yield from self._forward(self._model, tape, Counter())
+        if self._job.offloaded_bytes:
+            yield from self._offload()
         if self._job.scarce_memory:
             with self._main.operator("aten::empty"):
                 yield from self._main.reclaim()
@@ -209,6 +211,13 @@ class _Trainer:
             yield from self._update()
         yield from self._read_number()
         self._main.release(batch)
+
+    def _offload(self) -> Process:
+        stream = COPY_STREAM if self._job.offloads_apart else COMPUTE_STREAM
+        if self._job.offloads_apart:
+            yield from self._main.order(COMPUTE_STREAM, COPY_STREAM)
+        with self._main.operator("aten::copy_"):
+            yield from self._main.launch(memcpy("DtoH (Device -> Pinned)", self._job.offloaded_bytes), stream)
 
     def _load(self) -> Process:
         if self._job.silence_ns:
