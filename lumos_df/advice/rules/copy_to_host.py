@@ -48,4 +48,5 @@ def _copies(graph: TraceGraph) -> NDArray[np.int32]:
     named = np.array([*("DtoH" in name or "DeviceToHost" in name for name in rows.names), False])[rows.name[gpu.row]]
     computes = (rows.kind[gpu.row] == KERNEL) & (rows.family[gpu.row] != COMMUNICATION)
     shared = np.isin(rows.stream[gpu.row], np.unique(rows.stream[gpu.row[computes]]))
-    return gpu.row[named & shared & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
+    copies: NDArray[np.int32] = gpu.row[named & shared & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
+    return copies
