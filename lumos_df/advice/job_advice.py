@@ -35,7 +35,7 @@ class JobAdvice:
     error_pct: float
     """Mean distance between replayed and recorded step, percent of the recorded one."""
     advice: tuple[Advice, ...]
-    """What is worth it, the largest gain first; then what is not."""
+    """What is worth it, what money buys last, each by its gain; then what is not."""
     warnings: tuple[str, ...]
     """What a reader should know about the replay, one sentence each."""
 

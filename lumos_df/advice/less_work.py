@@ -26,31 +26,36 @@ class LessWork:
     """[j] edges of the job."""
     edge_part: NDArray[np.float64]
     """[j]"""
+    collective: NDArray[np.int64]
+    """[i] those without any member left."""
 
     def apply(self, changed: ChangedGraph) -> None:
         """Make the change."""
         changed.own[self.node] = multiplied(changed.own[self.node], self.node_part)
         lag = changed.lag[self.edge]
         changed.lag[self.edge] = np.where(lag > 0, multiplied(lag, self.edge_part), lag)
+        changed.transfer[self.collective] = 0
 
 
 def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessWork:
-    """Return what becomes of a job when its GPU rows take a part of their time.
+    """Return what becomes of a job when some rows take a part of their time, or go away.
 
-    A row that takes none is not launched either: calls and operators that launched nothing else go with it.
+    A row of the host goes with all that it called and launched. A row of the GPU is not launched either: calls and
+    operators that launched nothing else go with it.
 
     Args:
         advised: the job.
-        part: [n] a rank, by what each row's time is multiplied; rows of the host are not looked at.
+        part: [n] a rank, by what each row's time is multiplied; of the host 1, or 0 of what goes away.
     """
     nodes, node_parts, edges, edge_parts = [], [], [], []
     for place, (graph, of_row) in enumerate(zip(advised.graphs, part, strict=True)):
         rows = graph.rows
-        gone = rows.on_gpu & (of_row == 0)
-        of_node = np.where(rows.on_gpu, of_row, 1.0)
+        called = (of_row == 0) & ~rows.on_gpu
+        gone = rows.on_gpu & ((of_row == 0) | inherited(called, rows.parent))
+        of_node = np.where(rows.on_gpu, np.where(gone, 0.0, of_row), 1.0)
         of_edge = np.ones(len(graph.edges))
-        if gone.any():
-            work = inherited(_only_for(rows, gone), rows.parent) & ~rows.on_gpu
+        if called.any() or gone.any():
+            work = inherited(called | _only_for(rows, gone), rows.parent) & ~rows.on_gpu
             call = rows.of_kind(RUNTIME)
             of_node[work & ~(call & _one_off(graph.own[call], graph.own.astype(np.float64)))] = 0
             of_edge = np.where(gone[graph.edges.dst], 0.0, 1 - advised.host_works[place].share(work))
@@ -60,12 +65,34 @@ def less_work(advised: AdvisedJob, part: Sequence[NDArray[np.float64]]) -> LessW
         node_parts.append(of_node[node])
         edges.append(edge + advised.edge_base[place])
         edge_parts.append(of_edge[edge])
+    node, node_part = np.concatenate(nodes), np.concatenate(node_parts)
     return LessWork(
-        node=np.concatenate(nodes),
-        node_part=np.concatenate(node_parts),
+        node=node,
+        node_part=node_part,
         edge=np.concatenate(edges),
         edge_part=np.concatenate(edge_parts),
+        collective=_without_members(advised, node[node_part == 0]),
     )
+
+
+def above(rows: Rows, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the rows around the chosen ones [n]."""
+    around = np.zeros(len(rows), np.bool_)
+    at = np.unique(rows.parent[chosen])
+    while (at := at[(at >= 0)]).size:
+        at = at[~around[at]]
+        around[at] = True
+        at = np.unique(rows.parent[at])
+    return around
+
+
+def _without_members(advised: AdvisedJob, gone: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the collectives of which all members are among some nodes."""
+    instance = advised.event_graph.instance
+    lost = np.unique(instance[gone])
+    stays = instance >= 0
+    stays[gone] = False
+    return np.setdiff1d(lost[lost >= 0], instance[stays]).astype(np.int64)
 
 
 def _one_off(usual: NDArray[np.int64], less: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -76,15 +103,4 @@ def _one_off(usual: NDArray[np.int64], less: NDArray[np.float64]) -> NDArray[np.
 
 def _only_for(rows: Rows, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the operators and calls that launched some of these GPU rows, and no other [n]."""
-    return _above(rows, gone) & ~_above(rows, rows.on_gpu & ~gone) & rows.of_kind(CPU_OP, RUNTIME)
-
-
-def _above(rows: Rows, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the rows around the chosen ones [n]."""
-    around = np.zeros(len(rows), np.bool_)
-    at = np.unique(rows.parent[chosen])
-    while (at := at[(at >= 0)]).size:
-        at = at[~around[at]]
-        around[at] = True
-        at = np.unique(rows.parent[at])
-    return around
+    return above(rows, gone) & ~above(rows, rows.on_gpu & ~gone) & rows.of_kind(CPU_OP, RUNTIME)

@@ -32,10 +32,11 @@ class Advice:
 
 
 def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
-    """Return what is worth doing, the largest gain first, then what money would buy in vain, the least gain first.
+    """Return what is worth doing, then what money would buy in vain, the least gain first.
 
-    What brings nothing any more once the better ones are made is another name for one of them, and is left out; so is
-    what the replay's own error could make up.
+    What the job can change comes before what money buys, each by its gain, the largest first. What brings nothing any
+    more once the better ones are made is another name for one of them, and is left out; so is what the replay's own
+    error could make up.
     """
     usual = advised.steps_ns
     mean = float(usual.mean()) if len(usual) else 0.0
@@ -44,7 +45,7 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
     by_gain = sorted(measured, key=lambda advice: -advice.gain_ns)
     chosen = []
     together, before = ChangedGraph.of(advised.event_graph), mean
-    for advice in by_gain:
+    for advice in sorted(by_gain, key=lambda advice: advice.remedy.bought):
         if advice.remedy.probe or advice.gain_ns < least or advice.low_ns <= 0:
             continue
         advice.remedy.apply(together)

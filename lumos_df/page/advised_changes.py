@@ -17,7 +17,7 @@ def rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         SELECT
           job, what, worthwhile, step_ns, gain_ns, gain_pct, low_ns, high_ns, known, rests_on, command
         FROM advice
-        ORDER BY job, worthwhile DESC, CASE WHEN worthwhile THEN -gain_ns ELSE gain_ns END, place
+        ORDER BY job, place
         """,
     )
 

@@ -3,7 +3,7 @@
 CREATE VIEW advice(
   -- Job.
   job,
-  -- Number of the change in its job, from 1: what is worth it by gain, then what is not.
+  -- Number of the change in its job, from 1: what the job can change by gain, what money buys, then what is not worth it.
   place,
   -- What is wrong, and what to do.
   what,

@@ -8,20 +8,21 @@ import pytest
 from tests.advice.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
-HEALTHY = Job(ranks=2, steps=3, batch=1)
+# As CUDA graphs, so that steps in which nothing hides small reductions wait for nothing else.
+HEALTHY = Job(ranks=2, steps=3, batch=1, captured="layer")
 SMALL = replace(HEALTHY, bucket_bytes=1)
 
 
-def test_a_reduction_for_every_gradient_is_found(tmp_path: Path) -> None:
-    # Steps in which nothing hides small reductions are so short that the host is slow, too.
-    (first,) = advised(tmp_path, SMALL).of_rule("gradient_buckets")
+def test_a_reduction_for_every_gradient_is_the_first_advice(tmp_path: Path) -> None:
+    first = advised(tmp_path, SMALL).first
+    assert first.remedy.rule == "gradient_buckets"
     assert first.remedy.what.startswith("gradients are reduced 6.00 KiB at a time, each for 20.0 us whatever its size")
     assert first.remedy.rests_on == "87 reductions, of which 75 would go"
     assert first.gain_ns == pytest.approx(true_gain_ns(SMALL, HEALTHY), rel=0.1)
 
 
 def test_small_buckets_that_hide_behind_the_backward_pass_are_fine(tmp_path: Path) -> None:
-    busy = replace(HEALTHY, batch=4)
+    busy = replace(HEALTHY, batch=4, captured="")
     assert true_gain_ns(replace(busy, bucket_bytes=1), busy) < 0
     assert not advised(tmp_path, replace(busy, bucket_bytes=1)).of_rule("gradient_buckets")
 

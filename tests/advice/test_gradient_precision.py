@@ -9,16 +9,18 @@ from lumos_df.advice.remedy import Known
 from tests.advice.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
-# On a slow network, beside which the casts, which the emulated job does not need, take next to nothing.
-HALF = Job(ranks=2, steps=3, factors=(("AllReduce", 20.0),))
-SINGLE = replace(HALF, reduced_bytes=4)
+SINGLE = Job(ranks=2, steps=3, factors=(("AllReduce", 20.0),), reduced_bytes=4)
+HALF = replace(SINGLE, compressed=True)
 
 
-def test_reducing_float32_costs_half_the_transfers(tmp_path: Path) -> None:
-    (advice,) = advised(tmp_path, SINGLE).of_rule("gradient_precision")
+@pytest.mark.parametrize("slowness", [20.0, 8.0, 4.0, 2.5])
+def test_reducing_float32_is_the_first_advice(tmp_path: Path, slowness: float) -> None:
+    single, half = (replace(job, factors=(("AllReduce", slowness),)) for job in (SINGLE, HALF))
+    advice = advised(tmp_path, single).first
+    assert advice.remedy.rule == "gradient_precision"
     assert advice.remedy.what.startswith("160 MiB of gradients are reduced in float32 a step and rank")
     assert advice.remedy.known is Known.MODELLED
-    assert advice.gain_ns == pytest.approx(true_gain_ns(SINGLE, HALF), rel=0.1)
+    assert advice.gain_ns == pytest.approx(true_gain_ns(single, half), rel=0.1)
 
 
 def test_on_fast_links_the_casts_are_not_worth_it(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ SMALL = Job(ranks=2, steps=3, batch=1)
 MEMORY = Profiler(stacks=False)
 
 
-def test_twice_the_samples_is_the_first_advice(tmp_path: Path) -> None:
-    first = advised(tmp_path, SMALL, MEMORY).first
+@pytest.mark.parametrize("batch", [1, 2])
+def test_twice_the_samples_is_the_first_advice(tmp_path: Path, batch: int) -> None:
+    small = replace(SMALL, batch=batch)
+    first = advised(tmp_path, small, MEMORY).first
     assert first.remedy.rule == "larger_micro_batch"
-    twice = mean_step_ns(replace(SMALL, batch=2)) / 2
-    assert first.gain_ns == pytest.approx(mean_step_ns(SMALL) - twice, rel=0.1)
+    twice = mean_step_ns(replace(SMALL, batch=2 * batch)) / 2
+    assert first.gain_ns == pytest.approx(mean_step_ns(small) - twice, rel=0.1)
 
 
 def test_nothing_is_said_where_memory_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,3 +40,9 @@ def test_what_takes_far_longer_is_no_launching(tmp_path: Path, job: Job) -> None
 @pytest.mark.parametrize("healthy", [replace(SMALL, captured="model"), Job(ranks=2, steps=2, batch=16)])
 def test_graphs_and_large_kernels_are_no_launches_to_wait_for(tmp_path: Path, healthy: Job) -> None:
     assert not advised(tmp_path, healthy).of_rule("launch_bound")
+
+
+def test_steps_of_which_each_has_its_own_sizes_are_padded_first(tmp_path: Path) -> None:
+    same, other = (advised(tmp_path / str(longer), replace(SMALL, longer=longer)).first for longer in (0, 8))
+    assert "pad sizes" not in same.remedy.what
+    assert "a step: pad sizes, as no two steps have the same, and capture forward and backward" in other.remedy.what

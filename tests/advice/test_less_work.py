@@ -33,3 +33,12 @@ def test_what_only_takes_less_is_still_launched(tmp_path: Path) -> None:
     less = less_work(job, [np.where(job.ranks[0].on_gpu, 0.5, 1.0)])
     assert set(less.node.tolist()) == set(np.flatnonzero(job.ranks[0].on_gpu).tolist())
     assert not len(less.edge)
+
+
+def test_a_host_row_goes_with_all_that_it_called(tmp_path: Path) -> None:
+    job = advised(tmp_path, Job(ranks=2, steps=1, layers=1)).job
+    ranks = [rows.name == rows.names.index("c10d::allreduce_") for rows in job.ranks]
+    less = less_work(job, [np.where(reduces, 0.0, 1.0) for reduces in ranks])
+    assert set(less.collective.tolist()) == set(range(len(job.event_graph.transfer)))
+    # A collective is there as long as one rank takes part.
+    assert not len(less_work(job, [np.where(ranks[0], 0.0, 1.0), np.ones(len(ranks[1]))]).collective)

@@ -41,6 +41,12 @@ def test_what_brings_nothing_is_told_where_money_would_buy_it(job: AdvisedJob) -
     assert [(advice.remedy.what, advice.worthwhile) for advice in said] == [("bought", False)]
 
 
+def test_what_money_buys_comes_last_and_covers_nothing(job: AdvisedJob) -> None:
+    bought = replace(faster_gpu("bought", job, 0.5), bought=True)
+    said = ranked(job, [bought, faster_gpu("changed", job, 0.2)])
+    assert [advice.remedy.what for advice in said] == ["changed", "bought"]
+
+
 def test_a_probe_is_never_advice(job: AdvisedJob) -> None:
     assert not ranked(job, [replace(faster_gpu("much", job, 0.5), bought=True, probe=True)])
 

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from lumos_df.advice.job_advice import advise
 from lumos_df.advice.remedy import Known
+from lumos_df.trace.ingest import ingest
 from tests.advice.emulated import advised, true_gain_ns
 from tests.emulator import Job
 
+SAMPLE = Path(__file__).parents[2] / "data" / "traces" / "cpu_ddp"
 HEALTHY = Job(ranks=2, steps=3, batch=8)
 
 
@@ -26,3 +29,10 @@ def test_launches_that_load_code_once_are_the_first_advice(tmp_path: Path) -> No
 @pytest.mark.parametrize("regular", [HEALTHY, replace(HEALTHY, silence_ns=20_000_000)])
 def test_what_every_step_has_is_no_stall(tmp_path: Path, regular: Job) -> None:
     assert not advised(tmp_path, regular).of_rule("stall")
+
+
+def test_what_hits_any_row_in_any_step_is_no_stall(tmp_path: Path) -> None:
+    # Two processes that share the processors of a small machine.
+    ingest([SAMPLE], tmp_path / "corpus", workers=1)
+    (sample,) = advise(tmp_path / "corpus")
+    assert "stall" not in [advice.remedy.rule for advice in sample.advice]

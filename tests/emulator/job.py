@@ -32,16 +32,24 @@ class Job:
     sequence: int = 512
     batch: int = 4
     """Sequences a rank and step."""
+    longer: int = 0
+    """Each step's sequences have so many tokens more than those of the one before."""
     bucket_bytes: int = 25_000_000
     """Gradients are all-reduced once this much is ready."""
     reduced_bytes: Literal[2, 4] = DTYPE_BYTES
     """Size of a gradient's elements while it is reduced: bfloat16 or float32."""
+    compressed: bool = False
+    """Buckets of float32 gradients are cast to bfloat16, reduced, and cast back on a stream of their own."""
     prefetch_bytes: int = 0
     """A batch this large is copied on a stream of its own while gradients are cleared; 0: the tokens, as other work."""
     pageable_bytes: int = 0
     """A batch this large is copied from pageable memory instead, for which the host waits."""
     ahead_bytes: int = 0
     """A batch this large is copied on a stream of its own instead, while the step before runs."""
+    offloaded_bytes: int = 0
+    """So much is copied to the host between the passes of each step, as other work of the GPU."""
+    offloads_apart: bool = False
+    """These copies have a stream of their own."""
     apart: bool = False
     """Every function is followed by a small kernel on a stream of its own, for which nothing waits."""
     joined: bool = False
@@ -74,6 +82,8 @@ class Job:
     products: Products = "bf16"
     single_rank: int | None = None
     """This rank's linear layers multiply in fp32; None: no rank's."""
+    single_attention: bool = False
+    """Attention reads and multiplies float32, outside of tensor cores."""
     unfused_attention: bool = False
     """Scores are written to memory, masked and normalized by kernels of their own."""
     unfused_optimizer: bool = False

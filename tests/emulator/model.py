@@ -115,7 +115,8 @@ def _block(job: Job) -> Module:
     hidden, wide = job.hidden, 4 * job.hidden
     qkv, projection = (Module("Linear", (_linear(job, hidden, outputs),)) for outputs in (3 * hidden, hidden))
     rise, fall = (Module("Linear", (_linear(job, *widths),)) for widths in ((hidden, wide), (wide, hidden)))
-    scores = _unfused_attention(job) if job.unfused_attention else (_attention(job),)
+    fused = _single_attention if job.single_attention else _attention
+    scores = _unfused_attention(job) if job.unfused_attention else (fused(job),)
     attention = Module("Attention", (qkv, *scores, projection))
     gelu = _unfused_gelu(job, wide) if job.unfused_gelu else (_gelu(job, wide),)
     mlp = Module("MLP", (rise, Module("GELU", gelu), fall))
@@ -165,6 +166,30 @@ def _linear(job: Job, inputs: int, outputs: int) -> Function:
         output_bytes=prod(y) * DTYPE_BYTES,
         gradient_bytes=prod(x) * DTYPE_BYTES,
         parameters=(w, (outputs,)),
+    )
+
+
+def _single_attention(job: Job) -> Function:
+    """Return attention of float32 without a mask, whose tensors are [batch, sequence, heads, width]."""
+    heads = (job.batch, job.sequence, job.heads, job.hidden // job.heads)
+    elements = prod(heads)
+    flops = 4 * job.sequence * elements
+
+    def kernel(way: str, tensors: int, operations: int) -> Work:
+        ns = kernel_ns(operations, 2 * DTYPE_BYTES * tensors * elements, FLOAT32_FLOPS_PER_NS)
+        return Work("kernel", f"fmha_cutlass{way}_f32_aligned_64x64_rf_sm80", ns, blocks=job.batch * job.heads)
+
+    return Function(
+        wrappers=("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_efficient_attention"),
+        forward=Operator("aten::_efficient_attention_forward", (heads,) * 3, (kernel("F", 4, flops),), dtype="float"),
+        node="ScaledDotProductEfficientAttentionBackward0",
+        backward=(
+            Operator(
+                "aten::_efficient_attention_backward", (heads,) * 5, (kernel("B", 8, 5 * flops // 2),), dtype="float"
+            ),
+        ),
+        output_bytes=elements * DTYPE_BYTES,
+        gradient_bytes=3 * elements * DTYPE_BYTES,
     )
 
 

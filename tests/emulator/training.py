@@ -55,6 +55,8 @@ _COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_0
 _JOINED_BYTES: Final = (6_000_000, 2_000_000)
 """Copies that a layer waits for, by turns."""
 _JOINED_KERNEL: Final = Work("kernel", "void at::native::triu_tril_kernel<float>", 160_000, 8)
+_CAST_TENSORS: Final = 3
+"""Of 16 bits an element, in what a cast from or to float32 reads and writes."""
 _METRICS: Final = 16
 """Numbers that the ranks average."""
 
@@ -111,7 +113,11 @@ class _Trainer:
         self._rank = rank
         self._engine = engine
         of_rank = replace(job, products="fp32") if rank == job.single_rank else job
-        self._model = captured(transformer(of_rank), job.captured)
+        self._models = [
+            captured(transformer(replace(of_rank, sequence=job.sequence + step * job.longer)), job.captured)
+            for step in range(job.steps)
+        ]
+        self._model = self._models[0]
         self._parameters = parameter_count(self._model)
         self._shapes = [shape for function in functions(self._model) for shape in function.parameters]
         gpu = Gpu(engine, fabric, self.recording, self.meter, job)
@@ -133,6 +139,7 @@ class _Trainer:
         with self._main.frame("train.py(1): <module>"):
             for step in range(FIRST_STEP, FIRST_STEP + self._job.steps):
                 self.meter.enter(step)
+                self._model = self._models[step - FIRST_STEP]
                 with self._main.annotation(f"ProfilerStep#{step}"):
                     yield from self._main.busy(PYTHON_NS)
                     if self._is_late and step > FIRST_STEP:
@@ -190,6 +197,8 @@ class _Trainer:
             with self._main.annotation("DistributedDataParallel.forward"):
                 self._loading_ns = self._job.loading_ns if step == FIRST_STEP + 1 else 0
                 yield from self._forward(self._model, tape, Counter())
+        if self._job.offloaded_bytes:
+            yield from self._offload()
         if self._job.scarce_memory:
             with self._main.operator("aten::empty"):
                 yield from self._main.reclaim()
@@ -202,6 +211,13 @@ class _Trainer:
             yield from self._update()
         yield from self._read_number()
         self._main.release(batch)
+
+    def _offload(self) -> Process:
+        stream = COPY_STREAM if self._job.offloads_apart else COMPUTE_STREAM
+        if self._job.offloads_apart:
+            yield from self._main.order(COMPUTE_STREAM, COPY_STREAM)
+        with self._main.operator("aten::copy_"):
+            yield from self._main.launch(memcpy("DtoH (Device -> Pinned)", self._job.offloaded_bytes), stream)
 
     def _load(self) -> Process:
         if self._job.silence_ns:
@@ -316,8 +332,7 @@ class _Trainer:
                 yield from thread.run(Operator("torch::autograd::AccumulateGrad", (shape,)))
                 yield from thread.run(_average(shape))
                 if self._ready * self._job.reduced_bytes >= self._job.bucket_bytes or not self._missing:
-                    yield from self._all_reduce(thread, step, self._ready, reduced)
-                    self._ready = 0
+                    yield from self._reduce_bucket(thread, step, reduced)
 
     def _differentiate(self, saved: _Saved) -> Process:
         yield from self._node(saved.function.node, saved.sequence, map(self._autograd.run, saved.function.backward))
@@ -336,10 +351,24 @@ class _Trainer:
     def _average_metrics(self, step: int) -> Process:
         yield from self._all_reduce(self._main, step, _METRICS, [])
 
+    def _reduce_bucket(self, thread: Thread, step: int, reduced: list[Event]) -> Process:
+        elements, self._ready = self._ready, 0
+        if not self._job.compressed:
+            yield from self._all_reduce(thread, step, elements, reduced)
+            return
+        cast = Operator("aten::_to_copy", ((elements,),), (elementwise("cast", elements, _CAST_TENSORS),))
+        yield from thread.run(cast)
+        over: list[Event] = []
+        yield from self._all_reduce(thread, step, elements, over)
+        yield from thread.hold(SIDE_STREAM, over[0])
+        with thread.operator("aten::copy_", ((elements,),)):
+            yield from thread.launch(elementwise("cast", elements, _CAST_TENSORS), SIDE_STREAM)
+        yield from thread.record(SIDE_STREAM, reduced)
+
     def _all_reduce(self, thread: Thread, step: int, elements: int, reduced: list[Event]) -> Process:
         ranks = tuple(range(self._job.ranks))
         self._collectives += 1
-        size = self._job.reduced_bytes
+        size = DTYPE_BYTES if self._job.compressed else self._job.reduced_bytes
         dtype, kernel = _REDUCED[size]
         collective = Collective("allreduce", ranks, elements, self._collectives, step, dtype=dtype, element_bytes=size)
         with thread.operator("c10d::allreduce_", (((elements,),), (), (), (), (), ())):

@@ -4,6 +4,8 @@ from typing import Final
 
 from lumos_df.advice.remedy import Rule
 from lumos_df.advice.rules import (
+    attention_precision,
+    copy_to_host,
     data_loader,
     faster_hardware,
     fused_elementwise,
@@ -25,6 +27,8 @@ from lumos_df.advice.rules import (
 )
 
 RULES: Final[tuple[Rule, ...]] = (
+    attention_precision.remedies,
+    copy_to_host.remedies,
     data_loader.remedies,
     faster_hardware.remedies,
     fused_elementwise.remedies,

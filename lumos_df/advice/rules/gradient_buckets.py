@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.gradient_reductions import BUCKET_BYTES, GradientReductions, gradient_reductions
+from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.removed_work import removed_work
 from lumos_df.base.units import format_bytes, format_count, format_ns
 
 
@@ -24,7 +24,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if not merged.any():
         return
     ranks = range(len(advised.graphs))
-    removed = removed_work(advised, [_calls(advised, reductions, merged, place) for place in ranks])
+    removed = less_work(advised, [np.where(_calls(advised, reductions, merged, place), 0.0, 1.0) for place in ranks])
     latency = np.round(np.where(known, reductions.latency, 0)).astype(np.int64)
 
     def apply(changed: ChangedGraph) -> None:

@@ -5,6 +5,7 @@ the parameters is for twice the samples. Time is that of as many samples as befo
 """
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,10 @@ from lumos_df.advice.gradient_reductions import gradient_reductions
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes
 from lumos_df.graph.replay import Replay
-from lumos_df.schema.codes import HANDOFF, OPTIMIZER, OTHER_PHASE, THREAD
+from lumos_df.graph.simulate.forward import inherited
+from lumos_df.schema.codes import COMMUNICATION, HANDOFF, OPTIMIZER, OTHER_PHASE, THREAD
+
+_ACCUMULATES: Final = "AccumulateGrad"
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -34,7 +38,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         changed.own[own] -= changed.own[own] // 2
         changed.lag[:] -= np.round(np.maximum(changed.lag, 0) * lag / 2).astype(np.int64)
 
-    update = np.concatenate([(advised.phase(place) == OPTIMIZER) & advised.ranks[place].on_gpu for place in ranks])
+    update = np.concatenate([_of_parameters(advised, place) for place in ranks])
     reductions = gradient_reductions(advised)
 
     def apply(changed: ChangedGraph) -> None:
@@ -76,6 +80,18 @@ def _host_rows(advised: AdvisedJob, place: int) -> NDArray[np.bool_]:
     """Return which rows of a rank's host are the model's work, whatever the samples [n]."""
     rows, phase = advised.ranks[place], advised.phase(place)
     works: NDArray[np.bool_] = ~rows.on_gpu & (phase >= 0) & (phase != OTHER_PHASE)
+    return works
+
+
+def _of_parameters(advised: AdvisedJob, place: int) -> NDArray[np.bool_]:
+    """Return which GPU rows of a rank work on parameters or gradients, as long for any samples [n].
+
+    They are the optimizer's, and those of hooks that take a gradient into its bucket.
+    """
+    rows = advised.ranks[place]
+    accumulates = np.array([*(_ACCUMULATES in name for name in rows.names), False])[rows.name]
+    hook = inherited(accumulates, rows.parent) & (rows.family != COMMUNICATION)
+    works: NDArray[np.bool_] = rows.on_gpu & (hook | (advised.phase(place) == OPTIMIZER))
     return works
 
 

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.kernel_calls import KernelCalls
+from lumos_df.advice.less_work import above
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
@@ -33,6 +35,8 @@ class _Launching:
     """How many of them launch a kernel or clear."""
     lag: NDArray[np.int64]
     """[edges of the rank] host work between the calls."""
+    alike: bool
+    """Whether two of the steps launch the same, or there is one step."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -50,10 +54,12 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         changed.own[calls] -= np.minimum(own, changed.own[calls])
         changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
 
+    # A graph launches what it was captured with.
+    first = "" if all(part.alike for part in launching) else "pad sizes, as no two steps have the same, and "
     yield Remedy(
         rule="launch_bound",
         what=f"the host takes {format_ns(taken // steps)} to launch "
-        f"{format_count(round(launches / steps), 'kernel')} a step: capture forward and backward as CUDA graphs "
+        f"{format_count(round(launches / steps), 'kernel')} a step: {first}capture forward and backward as CUDA graphs "
         'with torch.compile(mode="reduce-overhead")',
         known=Known.REPLAYED,
         rests_on=f"launches of {format_count(launches, 'kernel')} on {format_count(len(launching), 'rank')}",
@@ -79,7 +85,7 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
     other[rows.parent[launched[~work]]] = True
     other |= waits | (role == calls.GRAPH_LAUNCH) | (role == calls.RELEASE)
     launch &= inside & ~other
-    captured = (rows.kind == CPU_OP) & ~outside & _around(launch, rows.parent) & ~_around(other, rows.parent)
+    captured = (rows.kind == CPU_OP) & ~outside & above(rows, launch) & ~above(rows, other)
     # What operators call besides launching goes with them.
     call = (rows.kind == RUNTIME) & inside & ~other & (launch | inherited(captured, rows.parent))
     between = call[edges.src] & call[edges.dst] & (edges.kind == THREAD)
@@ -91,7 +97,21 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
         own=_usual(graph.own[rows_of_calls]),
         launches=int(np.count_nonzero(launch)),
         lag=_usual(lag),
+        alike=_alike(advised.kernel_calls[rank], launch),
     )
+
+
+def _alike(kernels: KernelCalls, launch: NDArray[np.bool_]) -> bool:
+    """Return whether two steps of a rank, or all where there is one, make these launches with the same shapes."""
+    rows = kernels.trace.rows
+    call = rows.parent[kernels.row]
+    chosen = (call >= 0) & launch[call] & (rows.step[call] >= 0)
+    # A number for every call; that the sums of two other steps are the same is as unlikely as it is harmless.
+    number = np.random.default_rng(0).integers(1 << 62, size=len(kernels.calls) + 1)
+    _, step = np.unique(rows.step[call[chosen]], return_inverse=True)
+    total = np.zeros(int(step.max(initial=-1)) + 1, np.int64)
+    np.add.at(total, step, number[kernels.call[chosen]])
+    return len(total) <= 1 or len(np.unique(total)) < len(total)
 
 
 def _usual(ns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -107,13 +127,3 @@ def _usual(ns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _named(rows: Rows, text: str) -> NDArray[np.bool_]:
     return np.array([*(text in name for name in rows.names), False])[rows.name]
-
-
-def _around(marked: NDArray[np.bool_], parent: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which rows lie around a marked one [n]."""
-    around = np.zeros(len(marked), np.bool_)
-    above = parent[marked]
-    while len(above := np.unique(above[above >= 0])):
-        around[above] = True
-        above = parent[above]
-    return around

@@ -10,6 +10,7 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.graph import calls
+from lumos_df.graph.replay import Replay
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import KERNEL, MEMCPY, NONE, RUNTIME, SYNC_EDGE
 
@@ -61,9 +62,7 @@ def _copies(advised: AdvisedJob, place: int) -> _Copies:
     pageable = np.array([*("HtoD (Pageable" in name for name in rows.names), False])[rows.name[gpu.row]]
     copy = gpu.row[pageable & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
     call = np.unique(rows.parent[copy])
-    # Another stream has the rest of the steps for the copies: what takes longer than that stays.
-    copied, steps = int(rows.dur[copy].sum()), int((replay.high - replay.low).sum())
-    kept = max(0, 2 * copied - steps) / max(copied, 1)
+    kept = share_without_room(graph, replay, copy)
     base = int(advised.event_graph.base[place])
     return _Copies(
         copy=base + copy.astype(np.int64),
@@ -73,6 +72,12 @@ def _copies(advised: AdvisedJob, place: int) -> _Copies:
         call_ns=np.full(len(call), _launch_ns(graph)),
         wait=int(advised.edge_base[place]) + _waits(graph, copy, call),
     )
+
+
+def share_without_room(graph: TraceGraph, replay: Replay, copy: NDArray[np.int32]) -> float:
+    """Return the share of some copies' time that a stream of their own has no room for beside the rest of the steps."""
+    copied, steps = int(graph.rows.dur[copy].sum()), int((replay.high - replay.low).sum())
+    return max(0, 2 * copied - steps) / max(copied, 1)
 
 
 def _launch_ns(graph: TraceGraph) -> int:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.gpu_memory import GpuMemory, gpu_memory
+from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.advice.removed_work import removed_work
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import RECOMPUTE
@@ -36,7 +36,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         known=Known.REPLAYED,
         rests_on=f"{format_count(int(sum(gpu)), 'row')} of recomputation on GPUs",
         command="report --view breakdown",
-        apply=removed_work(advised, marked).apply,
+        apply=less_work(advised, [np.where(of_rank, 0.0, 1.0) for of_rank in marked]).apply,
     )
 
 

@@ -31,8 +31,15 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     names, kind = np.unique([name for stalls in of_ranks for name in stalls.name], return_inverse=True)
     for place in np.argsort(-np.bincount(kind, over, len(names)))[:_MOST].tolist():
         mine = kind == place
+        with_it = np.unique(step[mine])
         # What most steps have happens more than once.
-        if 2 * len(np.unique(step[mine])) > max(len(np.unique(advised.step_number)), 2):
+        if 2 * len(with_it) > max(len(np.unique(advised.step_number)), 2):
+            continue
+        # Where other steps lose as much to other rows, any row may stall in any step, and none of them is the cause.
+        others = step[~np.isin(step, with_it)]
+        _, of_step = np.unique(others, return_inverse=True)
+        lost = np.bincount(of_step, over[~np.isin(step, with_it)])
+        if over[mine].sum() <= len(with_it) * lost.max(initial=0):
             continue
         yield _remedy(advised, str(names[place]), item[mine], works[mine], over[mine], step[mine])
 

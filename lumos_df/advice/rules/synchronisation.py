@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.less_work import less_work
 from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
@@ -19,12 +20,11 @@ from lumos_df.schema.codes import CPU_OP, MEMCPY, NONE, SYNC_EDGE
 
 _MOST: Final = 3
 """Operators that are proposed: those whose calls wait longest."""
-_ALLOCATES: Final = re.compile(r"(?:cuda|hip)(?:Malloc|Free)$")
+_ALLOCATES: Final = re.compile(r"^(?:cuda|hip)(?:Malloc|Free)$")
 _SYNCHRONISES: Final = (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC)
 _TO_GPU: Final = re.compile(r"HtoD|HostToDevice")
+_READS_NUMBER: Final = re.compile(r"^aten::_local_scalar_dense$")
 _ALLOCATOR: Final = "the allocator"
-
-
 _STEP_END: Final = "the end of a step"
 
 
@@ -42,6 +42,8 @@ class _Waits:
     """Whether it issues a copy, which it also does if nobody waits."""
     to_gpu: NDArray[np.bool_]
     """Whether it is for a copy to the GPU."""
+    reads: NDArray[np.int64]
+    """Node of the operator around it that copies one number to the host, or NONE."""
     made_by: list[str]
     """What made the call: an operator, else the call itself."""
 
@@ -50,9 +52,9 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose for each of some operators that the host wait no more for the GPU, and the same for the allocator."""
     of_ranks = [_waits(advised, rank) for rank in range(len(advised.graphs))]
     names, group = np.unique([name for waits in of_ranks for name in waits.made_by], return_inverse=True)
-    edge, node, waited, copies, to_gpu = (
+    edge, node, waited, copies, to_gpu, reads = (
         np.concatenate([getattr(waits, name) for waits in of_ranks])
-        for name in ("edge", "node", "waited", "copies", "to_gpu")
+        for name in ("edge", "node", "waited", "copies", "to_gpu", "reads")
     )
     _, first = np.unique(node, return_index=True)
     total = np.bincount(group[first], waited[first], len(names))
@@ -61,7 +63,9 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             mine = group == place
             lasts = f"{format_ns(int(total[place]) // len(advised.steps_ns))} a step"
             what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)
-            yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine])
+            # What is read at the end of a step has to be read, only less often.
+            number = reads[mine & (reads >= 0) & (names[group] != _STEP_END)]
+            yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine], number)
 
 
 def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
@@ -83,6 +87,7 @@ def _remedy(
     edge: NDArray[np.int64],
     node: NDArray[np.int64],
     copies: NDArray[np.bool_],
+    reads: NDArray[np.int64],
 ) -> Remedy:
     graph, edge = advised.event_graph, edge[edge >= 0]
     gone = np.zeros(len(graph.own), np.bool_)
@@ -92,7 +97,13 @@ def _remedy(
     between = gone[graph.src] & gone[graph.dst] & (around[graph.src] == around[graph.dst]) & (graph.lag > 0)
     between &= (around[graph.dst] >= 0) & (made_by == _ALLOCATOR)
 
+    # A number that stays on the GPU is not copied, and nobody asks for it.
+    part = np.ones(len(graph.own))
+    part[reads] = 0
+    removed = less_work(advised, np.split(part, graph.base[1:-1]))
+
     def apply(changed: ChangedGraph) -> None:
+        removed.apply(changed)
         changed.own[gone] = 0
         changed.lag[between] = np.minimum(changed.lag[between], 0)
         changed.wait_no_more(edge)
@@ -113,7 +124,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
     graph = advised.graphs[rank]
     rows, edges = graph.rows, graph.edges
     role = calls.roles(rows.kind, rows.name, rows.names)
-    allocates = np.array([*(_ALLOCATES.match(name) is not None for name in rows.names), False])[rows.name]
+    allocates = _named(rows, _ALLOCATES)
     awaits = np.isin(role, (*_SYNCHRONISES, calls.COPY)) | allocates
     edge = np.flatnonzero((edges.kind == SYNC_EDGE) & awaits[edges.dst])
     last = _last_of_steps(rows, advised.played.replays[rank].steps.high, edges.dst[edge])
@@ -124,7 +135,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
     kept = ~np.isin(call, last[-1:])
     edge, call = edge[kept], call[kept]
     names = [*rows.names, _ALLOCATOR, _STEP_END]
-    made_by = _made_by(rows, call)
+    made_by, reader = _made_by(rows, call), rows.nearest(_named(rows, _READS_NUMBER), call)
     name = np.where(allocates[call], len(rows.names), rows.name[made_by])
     name = np.where(np.isin(call, last), len(rows.names) + 1, name)
     waited = rows.dur[call] - np.where(allocates[call], -graph.idle_before[call], graph.own[call])
@@ -134,6 +145,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
         waited=waited,
         copies=role[call] == calls.COPY,
         to_gpu=np.isin(made_by, _copies_to_gpu(graph)),
+        reads=np.where(reader >= 0, reader + advised.event_graph.base[rank], NONE),
         made_by=[names[place] for place in name.tolist()],
     )
 
@@ -141,8 +153,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
 def _copies_to_gpu(graph: TraceGraph) -> NDArray[np.int64]:
     """Return what made the calls that copy to the GPU."""
     rows, launched = graph.rows, graph.gpu.row[graph.gpu.launched]
-    named = np.array([*(_TO_GPU.search(name) is not None for name in rows.names), False])[rows.name]
-    copy = launched[named[launched] & (rows.kind[launched] == MEMCPY)]
+    copy = launched[_named(rows, _TO_GPU)[launched] & (rows.kind[launched] == MEMCPY)]
     return _made_by(rows, rows.parent[copy])
 
 
@@ -165,3 +176,7 @@ def _made_by(rows: Rows, call: NDArray[np.int32]) -> NDArray[np.int64]:
         if not rises.any():
             return at
         at = np.where(rises, above, at)
+
+
+def _named(rows: Rows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    return np.array([*(pattern.search(name) is not None for name in rows.names), False])[rows.name]

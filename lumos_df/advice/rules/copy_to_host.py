@@ -1,0 +1,52 @@
+"""Copies to the host that kernels wait for: what if they had a stream of their own."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.rules.pageable_copy import share_without_room
+from lumos_df.base.units import format_bytes, format_count
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import COMMUNICATION, KERNEL, MEMCPY
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose a stream of their own for copies to the host on streams of kernels; who waits for them still does."""
+    copies = [_copies(graph) for graph in advised.graphs]
+    if not any(map(len, copies)):
+        return
+    ranks = list(zip(copies, advised.graphs, advised.played.replays, strict=True))
+    kept = np.concatenate(
+        [np.full(len(copy), share_without_room(graph, replay, copy)) for copy, graph, replay in ranks]
+    )
+    node = np.concatenate([base + copy for base, copy in zip(advised.event_graph.base[:-1], copies, strict=True)])
+    moved = sum(
+        int(np.where(graph.rows.in_bytes[copy] == graph.rows.null, 0, graph.rows.in_bytes[copy]).sum())
+        for copy, graph, _ in ranks
+    )
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.own[node] = np.round(changed.own[node] * kept).astype(np.int64)
+
+    yield Remedy(
+        rule="copy_to_host",
+        what=f"{format_bytes(moved // len(advised.steps_ns))} a step are copied to the host while kernels wait: copy "
+        "on a stream of its own into pinned memory, with non_blocking=True",
+        known=Known.REPLAYED,
+        rests_on=f"{format_count(len(node), 'row')} of copies",
+        command="report --view kernel_summary",
+        apply=apply,
+    )
+
+
+def _copies(graph: TraceGraph) -> NDArray[np.int32]:
+    """Return the copies to the host on streams that run kernels, too."""
+    rows, gpu = graph.rows, graph.gpu
+    named = np.array([*("DtoH" in name or "DeviceToHost" in name for name in rows.names), False])[rows.name[gpu.row]]
+    computes = (rows.kind[gpu.row] == KERNEL) & (rows.family[gpu.row] != COMMUNICATION)
+    shared = np.isin(rows.stream[gpu.row], np.unique(rows.stream[gpu.row[computes]]))
+    copies: NDArray[np.int32] = gpu.row[named & shared & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
+    return copies
