@@ -11,7 +11,8 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Remedy
 
 LEAST_PCT: Final = 0.5
-"""Changes that bring less, percent of the step, are no advice: a convention, since nobody can measure them."""
+"""Threshold, percent of the step. Changes that bring less are no advice. Evidence: a convention, since nobody can
+measure them."""
 _EIGHT_OF_TEN: Final = 1.2816
 """Half width of the interval that holds 80 % of a normal distribution, in standard deviations."""
 

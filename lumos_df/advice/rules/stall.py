@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.advice import ranked_advice
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
@@ -102,7 +102,7 @@ def _stalls(advised: AdvisedJob, rank: int) -> _Stalls:
     row = np.concatenate((node, edges.dst[edge]))
     item, ns = np.concatenate((node, edge)), np.concatenate((graph.own[node], edges.lag[edge]))
     works = np.arange(len(item)) >= len(node)
-    least = LEAST_PCT / 100 * float((replay.high - replay.low).sum())
+    least = ranked_advice.LEAST_PCT / 100 * float((replay.high - replay.low).sum())
     like = packed(rows.name[row], rows.thread[row], works)
     in_step = (rows.step[row] >= 0) == several
     compared = np.flatnonzero(in_step & np.isin(like, like[in_step & (ns >= least)]))
