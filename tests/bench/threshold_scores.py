@@ -310,7 +310,7 @@ def kernels(folder: Path) -> Measure:
         for names, corpus in corpora.items():
             for name in SWEEP.keys() - names:
                 told = estimate_kernels(corpus, calls[name].drop("dur"))["kernel_ns"].sum()
-                apart.append(100 * abs(told / calls[name]["dur"].sum() - 1))
+                apart.append(100 * abs(float(told) / float(calls[name]["dur"].sum()) - 1))
         findings = [finding for name in SWEEP for finding in machine_of(corpora[name,]).findings]
         own = [finding.error_after_pct for finding in findings if finding.error_after_pct is not None]
         mean, machine = float(np.mean(apart)), float(np.mean(own))

@@ -84,6 +84,7 @@ NO_DECISION = {
     "advice.rules.kernel_shapes._SHAPES",
     "advice.rules.stall._MOST",
     "advice.rules.synchronisation._MOST",
+    "advice.rules.unfused_attention._PRODUCTS",
     "estimate.block_operators._NS",
     "estimate.search.STRETCH",
     "estimate.store._NS",
