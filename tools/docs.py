@@ -26,6 +26,7 @@ def cli_reference(app: typer.Typer = app) -> str:
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "sql/base/_collective_kinds.sql": word_views.collective_kinds,
     "sql/base/_element_types.sql": word_views.element_types,
+    "sql/base/_thresholds.sql": word_views.view_thresholds,
     "sql/sim/_gpu_figures.sql": gpu_figures.view,
     "docs/cli.md": cli_reference,
     "docs/sql.md": reference.sql_reference,

@@ -22,9 +22,10 @@ CHOSEN: Final = "chosen on recorded traces"
 
 _UNMEASURED: Final = {
     "advice": "on jobs that were recorded before and after the change that is advised",
-    "calibrate": "on the sets of measured runs (`lumos-df scoreboard --calibrate`), and on batches of a transformer "
-    "in [kernels.md](kernels.md)",
-    "trace": "on traces of other nestings than the recorded ones have",
+    "calibrate": "on runs of which is known that too few were given",
+    "cli": "on readers",
+    "estimate": "on measured runs of GPUs whose kernels were not measured, and of plans that nobody would try",
+    "model": "on products and runs that the figures of a GPU were not fitted to",
     "whatif": "on jobs that were recorded with both numbers of stages, layers or micro-batches, and on jobs of which a "
     "warning or a refusal is known to be right",
 }

@@ -1,9 +1,10 @@
-"""The element types and kinds of collective of `lumos_df.schema` as internal views, so that SQL alone knows them."""
+"""Element types, kinds of collective and thresholds of `lumos_df` as internal views, so that SQL alone knows them."""
 
 from collections.abc import Iterable, Mapping
 
 from lumos_df.schema.collective_kinds import COLLECTIVE_KINDS
 from lumos_df.schema.dtypes import DTYPE_OF_WORD, ELEMENT_TYPES, SPELLINGS
+from tools.thresholds import thresholds
 
 _ELEMENT_TYPES = """\
 -- What is known of element types, one row of maps.
@@ -33,6 +34,20 @@ CREATE VIEW _collective_kinds(
 VALUES
 """
 
+_THRESHOLDS = """\
+-- The thresholds of docs/thresholds.md by which views decide, one row.
+-- Generated from the constants themselves by `make docs`; edit those.
+CREATE VIEW _thresholds(
+"""
+
+_OF_VIEWS = {
+    "accident_share": "graph.typical_values.ACCIDENT_SHARE",
+    "long_calls": "graph.edges.full_queue._LONG_CALLS",
+    "nearing": "calibrate.nearest_shapes._NEARING",
+    "unknown_bytes": "calibrate.nearest_shapes._UNKNOWN_BYTES",
+}
+"""Which of them, by the name of their column."""
+
 
 def element_types() -> str:
     """Return the text of the view of element types."""
@@ -45,6 +60,15 @@ def collective_kinds() -> str:
     """Return the text of the view of kinds of collective."""
     rows = (f"('{kind.word}', {kind.rounds}, {str(kind.together).lower()})" for kind in COLLECTIVE_KINDS)
     return f"{_COLLECTIVE_KINDS}{_listed(rows)}"
+
+
+def view_thresholds() -> str:
+    """Return the text of the view of thresholds."""
+    listed = {threshold.key: threshold for threshold in thresholds()}
+    columns = {name: listed[key] for name, key in _OF_VIEWS.items()}
+    named = ",\n".join(f"  -- {threshold.unit}: {threshold.meaning}\n  {name}" for name, threshold in columns.items())
+    values = (f"{threshold.value}::DOUBLE" for threshold in columns.values())
+    return f"{_THRESHOLDS}{named}\n) AS\nSELECT\n{_listed(values)}"
 
 
 def _listed(parts: Iterable[str]) -> str:

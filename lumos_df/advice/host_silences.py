@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.loader_rows import loader_rows
-from lumos_df.advice.ranked_advice import LEAST_PCT
-from lumos_df.graph import host
+from lumos_df.graph import host, typical_values
 from lumos_df.schema.codes import PYTHON
 
 
@@ -31,7 +30,7 @@ def long_silences(advised: AdvisedJob, rank: int) -> Silences:
 
     Shorter ones are Python between operators. Time in which a data loader is asked for a batch is none.
     """
-    least = max(host.IDLE_NS, LEAST_PCT / 100 * float(advised.steps_ns.mean()))
+    least = max(host.IDLE_NS, typical_values.LEAST_PCT / 100 * float(advised.steps_ns.mean()))
     graph, work = advised.graphs[rank], advised.host_works[rank]
     rows, lag = graph.rows, graph.edges.lag[work.edge]
     column = np.flatnonzero(lag >= least)

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Remedy
+from lumos_df.graph import typical_values
 
-LEAST_PCT: Final = 0.5
-"""Changes that bring less, percent of the step, are no advice: a convention, since nobody can measure them."""
 _EIGHT_OF_TEN: Final = 1.2816
 """Half width of the interval that holds 80 % of a normal distribution, in standard deviations."""
 
@@ -40,7 +39,7 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
     """
     usual = advised.steps_ns
     mean = float(usual.mean()) if len(usual) else 0.0
-    least = LEAST_PCT / 100 * mean
+    least = typical_values.LEAST_PCT / 100 * mean
     measured = [_gain(advised, remedy) for remedy in remedies]
     by_gain = sorted(measured, key=lambda advice: -advice.gain_ns)
     chosen = []
@@ -72,7 +71,7 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
         gain_ns=gain,
         low_ns=gain - half,
         high_ns=gain + half,
-        worthwhile=not remedy.probe and gain >= LEAST_PCT / 100 * mean,
+        worthwhile=not remedy.probe and gain >= typical_values.LEAST_PCT / 100 * mean,
     )
 
 

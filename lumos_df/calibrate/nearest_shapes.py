@@ -31,7 +31,7 @@ _HALVES: Final = tuple(kind.name for kind in ELEMENT_TYPES if kind.floating and 
 _BYTES: Final = {kind.name: float(kind.bytes) for kind in ELEMENT_TYPES}
 _UNKNOWN_BYTES: Final = 2.0
 """Threshold, bytes. What an element has of a type that is not told. Evidence: a judgement; most tensors are of 16
-bits."""
+bits. No kernel of the scores lacks its type, and one that does needs some size."""
 _ROOFS: Final = """
 SELECT
   * REPLACE (

@@ -18,8 +18,8 @@ from lumos_df.model.transformer import Model
 from lumos_df.schema import STEP_PARTS
 
 _BORROWED: Final = 1.1
-"""What a GPU whose kernels were never measured adds to either end of the interval, as a factor: a judgement, as nothing
-measured says how much."""
+"""Threshold, times. A GPU whose kernels were never measured makes either end of the interval so much wider. Evidence: a
+judgement; nothing measured says how much."""
 
 _COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s", "recompute_s", "optimizer_s")
 _COMMUNICATION: Final = ("tp_exposed_s", "cp_exposed_s", "ep_exposed_s", "pp_exposed_s", "dp_exposed_s")

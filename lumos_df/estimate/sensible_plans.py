@@ -1,15 +1,20 @@
 """The plans that a planner would try for a model on some GPUs, without being told: blocks for a grid."""
 
-from typing import Any
+from typing import Any, Final
 
 from lumos_df.base.errors import LumosError
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.transformer import Model
 from lumos_df.schema.plan_words import RECOMPUTATIONS
 
-_LONG = 32_768
-"""Tokens. Shorter sequences are not split over ranks: a convention of every framework's recipes."""
-_MICRO_BATCHES = (1, 2, 4, 8)
+_LONG: Final = 32_768
+"""Threshold, tokens. Shorter sequences are not split over ranks. Evidence: a convention of every framework's
+recipes."""
+_MOST_RANKS: Final = 16
+"""Threshold, ranks. Neither tensor nor context parallelism is wider. Evidence: a judgement."""
+_MOST_CHUNKS: Final = 8
+"""Threshold, virtual stages. A stage has no more. Evidence: a judgement."""
+_MICRO_BATCHES: Final = (1, 2, 4, 8)
 
 
 def sensible_plans(model: Model, hardware: Hardware, gpus: int, batch: int) -> list[dict[str, list[Any]]]:
@@ -28,10 +33,12 @@ def sensible_plans(model: Model, hardware: Hardware, gpus: int, batch: int) -> l
 
     Raises `LumosError` where no plan uses that many GPUs.
     """
-    widths = [tp for tp in _powers(min(hardware.scale_up.gpus, 16)) if model.heads % tp == 0 and gpus % tp == 0]
+    widths = [
+        tp for tp in _powers(min(hardware.scale_up.gpus, _MOST_RANKS)) if model.heads % tp == 0 and gpus % tp == 0
+    ]
     stages = [pp for pp in range(1, min(model.layers, gpus) + 1) if gpus % pp == 0]
     depths = [pp for pp in stages if model.layers % pp == 0 or pp & (pp - 1) == 0]
-    splits = [cp for cp in _powers(16) if gpus % cp == 0] if model.seq >= _LONG else [1]
+    splits = [cp for cp in _powers(_MOST_RANKS) if gpus % cp == 0] if model.seq >= _LONG else [1]
     experts = [ep for ep in _powers(gpus) if model.experts % ep == 0] if model.experts else [1]
     common: dict[str, list[Any]] = {
         "gpus": [gpus],
@@ -63,4 +70,4 @@ def _powers(most: int) -> list[int]:
 
 def _chunks(layers: int, pp: int) -> list[int]:
     """Return the numbers of virtual stages of a stage: all that divide its layers, up to 8."""
-    return [vp for vp in range(1, 9) if layers % (pp * vp) == 0] or [1]
+    return [vp for vp in range(1, _MOST_CHUNKS + 1) if layers % (pp * vp) == 0] or [1]

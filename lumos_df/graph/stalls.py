@@ -5,7 +5,6 @@ Whoever tells a usual step from a recording leaves them out: they do not come ag
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +21,6 @@ from lumos_df.graph.rows import Rows
 from lumos_df.graph.steps import steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
-
-_LEAST: Final = 1 / 200
-"""Share of a trace's steps: what takes less is not told, a convention as for advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +70,7 @@ def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
     row = np.concatenate((node, edges.dst[edge]))
     item, ns = np.concatenate((node, edge)), np.concatenate((graph.own[node], edges.lag[edge]))
     works = np.arange(len(item)) >= len(node)
-    least = max(round(_LEAST * float((marks.high - marks.low).sum())), 1)
+    least = max(round(typical_values.LEAST_PCT / 100 * float((marks.high - marks.low).sum())), 1)
     like = packed(rows.name[row], rows.thread[row], works)
     in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
     compared = np.flatnonzero(in_step & np.isin(like, like[in_step & (ns >= least)]))

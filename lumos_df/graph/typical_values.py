@@ -13,6 +13,9 @@ OUTLIER_RANGES: Final = 1.5
 ACCIDENT_SHARE: Final = 0.05
 """Threshold, probability. What comes about by accident so seldom is taken for none: rows that start, and silences that
 end, near the end of a row, and waits that all find one place. Evidence: the usual level of significance."""
+LEAST_PCT: Final = 0.5
+"""Threshold, percent of the step. What takes or brings less is not told: no stall, no advice. Evidence: a convention,
+since nobody can measure it."""
 OfClasses: TypeAlias = Callable[
     [NDArray[np.int64], NDArray[np.int32] | NDArray[np.int64]], tuple[NDArray[np.int64], NDArray[np.bool_]]
 ]

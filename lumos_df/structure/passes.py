@@ -11,8 +11,6 @@ from lumos_df.structure import repetition
 from lumos_df.structure.compute_stream import ComputeKernels
 from lumos_df.structure.repetition import Repetition
 
-_LOOSER: Final = 1.2
-"""Threshold, times. Names alone tell layers apart only where they find this much more than names with grids do."""
 _WORTH_SHARE: Final = 0.3
 """Threshold, share of matrix products and attention. A block that holds less of those of its phase is no layer."""
 
@@ -94,13 +92,11 @@ def _segments(kernels: ComputeKernels, place: NDArray[np.int64], *, split: bool)
 def _repetition(
     kernels: ComputeKernels, place: NDArray[np.int64], segment: NDArray[np.int32]
 ) -> tuple[Repetition | None, bool]:
+    """Return the blocks by names with grids, else by names alone, and whether grids count."""
     exact = _search(kernels.exact[place], kernels.weight[place], segment)
-    if exact is not None and exact.covered * _LOOSER >= 1:
+    if exact is not None and exact.covered >= _WORTH_SHARE:
         return exact, True
-    loose = _search(kernels.loose[place], kernels.weight[place], segment)
-    if exact is None or (loose is not None and loose.covered > _LOOSER * exact.covered):
-        return loose, False
-    return exact, True
+    return _search(kernels.loose[place], kernels.weight[place], segment), False
 
 
 def _search(symbols: NDArray[np.int32], weight: NDArray[np.int64], segment: NDArray[np.int32]) -> Repetition | None:

@@ -26,9 +26,6 @@ from lumos_df.trace.kernels import inheritance
 from lumos_df.trace.ordered_operators import OrderedOperators
 from lumos_df.trace.recording import Attribute
 
-_NESTING: Final = 4
-"""Threshold, operators. What a collective's operator says holds for those inside it down to this depth. Evidence:
-`c10d::allreduce_`, `record_param_comms`, `nccl:all_reduce`; and one."""
 _WRAPPER: Final = "record_param_comms"
 """PyTorch's operator around any collective: its name says nothing of which."""
 _DESCRIBING: Final = (
@@ -67,7 +64,7 @@ def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
     place = np.full(len(ops), NONE, np.int64)
     place[rows] = np.arange(len(rows))
     outer = inheritance.nearest_marked(on_host, derived.parent)[rows]
-    around = np.where(outer >= 0, place[outer], NONE)
+    around = np.where(outer >= 0, place[outer], NONE).astype(np.int32)
 
     name = ops.name[rows].astype(np.int64)  # in int32 the null of these columns would be 0
     is_wrapper = ops.recording.where(lambda text: text == _WRAPPER)[name]
@@ -79,11 +76,11 @@ def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
     )
     describing = [ops.attribute_at(attribute, rows) for attribute in _DESCRIBING]
     numbering = [ops.attribute_at(attribute, rows) for attribute in _NUMBERING]
-    inner = np.flatnonzero(around >= 0)
-    for _ in range(_NESTING):
-        for values in (operator, dims, types, *describing, *numbering):
-            empty = inner[values[inner] == NULL]
-            values[empty] = values[around[empty]]
+    # What an operator says holds for those inside it, until one says otherwise.
+    for values in (operator, dims, types, *describing, *numbering):
+        says = inheritance.nearest_marked(values != NULL, around)
+        empty = (values == NULL) & (says >= 0)
+        values[empty] = values[says[empty]]
 
     distinct, inverse = np.unique(np.stack((name, operator, dims, types, *describing)), axis=1, return_inverse=True)
     facts = [_describe(strings, *column) for column in distinct.T.tolist()]

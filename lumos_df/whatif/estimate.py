@@ -39,9 +39,10 @@ from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
 _KEPT_ERROR: Final = 0.01
-"""Relative, of a collective's transfer that stays as it was measured."""
+"""Threshold, relative error. A collective's transfer that stays as it was measured is so far off. Evidence: a
+judgement."""
 _SCALED_ERROR: Final = 0.1
-"""Relative, of one that the network model scales."""
+"""Threshold, relative error. One that the network model scales is so far off. Evidence: a judgement."""
 
 
 def estimate(

@@ -112,7 +112,7 @@ FROM (
       CASE
         WHEN family = 'attention' AND m IS NOT NULL THEN 4.0::DOUBLE * (m + n) * k * batch
         WHEN m IS NOT NULL THEN (m::DOUBLE * k + k::DOUBLE * n + m::DOUBLE * n) * batch
-          * coalesce(bytes_of[dtype], 2)
+          * coalesce(bytes_of[dtype], unknown_bytes)
         WHEN family <> 'communication' THEN bytes::DOUBLE
         WHEN rounds > 0 THEN bytes * (rounds::DOUBLE * (ranks - 1) / ranks)
         ELSE bytes::DOUBLE
@@ -121,6 +121,7 @@ FROM (
     FROM every
     LEFT JOIN _collective_kinds AS known ON known.collective = every.operator
     CROSS JOIN _element_types
+    CROSS JOIN _thresholds
   ),
   roofed AS (
     SELECT
@@ -149,9 +150,9 @@ FROM (
       old.calls,
       old.measured_ns,
       old.measured_ns / old.roof_ns AS slowness,
-      -- What is slower than the roof comes nearer to it as it grows: by this power of size, from three batches of one model.
+      -- What is slower than the roof comes nearer to it as it grows.
       CASE
-        WHEN slowness > 1 AND new.work > old.work THEN 1 + (slowness - 1) * pow(new.work / old.work, -0.2)
+        WHEN slowness > 1 AND new.work > old.work THEN 1 + (slowness - 1) * pow(new.work / old.work, -nearing)
         ELSE slowness
       END AS slowness_beyond,
       old.work > new.work AS larger,
@@ -179,6 +180,7 @@ FROM (
       )
       AND (old.m IS NULL) = (new.m IS NULL)
       AND (new.family <> 'communication' OR old.operator = new.operator)
+    CROSS JOIN _thresholds
     WHERE new.row IS NOT NULL AND old.row IS NULL AND old.roof_ns > 0
     QUALIFY strangeness = min(strangeness) OVER (PARTITION BY new.row, new.gpu)
   ),

@@ -26,13 +26,15 @@ gap AS (
     lead(launch.ts) OVER same - launch.ts AS gap_ns
   FROM launch
   JOIN operators AS call ON call.trace_id = launch.trace_id AND call.op_id = launch.op_id
+  CROSS JOIN _thresholds
   WHERE launch.gpu_kind = 'kernel'
   WINDOW same AS (PARTITION BY launch.trace_id, call.thread, launch.step, call.phase ORDER BY launch.ts, launch.gpu_op_id)
-  QUALIFY launch.dur <= 10 * median(launch.dur) OVER (PARTITION BY launch.trace_id)
+  QUALIFY launch.dur <= long_calls * median(launch.dur) OVER (PARTITION BY launch.trace_id)
 ),
 placed AS (
   SELECT *, percent_rank() OVER (PARTITION BY trace_id, phase ORDER BY gap_ns) AS place
   FROM gap
+  CROSS JOIN _thresholds
   WHERE gap_ns IS NOT NULL
 )
 SELECT
@@ -41,7 +43,7 @@ SELECT
   any_value(rank),
   phase,
   count(*),
-  round(avg(gap_ns) FILTER (place <= 0.95))::BIGINT,
+  round(avg(gap_ns) FILTER (place <= 1 - accident_share))::BIGINT,
   quantile_disc(gap_ns, 0.5)
 FROM placed
 GROUP BY trace_id, phase

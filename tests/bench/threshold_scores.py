@@ -7,10 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 
+from lumos_df.advice.ranked_advice import ranked
+from lumos_df.advice.rules import RULES
+from lumos_df.calibrate.corpus_machine import machine_of
+from lumos_df.calibrate.nearest_shapes import estimate_kernels
+from lumos_df.calibrate.scoreboard import scoreboard
 from lumos_df.graph import replay_warnings
 from lumos_df.graph.gains import gains
 from lumos_df.graph.host_work import host_work
@@ -26,6 +32,10 @@ from lumos_df.structure.labelled_rows import Trace
 from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
+from tests.advice import test_fused_elementwise, test_unfused_attention
+from tests.advice.emulated import advised, true_gain_ns
+from tests.calibrate.test_measured_runs import TRUTH
+from tests.calibrate.test_nearest_shapes import calls_of
 from tests.emulator import Job as Emulated
 from tests.emulator import Profiler, simulate, write
 from tests.emulator.job import Waits
@@ -34,12 +44,17 @@ from tests.graph.test_truth_recordings import BARRIERS
 from tests.graph.test_waiting_calls import BESIDE_ROOM, beside_room, full_queue, step_us
 from tests.real import REAL, SETS
 from tests.structure import made, test_made, test_real
+from tests.structure.test_repetition import BLOCKS, period_of
+from tests.whatif.conftest import emulate
 from tests.whatif.hosted import HostJob
 from tests.whatif.hosted import write as write_hosted
+from tests.whatif.test_emulated import cleared_ns
 from tests.whatif.test_real import SWEEP
 
 _ROOT: Final = Path(__file__).parents[2]
 SAMPLES: Final = ("gpu_generated", "cpu_ddp")
+_RUNS: Final = 3
+"""Of every set are calibrated on."""
 _OFFSETS_NS: Final = (0, 1_000_000, -2_000_000, 400_000)
 _WAITS: Final[tuple[Waits, ...]] = ("called", "unseen")
 _HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, int]], ...]] = (
@@ -80,6 +95,15 @@ SCORES: Final = {
     "gains": Score("", "names and families of which gains are listed, of a sample"),
     "wrong facts": Score("", "dimensions and degrees of made and recorded jobs that are told wrongly"),
     "wrong kernels": Score("%", "kernels of made jobs that are put into a wrong layer or micro-batch"),
+    "sweep kernels": Score("%", "mean error of the kernels of a recorded batch, summed, by those of other batches"),
+    "worst sweep kernels": Score("%", "worst error of such a sum"),
+    "machine": Score("%", "mean error of a trace's products and passes where the machine is calibrated on that trace"),
+    "calibrated": Score("%", "mean over the sets of measured runs of their mean error, calibrated on three of a set"),
+    "gain": Score("%", "worst error of a gain of the emulated jobs with unfused formulas and attention"),
+    "outside": Score("", "such gains that do not lie where the advice says"),
+    "advice": Score("", "what is advised on these jobs"),
+    "missed blocks": Score("", "literal sequences whose block is not found"),
+    "cleared": Score("%", "error of the time in which an emulated job of twice the layers clears its gradients"),
     "batch": Score("%", "mean error of the GPU's time of a recorded batch that others tell"),
     "worst batch": Score("%", "worst error of such a time"),
     "host": Score("%", "worst error of a changed emulated job without a GPU"),
@@ -266,7 +290,59 @@ def structures(folder: Path, corpus: Path) -> Measure:
         for name, traces in named.items():
             about = of_traces(traces, {})
             wrong += sum(about.facts[fact].value != value for fact, value in test_real.KNOWN.get(name, {}).items())
-        return {"wrong facts": wrong, "wrong kernels": 100 * wrong_kernels / kernels}
+        missed = sum(period_of(block, repeats) != len(block) for block, repeats in BLOCKS)
+        return {"wrong facts": wrong, "wrong kernels": 100 * wrong_kernels / kernels, "missed blocks": missed}
+
+    return measure
+
+
+def kernels(folder: Path) -> Measure:
+    """Return what measures kernels that follow from those of other batches, and a machine calibrated on one's own."""
+    files = {name: REAL / "transformer_batch_sweep" / f"{name}.json.gz" for name in SWEEP}
+    corpora: dict[tuple[str, ...], Path] = {}
+    for names in (*combinations(SWEEP, 1), *combinations(SWEEP, 2)):
+        corpora[names] = folder / "-".join(names)
+        assert not ingest([files[name] for name in names], corpora[names], workers=1).failed
+    calls = {name: calls_of(corpora[name,]) for name in SWEEP}
+
+    def measure() -> Scores:
+        apart = []
+        for names, corpus in corpora.items():
+            for name in SWEEP.keys() - names:
+                told = estimate_kernels(corpus, calls[name].drop("dur"))["kernel_ns"].sum()
+                apart.append(100 * abs(float(told) / float(calls[name]["dur"].sum()) - 1))
+        findings = [finding for name in SWEEP for finding in machine_of(corpora[name,]).findings]
+        own = [finding.error_after_pct for finding in findings if finding.error_after_pct is not None]
+        mean, machine = float(np.mean(apart)), float(np.mean(own))
+        return {"sweep kernels": mean, "worst sweep kernels": max(apart), "machine": machine}
+
+    return measure
+
+
+def calibrations() -> Measure:
+    """Return what measures estimates of measured runs, calibrated on the first draw of three of every set."""
+    return lambda: {"calibrated": float(np.mean([score.mape_pct for score in scoreboard(TRUTH, (), _RUNS, 0)]))}
+
+
+def advising(folder: Path) -> Measure:
+    """Return what measures the gains of emulated jobs against the same jobs without what is wrong."""
+    wrong = {
+        "fused_elementwise": (test_fused_elementwise.CHAIN, test_fused_elementwise.FUSED),
+        "unfused_attention": (test_unfused_attention.UNFUSED, test_unfused_attention.FUSED),
+    }
+    jobs = {rule: advised(folder / rule, job).job for rule, (job, _) in wrong.items()}
+
+    def measure() -> Scores:
+        apart, outside, count = [], 0, 0
+        for rule, job in jobs.items():
+            truth = true_gain_ns(*wrong[rule])
+            every = ranked(job, [remedy for remedies in RULES for remedy in remedies(job)])
+            count += sum(advice.worthwhile for advice in every)
+            gains = [(advice.gain_ns, advice.low_ns, advice.high_ns) for advice in every if advice.remedy.rule == rule]
+            gain, low, high = gains[0] if gains else (0.0, 0.0, 0.0)
+            apart.append(100 * abs(gain / truth - 1))
+            outside += not low <= truth <= high
+        return {"gain": max(apart), "outside": outside, "advice": count}
 
     return measure
 
@@ -281,6 +357,8 @@ def changes(folder: Path) -> Measure:
     truth = {name: _first(corpora[name,], "gpu_busy_ns") for name in SWEEP}
     hosted = folder / "hosted"
     assert not ingest([write_hosted(HostJob(), folder / "job")], hosted, workers=1).failed
+    trained = emulate(folder / "six layers", Emulated(ranks=1, layers=6))
+    cleared = cleared_ns(emulate(folder / "twelve layers", Emulated(ranks=1, layers=12)))
 
     def measure() -> Scores:
         apart = []
@@ -293,7 +371,10 @@ def changes(folder: Path) -> Measure:
             100 * abs(_first(hosted, "step_ns", *texts) / (1000 * replace(HostJob(), **changed).step_us()) - 1)
             for texts, changed in _HOST_CHANGES
         ]
-        return {"batch": float(np.mean(apart)), "worst batch": max(apart), "host": max(host)}
+        with TemporaryDirectory() as made:
+            estimate(trained, parse(["layers=12"]), into=Path(made) / "corpus")
+            clearing = 100 * abs(cleared_ns(Path(made) / "corpus") / cleared - 1)
+        return {"batch": float(np.mean(apart)), "worst batch": max(apart), "host": max(host), "cleared": clearing}
 
     return measure
 

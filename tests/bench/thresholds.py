@@ -24,7 +24,8 @@ COMMAND: Final = "python -m tests.bench.thresholds"
 INPUTS: Final = (
     f"the recorded traces of [graph.md](graph.md), the samples {' and '.join(SAMPLES)}, the emulated jobs of "
     "`tests/graph/test_truth.py` and `test_truth_recordings.py`, the literal ones of `test_waiting_calls.py` there, "
-    "and the made jobs of `tests/structure/test_made.py` and `tests/whatif/hosted.py`"
+    "the made jobs of `tests/structure/test_made.py` and `tests/whatif/hosted.py`, the measured runs of LUMOS_TRUTH, "
+    "and emulated jobs of `tests/advice`"
 )
 JUDGED_BY: Final = {
     "structure": ("structures",),
@@ -35,6 +36,10 @@ JUDGED_BY: Final = {
     "graph.replay_warnings": ("warnings",),
     "graph": ("replays", "second replays", "predictions"),
     "whatif.durations": ("changes",),
+    "calibrate.nearest_shapes": ("kernels",),
+    "calibrate.corpus_findings": ("kernels",),
+    "calibrate.corrections": ("calibrations",),
+    "advice": ("advising",),
 }
 """What the thresholds of a part or module change."""
 
@@ -77,6 +82,9 @@ def measures(folder: Path, kinds: set[str]) -> dict[str, Measure]:
         "gaining": lambda: scores.gaining(corpus()),
         "structures": lambda: scores.structures(folder / "made", corpus()),
         "changes": lambda: scores.changes(folder / "changed"),
+        "kernels": lambda: scores.kernels(folder / "kernels"),
+        "calibrations": scores.calibrations,
+        "advising": lambda: scores.advising(folder / "advised"),
     }
     return {kind: make() for kind, make in made.items() if kind in kinds}
 

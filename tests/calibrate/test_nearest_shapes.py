@@ -146,6 +146,15 @@ def test_an_unknown_gpu_is_refused(corpus: Path) -> None:
         estimate_kernels(corpus, pl.DataFrame({"family": ["copy"], "bytes": [5]}), "zx81")
 
 
+def calls_of(corpus: Path) -> pl.DataFrame:
+    """The kernels of a corpus whose shape is known, and how long each took."""
+    with connect(corpus) as connection:
+        return connection.sql(
+            "SELECT family, operator, dtype, m, n, k, batch, bytes, dur FROM _kernel_call "
+            "WHERE m IS NOT NULL OR bytes IS NOT NULL"
+        ).pl()
+
+
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")
 @pytest.mark.parametrize("known", [(8,), (32,), (128,), (8, 32), (8, 128), (32, 128)])
 def test_batches_of_a_transformer_follow_from_others(tmp_path: Path, known: tuple[int, ...]) -> None:
@@ -154,10 +163,6 @@ def test_batches_of_a_transformer_follow_from_others(tmp_path: Path, known: tupl
     assert not ingest([files[batch] for batch in known], tmp_path / "known", workers=1).failed
     for batch in files.keys() - set(known):
         assert not ingest([files[batch]], tmp_path / f"{batch}").failed
-        with connect(tmp_path / f"{batch}") as connection:
-            calls = connection.sql(
-                "SELECT family, operator, dtype, m, n, k, batch, bytes, dur FROM _kernel_call "
-                "WHERE m IS NOT NULL OR bytes IS NOT NULL"
-            ).pl()
+        calls = calls_of(tmp_path / f"{batch}")
         found = estimate_kernels(tmp_path / "known", calls.drop("dur"))
         assert found["kernel_ns"].sum() == pytest.approx(calls["dur"].sum(), rel=0.12 if len(known) == 1 else 0.08)

@@ -69,6 +69,10 @@ def test_counts_that_cannot_be(counts: tuple[int, int, int], complaint: str) -> 
         CaptureSettings("traces", *counts)
 
 
+def test_the_profiler_warms_up_for_a_step_of_its_own() -> None:
+    assert CaptureSettings("traces", warmup=1, unprofiled=2).recorded_after == 4
+
+
 @pytest.mark.parametrize("head", ["{", "\n {\n "])
 def test_a_published_file_is_the_profilers_with_one_member_more(head: str, tmp_path: Path) -> None:
     raw, target = tmp_path / "raw.json", tmp_path / "rank0.json.gz"

@@ -43,6 +43,8 @@ class Made:
     """(layer, kernel of the layer) of the forward: `skip`, `extra` or another name for it."""
     descriptions: bool = False
     """Whether process groups are described as Megatron does."""
+    unfused: bool = False
+    """Whether attention is two products and a softmax between them."""
     links: bool = True
     """Whether backward operators name their forward ones."""
     routes: bool = False
@@ -164,7 +166,7 @@ class Rank:
             tokens = job.batch * job.sequence
             logits = (tokens, job.vocabulary // job.tp)
             with self._node("head", number):
-                self._product((tokens, job.hidden), (job.hidden, logits[1]), (50, 4))
+                self._product((tokens, job.hidden), (job.hidden, logits[1]), (50, 4), "float")
             with self._node("loss", number), self._operator("aten::_log_softmax", (logits,)):
                 self._launch("cunn_SoftMaxForward", (tokens,))
         else:
@@ -183,11 +185,8 @@ class Rank:
         if odd.get((layer, 1)) == "extra":
             with self._operator("aten::isnan", ()):
                 self._launch("elementwise<check>", (3,))
-        with (
-            self._node(f"{layer}.attention", number),
-            self._operator("aten::_scaled_dot_product_attention", (head,) * 3),
-        ):
-            self._launch("flash_fwd_kernel", (job.batch, job.heads))
+        with self._node(f"{layer}.attention", number):
+            self._attention(head)
         with self._node(f"{layer}.projection", number):
             self._product((tokens, inner), (inner, job.hidden), (4, 4))
         self._product_reduced()
@@ -248,9 +247,23 @@ class Rank:
         with self._node(name, number), self._operator("aten::native_layer_norm", (self._hidden,)):
             self._launch("vectorized_layer_norm_kernel", (128,))
 
-    def _product(self, left: Shape, right: Shape, grid: Shape) -> None:
-        with self._operator("aten::mm", (left, right)):
+    def _product(self, left: Shape, right: Shape, grid: Shape, kind: str = "c10::BFloat16") -> None:
+        with self._operator("aten::mm", (left, right), kind):
             self._launch("ampere_bf16_s16816gemm", grid)
+
+    def _attention(self, head: Shape) -> None:
+        if not self.job.unfused:
+            with self._operator("aten::_scaled_dot_product_attention", (head,) * 3):
+                self._launch("flash_fwd_kernel", head[:2])
+            return
+        count, length, width = head[0] * head[1], head[2], head[3]
+        scores = (count, length, length)
+        with self._operator("aten::bmm", ((count, length, width), (count, width, length))):
+            self._launch("ampere_bf16_s16816gemm_nt", (count,))
+        with self._operator("aten::_softmax", (scores,)):
+            self._launch("softmax_warp_forward", (count,))
+        with self._operator("aten::bmm", (scores, (count, length, width))):
+            self._launch("ampere_bf16_s16816gemm_nn", (count,))
 
     def _product_reduced(self) -> None:
         if self.job.tp > 1:
@@ -289,8 +302,8 @@ class Rank:
             yield
 
     @contextmanager
-    def _operator(self, name: str, shapes: tuple[Shape, ...]) -> Iterator[None]:
-        with self._row("cpu_op", name, {"Input Dims": shapes, "Input type": ["c10::BFloat16"] * len(shapes)}):
+    def _operator(self, name: str, shapes: tuple[Shape, ...], kind: str = "c10::BFloat16") -> Iterator[None]:
+        with self._row("cpu_op", name, {"Input Dims": shapes, "Input type": [kind] * len(shapes)}):
             yield
 
     @contextmanager

@@ -109,6 +109,24 @@ def test_a_block_between_other_symbols_is_found(block: int, repeats: int, around
     assert np.bincount(found.place[inside] % block).tolist() == [repeats] * block
 
 
+BLOCKS = [
+    (np.arange(3), 2),
+    *((np.random.default_rng(seed).integers(5, size=60), 12) for seed in range(3)),
+]
+"""A block and how often it comes: two of three kernels, and such of many kernels of few kinds."""
+
+
+def period_of(block: np.ndarray, repeats: int) -> int:
+    """The length of the block that is found in its repetition, 0 where none is."""
+    found = repetition.find(array(np.tile(block, repeats).tolist()), np.ones(len(block) * repeats, np.int64))
+    return found.period if found else 0
+
+
+@pytest.mark.parametrize(("block", "repeats"), BLOCKS)
+def test_a_block_is_found_however_few_its_kernels_or_their_kinds(block: np.ndarray, repeats: int) -> None:
+    assert period_of(block, repeats) == len(block)
+
+
 def test_nothing_repeats_in_a_sequence_of_distinct_symbols_or_of_breaks() -> None:
     for symbols in (np.arange(100, dtype=np.int32), np.full(100, NONE, np.int32), array([])):
         assert repetition.find(symbols, np.ones(len(symbols), np.int64)) is None

@@ -1,11 +1,13 @@
 """The table of thresholds: every number that decides stands in it, and what was measured is of its value."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 from lumos_df.base.kernel_cache import PACKAGE
+from lumos_df.corpus.view_files import sql_folder
 from tools.thresholds import effects, page, thresholds
 
 NO_DECISION = {
@@ -28,11 +30,8 @@ NO_DECISION = {
     "whatif.durations.kernel_times._SOFTMAX_WIDTH",
     "whatif.durations.kernel_times._THREADS",
     "whatif.durations.unmeasured.ERROR",
-    "whatif.estimate._KEPT_ERROR",
-    "whatif.estimate._SCALED_ERROR",
     "whatif.job.extent.MOST_GROWTH",
     "whatif.job.extent.MOST_OPERATORS",
-    "whatif.pipeline.staged_job._ERROR",
     "whatif.pipeline.staged_job._MEASURED_ERROR",
     "whatif.software_profile._BISECTIONS",
     "whatif.software_profile._ROUNDS",
@@ -71,36 +70,83 @@ NO_DECISION = {
     "capture.microbenchmarks._MOST_CALLS",
     "capture.microbenchmarks._ROUNDS",
     "capture.publish._HEAD",
+    "advice.gradient_reductions.BUCKET_BYTES",
+    "advice.gradient_reductions._SIZES",
+    "advice.kernel_calls.MODEL_ERROR",
+    "advice.on_demand._AT_ONCE",
+    "advice.ranked_advice._EIGHT_OF_TEN",
+    "advice.rules.fused_elementwise._NAMES",
+    "advice.rules.gradient_precision._CAST_TRAFFIC",
+    "advice.rules.gradient_precision._SINGLE_BYTES",
+    "advice.rules.host_silence._MOST",
+    "advice.rules.kernel_precision._BYTES",
+    "advice.rules.kernel_shapes._HALF",
+    "advice.rules.kernel_shapes._SHAPES",
+    "advice.rules.stall._MOST",
+    "advice.rules.synchronisation._MOST",
+    "advice.rules.unfused_attention._PRODUCTS",
+    "estimate.block_operators._NS",
+    "estimate.search.STRETCH",
+    "estimate.store._NS",
+    "base.kernel_cache._UNUSED_DAYS",
+    "model.kernels.attention.BACKWARD_OPERATIONS",
+    "model.kernels.data_parallel._PARAMETER_BYTES",
+    "model.kernels.gemm.LARGEST_SPLIT",
+    "model.kernels.layer_operators._ACTIVATION_BACKWARD",
+    "model.kernels.step._ALIKE",
+    "model.pipeline.periods.TOLERANCE",
 }
 """Numbers that are no thresholds: bounds and sizes, codes, facts of GPUs and of PyTorch, errors that intervals are made
-of, how fine something is counted, where a search or a fit stops, and how long and how often something is measured."""
+of, how fine something is counted, where a search or a fit stops, how long and how often something is measured, and how
+much of it is told."""
+
+PARTS = ("graph", "structure", "whatif", "trace", "calibrate", "capture", "advice", "estimate")
+
+NUMBERS_OF_VIEWS = {*"01234568", "2.0", "4.0", "100", "100.0", "1000", "10000", "999999", "1000000", "4000000", "1e-9"}
+"""Places and counts, units, operations of an element, a bound on rows, and what is taken for nothing."""
+QUANTILES = {"0.5", "0.9", "0.99"}
 
 
-def numbers(part: str) -> set[str]:
-    """Every constant of a part that is one number."""
+def numbers(part: str = "", kind: type = object) -> set[str]:
+    """Every constant of a part, or of all, that is one number; those with a number of one kind in them."""
     found = set()
     for file in (PACKAGE / part).rglob("*.py"):
         module = ".".join(file.relative_to(PACKAGE).with_suffix("").parts)
         for node in ast.parse(file.read_text("utf-8")).body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and is_number(node.value):
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and is_number(node.value, kind):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 found.add(f"{module}.{ast.unparse(target)}")
     return found
 
 
-def is_number(node: ast.expr) -> bool:
+def is_number(node: ast.expr, kind: type) -> bool:
     """Whether it is a number, or made of numbers alone."""
     parts = [part for part in ast.walk(node) if isinstance(part, ast.expr)]
     constants = [part for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, int | float)]
-    return bool(constants) and all(part in constants or isinstance(part, ast.BinOp | ast.UnaryOp) for part in parts)
+    return any(isinstance(part.value, kind) for part in constants) and all(
+        part in constants or isinstance(part, ast.BinOp | ast.UnaryOp) for part in parts
+    )
 
 
-@pytest.mark.parametrize("part", ["graph", "structure", "whatif", "trace", "calibrate", "capture"])
+@pytest.mark.parametrize("part", PARTS)
 def test_every_number_that_decides_is_in_the_table(part: str) -> None:
     listed = {threshold.key for threshold in thresholds() if threshold.key.startswith(f"{part}.")}
     assert numbers(part) == listed | {key for key in NO_DECISION if key.startswith(f"{part}.")}
     text = page()
     assert all(f"`{key.rpartition('.')[0].rpartition('.')[2]}.{key.rpartition('.')[2]}`" in text for key in listed)
+
+
+def test_every_fraction_is_in_the_table_or_decides_nothing() -> None:
+    assert numbers(kind=float) <= {threshold.key for threshold in thresholds()} | NO_DECISION
+
+
+def test_no_view_decides_by_a_number_of_its_own() -> None:
+    for file in sorted(sql_folder().glob("*/*.sql")):
+        text = file.read_text("utf-8")
+        if "\n-- Generated from " not in text:
+            code = re.sub(r"--.*|'[^']*'", "", text)
+            found = set(re.findall(r"(?<![\w.$])[\d.]*\d(?:e-?\d+)?(?!\w)", code))
+            assert found - NUMBERS_OF_VIEWS <= (QUANTILES if "quantile_" in code else set()), file.name
 
 
 def test_what_was_measured_is_of_the_values_that_hold() -> None:

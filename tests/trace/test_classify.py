@@ -236,6 +236,14 @@ def test_collectives_from_the_operator_around_the_launch(
     assert found["ncclKernel_Generic(ncclWork)"] == expected
 
 
+def test_what_a_collective_says_holds_for_those_inside_it_however_deep(tmp_path: Path) -> None:
+    wrappers = [op("record_param_comms", depth, 40 - 2 * depth) for depth in range(2, 10)]
+    kernels = [launch(15, 2, correlation=1), kernel("ncclKernel_Generic(ncclWork)", 50, 5, correlation=1)]
+    said = op("nccl:all_reduce", 1, 40, Input_Dims=[[4, 8]], Input_type=["float"])
+    expected = ("all_reduce", None, None, 0, "inferred", "float32", 128, 128)
+    assert collective_fields(tmp_path, [said, *wrappers, *kernels])["ncclKernel_Generic(ncclWork)"] == expected
+
+
 def test_a_gpu_clock_ahead_of_the_host_changes_no_collective(tmp_path: Path) -> None:
     events = around("nccl:all_to_all", [[4, 8]], ["float"], "ncclDevKernel_SendRecv()")
     early = [event | {"ts": 3} if event["cat"] == "kernel" else event for event in events]

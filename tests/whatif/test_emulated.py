@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lumos_df.corpus.catalog import connect
 from lumos_df.graph import switches
 from lumos_df.schema.codes import NONE
 from lumos_df.whatif.estimate import chosen_jobs, estimate
@@ -51,6 +52,19 @@ def test_a_changed_job_takes_what_it_takes_when_it_runs(
         # Who waits for whom differs from step to step, so parts are compared over all of them.
         apart = sum(row[part] for row in estimated) - sum(row[part] for row in ran)
         assert abs(apart) < max(0.04, within) * step, part
+
+
+def cleared_ns(corpus: Path) -> float:
+    """What the GPU takes to clear memory, gradients above all."""
+    with connect(corpus) as connection:
+        (row,) = connection.sql("SELECT sum(dur)::DOUBLE FROM operators WHERE kind = 'memset'").fetchall()
+    return float(row[0])
+
+
+def test_what_clears_all_gradients_grows_with_the_parameters(tmp_path: Path) -> None:
+    answers(emulate(tmp_path, Job(ranks=1, layers=6)), "layers=12", into=tmp_path / "changed")
+    ran = emulate(tmp_path / "twice", Job(ranks=1, layers=12))
+    assert cleared_ns(tmp_path / "changed") == pytest.approx(cleared_ns(ran), rel=0.1)
 
 
 def test_more_micro_batches_are_more_of_the_same_and_one_reduction(emulated: Path) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.loader_rows import loader_rows
-from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import typical_values
 from lumos_df.graph.simulate.forward import inherited
 
 
@@ -23,7 +23,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     inside = [inherited(each, rows.parent) & ~rows.on_gpu for each, rows in ranks]
     nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), graph.order)
     taken = int(lag.sum() + graph.own[nodes].sum())
-    if taken < LEAST_PCT / 100 * advised.steps_ns.sum():
+    if taken < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return
 
     def apply(changed: ChangedGraph) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.gradient_reductions import BUCKET_BYTES, GradientReductions, gradient_reductions
-from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count, format_ns
+from lumos_df.graph import typical_values
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR, coded
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE
@@ -28,7 +28,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         return
     sooner = np.min([_sooner(advised, reductions, place) for place in range(len(advised.graphs))], axis=0)
     # The steps cannot gain more than that.
-    if 100 * sooner.mean() < LEAST_PCT * advised.steps_ns.mean():
+    if 100 * sooner.mean() < typical_values.LEAST_PCT * advised.steps_ns.mean():
         return
     # What could run beside the backward pass is taken from the end: from the last reduction, then from those before.
     total = np.cumsum(reductions.transfer)

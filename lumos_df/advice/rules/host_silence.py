@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.host_silences import long_silences
-from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import typical_values
 from lumos_df.schema import STEP_MARK
 
 _MOST: Final = 3
@@ -44,7 +44,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     bounds = np.cumsum([len(replay.low) for replay in advised.played.replays])[:-1]
     by_rank = [np.percentile(part, 50, axis=1, method="lower") for part in np.split(spent, bounds, axis=1)]
     habit = np.min(by_rank, axis=0)
-    least = LEAST_PCT / 100 * float(advised.steps_ns.mean())
+    least = typical_values.LEAST_PCT / 100 * float(advised.steps_ns.mean())
     for place in np.argsort(-habit)[:_MOST].tolist():
         if habit[place] < least:
             return

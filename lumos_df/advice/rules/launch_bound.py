@@ -12,7 +12,6 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.kernel_calls import KernelCalls
 from lumos_df.advice.less_work import above
 from lumos_df.advice.loader_rows import loader_rows
-from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
@@ -47,7 +46,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     own, lag = (np.concatenate([getattr(part, name) for part in launching]) for name in ("own", "lag"))
     launches, steps = sum(part.launches for part in launching), len(advised.steps_ns)
     taken = int(own.sum() + lag.sum())
-    if taken < LEAST_PCT / 100 * advised.steps_ns.sum():
+    if taken < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
         return
 
     def apply(changed: ChangedGraph) -> None:

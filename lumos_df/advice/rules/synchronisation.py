@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.less_work import less_work
-from lumos_df.advice.ranked_advice import LEAST_PCT
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.graph import calls
+from lumos_df.graph import calls, typical_values
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, MEMCPY, NONE, SYNC_EDGE
@@ -59,7 +58,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     _, first = np.unique(node, return_index=True)
     total = np.bincount(group[first], waited[first], len(names))
     for place in np.argsort(-total)[:_MOST].tolist():
-        if total[place] >= LEAST_PCT / 100 * advised.steps_ns.sum():
+        if total[place] >= typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
             mine = group == place
             lasts = f"{format_ns(int(total[place]) // len(advised.steps_ns))} a step"
             what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)

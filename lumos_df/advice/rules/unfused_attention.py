@@ -20,9 +20,8 @@ from lumos_df.schema.dtypes import PRECISIONS
 
 _SOFTMAX: Final = re.compile(r"(?i)softmax")
 _BACKWARD: Final = re.compile(r"(?i)backward")
-_LOOK: Final = 4
-"""Threshold, products. So many on either side of a softmax are looked at for those of its scores. Evidence: one or two
-others may add to the scores in between."""
+_PRODUCTS: Final = 2
+"""Products of the scores on either side of a softmax: a backward pass has two before and two after it, forward one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +95,16 @@ def _of_rank(calls: KernelCalls, named: NDArray[np.bool_]) -> UnfusedAttention:
     softmax = softmax[elements[softmax] > 0]
     if not len(gemm) or not len(softmax):
         return _none()
-    place = np.searchsorted(gemm, softmax)[:, None] + np.arange(-_LOOK, _LOOK)
+    place = np.searchsorted(gemm, softmax)[:, None] + np.arange(-_PRODUCTS, _PRODUCTS)
     near = gemm[np.clip(place, 0, len(gemm) - 1)]
     sizes = np.array([*(_matrices(call) for call in calls.calls), (NONE,) * 3])[calls.call[near]]
     of_scores = (sizes == elements[softmax][:, None, None]).any(axis=2) & (place >= 0) & (place < len(gemm))
     of_scores &= calls.stream[near] == calls.stream[softmax][:, None]
     # The nearest of either side, and the one next to it.
-    last, first = _LOOK - 1 - np.argmax(of_scores[:, _LOOK - 1 :: -1], axis=1), np.argmax(of_scores[:, _LOOK:], axis=1)
-    column = np.stack((last - 1, last, first + _LOOK, first + _LOOK + 1), axis=1)
-    inside = (column >= 0) & (column < 2 * _LOOK)
+    last = _PRODUCTS - 1 - np.argmax(of_scores[:, _PRODUCTS - 1 :: -1], axis=1)
+    first = _PRODUCTS + np.argmax(of_scores[:, _PRODUCTS:], axis=1)
+    column = np.stack((last - 1, last, first, first + 1), axis=1)
+    inside = (column >= 0) & (column < 2 * _PRODUCTS)
     column = np.where(inside, column, 0)
     inside &= np.take_along_axis(of_scores, column, axis=1)
     products = np.where(inside, np.take_along_axis(near, column, axis=1), NONE)

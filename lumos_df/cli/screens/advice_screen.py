@@ -7,7 +7,9 @@ from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.cli.screens import replay_screen
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, where
+from lumos_df.graph import typical_values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,8 +23,6 @@ _OF_MANY: Final = 2
 """Of each of several jobs."""
 _NO_HELP: Final = 3
 """Changes that would not help, of a job."""
-_TRUSTED_PCT: Final = 5.0
-"""A replay that is further off is said to be so before anything else: what a change of settings may be off by, too."""
 
 
 def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
@@ -38,13 +38,13 @@ def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
 def _draw_job(screen: "Console", job: "JobAdvice", in_corpus: str, most: int | None) -> None:
     machine = f"{job.ranks} {job.device_name}" if job.device_name else format_count(job.ranks, "rank")
     say(screen, (job.job, "bold"), f", {format_ns(job.step_ns)} a step on {machine}")
-    if job.error_pct > _TRUSTED_PCT:
+    if job.error_pct > replay_screen.TRUSTED_PCT:
         say(screen, f"careful: the replay is {job.error_pct:.1f}% off the recording, and so may be every gain")
     for warning in job.warnings[: None if most is None else 2]:
         say(screen, warning, before="note: ")
     worth = [advice for advice in job.advice if advice.worthwhile]
     if not worth:
-        say(screen, "nothing found that makes the step at least 0.5% shorter")
+        say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter")
     for place, advice in enumerate(worth[:most], 1):
         _draw_advice(screen, place, advice, job.step_ns, in_corpus)
     if most is not None and len(worth) > most:

@@ -11,7 +11,7 @@ from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, s
 _ROWS: Final = 4
 """Rows of a grouping that are shown."""
 _LEAST_PCT: Final = 0.1
-"""Differences below this share of the step are counted and not shown."""
+"""Threshold, percent of the step. Smaller differences are counted and not shown. Evidence: a judgement."""
 
 
 def draw(rows: pa.Table, *, full: bool) -> None:

@@ -14,7 +14,7 @@ _PIECES: Final = 10
 _HELPS: Final = 3
 """Families of operators whose speed is told of."""
 _LEAST_PCT: Final = 0.5
-"""Rows with less of the step are counted and not shown."""
+"""Threshold, percent of the step. Rows with less are counted and not shown. Evidence: a judgement."""
 
 _MEDIAN_STEPS: Final = """
     WITH lasted AS (

@@ -12,8 +12,9 @@ from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, rows_of, say, say_next, where
 from lumos_df.schema import STEP_PARTS
 
-_TRUSTED_PCT: Final = 5.0
-"""A replay that is further off on some step is said to be so before anything else."""
+TRUSTED_PCT: Final = 5.0
+"""Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
+judgement; a change of settings may be off by as much."""
 _NOTES: Final = 3
 """Kinds of warnings of a job that are shown."""
 
@@ -45,7 +46,7 @@ def draw(
     screen = console()
     for job in rows_of(connection, _JOBS, (trace_ids, step)):
         worst = job["worst_pct"] or 0.0
-        if worst > _TRUSTED_PCT:
+        if worst > TRUSTED_PCT:
             which = f"rank {job['worst_rank']}" + (
                 f", step {job['worst_step']}" if job["worst_step"] is not None else ""
             )

@@ -14,8 +14,9 @@ OPTIMIZER_S: Final = 2
 COLUMNS: Final = 3
 """What `data_parallel_seconds` writes: communication that nothing hides, what is hidden, the optimizer's step."""
 
-_LEFT_OVER = 0.05
-"""Share of gradient communication that never hides: the last bucket has nothing left to run behind."""
+_LEFT_OVER: Final = 0.05
+"""Threshold, share of gradient communication. So much of it never hides. Evidence: a judgement; the last bucket has
+nothing left to run behind, and how large it is differs."""
 
 _PARAMETER_BYTES = 2.0
 """Bytes of a parameter that is gathered: 16 bits."""

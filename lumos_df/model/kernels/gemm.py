@@ -6,6 +6,8 @@ fastest of seven tiles. The parts follow NVIDIA's "Matrix Multiplication Backgro
 quantisation); the numbers are fitted (`lumos_df.model.fitted.GemmParameters`).
 """
 
+from typing import Final
+
 import numpy as np
 
 from lumos_df.base.jit import inlined_kernel, lean_kernel
@@ -15,6 +17,10 @@ K_STEP = 64
 
 LARGEST_SPLIT = 16.0
 """Parts into which k is split at most."""
+
+_SPLIT_WAVES: Final = 2.0
+"""Threshold, waves. k is split only while all parts make no more. Evidence: a judgement; with more, multiprocessors
+have work enough."""
 
 PARTIAL_SUM_BYTES = 4
 """Bytes of a partial sum of a split product: float32."""
@@ -40,7 +46,7 @@ def _tiled_seconds(tiles, k, step_s, start_s, reduce_s, split_s, per_sm, quantis
     busy = max(1.0, waves + quantisation * (np.ceil(waves) - waves))
     best = busy * (np.ceil(steps) * step_s + start_s)
     parts = 2.0
-    while parts <= LARGEST_SPLIT and waves * parts <= 2.0 and steps >= parts:
+    while parts <= LARGEST_SPLIT and waves * parts <= _SPLIT_WAVES and steps >= parts:
         split_waves = waves * parts
         busy = max(1.0, split_waves + quantisation * (np.ceil(split_waves) - split_waves))
         seconds = busy * (np.ceil(steps / parts) * step_s + start_s) + split_s + parts * reduce_s

@@ -16,6 +16,10 @@ from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL,
 from lumos_df.schema.dtypes import STORED_BYTES
 from lumos_df.schema.plan_words import CP, EP, ETP, TP
 
+_ACTIVATION_BACKWARD: Final = 1.6
+"""Bytes of an activation's backward pass over those of its forward pass: five parts over three where it is gated, three
+over two where it is not."""
+
 # Columns of the table of operators.
 NAME: Final = 0
 FAMILY: Final = 1
@@ -224,7 +228,7 @@ def expert_block(model, plan, software, ops, i):
     i = _experts(model, plan, ops, i, rows, local)
     width = model.expert_ffn / plan.etp
     activated = routed * plan.etp * width * size * (3 if model.gated else 2) * passes
-    i = _pass(ops, i, _ACTIVATION, activated, 1.6 * activated, passes)
+    i = _pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, passes)
     if plan.etp > 1:
         i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, ETP, routed_bytes * plan.etp)
     if plan.ep > 1:
@@ -279,7 +283,7 @@ def _feed_forward(model, plan, software, ops, i, tokens, width, up_name, down_na
     up = 2 * width if model.gated else width
     i = _product(ops, i, up_name, tokens, up, model.hidden, 1.0)
     activated = tokens * width * activation_bytes(plan) * (3 if model.gated else 2) * software.passes
-    i = _pass(ops, i, _ACTIVATION, activated, 1.6 * activated, software.passes)
+    i = _pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, software.passes)
     return _product(ops, i, down_name, tokens, model.hidden, width, 1.0)
 
 

@@ -85,9 +85,6 @@ _FORWARD, _INPUT, _WEIGHT, _OVERLAPPED, _SEND, _SEND_BUSY = range(6)
 _ALIKE = 1e-6
 """Relative difference below which two stages end at the same time."""
 
-_BACKWARD = 3.0
-"""A training step has three times the FLOP of a forward pass."""
-
 
 @lean_kernel
 def evaluate(model, plan, hardware, software, ops, costs, chunks, pipe, stages, work, out):
@@ -300,7 +297,7 @@ def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, ou
 def _flops(model, plan, out):
     tokens = float(plan.batch) * model.seq
     forward = model.flops * tokens
-    out[MODEL_FLOPS] = _BACKWARD * forward
+    out[MODEL_FLOPS] = c.PASSES * forward
     again = 0.0
     if plan.recompute == RECOMPUTE_LAYERS:
         again = forward - 2.0 * model.vocab * model.hidden * tokens

@@ -1,6 +1,6 @@
 """A job that ran without a GPU: the operators that do its work on the host's threads stand for kernels.
 
-Their cost functions are rooflines of this very trace: the rates at which its best operators multiplied and moved. What
+Their cost functions are rooflines of this very trace: the rates at which its operators multiplied and moved. What
 each operator did against them is kept, as it is for a kernel.
 """
 
@@ -24,9 +24,6 @@ from lumos_df.whatif.durations.symbols import Shape, Symbols
 
 _ELEMENT_BYTES: Final = 4
 """Only ratios matter: that of bytes and operations is read from the trace."""
-_RATE_PERCENTILE: Final = 90
-"""Threshold, percentile of time. The roofline is at this one of the rates that operators reached. Evidence: a
-judgement; the highest are those of the shortest operators."""
 _VIEWS: Final = re.compile(
     r"aten::(?:_?(?:un)?(?:safe_)?view(?:_as\w*)?|_?reshape(?:_alias)?|as_strided|t|transpose|permute|expand|detach_?"
     r"|alias|slice|select|(?:un)?squeeze|(?:un)?flatten|narrow|split\w*|chunk|resize_|empty\w*|_unsafe_view|lift_fresh"
@@ -122,13 +119,8 @@ def _bytes(name: str, tensors: tuple[Shape, ...]) -> float:
 
 
 def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
-    """Return the rate that few operators surpass, each counted by its time."""
-    rate = done / np.maximum(time, 1e-9)
-    order = np.argsort(rate)
-    if not len(order) or not rate[order[-1]]:
-        return 1.0
-    weight = np.cumsum(time[order])
-    return float(rate[order[np.searchsorted(weight, weight[-1] * _RATE_PERCENTILE / 100)]])
+    """Return the rate of all operators together; where nothing was done, any."""
+    return float(done.sum() / max(time.sum(), 1e-9)) or 1.0
 
 
 def spread(graph: TraceGraph) -> float:

@@ -25,7 +25,7 @@ from lumos_df.whatif.rewrite.host_turns import host_turns
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
 _ERROR: Final = 0.3
-"""Relative error of a modelled send."""
+"""Threshold, relative error. A modelled send is so far off. Evidence: a judgement."""
 _UNTOLD_SHARE: Final = 0.05
 """Threshold, share of the time of the backward pass's products. A warning is given where more of them are not told to
 be of weights or of inputs. Evidence: a judgement."""
