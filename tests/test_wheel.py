@@ -45,7 +45,7 @@ def lend_kernels(package: Path, kernels: Path) -> None:
     for pattern in kernel_cache.KERNEL_FOLDERS:
         for sources in kernel_cache.PACKAGE.glob(pattern):
             here, there = (
-                UserProvidedCacheLocator.get_suitable_cache_subpath(str(folder / "kernel.py"))
+                UserProvidedCacheLocator.get_suitable_cache_subpath(str(folder / "kernel.py"))  # type: ignore[no-untyped-call]
                 for folder in (sources, package / sources.relative_to(kernel_cache.PACKAGE))
             )
             if (kernel_cache.folder() / here).exists():
