@@ -12,7 +12,8 @@ from lumos_df.base.kernel_cache import folder, tell_compiling
 Kernel = Callable[..., Any]
 """A compiled function: numba infers its types from what it is called with."""
 
-_OPTIONS: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
+# Nobody calls kernels from C: an entry for it would only take longer to compile and to load.
+_OPTIONS: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 def kernel(function: Kernel) -> Kernel:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.emulator import Job, Profiler, simulate, write
 from tools.tutorial import StepError, rewritten
 
@@ -23,20 +23,20 @@ def commands() -> list[str]:
     ]
 
 
-def gated(before: Job, after: Job, folder: Path) -> str:
+def gated(before: Job, after: Job, folder: Path, lumos: Run) -> str:
     """Run the workflow on two jobs that are recorded already, and return its summary."""
     record, *steps = commands()
     places = re.findall(r"lumos-df capture --output \.\./(\S+)", record)
     assert len(places) == 2
     for job, place in zip((before, after), places, strict=True):
         write(simulate(job), Profiler(stacks=False, memory=False), folder / place)
-    boxes = [f"```sh\nexport GITHUB_STEP_SUMMARY=summary\n{step}```\n" for step in steps]
-    rewritten("\n".join(boxes), folder)
+    lines = "".join(steps).replace("$GITHUB_STEP_SUMMARY", f"{folder}/summary").splitlines()
+    rewritten("\n".join(f"```sh\n{line}\n```\n" for line in lines), folder, lumos)
     return (folder / "summary").read_text("utf-8")
 
 
-def test_a_quicker_job_passes_and_is_reported(tmp_path: Path) -> None:
-    summary = gated(SLEEPY, QUICK, tmp_path)
+def test_a_quicker_job_passes_and_is_reported(lumos: Run, tmp_path: Path) -> None:
+    summary = gated(SLEEPY, QUICK, tmp_path, lumos)
     assert summary.startswith("```\nafter, ")
     assert re.search(r"^step \d.* -> \d", summary, re.MULTILINE)
     assert summary.endswith("```\n")
@@ -44,7 +44,7 @@ def test_a_quicker_job_passes_and_is_reported(tmp_path: Path) -> None:
     assert (tmp_path / "advice.json").exists()
 
 
-def test_a_slower_job_fails_behind_its_report(tmp_path: Path) -> None:
+def test_a_slower_job_fails_behind_its_report(lumos: Run, tmp_path: Path) -> None:
     with pytest.raises(StepError, match=r"(?s)--fail-above 3%\n.*after takes \d+\.\d\d% longer than before"):
-        gated(QUICK, SLEEPY, tmp_path)
+        gated(QUICK, SLEEPY, tmp_path, lumos)
     assert "rank 1 is waited for" in (tmp_path / "summary").read_text("utf-8")

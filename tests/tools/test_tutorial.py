@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.tutorial import PAGES, StepError, rewritten
+from tests.conftest import Run
+from tools.tutorial import PAGES, StepError, plain_commands, rewritten
 
 TUTORIAL, README = PAGES
 
 
-def test_the_page_shows_what_its_commands_print(tmp_path: Path) -> None:
+def test_the_page_shows_what_its_commands_print(lumos: Run, tmp_path: Path) -> None:
     page = TUTORIAL.read_text("utf-8")
-    assert rewritten(page, tmp_path) == page, "written anew by python -m tools.tutorial?"
+    assert rewritten(page, tmp_path, lumos) == page, "written anew by python -m tools.tutorial?"
 
 
 def test_the_commands_of_the_readme_run(sample_corpus: Path, tmp_path: Path) -> None:
@@ -45,6 +46,32 @@ def test_what_is_no_longer_printed_is_replaced_and_the_rest_stays(tmp_path: Path
         "# A\n\n```sh\necho now; touch made\n```\n\n```text\nthen\n```\n\nB\n\n```python\nopen('made').close()\n```\n"
     )
     assert rewritten(page, tmp_path) == page.replace("then", "now")
+
+
+@pytest.mark.parametrize(
+    ("code", "commands"),
+    [
+        ("lumos-df advise\n", [["advise"]]),
+        (
+            "lumos-df sql \"FROM a\n  WHERE b < 'c'\"\nlumos-df report # all\n",
+            [["sql", "FROM a\n  WHERE b < 'c'"], ["report"]],
+        ),
+        ("lumos-df replay --scale 'family=gemm:0.5'\n", [["replay", "--scale", "family=gemm:0.5"]]),
+        ("lumos-df report | head -n 1\n", []),
+        ('lumos-df report >> "$SUMMARY"\n', []),
+        ('lumos-df sql "FROM $TABLE"\n', []),
+        ("rm -rf corpus\nlumos-df report\n", []),
+        ("lumos-df report\nrm -rf corpus\n", []),
+        ("lumos-df export --output *.json\n", []),
+    ],
+)
+def test_only_what_no_shell_is_needed_for_is_run_without_one(code: str, commands: list[list[str]]) -> None:
+    assert plain_commands(code) == commands
+
+
+def test_a_box_that_fails_here_is_named_with_its_complaint(lumos: Run, tmp_path: Path) -> None:
+    with pytest.raises(StepError, match=r"(?s)lumos-df report.*no corpus"):
+        rewritten("```sh\nlumos-df report --corpus nowhere\nlumos-df --version\n```\n", tmp_path, lumos)
 
 
 def test_a_box_that_fails_is_named_with_its_complaint(tmp_path: Path) -> None:

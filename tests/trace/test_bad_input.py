@@ -5,9 +5,8 @@ import json
 import os
 import resource
 import shutil
-import subprocess
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from lumos_df.base.errors import CorpusError
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import MANIFEST, STAGING
 from lumos_df.trace.ingest import ingest
-from tests.conftest import command
+from tests.conftest import Run
 from tests.trace.corpora import GPU, ONE, counts, names, small
 from tests.trace.literal import annotation, op, write
 
@@ -190,18 +189,24 @@ def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
         ingest([ONE], tmp_path / "c", workers=1)
 
 
+@contextmanager
+def full_disk(limit: int) -> Iterator[None]:
+    """Let no file of this process and its workers grow beyond `limit` bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("limit", [2, 4_000, 20_000])
-def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit: int, workers: int) -> None:
+def test_a_full_disk_is_one_line_and_leaves_no_half_trace(lumos: Run, tmp_path: Path, limit: int, workers: int) -> None:
     corpus = tmp_path / "c"
     ingest([small(tmp_path / "rank9.json", "before")], corpus, workers=1)
-    done = subprocess.run(
-        command("ingest", GPU / "rank0.json.gz", GPU / "rank1.json.gz", "--corpus", corpus, "--workers", workers),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
-    )
+    with full_disk(limit):
+        done = lumos("ingest", GPU / "rank0.json.gz", GPU / "rank1.json.gz", "--corpus", corpus, "--workers", workers)
     assert done.returncode == 1
     told = [line for line in done.stderr.splitlines() if line.startswith("lumos-df: ")]
     assert len(told) == 2, done.stderr
@@ -212,16 +217,11 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_trace(tmp_path: Path, limit:
     assert counts(ingest([GPU], corpus, workers=1)) == (4, 0, 0)
 
 
-def test_a_full_disk_at_a_new_corpus(tmp_path: Path) -> None:
+def test_a_full_disk_at_a_new_corpus(lumos: Run, tmp_path: Path) -> None:
     for limit in (100, 5000, 20_000):
         corpus = tmp_path / str(limit)
-        done = subprocess.run(
-            command("ingest", ONE, "--corpus", corpus, "--workers", 1),
-            capture_output=True,
-            text=True,
-            check=False,
-            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)),
-        )
+        with full_disk(limit):
+            done = lumos("ingest", ONE, "--corpus", corpus, "--workers", 1)
         assert done.returncode == 1
         assert "Traceback" not in done.stderr
         told = [line for line in done.stderr.splitlines() if not line.startswith("[1/1]")]

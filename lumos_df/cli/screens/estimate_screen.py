@@ -1,10 +1,11 @@
-"""An estimate on one screen: the step with its interval, where it goes, memory, and how it is known."""
+"""An estimate on one screen: the step with its interval, where it goes, memory, and how it is known.
+
+A plan that never ran is drawn without polars, pyarrow and DuckDB: to import them takes longer than to estimate it.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import polars as pl
-import pyarrow as pa
 from rich.console import Console
 
 from lumos_df.base.units import format_ns
@@ -12,6 +13,9 @@ from lumos_df.cli.screens.terminal import change_ns, change_pct, console, groupe
 from lumos_df.schema import STEP_PARTS
 
 if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
     from lumos_df.estimate.configuration import Estimate
 
 _NOTES: Final = 3
@@ -55,8 +59,10 @@ def seconds(amount: float) -> str:
     return format_ns(round(amount * 1e9))
 
 
-def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, job: str | None, *, full: bool) -> None:
+def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | None, *, full: bool) -> None:
     """Print what becomes of recorded jobs: rows as `whatif.estimate.estimate` returns them."""
+    import polars as pl  # noqa: PLC0415 - slow to import
+
     screen = console()
     say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
     for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
@@ -65,7 +71,7 @@ def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, job: str | No
     say_next(screen, f"estimate {' '.join([*of_job, *changes])} --format csv{where(corpus)}")
 
 
-def _draw_job(screen: Console, steps: pl.DataFrame, *, full: bool) -> None:
+def _draw_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
     old, new = _mean(steps, "original_iteration_time_s"), _mean(steps, "iteration_time_s")
     low, high = _mean(steps, "low_s"), _mean(steps, "high_s")
     change = f"{change_ns(1e9 * (new - old))}, {change_pct(100 * (new - old) / old)}" if old else "-"
@@ -99,21 +105,21 @@ def _draw_job(screen: Console, steps: pl.DataFrame, *, full: bool) -> None:
 _RATES: Final = (("tokens_per_s_per_gpu", "tokens/s/GPU"), ("mfu_pct", "% MFU"))
 
 
-def _shares(steps: pl.DataFrame) -> list[str]:
+def _shares(steps: "pl.DataFrame") -> list[str]:
     """Return the columns that say how the GPU's time is known and are not zero."""
     rates = {name for name, _ in _RATES} | {"hfu_pct"}
     names = [name for name in steps.columns if name.endswith("_pct") and not name.startswith("original_")]
     return [name for name in names if name not in rates and _mean(steps, name) >= 0.5]
 
 
-def _line(screen: Console, steps: pl.DataFrame, name: str, label: str) -> None:
+def _line(screen: Console, steps: "pl.DataFrame", name: str, label: str) -> None:
     before, after = _mean(steps, f"original_{name}_ns"), _mean(steps, f"{name}_ns")
     both = f"{format_ns(round(before)):>9} -> {format_ns(round(after)):>9}"
     say(screen, f"{label:<26}{both}  {change_ns(after - before):>10}", before="  ")
 
 
-def _mean(steps: pl.DataFrame, column: str) -> float:
-    return float(steps.select(pl.col(column).mean()).item() or 0)
+def _mean(steps: "pl.DataFrame", column: str) -> float:
+    return float(steps.select(column).mean().item() or 0)
 
 
 _ALWAYS: Final = ("tp", "pp", "dp", "micro_batch", "zero", "recompute")
@@ -125,7 +131,7 @@ _FIGURES_WIDE: Final = 56
 _SHORT: Final = {"micro_batch": "mbs"}
 
 
-def draw_sweep(best: pl.DataFrame, counted: str) -> None:
+def draw_sweep(best: "pl.DataFrame", counted: str) -> None:
     """Print the plans that a search has found, ranked; `counted`: how many there were."""
     screen = console()
     say(screen, counted)
@@ -158,15 +164,14 @@ def draw_sweep(best: pl.DataFrame, counted: str) -> None:
         say(screen, f"the first {alike} lie within each other's range: measure them")
 
 
-def _differs(best: pl.DataFrame, name: str) -> bool:
+def _differs(best: "pl.DataFrame", name: str) -> bool:
     """Return whether plans differ in a field in a way that no other field tells."""
     values = set(best[name].to_list())
     return len(values) > 1 and not (name == "schedule" and values == {"1f1b", "interleaved"})
 
 
-def _alike(best: pl.DataFrame) -> int:
+def _alike(best: "pl.DataFrame") -> int:
     """Return how many of the first plans lie in the interval of the first one, and it in theirs."""
     first = best.row(0, named=True)
-    step = pl.col("iteration_time_s")
-    near = (step <= first["high_s"]) & (pl.col("low_s") <= first["iteration_time_s"])
-    return int(best.select(near.cast(pl.Int64).cum_min().sum()).item())
+    near = (best["iteration_time_s"] <= first["high_s"]) & (best["low_s"] <= first["iteration_time_s"])
+    return int(near.cast(int).cum_min().sum())

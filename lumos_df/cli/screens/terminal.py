@@ -4,17 +4,18 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-import duckdb
 from rich.console import Console
 from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_ns
 from lumos_df.cli.options import DEFAULT_CORPUS
-from lumos_df.corpus.catalog import one_line_errors
 from lumos_df.corpus.output import screen_columns
+
+if TYPE_CHECKING:
+    import duckdb
 
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 
@@ -79,8 +80,10 @@ def grouped(warnings: Iterable[str]) -> list[str]:
     ]
 
 
-def rows_of(connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+def rows_of(connection: "duckdb.DuckDBPyConnection", query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
     """Return the rows of a query, each by the names of its columns."""
+    from lumos_df.corpus.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
+
     with one_line_errors():
         result = connection.execute(query, list(values))
         names = [column[0] for column in result.description or ()]
