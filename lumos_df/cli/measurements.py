@@ -41,15 +41,19 @@ def scoreboard(
     import polars as pl  # noqa: PLC0415 - slow to import
 
     from lumos_df.calibrate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
+    from lumos_df.cli.screens.measurement_screen import draw_scores  # noqa: PLC0415 - slow to import
 
     if seed is not None and calibrate is None:
         raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
     chosen = choose_format(form, output)
     scores = score(truth, dataset or (), calibrate or 0, seed)
-    on_screen = chosen in {None, Format.TABLE}
-    hidden = " EXCLUDE (refused_reasons)" if on_screen else ""
+    if chosen is None:
+        draw_scores(scores, truth)
+        return
+    as_text = chosen is Format.TABLE
+    hidden = " EXCLUDE (refused_reasons)" if as_text else ""
     write_table(pl.DataFrame(scores), chosen, output, f"SELECT *{hidden} FROM _rows")
-    if on_screen:
+    if as_text:
         for dataset_score in scores:
             reasons = {str(refused["reason"]): int(refused["rows"]) for refused in dataset_score.refused_reasons}
             notes.refused(dataset_score.dataset, reasons)
@@ -104,33 +108,40 @@ def calibrate(
     if output.suffix != ".toml":
         raise typer.BadParameter("a hardware file's name ends in .toml", param_hint="--output")
     if runs is not None:
-        rows = _fit_runs(runs, hardware, software, output)
+        _fit_runs(runs, hardware, software, output, form)
     elif corpus is not None:
-        rows = _fit_corpus(corpus, hardware, software, output)
+        _fit_corpus(corpus, hardware, software, output, form)
     else:
-        rows = _measure(measure, from_corpus, model, plan, hardware, most, output)
-    write_table(rows, form, None)
+        write_table(_measure(measure, from_corpus, model, plan, hardware, most, output), form, None)
 
 
-def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+def _fit_runs(runs: Path, hardware: str | None, software: str | None, output: Path, form: Format | None) -> None:
     import polars as pl  # noqa: PLC0415 - slow to import
 
     from lumos_df.calibrate import runs_machine  # noqa: PLC0415 - slow to import
+    from lumos_df.cli.screens.measurement_screen import draw_calibration  # noqa: PLC0415 - slow to import
 
     if hardware is None:
         raise typer.BadParameter("names the GPU of the runs; RUNS.csv needs it", param_hint="--hardware")
     calibration = runs_machine.run(runs, hardware, output, software)
+    if form is None:
+        draw_calibration(calibration)
+        return
     notes.refused(str(runs), calibration.refused)
     notes.calibrated(calibration.hardware_file, " or ".join(f"software={file}" for file in calibration.software_files))
-    return pl.DataFrame([calibration]).drop("refused")
+    write_table(pl.DataFrame([calibration]).drop("refused"), form, None)
 
 
-def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path) -> "pl.DataFrame":
+def _fit_corpus(corpus: Path, hardware: str | None, software: str | None, output: Path, form: Format | None) -> None:
     from lumos_df.calibrate import corpus_machine  # noqa: PLC0415 - slow to import
+    from lumos_df.cli.screens.measurement_screen import draw_findings  # noqa: PLC0415 - slow to import
 
     measured, software_file = corpus_machine.calibrate(corpus, output, hardware, software or "megatron")
+    if form is None:
+        draw_findings(measured.findings, str(output), str(software_file))
+        return
     notes.calibrated(str(output), f"software={software_file}")
-    return measured.table()
+    write_table(measured.table(), form, None)
 
 
 def _measure(

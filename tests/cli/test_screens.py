@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
+from tests.calibrate.tables import write
 
 JOB = ("--model", "llama-3-8b", "--hardware", "h100-sxm")
 ON_CORPUS = {
@@ -26,6 +27,13 @@ ALONE = {
     "estimate": ("estimate", *JOB, "--plan", "tp=2,dp=4,batch=32"),
     "sweep": ("sweep", *JOB, "--gpus", "8", "--batch", "32"),
 }
+RUNS: list[dict[str, object]] = [
+    {},
+    {"tp": 4, "dp": 2, "iteration_time_s": 12.0},
+    {"tp": 1, "pp": 1, "dp": 16, "sp": "", "iteration_time_s": 9.0},
+    {"gbs": 256, "iteration_time_s": 19.0},
+    {"task": "SFT"},
+]
 LINES = 60
 """A screen scrolls a little where a corpus has two jobs, and never by hundreds of lines."""
 
@@ -43,6 +51,11 @@ def shown(command: tuple[str, ...], columns: int | None) -> list[str]:
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
+def without_spaces(lines: list[str]) -> str:
+    """Return lines as one text, in which a path that went on below is whole."""
+    return "".join("".join(lines).split())
+
+
 @pytest.mark.parametrize("columns", [80, 100, 160, None])
 @pytest.mark.parametrize("name", [*ON_CORPUS, *ALONE])
 def test_no_line_is_wider_than_the_screen(name: str, columns: int | None, corpus: Path) -> None:
@@ -50,6 +63,46 @@ def test_no_line_is_wider_than_the_screen(name: str, columns: int | None, corpus
     lines = shown(command, columns)
     assert max(map(len, lines)) <= (columns or 100)
     assert 1 < len(lines) <= LINES
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some measured runs, in a file that is a set's, too; one cannot be estimated."""
+    return write(tmp_path_factory.mktemp("truth") / "published_training_runs.csv", RUNS)
+
+
+@pytest.mark.parametrize("columns", [100, 160, None])
+def test_a_scoreboard_says_first_how_far_estimates_are_off(columns: int | None, measured: Path) -> None:
+    lines = shown(("scoreboard", "--truth", str(measured.parent), "--dataset", "published"), columns)
+    assert max(map(len, lines)) <= (columns or 100)
+    assert re.fullmatch(r"4 of 5 measured runs estimated, \d+\.\d% off on average", lines[0])
+    assert re.match(r"published_training_runs +4 +\d+\.\d% ", lines[2])
+    assert lines[3] == "  1 not estimated: no full-parameter pre-training but SFT"
+    assert "next: lumos-df scoreboard" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("columns", [100, 160, None])
+def test_a_calibration_says_what_to_expect_of_a_run_that_was_not_measured(
+    columns: int | None, measured: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "mine.toml"
+    lines = shown(("calibrate", str(measured), "--hardware", "h100-sxm", "--output", str(output)), columns)
+    assert max(map(len, lines)) <= (columns or 100)
+    assert re.match(r"4 runs: \d+\.\d% off as they are, \d\.\d% calibrated; expect \d+\.\d% of a run", lines[0])
+    assert lines[1].startswith("time of ")
+    assert f"next:lumos-dfestimate--modelNAME--hardware{output}" in without_spaces(lines)
+
+
+@pytest.mark.parametrize("columns", [100, 160, None])
+def test_a_calibration_on_a_corpus_says_which_figures_it_sets(
+    columns: int | None, corpus: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "mine.toml"
+    lines = shown(("calibrate", "--corpus", str(corpus), "--output", str(output)), columns)
+    assert max(map(len, lines)) <= (columns or 100)
+    assert re.fullmatch(r"[\d,]+ kernels set \d+ figures?", lines[0])
+    assert any(line.startswith("gemm.") for line in lines)
+    assert f"--hardware{output}" in without_spaces(lines)
 
 
 def first_lines(corpus: Path, name: str, lines: int = 1) -> str:

@@ -75,6 +75,8 @@ NO_DECISION = {
     "advice.kernel_calls.MODEL_ERROR",
     "advice.on_demand._AT_ONCE",
     "advice.ranked_advice._EIGHT_OF_TEN",
+    "advice.rules.attention_precision._DIMENSIONS",
+    "advice.rules.attention_precision._HALF_BYTES",
     "advice.rules.fused_elementwise._NAMES",
     "advice.rules.gradient_precision._CAST_TRAFFIC",
     "advice.rules.gradient_precision._SINGLE_BYTES",
