@@ -98,14 +98,10 @@ class _Chosen:
         """Return the time of the rows in each step, of nested ones the outer only, ns [selectors, steps]."""
         rows = self.graph.rows
         row, selector = self.outer()
-        place, number = np.zeros(len(row), np.int64), steps.number
-        if number[0] != NONE:
-            by_number = np.argsort(number)
-            place = by_number[np.minimum(np.searchsorted(number[by_number], rows.step[row]), len(number) - 1)]
-            inside = number[place] == rows.step[row]
-            row, selector, place = row[inside], selector[inside], place[inside]
-        total = np.bincount(selector * len(number) + place, rows.dur[row], selectors * len(number))
-        return total.astype(np.int64).reshape(selectors, len(number))
+        place, count = steps.place(rows.step[row]), len(steps.number)
+        inside = place >= 0
+        total = np.bincount((selector * count + place)[inside], rows.dur[row[inside]], selectors * count)
+        return total.astype(np.int64).reshape(selectors, count)
 
     def outer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (row, selector) [k] of the rows that lie in no other one of their selector."""
