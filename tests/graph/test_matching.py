@@ -12,7 +12,7 @@ import pytest
 
 from lumos_df.calibrate.nearest_shapes import estimate_kernels
 from lumos_df.corpus.catalog import connect
-from lumos_df.graph import run
+from lumos_df.graph import run, switches
 from lumos_df.graph.matching import MatchedJob, match_collectives
 from lumos_df.page.write import collect
 from lumos_df.trace.ingest import ingest
@@ -90,6 +90,22 @@ def test_of_a_rank_by_itself_the_least_over_like_collectives_is_the_transfer(tmp
         (1, None, 0, 150_000, 50_000),
     ]
     assert ask(corpus, "FROM straggler") == []
+
+
+@pytest.mark.parametrize("selector", ["family=communication", "kind=gpu", "rank=1"])
+@pytest.mark.parametrize("factor", [0.5, 3])
+def test_of_a_rank_by_itself_transfers_scale_and_what_it_waits_stays(
+    tmp_path: Path, selector: str, factor: float
+) -> None:
+    corpus = job(tmp_path, {1: [reduce(100, 90), reduce(300, 50), reduce(500, 70, 8000), reduce(700, 200)]})
+    replayed = run.changed_replays(corpus, [switches.scale(f"{selector}:{factor}")])
+    lasted = sorted(row["dur"] for row in replayed.to_pylist() if row["dur"] < 1_000_000)
+    transfers = (50_000, 50_000, 70_000, 50_000)
+    assert lasted == sorted(
+        round(factor * ns) + rest for ns, rest in zip(transfers, (40_000, 0, 0, 150_000), strict=True)
+    )
+    dropped = run.changed_replays(corpus, [switches.drop(selector)])
+    assert max(row["dur"] for row in dropped.to_pylist() if row["dur"] < 1_000_000) == 0
 
 
 def test_two_ranks_of_four_wait_for_one_another_and_for_those_unseen(tmp_path: Path) -> None:
