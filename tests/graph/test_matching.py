@@ -12,6 +12,7 @@ import pytest
 
 from lumos_df.calibrate.nearest_shapes import estimate_kernels
 from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.staging import Staging
 from lumos_df.graph import run, switches
 from lumos_df.graph.matching import MatchedJob, match_collectives
 from lumos_df.page.write import collect
@@ -130,6 +131,26 @@ def test_several_runs_of_one_rank_are_not_matched_with_each_other(tmp_path: Path
     assert not ingest([tmp_path / "again.json"], corpus, rank=1, job="job", workers=1).failed
     assert [found.matched for found in match_collectives(corpus)] == [0, 0, 0]
     assert ask(corpus, "FROM straggler") == []
+
+
+def test_a_job_that_grew_before_its_ingest_was_killed_has_no_old_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(2)}, world=3)
+    run.replay(corpus)
+    assert {rank for (rank,) in ask(corpus, "SELECT rank FROM replay_steps")} == {0, 1}
+    publish = Staging.publish
+
+    def killed(staging: Staging, trace_id: str) -> bool:
+        publish(staging, trace_id)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Staging, "publish", killed)
+    write(tmp_path / "job" / "rank2.json", sleeper(2), distributedInfo={"rank": 2, "world_size": 3, "backend": "nccl"})
+    with pytest.raises(KeyboardInterrupt):
+        ingest([tmp_path / "job" / "rank2.json"], corpus, workers=1)
+    assert ask(corpus, "SELECT rank FROM traces ORDER BY rank") == [(0,), (1,), (2,)]
+    assert ask(corpus, "SELECT rank FROM replay_steps") == []
 
 
 def test_bandwidth_is_that_of_the_transfer(tmp_path: Path) -> None:
