@@ -12,6 +12,7 @@ from lumos_df.graph.job import Job
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.steps import Steps
 from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.graph.typical_values import FEW
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
 
 _WHOLE_SHARE: Final = 0.75
@@ -57,6 +58,11 @@ def _of_graph(graph: TraceGraph) -> list[str]:
     if unknown := int(graph.constants.unknown.sum()):
         warnings.append(
             f"{format_ns(unknown)} between GPU operators without a launch call are unknown: they stay as recorded"
+        )
+    if rare := np.count_nonzero(graph.constants.of_rare_graph):
+        warnings.append(
+            f"{rare} GPU operators are of CUDA graphs launched fewer than {FEW} times: if the recording lacks nodes of "
+            "these, the replay lacks their time"
         )
     if graph.dropped:
         warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")

@@ -12,6 +12,7 @@ from lumos_df.graph import switches
 from lumos_df.graph.gains import gains
 from lumos_df.graph.host_work import host_work
 from lumos_df.graph.job import Job
+from lumos_df.graph.replay_warnings import of_traces
 from tests.emulator import Job as Emulated
 from tests.emulator.job import Waits
 from tests.graph.test_gains import held_against_each_by_itself
@@ -86,6 +87,16 @@ def test_nodes_of_a_graph_that_were_not_recorded_go_on_to_run(tmp_path: Path, na
     changed = [(node, factor) for node in sorted(nodes)[::2] for factor in (0.2, 5)]
     off = lengths_off(job, emulated, [("nothing", 1), *changed, ("nccl", 4)])
     assert max(off.values()) <= ALLOWED, off
+
+
+@pytest.mark.parametrize(("steps", "told_of"), [(2, True), (6, False)])
+def test_graphs_that_were_launched_too_seldom_to_learn_from_are_told_of(
+    tmp_path: Path, steps: int, *, told_of: bool
+) -> None:
+    emulated = Emulated(ranks=1, steps=steps, batch=2, captured="model")
+    job = recorded(tmp_path, emulated, profiler=replace(BRIEF, graph_nodes=7))
+    (warnings,) = of_traces(job)
+    assert any("CUDA graphs launched fewer than 5 times" in text for text in warnings) == told_of
 
 
 @pytest.mark.parametrize("stacks", [False, True])
