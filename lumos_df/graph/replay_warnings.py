@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.units import format_ns
+from lumos_df.graph import typical_values
 from lumos_df.graph.event_graph import kept_members
 from lumos_df.graph.job import Job
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.steps import Steps
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.graph.typical_values import FEW
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
 
 _WHOLE_SHARE: Final = 0.75
@@ -61,8 +61,8 @@ def _of_graph(graph: TraceGraph) -> list[str]:
         )
     if rare := np.count_nonzero(graph.constants.of_rare_graph):
         warnings.append(
-            f"{rare} GPU operators are of CUDA graphs launched fewer than {FEW} times: if the recording lacks nodes of "
-            "these, the replay lacks their time"
+            f"{rare} GPU operators are of CUDA graphs launched fewer than {typical_values.FEW} times: if the recording "
+            "lacks nodes of these, the replay lacks their time"
         )
     if graph.dropped:
         warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")

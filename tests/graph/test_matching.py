@@ -125,6 +125,13 @@ def test_without_bytes_nothing_tells_the_transfer_of_a_rank_by_itself(tmp_path: 
     assert ask(corpus, "SELECT waiting_ns, transfer_ns, busbw_gbps FROM collective_summary") == [(None, None, None)]
 
 
+def test_without_bytes_what_recorded_ranks_wait_for_one_another_is_told(tmp_path: Path) -> None:
+    corpus = job(tmp_path, {0: [reduce(100, 90, None)], 3: [reduce(120, 70, None)]})
+    match_collectives(corpus)
+    told = "SELECT rank, waiting_recorded_ns, waiting_ns, transfer_ns FROM collective_summary ORDER BY rank"
+    assert ask(corpus, told) == [(0, 20_000, None, None), (3, 0, None, None)]
+
+
 def test_several_runs_of_one_rank_are_not_matched_with_each_other(tmp_path: Path) -> None:
     corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(2)}, world=2)
     write(tmp_path / "again.json", sleeper(1))
