@@ -80,23 +80,16 @@ def remove_replay(corpus: Path, trace_id: str) -> None:
         remove(corpus, trace_id, table)
 
 
-def remove_replays_of_grown_jobs(corpus: Path, added: set[str]) -> None:
-    """Remove what was found of the jobs of some traces before these were in: it is of fewer ranks than the job has.
+def remove_replays_of_job(corpus: Path, job: str) -> None:
+    """Remove what was found of a job that is about to grow: it is of fewer ranks than the job will have.
 
-    Args:
-        corpus: the corpus folder.
-        added: ids of the traces.
-
-    Raises:
-        UnwritableError: a file cannot be removed.
+    Raises `UnwritableError` when a file cannot be removed.
     """
-    known = {trace_id for trace_id in trace_ids(corpus) - added if not trace_id.startswith(ESTIMATE)}
+    known = {trace_id for trace_id in trace_ids(corpus) if not trace_id.startswith(ESTIMATE)}
     played = {trace_id for table in OF_JOBS for trace_id in known - traces_without(corpus, table)}
-    if played:
-        grown = {_job(corpus, trace_id) for trace_id in added}
-        for trace_id in sorted(played):
-            if _job(corpus, trace_id) in grown:
-                remove_replay(corpus, trace_id)
+    for trace_id in sorted(played):
+        if _job(corpus, trace_id) == job:
+            remove_replay(corpus, trace_id)
 
 
 def _job(corpus: Path, trace_id: str) -> str:

@@ -110,15 +110,22 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
     )
 
 
-def unseen(ranks: list[Rows], instances: Instances) -> NDArray[np.int64]:
-    """Return the part of each transfer in which members waited for ranks of which no trace is there, ns [instances]."""
-    unseen = np.zeros(len(instances.transfer), np.int64)
-    members = np.bincount(instances.instance, minlength=len(unseen))
-    if len(ranks) < max(rows.world_size for rows in ranks) or np.any(members < len(ranks)):
-        of_job = waits(ranks, instances)
-        matched = of_job.instance < len(unseen)
-        unseen[of_job.instance[matched]] = np.maximum(of_job.unseen[matched], 0)
-    return unseen
+def lasting(ranks: list[Rows], instances: Instances | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what other kernels, or more links, do not shorten, ns; 0 where nothing tells.
+
+    Returns:
+        unseen: part of each transfer in which members waited for ranks of which no trace is there [instances].
+        waited: part of each row in which it waited for other ranks, recorded or not [rows of all ranks].
+    """
+    of_job = waits(ranks, instances)
+    base = np.cumsum([0, *map(len, ranks)])
+    of_unseen = np.maximum(of_job.unseen, 0)
+    unseen = np.zeros(0 if instances is None else len(instances.transfer), np.int64)
+    matched = of_job.instance < len(unseen)
+    unseen[of_job.instance[matched]] = of_unseen[matched]
+    waited = np.zeros(base[-1], np.int64)
+    waited[base[of_job.trace] + of_job.row] = np.maximum(of_job.waiting, 0) + of_unseen
+    return unseen, waited
 
 
 def _recorded_by_all(ranks: list[Rows], instances: Instances | None) -> tuple[int, int]:

@@ -46,6 +46,8 @@ class EventGraph:
     """[collectives] ns."""
     unseen: NDArray[np.int64]
     """[collectives] part of it in which members waited for ranks that were not recorded, ns: changes leave it."""
+    waited: NDArray[np.int64]
+    """[N] part of `own` in which a communication kernel waited for other ranks, ns: changes leave it, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +85,12 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
             floor[base[k] + rows] = graph.rows.ts[rows] + shift[k]
     pointer, edge = forward.forward_star(src, nodes)
     instance = np.full(nodes, NONE, np.int32)
-    transfer, unseen = np.empty((2, 0), np.int64)
+    transfer = np.empty(0, np.int64)
     if instances is not None:
         instance[base[instances.trace] + instances.row] = instances.instance
         transfer = instances.transfer
-        unseen = collective_waits.unseen([graph.rows for graph in graphs], instances)
+    unseen, waited = collective_waits.lasting([graph.rows for graph in graphs], instances)
+    own = np.concatenate([graph.own for graph in graphs])
     order = graphs[0].order
     if len(graphs) > 1:
         begin = np.concatenate([graph.rows.ts + shift[k] for k, graph in enumerate(graphs)])
@@ -104,12 +107,13 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
         dst=dst,
         binds=binds,
         lag=np.concatenate([graph.edges.lag for graph in graphs]),
-        own=np.concatenate([graph.own for graph in graphs]),
+        own=own,
         floor=floor,
         instance=instance,
         members=_members(instance, len(transfer)),
         transfer=transfer,
         unseen=unseen,
+        waited=np.minimum(waited, own),
     )
 
 

@@ -98,14 +98,10 @@ class _Chosen:
         """Return the time of the rows in each step, of nested ones the outer only, ns [selectors, steps]."""
         rows = self.graph.rows
         row, selector = self.outer()
-        place, number = np.zeros(len(row), np.int64), steps.number
-        if number[0] != NONE:
-            by_number = np.argsort(number)
-            place = by_number[np.minimum(np.searchsorted(number[by_number], rows.step[row]), len(number) - 1)]
-            inside = number[place] == rows.step[row]
-            row, selector, place = row[inside], selector[inside], place[inside]
-        total = np.bincount(selector * len(number) + place, rows.dur[row], selectors * len(number))
-        return total.astype(np.int64).reshape(selectors, len(number))
+        place, count = steps.place(rows.step[row]), len(steps.number)
+        inside = place >= 0
+        total = np.bincount((selector * count + place)[inside], rows.dur[row[inside]], selectors * count)
+        return total.astype(np.int64).reshape(selectors, count)
 
     def outer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (row, selector) [k] of the rows that lie in no other one of their selector."""
@@ -140,10 +136,9 @@ def _durations(job: Job, chosen: list[_Chosen]) -> tuple[ChangedTimes, ChangedTi
     alone = (instance < 0) & (graph.own[node] > 0)
     # Once for all ranks: a collective is one transfer, whoever's kernels are meant.
     together, of_collective = np.unique(np.stack((instance, selector))[:, instance >= 0], axis=1)
-    part = 1 - (graph.unseen / np.maximum(graph.transfer, 1))[together]
     return (
-        _changed(node[alone], selector[alone], graph.own),
-        _changed(together.astype(np.int64), of_collective, graph.transfer, part),
+        _changed(node[alone], selector[alone], graph.own, stays=graph.waited),
+        _changed(together.astype(np.int64), of_collective, graph.transfer, stays=graph.unseen),
     )
 
 
@@ -153,12 +148,18 @@ def _lags(job: Job, chosen: list[_Chosen], works: list[HostWork]) -> ChangedTime
     shares = [work.shares(operators.by_name) for work, operators in zip(works, chosen, strict=True)]
     edge = np.concatenate([first[k] + edge for k, (edge, _, _) in enumerate(shares)])
     selector, part = (np.concatenate([columns[k] for columns in shares]) for k in (1, 2))
-    return _changed(edge, selector, job.event_graph.lag, part)
+    return _changed(edge, selector, job.event_graph.lag, part=part)
 
 
 def _changed(
-    item: NDArray[np.int64], selector: NDArray[np.int32], times: NDArray[np.int64], part: NDArray[np.float64] | int = 1
+    item: NDArray[np.int64],
+    selector: NDArray[np.int32],
+    times: NDArray[np.int64],
+    *,
+    part: NDArray[np.float64] | int = 1,
+    stays: NDArray[np.int64] | None = None,
 ) -> ChangedTimes:
-    """Return what is left of some of the times if a part of them takes less."""
-    left = [multiplied(times[item], 1 - (1 - share) * part) for share in SHARES]
+    """Return what is left of some of the times if a part of them [c], or all but what stays of each, takes less."""
+    kept = 0 if stays is None else stays[item]
+    left = [multiplied(times[item], 1 - (1 - share) * part, kept) for share in SHARES]
     return ChangedTimes(item=item, change=selector, times=np.stack(left, axis=1))

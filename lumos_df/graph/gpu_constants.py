@@ -45,6 +45,8 @@ class GpuConstants:
     """[g] Between the end of the row before on the stream and the row's start, when the row was in the queue."""
     unknown: NDArray[np.int64]
     """[g] Part of that gap in which something happened that was not recorded: the row's launch."""
+    of_rare_graph: NDArray[np.bool_]
+    """[g] Whether the row is of a CUDA graph with too few launches to tell what unrecorded nodes of it take."""
 
 
 def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches) -> GpuConstants:
@@ -69,10 +71,18 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
     beginning = _prompt(after_begin[without_call], launch)
     # A graph starts while its call still runs. What others take beyond the quickest one, are nodes without a row.
     in_call = int(of_graph[known].min()) if known.any() else _prompt(after_begin[prompt], _LAUNCH_NS)
-    gap = inner_gaps(rows, gpu, launches, _gaps(rows, gpu, launches.alike(gpu)))
+    alike = launches.alike(gpu)
+    gap = inner_gaps(rows, gpu, launches, _gaps(rows, gpu, alike))
+    of_rare_graph = np.zeros(len(gpu.row), np.bool_)
+    of_rare_graph[launches.place] = ~alike[launches.place]
     unknown = _unknown(rows, gpu, gap)
     return GpuConstants(
-        launch_ns=launch, beginning_ns=beginning, in_call_ns=in_call, gap=gap + unknown, unknown=unknown
+        launch_ns=launch,
+        beginning_ns=beginning,
+        in_call_ns=in_call,
+        gap=gap + unknown,
+        unknown=unknown,
+        of_rare_graph=of_rare_graph,
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.units import format_ns
+from lumos_df.graph import typical_values
 from lumos_df.graph.event_graph import kept_members
 from lumos_df.graph.job import Job
 from lumos_df.graph.rows import Rows
@@ -57,6 +58,11 @@ def _of_graph(graph: TraceGraph) -> list[str]:
     if unknown := int(graph.constants.unknown.sum()):
         warnings.append(
             f"{format_ns(unknown)} between GPU operators without a launch call are unknown: they stay as recorded"
+        )
+    if rare := np.count_nonzero(graph.constants.of_rare_graph):
+        warnings.append(
+            f"{rare} GPU operators are of CUDA graphs launched fewer than {typical_values.FEW} times: if the recording "
+            "lacks nodes of these, the replay lacks their time"
         )
     if graph.dropped:
         warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")

@@ -148,15 +148,16 @@ def read(corpus: Path, trace_id: str) -> Rows:
     trace = about(corpus, trace_id, "path", "job", "rank", "world_size", "clock_origin_ns", "resolution_ns")
     file = trace_folder(corpus, trace_id) / "operators.parquet"
     try:
-        table = pq.ParquetFile(file, read_dictionary=list(_WORDS)).read([*_WORDS, *_SHORT, *_LONG, "thread"])
+        with pq.ParquetFile(file, read_dictionary=list(_WORDS)) as stored:
+            # One after another: the memory that one was decoded in serves the next.
+            words = {name: coded(stored.read([name])[name]) for name in _WORDS}
+            short = {name: _column(stored.read([name])[name], pa.int32(), NONE) for name in _SHORT}
+            long = {name: _column(stored.read([name])[name], pa.int64(), _NULL) for name in _LONG}
+            thread, _ = coded(stored.read(["thread"])["thread"].dictionary_encode())
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
-    words = {name: coded(table[name]) for name in _WORDS}
-    short = {name: _column(table[name], pa.int32(), NONE) for name in _SHORT}
-    long = {name: _column(table[name], pa.int64(), _NULL) for name in _LONG}
     stream, keys = _streams(long["device"], long["stream"])
     kind, parent, (name, names) = _places(words["kind"], KINDS), short["parent_id"], words["name"]
-    thread, _ = coded(table["thread"].dictionary_encode())
     one_device = len(np.unique(keys[:, 0])) <= 1
     shift, spread = gpu_clock(kind, name, names, parent, thread, stream, long["ts"], long["dur"], one_device=one_device)
     on_gpu = np.isin(kind, GPU)

@@ -28,6 +28,14 @@ class Steps:
     again: NDArray[np.int64]
     """Marks with the same number that begin after the first is over."""
 
+    def place(self, number: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Return which of the steps each number is of, or NONE; the step of a trace without marks has all [k]."""
+        if self.number[0] == NONE:
+            return np.zeros(len(number), np.int64)
+        by_number = np.argsort(self.number)
+        place = by_number[np.minimum(np.searchsorted(self.number[by_number], number), len(by_number) - 1)]
+        return np.where(self.number[place] == number, place, NONE)
+
 
 def step_numbers(rows: Rows) -> NDArray[np.int32]:
     """Return n of each name `ProfilerStep#n`, NONE of the others, and NONE for no name at the end [names + 1]."""

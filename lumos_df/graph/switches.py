@@ -137,7 +137,7 @@ def changed(event_graph: EventGraph, graphs: list[TraceGraph], changes: list[Cha
     """
     works = [host_work(graph) for graph in graphs]
     own, lag, instance = event_graph.own.copy(), event_graph.lag.copy(), event_graph.instance.copy()
-    transfer = event_graph.transfer.astype(np.float64)
+    transfer = event_graph.transfer.copy()
     bounds = np.cumsum([0, *(len(graph.edges) for graph in graphs)])
     for change in changes:
         touched = np.zeros(len(transfer), np.bool_)
@@ -151,7 +151,9 @@ def changed(event_graph: EventGraph, graphs: list[TraceGraph], changes: list[Cha
                 continue
             work = inherited(selected & ~graph.rows.on_gpu, graph.rows.parent)
             scaled = selected | (work if change.launched else work & ~graph.rows.on_gpu)
-            own[rows] = np.where(scaled, multiplied(own[rows], change.factor), own[rows])
+            # A kernel that goes away waits for nobody.
+            stays = 0 if change.launched else np.minimum(event_graph.waited[rows], own[rows])
+            own[rows] = np.where(scaled, multiplied(own[rows], change.factor, stays), own[rows])
             part = host.share(work, everything=change.selector.field in ("kind", "rank"))
             lag[edges] = np.where(lag[edges] > 0, multiplied(lag[edges], 1 - (1 - change.factor) * part), lag[edges])
             if change.launched:
@@ -163,17 +165,19 @@ def changed(event_graph: EventGraph, graphs: list[TraceGraph], changes: list[Cha
                 collective = event_graph.instance[rows][scaled]
                 touched[collective[collective >= 0]] = True
         # Once for all ranks: a collective is one transfer, whoever's kernels are meant.
-        transfer[touched] += (change.factor - 1) * (transfer - event_graph.unseen)[touched]
+        transfer[touched] = multiplied(transfer, change.factor, event_graph.unseen)[touched]
     return replace(
         event_graph,
         own=own,
         lag=lag,
-        transfer=np.round(transfer).astype(np.int64),
+        transfer=transfer,
         instance=instance,
         members=np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32),
     )
 
 
-def multiplied(values: NDArray[np.int64], factor: float | NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return times multiplied by a factor of at least 0, whole ns."""
-    return np.round(values * factor).astype(np.int64)
+def multiplied(
+    values: NDArray[np.int64], factor: float | NDArray[np.float64], stays: NDArray[np.int64] | int = 0
+) -> NDArray[np.int64]:
+    """Return times multiplied by a factor of at least 0, but for the part of them that stays; whole ns."""
+    return stays + np.round((values - stays) * factor).astype(np.int64)

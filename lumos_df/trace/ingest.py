@@ -84,11 +84,6 @@ def ingest(
             skipped[outcome.index] = value
         else:
             failed[outcome.index] = Failed(path, _one_line(path, outcome.error))
-    added = {trace_id for file in done.values() for trace_id in file.trace_ids}
-    if known and added:
-        from lumos_df.corpus.table_files import remove_replays_of_grown_jobs  # noqa: PLC0415 - pyarrow: see above
-
-        remove_replays_of_grown_jobs(folder, added)
     return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed))
 
 

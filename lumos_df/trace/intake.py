@@ -9,6 +9,7 @@ from lumos_df.base.errors import TraceError
 from lumos_df.base.location import is_url
 from lumos_df.corpus.layout import MANIFEST
 from lumos_df.corpus.staging import Staging, create, holds
+from lumos_df.corpus.table_files import remove_replays_of_job
 from lumos_df.trace import formats, recorded_tables, sources
 from lumos_df.trace.collectives import collectives
 from lumos_df.trace.derive import derive
@@ -75,6 +76,9 @@ def take_in(
             warnings |= dict.fromkeys(row["warnings"][0].as_py())
             operators += len(ops)
             trace_ids.append(trace_id)
+        if look_first:
+            # Before the trace is there: a writer that is killed leaves no replay without one of the job's ranks.
+            remove_replays_of_job(corpus, job or sources.job_of(path))
         published = sum(staging.publish(trace_id) for trace_id in trace_ids)
         if not published:
             return Skipped(name, "another writer put it into the corpus meanwhile")

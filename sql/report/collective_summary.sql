@@ -31,7 +31,9 @@ CREATE VIEW collective_summary(
   max_ns,
   -- Waiting for ranks that came late, or were not recorded, ns; null where that is unknown of any of them.
   waiting_ns,
-  -- The rest of their durations, ns; null as above.
+  -- Part of it for ranks that were recorded, ns: known, too, where the rest is not; null before the collectives are matched.
+  waiting_recorded_ns,
+  -- The rest of their durations without waiting_ns, ns; null as that.
   transfer_ns,
   -- Full size over mean transfer, GB/s (nccl-tests' algbw): what all ranks of a gather or scatter hold together, else what a rank gives.
   algbw_gbps,
@@ -57,6 +59,7 @@ WITH total AS (
     -- Nothing is said of a sum that lacks one.
     CASE WHEN count(member.transfer_ns) = count(*) THEN sum(member.transfer_ns)::BIGINT END AS moved_ns,
     total_ns - moved_ns AS waiting_ns,
+    CASE WHEN count(member.waiting_ns) = count(*) THEN sum(member.waiting_ns)::BIGINT END AS waiting_recorded_ns,
     moved_ns AS transfer_ns,
     sum(gpu.full_bytes) / nullif(moved_ns, 0) AS algbw_gbps,
     any_value(gpu.bus_factor) AS bus_factor

@@ -11,7 +11,9 @@ import pytest
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph import switches
 from lumos_df.graph.job import Job, build, groups, load
+from lumos_df.graph.replayed_tables import step_columns
 from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
 from tests.emulator import Job as Emulated
@@ -33,6 +35,28 @@ def steps(job: Job) -> np.ndarray:
 def test_replay_of_the_job_is_the_recording(generated: Job) -> None:
     recorded = np.array([one.steps.high - one.steps.low for one in generated.replay().replays])
     assert steps(generated) == pytest.approx(recorded, rel=0.001)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_starts_are_as_far_off_as_the_rows_of_each_step_say(generated: Job, *, marks: bool) -> None:
+    rows = generated.graphs[2].rows
+    if not marks:
+        rows = replace(rows, names=[name.replace("ProfilerStep#", "step ") for name in rows.names])
+    # Whole host gaps away, so that nearly every row starts elsewhere than recorded.
+    job = build([rows])
+    lag = job.event_graph.lag
+    (played,) = job.replay(replace(job.event_graph, lag=lag // 3)).replays
+    stored = step_columns(played, [])
+    for k, number in enumerate(played.steps.number.tolist()):
+        placed = (played.start != UNSET) & ((rows.step == number) | (not marks))
+        off = (played.start[placed] - played.low[k]) - (rows.ts[placed] - played.steps.low[k])
+        assert stored["operators"][k] == placed.sum() > 0
+        for percent in (50, 99):
+            wanted = np.percentile(np.abs(off), percent)
+            assert stored[f"start_error_p{percent}_ns"][k] == pytest.approx(wanted, abs=0.51)
+            assert wanted > 0
+        edges = np.ones(len(lag), np.bool_) if not marks else rows.step[job.graphs[0].edges.dst] == number
+        assert stored["edges"][k] == edges.sum()
 
 
 def emulated(folder: Path, job: Emulated, profiler: Profiler | None = None) -> Job:

@@ -12,7 +12,8 @@ import pytest
 
 from lumos_df.calibrate.nearest_shapes import estimate_kernels
 from lumos_df.corpus.catalog import connect
-from lumos_df.graph import run
+from lumos_df.corpus.staging import Staging
+from lumos_df.graph import run, switches
 from lumos_df.graph.matching import MatchedJob, match_collectives
 from lumos_df.page.write import collect
 from lumos_df.trace.ingest import ingest
@@ -92,6 +93,22 @@ def test_of_a_rank_by_itself_the_least_over_like_collectives_is_the_transfer(tmp
     assert ask(corpus, "FROM straggler") == []
 
 
+@pytest.mark.parametrize("selector", ["family=communication", "kind=gpu", "rank=1"])
+@pytest.mark.parametrize("factor", [0.5, 3])
+def test_of_a_rank_by_itself_transfers_scale_and_what_it_waits_stays(
+    tmp_path: Path, selector: str, factor: float
+) -> None:
+    corpus = job(tmp_path, {1: [reduce(100, 90), reduce(300, 50), reduce(500, 70, 8000), reduce(700, 200)]})
+    replayed = run.changed_replays(corpus, [switches.scale(f"{selector}:{factor}")])
+    lasted = sorted(row["dur"] for row in replayed.to_pylist() if row["dur"] < 1_000_000)
+    transfers = (50_000, 50_000, 70_000, 50_000)
+    assert lasted == sorted(
+        round(factor * ns) + rest for ns, rest in zip(transfers, (40_000, 0, 0, 150_000), strict=True)
+    )
+    dropped = run.changed_replays(corpus, [switches.drop(selector)])
+    assert max(row["dur"] for row in dropped.to_pylist() if row["dur"] < 1_000_000) == 0
+
+
 def test_two_ranks_of_four_wait_for_one_another_and_for_those_unseen(tmp_path: Path) -> None:
     corpus = job(tmp_path, {0: [reduce(100, 90), reduce(300, 50)], 3: [reduce(120, 70), reduce(300, 50)]})
     match_collectives(corpus)
@@ -108,12 +125,39 @@ def test_without_bytes_nothing_tells_the_transfer_of_a_rank_by_itself(tmp_path: 
     assert ask(corpus, "SELECT waiting_ns, transfer_ns, busbw_gbps FROM collective_summary") == [(None, None, None)]
 
 
+def test_without_bytes_what_recorded_ranks_wait_for_one_another_is_told(tmp_path: Path) -> None:
+    corpus = job(tmp_path, {0: [reduce(100, 90, None)], 3: [reduce(120, 70, None)]})
+    match_collectives(corpus)
+    told = "SELECT rank, waiting_recorded_ns, waiting_ns, transfer_ns FROM collective_summary ORDER BY rank"
+    assert ask(corpus, told) == [(0, 20_000, None, None), (3, 0, None, None)]
+
+
 def test_several_runs_of_one_rank_are_not_matched_with_each_other(tmp_path: Path) -> None:
     corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(2)}, world=2)
     write(tmp_path / "again.json", sleeper(1))
     assert not ingest([tmp_path / "again.json"], corpus, rank=1, job="job", workers=1).failed
     assert [found.matched for found in match_collectives(corpus)] == [0, 0, 0]
     assert ask(corpus, "FROM straggler") == []
+
+
+def test_a_job_that_grew_before_its_ingest_was_killed_has_no_old_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = job(tmp_path, {rank: sleeper(rank) for rank in range(2)}, world=3)
+    run.replay(corpus)
+    assert {rank for (rank,) in ask(corpus, "SELECT rank FROM replay_steps")} == {0, 1}
+    publish = Staging.publish
+
+    def killed(staging: Staging, trace_id: str) -> bool:
+        publish(staging, trace_id)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Staging, "publish", killed)
+    write(tmp_path / "job" / "rank2.json", sleeper(2), distributedInfo={"rank": 2, "world_size": 3, "backend": "nccl"})
+    with pytest.raises(KeyboardInterrupt):
+        ingest([tmp_path / "job" / "rank2.json"], corpus, workers=1)
+    assert ask(corpus, "SELECT rank FROM traces ORDER BY rank") == [(0,), (1,), (2,)]
+    assert ask(corpus, "SELECT rank FROM replay_steps") == []
 
 
 def test_bandwidth_is_that_of_the_transfer(tmp_path: Path) -> None:

@@ -9,9 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from lumos_df.graph import switches
+from lumos_df.graph.gains import gains
+from lumos_df.graph.host_work import host_work
 from lumos_df.graph.job import Job
+from lumos_df.graph.replay_warnings import of_traces
 from tests.emulator import Job as Emulated
 from tests.emulator.job import Waits
+from tests.graph.test_gains import held_against_each_by_itself
 from tests.graph.test_truth import BRIEF, CHANGES, JOBS, Change, errors, ran, recorded, told, true
 
 ALLOWED: Final = 0.02
@@ -85,6 +89,16 @@ def test_nodes_of_a_graph_that_were_not_recorded_go_on_to_run(tmp_path: Path, na
     assert max(off.values()) <= ALLOWED, off
 
 
+@pytest.mark.parametrize(("steps", "told_of"), [(2, True), (6, False)])
+def test_graphs_that_were_launched_too_seldom_to_learn_from_are_told_of(
+    tmp_path: Path, steps: int, *, told_of: bool
+) -> None:
+    emulated = Emulated(ranks=1, steps=steps, batch=2, captured="model")
+    job = recorded(tmp_path, emulated, profiler=replace(BRIEF, graph_nodes=7))
+    (warnings,) = of_traces(job)
+    assert any("CUDA graphs launched fewer than 5 times" in text for text in warnings) == told_of
+
+
 @pytest.mark.parametrize("stacks", [False, True])
 def test_a_job_without_the_sleep_of_a_rank_is_as_long_as_one_that_never_slept(tmp_path: Path, *, stacks: bool) -> None:
     asleep = Emulated(ranks=2, steps=3, sleep_rank=1, sleep_ns=5_000_000)
@@ -123,6 +137,18 @@ def test_ranks_meet_where_the_file_of_another_is_missing(tmp_path: Path, *, argu
         changed = switches.changed(job.event_graph, job.graphs, [switches.scale(f"name~{text}:{factor}")])
         truth = true(replace(three, factors=((text, factor),)))[[0, 2]]
         assert off_by(told(job.replay(changed)), truth).max() <= ALLOWED, (text, factor)
+
+
+def test_gains_of_a_rank_by_itself_leave_what_it_waits_for_others(tmp_path: Path) -> None:
+    asleep = Emulated(ranks=2, steps=2, bucket_bytes=1, sleep_rank=1, sleep_ns=5_000_000)
+    job = recorded(tmp_path, asleep, without=1)
+    played = job.replay()
+    (found,) = gains(job, played, [host_work(graph) for graph in job.graphs])
+    communication = [selector.value for selector in found.selectors].index("communication")
+    # Each step waits 5 ms for the sleep of the rank whose file is missing.
+    assert (found.time[communication] > 5_000_000).all()
+    assert (found.time[communication] - found.none[communication] > 4_900_000).all()
+    assert held_against_each_by_itself(job) > 10
 
 
 def members(job: Job) -> list[int]:
