@@ -218,7 +218,9 @@ def _retimed(
         touched = after.row[after.delta != 0]
         time.own[after.row] = np.maximum(time.own[after.row] + after.delta, 0)
         time.provenance[touched] = RESCALED
-        time.error[after.row] = after.error
+        # The rest of a kernel is waiting, which stays.
+        moving = np.minimum(after.transfer / np.maximum(time.own[after.row], 1), 1.0)
+        time.error[after.row] = np.maximum(after.error * moving, transfers.KEPT_ERROR)
         if instances:
             delta, apart = np.zeros(len(time.own), np.int64), np.full(len(time.own), transfers.KEPT_ERROR)
             delta[after.row], apart[after.row] = after.delta, after.error

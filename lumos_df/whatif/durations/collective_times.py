@@ -40,7 +40,10 @@ class Links:
         )
 
     def all_of(self, bandwidth: float, latency: float) -> "Links":
-        """Return links of one bandwidth, bytes/s, and of a latency a step, s; nan: as it was. Software starts as it did."""
+        """Return links of one bandwidth, bytes/s, and of a latency a step, s; nan: as it was.
+
+        What software takes to start a collective stays.
+        """
         up, out = self.up.copy(), self.out.copy()
         if not np.isnan(latency):
             up[:, _STEPS[0]], out[_STEPS[1]] = latency, latency

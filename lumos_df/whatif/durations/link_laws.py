@@ -22,6 +22,8 @@ _NOISE: Final = 0.05
 _TILT_SPREAD: Final = 1.0
 """Of the logarithm of a law's latency to its bandwidth against the model's, before anything was measured: links of
 another kind than the library's (PCIe, a network) are a factor of e apart from it."""
+_MAY_WAIT_ERROR: Final = 0.3
+"""Relative, of a law below transfers that may all hold waiting."""
 _STEEPEST: Final = 4.0
 """Of that logarithm, at most."""
 _TRIES: Final = 33
@@ -110,8 +112,9 @@ def fit(
         # What the model says is measured: where that is above the bandwidth stated, it is the peak.
         bandwidth = min(bandwidth, max(links.peak(group.size, group.stride) / group.bandwidth(links), 1.0))
     slope = _slopes(group, links, payload, tilt)
+    spread = float(np.hypot(distance.mean(), _MAY_WAIT_ERROR if may_wait else 0.0))
     known = float(((slope - slope.mean()) ** 2).sum()) / _NOISE**2 + _TILT_SPREAD**-2
-    return LinkLaw(float(np.exp(tilt + scale)), bandwidth, float(distance.mean()), known**-0.5, len(payload))
+    return LinkLaw(float(np.exp(tilt + scale)), bandwidth, spread, known**-0.5, len(payload))
 
 
 def latency_share(group: GroupLinks, links: Links, payload: float) -> float:

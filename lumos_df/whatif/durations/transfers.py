@@ -38,6 +38,8 @@ class Retimed:
     """The collectives of one rank after a change [k]."""
 
     row: NDArray[np.int32]
+    transfer: NDArray[np.int64]
+    """ns, NONE where nothing tells."""
     delta: NDArray[np.int64]
     """ns that they last longer."""
     error: NDArray[np.float64]
@@ -54,6 +56,8 @@ class _Transfers:
     """Dimension of the plan, in `plan_words.DIMENSIONS`."""
     size: NDArray[np.int64]
     """Ranks of the group."""
+    stride: NDArray[np.int64]
+    """Distance between neighbouring ranks of it."""
     wanted: NDArray[np.int64]
     """Ranks of it after the change."""
     payload: NDArray[np.float64]
@@ -75,8 +79,8 @@ class _Law:
     before: Links
     wanted: GroupLinks
     after: Links
-    least_rate: float | None
-    """Bytes/s of nccl-tests' busbw that no transfer surpasses, where the change states them."""
+    stated: bool
+    """Whether the change states their bandwidth."""
     rewired: bool
     """Whether links or ranks are others."""
 
@@ -84,16 +88,14 @@ class _Law:
         """Return what a transfer takes before and after, s, and the relative error of the ratio."""
         before = self.group.seconds(self.before, payload)
         after = self.wanted.seconds(self.after, payload * grown)
-        if self.least_rate and self.wanted.size > 1:
-            after = max(after, self.wanted.wire_bytes(payload * grown) / self.least_rate)
         if after == before:
             return before, after, KEPT_ERROR
         shares = (
             latency_share(self.group, self.before, payload),
             (latency_share(self.wanted, self.after, payload * grown) if self.wanted.size > 1 else 0.0),
         )
-        # The share of latency is 1/2 + slope/2 of the tilt. Over a stated bandwidth only what is latency is uncertain.
-        moved = 2 * (shares[1] if self.least_rate else shares[1] - shares[0])
+        # As measured the whole is known: what latency has more of it bandwidth has less. One that is stated is known.
+        moved = 2 * (shares[1] * (1 - shares[0]) if self.stated else shares[1] - shares[0])
         parts = (self.law.tilt_error * moved, self.law.spread, _LINKS_ERROR if self.rewired else KEPT_ERROR)
         return before, after, float(np.hypot.reduce(parts))
 
@@ -113,17 +115,18 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
         rows.append(row)
         lasts.append(graph.own[row])
         parts.append(_transfers(anchor, change, job, rank, row, degree, of_job))
-    columns = [np.concatenate([getattr(part, name) for part in parts]) for name in _Transfers.__slots__]
-    transfers = _Transfers(*columns)
+    transfers = _Transfers(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Transfers.__slots__))
     before, after, error = _by_laws(anchor, change, transfers)
     seconds = transfers.seconds
     kept = transfers.whole | (seconds <= before)
     proportion = np.divide(after, before, out=np.ones_like(after), where=before > 0)
     new = np.where(kept | (after == 0), seconds * proportion, seconds - before + after)
     delta = np.round(np.nan_to_num(new - seconds) * 1e9).astype(np.int64)
+    transfer = np.where(np.isnan(new), NONE, np.round(np.nan_to_num(new) * 1e9)).astype(np.int64)
     ends = np.cumsum([len(row) for row in rows])[:-1]
-    each = zip(rows, np.split(delta, ends), np.split(np.where(delta != 0, error, KEPT_ERROR), ends), strict=True)
-    return [Retimed(*columns) for columns in each], _untold(change, transfers, np.concatenate(lasts))
+    columns = (np.split(column, ends) for column in (transfer, delta, np.where(delta != 0, error, KEPT_ERROR)))
+    each = [Retimed(row, *of_rank) for row, *of_rank in zip(rows, *columns, strict=True)]
+    return each, _untold(change, transfers, np.concatenate(lasts))
 
 
 def _transfers(
@@ -145,6 +148,10 @@ def _transfers(
     recorded = rows.group_size[row].astype(np.int64)
     # Where nothing tells of a group it is that of all ranks.
     size = np.where(recorded > 0, recorded, np.where(before > 1, before, max(int(rows.world_size), 1)))
+    stride = np.array(old.stride, np.int64)[place]
+    if rows.world_size > 0:
+        # Ranks of a group are no further apart than the job has room for.
+        stride = np.minimum(stride, np.maximum(rows.world_size // size, 1))
     # Groups that the trace names may be others than the plan's: they grow as the plan's do.
     wanted = np.maximum(np.round(size * after / before), 1).astype(np.int64)
     size, wanted = (np.where(kind == SEND, 2, ranks) for ranks in (size, wanted))
@@ -157,7 +164,9 @@ def _transfers(
     share = np.where(of_job.members[at] > 1, 1.0, own[row] / lasted)
     seconds = np.where(told, of_job.transfer[at] * share * 1e-9, np.nan)
     grown = payload_ratio(anchor, change, rank, row, degree)
-    return _Transfers(kind, place, size, wanted, payload, grown, seconds, of_job.whole[at])
+    # A kernel that was matched with no other one may have waited, too.
+    whole = of_job.whole[at] & (of_job.members[at] > 1)
+    return _Transfers(kind, place, size, stride, wanted, payload, grown, seconds, whole)
 
 
 def _by_laws(
@@ -166,7 +175,7 @@ def _by_laws(
     """Return what the law of each collective says of it before and after, s, and the relative error of that [k]."""
     before, after, error = (np.zeros(len(transfers.kind)) for _ in range(3))
     told = (transfers.kind != NONE) & (transfers.size > 1) & (transfers.seconds > 0)
-    key = np.stack((transfers.kind, transfers.place, transfers.size, transfers.wanted))
+    key = np.stack((transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted))
     _, number = np.unique(key, axis=1, return_inverse=True)
     number = number.reshape(-1)
     for which in np.unique(number[told]).tolist():
@@ -189,24 +198,24 @@ def _law(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers, mine
     first = mine[0]
     place = int(transfers.place[first])
     old, new = change.groups
-    group = GroupLinks(int(transfers.kind[first]), int(transfers.size[first]), old.stride[place])
-    wanted = GroupLinks(group.kind, int(transfers.wanted[first]), new.stride[place])
+    group = GroupLinks(int(transfers.kind[first]), int(transfers.size[first]), int(transfers.stride[first]))
+    apart = max(1, round(group.stride * new.stride[place] / old.stride[place]))
+    wanted = GroupLinks(group.kind, int(transfers.wanted[first]), apart)
     library = Links.of(change.measured_on)
     law = _fitted(transfers, mine, group, library, bounded=anchor.known_hardware)
     before = law.links(library, group)
     after, stated = before, change.stated_links
-    if stated is not None:
-        # The largest transfers reach the bandwidth that is stated: as the group recorded, such is its law.
-        unit = 1e9
-        after = before.all_of(unit, stated[1])
-        after = after.all_of(unit * stated[0] / group.bandwidth(after), stated[1])
+    if stated is not None and wanted.size > 1:
+        # The largest transfers reach the bandwidth that is stated, and none surpasses it.
+        after = before.all_of(*stated)
+        after = before.all_of(stated[0] ** 2 / wanted.bandwidth(after), stated[1])
     elif change.settings.network:
         after = change.links[1]
     elif change.other_links:
         # How a job does over links that the library does not know tells nothing of those that it does.
         after = law.links(change.links[1], group) if anchor.known_hardware else change.links[1]
     rewired = after is not before or wanted != group
-    return _Law(law, group, before, wanted, after, stated[0] if stated else None, rewired)
+    return _Law(law, group, before, wanted, after, stated is not None, rewired)
 
 
 def _fitted(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.job import Played
+from lumos_df.schema.codes import BACKWARD
 from lumos_df.schema.dtypes import precision_of
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
@@ -78,7 +79,8 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
         warnings.append(
             f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it"
         )
-    if change.settings.dtype and (reduced := gradient_types(anchor)):
+    trains = any((rank.structure.phase == BACKWARD).any() for rank in anchor.about.ranks)
+    if change.settings.dtype and trains and (reduced := gradient_types(anchor)):
         follow = precision_of(reduced[0]) == told_precision(anchor.about) and len(reduced) == 1
         becomes = (
             "the type of the products, and go with it" if follow else "whatever type the products have, and stay so"
