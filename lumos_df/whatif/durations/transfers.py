@@ -25,8 +25,11 @@ from lumos_df.whatif.job.recorded_job import RecordedJob
 
 KEPT_ERROR: Final = 0.01
 """Relative, of a transfer that stays as it was measured."""
-_LINKS_ERROR: Final = 0.1
-"""Relative, of one among other ranks or over other links than measured."""
+_SHAPE_ERROR: Final = 0.12
+"""Relative, of one among other ranks, over other links or of twice the bytes, by the model of the GPU that it ran on:
+8 of 10 of the figures that its cost functions are fitted to are nearer."""
+_STAND_IN_ERROR: Final = 0.25
+"""The same by the model of another GPU."""
 _UNTOLD_ERROR: Final = 0.3
 """Relative, of one whose bytes the trace does not tell."""
 _TRIED_BYTES: Final = np.exp2(np.arange(8, 36))
@@ -79,25 +82,29 @@ class _Law:
     before: Links
     wanted: GroupLinks
     after: Links
-    stated: bool
-    """Whether the change states their bandwidth."""
+    stated: float | None
+    """Bytes/s of nccl-tests' busbw that the change states, which nothing surpasses; None where it states none."""
     rewired: bool
     """Whether links or ranks are others."""
+    shape_error: float
+    """Relative, of the model where it is not measured."""
 
-    def seconds(self, payload: float, grown: float) -> tuple[float, float, float]:
-        """Return what a transfer takes before and after, s, and the relative error of the ratio."""
+    def seconds(self, payload: float, grown: float) -> tuple[float, float, float, float]:
+        """Return what a transfer takes before, after and after at least, s, and the relative error of the ratio."""
         before = self.group.seconds(self.before, payload)
         after = self.wanted.seconds(self.after, payload * grown)
         if after == before:
-            return before, after, KEPT_ERROR
+            return before, after, 0.0, KEPT_ERROR
         shares = (
             latency_share(self.group, self.before, payload),
             (latency_share(self.wanted, self.after, payload * grown) if self.wanted.size > 1 else 0.0),
         )
         # As measured the whole is known: what latency has more of it bandwidth has less. One that is stated is known.
         moved = 2 * (shares[1] * (1 - shares[0]) if self.stated else shares[1] - shares[0])
-        parts = (self.law.tilt_error * moved, self.law.spread, _LINKS_ERROR if self.rewired else KEPT_ERROR)
-        return before, after, float(np.hypot.reduce(parts))
+        far = 1.0 if self.rewired or not before > 0 < after else min(abs(float(np.log2(after / before))), 1.0)
+        parts = (self.law.tilt_error * moved, self.law.spread, self.shape_error * far, KEPT_ERROR)
+        least = self.wanted.wire_bytes(payload * grown) / self.stated if self.stated and after else 0.0
+        return before, after, least, float(np.hypot.reduce(parts))
 
 
 def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[Retimed], list[str]]:
@@ -116,11 +123,11 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
         lasts.append(graph.own[row])
         parts.append(_transfers(anchor, change, job, rank, row, degree, of_job))
     transfers = _Transfers(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Transfers.__slots__))
-    before, after, error = _by_laws(anchor, change, transfers)
+    before, after, least, error = _by_laws(anchor, change, transfers)
     seconds = transfers.seconds
     kept = transfers.whole | (seconds <= before)
     proportion = np.divide(after, before, out=np.ones_like(after), where=before > 0)
-    new = np.where(kept | (after == 0), seconds * proportion, seconds - before + after)
+    new = np.maximum(np.where(kept | (after == 0), seconds * proportion, seconds - before + after), least)
     delta = np.round(np.nan_to_num(new - seconds) * 1e9).astype(np.int64)
     transfer = np.where(np.isnan(new), NONE, np.round(np.nan_to_num(new) * 1e9)).astype(np.int64)
     ends = np.cumsum([len(row) for row in rows])[:-1]
@@ -169,11 +176,9 @@ def _transfers(
     return _Transfers(kind, place, size, stride, wanted, payload, grown, seconds, whole)
 
 
-def _by_laws(
-    anchor: RecordedJob, change: PlannedChange, transfers: _Transfers
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return what the law of each collective says of it before and after, s, and the relative error of that [k]."""
-    before, after, error = (np.zeros(len(transfers.kind)) for _ in range(3))
+def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) -> NDArray[np.float64]:
+    """Return what the law of each collective says of it as `_Law.seconds` does [4, k]."""
+    answers = np.zeros((4, len(transfers.kind)))
     told = (transfers.kind != NONE) & (transfers.size > 1) & (transfers.seconds > 0)
     key = np.stack((transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted))
     _, number = np.unique(key, axis=1, return_inverse=True)
@@ -188,9 +193,9 @@ def _by_laws(
             payload = np.where(untold, np.interp(transfers.seconds[mine], tried, _TRIED_BYTES), payload)
         alike, inverse = np.unique(np.stack((payload, transfers.grown[mine])), axis=1, return_inverse=True)
         said = np.array([law.seconds(size, grown) for size, grown in alike.T.tolist()]).T[:, inverse.reshape(-1)]
-        before[mine], after[mine], error[mine] = said
-        error[mine[untold]] = np.hypot(error[mine[untold]], _UNTOLD_ERROR)
-    return before, after, error
+        answers[:, mine] = said
+        answers[3, mine[untold]] = np.hypot(answers[3, mine[untold]], _UNTOLD_ERROR)
+    return answers
 
 
 def _law(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers, mine: NDArray[np.int64]) -> _Law:
@@ -215,7 +220,8 @@ def _law(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers, mine
         # How a job does over links that the library does not know tells nothing of those that it does.
         after = law.links(change.links[1], group) if anchor.known_hardware else change.links[1]
     rewired = after is not before or wanted != group
-    return _Law(law, group, before, wanted, after, stated is not None, rewired)
+    shape_error = _SHAPE_ERROR if anchor.known_hardware else _STAND_IN_ERROR
+    return _Law(law, group, before, wanted, after, stated and stated[0], rewired, shape_error)
 
 
 def _fitted(
