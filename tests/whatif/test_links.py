@@ -1,6 +1,7 @@
 """Links as the trace shows them: changes to emulated jobs, held against the emulator's own run over the other links."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -107,6 +108,29 @@ def test_of_a_lone_rank_only_the_transfer_goes_over_other_links(tmp_path: Path, 
     assert (takes >= sent_us).all()
     waited = took - (1.5 * bytes_of(before) / (1e3 * BUS) + LATENCY_US)
     assert takes - waited == pytest.approx(sent_us + LATENCY_US, rel=0.02)
+
+
+@pytest.mark.parametrize(("reduced_bytes", "times"), [(2, 2), (4, 1)])
+def test_gradients_follow_the_type_of_the_products_where_they_have_it(
+    tmp_path: Path, reduced_bytes: Literal[2, 4], times: int
+) -> None:
+    changed = change(run(tmp_path, Job(ranks=2, layers=2, reduced_bytes=reduced_bytes)), "dtype=float32")
+    before, _ = changed.played.replays
+    sent_us = bytes_of(before) / (1e3 * BUS)
+    assert transfers_us(changed).sum() == pytest.approx((times * sent_us + LATENCY_US).sum(), rel=0.03)
+    how = "go with it" if times == 2 else "stay so"
+    assert any("gradients are reduced in" in text and text.endswith(how) for text in changed.warnings)
+
+
+def test_a_larger_vocabulary_leaves_the_gradients_of_layers(four: Path) -> None:
+    changed = change(four, "vocab=32768")
+    for rank, replay in enumerate(changed.after.replays):
+        row = replay.graph.gpu.row
+        row = row[replay.graph.rows.family[row] == COMMUNICATION]
+        inside = changed.anchor.about.ranks[rank].structure.layer[row] >= 0
+        grown = replay.graph.own[row] > changed.anchor.job.graphs[rank].own[row]
+        assert set(inside.tolist()) == {False, True}
+        assert (grown == ~inside).all()
 
 
 def test_no_wait_of_a_rank_whose_peer_was_not_recorded_is_multiplied(tmp_path: Path) -> None:
