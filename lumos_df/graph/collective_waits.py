@@ -42,6 +42,8 @@ class CollectiveWaits:
     """[k] what like collectives of the job did without: waiting for members of which no kernel was found."""
     transfer: NDArray[np.int64]
     """[k] the rest."""
+    whole: NDArray[np.bool_]
+    """[k] whether every rank of its group was recorded: else its transfer may hold waiting, too."""
     bounds: NDArray[np.int64]
     """[traces + 1] where the kernels of each trace begin."""
 
@@ -88,7 +90,7 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
     np.minimum.at(first, instance, start)
     np.maximum.at(finish, instance, start + dur)
     begin, end = _recorded_by_all(ranks, instances)
-    transfer = _transfer(ranks, column, instance, shortest, members, (first >= begin) & (finish <= end))
+    transfer, whole = _transfer(ranks, column, instance, shortest, members, (first >= begin) & (finish <= end))
     unseen = np.where(transfer == NONE, NONE, shortest - transfer)
 
     # Ends agree better than starts do, so the shortest member came last; of equally short ones the last to start.
@@ -106,6 +108,7 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
         waiting=dur - shortest[instance],
         unseen=unseen[instance],
         transfer=transfer[instance],
+        whole=whole[instance],
         bounds=bounds,
     )
 
@@ -153,8 +156,8 @@ def _transfer(
     shortest: NDArray[np.int64],
     members: NDArray[np.int64],
     recorded: NDArray[np.bool_],
-) -> NDArray[np.int64]:
-    """Return the transfer of each collective, ns [collectives].
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the transfer of each collective, ns [collectives], and whether all ranks of its group were recorded.
 
     The shortest member, where all ranks of the group were recorded. Else even that one may have waited, and the
     transfer is at most the least over like collectives: same kind, group and bytes. NONE where bytes are unknown.
@@ -184,7 +187,7 @@ def _transfer(
     expected = np.where(paired, 2, size)
     # Where every rank was recorded nobody is unseen, be it that nothing tells which kernels belong together.
     whole = (members >= expected) & (expected > 0) | recorded & (len(ranks) >= world > 0)
-    return np.where(whole, shortest, np.where(unknown, NONE, least[like]))
+    return np.where(whole, shortest, np.where(unknown, NONE, least[like])), whole
 
 
 def _shared(known: dict[str, int], codes: NDArray[Any], words: list[str]) -> NDArray[np.int64]:

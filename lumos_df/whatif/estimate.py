@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +16,12 @@ from lumos_df.graph.event_graph import event_graph, kept_members
 from lumos_df.graph.job import Job, groups
 from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
-from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
+from lumos_df.schema.codes import NONE
 from lumos_df.schema.plan_words import DP
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
-from lumos_df.whatif.durations import operator_times
+from lumos_df.whatif.durations import operator_times, transfers
 from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.unmeasured import filled
@@ -37,12 +36,6 @@ from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.host_turns import in_turn
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
-
-_KEPT_ERROR: Final = 0.01
-"""Threshold, relative error. A collective's transfer that stays as it was measured is so far off. Evidence: a
-judgement."""
-_SCALED_ERROR: Final = 0.1
-"""Threshold, relative error. One that the network model scales is so far off. Evidence: a judgement."""
 
 
 def estimate(
@@ -155,7 +148,8 @@ def estimated(
     job = _switched(job, switches, about.job)
     others = [_measured(other, change) for other in siblings] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
-    job, transfer_error = _retimed(anchor, change, job, times)
+    job, transfer_error, told = _retimed(anchor, change, job, times)
+    warnings += told
     if settings.overlap is not None:
         job = _overlapped(anchor, job, on=settings.overlap)
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
@@ -224,64 +218,34 @@ def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> Kerne
 
 def _retimed(
     anchor: RecordedJob, change: operator_times.PlannedChange, job: Job, times: list[operator_times.Times]
-) -> tuple[Job, NDArray[np.float64]]:
-    """Return the job with its new durations, collectives as well, and the error of each collective."""
+) -> tuple[Job, NDArray[np.float64], list[str]]:
+    """Return the job with its new durations, collectives as well, the error of each collective, and what to say."""
     instances = job.instances
     transfer = instances.transfer.copy() if instances else np.empty(0, np.int64)
-    error = np.full(len(transfer), _KEPT_ERROR)
-    graphs = []
-    for rank, (graph, time) in enumerate(zip(job.graphs, times, strict=True)):
-        shortest = _shortest(graph.rows.collective, graph.rows.in_bytes, graph.rows.group, graph.own, anchor, rank)
-        mine = np.empty(0, np.int64)
+    error = np.full(len(transfer), transfers.KEPT_ERROR)
+    each, warnings = transfers.retimed(anchor, change, job) if change.moves_transfers else ([], [])
+    for rank, (time, after) in enumerate(zip(times, each, strict=False)):
+        touched = after.row[after.delta != 0]
+        time.own[after.row] = np.maximum(time.own[after.row] + after.delta, 0)
+        time.provenance[touched] = RESCALED
+        # The rest of a kernel is waiting, which stays.
+        moving = np.minimum(after.transfer / np.maximum(time.own[after.row], 1), 1.0)
+        time.error[after.row] = np.maximum(after.error * moving, transfers.KEPT_ERROR)
         if instances:
+            delta, apart = np.zeros(len(time.own), np.int64), np.full(len(time.own), transfers.KEPT_ERROR)
+            delta[after.row], apart[after.row] = after.delta, after.error
             mine = np.flatnonzero(instances.trace == rank)
-            shortest[instances.row[mine]] = instances.transfer[instances.instance[mine]]
-        if _moves(change):
-            row, ratio = operator_times.collective_times(anchor, change, rank, shortest)
-            touched = row[ratio != 1]
-            time.own[row] = np.maximum(time.own[row] + np.round(shortest[row] * (ratio - 1)).astype(np.int64), 0)
-            time.provenance[touched] = RESCALED
-            time.error[touched] = _SCALED_ERROR
-            of_row = np.ones(len(time.own))
-            of_row[row] = ratio
-            if instances:
-                members = instances.row[mine]
-                transfer[instances.instance[mine]] = np.round(shortest[members] * of_row[members]).astype(np.int64)
-                error[instances.instance[mine]] = np.where(of_row[members] != 1, _SCALED_ERROR, _KEPT_ERROR)
-        graphs.append(
-            graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
-        )
+            members, of = instances.row[mine], instances.instance[mine]
+            transfer[of] = np.maximum(instances.transfer[of] + delta[members], 0)
+            error[of] = apart[members]
+    graphs = [
+        graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
+        for graph, time in zip(job.graphs, times, strict=True)
+    ]
     same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
     if same and (instances is None or np.array_equal(transfer, instances.transfer)):
-        return job, error
-    return Job(graphs, replace(instances, transfer=transfer) if instances else None, job.event_graph), error
-
-
-def _moves(change: operator_times.PlannedChange) -> bool:
-    return change.old != change.new or bool(change.settings.network) or bool(change.settings.hardware)
-
-
-def _shortest(
-    collective: NDArray[np.int8],
-    in_bytes: NDArray[np.int64],
-    group: NDArray[np.int32],
-    duration: NDArray[np.int64],
-    anchor: RecordedJob,
-    rank: int,
-) -> NDArray[np.int64]:
-    """Return the shortest duration of each collective's kind: nearest to what the transfer takes without waiting."""
-    rows = anchor.job.graphs[rank].rows
-    shortest = duration.copy()
-    member = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (collective >= 0))
-    if len(member):
-        _, kind = np.unique(
-            np.stack((collective[member], in_bytes[member], group[member])), axis=1, return_inverse=True
-        )
-        kind = kind.reshape(-1)
-        least = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(least, kind, duration[member])
-        shortest[member] = least[kind]
-    return shortest
+        return job, error, warnings
+    return Job(graphs, replace(instances, transfer=transfer) if instances else None, job.event_graph), error, warnings
 
 
 def _rebuilt(

@@ -1,7 +1,7 @@
 """Collectives of a changed job: what each kind in each group takes over its links, worked out by hand.
 
 The job is tp=2, dp=2, pp=2, ep=2 in one domain of 8 GPUs with links of 100 GB/s; between domains there are 10 GB/s.
-Its rank 0 runs every kind once, 1 GB as nccl-tests count it, 10 ms as recorded.
+Its rank 0 runs every kind once, 1 GB as nccl-tests count it, as long as these links take.
 """
 
 from dataclasses import replace
@@ -68,16 +68,20 @@ RUN: Final = {
     for kind in kinds
 }
 """Group and kind of each kernel."""
-RECORDED_US: Final = 10_000
+RECORDED_US: Final = {
+    **dict.fromkeys(("allreduce", "broadcast", "send"), 10_000),
+    **dict.fromkeys(("allgather", "reduce_scatter", "all_to_all"), 5_000),
+}
+"""Of two ranks each sends half of the buffer, in an all-reduce twice; or all of it."""
 
 
 def events() -> list[Event]:
     made = [annotation("ProfilerStep#1", 0, 1e6), op("aten::mm", 1, 1)]
     for number, (name, (group, kind)) in enumerate(RUN.items()):
-        at = 10 + 2 * RECORDED_US * number
+        at = 10 + 20_000 * number
         said = stated(kind, *KINDS[kind], Group_size=2, Process_Group_Name=group)
         place = {"correlation": number, "stream": 20 + number}
-        made += [launch(at, 5, number), kernel(f"ncclDevKernel {name}", at + 10, RECORDED_US, **place, **said)]
+        made += [launch(at, 5, number), kernel(f"ncclDevKernel {name}", at + 10, RECORDED_US[kind], **place, **said)]
     return made
 
 
@@ -106,9 +110,9 @@ def longer(job: RecordedJob, text: str) -> dict[str, float]:
     (replay,) = estimated(job, parse(text.split())).after.replays
     rows = replay.graph.rows
     row = replay.graph.gpu.row
-    lasts = (replay.end[row] - replay.start[row]) / (1000 * RECORDED_US)
+    lasts = replay.end[row] - replay.start[row]
     names = [rows.names[name].removeprefix("ncclDevKernel ") for name in rows.name[row].tolist()]
-    return dict(zip(names, lasts.tolist(), strict=True))
+    return {name: ns / (1000 * RECORDED_US[RUN[name][1]]) for name, ns in zip(names, lasts.tolist(), strict=True)}
 
 
 SAME = dict.fromkeys(RUN, 1.0)
@@ -120,13 +124,14 @@ GRADIENTS = ("dp allreduce", "dp allgather", "dp reduce_scatter", "dp broadcast"
     ("text", "expected"),
     [
         # Of two ranks each sends half of the buffer, of four 3/4; an all-reduce goes around twice. Half of the
-        # parameters a rank, so half of the gradients, whose ranks are 4 apart now. Stages are 8 apart: 10 GB/s.
+        # parameters a rank, so half of the gradients, whose ranks are 4 apart now. Stages are 8 apart: 10 GB/s; the
+        # reduce-scatters cut the sequence, so each rank sends half as much.
         (
             "tp=4",
             {
                 **dict.fromkeys(("tp allreduce", "tp allgather", "tp reduce_scatter"), (3 / 4) / (1 / 2)),
                 **dict.fromkeys(GRADIENTS, 1 / 2),
-                "pp send": 10,
+                "pp send": 10 / 2,
             },
         ),
         # A quarter of the gradients between domains, and tokens to experts between domains.
@@ -136,7 +141,7 @@ GRADIENTS = ("dp allreduce", "dp allgather", "dp reduce_scatter", "dp broadcast"
                 **dict.fromkeys(("tp allreduce", "tp allgather", "tp reduce_scatter"), (7 / 8) / (1 / 2)),
                 **dict.fromkeys(GRADIENTS, 10 / 4),
                 "ep all_to_all": 10,
-                "pp send": 10,
+                "pp send": 10 / 4,
             },
         ),
         # Nobody to talk to in the tensor-parallel group, and all of the gradients.
@@ -145,6 +150,7 @@ GRADIENTS = ("dp allreduce", "dp allgather", "dp reduce_scatter", "dp broadcast"
             {
                 **dict.fromkeys(("tp allreduce", "tp allgather", "tp reduce_scatter"), 0),
                 **dict.fromkeys(GRADIENTS, 2),
+                "pp send": 2,
             },
         ),
         # Ranks 0, 2, 4 and 6. A broadcast sends its buffer whatever the group is.

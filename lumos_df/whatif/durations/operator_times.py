@@ -12,12 +12,12 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, FORWARD, NONE, OPTIMIZER, RECOMPUTE
 from lumos_df.schema.dtypes import FP32, PRECISION_OF_WORD, PRECISION_TABLE
-from lumos_df.schema.plan_words import DP, EP, PP, TP
+from lumos_df.schema.plan_words import DP
 from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.describe import DescribedRank
 from lumos_df.structure.parallelism import roles
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.durations.collective_times import Groups, Links, retimed
+from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.kernel_times import INTERPOLATED, MEASURED, RESCALED, KernelWork, shaped, work
 from lumos_df.whatif.durations.symbols import Symbols, is_all
 from lumos_df.whatif.job.recorded_gpu import Machine
@@ -56,6 +56,18 @@ class PlannedChange:
     runs_on: Machine
     groups: tuple[Groups, Groups]
     links: tuple[Links, Links]
+    stated_links: tuple[float, float] | None
+    """Bandwidth of all links, bytes/s, and latency of a step, s, nan where it stays; None where none are stated."""
+
+    @property
+    def other_links(self) -> bool:
+        """Return whether the job shall run over other links than it did."""
+        return bool(self.settings.network) or self.runs_on.hardware != self.measured_on.hardware
+
+    @property
+    def moves_transfers(self) -> bool:
+        """Return whether any collective may take another time."""
+        return self.old != self.new or self.settings.batch_scale != 1 or self.other_links
 
 
 def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
@@ -70,9 +82,10 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     same = not settings.hardware and not settings.dtype
     precision = PRECISION_OF_WORD[settings.dtype] if settings.dtype else anchor.precision
     runs_on = measured_on if same else Machine.of(hardware, precision)
-    links = Links.of(measured_on), _links(settings.network, Links.of(runs_on))
+    stated = _stated_links(settings.network)
+    links = Links.of(measured_on), _links(settings.network, stated, Links.of(runs_on))
     groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
-    return PlannedChange(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links)
+    return PlannedChange(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links, stated)
 
 
 def _check_host(anchor: RecordedJob, new: Sizes, settings: Settings) -> None:
@@ -100,18 +113,23 @@ def _batch(anchor: RecordedJob, settings: Settings) -> tuple[int, int] | None:
     return before, after
 
 
-def _links(text: str | None, links: Links) -> Links:
+def _stated_links(text: str | None) -> tuple[float, float] | None:
+    """Return the bandwidth and latency that a text states; None where it names a hardware, or there is none."""
+    bandwidth, _, latency = (text or "").partition("/")
+    try:
+        return float(bandwidth), float(latency) if latency else float("nan")
+    except ValueError:
+        return None
+
+
+def _links(text: str | None, stated: tuple[float, float] | None, links: Links) -> Links:
     if text is None:
         return links
-    bandwidth, _, latency = text.partition("/")
-    try:
-        numbers = float(bandwidth), float(latency) if latency else float("nan")
-    except ValueError:
-        other = Hardware.read(text)
-        return Links.of(Machine.of(other, PRECISION_TABLE[FP32]))
-    if not 0 < numbers[0] < 1e18 or numbers[1] < 0:
+    if stated is None:
+        return Links.of(Machine.of(Hardware.read(text), PRECISION_TABLE[FP32]))
+    if not 0 < stated[0] < 1e18 or stated[1] < 0:
         raise QueryError(f"--set network={text}: write bytes/s and perhaps seconds, such as 50e9/5e-6, or a hardware")
-    return links.all_of(*numbers)
+    return links.all_of(*stated)
 
 
 def times(
@@ -298,48 +316,6 @@ def reductions(anchor: RecordedJob, rank: int) -> NDArray[np.bool_]:
     if len(np.unique(batch[batch >= 0])) <= 1 or anchor.sizes.batch == 1:
         reduces[row] = True
     return reduces
-
-
-def collective_times(
-    anchor: RecordedJob, change: PlannedChange, rank: int, shortest: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-    """Return one rank's collectives and the ratio of their transfer after the change to that before [k].
-
-    Args:
-        anchor: the job.
-        change: the change.
-        rank: place of the rank in the job.
-        shortest: ns of the shortest transfer of a kind, by row [n].
-    """
-    trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
-    row, degree = collectives(anchor, rank)
-    grown = payload_ratio(change, row, degree, structure.layer)
-    return row, retimed(
-        trace,
-        row,
-        degree,
-        shortest[row],
-        (change.groups[0], change.links[0]),
-        (change.groups[1], change.links[1]),
-        grown,
-    )
-
-
-def payload_ratio(
-    change: PlannedChange, row: NDArray[np.int32], degree: NDArray[np.int8], layer: NDArray[np.int32]
-) -> NDArray[np.float64]:
-    """Return by how much the payload of each collective grows: activations with tokens, gradients with parameters."""
-    old, new = change.old, change.new
-    element = change.runs_on.element_bytes / change.measured_on.element_bytes
-    activation = tokens(change) * _ratio(new.hidden, old.hidden)
-    same = replace(new, layers=old.layers, pp=old.pp, vocab=old.vocab)
-    per_layer = parameters(same) / parameters(old)
-    ratio = np.ones(len(row))
-    activations = np.isin(degree, (TP, EP, PP))
-    ratio[activations] = activation * element
-    gradients = degree == DP
-    ratio[gradients] = np.where(layer[row] >= 0, per_layer, parameters(new) / parameters(old))[gradients]
-    return ratio
 
 
 def _ratio(new: int | None, old: int | None) -> float:

@@ -22,7 +22,8 @@ from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
 from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
 from lumos_df.whatif.durations.kernel_times import MODELLED
-from lumos_df.whatif.durations.operator_times import PlannedChange, Times, payload_ratio
+from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.payloads import payload_ratio, sent_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 ERROR: Final = 0.3
@@ -112,16 +113,13 @@ def _calls(anchor: RecordedJob, change: PlannedChange, rank: int) -> _Calls:
     stated = (rows.in_bytes[row] > 0) | point
     kept = (rows.kind[row] == CPU_OP) & word & stated & (degree != NONE)
     row, degree = row[kept], degree[kept].astype(np.int64)
-    grown = payload_ratio(change, row, degree.astype(np.int8), structure.layer)
+    grown = payload_ratio(anchor, change, rank, row, degree.astype(np.int8))
     old, new = change.groups
     words = [rows.collectives[place] for place in rows.collective[row].tolist()]
     size = np.array(new.size, np.int64)[degree]
-    activation = (
-        (change.new.seq or 1) * (change.new.micro_batch or 1) * (change.new.hidden or 1) * change.runs_on.element_bytes
-    )
     gathers = np.array([GROWS[name] > 0 for name in words], np.bool_)
     whole = rows.in_bytes[row] * np.where(gathers, np.array(old.size, np.int64)[degree], 1) * grown
-    payload = np.where(degree == PP, activation, whole)
+    payload = np.where(degree == PP, sent_bytes(anchor, change), whole)
     seconds = _seconds(change, words, degree, size, payload)
     return _Calls(row, degree, words, size, payload.astype(np.int64), np.round(seconds * 1e9).astype(np.int64))
 

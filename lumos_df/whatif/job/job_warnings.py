@@ -7,8 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.job import Played
+from lumos_df.schema.codes import BACKWARD
+from lumos_df.schema.dtypes import precision_of
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.payloads import gradient_types
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import told_precision
@@ -76,6 +79,13 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
         warnings.append(
             f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it"
         )
+    trains = any((rank.structure.phase == BACKWARD).any() for rank in anchor.about.ranks)
+    if change.settings.dtype and trains and (reduced := gradient_types(anchor)):
+        follow = precision_of(reduced[0]) == told_precision(anchor.about) and len(reduced) == 1
+        becomes = (
+            "the type of the products, and go with it" if follow else "whatever type the products have, and stay so"
+        )
+        warnings.append(f"gradients are reduced in {', '.join(reduced)}, {becomes}")
     moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):
         warnings.append(

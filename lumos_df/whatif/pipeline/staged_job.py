@@ -17,6 +17,7 @@ from lumos_df.schema.collective_kinds import POINT_TO_POINT, SEND
 from lumos_df.schema.plan_words import DUALPIPE, GPIPE, ONE_F_ONE_B
 from lumos_df.whatif.durations.kernel_times import MODELLED, RESCALED
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.payloads import sent_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import parameters
 from lumos_df.whatif.pipeline import stage_chunks, stage_graph
@@ -75,7 +76,7 @@ def staged(
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
     pipeline = stage_chunks.pipeline(change.settings, new, new.layers)
     measured = _measured_send_ns(job)
-    sends_ns = measured or round(_send_seconds(change) * 1e9)
+    sends_ns = measured or round(_send_seconds(anchor, change) * 1e9)
     sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, _ERROR)
     in_turn = pipeline.schedule in _IN_TURN and _in_turn(job)
     graphs: list[TraceGraph] = []
@@ -243,12 +244,10 @@ def _crossing(anchor: RecordedJob, instances: Instances | None) -> NDArray[np.bo
     return low < high
 
 
-def _send_seconds(change: PlannedChange) -> float:
+def _send_seconds(anchor: RecordedJob, change: PlannedChange) -> float:
     """Return the time of sending an activation to the next stage."""
-    new, links = change.new, change.links[1]
-    payload = float((new.seq or 1) * (new.micro_batch or 1) * (new.hidden or 1) * change.runs_on.element_bytes)
-    stride = (new.tp or 1) * (new.dp or 1)
-    return links.seconds(SEND, payload, 2, stride)
+    stride = (change.new.tp or 1) * (change.new.dp or 1)
+    return change.links[1].seconds(SEND, sent_bytes(anchor, change), 2, stride)
 
 
 def _instances(

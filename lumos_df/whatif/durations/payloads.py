@@ -1,0 +1,87 @@
+"""How much the collectives of a changed job carry: activations go with tokens, gradients with parameters."""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.schema.dtypes import precision_of
+from lumos_df.schema.plan_words import DP, EP, PP, TP
+from lumos_df.whatif.durations.operator_times import PlannedChange, collectives, tokens
+from lumos_df.whatif.job.recorded_job import RecordedJob
+from lumos_df.whatif.job.settings import Sizes, parameters, told_precision
+
+
+def payload_ratio(
+    anchor: RecordedJob, change: PlannedChange, rank: int, row: NDArray[np.int32], degree: NDArray[np.int8]
+) -> NDArray[np.float64]:
+    """Return by how much the payload of each collective of a rank grows [k].
+
+    Args:
+        anchor: the job.
+        change: the change.
+        rank: place of the rank in the job.
+        row: its collectives [k].
+        degree: place in `schema.plan_words.DIMENSIONS` of each, NONE where unknown: those stay [k].
+    """
+    old, new = change.old, change.new
+    element = change.runs_on.element_bytes / change.measured_on.element_bytes
+    activation = tokens(change) * _ratio(new.hidden, old.hidden) * element
+    ratio = np.ones(len(row))
+    ratio[np.isin(degree, (TP, EP))] = activation
+    cut = _ratio(old.tp, new.tp) if _sends_parts(anchor) else 1.0
+    ratio[degree == PP] = activation * cut
+    inside = anchor.about.ranks[rank].structure.layer[row] >= 0
+    grown = np.where(inside, _layer(new) / _layer(old), parameters(new) / parameters(old))
+    # Gradients that are kept in another type than products have stay. Below 16 bits only products are.
+    stored = max(change.runs_on.element_bytes, 2.0) / max(change.measured_on.element_bytes, 2.0)
+    typed = np.where(_of_products(anchor, rank, row), stored, 1.0)
+    return np.where(degree == DP, grown * typed, ratio)
+
+
+def sent_bytes(anchor: RecordedJob, change: PlannedChange) -> float:
+    """Return the bytes that a rank of the changed job sends to the next stage, a micro-batch."""
+    new = change.new
+    activation = float((new.seq or 1) * (new.micro_batch or 1) * (new.hidden or 1) * change.runs_on.element_bytes)
+    return activation / (new.tp or 1) if _sends_parts(anchor) else activation
+
+
+def gradient_types(anchor: RecordedJob) -> list[str]:
+    """Return the types in which the gradients of a job are reduced, as its trace shows them."""
+    types: set[str] = set()
+    for rank, about in enumerate(anchor.about.ranks):
+        row, degree = collectives(anchor, rank)
+        codes = about.trace.dtype.code[row[degree == DP]]
+        types |= {about.trace.dtype.words[code] for code in np.unique(codes[codes >= 0]).tolist()}
+    return sorted(types)
+
+
+def _layer(sizes: Sizes) -> float:
+    """Return the parameters of a layer, of a rank."""
+    return parameters(replace(sizes, layers=1, pp=1), tables=0)
+
+
+def _of_products(anchor: RecordedJob, rank: int, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which collectives carry elements of the type that products have, as far as the trace tells [k]."""
+    dtype, precision = anchor.about.ranks[rank].trace.dtype, told_precision(anchor.about)
+    of_word = [precision is not None and precision_of(word) == precision for word in dtype.words]
+    alike: NDArray[np.bool_] = np.array([*of_word, False])[dtype.code[row]]
+    return alike
+
+
+def _sends_parts(anchor: RecordedJob) -> bool:
+    """Return whether ranks of one tensor-parallel group send a part of the activation each.
+
+    They do where the sequence is cut among them, which a reduce-scatter in that group shows.
+    """
+    for rank, about in enumerate(anchor.about.ranks):
+        row, degree = collectives(anchor, rank)
+        rows = about.trace.rows
+        scatters = np.array([*(word == "reduce_scatter" for word in rows.collectives), False])
+        if scatters[rows.collective[row[degree == TP]]].any():
+            return True
+    return False
+
+
+def _ratio(new: int | None, old: int | None) -> float:
+    return new / old if new and old else 1.0

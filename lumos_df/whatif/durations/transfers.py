@@ -1,0 +1,261 @@
+"""What the collectives of a recorded job take after a change: what they transfer moves along the law of their links.
+
+What a law says is absolute: other links replace its bandwidth and latency, another group its steps. How a transfer did
+against its own law stays in proportion; where it may hold a wait for ranks that nobody recorded, what lies above the
+law stays as it is, so that no wait is multiplied.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import collective_waits
+from lumos_df.graph.collective_waits import CollectiveWaits
+from lumos_df.graph.job import Job
+from lumos_df.schema.codes import NONE
+from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, SEND
+from lumos_df.schema.plan_words import DP
+from lumos_df.whatif.durations.collective_times import Links
+from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw, fit, latency_share
+from lumos_df.whatif.durations.operator_times import PlannedChange, collectives
+from lumos_df.whatif.durations.payloads import payload_ratio
+from lumos_df.whatif.job.recorded_job import RecordedJob
+
+KEPT_ERROR: Final = 0.01
+"""Relative, of a transfer that stays as it was measured."""
+_SHAPE_ERROR: Final = 0.12
+"""Relative, of one among other ranks, over other links or of twice the bytes, by the model of the GPU that it ran on:
+8 of 10 of the figures that its cost functions are fitted to are nearer."""
+_STAND_IN_ERROR: Final = 0.25
+"""The same by the model of another GPU."""
+_UNTOLD_ERROR: Final = 0.3
+"""Relative, of one whose bytes the trace does not tell."""
+_TRIED_BYTES: Final = np.exp2(np.arange(8, 36))
+"""Payloads among which one that the trace does not tell is looked for by its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retimed:
+    """The collectives of one rank after a change [k]."""
+
+    row: NDArray[np.int32]
+    transfer: NDArray[np.int64]
+    """ns, NONE where nothing tells."""
+    delta: NDArray[np.int64]
+    """ns that they last longer."""
+    error: NDArray[np.float64]
+    """Relative, of the transfer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfers:
+    """The collectives of a job, those of its ranks one behind the other [k]."""
+
+    kind: NDArray[np.int64]
+    """Place in `COLLECTIVES` of the kind whose cost function holds; NONE: none does."""
+    place: NDArray[np.int64]
+    """Dimension of the plan, in `plan_words.DIMENSIONS`."""
+    size: NDArray[np.int64]
+    """Ranks of the group."""
+    stride: NDArray[np.int64]
+    """Distance between neighbouring ranks of it."""
+    wanted: NDArray[np.int64]
+    """Ranks of it after the change."""
+    payload: NDArray[np.float64]
+    """Bytes, as nccl-tests count them; nan where the trace does not tell."""
+    grown: NDArray[np.float64]
+    """Payload after the change over that."""
+    seconds: NDArray[np.float64]
+    """What the transfer takes; nan where nothing tells."""
+    whole: NDArray[np.bool_]
+    """Whether it holds no waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Law:
+    """A fitted law, and the links that it holds for before and after a change."""
+
+    law: LinkLaw
+    group: GroupLinks
+    before: Links
+    wanted: GroupLinks
+    after: Links
+    stated: float | None
+    """Bytes/s of nccl-tests' busbw that the change states, which nothing surpasses; None where it states none."""
+    rewired: bool
+    """Whether links or ranks are others."""
+    shape_error: float
+    """Relative, of the model where it is not measured."""
+
+    def seconds(self, payload: float, grown: float) -> tuple[float, float, float, float]:
+        """Return what a transfer takes before, after and after at least, s, and the relative error of the ratio."""
+        before = self.group.seconds(self.before, payload)
+        after = self.wanted.seconds(self.after, payload * grown)
+        if after == before:
+            return before, after, 0.0, KEPT_ERROR
+        shares = (
+            latency_share(self.group, self.before, payload),
+            (latency_share(self.wanted, self.after, payload * grown) if self.wanted.size > 1 else 0.0),
+        )
+        # As measured the whole is known: what latency has more of it bandwidth has less. One that is stated is known.
+        moved = 2 * (shares[1] * (1 - shares[0]) if self.stated else shares[1] - shares[0])
+        far = 1.0 if self.rewired or not before > 0 < after else min(abs(float(np.log2(after / before))), 1.0)
+        parts = (self.law.tilt_error * moved, self.law.spread, self.shape_error * far, KEPT_ERROR)
+        least = self.wanted.wire_bytes(payload * grown) / self.stated if self.stated and after else 0.0
+        return before, after, least, float(np.hypot.reduce(parts))
+
+
+def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[Retimed], list[str]]:
+    """Return the collectives of each rank after a change, and what to say of those that it should have moved.
+
+    Args:
+        anchor: the job as recorded.
+        change: the change.
+        job: the job before it, with what switches made of it.
+    """
+    of_job = collective_waits.waits([graph.rows for graph in job.graphs], job.instances)
+    rows, parts, lasts = [], [], []
+    for rank, graph in enumerate(job.graphs):
+        row, degree = collectives(anchor, rank)
+        rows.append(row)
+        lasts.append(graph.own[row])
+        parts.append(_transfers(anchor, change, job, rank, row, degree, of_job))
+    transfers = _Transfers(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Transfers.__slots__))
+    before, after, least, error = _by_laws(anchor, change, transfers)
+    seconds = transfers.seconds
+    kept = transfers.whole | (seconds <= before)
+    proportion = np.divide(after, before, out=np.ones_like(after), where=before > 0)
+    new = np.maximum(np.where(kept | (after == 0), seconds * proportion, seconds - before + after), least)
+    delta = np.round(np.nan_to_num(new - seconds) * 1e9).astype(np.int64)
+    transfer = np.where(np.isnan(new), NONE, np.round(np.nan_to_num(new) * 1e9)).astype(np.int64)
+    ends = np.cumsum([len(row) for row in rows])[:-1]
+    columns = (np.split(column, ends) for column in (transfer, delta, np.where(delta != 0, error, KEPT_ERROR)))
+    each = [Retimed(row, *of_rank) for row, *of_rank in zip(rows, *columns, strict=True)]
+    return each, _untold(change, transfers, np.concatenate(lasts))
+
+
+def _transfers(
+    anchor: RecordedJob,
+    change: PlannedChange,
+    job: Job,
+    rank: int,
+    row: NDArray[np.int32],
+    degree: NDArray[np.int8],
+    of_job: CollectiveWaits,
+) -> _Transfers:
+    rows, own = job.graphs[rank].rows, job.graphs[rank].own
+    old, new = change.groups
+    number = rows.collective[row]
+    kind = np.array([*(MODELLED_AS.get(word, NONE) for word in rows.collectives), NONE], np.int64)[number]
+    gathers = np.array([*(GROWS.get(word, 0) > 0 for word in rows.collectives), False])[number]
+    place = np.where(degree != NONE, degree, DP).astype(np.int64)
+    before, after = (np.array(groups.size, np.int64)[place] for groups in (old, new))
+    recorded = rows.group_size[row].astype(np.int64)
+    # Where nothing tells of a group it is that of all ranks.
+    size = np.where(recorded > 0, recorded, np.where(before > 1, before, max(int(rows.world_size), 1)))
+    stride = np.array(old.stride, np.int64)[place]
+    if rows.world_size > 0:
+        # Ranks of a group are no further apart than the job has room for.
+        stride = np.minimum(stride, np.maximum(rows.world_size // size, 1))
+    # Groups that the trace names may be others than the plan's: they grow as the plan's do.
+    wanted = np.maximum(np.round(size * after / before), 1).astype(np.int64)
+    size, wanted = (np.where(kind == SEND, 2, ranks) for ranks in (size, wanted))
+    known = rows.in_bytes[row] > 0
+    payload = np.where(known, rows.in_bytes[row] * np.where(gathers, size, 1), np.nan)
+    at = of_job.bounds[rank] + np.searchsorted(of_job.row[of_job.of_trace(rank)], row)
+    told = of_job.transfer[at] != NONE
+    # What a switch has changed is a transfer of that much less.
+    lasted = np.maximum(rows.dur[row], 1)
+    share = np.where(of_job.members[at] > 1, 1.0, own[row] / lasted)
+    seconds = np.where(told, of_job.transfer[at] * share * 1e-9, np.nan)
+    grown = payload_ratio(anchor, change, rank, row, degree)
+    # A kernel that was matched with no other one may have waited, too.
+    whole = of_job.whole[at] & (of_job.members[at] > 1)
+    return _Transfers(kind, place, size, stride, wanted, payload, grown, seconds, whole)
+
+
+def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) -> NDArray[np.float64]:
+    """Return what the law of each collective says of it as `_Law.seconds` does [4, k]."""
+    answers = np.zeros((4, len(transfers.kind)))
+    told = (transfers.kind != NONE) & (transfers.size > 1) & (transfers.seconds > 0)
+    key = np.stack((transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted))
+    _, number = np.unique(key, axis=1, return_inverse=True)
+    number = number.reshape(-1)
+    for which in np.unique(number[told]).tolist():
+        mine = np.flatnonzero(told & (number == which))
+        law = _law(anchor, change, transfers, mine)
+        payload = transfers.payload[mine]
+        untold = np.isnan(payload)
+        if untold.any():
+            tried = [law.group.seconds(law.before, size) for size in _TRIED_BYTES.tolist()]
+            payload = np.where(untold, np.interp(transfers.seconds[mine], tried, _TRIED_BYTES), payload)
+        alike, inverse = np.unique(np.stack((payload, transfers.grown[mine])), axis=1, return_inverse=True)
+        said = np.array([law.seconds(size, grown) for size, grown in alike.T.tolist()]).T[:, inverse.reshape(-1)]
+        answers[:, mine] = said
+        answers[3, mine[untold]] = np.hypot(answers[3, mine[untold]], _UNTOLD_ERROR)
+    return answers
+
+
+def _law(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers, mine: NDArray[np.int64]) -> _Law:
+    """Return the law of the collectives of one kind in one group."""
+    first = mine[0]
+    place = int(transfers.place[first])
+    old, new = change.groups
+    group = GroupLinks(int(transfers.kind[first]), int(transfers.size[first]), int(transfers.stride[first]))
+    apart = max(1, round(group.stride * new.stride[place] / old.stride[place]))
+    wanted = GroupLinks(group.kind, int(transfers.wanted[first]), apart)
+    library = Links.of(change.measured_on)
+    law = _fitted(transfers, mine, group, library, bounded=anchor.known_hardware)
+    before = law.links(library, group)
+    after, stated = before, change.stated_links
+    if stated is not None and wanted.size > 1:
+        # The largest transfers reach the bandwidth that is stated, and none surpasses it.
+        after = before.all_of(*stated)
+        after = before.all_of(stated[0] ** 2 / wanted.bandwidth(after), stated[1])
+    elif change.settings.network:
+        after = change.links[1]
+    elif change.other_links:
+        # How a job does over links that the library does not know tells nothing of those that it does.
+        after = law.links(change.links[1], group) if anchor.known_hardware else change.links[1]
+    rewired = after is not before or wanted != group
+    shape_error = _SHAPE_ERROR if anchor.known_hardware else _STAND_IN_ERROR
+    return _Law(law, group, before, wanted, after, stated and stated[0], rewired, shape_error)
+
+
+def _fitted(
+    transfers: _Transfers, mine: NDArray[np.int64], group: GroupLinks, library: Links, *, bounded: bool
+) -> LinkLaw:
+    """Return the law of transfers whose bytes are told: of each size the median, of those that may wait the least."""
+    known = mine[~np.isnan(transfers.payload[mine])]
+    if transfers.whole[known].any():
+        known = known[transfers.whole[known]]
+    if not len(known):
+        return LinkLaw()
+    may_wait = not bool(transfers.whole[known[0]])
+    payload, inverse = np.unique(transfers.payload[known], return_inverse=True)
+    ordered = np.lexsort((transfers.seconds[known], inverse.reshape(-1)))
+    counts = np.bincount(inverse.reshape(-1))
+    starts = np.cumsum(counts) - counts
+    taken = starts if may_wait else starts + counts // 2
+    return fit(group, library, payload, transfers.seconds[known[ordered[taken]]], may_wait=may_wait, bounded=bounded)
+
+
+def _untold(change: PlannedChange, transfers: _Transfers, lasts: NDArray[np.int64]) -> list[str]:
+    """Return what to say of collectives that the change should have moved, and of which too little is known."""
+    moved = (transfers.grown != 1) | (transfers.wanted != transfers.size) | change.other_links
+    total = max(float(lasts.sum()), 1.0)
+    nameless = transfers.kind == NONE
+    unseen = ~nameless & np.isnan(transfers.seconds)
+    guessed = ~nameless & ~unseen & np.isnan(transfers.payload)
+    said = {
+        "could not be rescaled: nothing tells what kind of collective it is": nameless,
+        "could not be rescaled: the trace tells neither its bytes nor what it did on all ranks of its group": unseen,
+        "is rescaled by its length alone: the trace does not tell its bytes": guessed,
+    }
+    return [
+        f"{share:.0%} of the communication's time {text}"
+        for text, rows in said.items()
+        if (share := float(lasts[moved & rows].sum()) / total) > 0
+    ]
