@@ -36,14 +36,13 @@ def unscaled(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[n
         reason[host_times.works(graph) & (rows.collective >= 0)] = REASONS.index(ON_HOST)
     if not _resized(change):
         return reason
+    passes = np.isin(about.structure.phase, (FORWARD, BACKWARD, RECOMPUTE)) | (not _only_tokens(change))
     if on_host:
         row = host_times.untold(trace, graph)
-        reason[row] = REASONS.index(SHAPES)
+        reason[row[passes[row]]] = REASONS.index(SHAPES)
         return reason
     row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
-    row = row[~updates(about, change.old, row)]
-    if _only_tokens(change):
-        row = row[np.isin(about.structure.phase[row], (FORWARD, BACKWARD, RECOMPUTE))]
+    row = row[passes[row] & ~updates(about, change.old, row)]
     operator = shaped(trace, row)
     sizes = np.array([*(any(letter.isdigit() for letter in word) for word in trace.dims.words), False])
     reason[row[operator < 0]] = REASONS.index(SHAPES)
