@@ -68,6 +68,9 @@ def estimate(
     ] = False,
     step: Step = None,
     full: Full = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also estimate what is mostly guessed, and jobs whose replay is far off.")
+    ] = False,
     into: Annotated[
         Path | None,
         typer.Option(
@@ -83,7 +86,7 @@ def estimate(
     with --set and run again: one row a rank and step, old and new. docs/estimates.md and docs/whatif.md say how.
     """
     figures = (model, hardware, plan)
-    of_recorded_job = (trace, change, known, scale, drop, no_wait, keep_stalls, step, into)
+    of_recorded_job = (trace, change, known, scale, drop, no_wait, keep_stalls, step, into, force)
     if any(figure is not None for figure in figures):
         if None in figures:
             raise typer.BadParameter("give all of --model, --hardware and --plan; or --corpus and --set alone")
@@ -109,6 +112,7 @@ def estimate(
         switches=switches(scale, drop, no_wait),
         step=step,
         into=into,
+        force=force,
     )
     if chosen is not None:
         write_table(rows, chosen, output)

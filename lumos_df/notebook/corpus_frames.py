@@ -137,6 +137,7 @@ class Corpus:
         *,
         known: Mapping[str, Any] | None = None,
         keep_stalls: bool = False,
+        force: bool = False,
         **settings: Any,
     ) -> pl.DataFrame:
         """Return what becomes of a recorded job, one row a rank and step beside the recording; seconds and ns.
@@ -145,6 +146,7 @@ class Corpus:
             job: the job, where the corpus has several.
             known: dimensions or degrees of the recorded job, over what its traces say.
             keep_stalls: whether what once took far longer than ever else, as the view `stall` lists it, stays.
+            force: also estimate what is mostly guessed, and jobs whose replay is far off.
             **settings: what changes, as `estimate --set` takes it: `dp=16, layers=64`.
         """
         from lumos_df.whatif.estimate import estimate  # noqa: PLC0415 - slow to import
@@ -153,7 +155,7 @@ class Corpus:
         changes = replace(parse([f"{name}={value}" for name, value in settings.items()]), keep_stalls=keep_stalls)
         texts = [f"{name}={value}" for name, value in (known or {}).items()]
         overrides = structure.parse_overrides(texts, "known")
-        return pl.DataFrame(estimate(self.path, changes, job=job, known=overrides))
+        return pl.DataFrame(estimate(self.path, changes, job=job, known=overrides, force=force))
 
     def diff(self, a: str, b: str) -> pl.DataFrame:
         """Return where the time of two steps differs, ns, by layer, phase, family and operator.

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.job import Job, Played
+from lumos_df.whatif.answerable import Unscaled
 from lumos_df.whatif.durations import operator_times
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
@@ -28,6 +29,10 @@ class ChangedJob:
     makers: list[tuple[int, ...]]
     """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
     after: Played
+    unscaled: list[NDArray[np.int8]]
+    """Why rows of each recorded rank could not be rescaled, as `durations.unscaled` says [n]; one a trace."""
+    unscaled_share: Unscaled
+    """How much of the job that is."""
     warnings: list[str]
 
     @property

@@ -1,7 +1,7 @@
 """From a measured job to one that never ran: the graph that was recorded, changed, and run again."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lumos_df.base.errors import QueryError, nearest
+from lumos_df.base.errors import LumosError, QueryError, nearest
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import event_graph, kept_members
@@ -18,6 +18,7 @@ from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.plan_words import DP
+from lumos_df.whatif import answerable
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
@@ -25,6 +26,7 @@ from lumos_df.whatif.durations import operator_times, transfers
 from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.unmeasured import filled
+from lumos_df.whatif.durations.unscaled import unscaled
 from lumos_df.whatif.job import extent
 from lumos_df.whatif.job.job_warnings import extrapolated, unheard
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
@@ -38,7 +40,7 @@ from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
 
-def estimate(
+def estimate(  # noqa: PLR0913 - each is an option of the command
     corpus: Path,
     settings: Settings,
     *,
@@ -48,6 +50,7 @@ def estimate(
     switches: Iterable[Change] = (),
     step: int | None = None,
     into: Path | None = None,
+    force: bool = False,
 ) -> pa.Table:
     """Change the jobs of a corpus and return one row a rank and step: the new job, and beside it the old one.
 
@@ -60,11 +63,12 @@ def estimate(
         switches: what else changes: those of `lumos-df replay`.
         step: only this step.
         into: a corpus to store the new jobs in; may be the same.
+        force: also estimate what is mostly guessed, and jobs whose replay is far off.
 
     Raises:
-        LumosError: no such corpus, trace, job or step; a change that the trace cannot support.
+        LumosError: no such corpus, trace, job or step; a change that the trace cannot support, or that changes nothing.
     """
-    changed_jobs = estimates(corpus, settings, trace, job, known or {}, tuple(switches))
+    changed_jobs = estimates(corpus, settings, trace, job, known or {}, tuple(switches), force=force)
     tables = [step_rows.rows(changed_job, step) for changed_job in changed_jobs]
     if into is not None:
         for changed_job in changed_jobs:
@@ -84,10 +88,12 @@ def estimates(
     job: str | None,
     known: Mapping[str, int],
     switches: tuple[Change, ...],
+    *,
+    force: bool = False,
 ) -> list[ChangedJob]:
     """Return the changed jobs of a corpus; see `estimate`."""
     return [
-        estimated(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known))
+        _with_effects(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known), force=force)
         for ids in chosen_jobs(corpus, trace, job)
     ]
 
@@ -121,11 +127,38 @@ def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int]) -> list[Re
     ]
 
 
+def _with_effects(
+    anchor: RecordedJob,
+    settings: Settings,
+    switches: tuple[Change, ...],
+    siblings: list[RecordedJob],
+    *,
+    force: bool,
+) -> ChangedJob:
+    """Return a changed job that says which settings have no effect. Raise `QueryError` where none has."""
+    whole = estimated(anchor, settings, switches, siblings, force=force)
+    if anchor.unmeasured:
+        return whole
+    said = []
+    for name in settings.values():
+        try:
+            other = _rescheduled(anchor, settings.without(name), switches, siblings).job
+        except LumosError:
+            continue  # The others cannot be without it.
+        if answerable.same(other.event_graph, whole.job.event_graph):
+            said.append(answerable.without_effect(anchor, whole.plan, settings, name))
+    if said and len(said) == len(settings.values()):
+        raise QueryError(f"{anchor.about.job}: {'; '.join(said)}")
+    return replace(whole, warnings=[*said, *whole.warnings])
+
+
 def estimated(
     anchor: RecordedJob,
     settings: Settings,
     switches: tuple[Change, ...] = (),
     siblings: Iterable[RecordedJob] = (),
+    *,
+    force: bool = False,
 ) -> ChangedJob:
     """Return a changed job. Raise `QueryError` for a change that its trace cannot support.
 
@@ -134,17 +167,62 @@ def estimated(
         settings: what changes.
         switches: what else changes, before everything else.
         siblings: the same model at other sizes.
+        force: also what is mostly guessed, and a job whose replay is far off.
     """
+    played = anchor.job.replay()
+    warnings = list(anchor.warnings)
+    if settings or switches:
+        warnings += answerable.check_replay(anchor, played, force=force)
+    else:
+        settings = replace(settings, keep_stalls=True)
+    made = _rescheduled(anchor, settings, switches, siblings)
+    guessed = [unscaled(anchor, made.change, rank) for rank in range(len(anchor.job.graphs))]
+    part = answerable.unscaled(anchor, guessed)
+    warnings = answerable.check_unscaled(anchor, part, force=force) + warnings + made.warnings
+    job, times, sources = made.job, made.times, made.sources
+    warnings += extrapolated(times, played, sources, made.makers) + unheard(anchor, made.change)
+    if anchor.unmeasured:
+        job, times, sources, told = filled(
+            anchor, made.change, job, times, sources, [maker[0] for maker in made.makers]
+        )
+        warnings += told
+    return ChangedJob(
+        anchor=anchor,
+        played=played,
+        plan=made.change,
+        job=job,
+        times=times,
+        transfer_error=made.transfer_error,
+        sources=sources,
+        makers=made.makers,
+        after=job.replay(),
+        unscaled=guessed,
+        unscaled_share=part,
+        warnings=warnings,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rescheduled:
+    """A changed job that has not run yet; fields as those of `ChangedJob`."""
+
+    change: operator_times.PlannedChange
+    job: Job
+    times: list[operator_times.Times]
+    transfer_error: NDArray[np.float64]
+    sources: list[NDArray[np.int32]]
+    makers: list[tuple[int, ...]]
+    warnings: list[str]
+
+
+def _rescheduled(
+    anchor: RecordedJob, settings: Settings, switches: tuple[Change, ...], siblings: Iterable[RecordedJob]
+) -> _Rescheduled:
     about = anchor.about
     new = changed(about.job, anchor.sizes, settings)
     extent.check(anchor, new, settings.batch_scale)
     change = operator_times.plan(anchor, new, settings)
-    warnings = list(anchor.warnings)
-    played = anchor.job.replay()
-    job = anchor.job
-    if (settings or switches) and not settings.keep_stalls:
-        job, told = without_stalls(job)
-        warnings += told
+    job, warnings = (anchor.job, []) if settings.keep_stalls else without_stalls(anchor.job)
     job = _switched(job, switches, about.job)
     others = [_measured(other, change) for other in siblings] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
@@ -169,11 +247,7 @@ def estimated(
         job, times, sources, transfer_error = _rebuilt(anchor, change, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, event_graph=event_graph(job.graphs, job.instances))
-    warnings += extrapolated(times, played, sources, makers) + unheard(anchor, change)
-    if anchor.unmeasured:
-        job, times, sources, told = filled(anchor, change, job, times, sources, [maker[0] for maker in makers])
-        warnings += told
-    return ChangedJob(anchor, played, change, job, times, transfer_error, sources, makers, job.replay(), warnings)
+    return _Rescheduled(change, job, times, transfer_error, sources, makers, warnings)
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:

@@ -1,5 +1,7 @@
 """How fast changed jobs are: `python -m tests.bench.whatif`, one line a claim, on one core.
 
+`--truth` says how far they are from jobs that ran and whether their intervals hold (`whatif_truth`), `--settings` what
+comes of every shared job under fifty settings (`whatif_settings`).
 The job is emulated, four ranks of six layers; with more layers it has a million operators.
 """
 
@@ -7,6 +9,7 @@ import os
 import resource
 import tempfile
 import time
+from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from lumos_df.whatif.estimate import estimate, estimated
 from lumos_df.whatif.job.extent import operators
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import parse
+from tests.bench import whatif_settings, whatif_truth
 from tests.bench.measure import claim
 from tests.emulator import Job, Profiler, simulate, write
 
@@ -37,7 +41,23 @@ def seconds(anchor: RecordedJob, *texts: str) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Print what was asked for."""
+    parser = ArgumentParser("python -m tests.bench.whatif")
+    parser.add_argument("--truth", action="store_true", help="how far off, and whether intervals hold")
+    parser.add_argument("--pairs", action="store_true", help="with --truth: every pair")
+    parser.add_argument("--settings", type=Path, nargs="?", const=None, default=False, help="every job, fifty settings")
+    given = parser.parse_args()
+    if given.truth:
+        for part in (whatif_truth.sweep, whatif_truth.emulated, whatif_truth.validated):
+            part(told=given.pairs)
+    elif given.settings is not False:
+        whatif_settings.main(given.settings)
+    else:
+        speed()
+
+
+def speed() -> None:
+    """Measure how fast and print."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(simulate(Job(ranks=4, layers=6)), Profiler(memory=False, stacks=False), folder / "four")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lumos_df.estimate.configuration import Estimate
 
 _NOTES: Final = 3
+_CAUSES: Final = 3
 _COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp")
 _MEMORY: Final = ("activations", "gradients", "weights", "optimizer", "logits", "reserve")
 _HOW_KNOWN: Final = ("kernels and collectives", "software")
@@ -91,6 +92,8 @@ def _draw_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
     say(screen, "   ".join(about), before="  ")
     shares = [f"{_mean(steps, name):.0f}% {name.removesuffix('_pct')}" for name in _shares(steps)]
     say(screen, ", ".join(shares), before="  how known: ")
+    widest = max(steps.iter_rows(named=True), key=lambda row: row["high_s"] / max(row["low_s"], 1e-12))
+    say(screen, ", ".join(widest["causes"][: None if full else _CAUSES]) or "nothing", before="  interval from: ")
     for row in steps.iter_rows(named=True) if full else ():
         step = "" if row["step"] is None else f" step {row['step']}"
         times = f"{seconds(row['original_iteration_time_s']):>9} -> {seconds(row['iteration_time_s']):>9}"
@@ -108,7 +111,9 @@ _RATES: Final = (("tokens_per_s_per_gpu", "tokens/s/GPU"), ("mfu_pct", "% MFU"))
 def _shares(steps: "pl.DataFrame") -> list[str]:
     """Return the columns that say how the GPU's time is known and are not zero."""
     rates = {name for name, _ in _RATES} | {"hfu_pct"}
-    names = [name for name in steps.columns if name.endswith("_pct") and not name.startswith("original_")]
+    names = [
+        name for name in steps.columns if name.endswith("_pct") and not name.startswith(("original_", "unscaled_"))
+    ]
     return [name for name in names if name not in rates and _mean(steps, name) >= 0.5]
 
 

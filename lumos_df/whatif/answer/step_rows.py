@@ -11,14 +11,15 @@ from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET, share
-from lumos_df.graph.steps import breakdown
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.codes import NONE, OTHER_PHASE
 from lumos_df.schema.plan_words import PP
+from lumos_df.whatif import answerable
 from lumos_df.whatif.answer.finer_parts import NAMES, parts
+from lumos_df.whatif.answer.interval import interval
 from lumos_df.whatif.answer.job_usage import MEMORY, RATES, JobOnMachine, JobUsage, StepFlops
+from lumos_df.whatif.answer.settled_steps import settled
 from lumos_df.whatif.changed_job import ChangedJob
-from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.kernel_times import PROVENANCE
 from lumos_df.whatif.durations.operator_times import collectives
 
@@ -39,6 +40,7 @@ _FIGURES: Final = (
     ("gpus", pa.int64()),
 )
 """Figures of both jobs, besides `_NANOSECONDS`; named as in the estimate of a job that no trace is of."""
+_UNSCALED: Final = ("unscaled_gpu", "unscaled_host")
 SCHEMA: Final = pa.schema(
     [
         ("job", pa.string()),
@@ -48,11 +50,13 @@ SCHEMA: Final = pa.schema(
         _FIGURES[0],
         ("low_s", pa.float64()),
         ("high_s", pa.float64()),
+        ("interval_from", pa.string()),
+        ("causes", pa.list_(pa.string())),
         *_FIGURES[1:],
         *((name, pa.int64()) for name in _NANOSECONDS),
         *((f"original_{name}", pa.int64()) for name in _NANOSECONDS),
         *((f"original_{name}", kind) for name, kind in _FIGURES),
-        *((f"{name}_pct", pa.float64()) for name in PROVENANCE),
+        *((f"{name}_pct", pa.float64()) for name in (*PROVENANCE, *_UNSCALED)),
         ("flops_from", pa.string()),
         ("memory_from", pa.string()),
         ("warnings", pa.list_(pa.string())),
@@ -62,7 +66,8 @@ SHOWN: Final = (
     *("job", "rank", "step", "iteration_time_s", "low_s", "high_s", "original_iteration_time_s"),
     *("tokens_per_s_per_gpu", "mfu_pct", "memory_gb", "fits"),
     *(f"{part}_s" for part in (*_PARTS, *_WAITING)),
-    *(f"{name}_pct" for name in PROVENANCE),
+    *(f"{name}_pct" for name in (*PROVENANCE, *_UNSCALED)),
+    "interval_from",
     "warnings",
 )
 """Columns that a table for people has."""
@@ -74,46 +79,59 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
     usage = JobUsage(changed)
     warnings = [*changed.warnings, *usage.warnings()]
     memory, original_memory, memory_from = usage.memory
-    low, high = _bounds(changed)
+    ends = interval(changed)
     recorded = [graph.rows for graph in changed.anchor.job.graphs]
     collective_waits = waits(recorded, changed.anchor.job.instances)
     waited = [recorded_waits(collective_waits, rank, len(of_rank)) for rank, of_rank in enumerate(recorded)]
     for new_rank, after in enumerate(changed.after.replays):
         rank = changed.ranks[new_rank]
         before = changed.played.replays[rank]
+        original = _recorded(before) if answerable.is_off(before) else before
         replay = settled(after, before)
         makers, sources = changed.makers[new_rank], changed.sources[new_rank]
-        work, was = usage.work(replay, makers, sources), usage.work(before, (rank,), None)
+        work, was = usage.work(replay, makers, sources), usage.work(original, (rank,), None)
         # What was inserted waits for nobody unseen.
         waited_here = np.hstack((*(waited[maker] for maker in makers), np.zeros((2, 1), np.int64)))
         waiting = simulated_waiting(changed.after, new_rank, replay, waited_here[:, sources])
         new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay), waiting)
-        original_waiting = simulated_waiting(changed.played, rank, before, waited[rank])
-        old = _figures(before, usage.old, was, _original_parts(changed, rank, before), original_waiting)
+        original_waiting = simulated_waiting(changed.played, rank, original, waited[rank])
+        old = _figures(original, usage.old, was, _original_parts(changed, rank, original), original_waiting)
         least = _least(usage.new, work, len(new))
         shares = _shares(changed, new_rank, replay)
+        low, high = ends.low(new_rank) * 1e-9, ends.high(new_rank) * 1e-9
         for place, number in enumerate(replay.steps.number.tolist()):
             if only is not None and number != only:
                 continue
             seconds = new[place]["iteration_time_s"]
+            causes = ends.words(new_rank, place)
             records.append(
                 {
                     "job": changed.anchor.about.job,
                     "trace_id": replay.graph.rows.trace_id,
                     "rank": replay.graph.rows.rank,
                     "step": None if number == NONE else number,
-                    "low_s": min(max(low[new_rank][place] * 1e-9, least[place]), seconds),
-                    "high_s": max(high[new_rank][place] * 1e-9, seconds),
+                    "low_s": min(max(low[place], least[place]), seconds),
+                    "high_s": max(high[place], seconds),
+                    "interval_from": causes[0] if causes else None,
+                    "causes": causes,
                     **new[place],
                     **memory,
                     **{f"original_{name}": value for name, value in {**old[place], **original_memory}.items()},
                     **{f"{name}_pct": value for name, value in zip(PROVENANCE, shares, strict=True)},
+                    "unscaled_gpu_pct": changed.unscaled_share.gpu_pct,
+                    "unscaled_host_pct": changed.unscaled_share.host_pct,
                     "flops_from": work and work.source,
                     "memory_from": memory_from,
                     "warnings": warnings,
                 }
             )
     return pa.Table.from_pylist(records, SCHEMA)
+
+
+def _recorded(replay: Replay) -> Replay:
+    """Return the recording in place of its replay."""
+    rows, steps = replay.graph.rows, replay.steps
+    return replace(replay, start=rows.ts, end=rows.end, low=steps.low, high=steps.high, replayed=replay.recorded)
 
 
 def _figures(
@@ -206,52 +224,3 @@ def _shares(changed: ChangedJob, new_rank: int, replay: Replay) -> list[float]:
     lasted = np.where(replay.start[nodes] != UNSET, replay.end[nodes] - replay.start[nodes], 0)
     total = np.bincount(time.provenance[nodes], lasted, len(PROVENANCE))
     return [round(100 * float(part) / max(float(total.sum()), 1.0), 3) for part in total]
-
-
-def settled(after: Replay, before: Replay) -> Replay:
-    """Return a replay whose steps include the GPU work by which they fall behind the host more than they did.
-
-    A host that waits for nothing runs ahead, and a step of slower kernels is as long on it as before; but what one step
-    leaves behind, the next one finds. So a step ends that much later, and begins later where the one before it does.
-    """
-    growth = np.maximum(_tail(after) - np.maximum(_tail(before), 0), 0)
-    low = after.low + np.append(0, growth[:-1])
-    high = np.maximum(after.high + growth, low)
-    parts = breakdown(after.graph.rows, after.start, after.end, low, high)
-    return replace(after, low=low, high=high, replayed=parts)
-
-
-def _tail(replay: Replay) -> NDArray[np.int64]:
-    """Return by how much the GPU's work of each step ends after it, ns; 0 where the trace has no marks."""
-    row = replay.graph.gpu.row
-    step = replay.graph.rows.step[row]
-    if replay.steps.number[0] == NONE:
-        return np.zeros(len(replay.low), np.int64)
-    last = np.full(int(replay.steps.number.max()) + 1, np.iinfo(np.int64).min)
-    inside = (step >= 0) & (step < len(last))
-    np.maximum.at(last, step[inside], replay.end[row][inside])
-    end = last[replay.steps.number]
-    return np.where(end > np.iinfo(np.int64).min, end - replay.high, 0)
-
-
-def _bounds(changed: ChangedJob) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-    """Return how long each step of each rank is when all durations err one way, ns."""
-    return _played(changed, -1), _played(changed, 1)
-
-
-def _played(changed: ChangedJob, power: int) -> list[NDArray[np.int64]]:
-    """Return how long each step is when every duration is 1 + its error times as long, or as short (power -1), ns.
-
-    An error is a factor: what may be three times as long may be a third, but nothing is shorter than nothing.
-    """
-    net = changed.job.event_graph
-    error = [
-        np.where(graph.rows.on_gpu | host_times.works(graph), time.error, 0)
-        for graph, time in zip(changed.job.graphs, changed.times, strict=True)
-    ]
-    durations = np.round(net.own * (1 + np.concatenate(error)) ** power).astype(np.int64)
-    transfer = np.round(net.transfer * (1 + changed.transfer_error) ** power).astype(np.int64)
-    played = changed.job.replay(replace(net, own=durations, transfer=transfer))
-    before = [changed.played.replays[rank] for rank in changed.ranks]
-    ended = [settled(after, recorded) for after, recorded in zip(played.replays, before, strict=True)]
-    return [replay.high - replay.low for replay in ended]

@@ -91,6 +91,14 @@ def work(trace: Trace, graph: TraceGraph, symbols: Symbols, phase: NDArray[np.in
     return KernelWork(row, time, np.minimum(time, least), before, after_s, after_s, numbered(kinds)[inverse])
 
 
+def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
+    """Return the operators of a trace without a GPU that do work and record no shapes [k]."""
+    row = _rows(graph)
+    touches = np.array([*(not _VIEWS.match(name) for name in trace.rows.names), False])
+    silent: NDArray[np.int32] = row[(trace.dims.code[row] < 0) & touches[trace.rows.name[row]]]
+    return silent
+
+
 def _tensors(trace: Trace, row: int) -> tuple[Shape, ...]:
     inputs = json.loads(trace.dims.words[trace.dims.code[row]])
     flat = [entry for part in inputs for entry in (part if part and isinstance(part[0], list) else [part])]
@@ -121,19 +129,6 @@ def _bytes(name: str, tensors: tuple[Shape, ...]) -> float:
 def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
     """Return the rate of all operators together; where nothing was done, any."""
     return float(done.sum() / max(time.sum(), 1e-9)) or 1.0
-
-
-def spread(graph: TraceGraph) -> float:
-    """Return by how much the work of a trace's steps differs, relative: half the range over the middle one.
-
-    A processor does other things, too, and its clock is not steady; what one step took says no more than this of the
-    next.
-    """
-    row = _rows(graph)
-    step = graph.rows.step[row]
-    total = np.bincount(step[step >= 0], graph.own[row][step >= 0])
-    total = total[total > 0]
-    return float((total.max() - total.min()) / 2 / np.median(total)) if len(total) > 1 else 0.0
 
 
 def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:

@@ -169,8 +169,6 @@ def times(
     same = delta == 0
     changed_times.own[kernels.row] = np.maximum(durations[kernels.row] + delta, 0)
     provenance[kernels.row] = np.where(same, MEASURED, how)
-    if host_times.runs_here(anchor.job.graphs[rank]):
-        error += host_times.spread(anchor.job.graphs[rank])
     octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(kernels.time, 1e-9)))
     error[kernels.row] += (
         np.take(_ERROR, provenance[kernels.row])

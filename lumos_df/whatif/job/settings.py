@@ -110,13 +110,23 @@ class Settings:
 
     def __str__(self) -> str:
         """Return it as it is written."""
+        return ",".join(f"{name}={value}" for name, value in self.values().items())
+
+    def without(self, name: str) -> Self:
+        """Return the settings but one."""
+        if name in self.numbers:
+            return replace(self, numbers={other: value for other, value in self.numbers.items() if other != name})
+        return replace(self, **{name: getattr(type(self)(), name)})
+
+    def values(self) -> dict[str, str]:
+        """Return what is to change, by name, each value as it is written."""
         parts = {name: str(value) for name, value in self.numbers.items()}
         if self.batch_scale != 1:
             parts["batch_scale"] = f"{self.batch_scale:g}"
         parts |= {name: str(getattr(self, name)) for name in _WORDS[:-1] if getattr(self, name) is not None}
         if self.overlap is not None:
             parts["overlap"] = "on" if self.overlap else "off"
-        return ",".join(f"{name}={value}" for name, value in parts.items())
+        return parts
 
 
 def parse(texts: list[str]) -> Settings:

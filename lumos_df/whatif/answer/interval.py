@@ -1,0 +1,200 @@
+"""The interval of an estimate: what can go wrong, one cause at a time, each run through the graph.
+
+Errors of one cause are one factor: where kernels are slower than thought, all of them are. Causes are independent of
+one another, so the squares of their logarithms add up. An error is a factor: what may be three times as long may be a
+third, but nothing is shorter than nothing.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
+from lumos_df.whatif.answer.settled_steps import lengths
+from lumos_df.whatif.changed_job import ChangedJob
+from lumos_df.whatif.durations import host_spread, host_times
+from lumos_df.whatif.durations.kernel_times import MODELLED
+
+Steps = list[NDArray[np.float64]]
+"""ns of each step, one array a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing that can go wrong."""
+
+    name: str
+    """What it is called in an answer."""
+    low: Steps
+    """How long each step is when it goes wrong one way, ns: at most the estimate."""
+    high: Steps
+    """The same the other way: at least the estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What holds each step 8 times of 10, and why it is as wide as it is."""
+
+    step: Steps
+    """The estimate, ns."""
+    causes: tuple[Cause, ...]
+
+    def low(self, rank: int) -> NDArray[np.float64]:
+        """Return the lower end of each step of a rank, ns."""
+        return self._end(rank, [cause.low[rank] for cause in self.causes], -1)
+
+    def high(self, rank: int) -> NDArray[np.float64]:
+        """Return the upper end of each step of a rank, ns."""
+        return self._end(rank, [cause.high[rank] for cause in self.causes], 1)
+
+    def words(self, rank: int, place: int) -> list[str]:
+        """Return the causes of a step, the largest first, with what each alone would make of it: `host ±4.1 %`."""
+        half = {cause.name: 50 * float(_logarithm(cause.high[rank], cause.low[rank])[place]) for cause in self.causes}
+        by_size = sorted(half, key=lambda name: -half[name])
+        return [f"{name} ±{half[name]:.1f} %" for name in by_size if round(half[name], 1)]
+
+    def _end(self, rank: int, alone: list[NDArray[np.float64]], sign: int) -> NDArray[np.float64]:
+        step = self.step[rank]
+        apart = np.sqrt(np.sum([_logarithm(end, step) ** 2 for end in alone], axis=0))
+        ends: NDArray[np.float64] = step * np.exp(sign * apart)
+        return ends
+
+
+def _logarithm(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log(np.maximum(one, 1) / np.maximum(other, 1))
+
+
+def interval(changed: ChangedJob) -> Interval:
+    """Return the interval of a changed job."""
+    step = lengths(changed, changed.job.event_graph)
+    kinds = _Kinds.of(changed)
+    causes = [_replay(changed, step), _host(changed, step)]
+    for name, own, transfer in (
+        ("kernels", kinds.computes, None),
+        ("links", kinds.communicates & ~kinds.modelled, ~kinds.modelled_transfer),
+        ("modelled", kinds.modelled, kinds.modelled_transfer),
+    ):
+        if own.any() or (transfer is not None and transfer.any()):
+            causes.append(_scaled(changed, step, name, own, transfer))
+    unscaled = _unscaled(changed, step)
+    return Interval(step, (*causes, *unscaled))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kinds:
+    """Which rows of all ranks one behind the other err together [n], and which collectives [c]."""
+
+    computes: NDArray[np.bool_]
+    communicates: NDArray[np.bool_]
+    modelled: NDArray[np.bool_]
+    modelled_transfer: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, changed: ChangedJob) -> "_Kinds":
+        graphs, net = changed.job.graphs, changed.job.event_graph
+        works = np.concatenate([graph.rows.on_gpu | host_times.works(graph) for graph in graphs])
+        communicates = np.concatenate(
+            [(graph.rows.kind == KERNEL) & (graph.rows.family == COMMUNICATION) for graph in graphs]
+        )
+        modelled = np.concatenate([time.provenance for time in changed.times]) == MODELLED
+        joint = np.zeros(len(net.transfer), np.bool_)
+        joint[net.instance[modelled & (net.instance != NONE)]] = True
+        return cls(works & ~communicates & ~modelled, communicates, modelled, joint)
+
+
+def _replay(changed: ChangedJob, step: Steps) -> Cause:
+    """Return what the replay of the recorded steps misses, and what no edge of them explains, in proportion."""
+    low, high = [], []
+    for rank, lasts in zip(changed.ranks, step, strict=True):
+        replay = changed.played.replays[rank]
+        recorded = np.maximum(replay.steps.high - replay.steps.low, 1)
+        missed = (np.abs(replay.high - replay.low - recorded) + replay.unexplained) / recorded
+        low.append(lasts / (1 + missed))
+        high.append(lasts * (1 + missed))
+    return Cause("replay", low, high)
+
+
+def _host(changed: ChangedJob, step: Steps) -> Cause:
+    """Return what all of the host makes, faster or slower: no less than the recorded steps of the rank differ."""
+    net, graphs = changed.job.event_graph, changed.job.graphs
+    spreads = []
+    own, lag = net.own.astype(np.float64), net.lag.astype(np.float64)
+    factor_own, factor_lag = [], []
+    for graph, rank in zip(graphs, changed.ranks, strict=True):
+        steps = changed.played.replays[rank].steps
+        recorded = steps.high - steps.low
+        spread = host_spread.spread(changed.anchor.job.graphs[rank], changed.anchor.about.ranks[rank].trace, recorded)
+        spreads.append(host_spread.of_steps(recorded) if len(recorded) > 1 else 0.0)
+        factor_own.append(np.where(graph.rows.on_gpu, 0.0, spread))
+        factor_lag.append(np.where(host_spread.works_between(graph), spread, 0.0))
+    played = []
+    for sign in (-1, 1):
+        slower = replace(
+            net,
+            own=np.round(own * np.exp(sign * np.concatenate(factor_own))).astype(np.int64),
+            lag=np.where(lag > 0, np.round(lag * np.exp(sign * np.concatenate(factor_lag))), lag).astype(np.int64),
+        )
+        played.append(lengths(changed, slower))
+    low, high = _ends(step, *played)
+    return Cause(
+        "host",
+        [np.minimum(end, lasts * np.exp(-spread)) for end, lasts, spread in zip(low, step, spreads, strict=True)],
+        [np.maximum(end, lasts * np.exp(spread)) for end, lasts, spread in zip(high, step, spreads, strict=True)],
+    )
+
+
+def _scaled(
+    changed: ChangedJob, step: Steps, name: str, own: NDArray[np.bool_], transfer: NDArray[np.bool_] | None
+) -> Cause:
+    """Return what some rows and collectives make, longer or shorter by their errors."""
+    net = changed.job.event_graph
+    error = np.where(own, np.concatenate([time.error for time in changed.times]), 0.0)
+    joint = np.where(transfer, changed.transfer_error, 0.0) if transfer is not None else np.zeros(len(net.transfer))
+    played = [
+        lengths(
+            changed,
+            replace(
+                net,
+                own=np.round(net.own * (1 + error) ** sign).astype(np.int64),
+                transfer=np.round(net.transfer * (1 + joint) ** sign).astype(np.int64),
+            ),
+        )
+        for sign in (-1, 1)
+    ]
+    return Cause(name, *_ends(step, *played))
+
+
+def _unscaled(changed: ChangedJob, step: Steps) -> list[Cause]:
+    """Return what comes of rows that could not be rescaled: as measured, or changed as much as all that could be."""
+    net, measured, ratio, guessed = changed.job.event_graph, *_guesses(changed)
+    if not guessed.any():
+        return []
+    bounds = np.stack((net.own, measured, measured * ratio))
+    played = [
+        lengths(changed, replace(net, own=np.where(guessed, np.round(end), net.own).astype(np.int64)))
+        for end in (bounds.min(axis=0), bounds.max(axis=0))
+    ]
+    return [Cause("unscaled", *_ends(step, *played))]
+
+
+def _guesses(changed: ChangedJob) -> tuple[NDArray[np.float64], float, NDArray[np.bool_]]:
+    """Return what rows took as measured, ns [n]; by how much all that could be rescaled grew; what could not [n]."""
+    measured, guessed = [], []
+    for time, source, makers in zip(changed.times, changed.sources, changed.makers, strict=True):
+        before = np.concatenate([changed.played.replays[rank].graph.own for rank in makers])
+        reason = np.concatenate([changed.unscaled[rank] for rank in makers])
+        known = source >= 0
+        measured.append(np.where(known, before[source], time.own))
+        guessed.append(known & (reason[source] >= 0))
+    was, not_scaled = np.concatenate(measured).astype(np.float64), np.concatenate(guessed)
+    works = _Kinds.of(changed).computes & ~not_scaled
+    now = np.concatenate([time.own for time in changed.times])
+    return was, float(now[works].sum() / max(was[works].sum(), 1)), not_scaled
+
+
+def _ends(step: Steps, *played: Steps) -> tuple[Steps, Steps]:
+    """Return the shortest and the longest of some runs of each step, the estimate among them."""
+    low = [np.minimum.reduce(each) for each in zip(step, *played, strict=True)]
+    high = [np.maximum.reduce(each) for each in zip(step, *played, strict=True)]
+    return low, high

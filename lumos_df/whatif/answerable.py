@@ -1,0 +1,126 @@
+"""Whether a change can be answered: what is refused unless forced, and what is said of settings without effect."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.base.errors import QueryError
+from lumos_df.graph.event_graph import EventGraph
+from lumos_df.graph.job import Played
+from lumos_df.graph.replay import Replay
+from lumos_df.schema.codes import COMMUNICATION, KERNEL
+from lumos_df.whatif.durations import host_spread
+from lumos_df.whatif.durations.operator_times import PlannedChange
+from lumos_df.whatif.durations.unscaled import REASONS
+from lumos_df.whatif.job.recorded_job import RecordedJob
+from lumos_df.whatif.job.settings import Settings
+
+_REPLAY_OFF: Final = 0.05
+"""Threshold, share of the recorded steps. A job whose replay is further off is not changed. Evidence: no job of either
+set of recorded traces is."""
+_UNSCALED: Final = 1 / 3
+"""Threshold, share of the GPU's or the host's time. Where more of it could not be rescaled, there is no estimate.
+Evidence: a judgement; then less than twice as much is known as guessed."""
+_FORCE: Final = "--force (in Python force=True) estimates it all the same, with an interval as wide as that"
+
+
+def off(replay: Replay) -> float:
+    """Return by how much a rank's replayed steps differ from those recorded, all together, relative."""
+    recorded = int((replay.steps.high - replay.steps.low).sum())
+    return abs(int((replay.high - replay.low).sum()) - recorded) / max(recorded, 1)
+
+
+def is_off(replay: Replay) -> bool:
+    """Return whether a rank's replay says too little of it: what it took then is what was recorded."""
+    return off(replay) > _REPLAY_OFF
+
+
+def check_replay(anchor: RecordedJob, played: Played, *, force: bool) -> list[str]:
+    """Return what to say of a job whose replay is not what was recorded. Raise `QueryError` unless forced."""
+    worst = max(played.replays, key=off)
+    if not is_off(worst):
+        return []
+    unexplained = worst.unexplained.sum() / max((worst.steps.high - worst.steps.low).sum(), 1)
+    said = (
+        f"the replay of rank {worst.graph.rows.rank} is {off(worst):.1%} off the recorded steps, of which no "
+        f"dependency explains {unexplained:.1%}"
+    )
+    if not force:
+        raise QueryError(f"{anchor.about.job}: {said}, so a change of it would be off as well; {_FORCE}")
+    return [f"{said}; original_... are the recorded steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Unscaled:
+    """How much of a job's time a change leaves to a guess."""
+
+    gpu_pct: float
+    """Of the time of all ranks' kernels, copies and clears, collectives aside."""
+    host_pct: float
+    """Of the work of all ranks' hosts."""
+    reasons: tuple[str, ...]
+    """Why, those that matter most first."""
+
+    @property
+    def words(self) -> list[str]:
+        """Return what to say of it: nothing where there is none."""
+        if not self.reasons:
+            return []
+        parts = [
+            f"{share:.0f} % of {whose} time"
+            for share, whose in ((self.gpu_pct, "GPU"), (self.host_pct, "host"))
+            if share
+        ]
+        return [f"{' and '.join(parts)} could not be rescaled, because {'; and '.join(self.reasons)}"]
+
+
+def unscaled(anchor: RecordedJob, reasons: list[NDArray[np.int8]]) -> Unscaled:
+    """Return how much of a job could not be rescaled; `reasons`: of each row of each recorded rank."""
+    gpu, host = np.zeros(2), np.zeros(2)
+    by_reason = np.zeros(len(REASONS))
+    for graph, reason in zip(anchor.job.graphs, reasons, strict=True):
+        rows, guessed = graph.rows, reason >= 0
+        kernel = rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))
+        gpu += graph.own[kernel].sum(), graph.own[kernel & guessed].sum()
+        host += host_spread.host_time(graph).sum(), graph.own[~rows.on_gpu & guessed].sum()
+        by_reason += np.bincount(reason[guessed], graph.own[guessed], len(REASONS))
+    said = [REASONS[place] for place in np.argsort(-by_reason) if by_reason[place]]
+    shares = [100 * min(part / max(whole, 1.0), 1.0) for whole, part in (gpu, host)]
+    return Unscaled(round(shares[0], 3), round(shares[1], 3), tuple(said))
+
+
+def check_unscaled(anchor: RecordedJob, part: Unscaled, *, force: bool) -> list[str]:
+    """Return what to say of what could not be rescaled. Raise `QueryError` where it is too much, unless forced."""
+    if max(part.gpu_pct, part.host_pct) > 100 * _UNSCALED and not force:
+        raise QueryError(f"{anchor.about.job}: {part.words[0]}; {_FORCE}")
+    return part.words
+
+
+def same(net: EventGraph, other: EventGraph) -> bool:
+    """Return whether two event graphs are the same job: no other duration, edge or row."""
+    names = ("own", "lag", "transfer", "src", "dst")
+    return all(np.array_equal(getattr(net, name), getattr(other, name)) for name in names)
+
+
+def without_effect(anchor: RecordedJob, change: PlannedChange, settings: Settings, name: str) -> str:
+    """Return what to say of a setting that changes nothing, and why."""
+    value = settings.values()[name]
+    return f"{name}={value} changes nothing, because {_why(anchor, change, name, value)}"
+
+
+def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> str:
+    if name in ("hardware", "dtype"):
+        same_row = change.runs_on.row == change.measured_on.row
+        return f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
+    if name == "network":
+        return "no rank has a collective on the GPU that the links carry, or these are its links"
+    if name == "overlap":
+        return f"gradients were reduced with overlap={value} already"
+    was = getattr(anchor.sizes, name, None)
+    if str(was) == value or value == "1":
+        return f"it was {value} already"
+    if name == "dp":
+        return "no recorded rank reduces gradients on the GPU"
+    return "nothing in the trace is told to depend on it"

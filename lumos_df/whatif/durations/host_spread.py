@@ -1,0 +1,94 @@
+"""By how much the host's time differs from one time to the next, as a trace shows it."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.same_rows import usual
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import HANDOFF, NONE, THREAD
+from lumos_df.structure.labelled_rows import Trace
+
+_REPEATS: Final = 4
+"""Threshold, repeats. Work of the host that came so often tells its spread. Evidence: ends of a range need as many."""
+_UNTOLD: Final = 0.2
+"""Threshold, share. Work of the host that does not repeat is taken to differ by so much. Evidence: the median of like
+launches of the jobs of both sets of recorded traces."""
+_LEAST: Final = 0.03
+"""Threshold, share. The host's time differs by no less. Evidence: like launches of every job of both sets of recorded
+traces do."""
+_PERCENTILES: Final = (10, 90)
+"""Percentiles between which 8 times of 10 lie."""
+
+
+def spread(graph: TraceGraph, trace: Trace, lengths: NDArray[np.int64]) -> float:
+    """Return by how much the host's time of a rank differs between two runs, as a logarithm: 8 times of 10 by no more.
+
+    As its steps do; where there is one, as like launches do: what makes a call slow, a clock or a busy machine, makes
+    its neighbours slow. The run that was recorded differs by that, and the one that is asked for does, too.
+
+    Args:
+        graph: the rank's graph.
+        trace: its rows with their shapes.
+        lengths: of its recorded steps, ns [s].
+    """
+    alone = of_steps(lengths) if len(lengths) > 1 else of_launches(graph, trace)
+    return max(float(np.sqrt(2)) * alone, _LEAST)
+
+
+def host_time(graph: TraceGraph) -> NDArray[np.float64]:
+    """Return the host's work that each row ends, ns [n]: its own and that since the atom before; 0 for GPU rows."""
+    time = np.zeros(len(graph.rows))
+    time[graph.atoms.row] = graph.own[graph.atoms.row]
+    edges = graph.edges
+    on_host = works_between(graph)
+    np.add.at(time, edges.dst[on_host], edges.lag[on_host])
+    return time
+
+
+def works_between(graph: TraceGraph) -> NDArray[np.bool_]:
+    """Return the edges whose lag is work of the host [m]."""
+    between: NDArray[np.bool_] = np.isin(graph.edges.kind, (THREAD, HANDOFF))
+    return between
+
+
+def of_launches(graph: TraceGraph, trace: Trace) -> float:
+    """Return by how much like work of the host differs, as a logarithm: half the range of 8 times of 10.
+
+    Like work is what leads to the same call of the same operator with the same shapes, behind the same call of the same
+    operator. What does not repeat is taken to differ as in most traces.
+    """
+    rows, atoms = graph.rows, graph.atoms
+    row, before = atoms.row, np.maximum(atoms.before, 0)
+    at = rows.parent[row]
+    operator = np.where(at >= 0, rows.name[at], NONE)
+    columns = (
+        rows.name[row],
+        operator,
+        np.where(at >= 0, trace.dims.code[at], NONE),
+        np.where(atoms.before >= 0, rows.name[row[before]], NONE),
+        np.where(atoms.before >= 0, operator[before], NONE),
+    )
+    kind = np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
+    time = host_time(graph)[row].astype(np.int64)
+    middle = usual(kind, time, kind, _REPEATS)
+    known = (middle > 0) & (time > 0)
+    if not known.any():
+        return _UNTOLD
+    apart = np.log(time[known] / middle[known])
+    order = np.argsort(apart)
+    weight = np.cumsum(middle[known][order])
+    low, high = (apart[order[np.searchsorted(weight, weight[-1] * each / 100)]] for each in _PERCENTILES)
+    share = float(time[known].sum() / time.sum())
+    return share * float(high - low) / 2 + (1 - share) * _UNTOLD
+
+
+def of_steps(lengths: NDArray[np.int64]) -> float:
+    """Return by how much the steps of a rank differ, relative: half of what lies between the 10th and 90th percentile.
+
+    Args:
+        lengths: of the recorded steps, ns [s].
+    """
+    low, high = np.percentile(lengths, _PERCENTILES)
+    return float((high - low) / 2 / max(float(np.median(lengths)), 1.0))

@@ -1,0 +1,76 @@
+"""What a change should have made longer or shorter, and nothing in the trace says by how much."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.schema.codes import BACKWARD, COMMUNICATION, FORWARD, KERNEL, RECOMPUTE
+from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations.kernel_times import shaped
+from lumos_df.whatif.durations.operator_times import PlannedChange, updates
+from lumos_df.whatif.job.recorded_job import RecordedJob
+from lumos_df.whatif.job.settings import Sizes
+
+SHAPES: Final = "no shapes are recorded of their operators; record with record_shapes=True"
+UNKNOWN: Final = "their operators have no tensors, so their work is unknown; record with with_stack=True to see whose"
+ON_HOST: Final = "collectives ran on the host; record the job with NCCL"
+REASONS: Final = (SHAPES, UNKNOWN, ON_HOST)
+_IN_SHAPES: Final = ("hidden", "ffn", "heads", "seq", "micro_batch", "vocab", "tp")
+_TOKENS: Final = ("seq", "micro_batch")
+
+
+def unscaled(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[np.int8]:
+    """Return why each row of a rank cannot be rescaled: a place in `REASONS`; -1: it is known, or not concerned [n].
+
+    Args:
+        anchor: the job.
+        change: the change.
+        rank: place of the rank in the job.
+    """
+    about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
+    rows, trace = graph.rows, about.trace
+    reason = np.full(len(rows), -1, np.int8)
+    on_host = host_times.runs_here(graph)
+    if on_host and _moves(change):
+        reason[host_times.works(graph) & (rows.collective >= 0)] = REASONS.index(ON_HOST)
+    if not _resized(change):
+        return reason
+    passes = np.isin(about.structure.phase, (FORWARD, BACKWARD, RECOMPUTE)) | (not _only_tokens(change))
+    if on_host:
+        row = host_times.untold(trace, graph)
+        reason[row[passes[row]]] = REASONS.index(SHAPES)
+        return reason
+    row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
+    row = row[passes[row] & ~updates(about, change.old, row)]
+    operator = shaped(trace, row)
+    sizes = np.array([*(any(letter.isdigit() for letter in word) for word in trace.dims.words), False])
+    reason[row[operator < 0]] = REASONS.index(SHAPES)
+    without = (operator >= 0) & ~sizes[np.where(operator >= 0, trace.dims.code[operator], -1)]
+    reason[row[without]] = REASONS.index(UNKNOWN)
+    return reason
+
+
+def _resized(change: PlannedChange) -> bool:
+    """Return whether kernels should take other times than measured."""
+    return (
+        any(_differs(change.old, change.new, name) for name in _IN_SHAPES)
+        or change.settings.batch_scale != 1
+        or change.runs_on is not change.measured_on
+    )
+
+
+def _only_tokens(change: PlannedChange) -> bool:
+    """Return whether nothing but the tokens changes: the optimizer's work does not."""
+    others = [name for name in _IN_SHAPES if name not in _TOKENS]
+    return change.runs_on is change.measured_on and not any(_differs(change.old, change.new, name) for name in others)
+
+
+def _moves(change: PlannedChange) -> bool:
+    """Return whether collectives should take other times than measured."""
+    names = ("dp", "tp", "batch", *_IN_SHAPES)
+    return bool(change.settings.network) or any(_differs(change.old, change.new, name) for name in names)
+
+
+def _differs(old: Sizes, new: Sizes, name: str) -> bool:
+    return bool(getattr(old, name) != getattr(new, name))

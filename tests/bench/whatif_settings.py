@@ -1,0 +1,97 @@
+"""Every shared job under fifty settings: `python -m tests.bench.whatif --settings [FOLDER]`, counts by kind.
+
+FOLDER keeps the corpora between runs. Nothing may end in a traceback, hold a NaN, echo the job without a word, have an
+interval narrower than the job's own steps differ, or take over five seconds.
+"""
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from lumos_df.base.errors import LumosError
+from lumos_df.graph.job import groups
+from lumos_df.graph.rows import read
+from lumos_df.graph.steps import steps
+from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
+from tests.real import SETS, jobs
+
+SETTINGS: Final = (
+    *("dp=1", "dp=2", "dp=4", "dp=8", "dp=16", "dp=1024", "tp=1", "tp=2", "tp=4", "tp=8", "pp=2", "pp=4 batch=8"),
+    *("pp=2 schedule=gpipe", "pp=2 schedule=zb-h1", "pp=2 batch=8 vp=2 schedule=interleaved", "layers=1", "layers=4"),
+    *("layers=64", "layers=41", "batch=1", "batch=2", "batch=8", "batch_scale=0.5", "batch_scale=2", "batch_scale=16"),
+    *("micro_batch=1", "micro_batch=2", "micro_batch=64", "seq=128", "seq=4096", "hidden=256", "hidden=8192"),
+    *("ffn=1024", "heads=4", "vocab=1000", "dtype=bf16", "dtype=float32", "dtype=fp8", "hardware=h200-sxm"),
+    *("hardware=a100-sxm-80", "hardware=b200", "network=50e9", "network=1e9/1e-4", "network=h200-sxm", "overlap=on"),
+    *("overlap=off", "dp=8 network=50e9", "hardware=b200 dtype=bf16 batch_scale=2", "layers=8 dp=2", "ep=2"),
+)
+_SLOW_S: Final = 5.0
+
+
+def main(kept: Path | None) -> None:
+    """Run them all and print the counts, and what must not be."""
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for corpus in _corpora(kept or Path(folder)):
+            ids = groups(corpus)
+            for traces in ids:
+                spread = {read(corpus, trace).rank: _spread(corpus, trace) for trace in traces}
+                for setting in SETTINGS:
+                    kinds = list(_kinds(corpus, traces[0], setting, spread))
+                    counts.update(kinds)
+                    bad = [kind for kind in kinds if kind not in {"answered", "refused"}]
+                    if bad:
+                        print(f"  {corpus.name}: {setting}: {', '.join(bad)}", flush=True)
+    print(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+
+
+def _corpora(folder: Path) -> Iterator[Path]:
+    for traces in SETS:
+        for job in jobs(traces):
+            corpus = folder / f"{traces.name}-{job.name}"
+            if not corpus.exists():
+                ingest([job], corpus, workers=1)
+            yield corpus
+
+
+def _spread(corpus: Path, trace: str) -> float:
+    """Return by how much the steps of a rank differ, relative: half of what lies between 8 of 10."""
+    marks = steps(read(corpus, trace))
+    lengths = marks.high - marks.low
+    low, high = np.percentile(lengths, (10, 90))
+    return float((high - low) / 2 / max(float(np.median(lengths)), 1.0))
+
+
+def _kinds(corpus: Path, trace: str, setting: str, spread: dict[int, float]) -> Iterator[str]:
+    start = time.process_time()
+    try:
+        rows = estimate(corpus, parse(setting.split()), trace=trace).to_pylist()
+    except LumosError as error:
+        yield "refused" if len(str(error).splitlines()) == 1 else "refused in several lines"
+        return
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is counted
+        yield f"traceback {type(error).__name__}: {error}"
+        return
+    yield "answered"
+    if time.process_time() - start > _SLOW_S:
+        yield f"slow {time.process_time() - start:.1f} s"
+    numbers = [value for row in rows for value in row.values() if isinstance(value, float)]
+    if not np.isfinite(numbers).all():
+        yield "NaN"
+    if all(_echoes(row) for row in rows) and not any("changes no" in text for text in rows[0]["warnings"]):
+        yield "echo"
+    half = [(row["high_s"] - row["low_s"]) / 2 / max(row["iteration_time_s"], 1e-12) for row in rows]
+    least = [spread.get(row["rank"], 0.0) for row in rows]
+    if any(each < 0.99 * bound for each, bound in zip(half, least, strict=True)):
+        yield "narrow"
+
+
+def _echoes(row: dict[str, Any]) -> bool:
+    names = ("step_ns", "gpu_busy_ns", "exposed_compute_ns", "overlapped_ns", "exposed_communication_ns", "other_ns")
+    return all(row[name] == row[f"original_{name}"] for name in names)

@@ -1,0 +1,168 @@
+"""The interval of a changed job: each cause on jobs that have only it. And what is refused, or said to be guessed."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lumos_df.base.errors import QueryError
+from lumos_df.whatif import answerable
+from lumos_df.whatif.answer.interval import Cause, Interval
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
+from tests.conftest import Run
+from tests.emulator import Job
+from tests.whatif import hosted
+from tests.whatif.conftest import emulate, ingested
+
+
+def answers(corpus: Path, *texts: str, **more: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = estimate(corpus, parse([*texts]), **more).to_pylist()
+    return rows
+
+
+def half(row: dict[str, Any]) -> float:
+    """Return half the width of a step's interval, relative."""
+    return float((row["high_s"] - row["low_s"]) / 2 / row["iteration_time_s"])
+
+
+def test_independent_causes_add_up_like_squares_and_the_largest_is_named() -> None:
+    step = [np.array([100e6])]
+    causes = [
+        Cause(name, [step[0] * np.exp(-error)], [step[0] * np.exp(error)]) for name, error in (("a", 0.03), ("b", 0.04))
+    ]
+    both = Interval(step, tuple(causes))
+    assert both.high(0)[0] == pytest.approx(100e6 * np.exp(0.05))
+    assert both.low(0)[0] == pytest.approx(100e6 * np.exp(-0.05))
+    assert both.words(0, 0) == ["b ±4.0 %", "a ±3.0 %"]
+
+
+def test_no_interval_is_narrower_than_the_steps_of_the_job_differ(tmp_path: Path) -> None:
+    # The second step loads code at the first launch of each layer.
+    corpus = emulate(tmp_path, Job(ranks=2, layers=4, hidden=256, loading_ns=400_000))
+    for change in ("dp=4", "layers=8", "network=20e9"):
+        rows = [row for row in answers(corpus, change) if row["rank"] == 0]
+        low, middle, high = np.percentile([row["original_iteration_time_s"] for row in rows], (10, 50, 90))
+        assert (high - low) / 2 / middle > 0.05
+        for row in rows:
+            assert half(row) > 0.99 * (high - low) / 2 / middle
+            assert row["interval_from"].startswith("host ±")
+
+
+def test_a_host_that_bounds_the_step_is_why_it_may_be_longer(emulated: Path, tmp_path: Path) -> None:
+    slow = emulate(tmp_path, Job(ranks=4, layers=6, hidden=256, batch=2, python_ns=6_000))
+    for row in answers(slow, "dp=8"):
+        assert row["causes"][0].startswith("host ±")
+        assert half(row) > 0.02
+    for row in answers(emulated, "layers=12"):
+        assert row["causes"][0] == row["interval_from"]
+        assert row["interval_from"].startswith("kernels ±")
+
+
+def test_the_only_step_of_a_job_differs_as_its_like_launches_do(tmp_path: Path) -> None:
+    steady = emulate(tmp_path, Job(ranks=1, layers=6, steps=1, hidden=256, python_ns=6_000))
+    _vary(tmp_path / "four", 0.4)
+    shaky = ingested(tmp_path / "again", tmp_path / "four")
+    (row,), (other,) = answers(steady), answers(shaky)
+    assert 0.02 < half(row) < 0.5 * half(other)
+
+
+def _vary(folder: Path, share: float) -> None:
+    """Make every launching call of a trace longer or shorter within the gap behind it, without moving another row."""
+    chance = np.random.default_rng(7)
+    for file in folder.glob("*.gz"):
+        trace = json.loads(gzip.decompress(file.read_bytes()))
+        for event in trace["traceEvents"]:
+            if event.get("name") == "cudaLaunchKernel":
+                event["dur"] *= 1 - share * chance.random()
+        file.write_bytes(gzip.compress(json.dumps(trace).encode()))
+
+
+@pytest.fixture(scope="module")
+def shapeless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Operators of a job whose products record no shapes."""
+    folder = tmp_path_factory.mktemp("shapeless")
+    emulate(folder, Job(ranks=1, layers=4))
+    for file in (folder / "four").glob("*.gz"):
+        trace = json.loads(gzip.decompress(file.read_bytes()))
+        for event in trace["traceEvents"]:
+            if event.get("name", "").startswith(("aten::native_layer_norm", "aten::gelu")):
+                event["args"] = {name: value for name, value in event["args"].items() if name != "Input Dims"}
+        file.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return ingested(folder / "again", *sorted((folder / "four").glob("*.gz")))
+
+
+def test_what_has_no_shapes_is_said_and_widens_the_interval(emulated: Path, shapeless: Path) -> None:
+    whole, part = answers(emulated, "micro_batch=16")[0], answers(shapeless, "micro_batch=16")[0]
+    assert whole["unscaled_gpu_pct"] == 0
+    assert 1 < part["unscaled_gpu_pct"] < 33
+    assert any("could not be rescaled, because no shapes are recorded" in text for text in part["warnings"])
+    assert any(cause.startswith("unscaled ±") for cause in part["causes"])
+    assert not any(cause.startswith("unscaled ±") for cause in whole["causes"])
+    # Layers are copied as measured: no kernel should take another time.
+    assert answers(shapeless, "layers=8")[0]["unscaled_gpu_pct"] == 0
+
+
+def test_mostly_guessed_is_refused_with_what_to_record_unless_forced(tmp_path: Path, lumos: Run) -> None:
+    emulate(tmp_path, Job(ranks=1, layers=4))
+    for file in (tmp_path / "four").glob("*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode().replace('"Input Dims"', '"Other"')
+        file.write_bytes(gzip.compress(text.encode()))
+    corpus = ingested(tmp_path / "again", *sorted((tmp_path / "four").glob("*.gz")))
+    change = ("--corpus", str(corpus), "--set", "batch_scale=2")
+    refused = lumos("estimate", *change)
+    assert refused.returncode == 1
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert "record_shapes=True" in refused.stderr
+    assert "--force" in refused.stderr
+    forced = lumos("estimate", *change, "--force")
+    assert forced.returncode == 0, forced.stderr
+    (row, *_) = answers(corpus, "batch_scale=2", force=True)
+    assert row["unscaled_gpu_pct"] > 33
+    assert row["low_s"] <= row["original_iteration_time_s"]
+
+
+def test_the_host_s_share_without_shapes_counts_where_there_is_no_gpu(tmp_path: Path) -> None:
+    folder = hosted.write(hosted.HostJob(), tmp_path / "traces")
+    text = gzip.decompress((folder / "rank0.json.gz").read_bytes()).decode()
+    trace = json.loads(text)
+    for event in trace["traceEvents"]:
+        if event["name"] == "aten::embedding_dense_backward":
+            del event["args"]["Input Dims"]
+    (folder / "rank0.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    row = answers(ingested(tmp_path / "corpus", folder), "micro_batch=6")[0]
+    assert row["unscaled_gpu_pct"] == 0
+    assert 0 < row["unscaled_host_pct"] < 33
+
+
+def test_a_setting_without_effect_is_an_error_alone_and_a_warning_among_others(emulated: Path) -> None:
+    with pytest.raises(QueryError, match="dp=4 changes nothing, because it was 4 already"):
+        answers(emulated, "dp=4")
+    row = answers(emulated, "dp=4", "layers=12")[0]
+    assert row["warnings"][0] == "dp=4 changes nothing, because it was 4 already"
+    assert answers(emulated, "layers=12")[0]["step_ns"] == row["step_ns"]
+
+
+def test_links_of_a_job_without_collectives_change_nothing(tmp_path: Path) -> None:
+    alone = emulate(tmp_path, Job(ranks=1))
+    with pytest.raises(QueryError, match="network=1e9 changes nothing, because no rank has a collective"):
+        answers(alone, "network=1e9")
+    assert any(
+        "network=1e9 changes nothing" in text for text in answers(alone, "network=1e9", "layers=4")[0]["warnings"]
+    )
+
+
+def test_a_job_whose_replay_is_off_is_refused_or_stands_beside_its_recording(
+    emulated: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (before, *_) = answers(emulated)
+    monkeypatch.setattr(answerable, "_REPLAY_OFF", -1.0)
+    with pytest.raises(QueryError, match=r"the replay of rank \d is .* off the recorded steps"):
+        answers(emulated, "layers=12")
+    (forced, *_) = answers(emulated, "layers=12", force=True)
+    assert any("original_... are the recorded steps" in text for text in forced["warnings"])
+    assert forced["original_step_ns"] == pytest.approx(before["original_step_ns"], rel=0.01)
+    assert forced["original_step_ns"] != before["original_step_ns"]
