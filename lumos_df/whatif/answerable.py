@@ -20,9 +20,12 @@ from lumos_df.whatif.job.settings import Settings
 _REPLAY_OFF: Final = 0.05
 """Threshold, share of the recorded steps. A job whose replay is further off is not changed. Evidence: no job of either
 set of recorded traces is."""
-_UNSCALED: Final = 1 / 3
+_UNSCALED: Final = 0.33
 """Threshold, share of the GPU's or the host's time. Where more of it could not be rescaled, there is no estimate.
 Evidence: a judgement; then less than twice as much is known as guessed."""
+_TOLD_PCT: Final = 0.5
+"""Threshold, per cent of the GPU's or the host's time. Of less nothing is said. Evidence: it would be 0 % on the
+screen."""
 _FORCE: Final = "--force (in Python force=True) estimates it all the same, with an interval as wide as that"
 
 
@@ -65,15 +68,15 @@ class Unscaled:
 
     @property
     def words(self) -> list[str]:
-        """Return what to say of it: nothing where there is none."""
-        if not self.reasons:
-            return []
+        """Return what to say of it: nothing where it is little."""
         parts = [
             f"{share:.0f} % of {whose} time"
             for share, whose in ((self.gpu_pct, "GPU"), (self.host_pct, "host"))
-            if share
+            if share >= _TOLD_PCT
         ]
-        return [f"{' and '.join(parts)} could not be rescaled, because {'; and '.join(self.reasons)}"]
+        return (
+            [] if not parts else [f"{' and '.join(parts)} could not be rescaled, because {'; and '.join(self.reasons)}"]
+        )
 
 
 def unscaled(anchor: RecordedJob, reasons: list[NDArray[np.int8]]) -> Unscaled:
