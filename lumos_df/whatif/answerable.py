@@ -11,7 +11,7 @@ from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.job import Played
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import COMMUNICATION, KERNEL
-from lumos_df.whatif.durations import host_spread
+from lumos_df.whatif.durations import host_spread, host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
 from lumos_df.whatif.job.recorded_job import RecordedJob
@@ -117,6 +117,8 @@ def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> s
     if name in ("hardware", "dtype"):
         same_row = change.runs_on.row == change.measured_on.row
         return f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
+    if name in ("dp", "network") and any(map(host_times.communicates, anchor.job.graphs)):
+        return "the job communicates on the host; record it with NCCL to have it estimated"
     if name == "network":
         return "no rank has a collective on the GPU that the links carry, or these are its links"
     if name == "overlap":
