@@ -11,7 +11,7 @@ from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.job import Played
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import COMMUNICATION, KERNEL
-from lumos_df.whatif.durations import host_spread
+from lumos_df.whatif.durations import host_spread, host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
 from lumos_df.whatif.job.recorded_job import RecordedJob
@@ -20,9 +20,12 @@ from lumos_df.whatif.job.settings import Settings
 _REPLAY_OFF: Final = 0.05
 """Threshold, share of the recorded steps. A job whose replay is further off is not changed. Evidence: no job of either
 set of recorded traces is."""
-_UNSCALED: Final = 1 / 3
+_UNSCALED: Final = 0.33
 """Threshold, share of the GPU's or the host's time. Where more of it could not be rescaled, there is no estimate.
 Evidence: a judgement; then less than twice as much is known as guessed."""
+_TOLD_PCT: Final = 0.5
+"""Threshold, per cent of the GPU's or the host's time. Of less nothing is said. Evidence: it would be 0 % on the
+screen."""
 _FORCE: Final = "--force (in Python force=True) estimates it all the same, with an interval as wide as that"
 
 
@@ -65,15 +68,15 @@ class Unscaled:
 
     @property
     def words(self) -> list[str]:
-        """Return what to say of it: nothing where there is none."""
-        if not self.reasons:
-            return []
+        """Return what to say of it: nothing where it is little."""
         parts = [
             f"{share:.0f} % of {whose} time"
             for share, whose in ((self.gpu_pct, "GPU"), (self.host_pct, "host"))
-            if share
+            if share >= _TOLD_PCT
         ]
-        return [f"{' and '.join(parts)} could not be rescaled, because {'; and '.join(self.reasons)}"]
+        return (
+            [] if not parts else [f"{' and '.join(parts)} could not be rescaled, because {'; and '.join(self.reasons)}"]
+        )
 
 
 def unscaled(anchor: RecordedJob, reasons: list[NDArray[np.int8]]) -> Unscaled:
@@ -114,6 +117,8 @@ def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> s
     if name in ("hardware", "dtype"):
         same_row = change.runs_on.row == change.measured_on.row
         return f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
+    if name in ("dp", "network") and any(map(host_times.communicates, anchor.job.graphs)):
+        return "the job communicates on the host; record it with NCCL to have it estimated"
     if name == "network":
         return "no rank has a collective on the GPU that the links carry, or these are its links"
     if name == "overlap":

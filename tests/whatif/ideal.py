@@ -97,7 +97,8 @@ def span_us(changed: ChangedJob) -> float:
 def on_links(corpus: Path, text: str, known: Mapping[str, int] | None = None, gpu: Hardware = LINKS) -> ChangedJob:
     """Return the job of a corpus, as if it had run on `gpu`, after a change; `known`: what its traces do not say."""
     (ids,) = groups(corpus)
-    return estimated(replace(load(corpus, ids, known or {}), hardware=gpu, known_hardware=True), parse(text.split()))
+    anchor = replace(load(corpus, ids, known or {}), hardware=gpu, known_hardware=True)
+    return estimated(anchor, parse(text.split()), force=True)
 
 
 def sends_us(changed: ChangedJob) -> list[float]:

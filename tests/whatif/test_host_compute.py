@@ -77,11 +77,19 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("dp=4", "communicates on the host"),
-        ("network=1e9", "communicates on the host"),
-        ("vocab=4096", "vocab changes no kernel"),
-        ("hidden=4096", "of the host's time is operators"),
+        ("dp=4", "dp=4 changes nothing, because the job communicates on the host"),
+        ("network=1e9", "network=1e9 changes nothing, because the job communicates on the host"),
+        ("vocab=4096", "vocab=4096 changes nothing, because nothing in the trace is told to depend on it"),
     ],
+)
+def test_what_a_change_does_not_reach_is_refused(sample: Path, change: str, says: str) -> None:
+    with pytest.raises(LumosError, match=says):
+        estimate(sample, parse([change]))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [("hidden=4096", "of the host's time is operators")],
 )
 def test_what_a_change_does_not_reach_is_said(sample: Path, change: str, says: str) -> None:
     warnings = estimate(sample, parse([change]))["warnings"][0].as_py()

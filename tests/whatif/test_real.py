@@ -174,6 +174,8 @@ def test_what_a_trace_cannot_support_is_refused(real_corpus: Path) -> None:
 
 
 def test_a_batch_without_shapes_grows_and_says_so(real_corpus: Path) -> None:
-    rows = answers(real_corpus, "batch_scale=2", job="resnet50_ddp")
+    with pytest.raises(QueryError, match="could not be rescaled, because no shapes are recorded"):
+        answers(real_corpus, "batch_scale=2", job="resnet50_ddp")
+    rows = answers(real_corpus, "batch_scale=2", job="resnet50_ddp", force=True)
     assert all(row["gpu_busy_ns"] > 1.4 * row["original_gpu_busy_ns"] for row in rows)
     assert any("records no shapes" in text for text in rows[0]["warnings"])

@@ -125,6 +125,11 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
                     "warnings": warnings,
                 }
             )
+    if changed.plan.settings and all(
+        row.get(name) == row.get(f"original_{name}") for row in records for name in _NANOSECONDS
+    ):
+        # Of all records, which share the list.
+        warnings.append("the change changes no time of any step: nothing binds one that takes longer or shorter now")
     return pa.Table.from_pylist(records, SCHEMA)
 
 
