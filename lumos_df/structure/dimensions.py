@@ -141,9 +141,9 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
         elif operation.is_product():
             products[operation.product[0]] += operation.count
     if structure.kind == "convolutional":
-        counted = (convolutions, products)
+        counted = [convolutions, products]
     else:
-        counted = (activations, products, convolutions) if structure.layers else (products, convolutions)
+        counted = [activations, products, convolutions] if structure.layers else [products, convolutions]
     batch = next((size for size in map(most, counted) if size is not None), None)
     if batch is None:
         return unknown(why)

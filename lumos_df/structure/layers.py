@@ -38,7 +38,8 @@ from lumos_df.structure.passes import Passes
 
 _ALIKE_SHARE: Final = 0.5
 """Threshold, share of matrix products and convolutions. Blocks without attention are layers where they hold more of
-those of a pass. Evidence: a net in stages has less in any of them; what is one stage is made of nothing else."""
+those of a pass, and modules' layers where more of them are alike. Evidence: a net in stages has less in any of them;
+what is one stage is made of nothing else."""
 _OPERATORS: Final = (
     ("transformer", re.compile(r"aten::(?:scaled_dot_product|_?flash|_?efficient)_?attention|flash_attn")),
     ("convolutional", re.compile(r"aten::\w*convolution")),
@@ -100,6 +101,8 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
     micro_batch, batch_evidence = _spread_batches(trace, kernels, phases, batch_of_kernel, forward.layers > 0)
     layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
     named = np.unique(layer[(layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))])
+    if kind != "transformer" and not times and not _named_alike(kernels, layer, layer_evidence):
+        named = named[:0]
     return Structure(
         phase=phases,
         phase_evidence=phase_evidence,
@@ -128,6 +131,26 @@ def _alike(kernels: ComputeKernels, forward: Passes, backward: Passes, times: in
     inside = forward.place[forward.layer >= 0]
     same = backward.layers == forward.layers or not kernels.weight[backward.place].any()
     return bool(same and forward.layers > 1 and forward.covered > _ALIKE_SHARE and (kernels.step[inside] >= 0).all())
+
+
+def _named_alike(kernels: ComputeKernels, layer: NDArray[np.int32], evidence: NDArray[np.int8]) -> bool:
+    """Return whether most of the layers that modules number multiply and convolve the same: a name alone says little.
+
+    Args:
+        kernels: the compute kernels.
+        layer: of every operator [n].
+        evidence: where that is known from [n].
+    """
+    row = kernels.row
+    works = (kernels.phase == FORWARD) & (kernels.weight > 0) & (layer[row] >= 0) & (evidence[row] == BY_MODULE)
+    if not works.any():
+        return True
+    number, symbol = (
+        np.unique(column[works], return_inverse=True)[1].reshape(-1) for column in (layer[row], kernels.exact)
+    )
+    done = np.zeros((int(number.max()) + 1, int(symbol.max()) + 1), np.bool_)
+    done[number, symbol] = True
+    return bool(np.unique(done, axis=0, return_counts=True)[1].max() > _ALIKE_SHARE * len(done))
 
 
 def _passes(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:
