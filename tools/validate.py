@@ -1,7 +1,8 @@
-"""Predict recorded runs of examples/train_gpt.py from one another: `python -m tools.validate FOLDER --python PYTHON`.
+"""Predict recorded runs of small nets from one another: `python -m tools.validate FOLDER --python PYTHON`.
 
-PYTHON, one with torch, records the example on this machine's CPU at two layer counts, widths, batches and sequences,
-and where it sees a GPU the grid of tools/record_grid.py. Each run then predicts each other one of its kind, from its
+PYTHON, one with torch, records examples/train_gpt.py on this machine's CPU at two layer counts, widths, batches and
+sequences, the nets of tools/record_plain.py without names of modules, and where it sees a GPU the grid of
+tools/record_grid.py. Each run then predicts each other one of its kind, from its
 own trace alone, and the errors are printed. Runs that are there already are kept, also those of data/traces/gpu_grid.
 
 A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
@@ -24,7 +25,7 @@ from typing import Any, Final
 import polars as pl
 
 from lumos_df import connect
-from lumos_df.base.errors import LumosError
+from lumos_df.base.errors import LumosError, QueryError
 from lumos_df.capture.capture_settings import CaptureSettings
 from lumos_df.capture.command import capture
 from lumos_df.capture.publish import read_metadata
@@ -33,7 +34,7 @@ from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.answer.step_rows import rows
 from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
-from lumos_df.whatif.job.settings import Settings
+from lumos_df.whatif.job.settings import Settings, Sizes
 
 ROOT: Final = Path(__file__).parent.parent
 _NAME: Final = re.compile(r"l(\d+)_w(\d+)_b(\d+)_s(\d+)(?:_(\w+))?$")
@@ -41,6 +42,7 @@ _HEAD_WIDTH: Final = 16
 """Of the runs on a CPU: no two sizes of theirs are alike, since a shape could not tell them apart."""
 _RUNS: Final = (*((*size, 96) for size in product((2, 4), (128, 256), (3, 6))), (2, 128, 3, 192), (4, 256, 6, 192))
 """Layers, width, sequences, tokens of each."""
+_ALONE: Final = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
 _ROUNDS: Final = 3
 _STEPS: Final = 30
 
@@ -61,13 +63,17 @@ class Run:
         match = _NAME.fullmatch(name)
         return cls(match[5] or "cpu", *(int(match[place]) for place in range(1, 5))) if match else None
 
-    def settings(self, other: "Run", head_width: int) -> Settings:
-        """Return the change that makes the other run of this one."""
+    def settings(self, other: "Run", sizes: Sizes) -> Settings:
+        """Return the change that makes the other run of this one, of which `sizes` are told."""
         numbers: dict[str, int] = {}
         if other.layers != self.layers:
             numbers["layers"] = other.layers
         if other.width != self.width:
-            numbers |= {"hidden": other.width, "ffn": 4 * other.width, "heads": other.width // head_width}
+            numbers["hidden"] = other.width
+            if sizes.ffn:
+                numbers["ffn"] = 4 * other.width
+            if sizes.heads:
+                numbers["heads"] = other.width // (sizes.head_dim or _HEAD_WIDTH)
         if other.batch != self.batch:
             numbers["micro_batch"] = other.batch
         if other.sequence != self.sequence:
@@ -78,7 +84,7 @@ class Run:
 def record(folder: Path, python: str) -> None:
     """Record the runs on the CPU that are not there yet; of the rounds of each the fastest stays."""
     folder.mkdir(parents=True, exist_ok=True)
-    os.environ.update({"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")})
+    os.environ.update(_ALONE)
     wanted = [size for size in _RUNS if not list((folder / _name(size)).glob("rank0.json.gz"))]
     for turn in range(_ROUNDS):
         for number, size in enumerate(wanted):
@@ -148,10 +154,9 @@ def predict(corpus: Path) -> pl.DataFrame:
 
 
 def _pairs(runs: list[Run], anchors: dict[Run, RecordedJob]) -> Iterator[tuple[Run, Run, dict[str, Any]]]:
-    recorded = {run: _step(anchors[run], Settings())[0] for run in runs}
+    recorded = {run: _step(anchors[run], Settings())[0] or 0.0 for run in runs}
     for before, after in permutations(runs, 2):
-        heads = anchors[before].sizes.head_dim or _HEAD_WIDTH
-        settings = before.settings(after, heads)
+        settings = before.settings(after, anchors[before].sizes)
         step, low, high = _step(anchors[before], settings)
         yield (
             before,
@@ -164,15 +169,20 @@ def _pairs(runs: list[Run], anchors: dict[Run, RecordedJob]) -> Iterator[tuple[R
                 "from_ms": recorded[before],
                 "recorded_ms": recorded[after],
                 "predicted_ms": step,
-                "error_pct": 100 * (step / recorded[after] - 1),
-                "inside": low <= recorded[after] <= high,
+                "error_pct": None if step is None else 100 * (step / recorded[after] - 1),
+                "inside": None if low is None or high is None else low <= recorded[after] <= high,
             },
         )
 
 
-def _step(anchor: RecordedJob, settings: Settings) -> tuple[float, float, float]:
-    """Return the fastest step of a changed job and its interval, ms."""
-    best = min(rows(estimated(anchor, settings)).to_pylist(), key=lambda row: row["iteration_time_s"])
+def _step(anchor: RecordedJob, settings: Settings) -> tuple[float | None, float | None, float | None]:
+    """Return the fastest step of a changed job and its interval, ms; of one that is refused nothing."""
+    try:
+        answer = rows(estimated(anchor, settings)).to_pylist()
+    except QueryError as error:
+        print(error, file=sys.stderr)
+        return None, None, None
+    best = min(answer, key=lambda row: row["iteration_time_s"])
     return 1e3 * best["iteration_time_s"], 1e3 * best["low_s"], 1e3 * best["high_s"]
 
 
@@ -187,6 +197,7 @@ def summary(table: pl.DataFrame) -> pl.DataFrame:
         .group_by("kind", "what")
         .agg(
             pl.len().alias("pairs"),
+            pl.col("error_pct").count().alias("answered"),
             absolute.mean().round(1).alias("mean_pct"),
             absolute.median().round(1).alias("median_pct"),
             absolute.max().round(1).alias("worst_pct"),
@@ -210,11 +221,14 @@ def main() -> int:
         print(f"{options.python} has no torch; make validate PYTHON_WITH_TORCH=/path/to/python3", file=sys.stderr)
         return 1
     subprocess.run([options.python, "-m", "tools.record_grid", str(folder / "gpu")], check=True, cwd=ROOT)  # noqa: S603 - as above
+    plain = [options.python, "-m", "tools.record_plain", str(folder / "plain")]
+    subprocess.run(plain, check=True, cwd=ROOT, env={**os.environ, **_ALONE})  # noqa: S603 - as above
     try:
         record(folder / "cpu", options.python)
         corpus = folder / "corpus"
         shutil.rmtree(corpus, ignore_errors=True)
-        grids = [grid for grid in (folder / "cpu", folder / "gpu", ROOT / "data/traces/gpu_grid") if grid.exists()]
+        folders = (folder / "cpu", folder / "plain", folder / "gpu", ROOT / "data/traces/gpu_grid")
+        grids = [grid for grid in folders if grid.exists()]
         ingest(grids, corpus)
         table = predict(corpus)
     except LumosError as error:

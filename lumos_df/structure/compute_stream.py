@@ -1,6 +1,11 @@
-"""The kernels of the compute stream in order, as symbols, and where one pass of a micro-batch must end."""
+"""The kernels of the compute stream in order, as symbols, and where one pass of a micro-batch must end.
 
+Of a trace without a GPU the operators that no other one calls stand for kernels, each with all that it calls.
+"""
+
+import re
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +18,7 @@ from lumos_df.schema.codes import (
     COMMUNICATION,
     COMMUNICATION_PHASE,
     CONVOLUTION,
+    CPU_OP,
     GEMM,
     KERNEL,
     NONE,
@@ -23,7 +29,12 @@ from lumos_df.schema.codes import (
     SOFTMAX,
 )
 from lumos_df.schema.collective_kinds import POINT_TO_POINT
+from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
+
+_HOST_WORK: Final = re.compile(r"aten::(?:(?:mm|addmm|bmm|baddbmm)$|\w*convolution|\w*attention)|flash_attn")
+"""Operators of the host that multiply matrices, attend or convolve, forward and backward."""
+_HOST_NORM: Final = re.compile(r"(?i)(?:layer|rms|batch|group)_?norm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +67,10 @@ class ComputeKernels:
 
 
 def compute_kernels(trace: Trace) -> ComputeKernels:
-    """Return the kernels of the stream that does the model's work."""
+    """Return the kernels of the stream that does the model's work, else the operators that do it on the host."""
     rows = trace.rows
+    if not rows.on_gpu.any():
+        return _host_operators(trace)
     computes = (rows.stream == compute_stream(rows)) & _computes(rows) & (trace.phase != COMMUNICATION_PHASE)
     row = np.flatnonzero(computes).astype(np.int32)
     row = row[np.argsort(rows.ts[row], kind="stable")]
@@ -76,6 +89,61 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
     )
+
+
+def _host_operators(trace: Trace) -> ComputeKernels:
+    """Return the operators that no operator calls, by start; the symbol of each is of all that it calls, in order."""
+    rows = trace.rows
+    computes = (rows.kind == CPU_OP) & (trace.phase != COMMUNICATION_PHASE)
+    called = computes & (rows.parent >= 0) & (rows.kind[rows.parent] == CPU_OP)
+    outermost = np.where(computes & ~called, np.arange(len(rows)), NONE).astype(np.int32)
+    caller = inherit(outermost, rows.parent, rows.thread)
+    row = np.flatnonzero(computes & (caller >= 0))
+    row = row[np.argsort(caller[row], kind="stable")]
+    begins = np.flatnonzero(np.diff(caller[row], prepend=NONE))
+    first = row[begins].astype(np.int32)
+    turn = np.arange(len(row)) - np.repeat(begins, np.diff(np.append(begins, len(row))))
+    holds = {
+        pattern: np.array([*map(bool, map(pattern.search, rows.names)), False]) for pattern in (_HOST_WORK, _HOST_NORM)
+    }
+    work, norm = (
+        np.logical_or.reduceat(held[rows.name[row]], begins) if len(row) else np.empty(0, np.bool_)
+        for held in holds.values()
+    )
+    order = np.argsort(rows.ts[first], kind="stable")
+    phase = trace.phase[first][order]
+    optimizer = phase == OPTIMIZER
+    return ComputeKernels(
+        row=first[order],
+        phase=phase,
+        known=phase != OTHER_PHASE,
+        step=rows.step[first][order],
+        era=np.cumsum(optimizer & ~np.append(False, optimizer[:-1])).astype(np.int32),
+        exact=_sequences(_symbols(rows.name[row], trace.dims.code[row]), turn, begins)[order],
+        loose=_sequences(_symbols(rows.name[row]), turn, begins)[order],
+        weight=work[order].astype(np.int64),
+        norm=norm[order],
+        transfers=np.zeros(len(first), np.int32),
+    )
+
+
+def _sequences(symbol: NDArray[np.int32], turn: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return a number from 0 for each of the sequences of symbols that begin at `begins`, alike for alike ones.
+
+    Args:
+        symbol: at least 0 [n].
+        turn: place of each in its sequence [n].
+        begins: place of the first of each sequence [k].
+    """
+    if not len(begins):
+        return np.empty(0, np.int32)
+    # Sums of well mixed numbers differ where sequences do: the mixing is that of splitmix64.
+    mixed = (symbol.astype(np.uint64) << np.uint64(32)) + turn.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    sums = np.add.reduceat(mixed ^ (mixed >> np.uint64(31)), begins)
+    numbers: NDArray[np.int32] = np.unique(sums, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    return numbers
 
 
 def compute_stream(rows: Rows) -> int:

@@ -122,7 +122,8 @@ def describe(
 
 def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
     """Return what the traces of one job say of it, each rank by itself and then together; overrides hold over both."""
-    structures = [understand(trace) for trace in traces]
+    times = overrides["layers"] // overrides.get("pp", 1) if "layers" in overrides else None
+    structures = [understand(trace, times) for trace in traces]
     facts: list[dict[str, Fact]] = []
     stages = []
     for trace, structure in zip(traces, structures, strict=True):

@@ -5,7 +5,7 @@ degree.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -49,8 +49,7 @@ def local(structure: Structure, operations: list[Operation]) -> Local:
         why = _NO_SHAPES if not operations else "no forward operator is a matrix product with recorded shapes"
         return _only_batch(unknown(why), _leading(structure, operations, why), dtype)
     if structure.kind != "transformer":
-        why = f"the model is no transformer ({structure.kind})"
-        return _only_batch(unknown(why), _leading(structure, operations, _NO_SHAPES), dtype)
+        return _of_other(structure, operations, products, dtype)
     inner = [operation for operation in products if operation.inside] or products
     hidden = _hidden(inner, operations)
     tokens = most(
@@ -75,6 +74,42 @@ def local(structure: Structure, operations: list[Operation]) -> Local:
     )
 
 
+def _of_other(structure: Structure, operations: list[Operation], products: list[Operation], dtype: Fact) -> Local:
+    """Return what is known of a model without attention: its batch, and of layers that are alike their widths."""
+    none = unknown(f"the model is no transformer ({structure.kind})")
+    batch = _leading(structure, operations, _NO_SHAPES)
+    local_sizes = _only_batch(none, batch, dtype)
+    if not structure.layers:
+        return local_sizes
+    convolutions = [operation for operation in operations if operation.inside and operation.is_convolution()]
+    if convolutions:
+        channels = Counter[int]()
+        for operation in convolutions:
+            for size in set(operation.weight[:2]):
+                channels[size] += operation.count
+        hidden = most(channels)
+        how = "the channels that most convolutions of a layer share"
+        return replace(local_sizes, hidden=Fact(hidden, "shape", how) if hidden else none)
+    inner = [operation for operation in products if operation.inside]
+    if not inner:
+        return local_sizes
+    hidden = _hidden(inner, operations)
+    pairs = Counter[int]()
+    for operation in operations:
+        shape = operation.tensor
+        if operation.inside and shape and len(shape) == 3 and shape[0] == batch.number and shape[2] == hidden:
+            pairs[shape[1]] += operation.count
+    sequence = most(pairs)
+    return replace(
+        local_sizes,
+        hidden=Fact(hidden, "shape", "the dimension that most matrix products of a layer share"),
+        ffn=_ffn(inner, hidden, None),
+        sequence=Fact(sequence, "shape", f"an activation of ({batch.number}, {sequence}, {hidden})")
+        if sequence
+        else none,
+    )
+
+
 def _only_batch(none: Fact, batch: Fact, dtype: Fact) -> Local:
     """Return what is known where no shape tells the sizes of a transformer; `none` says why."""
     return Local(
@@ -93,16 +128,23 @@ def _only_batch(none: Fact, batch: Fact, dtype: Fact) -> Local:
 
 
 def _leading(structure: Structure, operations: list[Operation], why: str) -> Fact:
-    """Return the batch of a model that is no transformer: the commonest leading dimension of its main operators."""
+    """Return the batch of a model that is no transformer: the commonest leading dimension of its activations."""
+    activations = Counter[int]()
     convolutions = Counter[int]()
     products = Counter[int]()
     for operation in operations:
+        # Parameters of linear layers have two axes at most, and a convolution reads its input first.
+        if operation.tensor and len(operation.tensor) > 2:
+            activations[operation.tensor[0]] += operation.count
         if operation.is_convolution() and operation.tensor:
             convolutions[operation.tensor[0]] += operation.count
         elif operation.is_product():
             products[operation.product[0]] += operation.count
-    both = (convolutions, products) if structure.kind == "convolutional" else (products, convolutions)
-    batch = next((size for size in map(most, both) if size is not None), None)
+    if structure.kind == "convolutional":
+        counted = [convolutions, products]
+    else:
+        counted = [activations, products, convolutions] if structure.layers else [products, convolutions]
+    batch = next((size for size in map(most, counted) if size is not None), None)
     if batch is None:
         return unknown(why)
     return Fact(batch, "shape", "the commonest leading dimension of convolutions and matrix products")
@@ -245,18 +287,22 @@ def _vocabulary(operations: list[Operation], products: list[Operation], hidden: 
 
 def layers(structure: Structure) -> Fact:
     """Return the layers of a rank."""
+    what = "kernels" if structure.on_gpu else "operators"
     if structure.layers:
         how = {
             "module": "layers that modules or annotations number",
-            "repetition": f"a block of {len(structure.forward.block)} kernels repeats",
+            "repetition": f"a block of {len(structure.forward.block)} {what} repeats",
         }
         evidence = EVIDENCE[structure.layers_evidence]
         return Fact(structure.layers, evidence, how[evidence])
-    if structure.kind in {"convolutional", "recommender"}:
-        return unknown(f"the model is no transformer ({structure.kind})")
     if structure.kind == "none":
-        return unknown("no kernel runs on a GPU, and no module or annotation numbers a layer")
-    return unknown("no block with attention repeats in the forward pass, and no module or annotation numbers a layer")
+        return unknown("nothing in the trace multiplies matrices, and no module or annotation numbers a layer")
+    if structure.kind == "transformer":
+        return unknown(f"no block of {what} repeats in the forward pass, and no module or annotation numbers a layer")
+    return unknown(
+        f"the model is no transformer ({structure.kind}), and no block of {what} that are alike in their shapes "
+        "repeats through most of the forward pass of a step"
+    )
 
 
 def times(share: Fact, degree: Fact, what: str) -> Fact:

@@ -36,6 +36,10 @@ from lumos_df.structure.kernels.spread import UNKNOWN, fill_launched, inherit, s
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.passes import Passes
 
+_ALIKE_SHARE: Final = 0.5
+"""Threshold, share of matrix products and convolutions. Blocks without attention are layers where they hold more of
+those of a pass, and modules' layers where more of them are alike. Evidence: a net in stages has less in any of them;
+what is one stage is made of nothing else."""
 _OPERATORS: Final = (
     ("transformer", re.compile(r"aten::(?:scaled_dot_product|_?flash|_?efficient)_?attention|flash_attn")),
     ("convolutional", re.compile(r"aten::\w*convolution")),
@@ -72,25 +76,33 @@ class Structure:
     """The passes backward."""
     kernels: ComputeKernels
     """ComputeKernels that the structure was read from."""
+    on_gpu: bool
+    """Whether those are kernels; else operators of the host."""
 
 
-def understand(trace: Trace) -> Structure:
-    """Return phase, layer and micro-batch of every operator."""
+def understand(trace: Trace, times: int | None = None) -> Structure:
+    """Return phase, layer and micro-batch of every operator; `times`: layers of the rank, where they are known."""
     kernels = compute_kernels(trace)
-    phase, forward, backward = _passes(kernels)
+    phase, forward, backward = _passes(kernels, times)
     kind = _kind(trace, kernels, forward)
-    if kind != "transformer" or not forward.layers:
-        # A block without attention may be anything that repeats: a stage of a convolutional network, or an iteration.
+    if kind != "transformer":
+        # A block without attention may be anything that repeats, so what it repeats must be alike in its shapes.
+        same = replace(kernels, loose=kernels.exact)
+        phase, forward, backward = _passes(same, times)
+        if forward.layers > backward.layers > 1:
+            # The halves of a layer may look like layers on the way up, and not on the way down.
+            forward = passes.find(same, forward.place, forward=True, times=backward.layers)
+        elif backward.layers > forward.layers > 1:
+            backward = passes.find(same, backward.place, forward=False, times=forward.layers)
+    if not forward.layers or (kind != "transformer" and not _alike(kernels, forward, backward, times)):
         forward, backward = passes.nothing(forward.place), passes.nothing(backward.place)
     phases, phase_evidence = _phases(trace, kernels, phase)
     batch_of_kernel = _micro_batches(trace, kernels, forward, backward)
     micro_batch, batch_evidence = _spread_batches(trace, kernels, phases, batch_of_kernel, forward.layers > 0)
-    if not trace.rows.on_gpu.any():
-        on_host = np.where(micro_batch >= 0, NONE, _batches_of_host(trace, phases))
-        micro_batch = np.where(on_host >= 0, on_host, micro_batch).astype(np.int32)
-        batch_evidence[on_host >= 0] = BY_ANNOTATION
     layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
     named = np.unique(layer[(layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))])
+    if kind != "transformer" and not times and not _named_alike(kernels, layer, layer_evidence):
+        named = named[:0]
     return Structure(
         phase=phases,
         phase_evidence=phase_evidence,
@@ -105,15 +117,49 @@ def understand(trace: Trace) -> Structure:
         forward=forward,
         backward=backward,
         kernels=kernels,
+        on_gpu=bool(trace.rows.on_gpu.any()),
     )
 
 
-def _passes(kernels: ComputeKernels) -> tuple[NDArray[np.int8], Passes, Passes]:
+def _alike(kernels: ComputeKernels, forward: Passes, backward: Passes, times: int | None) -> bool:
+    """Return whether blocks without attention are layers: as many up as down, in a marked step, most of its work.
+
+    Without a step's mark an iteration looks like a layer.
+    """
+    if times:
+        return forward.layers == times
+    inside = forward.place[forward.layer >= 0]
+    same = backward.layers == forward.layers or not kernels.weight[backward.place].any()
+    return bool(same and forward.layers > 1 and forward.covered > _ALIKE_SHARE and (kernels.step[inside] >= 0).all())
+
+
+def _named_alike(kernels: ComputeKernels, layer: NDArray[np.int32], evidence: NDArray[np.int8]) -> bool:
+    """Return whether most of the layers that modules number multiply and convolve the same: a name alone says little.
+
+    Args:
+        kernels: the compute kernels.
+        layer: of every operator [n].
+        evidence: where that is known from [n].
+    """
+    row = kernels.row
+    works = (kernels.phase == FORWARD) & (kernels.weight > 0) & (layer[row] >= 0) & (evidence[row] == BY_MODULE)
+    if not works.any():
+        return True
+    number, symbol = (
+        np.unique(column[works], return_inverse=True)[1].reshape(-1) for column in (layer[row], kernels.exact)
+    )
+    done = np.zeros((int(number.max()) + 1, int(symbol.max()) + 1), np.bool_)
+    done[number, symbol] = True
+    return bool(np.unique(done, axis=0, return_counts=True)[1].max() > _ALIKE_SHARE * len(done))
+
+
+def _passes(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:
     """Return the phase of every compute kernel, and the forward and the backward passes."""
     phase = kernels.phase.copy()
     if np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE)).any():
-        forward = passes.find(kernels, np.flatnonzero(phase == FORWARD), forward=True)
-        backward = passes.find(kernels, np.flatnonzero(np.isin(phase, (BACKWARD, RECOMPUTE))), forward=False)
+        forward = passes.find(kernels, np.flatnonzero(phase == FORWARD), forward=True, times=times)
+        down = np.flatnonzero(np.isin(phase, (BACKWARD, RECOMPUTE)))
+        backward = passes.find(kernels, down, forward=False, times=times)
     else:
         forward, backward = _by_repetition_alone(kernels)
         phase[forward.place] = FORWARD
@@ -169,7 +215,7 @@ def _kind(trace: Trace, kernels: ComputeKernels, forward: Passes) -> str:
     is_attention = np.isin(family, (ATTENTION, SOFTMAX))
     attention = int(is_attention.sum())
     convolution, embedding, gemm = (int((family == code).sum()) for code in (CONVOLUTION, EMBEDDING, GEMM))
-    if not len(kernels):
+    if not trace.rows.on_gpu.any() or not len(kernels):
         names = [trace.rows.names[number] for number in np.unique(trace.rows.name[trace.rows.kind == CPU_OP]).tolist()]
         return next((kind for kind, pattern in _OPERATORS if any(map(pattern.match, names))), "none")
     if is_attention[forward.place[forward.layer >= 0]].any():
@@ -206,28 +252,6 @@ def _micro_batches(trace: Trace, kernels: ComputeKernels, forward: Passes, backw
         count = int(number[-1]) + 1
         whole = replace(passes.nothing(both), number=number, count=count, cut=np.zeros(count, np.bool_))
         batch[both] = _ordinal_in_step(kernels, whole)[number]
-    return batch
-
-
-def _batches_of_host(trace: Trace, phase: NDArray[np.int8]) -> NDArray[np.int32]:
-    """Return the micro-batch of every row of a trace without a GPU: the ordinal of its pass in the step."""
-    rows = trace.rows
-    batch = np.full(len(rows), NONE, np.int32)
-    works = np.array([*(any(pattern.match(name) for _, pattern in _OPERATORS) for name in rows.names), False])
-    in_pass = np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE)) & (rows.step >= 0) & (rows.thread >= 0)
-    row = np.flatnonzero(works[rows.name] & in_pass & (rows.kind == CPU_OP))
-    if not len(row):
-        return batch
-    row = row[np.argsort(rows.ts[row], kind="stable")]
-    turn = _turns(phase[row] == FORWARD, rows.dur[row])
-    least = np.full(int(rows.step.max()) + 1, len(row))
-    np.minimum.at(least, rows.step[row], turn)
-    inside = np.flatnonzero(in_pass)
-    at = np.searchsorted(rows.ts[row], rows.ts[inside])
-    at = np.minimum(at, len(row) - 1)
-    # What follows the last product of a step belongs to it.
-    at = np.where(rows.step[row[at]] > rows.step[inside], np.maximum(at - 1, 0), at)
-    batch[inside] = np.maximum(turn[at] - least[rows.step[inside]], NONE)
     return batch
 
 
@@ -272,11 +296,15 @@ def _linked(
     rows = trace.rows
     forward = inherit(rows.forward, rows.parent, rows.thread)[kernels.row[backward.place]]
     launched = np.full(len(rows), NONE, np.int32)
-    call = rows.parent[kernels.row]
-    known = (batch >= 0) & (call >= 0)
-    # The operator around the launching call: what the backward operator is linked to.
-    around = rows.parent[call[known]]
-    launched[around[around >= 0]] = batch[known][around >= 0]
+    if rows.on_gpu.any():
+        call = rows.parent[kernels.row]
+        known = (batch >= 0) & (call >= 0)
+        # The operator around the launching call: what the backward operator is linked to.
+        around = rows.parent[call[known]]
+        launched[around[around >= 0]] = batch[known][around >= 0]
+    else:
+        launched[kernels.row] = batch
+        launched = inherit(launched, rows.parent, rows.thread)
     linked = np.where(forward >= 0, launched[forward], NONE)
     use = (linked >= 0) & (backward.number >= 0)
     if not use.any():
@@ -355,5 +383,7 @@ def _to_all(
     call = rows.parent[gpu]
     launches[call[call >= 0]] = True
     launches &= rows.kind == RUNTIME
+    if not len(gpu):
+        launches[kernels.row] = True
     spread(value, rows.parent, rows.thread, launches)
     return value

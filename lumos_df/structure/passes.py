@@ -41,14 +41,14 @@ class Passes:
     """Share of the phase's matrix products and attention inside layers."""
 
 
-def find(kernels: ComputeKernels, place: NDArray[np.int64], *, forward: bool) -> Passes:
-    """Return the passes among some compute kernels: those at `place`, ascending [k]."""
+def find(kernels: ComputeKernels, place: NDArray[np.int64], *, forward: bool, times: int | None = None) -> Passes:
+    """Return the passes among some compute kernels: those at `place`, ascending [k]; `times`: layers that are known."""
     segment = _segments(kernels, place, split=True)
-    blocks, exact = _repetition(kernels, place, segment)
+    blocks, exact = _repetition(kernels, place, segment, times)
     if kernels.transfers.any():
         # Sends and receives inside a layer (ring attention) are no end of a pass: blocks cover more across them.
         whole = _segments(kernels, place, split=False)
-        across, across_exact = _repetition(kernels, place, whole)
+        across, across_exact = _repetition(kernels, place, whole, times)
         if across is not None and (blocks is None or blocks.covered < across.covered):
             segment, blocks, exact = whole, across, across_exact
     if blocks is None or blocks.covered < _WORTH_SHARE:
@@ -90,18 +90,20 @@ def _segments(kernels: ComputeKernels, place: NDArray[np.int64], *, split: bool)
 
 
 def _repetition(
-    kernels: ComputeKernels, place: NDArray[np.int64], segment: NDArray[np.int32]
+    kernels: ComputeKernels, place: NDArray[np.int64], segment: NDArray[np.int32], times: int | None
 ) -> tuple[Repetition | None, bool]:
     """Return the blocks by names with grids, else by names alone, and whether grids count."""
-    exact = _search(kernels.exact[place], kernels.weight[place], segment)
+    exact = _search(kernels.exact[place], kernels.weight[place], segment, times)
     if exact is not None and exact.covered >= _WORTH_SHARE:
         return exact, True
-    return _search(kernels.loose[place], kernels.weight[place], segment), False
+    return _search(kernels.loose[place], kernels.weight[place], segment, times), False
 
 
-def _search(symbols: NDArray[np.int32], weight: NDArray[np.int64], segment: NDArray[np.int32]) -> Repetition | None:
+def _search(
+    symbols: NDArray[np.int32], weight: NDArray[np.int64], segment: NDArray[np.int32], times: int | None
+) -> Repetition | None:
     breaks = np.flatnonzero(np.diff(segment)) + 1
-    blocks = repetition.find(np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0))
+    blocks = repetition.find(np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0), times)
     if blocks is None:
         return None
     kept = np.ones(len(symbols) + len(breaks), np.bool_)

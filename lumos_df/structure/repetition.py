@@ -1,4 +1,4 @@
-"""The block that a sequence of kernels repeats, found without knowing what it is.
+"""The block that a sequence of kernels or operators repeats, found without knowing what it is.
 
 The distance to the last place where the same few kernels began votes for a period; the period whose stretches hold most
 of the work is the block's. Each step is linear in the sequence.
@@ -49,21 +49,24 @@ class Repetition:
         return len(self.template)
 
 
-def find(symbols: NDArray[np.int32], weight: NDArray[np.int64]) -> Repetition | None:
+def find(symbols: NDArray[np.int32], weight: NDArray[np.int64], times: int | None = None) -> Repetition | None:
     """Return the block that a sequence repeats, None where there is none.
 
     Args:
         symbols: [n], at least 0; negative is a break.
         weight: how much each symbol counts [n], at least 0; of a sequence without weight every symbol counts as one.
+        times: how often the block is known to come in a row; where nothing comes so often, what is most likely.
     """
     if not weight.any():
         weight = (symbols >= 0).astype(np.int64)
     total = np.concatenate(([0], np.cumsum(weight)))
-    candidates = [(period, _work(symbols, total, period)) for period in _periods(symbols)]
+    periods = _periods(symbols)
+    candidates = [(period, _work(symbols, total, period)) for period in periods]
     best = max((work for _, work in candidates), default=0)
     if best == 0:
         return None
-    period = min(period for period, work in candidates if work >= _ENOUGH_SHARE * best)
+    period = _given(symbols, total, periods, times) if times else 0
+    period = period or min(period for period, work in candidates if work >= _ENOUGH_SHARE * best)
     start, end = repeats.stretches(symbols, period)
     work = total[end] - total[start]
     longest = int(np.argmax(work))
@@ -85,6 +88,22 @@ def _periods(symbols: NDArray[np.int32]) -> list[int]:
     few = min(_CANDIDATES, len(votes))
     most = np.argpartition(votes, -few)[-few:]
     return sorted(int(period) for period in most if votes[period] > 0)
+
+
+def _given(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[int], times: int) -> int:
+    """Return the period whose block comes `times` in a row in most of the work, 0 where none does.
+
+    A block may be several that are alike, so multiples of the periods are tried, too; of two blocks with as much work
+    the longer one is taken, in which the other one comes as often.
+    """
+    most, best = 0, 0
+    for period in sorted({period * several for period in periods for several in range(1, _CANDIDATES + 1)}):
+        start, end = repeats.stretches(symbols, period)
+        fits = (end - start) // period == times
+        work = int((total[end[fits]] - total[start[fits]]).sum())
+        if work and work >= most:
+            most, best = work, period
+    return best
 
 
 def _work(symbols: NDArray[np.int32], total: NDArray[np.int64], period: int) -> int:

@@ -20,7 +20,9 @@ BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
 _ATTENTION: Final = re.compile(r"(?i)attention|attn|sdpa")
 _NORM: Final = re.compile(r"(?i)(?:layer|rms)_?norm")
 _LOOKUP: Final = re.compile(r"aten::(?:embedding|index_select|index)$")
-_CONVOLUTION: Final = re.compile(r"aten::(?:convolution|_convolution|cudnn_convolution|miopen_convolution)$")
+_CONVOLUTION: Final = re.compile(
+    r"aten::(?:convolution|_convolution|cudnn_convolution|miopen_convolution|mkldnn_convolution)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ class Operation:
     def tensor(self) -> Shape | None:
         """Shape of the first input."""
         return self.shapes[0] if self.shapes else None
+
+    @property
+    def weight(self) -> Shape:
+        """Shape of a convolution's weight: channels out, channels in of a group, and the kernel's sides."""
+        return next((shape for shape in self.shapes[1:] if shape is not None and len(shape) > 2), ())
 
     @property
     def product(self) -> tuple[int, int, int]:

@@ -114,18 +114,20 @@ def without_effect(anchor: RecordedJob, change: PlannedChange, settings: Setting
 
 
 def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> str:
-    if name in ("hardware", "dtype"):
-        same_row = change.runs_on.row == change.measured_on.row
-        return f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
     if name in ("dp", "network") and any(map(host_times.communicates, anchor.job.graphs)):
         return "the job communicates on the host; record it with NCCL to have it estimated"
-    if name == "network":
-        return "no rank has a collective on the GPU that the links carry, or these are its links"
-    if name == "overlap":
-        return f"gradients were reduced with overlap={value} already"
-    was = getattr(anchor.sizes, name, None)
-    if str(was) == value or value == "1":
+    same_row = change.runs_on.row == change.measured_on.row
+    recorded = f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
+    said = {
+        "hardware": recorded,
+        "dtype": recorded,
+        "network": "no rank has a collective on the GPU that the links carry, or these are its links",
+        "overlap": f"gradients were reduced with overlap={value} already",
+    }
+    if name in said:
+        return said[name]
+    if value in (str(getattr(anchor.sizes, name, None)), "1"):
         return f"it was {value} already"
-    if name == "dp":
-        return "no recorded rank reduces gradients on the GPU"
-    return "nothing in the trace is told to depend on it"
+    return {"dp": "no recorded rank reduces gradients on the GPU"}.get(
+        name, "nothing in the trace is told to depend on it"
+    )

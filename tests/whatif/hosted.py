@@ -25,6 +25,8 @@ class HostJob:
     batch: int = 3
     sequence: int = 96
     micro_batches: int = 1
+    named: bool = True
+    """Whether modules are recorded."""
     tp: int = 1
     """Ranks of which this is one: each block's output is reduced, in no time."""
 
@@ -107,7 +109,8 @@ class _Writer:
             for layer in range(job.layers):
                 at, started = len(self.events), self.now
                 self.block(backward=False)
-                self._around(f"nn.Module: Block_{layer}", at, started)
+                if job.named:
+                    self._around(f"nn.Module: Block_{layer}", at, started)
             self.operator("aten::mm", (job.tokens, job.hidden), (job.hidden, 2000))
             self.operator("aten::mm", (job.tokens, 2000), (2000, job.hidden), backward=True)
             for _ in range(job.layers):

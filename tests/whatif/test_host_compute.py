@@ -56,6 +56,16 @@ def test_a_changed_job_takes_what_it_takes_when_it_runs(
         assert row["gpu_busy_ns"] == 0
 
 
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_layers_without_modules_are_those_that_repeat(tmp_path: Path, micro_batches: int) -> None:
+    job = replace(JOB, layers=3, named=False, micro_batches=micro_batches)
+    plain = ingested(tmp_path / "corpus", write(job, tmp_path / "job"))
+    for change, layers in (("layers=6", 6), ("layers=2", 2)):
+        wanted = 1000 * replace(job, layers=layers).step_us()
+        for row in answers(plain, change):
+            assert row["step_ns"] == pytest.approx(wanted, rel=1e-3)
+
+
 @pytest.mark.parametrize("change", ["hardware=h100-sxm", "dtype=bf16", "pp=2"])
 def test_what_a_job_without_a_gpu_cannot_tell_is_refused(corpus: Path, change: str) -> None:
     with pytest.raises(QueryError, match="cannot change, because the job ran on no GPU"):

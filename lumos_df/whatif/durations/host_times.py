@@ -30,6 +30,7 @@ _VIEWS: Final = re.compile(
     r"|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero|_has_\w+)$|detach$"
 )
 """Operators that touch no element, or one: their time is the host's own."""
+_CONVOLVES: Final = re.compile(r"aten::\w*convolution\w*$")
 
 
 def works(graph: TraceGraph) -> NDArray[np.bool_]:
@@ -106,7 +107,7 @@ def _tensors(trace: Trace, row: int) -> tuple[Shape, ...]:
 
 
 def _flops(name: str, tensors: tuple[Shape, ...]) -> float:
-    """Return the operations of products and attention, of all others 0."""
+    """Return the operations of products, attention and convolutions, of all others 0."""
     operation = Operation(name, tensors, (), 1, 0, inside=True)
     if operation.is_product():
         return 2.0 * prod(operation.product)
@@ -115,6 +116,10 @@ def _flops(name: str, tensors: tuple[Shape, ...]) -> float:
     if operation.is_attention():
         query, key = operation.operands[:2]
         return 4.0 * prod(query) * sorted(key[1:3])[1]
+    if _CONVOLVES.match(name):
+        maps = [shape for shape in tensors if len(shape) > 2]
+        # Every place of the input meets the weight, which comes last; backward it does so twice.
+        return 2.0 * (len(maps) - 1) * maps[0][0] * prod(maps[0][2:]) * prod(maps[-1]) if len(maps) > 1 else 0.0
     return 0.0
 
 

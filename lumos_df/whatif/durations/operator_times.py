@@ -75,7 +75,7 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     old = anchor.sizes
     _check_host(anchor, new, settings)
     batch = None
-    if anchor.about.facts["model"].value != "transformer" or old.hidden is None:
+    if old.hidden is None:
         batch = _batch(anchor, settings)
     measured_on = Machine.of(anchor.hardware, anchor.precision)
     hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware

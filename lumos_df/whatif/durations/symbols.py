@@ -209,6 +209,7 @@ _FUNCTIONS: Final = (
     (HEADS, 1, lambda sizes: _cut(sizes.heads, sizes.tp)),
     (HEADS, 2, lambda sizes: _cut(sizes.kv_heads, sizes.tp)),
     (GROUPS, 1, lambda sizes: _times(sizes.micro_batch, _cut(sizes.heads, sizes.tp))),
+    (GROUPS, 7, lambda sizes: _times(sizes.micro_batch, sizes.hidden)),
     (HEAD, 1, lambda sizes: sizes.head_dim),
     (HEAD, 3, lambda sizes: _times(3, sizes.head_dim)),
     (SEQUENCE, 5, lambda sizes: _cut(sizes.seq, sizes.tp)),

@@ -1,0 +1,192 @@
+"""Nets recorded with shapes alone, without a GPU and without modules, written down operator by operator.
+
+Which of them have layers follows from what they are: blocks that are alike in every shape, and nothing else.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.graph.job import groups
+from lumos_df.schema.codes import CPU_OP
+from lumos_df.structure import labelled_rows
+from lumos_df.structure.describe import Description, of_traces
+from lumos_df.trace.ingest import ingest
+
+Operator = tuple[str, tuple[tuple[int, ...], ...]]
+
+BATCH, PATCHES, WIDTH = 10, 49, 96
+
+
+def linear(rows: int, inner: int, columns: int) -> Operator:
+    return "aten::addmm", ((columns,), (rows, inner), (inner, columns))
+
+
+def convolution(width: int, side: int, inputs: int | None = None) -> Operator:
+    return "aten::convolution", ((BATCH, inputs or width, side, side), (width, inputs or width, 3, 3))
+
+
+def relu(width: int, side: int) -> Operator:
+    return "aten::relu", ((BATCH, width, side, side),)
+
+
+def mixing(width: int = WIDTH) -> list[Operator]:
+    hidden = (BATCH, PATCHES, width)
+    return [
+        ("aten::layer_norm", (hidden, (width,))),
+        linear(BATCH * width, PATCHES, 64),
+        linear(BATCH * width, 64, PATCHES),
+        ("aten::add", (hidden, hidden)),
+        ("aten::layer_norm", (hidden, (width,))),
+        linear(BATCH * PATCHES, width, 4 * width),
+        linear(BATCH * PATCHES, 4 * width, width),
+        ("aten::add", (hidden, hidden)),
+    ]
+
+
+def residual(width: int, side: int) -> list[Operator]:
+    map_ = (BATCH, width, side, side)
+    inner = [convolution(width, side), relu(width, side)]
+    return [*inner, convolution(width, side), ("aten::add", (map_, map_)), relu(width, side)]
+
+
+@dataclass
+class Plain:
+    """A net's forward operators, and how it is trained."""
+
+    forward: Sequence[Operator]
+    backward: bool = True
+    micro_batches: int = 1
+    marks: bool = True
+    blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Forward operators, from and to, of each module that has a number."""
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events of three steps."""
+        rows: list[dict[str, Any]] = []
+        now, sequence = 100, 0
+
+        def add(category: str, name: str, begin: int, end: int, **args: object) -> None:
+            rows.append({"ph": "X", "pid": 1, "tid": 1, "cat": category, "name": name, "ts": begin, "dur": end - begin})
+            rows[-1]["args"] = args
+
+        for step in range(3):
+            begin = now
+            now += 5
+            for _ in range(self.micro_batches):
+                starts = []
+                for name, dims in self.forward:
+                    sequence += 1
+                    starts.append(now)
+                    node = {"Sequence number": sequence, "Fwd thread id": 0}
+                    add(
+                        "cpu_op",
+                        name,
+                        now,
+                        now + 8,
+                        **{"Input Dims": dims, "Input type": ["float"] * len(dims)},
+                        **node,
+                    )
+                    now += 10
+                for number, (first, last) in self.blocks.items():
+                    add("python_function", f"nn.Module: Block_{number}", starts[first] - 1, starts[last - 1] + 9)
+                for turn, (name, dims) in enumerate(reversed(self.forward) if self.backward else ()):
+                    node = {"Sequence number": sequence - turn, "Fwd thread id": 1}
+                    add("cpu_op", f"autograd::engine::evaluate_function: {name}", now, now + 8, **node)
+                    add("cpu_op", name, now + 1, now + 7, **{"Input Dims": dims, "Input type": ["float"] * len(dims)})
+                    now += 10
+            if self.marks:
+                add("user_annotation", f"ProfilerStep#{step}", begin, now)
+            now += 5
+        return rows
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Callable[..., Description]:
+    """What describes a net, with what is known of it."""
+
+    def describe(net: Plain, **known: int) -> Description:
+        folder = tmp_path / "traces"
+        folder.mkdir()
+        (folder / "rank0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": net.events()}))
+        assert not ingest([folder], tmp_path / "corpus", workers=1).failed
+        (ids,) = groups(tmp_path / "corpus")
+        return of_traces([labelled_rows.load(tmp_path / "corpus", ids[0])], known)
+
+    return describe
+
+
+STEM: list[Operator] = [linear(BATCH * PATCHES, 48, WIDTH)]
+HEAD: list[Operator] = [linear(BATCH, WIDTH, 7)]
+STAGE = [convolution(24, 16, 3), relu(24, 16), *residual(24, 16) * 4, linear(BATCH, 24, 7)]
+STAGES = [
+    *(convolution(16, 32, 3), *residual(16, 32) * 2, convolution(32, 16, 16), *residual(32, 16) * 2),
+    *(convolution(64, 8, 32), *residual(64, 8) * 2, linear(BATCH, 64, 7)),
+]
+TOWER = [linear(BATCH, wide, wide // 2) for wide in (512, 256, 128, 64)]
+
+
+@pytest.mark.parametrize("net", [{}, {"backward": False}, {"micro_batches": 3}], ids=["plain", "inference", "batches"])
+def test_a_mixer_has_the_layers_that_repeat_and_its_sizes(described: Callable[..., Description], net: Any) -> None:
+    job = described(Plain([*STEM, *mixing() * 4, *HEAD], **net))
+    told = {name: job.facts[name].value for name in ("layers", "hidden", "ffn", "sequence", "micro_batch")}
+    assert told == {"layers": 4, "hidden": WIDTH, "ffn": 4 * WIDTH, "sequence": PATCHES, "micro_batch": BATCH}
+    assert job.facts["layers"].evidence == "repetition"
+    assert job.facts["micro_batches"].value == net.get("micro_batches", 1)
+    assert job.facts["heads"].value is None
+
+
+def test_every_operator_is_in_its_layer_up_and_down(described: Callable[..., Description]) -> None:
+    block = mixing()
+    (rank,) = described(Plain([*STEM, *block * 3, *HEAD])).ranks
+    rows = rank.trace.rows
+    outermost = [row for row in range(len(rows)) if rows.kind[row] == CPU_OP and rows.kind[rows.parent[row]] != CPU_OP]
+    up = [-1, *(layer for layer in range(3) for _ in block), -1]
+    assert rank.structure.layer[outermost].tolist() == (up + up[::-1]) * 3
+
+
+def test_a_stage_of_alike_convolutions_has_layers_and_channels(described: Callable[..., Description]) -> None:
+    job = described(Plain(STAGE))
+    assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        Plain(STAGES),
+        Plain(TOWER),
+        Plain([*STEM, *mixing(96), *mixing(48), *mixing(24), *HEAD]),
+        Plain(
+            STAGES, blocks={number: (1 + 5 * number + number // 2, 6 + 5 * number + number // 2) for number in range(6)}
+        ),
+        Plain([*STEM, *HEAD] * 6, backward=False, marks=False),
+    ],
+    ids=["stages", "tower", "widths", "named stages", "iterations"],
+)
+def test_what_is_not_alike_is_no_layer(described: Callable[..., Description], net: Plain) -> None:
+    fact = described(net).facts["layers"]
+    assert fact.value is None
+    assert "alike in their shapes" in fact.reason
+
+
+@pytest.mark.parametrize(("known", "operators"), [(4, 8), (2, 16)])
+def test_the_repetition_with_the_count_that_is_known_is_taken(
+    described: Callable[..., Description], known: int, operators: int
+) -> None:
+    job = described(Plain([*STEM, *mixing() * 4, *HEAD]), layers=known)
+    assert len(job.ranks[0].structure.forward.block) == operators
+    assert job.ranks[0].structure.layers == job.facts["layers"].value == known
+
+
+def test_a_stage_with_less_than_half_has_layers_only_where_their_count_is_known(
+    described: Callable[..., Description],
+) -> None:
+    wider = [convolution(32, 16, 16), *residual(32, 16), convolution(64, 8, 32), *residual(64, 8)]
+    net = Plain([convolution(16, 32, 3), *residual(16, 32) * 3, *wider, *TOWER])
+    (rank,) = described(net).ranks
+    assert rank.structure.layers == 0
+    assert of_traces([rank.trace], {"layers": 3}).ranks[0].structure.layers == 3
