@@ -175,6 +175,9 @@ def _kind(trace: Trace, row: int, count: int, updates: bool) -> _Kind:  # noqa: 
     name, text = trace.rows.names[trace.rows.name[row]], trace.dims.words[trace.dims.code[row]]
     shapes = tuple(tensors(json.loads(text)))
     rule = next(rule for rule, pattern in _RULES if pattern.match(name))
+    if rule == LINEAR and not (len(shapes) > 1 and len(shapes[0]) > 1 and shapes[0][-1] == shapes[1][-1]):
+        # Some record it as the product that it is made of.
+        rule = PRODUCT
     return _Kind(name, text, rule, shapes, _sources(rule, shapes), count, updates)
 
 
