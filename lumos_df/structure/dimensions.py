@@ -165,7 +165,8 @@ def _sequence(operations: list[Operation], hidden: int, tokens: int | None) -> t
     if left == right:
         return Fact(left, "shape", how), Fact(right, "shape", how)
     votes = _batches(operations, left, right)
-    counted = ", ".join(f"micro_batch {size}: {votes[size]} operators" for size in sorted((left, right), key=votes.__getitem__))
+    ordered = sorted(votes, key=lambda size: votes[size], reverse=True)
+    counted = ", ".join(f"micro_batch {size}: {votes[size]} operators" for size in ordered)
     if votes[left] == votes[right]:
         tell = "tell it with --known micro_batch=N"
         none = unknown(f"{left} and {right} are sequence and micro-batch, and as much says either ({counted}); {tell}")
