@@ -56,7 +56,7 @@ def local(structure: Structure, operations: list[Operation]) -> Local:
         Counter({operation.product[0]: operation.count for operation in inner if hidden in operation.product[1:]})
     )
     attention = _attention(operations)
-    sequence, batch = _sequence(operations, hidden, tokens, attention)
+    sequence, batch = _sequence(operations, hidden, tokens)
     heads, kv_heads, width = _heads(attention, sequence.number, batch.number)
     projection = _projection(inner, hidden, heads.number, width.number)
     return Local(
@@ -186,9 +186,7 @@ def _attention(operations: list[Operation]) -> Operation | None:
     return None
 
 
-def _sequence(
-    operations: list[Operation], hidden: int, tokens: int | None, attention: Operation | None
-) -> tuple[Fact, Fact]:
+def _sequence(operations: list[Operation], hidden: int, tokens: int | None) -> tuple[Fact, Fact]:
     """Return sequence and micro-batch: an activation is (sequence, batch, hidden) or (batch, sequence, hidden)."""
     pairs = Counter[Shape]()
     for operation in operations:
@@ -208,19 +206,38 @@ def _sequence(
     how = f"an activation of ({left}, {right}, {hidden})"
     if left == right:
         return Fact(left, "shape", how), Fact(right, "shape", how)
-    how += ", told apart by attention"
-    batch = None
-    if attention is not None and attention.is_attention():
-        first = attention.operands[0][0]
-        batch = first if first in {left, right} else None
-    elif attention is not None:
-        sizes = {size for shape in attention.operands for size in shape[1:]}
-        if (left in sizes) != (right in sizes):
-            batch = right if left in sizes else left
-    if batch is None:
-        none = unknown(f"{left} and {right} are sequence and micro-batch, and no attention tells which is which")
+    votes = _batches(operations, left, right)
+    ordered = sorted(votes, key=lambda size: votes[size], reverse=True)
+    counted = ", ".join(f"micro_batch {size}: {votes[size]} operators" for size in ordered)
+    if votes[left] == votes[right]:
+        tell = "tell it with --known micro_batch=N"
+        none = unknown(f"{left} and {right} are sequence and micro-batch, and as much says either ({counted}); {tell}")
         return none, none
+    how += (
+        f", told apart by attention and convolutions ({counted})"
+        if min(votes.values())
+        else ", told apart by attention"
+    )
+    batch = max(votes, key=lambda size: votes[size])
     return Fact(right if batch == left else left, "shape", how), Fact(batch, "shape", how)
+
+
+def _batches(operations: list[Operation], left: int, right: int) -> dict[int, int]:
+    """Return how many operators say of either size that it is the micro-batch, the other being the sequence."""
+    votes = {left: 0, right: 0}
+    other = {left: right, right: left}
+    for operation in operations:
+        told: list[int] = []
+        if operation.is_convolution() or operation.is_attention():
+            leading = operation.operands[0][0] if operation.is_attention() else (operation.tensor or (0,))[0]
+            told = [size for size in votes if size == leading]
+        elif operation.is_batched():
+            # As many products as the batch, or a multiple of it, and the sequence among their sizes.
+            leading, sizes = operation.operands[0][0], {size for shape in operation.operands for size in shape[1:]}
+            told = [size for size in votes if leading % size == 0 and other[size] in sizes]
+        if len(told) == 1:
+            votes[told[0]] += operation.count
+    return votes
 
 
 def _heads(attention: Operation | None, sequence: int | None, batch: int | None) -> tuple[Fact, Fact, Fact]:

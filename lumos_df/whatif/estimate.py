@@ -18,6 +18,7 @@ from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.plan_words import DP
+from lumos_df.structure import axes
 from lumos_df.whatif import answerable
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import step_rows
@@ -288,7 +289,8 @@ def _kept(instances: Instances, member: NDArray[np.int64]) -> Instances:
 
 def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> KernelWork:
     """Return what the same model's kernels took at another size."""
-    return operator_times.work_of(other, change, 0, Symbols(other.sizes, other.sizes), change.measured_on)
+    known = axes.unknown(other.about.ranks[0].trace)
+    return operator_times.work_of(other, change, 0, Symbols(other.sizes, other.sizes), known, change.measured_on)
 
 
 def _retimed(

@@ -29,8 +29,10 @@ from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import UNSET, forward_star
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE, RUNTIME, THREAD
+from lumos_df.structure.axes import Axes
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations.kernel_times import PROVENANCE
+from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.symbols import Symbols
 
 _COPY_BITS: Final = 40
@@ -170,7 +172,8 @@ def _write_trace(
         [pq.ParquetFile(old_folder / "operators.parquet").read() for old_folder in old],
         source,
         rows,
-        changed.plan.symbols,
+        changed.plan,
+        [changed.plan.axes[rank] for rank in changed.makers[new_rank]],
     )
     pq.write_table(table, folder / "operators.parquet", compression="zstd", store_schema=False)
     about = pq.read_table(old[0] / "traces.parquet", partitioning=None).to_pylist()[0]
@@ -208,14 +211,17 @@ def _write_trace(
     )
 
 
-def _operators(tables: list[pa.Table], source: NDArray[np.int32], rows: Rows, symbols: Symbols) -> pa.Table:
+def _operators(
+    tables: list[pa.Table], source: NDArray[np.int32], rows: Rows, plan: PlannedChange, axes: list[Axes]
+) -> pa.Table:
     """Return the operators of a trace as they are stored.
 
     Args:
         tables: operators of the traces that it is made from.
         source: which of theirs, one table behind the other, each operator is from, NONE for what was inserted.
         rows: the operators, with their new times.
-        symbols: what axes of shapes become.
+        plan: what axes of shapes become.
+        axes: what is known of those of each trace.
     """
     whole = pa.concat_tables(tables)
     table = whole.take(pa.array(source, mask=source < 0))
@@ -237,7 +243,7 @@ def _operators(tables: list[pa.Table], source: NDArray[np.int32], rows: Rows, sy
             for name in ("correlation", "wait_correlation")
             if not table[name].null_count
         },
-        "input_dims": _shapes(table["input_dims"], symbols),
+        "input_dims": _shapes(table["input_dims"], plan.symbols, axes),
     }
     if (source < 0).any() or len(tables) > 1:
         new |= _moved(table, source, len(tables[0]), rows)
@@ -283,9 +289,10 @@ def _nullable(values: NDArray[np.int32]) -> pa.Array:
     return pa.array(values, mask=values < 0)
 
 
-def _shapes(column: pa.ChunkedArray, symbols: Symbols) -> pa.Array:
+def _shapes(column: pa.ChunkedArray, symbols: Symbols, axes: list[Axes]) -> pa.Array:
     """Return the recorded shapes as they are in the changed job."""
+    labels = {text: known for rank in axes for text, known in rank.of_text.items()}
     coded = column.combine_chunks().dictionary_encode()
     coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-    told = [symbols.rescaled_text(text) for text in coded.dictionary.to_pylist()]
+    told = [symbols.rescaled_text(text, labels.get(text, ())) for text in coded.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(coded.indices, pa.array(told, pa.string())).cast(pa.string())

@@ -117,7 +117,11 @@ class JobUsage:
     @cached_property
     def _recorded(self) -> list[step_flops.OperatorFlops | None]:
         """FLOP of the operators of every recorded rank."""
-        return [step_flops.recorded(rank, self._changed.plan.symbols) for rank in self._changed.anchor.about.ranks]
+        plan = self._changed.plan
+        return [
+            step_flops.recorded(rank, plan.symbols, axes)
+            for rank, axes in zip(self._changed.anchor.about.ranks, plan.axes, strict=True)
+        ]
 
     def work(self, replay: Replay, ranks: tuple[int, ...], source: NDArray[np.int32] | None) -> StepFlops | None:
         """Return the FLOP of the steps of one rank, None where nothing tells them.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import CPU_OP, RECOMPUTE
+from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
 from lumos_df.trace.flops import OPERATORS, count
 from lumos_df.whatif.durations.symbols import Symbols
@@ -32,12 +33,13 @@ class OperatorFlops:
     """Whether it computes what was computed before."""
 
 
-def recorded(rank: DescribedRank, symbols: Symbols) -> OperatorFlops | None:
+def recorded(rank: DescribedRank, symbols: Symbols, axes: Axes) -> OperatorFlops | None:
     """Return the operations of a rank; None where its shapes tell too little of them.
 
     Args:
         rank: one rank of the original.
         symbols: what its shapes become.
+        axes: what is known of their axes.
     """
     trace, rows = rank.trace, rank.trace.rows
     named = np.array([name in OPERATORS for name in rows.names], np.bool_)
@@ -45,11 +47,16 @@ def recorded(rank: DescribedRank, symbols: Symbols) -> OperatorFlops | None:
     before, after = np.zeros(len(rows)), np.zeros(len(rows))
     if not len(row):
         return None
-    kinds, inverse = np.unique(np.stack((rows.name[row], trace.dims.code[row])), axis=1, return_inverse=True)
-    told = [(rows.names[name], trace.dims.words[dims]) for name, dims in kinds.T.tolist()]
+    columns = np.stack((rows.name[row], trace.dims.code[row], axes.kind[row]))
+    kinds, example, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    told = [(rows.names[name], trace.dims.words[dims]) for name, dims, _ in kinds.T.tolist()]
+    changed = [
+        symbols.rescaled_text(dims, axes.labels(at)) for (_, dims), at in zip(told, row[example].tolist(), strict=True)
+    ]
     inverse = inverse.reshape(-1)
     before[row] = np.array([count(name, dims) or 0 for name, dims in told], np.float64)[inverse]
-    after[row] = np.array([count(name, symbols.rescaled_text(dims)) or 0 for name, dims in told], np.float64)[inverse]
+    after_kind = [count(name, dims) or 0 for (name, _), dims in zip(told, changed, strict=True)]
+    after[row] = np.array(after_kind, np.float64)[inverse]
     apart = any(name in _BATCHED for name, _ in told)
     families = (_GEMM, _CONVOLUTION) if apart else (_GEMM, _CONVOLUTION, _ATTENTION)
     heavy = np.isin(rows.family, families) & rows.on_gpu

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from lumos_df.graph.simulate.forward import forward_star
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, CPU_OP, NONE, OPTIMIZER
+from lumos_df.structure.axes import Axes, tensors
 from lumos_df.structure.kernels.repeats import stretches
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
-from lumos_df.structure.shapes import Operation
+from lumos_df.structure.shapes import Operation, Shape
 from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered
-from lumos_df.whatif.durations.symbols import Shape, Symbols
+from lumos_df.whatif.durations.symbols import Symbols
 
 _ELEMENT_BYTES: Final = 4
 """Only ratios matter: that of bytes and operations is read from the trace."""
@@ -58,13 +59,14 @@ def _rows(graph: TraceGraph) -> NDArray[np.int32]:
     return working
 
 
-def work(trace: Trace, graph: TraceGraph, symbols: Symbols, phase: NDArray[np.int8]) -> KernelWork:
+def work(trace: Trace, graph: TraceGraph, symbols: Symbols, axes: Axes, phase: NDArray[np.int8]) -> KernelWork:
     """Return what the operators of a trace without a GPU do, before and after a change.
 
     Args:
         trace: the trace.
         graph: its graph.
         symbols: what axes of shapes become.
+        axes: what is known of them.
         phase: phase of every operator [n].
     """
     rows = trace.rows
@@ -73,23 +75,24 @@ def work(trace: Trace, graph: TraceGraph, symbols: Symbols, phase: NDArray[np.in
     least = floor_of((rows.dur[row] * 1e-9).astype(np.float64))
     row = row[(trace.dims.code[row] >= 0) & touches[rows.name[row]]]
     time = rows.dur[row] * 1e-9
-    columns = (rows.name[row], trace.dims.code[row], (phase[row] == BACKWARD).astype(np.int32))
+    columns = (rows.name[row], trace.dims.code[row], axes.kind[row], (phase[row] == BACKWARD).astype(np.int32))
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     kinds: list[tuple[object, ...]] = []
     done = np.zeros((4, len(first)))
     for number, at in enumerate(row[first].tolist()):
-        name, tensors = rows.names[rows.name[at]], _tensors(trace, at)
-        after = tuple(symbols.rescaled(shape) for shape in tensors)
-        done[:, number] = _flops(name, tensors), _flops(name, after), _bytes(name, tensors), _bytes(name, after)
-        kinds.append((name, tuple(map(len, tensors)), bool(columns[-1][first[number]])))
+        name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
+        labels = axes.labels(at) or ((),) * len(before)
+        after = tuple(symbols.rescaled(shape, labels=known) for shape, known in zip(before, labels, strict=True))
+        done[:, number] = _flops(name, before), _flops(name, after), _bytes(name, before), _bytes(name, after)
+        kinds.append((name, tuple(map(len, before)), bool(columns[-1][first[number]])))
     each = done[:, inverse]
     multiplies = each[0] > 0
     peak = _rate(each[0][multiplies], time[multiplies])
     bandwidth = _rate(each[2][~multiplies], time[~multiplies])
-    before = np.maximum(each[0] / peak, each[2] / bandwidth)
+    before_s = np.maximum(each[0] / peak, each[2] / bandwidth)
     after_s = np.maximum(each[1] / peak, each[3] / bandwidth)
-    return KernelWork(row, time, np.minimum(time, least), before, after_s, after_s, numbered(kinds)[inverse])
+    return KernelWork(row, time, np.minimum(time, least), before_s, after_s, after_s, numbered(kinds)[inverse])
 
 
 def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
@@ -98,12 +101,6 @@ def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
     touches = np.array([*(not _VIEWS.match(name) for name in trace.rows.names), False])
     silent: NDArray[np.int32] = row[(trace.dims.code[row] < 0) & touches[trace.rows.name[row]]]
     return silent
-
-
-def _tensors(trace: Trace, row: int) -> tuple[Shape, ...]:
-    inputs = json.loads(trace.dims.words[trace.dims.code[row]])
-    flat = [entry for part in inputs for entry in (part if part and isinstance(part[0], list) else [part])]
-    return tuple(tuple(entry) for entry in flat if entry and all(type(size) is int for size in entry))
 
 
 def _flops(name: str, tensors: tuple[Shape, ...]) -> float:

@@ -18,10 +18,12 @@ from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
+from lumos_df.structure.axes import Axes, tensors
+from lumos_df.structure.axis_labels import Labels
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
-from lumos_df.structure.shapes import PRODUCT, Operation
-from lumos_df.whatif.durations.symbols import Shape, Symbols
+from lumos_df.structure.shapes import PRODUCT, Operation, Shape
+from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.widths import widths
 from lumos_df.whatif.job.recorded_gpu import Machine
 
@@ -84,12 +86,13 @@ class KernelWork:
         return np.where(np.isnan(grown), self.time, np.maximum(grown, least))
 
 
-def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: Structure) -> KernelWork:
+def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine, structure: Structure) -> KernelWork:
     """Return what the kernels, copies and clears of a trace do, before and after a change; collectives are left out.
 
     Args:
         trace: the trace.
         symbols: what axes of shapes become.
+        axes: what is known of them.
         old: the GPU and data type that were measured.
         new: those of the changed job.
         structure: phases and layers.
@@ -106,6 +109,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: 
         rows.name[row].astype(np.int64),
         trace.grid.code[row].astype(np.int64),
         trace.block.code[row].astype(np.int64),
+        np.where(operator >= 0, axes.kind[operator], NONE).astype(np.int64),
         _wide(trace, structure, row, operator)[row].astype(np.int64),
         (structure.phase[row] == BACKWARD).astype(np.int64),
     )
@@ -115,7 +119,7 @@ def work(trace: Trace, symbols: Symbols, old: Machine, new: Machine, structure: 
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
         kernel = _Kernel.of(
-            trace, int(row[at]), int(operator[at]), wide=int(columns[-2][at]), backward=bool(columns[-1][at])
+            trace, axes, int(row[at]), int(operator[at]), wide=int(columns[-2][at]), backward=bool(columns[-1][at])
         )
         before[number], after[number] = (
             kernel.seconds(old, float(floor[at])),
@@ -167,6 +171,8 @@ class _Kernel:
     operation: Operation | None
     numel: tuple[Shape, ...]
     """All tensors of the operator, those in lists as well."""
+    labels: tuple[Labels, ...]
+    """What is known of their axes; nothing where empty."""
     blocks: float
     """Blocks over those that the GPU runs at once, for a GPU with one multiprocessor."""
     wide: int
@@ -174,17 +180,18 @@ class _Kernel:
     backward: bool
 
     @classmethod
-    def of(cls, trace: Trace, row: int, operator: int, *, wide: int, backward: bool) -> "_Kernel":
+    def of(cls, trace: Trace, axes: Axes, row: int, operator: int, *, wide: int, backward: bool) -> "_Kernel":
         rows = trace.rows
-        tensors: tuple[Shape, ...] = ()
+        shapes: tuple[Shape, ...] = ()
         operation = None
         if operator >= 0:
-            tensors = tuple(_tensors(json.loads(trace.dims.words[trace.dims.code[operator]])))
+            shapes = tuple(tensors(json.loads(trace.dims.words[trace.dims.code[operator]])))
             operation = operation_of(trace, operator)
         grid = _product(trace.grid.words, int(trace.grid.code[row]))
         threads = _product(trace.block.words, int(trace.block.code[row]))
         resident = min(_BLOCKS, max(1, _THREADS // max(threads, 1)))
-        return cls(int(rows.family[row]), operation, tensors, grid / resident, wide, backward)
+        labels = axes.labels(operator)
+        return cls(int(rows.family[row]), operation, shapes, labels, grid / resident, wide, backward)
 
     def kind(self) -> tuple[object, ...]:
         """Return what names it in any trace of the model."""
@@ -209,9 +216,8 @@ class _Kernel:
         operation = self.operation
         if operation is None or not self.numel:
             return float("nan")
-        shapes = symbols.operands(operation.shapes, self.wide)
-        tensors = tuple(symbols.rescaled(shape, self.wide) for shape in self.numel)
-        after = replace(self, operation=replace(operation, shapes=shapes), numel=tensors)
+        shapes = symbols.operands(operation.shapes, self.wide, self.labels)
+        after = replace(self, operation=replace(operation, shapes=shapes), numel=self._resized(symbols))
         if self.family in (GEMM, ATTENTION) and (
             operation.is_product() or operation.is_batched() or operation.is_attention()
         ):
@@ -225,15 +231,18 @@ class _Kernel:
         operation = self.operation
         if operation is None or not self.numel:
             return float("nan")
-        after = replace(operation, shapes=symbols.operands(operation.shapes, self.wide))
+        after = replace(operation, shapes=symbols.operands(operation.shapes, self.wide, self.labels))
         if self.family == GEMM and (operation.is_product() or operation.is_batched()):
             batches = after.operands[0][0] / max(operation.operands[0][0], 1) if operation.is_batched() else 1.0
             return batches * prod(after.product) / max(prod(operation.product), 1)
         if self.family == ATTENTION and operation.is_attention():
             was, now = operation.operands[0], after.operands[0]
             return prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
-        tensors = [symbols.rescaled(shape, self.wide) for shape in self.numel]
-        return replace(self, numel=tuple(tensors))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
+        return replace(self, numel=self._resized(symbols))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
+
+    def _resized(self, symbols: Symbols) -> tuple[Shape, ...]:
+        labels = self.labels or ((),) * len(self.numel)
+        return tuple(map(symbols.rescaled, self.numel, (self.wide,) * len(labels), labels))
 
     def _memory(self, machine: Machine, floor: float) -> float:
         """Return the time of moving its tensors, or that of its blocks in waves where that is longer, s."""
@@ -252,17 +261,6 @@ class _Kernel:
         if self.family == NORM and self.operation is not None and self.operation.is_norm():
             return prod(largest) / width * ceil(width / _NORM_WIDTH)
         return self._elements()
-
-
-def _tensors(inputs: list[object]) -> list[Shape]:
-    tensors: list[Shape] = []
-    for entry in inputs:
-        if isinstance(entry, list) and entry:
-            if all(type(size) is int for size in entry):
-                tensors.append(tuple(size for size in entry if isinstance(size, int)))
-            else:
-                tensors += _tensors(entry)
-    return tensors
 
 
 def _product(words: list[str], code: int) -> int:

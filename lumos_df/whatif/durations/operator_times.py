@@ -13,7 +13,8 @@ from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, FORWARD, NONE, OPTIMIZER, RECOMPUTE
 from lumos_df.schema.dtypes import FP32, PRECISION_OF_WORD, PRECISION_TABLE
 from lumos_df.schema.plan_words import DP
-from lumos_df.structure import dimensions, shapes
+from lumos_df.structure import axes, dimensions, shapes
+from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
 from lumos_df.structure.parallelism import roles
 from lumos_df.whatif.durations import host_times
@@ -22,7 +23,7 @@ from lumos_df.whatif.durations.kernel_times import INTERPOLATED, MEASURED, RESCA
 from lumos_df.whatif.durations.symbols import Symbols, is_all
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
-from lumos_df.whatif.job.settings import Settings, Sizes, parameters
+from lumos_df.whatif.job.settings import IN_SHAPES, Settings, Sizes, parameters
 
 _ERROR: Final = (0.01, 0.06, 0.03, 0.3)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
@@ -52,6 +53,8 @@ class PlannedChange:
     new: Sizes
     settings: Settings
     symbols: Symbols
+    axes: list[Axes]
+    """What is known of the axes of each rank's shapes."""
     measured_on: Machine
     runs_on: Machine
     groups: tuple[Groups, Groups]
@@ -85,7 +88,20 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     stated = _stated_links(settings.network)
     links = Links.of(measured_on), _links(settings.network, stated, Links.of(runs_on))
     groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
-    return PlannedChange(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links, stated)
+    symbols = Symbols(old, new, batch)
+    return PlannedChange(
+        old, new, settings, symbols, _axes(anchor, new, batch), measured_on, runs_on, groups, links, stated
+    )
+
+
+def _axes(anchor: RecordedJob, new: Sizes, batch: tuple[int, int] | None) -> list[Axes]:
+    """Return what is known of the axes of each rank's shapes; nothing where none of them changes."""
+    old = anchor.sizes
+    same = batch is None and all(getattr(old, name) == getattr(new, name) for name in (*IN_SHAPES, "tp"))
+    return [
+        axes.unknown(rank.trace) if same else axes.follow(rank.trace, rank.structure.phase, old.micro_batch, old.seq)
+        for rank in anchor.about.ranks
+    ]
 
 
 def _check_host(anchor: RecordedJob, new: Sizes, settings: Settings) -> None:
@@ -151,7 +167,7 @@ def times(
     changed_times = Times(durations.copy(), provenance, error)
     if change.old == change.new and change.runs_on is change.measured_on and change.settings.batch_scale == 1:
         return changed_times
-    kernels = work_of(anchor, change, rank, change.symbols, change.runs_on)
+    kernels = work_of(anchor, change, rank, change.symbols, change.axes[rank], change.runs_on)
     floors = change.runs_on.row["memory"][0] / change.measured_on.row["memory"][0]
     after = kernels.rescaled(float(floors))
     how = np.full(len(kernels.row), RESCALED)
@@ -178,7 +194,9 @@ def times(
     return changed_times
 
 
-def work_of(anchor: RecordedJob, change: PlannedChange, rank: int, symbols: Symbols, runs_on: Machine) -> KernelWork:
+def work_of(
+    anchor: RecordedJob, change: PlannedChange, rank: int, symbols: Symbols, known: Axes, runs_on: Machine
+) -> KernelWork:
     """Return what a rank's kernels do, or the operators that stand for them where there is no GPU.
 
     Args:
@@ -186,12 +204,13 @@ def work_of(anchor: RecordedJob, change: PlannedChange, rank: int, symbols: Symb
         change: the change.
         rank: place of the rank in the job.
         symbols: what axes of shapes become.
+        known: what is known of them.
         runs_on: the GPU of the changed job.
     """
     about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
     if host_times.runs_here(graph):
-        return host_times.work(about.trace, graph, symbols, about.structure.phase)
-    return work(about.trace, symbols, change.measured_on, runs_on, about.structure)
+        return host_times.work(about.trace, graph, symbols, known, about.structure.phase)
+    return work(about.trace, symbols, known, change.measured_on, runs_on, about.structure)
 
 
 def _like_others(

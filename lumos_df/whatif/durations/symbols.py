@@ -1,7 +1,8 @@
 """Which dimension of the model each axis of a recorded shape is, and so what the shape becomes in the changed job.
 
-An axis of 2272 in a job of sequence 71 and micro-batch 32 is their product; where a size can be several things, the
-reading is taken that makes the tensor most like those a transformer has: one sequence, one micro-batch, one width.
+Which axes hold the batch and which the sequence is followed through the operators (`structure.axes`); what else an
+axis is, its size tells. Where a size can be several things, the reading is taken that makes the tensor most like those
+a transformer has: one sequence, one micro-batch, one width.
 """
 
 import json
@@ -10,10 +11,12 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
+from lumos_df.structure.axis_labels import BATCH as OF_BATCH
+from lumos_df.structure.axis_labels import LONGER, PAIRS, Label, Labels
+from lumos_df.structure.axis_labels import SEQUENCE as OF_SEQUENCE
+from lumos_df.structure.shapes import Shape
 from lumos_df.whatif.durations.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP, UNKNOWN
 from lumos_df.whatif.job.settings import Sizes, parameters
-
-Shape = tuple[int, ...]
 
 TOKENS, SEQUENCE, BATCH, WIDTH, HEADS, GROUPS, HEAD, CONSTANT = range(8)
 """Kinds of axes; GROUPS is micro-batch times heads."""
@@ -52,6 +55,8 @@ class _Reading:
     kind: int
     new: int
     cost: int
+    inputs: str = ""
+    """Factors of its size that are inputs of the step, of `structure.axis_labels`, sorted."""
 
 
 class Symbols:
@@ -67,46 +72,87 @@ class Symbols:
         """
         self._readings: dict[int, list[_Reading]] = {}
         self._batch = batch
-        self._cache: dict[tuple[Shape, int], Shape] = {}
+        self._cache: dict[tuple[Shape, int, Labels], Shape] = {}
+        before, after = batch or (old.micro_batch or 1, new.micro_batch or 1)
+        tokens, new_tokens = old.seq or 1, new.seq or 1
+        self._grown = {
+            OF_BATCH: (before, after),
+            OF_SEQUENCE: (tokens, new_tokens),
+            LONGER: (tokens + 1, new_tokens + 1),
+            PAIRS: (tokens * (tokens + 1), new_tokens * (new_tokens + 1)),
+        }
         self._share = _cut(old.ffn, old.tp)
         if self._share != old.hidden:
             self._share = None
         self._widths = new.hidden or 1, _cut(new.ffn, new.tp) or 1
         # With tp no matrix of parameters is the model's width both ways.
         self._both = self._share is not None and (old.tp or 1) > 1
-        for kind, cost, before, after in _values(old, new):
+        for kind, cost, before, after, inputs in _values(old, new):
             if before > 1:
-                self._readings.setdefault(before, []).append(_Reading(kind, after, cost))
+                self._readings.setdefault(before, []).append(_Reading(kind, after, cost, inputs))
         for readings in self._readings.values():
             readings.sort(key=lambda reading: reading.cost)
-            del readings[_MOST:]
 
-    def rescaled(self, shape: Shape, wide: int = UNKNOWN) -> Shape:
-        """Return what a shape becomes; `wide`: what its width is, one of `widths`'s kinds."""
-        known = self._cache.get((shape, wide))
+    def rescaled(self, shape: Shape, wide: int = UNKNOWN, labels: Labels = ()) -> Shape:
+        """Return what a shape becomes.
+
+        Args:
+            shape: sizes of a tensor.
+            wide: what its width is, one of `widths`'s kinds.
+            labels: what is known of its axes; of none where empty.
+        """
+        known = self._cache.get((shape, wide, labels))
         if known is None:
-            known = self._leading(shape) if self._batch else self._read(shape, wide)
-            self._cache[shape, wide] = known
+            if self._batch:
+                known = self._leading(shape) if not labels else tuple(map(self._scaled, shape, labels))
+            else:
+                known = self._read(shape, wide, labels or (None,) * len(shape))
+            self._cache[shape, wide, labels] = known
         return known
 
-    def rescaled_text(self, text: str) -> str:
-        """Return what the JSON list of an operator's inputs becomes: shapes, lists of shapes, and what is neither."""
-        return json.dumps(self._nested(json.loads(text)))
+    def rescaled_text(self, text: str, labels: tuple[Labels, ...] = ()) -> str:
+        """Return what the JSON list of an operator's inputs becomes: shapes, lists of shapes, and what is neither.
 
-    def _nested(self, value: Any) -> Any:
+        Args:
+            text: the inputs.
+            labels: what is known of the axes of each tensor in it; nothing where empty.
+        """
+        return json.dumps(self._nested(json.loads(text), iter(labels)))
+
+    def _nested(self, value: Any, labels: Iterator[Labels]) -> Any:
         if isinstance(value, list) and value and all(type(size) is int for size in value):
-            return list(self.rescaled(tuple(value)))
-        return [self._nested(entry) for entry in value] if isinstance(value, list) else value
+            return list(self.rescaled(tuple(value), UNKNOWN, next(labels, ())))
+        return [self._nested(entry, labels) for entry in value] if isinstance(value, list) else value
 
-    def operands(self, shapes: tuple[Shape | None, ...], wide: int) -> tuple[Shape | None, ...]:
-        """Return what the inputs of an operator become; the two sizes of a product's matrices may differ."""
-        changed = [None if shape is None else self.rescaled(shape, wide) for shape in shapes]
+    def _scaled(self, size: int, label: Label) -> int:
+        """Return an axis whose factors are known, in the changed job."""
+        for kind, _ in label or ():
+            before, after = self._grown.get(kind, (1, 1))
+            size = max(1, round(size * after / before))
+        return size
+
+    def operands(
+        self, shapes: tuple[Shape | None, ...], wide: int, labels: tuple[Labels, ...] = ()
+    ) -> tuple[Shape | None, ...]:
+        """Return what the inputs of an operator become; the two sizes of a product's matrices may differ.
+
+        Args:
+            shapes: those of its inputs, None where one is no tensor.
+            wide: what their widths are, one of `widths`'s kinds.
+            labels: what is known of the axes of each tensor; nothing where empty.
+        """
+        of_tensor = iter(labels)
+        known = [() if shape is None else next(of_tensor, ()) for shape in shapes]
+        changed = [
+            None if shape is None else self.rescaled(shape, wide, label)
+            for shape, label in zip(shapes, known, strict=True)
+        ]
         matrices = [place for place, shape in enumerate(shapes) if shape is not None and len(shape) == 2]
         if wide in (INTO_MLP, OUT_OF_MLP) and len(matrices) > 1:
             last, shape = matrices[-1], shapes[matrices[-1]] or ()
             if shape.count(self._share or 0) == 1:
                 # Of a gradient of parameters each matrix has one of the sizes.
-                changed[last] = self.rescaled(shape, MLP if wide == INTO_MLP else MODEL)
+                changed[last] = self.rescaled(shape, MLP if wide == INTO_MLP else MODEL, known[last])
         return tuple(changed)
 
     def _leading(self, shape: Shape) -> Shape:
@@ -115,13 +161,24 @@ class Symbols:
             return shape
         return (max(1, shape[0] * after // before), *shape[1:])
 
-    def _read(self, shape: Shape, wide: int) -> Shape:
-        choices = [[*self._readings.get(size, ()), _Reading(CONSTANT, size, _cost_of_constant(size))] for size in shape]
+    def _choices(self, size: int, label: Label) -> list[_Reading]:
+        """Return what an axis may be: of its size, and of the inputs that it is known to hold."""
+        readings = self._readings.get(size, [])
+        if label is None:
+            return [*readings[:_MOST], _Reading(CONSTANT, size, _cost_of_constant(size))]
+        inputs = "".join(sorted(kind for kind, _ in label))
+        known = [reading for reading in readings if reading.inputs == inputs][:_MOST]
+        if inputs:
+            return known[:1] or [_Reading(_KIND_OF_INPUTS.get(inputs, TOKENS), self._scaled(size, label), 0)]
+        return [*known, _Reading(CONSTANT, size, _cost_of_constant(size))]
+
+    def _read(self, shape: Shape, wide: int, labels: Labels) -> Shape:
+        choices = list(map(self._choices, shape, labels))
         best = min(product(*choices[-_LAST_AXES:]), key=_cost)
         new = [*shape[: len(shape) - len(best)], *(reading.new for reading in best)]
         if self._share is not None:
             model, mlp = self._widths
-            same = [place for place, size in enumerate(shape) if size == self._share]
+            same = [place for place, size in enumerate(shape) if size == self._share and not _is_input(labels[place])]
             first, other = {MLP: (mlp, mlp), INTO_MLP: (model, mlp), OUT_OF_MLP: (mlp, model)}.get(wide, (model, model))
             if wide in (UNKNOWN, MODEL, MLP) and self._both and same == [0, 1] and len(shape) == 2:
                 first, other = model, mlp
@@ -136,6 +193,10 @@ def is_all(shapes: list[object], sizes: Sizes) -> bool:
     if not (isinstance(first, list) and len(first) == 1 and isinstance(first[0], int)):
         return False
     return _ALL_SHARE < first[0] / parameters(sizes) < 1 / _ALL_SHARE
+
+
+def _is_input(label: Label) -> bool:
+    return any(kind for kind, _ in label or ())
 
 
 def _cost_of_constant(size: int) -> int:
@@ -156,12 +217,12 @@ def _cost(readings: tuple[_Reading, ...]) -> int:
     return total
 
 
-def _values(old: Sizes, new: Sizes) -> Iterator[tuple[int, int, int, int]]:
-    """Give (kind, cost, before, after) of all that a rank's axis may be."""
-    for kind, cost, value in _FUNCTIONS:
+def _values(old: Sizes, new: Sizes) -> Iterator[tuple[int, int, int, int, str]]:
+    """Give (kind, cost, before, after, inputs) of all that a rank's axis may be."""
+    for kind, cost, value, inputs in _FUNCTIONS:
         before, after = value(old), value(new)
         if before is not None and after is not None:
-            yield kind, cost, before, after
+            yield kind, cost, before, after, inputs
 
 
 def _times(*factors: int | None) -> int | None:
@@ -196,26 +257,27 @@ def _qkv(sizes: Sizes) -> int | None:
 
 
 _FUNCTIONS: Final = (
-    (TOKENS, 1, lambda sizes: _times(sizes.seq, sizes.micro_batch)),
-    (SEQUENCE, 1, lambda sizes: sizes.seq),
-    (BATCH, 1, lambda sizes: sizes.micro_batch),
-    (WIDTH, 1, lambda sizes: sizes.hidden),
-    (WIDTH, 2, lambda sizes: _cut(sizes.ffn, sizes.tp)),
-    (WIDTH, 2, _qkv),
-    (WIDTH, 2, _projection),
-    (WIDTH, 3, lambda sizes: _cut(sizes.vocab, sizes.tp)),
-    (WIDTH, 3, lambda sizes: _times(2, _cut(sizes.ffn, sizes.tp))),
-    (WIDTH, 4, lambda sizes: _times(2, _projection(sizes))),
-    (HEADS, 1, lambda sizes: _cut(sizes.heads, sizes.tp)),
-    (HEADS, 2, lambda sizes: _cut(sizes.kv_heads, sizes.tp)),
-    (GROUPS, 1, lambda sizes: _times(sizes.micro_batch, _cut(sizes.heads, sizes.tp))),
-    (GROUPS, 7, lambda sizes: _times(sizes.micro_batch, sizes.hidden)),
-    (HEAD, 1, lambda sizes: sizes.head_dim),
-    (HEAD, 3, lambda sizes: _times(3, sizes.head_dim)),
-    (SEQUENCE, 5, lambda sizes: _cut(sizes.seq, sizes.tp)),
-    (TOKENS, 5, lambda sizes: _cut(_times(sizes.seq, sizes.micro_batch), sizes.tp)),
-    (SEQUENCE, 6, lambda sizes: _more(sizes.seq, 1)),
-    (TOKENS, 6, lambda sizes: _times(_more(sizes.seq, 1), sizes.micro_batch)),
-    (SEQUENCE, 7, lambda sizes: _pairs(sizes.seq)),
+    (TOKENS, 1, lambda sizes: _times(sizes.seq, sizes.micro_batch), OF_BATCH + OF_SEQUENCE),
+    (SEQUENCE, 1, lambda sizes: sizes.seq, OF_SEQUENCE),
+    (BATCH, 1, lambda sizes: sizes.micro_batch, OF_BATCH),
+    (WIDTH, 1, lambda sizes: sizes.hidden, ""),
+    (WIDTH, 2, lambda sizes: _cut(sizes.ffn, sizes.tp), ""),
+    (WIDTH, 2, _qkv, ""),
+    (WIDTH, 2, _projection, ""),
+    (WIDTH, 3, lambda sizes: _cut(sizes.vocab, sizes.tp), ""),
+    (WIDTH, 3, lambda sizes: _times(2, _cut(sizes.ffn, sizes.tp)), ""),
+    (WIDTH, 4, lambda sizes: _times(2, _projection(sizes)), ""),
+    (HEADS, 1, lambda sizes: _cut(sizes.heads, sizes.tp), ""),
+    (HEADS, 2, lambda sizes: _cut(sizes.kv_heads, sizes.tp), ""),
+    (GROUPS, 1, lambda sizes: _times(sizes.micro_batch, _cut(sizes.heads, sizes.tp)), OF_BATCH),
+    (GROUPS, 7, lambda sizes: _times(sizes.micro_batch, sizes.hidden), OF_BATCH),
+    (HEAD, 1, lambda sizes: sizes.head_dim, ""),
+    (HEAD, 3, lambda sizes: _times(3, sizes.head_dim), ""),
+    (SEQUENCE, 5, lambda sizes: _cut(sizes.seq, sizes.tp), OF_SEQUENCE),
+    (TOKENS, 5, lambda sizes: _cut(_times(sizes.seq, sizes.micro_batch), sizes.tp), OF_BATCH + OF_SEQUENCE),
+    (SEQUENCE, 6, lambda sizes: _more(sizes.seq, 1), LONGER),
+    (TOKENS, 6, lambda sizes: _times(_more(sizes.seq, 1), sizes.micro_batch), OF_BATCH + LONGER),
+    (SEQUENCE, 7, lambda sizes: _pairs(sizes.seq), PAIRS),
 )
-"""What an axis may be: kind, cost of that reading, and its size on one rank."""
+"""What an axis may be: kind, cost of that reading, its size on one rank, and what of the step's inputs it holds."""
+_KIND_OF_INPUTS: Final = {OF_BATCH: BATCH, OF_SEQUENCE: SEQUENCE, LONGER: SEQUENCE, PAIRS: SEQUENCE}

@@ -14,7 +14,7 @@ from lumos_df.whatif.durations.operator_times import PlannedChange, Times
 from lumos_df.whatif.durations.payloads import gradient_types
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_job import RecordedJob
-from lumos_df.whatif.job.settings import told_precision
+from lumos_df.whatif.job.settings import IN_SHAPES, told_precision
 
 _TRUSTED_TIMES: Final = 8.0
 """Threshold, times. A kernel that takes more than so many times as long as measured, or as short, is extrapolated.
@@ -22,8 +22,6 @@ Evidence: a judgement; errors grow with every doubling."""
 _FAR_SHARE: Final = 0.1
 """Threshold, share of the time of kernels. A warning is given where more of it is extrapolated. Evidence: a
 judgement."""
-_IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "vocab")
-"""Dimensions that are read in recorded shapes."""
 
 
 def extrapolated(
@@ -58,8 +56,12 @@ def extrapolated(
 def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
     """Return what to say of settings that the trace does not tell enough for."""
     old, new = change.old, change.new
-    sized = {name: getattr(new, name) for name in _IN_SHAPES if getattr(old, name) != getattr(new, name)}
-    words = {word for rank in anchor.about.ranks for word in rank.trace.dims.words}
+    sized = {name: getattr(new, name) for name in IN_SHAPES if getattr(old, name) != getattr(new, name)}
+    words = {
+        (word, axes.of_text.get(word, ()))
+        for rank, axes in zip(anchor.about.ranks, change.axes, strict=True)
+        for word in rank.trace.dims.words
+    }
     shapes = any((rank.trace.dims.code >= 0).any() for rank in anchor.about.ranks)
     warnings = []
     if (sized or "tp" in change.settings.numbers or change.settings.batch_scale != 1) and not shapes:
@@ -70,7 +72,7 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
     elif anchor.about.facts["model"].value == "transformer":
         for name in sized.keys() - {"heads"}:
             only = Symbols(old, replace(old, **{name: sized[name]}))
-            if not any(only.rescaled_text(word) != word for word in words):
+            if not any(only.rescaled_text(word, labels) != word for word, labels in words):
                 warnings.append(
                     f"{name} changes no kernel: no recorded shape is told to hold it, as {getattr(old, name)} is "
                     "another size, too, or the part of the model that has it did not run"

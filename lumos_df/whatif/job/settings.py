@@ -25,6 +25,8 @@ _FACT_OF: Final = {
     "pp": "pp",
 }
 """Which fact of a job each whole number changes; `batch` is micro-batches a step."""
+IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "vocab")
+"""Those that are read in recorded shapes."""
 _NUMBERS: Final = (*_FACT_OF, "vp")
 
 _DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)

@@ -1,0 +1,394 @@
+"""Which axes of recorded shapes hold the batch and which the sequence, followed from operator to operator.
+
+What an operator does to axes is a rule of its name; what it reads is the last tensor of that shape on its thread, or
+what its forward partner had. Sizes are compared only where a tensor comes from nowhere, as the inputs of a step do.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.packed_keys import packed
+from lumos_df.schema.codes import CPU_OP, NONE, OPTIMIZER
+from lumos_df.structure.axis_labels import (
+    BATCH,
+    LONGER,
+    PAIRS,
+    SEQUENCE,
+    Label,
+    Labels,
+    aligned,
+    constants,
+    cut,
+    likeliest,
+    said,
+    swapped,
+    unite,
+)
+from lumos_df.structure.kernels.feeds import CUT, MOVED, NEXT, SWAPPED, feeds
+from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.shapes import Shape
+
+_IDLE: Final = re.compile(r"aten::(?:as_strided|empty\w*|resize_\w*|result_type|set_|record_stream)$")
+"""Operators that say nothing of axes: what they make is not among their inputs, or the operator around them says it."""
+(SWAPS, RESHAPES, LOSES, BACK, LINEAR, CONVOLUTION, BATCHED, PRODUCT, LOOKUP, NORM, FUSED, POOL, ELEMENTS) = range(13)
+_RULES: Final = (
+    (SWAPS, re.compile(r"aten::(?:t_?|numpy_T|(?:transpose|swapaxes|swapdims)_?|permute|movedim|einsum)$")),
+    (SWAPS, re.compile(r"(?:T|Transpose|Permute)Backward\d+$")),
+    (
+        RESHAPES,
+        re.compile(r"aten::(?:_?(?:unsafe_)?view|_?reshape(?:_alias|_copy)?|(?:un)?flatten|(?:un)?squeeze_?)$"),
+    ),
+    (RESHAPES, re.compile(r"(?:\w*View|Reshape\w*|Unsqueeze|Squeeze)Backward\d+$")),
+    (
+        LOSES,
+        re.compile(
+            r"aten::(?:select|slice|narrow|index(?:_select)?|gather|split\w*|chunk|unbind|cat|stack|concat|sum|mean|amax"
+            r"|amin|max|min|argmax|argmin|any|all|norm|linalg_\w*|var\w*|std\w*|repeat\w*|tile|pad|constant_pad_nd|unfold"
+            r"|expand\w*|topk|sort|nll_loss\w*|cross_entropy\w*|one_hot|item|tril_indices)$"
+        ),
+    ),
+    (BACK, re.compile(r"(?i).*backward")),
+    (LINEAR, re.compile(r"aten::linear$")),
+    (CONVOLUTION, re.compile(r"aten::\w*conv(?:olution|\d?d)?\w*$")),
+    (BATCHED, re.compile(r"aten::(?:bmm|baddbmm_?)$")),
+    (PRODUCT, re.compile(r"aten::(?:mm|addmm_?|_addmm_activation|matmul|_scaled_mm|_int_mm)$")),
+    (LOOKUP, re.compile(r"aten::embedding$")),
+    (POOL, re.compile(r"aten::\w*pool\d?d\w*$")),
+    (NORM, re.compile(r"(?i).*(?:layer|rms|group|batch|instance)_?norm")),
+    (FUSED, re.compile(r"(?i).*(?:scaled_dot_product|(?:flash|efficient|cudnn)\w*attention)")),
+    (ELEMENTS, re.compile(r"")),
+)
+"""What an operator of a name does to axes: the first that fits."""
+_OVER_CHANNELS: Final = re.compile(r"(?i).*(?:batch|group|instance)_?norm")
+_JOINS: Final = re.compile(r"aten::(?:cat|stack|concat)$")
+_ROUNDS: Final = 2
+"""Times that all kinds are labelled: a tensor may be read by a kind that came first before its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """Labels of one rank's shapes."""
+
+    kind: NDArray[np.int32]
+    """Kind of every row: operators of one name and shapes, in operators of one name and shapes; NONE without shapes
+    [n]."""
+    of_kind: list[tuple[Labels, ...]]
+    """Of each kind the labels of its tensors, those in lists as well."""
+    of_text: dict[str, tuple[Labels, ...]]
+    """Of inputs as recorded JSON what they are in most operators."""
+
+    def labels(self, row: int) -> tuple[Labels, ...]:
+        """Return the labels of the tensors that an operator reads; none of NONE, and where nothing is known of it."""
+        return self.of_kind[self.kind[row]] if row != NONE and self.kind[row] != NONE else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+    text: str
+    rule: int
+    tensors: tuple[Shape, ...]
+    sources: tuple[tuple[int, int], ...] | None
+    """Tensor and axis that each axis of the result is from; None where shapes do not tell the result."""
+    count: int
+    updates: bool
+    """Whether it belongs to the optimizer."""
+
+    @property
+    def result(self) -> Shape | None:
+        return None if self.sources is None else tuple(self.tensors[tensor][axis] for tensor, axis in self.sources)
+
+
+def unknown(trace: Trace) -> Axes:
+    """Return that nothing is known of a rank's shapes."""
+    return Axes(np.full(len(trace), NONE, np.int32), [], {})
+
+
+def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: int | None) -> Axes:
+    """Return what the axes of a rank's shapes are.
+
+    Args:
+        trace: the rank.
+        phase: phase of every operator [n].
+        batch: sequences or samples of a micro-batch; None where it is not known.
+        sequence: tokens of one; None where it is not known, or the model has none.
+    """
+    rows = trace.rows
+    idle = np.array([*(bool(_IDLE.match(name)) for name in rows.names), True])
+    row = np.flatnonzero((rows.kind == CPU_OP) & (trace.dims.code >= 0) & ~idle[rows.name] & (rows.thread >= 0))
+    if not len(row) or not (batch or sequence):
+        return unknown(trace)
+    in_turn = row[np.argsort(rows.thread[row], kind="stable")].astype(np.int32)
+    kind, example, count = _numbered(trace, in_turn)
+    updates = np.bincount(kind[in_turn], phase[in_turn] == OPTIMIZER) * 2 > count
+    kinds = list(map(_kind, [trace] * len(example), in_turn[example].tolist(), count.tolist(), updates.tolist()))
+    shapes = [shape for each in kinds for shape in (*each.tensors, each.result)]
+    first = np.cumsum([0, *(len(each.tensors) + 1 for each in kinds)]).astype(np.int32)
+    moves = np.array([{SWAPS: SWAPPED, RESHAPES: CUT}.get(each.rule, 0) for each in kinds])
+    told = feeds(in_turn, rows.thread, rows.parent, rows.forward, kind, first, *_numbered_shapes(shapes), moves)
+    _, tie, times = np.unique(packed(*told), return_index=True, return_counts=True)
+    ties: list[list[tuple[int, int, int]]] = [[] for _ in shapes]
+    for reader, *source in zip(*(column[tie].tolist() for column in told), times.tolist(), strict=True):
+        ties[reader].append((source[0], source[1], source[2]))
+    order = np.argsort(example).tolist()
+    # Where both are of one size, either may come first in an activation: attention tells.
+    followed = [
+        _Followed(kinds, first.tolist(), shapes, (batch, sequence), leading).through(order, ties)
+        for leading in ((BATCH, SEQUENCE) if batch == sequence else (BATCH,))
+    ]
+    return max(followed, key=_Followed.attention_over_batches).axes(kind)
+
+
+def _numbered(trace: Trace, row: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the kind of every row [n], and of each kind the place of its first among some rows, and their number."""
+    rows = trace.rows
+    around = rows.parent[row]
+    columns = (np.where(around >= 0, column[around], NONE) for column in (rows.name, trace.dims.code))
+    key = packed(rows.name[row], trace.dims.code[row], *columns)
+    _, example, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
+    kind = np.full(len(rows), NONE, np.int32)
+    kind[row] = inverse.reshape(-1)
+    return kind, example, count
+
+
+def _numbered_shapes(
+    shapes: list[Shape | None],
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """Return the shape at every place as a number, and of each shape numbers of its elements and its sizes."""
+    number = {shape: place for place, shape in enumerate(dict.fromkeys(shape for shape in shapes if shape is not None))}
+    elements: dict[int, int] = {}
+    sizes: dict[Shape, int] = {}
+    of_elements = [elements.setdefault(prod(shape), len(elements)) for shape in number]
+    of_sizes = [sizes.setdefault(tuple(sorted(shape)), len(sizes)) for shape in number]
+    at = [NONE if shape is None else number[shape] for shape in shapes]
+    return np.array(at, np.int32), np.array(of_elements, np.int32), np.array(of_sizes, np.int32) + len(elements)
+
+
+def _kind(trace: Trace, row: int, count: int, updates: bool) -> _Kind:  # noqa: FBT001 - mapped over columns
+    name, text = trace.rows.names[trace.rows.name[row]], trace.dims.words[trace.dims.code[row]]
+    shapes = tuple(tensors(json.loads(text)))
+    rule = next(rule for rule, pattern in _RULES if pattern.match(name))
+    if rule == LINEAR and not (len(shapes) > 1 and len(shapes[0]) > 1 and shapes[0][-1] == shapes[1][-1]):
+        # Some record it as the product that it is made of.
+        rule = PRODUCT
+    return _Kind(name, text, rule, shapes, _sources(rule, shapes), count, updates)
+
+
+def tensors(inputs: Sequence[Any]) -> list[Shape]:
+    """Return the shapes in an operator's inputs, those in lists as well; what is no tensor has none."""
+    shapes: list[Shape] = []
+    for entry in inputs:
+        if isinstance(entry, list) and entry:
+            if all(type(size) is int for size in entry):
+                shapes.append(tuple(entry))
+            else:
+                shapes += tensors(entry)
+    return shapes
+
+
+def _sources(rule: int, shapes: tuple[Shape, ...]) -> tuple[tuple[int, int], ...] | None:
+    if not shapes:
+        return None
+    axes = [tuple((number, axis) for axis in range(len(shape))) for number, shape in enumerate(shapes)]
+    sources: tuple[tuple[int, int], ...] | None = None
+    if rule == SWAPS and len(shapes[0]) == 2:
+        sources = axes[0][::-1]
+    elif rule in (BACK, NORM, FUSED):
+        sources = axes[0]
+    elif rule == ELEMENTS:
+        sources = _broadcast(shapes)
+    elif rule == LINEAR and len(shapes) > 1:
+        sources = (*axes[0][:-1], axes[1][0])
+    elif rule in (PRODUCT, BATCHED) and len(shapes) > 1 and min(map(len, shapes[-2:])) > 1:
+        sources = (*axes[-2][:-1], axes[-1][-1])
+    elif rule == LOOKUP and len(shapes) > 1:
+        sources = (*axes[1], axes[0][-1])
+    return sources
+
+
+def _broadcast(shapes: tuple[Shape, ...]) -> tuple[tuple[int, int], ...] | None:
+    sources = []
+    for place in range(max(map(len, shapes)), 0, -1):
+        sizes = {shape[-place]: number for number, shape in enumerate(shapes) if len(shape) >= place}
+        if len(sizes.keys() - {1}) > 1:
+            return None
+        number = sizes[max(sizes)]
+        sources.append((number, len(shapes[number]) - place))
+    return tuple(sources)
+
+
+class _Followed:
+    """Labels of places, found by following tensors from one to the next."""
+
+    def __init__(
+        self,
+        kinds: list[_Kind],
+        first: list[int],
+        shapes: list[Shape | None],
+        sizes: tuple[int | None, int | None],
+        leading: str,
+    ) -> None:
+        """Take what the places are.
+
+        Args:
+            kinds: kinds of operators.
+            first: first place of each: one a tensor and one for the result.
+            shapes: shape at every place.
+            sizes: batch and sequence.
+            leading: which of both comes first where they are of one size.
+        """
+        self._kinds, self._first, self._shapes, self._leading = kinds, first, shapes, leading
+        self._kind_at = np.repeat(np.arange(len(kinds)), np.diff(first)).tolist()
+        self._labels: list[Labels | None] = [None] * len(shapes)
+        batch, sequence = (size or 1 for size in sizes)
+        self._size = {BATCH: batch, SEQUENCE: sequence, LONGER: sequence + 1, PAIRS: sequence * (sequence + 1) // 2}
+        words = [LONGER + BATCH, SEQUENCE + BATCH, PAIRS, LONGER, SEQUENCE, BATCH]
+        if sequence == 1:
+            words = [BATCH]
+        self._inputs_of = {prod(self._size[kind] for kind in word): word for word in words}
+
+    def through(self, order: list[int], ties: list[list[tuple[int, int, int]]]) -> "_Followed":
+        """Label all places.
+
+        Args:
+            order: kinds in the order of their first operators.
+            ties: of each place where its tensor was before, how it is tied to that, and how often.
+        """
+        for _ in range(_ROUNDS):
+            for number in order:
+                kind, low = self._kinds[number], self._first[number]
+                inputs, beside = [], []
+                for place, shape in enumerate(kind.tensors):
+                    arrived = [
+                        (self._arrived(shape, origin, tie), tie, times)
+                        for origin, tie, times in ties[low + place]
+                        if origin != NONE
+                    ]
+                    inputs.append(likeliest((labels, times) for labels, tie, times in arrived if tie != NEXT))
+                    beside.append(likeliest((labels, times) for labels, tie, times in arrived if tie == NEXT))
+                labelled = self._ruled(kind, inputs, beside)
+                self._labels[low : low + len(labelled)] = labelled
+                if kind.sources is not None:
+                    self._labels[low + len(labelled)] = tuple(labelled[tensor][axis] for tensor, axis in kind.sources)
+        return self
+
+    def attention_over_batches(self) -> int:
+        """Return how many batched products and fused attentions are as many as the batch, or a multiple of it."""
+        leading = (self._labels[low] for low in self._first[:-1])
+        return sum(
+            kind.count
+            for kind, labels in zip(self._kinds, leading, strict=True)
+            if kind.rule in (BATCHED, FUSED) and labels and any(word == BATCH for word, _ in labels[0] or ())
+        )
+
+    def axes(self, kind_of_row: NDArray[np.int32]) -> Axes:
+        """Return the labels of all kinds; `kind_of_row`: the kind of every row [n]."""
+        of_kind: list[tuple[Labels, ...]] = []
+        of_text: dict[str, list[tuple[int, tuple[Labels, ...]]]] = {}
+        for low, kind in zip(self._first[:-1], self._kinds, strict=True):
+            labels = tuple(each for each in self._labels[low : low + len(kind.tensors)] if each is not None)
+            of_kind.append(labels)
+            of_text.setdefault(kind.text, []).append((kind.count, labels))
+        return Axes(
+            kind_of_row, of_kind, {text: max(known, key=lambda each: each[0])[1] for text, known in of_text.items()}
+        )
+
+    def _arrived(self, shape: Shape, origin: int, tie: int) -> Labels | None:
+        """Return the labels that a tensor has from where it was before."""
+        labels, was, number = self._labels[origin], self._shapes[origin], self._kind_at[origin]
+        if tie == NEXT:
+            places = self._labels[self._first[number] : self._first[number + 1]]
+            labels = max((aligned(each, shape) for each in places if each is not None), key=said, default=None)
+        elif tie == MOVED and labels is not None and was is not None and was != shape:
+            swaps = self._kinds[number].rule == SWAPS
+            labels = swapped(labels, was, shape, self._leading) if swaps else cut(labels, was, shape)
+        return labels
+
+    def _ruled(self, kind: _Kind, inputs: list[Labels | None], beside: list[Labels | None]) -> list[Labels]:
+        """Return the labels of an operator's tensors: what came in, what its name says, and of the rest their sizes.
+
+        Args:
+            kind: the operator.
+            inputs: labels of each tensor where it was before.
+            beside: labels of axes of the same sizes in the operator before.
+        """
+        shapes = kind.tensors
+        if kind.updates:
+            return list(map(constants, shapes))
+        blank = [(None,) * len(shape) for shape in shapes]
+        labels: list[list[Label]] = [[*(known or none)] for known, none in zip(inputs, blank, strict=True)]
+        if shapes:
+            self._of_parameters(kind, labels)
+            self._of_samples(kind, labels)
+            _of_products(kind, labels)
+        if len(shapes) > 1 and ((kind.rule == ELEMENTS and kind.sources is not None) or _JOINS.match(kind.name)):
+            unite(labels, shapes)
+        for known, other in zip(labels, beside, strict=True):
+            known[:] = [
+                label if label is not None else guess for label, guess in zip(known, other or known, strict=True)
+            ]
+        return list(map(self._by_size, shapes, labels))
+
+    def _of_parameters(self, kind: _Kind, labels: list[list[Label]]) -> None:
+        """Label parameters, and widths that they meet: neither holds an input."""
+        shapes = kind.tensors
+        if kind.rule in (LINEAR, CONVOLUTION):
+            labels[1:] = [[*constants(shape)] for shape in shapes[1:]]
+        elif kind.rule == NORM:
+            for number, shape in enumerate(shapes[1:], 1):
+                labels[number] = [*constants(shape)] if len(shape) == 1 else labels[number]
+            if len(shapes) > 1 and shapes[0][-1:] == shapes[1] and not _OVER_CHANNELS.match(kind.name):
+                labels[0][-1] = labels[1][0]
+        elif kind.rule == LOOKUP:
+            labels[0] = [*constants(shapes[0])]
+
+    def _of_samples(self, kind: _Kind, labels: list[list[Label]]) -> None:
+        """Label the first axis of operators that take samples, or multiples of them, and their channels."""
+        shape = kind.tensors[0]
+        over_channels = kind.rule in (CONVOLUTION, POOL) or bool(_OVER_CHANNELS.match(kind.name))
+        if len(shape) < 3 or not (over_channels or kind.rule == FUSED):
+            return
+        if 1 < self._size[BATCH] <= shape[0] and shape[0] % self._size[BATCH] == 0:
+            labels[0][0] = ((BATCH, shape[0]),)
+        if over_channels:
+            labels[0][1] = constants(shape)[1]
+
+    def _by_size(self, shape: Shape, labels: list[Label]) -> Labels:
+        """Return labels in which an axis of which nothing is known is what has its size."""
+        held = {kind for label in labels for kind, _ in label or () if kind}
+        found: list[Label] = []
+        for place, (size, label) in enumerate(zip(shape, labels, strict=True)):
+            word = self._inputs_of.get(size, "") if label is None and size > 1 else ""
+            if word == BATCH in held and size == self._size[SEQUENCE]:
+                word = SEQUENCE
+            square = place > 0 and found[-1] == ((SEQUENCE, size),)
+            last = place == len(shape) - 1
+            # There is one batch, and one sequence but for each token with each; what has no batch ends in a width.
+            if word in held or (word == SEQUENCE and last and not held):
+                word = SEQUENCE if word == SEQUENCE and square else ""
+            held.update(word)
+            read = tuple((kind, self._size[kind] if len(word) > 1 else size) for kind in word)
+            found.append(label if label is not None else read or constants((size,))[0])
+        return tuple(found)
+
+
+def _of_products(kind: _Kind, labels: list[list[Label]]) -> None:
+    """Give the sizes that a product runs over one label, and those of batches of matrices."""
+    shapes = kind.tensors
+    if kind.rule not in (LINEAR, PRODUCT, BATCHED) or len(shapes) < 2:
+        return
+    left, right = (0, 1) if kind.rule == LINEAR else (len(shapes) - 2, len(shapes) - 1)
+    inner = -1 if kind.rule == LINEAR else max(-2, -len(shapes[right]))
+    if shapes[left][-1] == shapes[right][inner]:
+        labels[left][-1] = labels[right][inner] = labels[right][inner] or labels[left][-1]
+    if kind.rule == BATCHED and len(shapes[left]) == len(shapes[right]) == 3:
+        for number in range(len(shapes)):
+            if shapes[number][:1] == shapes[left][:1]:
+                labels[number][0] = labels[left][0] or labels[right][0]

@@ -1,0 +1,135 @@
+"""What the axes of a tensor are made of, and what becomes of that when they are moved, cut or put together.
+
+A label is the factors of one axis, the outermost first: 1056 tokens are (SEQUENCE, 66), (BATCH, 16), a width is
+(CONSTANT, 128).
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import permutations
+from math import prod
+from typing import Final
+
+from lumos_df.structure.shapes import Shape
+
+CONSTANT, BATCH, SEQUENCE, LONGER, PAIRS = "", "b", "s", "t", "p"
+"""What a factor is: no size of a step's inputs; the batch; the sequence; that and a token more; pairs of tokens."""
+
+Factor = tuple[str, int]
+Label = tuple[Factor, ...] | None
+"""Factors of an axis, none of one element; None where nothing tells."""
+Labels = tuple[Label, ...]
+
+_UNKNOWN: Final = "?"
+_MOST_AXES: Final = 5
+"""Axes of the largest tensor whose orders are compared."""
+
+
+def constants(shape: Shape) -> Labels:
+    """Return the labels of a tensor that holds no size of the inputs."""
+    return tuple(((CONSTANT, size),) if size > 1 else () for size in shape)
+
+
+def likeliest(arrived: Iterable[tuple[Labels | None, int]]) -> Labels | None:
+    """Return the labels that say most, of those that say as much the commonest; each comes with its count."""
+    votes: Counter[Labels] = Counter()
+    for labels, times in arrived:
+        if labels is not None:
+            votes[labels] += times
+    return max(votes, key=lambda labels: (said(labels), votes[labels])) if votes else None
+
+
+def said(labels: Labels) -> int:
+    """Return of how many axes something is known."""
+    return sum(label is not None for label in labels)
+
+
+def unite(labels: list[list[Label]], shapes: tuple[Shape, ...]) -> None:
+    """Give axes that meet in an element-wise operator one label: what is known of one tensor holds for the others."""
+    for place in range(1, max(map(len, shapes)) + 1):
+        meet = [number for number, shape in enumerate(shapes) if len(shape) >= place]
+        for size in {shapes[number][-place] for number in meet}:
+            alike = [number for number in meet if shapes[number][-place] == size]
+            known = Counter(label for number in alike if (label := labels[number][-place]) is not None)
+            if known:
+                varying = [label for label in known if any(kind for kind, _ in label)]
+                label = max(varying or known, key=lambda each: known[each])
+                for number in alike:
+                    labels[number][-place] = label
+
+
+def aligned(labels: Labels, shape: Shape) -> Labels:
+    """Return what the axes of a shape are that have the same sizes in the same order; others are unknown."""
+    sizes = [None if label is None else prod(size for _, size in label) for label in labels]
+    if len(sizes) == len(shape):
+        return tuple(label if size == other else None for label, size, other in zip(labels, sizes, shape, strict=True))
+    found: list[Label] = []
+    at = 0
+    for size in shape:
+        is_there = size > 1 and size in sizes[at:]
+        at = sizes.index(size, at) + 1 if is_there else at
+        found.append(labels[at - 1] if is_there else None)
+    return tuple(found)
+
+
+def swapped(labels: Labels, was: Shape, shape: Shape, first: str) -> Labels | None:
+    """Return the labels of a tensor whose axes come in another order, None where they do not.
+
+    Args:
+        labels: those of the tensor.
+        was: its sizes.
+        shape: its sizes in the other order.
+        first: which of batch and sequence comes first where they are of one size.
+    """
+    if len(was) > _MOST_AXES or sorted(was) != sorted(shape):
+        return None
+    orders = [each for each in permutations(range(len(was))) if tuple(was[place] for place in each) == shape]
+    moved = [tuple(labels[place] for place in each) for each in orders]
+    # Axes are likelier to have stayed where they were.
+    return max(
+        (each for each in moved if not _turned(each, first)),
+        key=lambda each: sum(label == old for label, old in zip(each, labels, strict=True)),
+        default=None,
+    )
+
+
+def _turned(labels: Labels, first: str) -> bool:
+    """Return whether batch and sequence are of one size and come the other way round."""
+    inputs = [label[0] for label in labels if label and len(label) == 1 and label[0][0] in (BATCH, SEQUENCE)]
+    kinds = [kind for kind, _ in inputs]
+    return sorted(kinds) == [BATCH, SEQUENCE] and inputs[0][1] == inputs[1][1] and kinds[0] != first
+
+
+def cut(labels: Labels, was: Shape, shape: Shape) -> Labels | None:
+    """Return the labels of a tensor whose elements, in their order, are cut into other axes, None where they are not.
+
+    Args:
+        labels: those of the tensor.
+        was: its sizes.
+        shape: the other sizes.
+    """
+    factors: list[Factor] = []
+    for label, size in zip(labels, was, strict=True):
+        factors += label if label is not None else ((_UNKNOWN, size),)
+    factors.reverse()
+    axes: list[Label] = []
+    for size in shape:
+        axis: list[Factor] = []
+        left = size
+        while left > 1:
+            if not factors:
+                return None
+            kind, length = factors.pop()
+            if length > left and length % left == 0 and (kind in (CONSTANT, _UNKNOWN) or left == size):
+                # Of a batch in parts the outer one grows.
+                factors.append((kind if kind == _UNKNOWN else CONSTANT, length // left))
+                length = left
+            if left % length:
+                return None
+            left //= length
+            if axis and kind == axis[-1][0] == CONSTANT:
+                length *= axis.pop()[1]
+            if length > 1:
+                axis.append((kind, length))
+        axes.append(None if any(kind == _UNKNOWN for kind, _ in axis) else tuple(axis))
+    return tuple(axes)

@@ -1,0 +1,111 @@
+"""Loop over the operators of a trace in their order: where each tensor that one reads was last, and as what."""
+
+import numpy as np
+
+from lumos_df.base.jit import kernel
+from lumos_df.schema.codes import NONE
+
+SAME, MOVED, NEXT = range(3)
+"""How a tensor is tied to where it was: of the same shape; behind an operator that moves axes; read right after
+another."""
+CUT, SWAPPED = 1, 2
+"""What an operator does to the axes of its first tensor."""
+
+
+@kernel
+def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, elements, axes, moves):
+    """Return for every tensor that an operator reads a place that it was at before, and how it is tied to that.
+
+    A kind's places are its tensors, then its result. A tensor is one that the forward partner has, else the
+    last of its shape on its thread, else, behind an operator that moves axes, one of as many elements; else something
+    of the operator before.
+
+    Args:
+        order: operators with shapes, thread by thread, each in its order [k].
+        thread: thread of every row [n].
+        parent: row around every row, which comes before it; NONE where none [n].
+        forward: row of the forward operator that a row belongs to, NONE where none [n].
+        kind: kind of every row, NONE where it has none [n].
+        first_site: first place of every kind, and their number [kinds + 1].
+        shape_of_site: number of the shape at every place, NONE where it is not known.
+        elements: number of the count of elements of every shape.
+        axes: number of the sizes of every shape in any order, above those of `elements`.
+        moves: whether the result of a kind is its first tensor cut into other axes (CUT), with its axes in another
+            order (SWAPPED), or neither (0) [kinds].
+
+    Returns:
+        Place of the reader, of the source (NONE: nowhere), and how, one a tensor.
+    """
+    shapes = len(elements)
+    partner = np.full(len(kind), NONE, np.int32)
+    for i in range(len(kind)):
+        if forward[i] >= 0:
+            partner[i] = forward[i]
+        elif parent[i] >= 0:
+            partner[i] = partner[parent[i]]
+    total = 0
+    for i in order:
+        total += first_site[kind[i] + 1] - first_site[kind[i]] - 1
+    reader = np.empty(total, np.int32)
+    source = np.empty(total, np.int32)
+    how = np.empty(total, np.int8)
+    last = np.full(shapes, NONE, np.int32)
+    seen = np.full(shapes, -1, np.int64)
+    keys = 0
+    for shape in range(shapes):
+        keys = max(keys, axes[shape] + 1)
+    moved = np.full(keys, NONE, np.int32)
+    moved_at = np.full(keys, -1, np.int64)
+    before = NONE
+    on = NONE
+    filled = 0
+    for moment in range(len(order)):
+        i = order[moment]
+        if thread[i] != on:
+            on = thread[i]
+            last[:] = NONE
+            seen[:] = -1
+            moved[:] = NONE
+            moved_at[:] = -1
+            before = NONE
+        k = kind[i]
+        for site in range(first_site[k], first_site[k + 1] - 1):
+            shape = shape_of_site[site]
+            at = elements[shape]
+            if moved_at[axes[shape]] > moved_at[at]:
+                at = axes[shape]
+            reader[filled] = site
+            source[filled] = before
+            how[filled] = NEXT
+            if last[shape] != NONE and seen[shape] >= moved_at[at]:
+                source[filled] = last[shape]
+                how[filled] = SAME
+            elif moved[at] != NONE:
+                source[filled] = moved[at]
+                how[filled] = MOVED
+                # What has been read once is known by its shape from now on.
+                moved[at] = NONE
+                moved_at[at] = -1
+            elif last[shape] != NONE:
+                source[filled] = last[shape]
+                how[filled] = SAME
+            if partner[i] >= 0 and kind[partner[i]] >= 0:
+                of = kind[partner[i]]
+                for other in range(first_site[of], first_site[of + 1]):
+                    if shape_of_site[other] == shape:
+                        source[filled] = other
+                        how[filled] = SAME
+                        break
+            filled += 1
+        for site in range(first_site[k], first_site[k + 1]):
+            shape = shape_of_site[site]
+            if shape != NONE:
+                last[shape] = site
+                seen[shape] = moment
+        if moves[k] and first_site[k + 1] - first_site[k] > 1:
+            shape = shape_of_site[first_site[k]]
+            at = elements[shape] if moves[k] == CUT else axes[shape]
+            moved[at] = first_site[k]
+            moved_at[at] = moment
+        before = first_site[k]
+    return reader, source, how

@@ -1,0 +1,88 @@
+"""Batch and sequence in recorded shapes, of traces whose sizes are alike on purpose."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lumos_df.graph.job import groups
+from lumos_df.schema.codes import FORWARD
+from lumos_df.structure import labelled_rows
+from lumos_df.structure.axes import follow
+from lumos_df.structure.axis_labels import BATCH, CONSTANT, SEQUENCE, Labels
+from lumos_df.trace.ingest import ingest
+
+Call = tuple[str, list[object]]
+
+
+def followed(folder: Path, calls: list[Call], batch: int, sequence: int | None) -> dict[str, tuple[Labels, ...]]:
+    """Return the labels of each call's tensors, by what it reads, of calls one after the other on a thread."""
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 10 * place, "dur": 5}
+        | {"args": {"Input Dims": dims}}
+        for place, (name, dims) in enumerate(calls)
+    ]
+    file = folder / "rank0.json.gz"
+    file.write_bytes(gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()))
+    ingest([str(file)], folder / "corpus")
+    trace = labelled_rows.load(folder / "corpus", groups(folder / "corpus")[0][0])
+    axes = follow(trace, np.full(len(trace), FORWARD, np.int8), batch, sequence)
+    rows = trace.rows
+    return {f"{rows.names[rows.name[row]]}": axes.labels(row) for row in np.flatnonzero(axes.kind >= 0).tolist()}
+
+
+def kinds(labels: Labels) -> list[str]:
+    return ["".join(kind for kind, _ in label or ()) for label in labels]
+
+
+def test_channels_as_many_as_samples_are_no_batch(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::conv2d", [[64, 64, 8, 8], [64, 64, 3, 3], [64]]),
+        ("aten::batch_norm", [[64, 64, 8, 8], [64], [64], [64], [64]]),
+        ("aten::relu", [[64, 64, 8, 8]]),
+    ]
+    known = followed(tmp_path, calls, 64, None)
+    assert [kinds(labels) for labels in known["aten::conv2d"]] == [[BATCH, "", "", ""], ["", "", "", ""], [""]]
+    assert kinds(known["aten::relu"][0]) == [BATCH, CONSTANT, CONSTANT, CONSTANT]
+
+
+def test_a_batch_put_together_with_heads_grows_with_the_batch_alone(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::conv1d", [[32, 4, 32], [4, 4, 1]]),
+        ("aten::view", [[32, 4, 32], []]),
+        ("aten::mul", [[128, 32], []]),
+    ]
+    known = followed(tmp_path, calls, 32, None)
+    assert known["aten::mul"][0] == (((BATCH, 32), (CONSTANT, 4)), ((CONSTANT, 32),))
+
+
+def test_parameters_as_wide_as_the_batch_hold_none(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::relu", [[16, 128]]),
+        ("aten::linear", [[16, 128], [16, 128], [16]]),
+        ("aten::sigmoid", [[16, 16]]),
+    ]
+    known = followed(tmp_path, calls, 16, None)
+    assert [kinds(labels) for labels in known["aten::linear"]] == [[BATCH, ""], ["", ""], [""]]
+    assert kinds(known["aten::sigmoid"][0]) == [BATCH, ""]
+
+
+@pytest.mark.parametrize("batch", [16, 24])
+def test_attention_tells_batch_from_sequence_of_the_same_size(tmp_path: Path, batch: int) -> None:
+    """A batch of sequences is turned into sequences of a batch; 8 heads of 16."""
+    rows = batch * 8
+    calls: list[Call] = [
+        ("aten::relu", [[batch, 3, 24]]),
+        ("aten::permute", [[batch, 3, 24], []]),
+        ("aten::linear", [[24, batch, 3], [128, 3], [128]]),
+        ("aten::view", [[24, batch, 128], []]),
+        ("aten::transpose", [[24, rows, 16], [], []]),
+        ("aten::mul", [[rows, 24, 16], []]),
+        ("aten::bmm", [[rows, 24, 16], [rows, 16, 24]]),
+        ("aten::softmax", [[rows, 24, 24], [], []]),
+    ]
+    known = followed(tmp_path, calls, batch, 24)
+    assert kinds(known["aten::linear"][0]) == [SEQUENCE, BATCH, ""]
+    assert kinds(known["aten::softmax"][0]) == [BATCH, SEQUENCE, SEQUENCE]
