@@ -52,8 +52,9 @@ def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
     """Return the stalls of a trace.
 
     Of several steps the longest like row of one is held against the longest of the others, the second against the
-    second: a stall takes over twice as long as in any other step. In one step, those few do that take over twice as
-    long as all others.
+    second: a stall takes over twice as long as in any other step, and its step loses over twice as much to stalls as
+    the others usually do, or it is but noise. In one step, those few calls do that take over twice as long as all
+    others.
 
     Args:
         graph: the trace.
@@ -63,9 +64,10 @@ def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
     rows, edges, marks = graph.rows, graph.edges, steps(graph.rows)
     node = graph.order[~rows.on_gpu[graph.order]].astype(np.int64)
     several = len(marks.low) > 1
-    # Stretches of one step are like none of it, and what waits or copies lasts as long as what it is about.
+    # Stretches of one step are like none of it, operators of a name have other shapes, and what waits or copies lasts
+    # as long as what it is about.
     if not several:
-        node = node[calls.roles(rows.kind, rows.name, rows.names)[node] == calls.OTHER]
+        node = node[(rows.kind == RUNTIME)[node] & (calls.roles(rows.kind, rows.name, rows.names)[node] == calls.OTHER)]
     edge = host.edge if several else host.edge[:0]
     row = np.concatenate((node, edges.dst[edge]))
     item, ns = np.concatenate((node, edge)), np.concatenate((graph.own[node], edges.lag[edge]))
@@ -78,6 +80,8 @@ def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
     over = ns[compared] - longest
     # Most of it is what no other takes; otherwise such times merely differ.
     stalls = (longest != NONE) & (over >= least) & (over >= longest)
+    if several:
+        stalls &= _of_unusual_steps(rows.step[row[compared]], np.where(stalls, over, 0), marks.number)
     chosen = compared[stalls]
     return Stalls(
         item=item[chosen],
@@ -130,6 +134,18 @@ def _write(corpus: Path, graph: TraceGraph) -> None:
             "longest_ns": stalls.longest[order],
         },
     )
+
+
+def _of_unusual_steps(
+    step: NDArray[np.int32], over: NDArray[np.int64], numbers: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Return which rows are of a step that loses over twice as much as the others usually do [k]."""
+    order = np.argsort(numbers)
+    place = order[np.searchsorted(numbers[order], step)]
+    lost = np.bincount(place, over, len(numbers))
+    usual = np.array([np.median(np.delete(lost, number)) for number in range(len(lost))])
+    unusual: NDArray[np.bool_] = (lost > 2 * usual)[place]
+    return unusual
 
 
 def _in_other_steps(like: NDArray[np.int64], step: NDArray[np.int32], ns: NDArray[np.int64]) -> NDArray[np.int64]:

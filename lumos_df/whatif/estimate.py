@@ -142,9 +142,8 @@ def _with_effects(
         return whole
     said = []
     for name in settings.values():
-        rest = settings.without(name)
         try:
-            other = _rescheduled(anchor, rest, switches, siblings).job if rest or switches else anchor.job
+            other = _rescheduled(anchor, settings.without(name), switches, siblings).job
         except LumosError:
             continue  # The others cannot be without it.
         if answerable.same(other.event_graph, whole.job.event_graph):
