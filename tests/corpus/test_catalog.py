@@ -116,6 +116,12 @@ def test_every_view_answers_any_client(corpus: Path) -> None:
             ).fetchall() == [("h100-sxm", "modelled")]
 
 
+def test_the_last_rows_of_one_trace_are_found(corpus: Path) -> None:
+    query = f"SELECT op_id FROM operators WHERE trace_id = '{TRACE}' ORDER BY ts DESC LIMIT 2"
+    with catalog.connect(corpus) as connection:
+        assert connection.execute(query).fetchall() == [(2,), (1,)]
+
+
 def test_it_opens_by_a_relative_path_from_any_folder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder, path in ((corpus.parent, "corpus/catalog.duckdb"), (corpus, "catalog.duckdb")):
         monkeypatch.chdir(folder)
