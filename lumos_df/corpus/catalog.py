@@ -58,7 +58,7 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
     if connection is None:
         connection = duckdb.connect()
         _define(connection, script)
-    # DuckDB 2.0 fails inside where it takes the columns of the first rows last: a filter on trace_id, ORDER BY and LIMIT.
+    # DuckDB 2.0 fails inside where it reads columns of the first rows last: a filter on trace_id, ORDER BY, LIMIT.
     connection.execute("SET disabled_optimizers = 'late_materialization'")
     # DuckDB would draw it on standard output, between the rows of a query that takes two seconds. In a notebook
     # without ipywidgets it draws none, and refuses to be asked for that.

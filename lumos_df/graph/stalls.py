@@ -76,7 +76,11 @@ def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
     like = packed(rows.name[row], rows.thread[row], works)
     in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
     compared = np.flatnonzero(in_step & np.isin(like, like[in_step & (ns >= least)]))
-    longest = (_in_other_steps if several else _in_one_step)(like[compared], rows.step[row[compared]], ns[compared])
+    longest = (
+        _in_other_steps(like[compared], rows.step[row[compared]], ns[compared])
+        if several
+        else longest_usual(like[compared], ns[compared])
+    )
     over = ns[compared] - longest
     # Most of it is what no other takes; otherwise such times merely differ.
     stalls = (longest != NONE) & (over >= least) & (over >= longest)
@@ -164,10 +168,10 @@ def _in_other_steps(like: NDArray[np.int64], step: NDArray[np.int32], ns: NDArra
     return of_each
 
 
-def _in_one_step(like: NDArray[np.int64], _: NDArray[np.int32], ns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the longest like each one that is no stall, ns: all but the few that take over twice as long as the next.
+def longest_usual(like: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for the few that take over twice as long as the next of their like what that one takes, else NONE; ns [k].
 
-    NONE where too few are alike to tell what is usual.
+    Nothing is told where too few are alike to tell what is usual.
     """
     order = np.lexsort((-ns, like))
     begin, size = _groups(like[order])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph import stalls
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
 from lumos_df.whatif.answer.settled_steps import lengths
 from lumos_df.whatif.changed_job import ChangedJob
@@ -77,8 +78,7 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    unscaled = _unscaled(changed, step)
-    return Interval(step, (*causes, *unscaled))
+    return Interval(step, (*causes, *_silences(changed, step), *_unscaled(changed, step)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,25 @@ def _host(changed: ChangedJob, step: Steps) -> Cause:
         [np.minimum(end, lasts * np.exp(-spread)) for end, lasts, spread in zip(low, step, spreads, strict=True)],
         [np.maximum(end, lasts * np.exp(spread)) for end, lasts, spread in zip(high, step, spreads, strict=True)],
     )
+
+
+def _silences(changed: ChangedJob, step: Steps) -> list[Cause]:
+    """Return what comes of the few stretches of host work far longer than all others, if they do not come again.
+
+    Of several recorded steps those are stalls, or there in each; of one step nothing tells.
+    """
+    net, lags = changed.job.event_graph, []
+    for graph, rank in zip(changed.job.graphs, changed.ranks, strict=True):
+        lag = graph.edges.lag.copy()
+        if len(changed.played.replays[rank].steps.low) == 1:
+            edge = np.flatnonzero(host_spread.works_between(graph) & (lag > 0))
+            longest = stalls.longest_usual(graph.rows.thread[graph.edges.dst[edge]].astype(np.int64), lag[edge])
+            lag[edge] = np.where(longest == NONE, lag[edge], longest)
+        lags.append(lag)
+    lag = np.concatenate(lags)
+    if np.array_equal(lag, net.lag):
+        return []
+    return [Cause("silences that may come once", *_ends(step, lengths(changed, replace(net, lag=lag))))]
 
 
 def _scaled(
