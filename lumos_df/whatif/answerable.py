@@ -126,6 +126,5 @@ def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> s
     was = getattr(anchor.sizes, name, None)
     if str(was) == value or value == "1":
         return f"it was {value} already"
-    if name == "dp":
-        return "no recorded rank reduces gradients on the GPU"
-    return "nothing in the trace is told to depend on it"
+    no_reduction = "no recorded rank reduces gradients on the GPU"
+    return no_reduction if name == "dp" else "nothing in the trace is told to depend on it"
