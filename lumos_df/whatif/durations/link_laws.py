@@ -18,12 +18,14 @@ from lumos_df.whatif.durations.collective_times import Links
 _HUGE: Final = 1e15
 """Bytes of a payload whose latency does not count."""
 _NOISE: Final = 0.05
-"""Relative, of the transfer of one size: how closely a law is made to follow it."""
+"""Threshold, relative error. So closely a law is made to follow the transfers of one size. Evidence: a judgement, the
+spread of like transfers."""
 _TILT_SPREAD: Final = 1.0
-"""Of the logarithm of a law's latency to its bandwidth against the model's, before anything was measured: links of
-another kind than the library's (PCIe, a network) are a factor of e apart from it."""
+"""Threshold, logarithm. Before anything is measured a law's latency to its bandwidth is so far from the model's.
+Evidence: a judgement; links of another kind than the library's, PCIe or a network, are a factor of e apart from it."""
 _MAY_WAIT_ERROR: Final = 0.3
-"""Relative, of a law below transfers that may all hold waiting."""
+"""Threshold, relative error. A law below transfers that may all hold waiting is so far off. Evidence: a
+judgement."""
 _STEEPEST: Final = 4.0
 """Of that logarithm, at most."""
 _TRIES: Final = 33

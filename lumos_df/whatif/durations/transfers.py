@@ -24,14 +24,15 @@ from lumos_df.whatif.durations.payloads import payload_ratio
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 KEPT_ERROR: Final = 0.01
-"""Relative, of a transfer that stays as it was measured."""
+"""Threshold, relative error. A transfer that stays as it was measured is so far off. Evidence: a judgement."""
 _SHAPE_ERROR: Final = 0.12
-"""Relative, of one among other ranks, over other links or of twice the bytes, by the model of the GPU that it ran on:
-8 of 10 of the figures that its cost functions are fitted to are nearer."""
+"""Threshold, relative error. One among other ranks, over other links or of twice the bytes is so far off by the model of
+the GPU that it ran on. Evidence: 8 of 10 of the figures that its cost functions are fitted to are nearer."""
 _STAND_IN_ERROR: Final = 0.25
-"""The same by the model of another GPU."""
+"""Threshold, relative error. The same by the model of another GPU. Evidence: 8 of 10 of the others' figures are
+nearer."""
 _UNTOLD_ERROR: Final = 0.3
-"""Relative, of one whose bytes the trace does not tell."""
+"""Threshold, relative error. One whose bytes the trace does not tell is so far off. Evidence: a judgement."""
 _TRIED_BYTES: Final = np.exp2(np.arange(8, 36))
 """Payloads among which one that the trace does not tell is looked for by its time."""
 
