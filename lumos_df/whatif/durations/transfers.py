@@ -26,8 +26,8 @@ from lumos_df.whatif.job.recorded_job import RecordedJob
 KEPT_ERROR: Final = 0.01
 """Threshold, relative error. A transfer that stays as it was measured is so far off. Evidence: a judgement."""
 _SHAPE_ERROR: Final = 0.12
-"""Threshold, relative error. One among other ranks, over other links or of twice the bytes is so far off by the model of
-the GPU that it ran on. Evidence: 8 of 10 of the figures that its cost functions are fitted to are nearer."""
+"""Threshold, relative error. One among other ranks, over other links or of twice the bytes is so far off by the model
+of the GPU that it ran on. Evidence: 8 of 10 of the figures that its cost functions are fitted to are nearer."""
 _STAND_IN_ERROR: Final = 0.25
 """Threshold, relative error. The same by the model of another GPU. Evidence: 8 of 10 of the others' figures are
 nearer."""
