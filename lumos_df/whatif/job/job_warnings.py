@@ -19,7 +19,7 @@ Evidence: a judgement; errors grow with every doubling."""
 _FAR_SHARE: Final = 0.1
 """Threshold, share of the time of kernels. A warning is given where more of it is extrapolated. Evidence: a
 judgement."""
-_IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "vocab")
+_IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "kv_heads", "vocab")
 """Dimensions that are read in recorded shapes."""
 
 

@@ -16,6 +16,7 @@ _FACT_OF: Final = {
     "hidden": "hidden",
     "ffn": "ffn",
     "heads": "heads",
+    "kv_heads": "kv_heads",
     "seq": "sequence",
     "micro_batch": "micro_batch",
     "batch": "micro_batches",
@@ -26,12 +27,14 @@ _FACT_OF: Final = {
 }
 """Which fact of a job each whole number changes; `batch` is micro-batches a step."""
 _NUMBERS: Final = (*_FACT_OF, "vp")
+_SAME_AS: Final = {"gradient_accumulation": "batch"}
+"""Other names of whole numbers."""
 
 _DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)
 USUAL_PRECISION: Final = PRECISION_TABLE[FP16]
 """What is taken where the trace does not tell."""
 _WORDS: Final = ("dtype", "hardware", "network", "schedule", "overlap")
-NAMES: Final = (*_NUMBERS, "batch_scale", *_WORDS)
+NAMES: Final = (*_NUMBERS, *_SAME_AS, "batch_scale", *_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,6 @@ class Sizes:
         number = {name: about.facts[fact].number for name, fact in _FACT_OF.items()}
         return cls(
             **number,
-            kv_heads=about.facts["kv_heads"].number,
             head_dim=about.facts["head_dim"].number,
             element_bytes=(told_precision(about) or USUAL_PRECISION).bytes,
             vp=1,
@@ -123,8 +125,8 @@ def parse(texts: list[str]) -> Settings:
     """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
     settings = Settings()
     for text, name, value in _said(texts):
-        if name in _NUMBERS:
-            settings = replace(settings, numbers={**settings.numbers, name: whole_number(f"--set {text}", name, value)})
+        if name in _NUMBERS or name in _SAME_AS:
+            settings = _with_number(settings, text, name, value)
         elif name == "batch_scale":
             settings = replace(settings, batch_scale=_real(text, name, value, "2"))
         elif name == "dtype":
@@ -161,6 +163,16 @@ def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
             raise QueryError(f"--set {text}: '{name}' is said twice")
         seen.add(name)
         yield text, name, value
+
+
+def _with_number(settings: Settings, text: str, name: str, value: str) -> Settings:
+    """Return the settings with one number more. Raise `QueryError` where another name of it says otherwise."""
+    number, field_name = whole_number(f"--set {text}", name, value), _SAME_AS.get(name, name)
+    if settings.numbers.get(field_name, number) != number:
+        raise QueryError(
+            f"--set {text}: {field_name}={settings.numbers[field_name]} says otherwise, and is the same; give one"
+        )
+    return replace(settings, numbers={**settings.numbers, field_name: number})
 
 
 def _real(text: str, name: str, value: str, example: str) -> float:
@@ -210,6 +222,9 @@ def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
     if settings.batch_scale != 1 and old.micro_batch:
         new = replace(new, micro_batch=max(1, round(old.micro_batch * settings.batch_scale)))
     new = _with_heads(job, old, new, given="heads" in settings.numbers)
+    if "kv_heads" in settings.numbers:
+        new = replace(new, kv_heads=settings.numbers["kv_heads"])
+        _check_key_heads(job, settings.numbers["kv_heads"], new)
     _check_cut(job, old, new)
     degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
     refuse(QueryError, job, too_many(degrees))
@@ -241,6 +256,16 @@ def _kv(old: Sizes, heads: int) -> int | None:
     return max(1, heads * old.kv_heads // old.heads)
 
 
+def _check_key_heads(job: str, keys: int, new: Sizes) -> None:
+    """Raise `QueryError` for key heads that do not serve as many queries each, or that two ranks would share."""
+    heads, tp = new.heads or keys, new.tp or 1
+    if heads % keys == 0 and keys % tp == 0:
+        return
+    legal = [each for each in range(tp, heads + 1, tp) if heads % each == 0]
+    near = f"; the nearest is kv_heads={min(legal, key=lambda each: abs(each - keys))}" if legal else ""
+    raise QueryError(f"{job}: kv_heads={keys} must divide heads={heads} and be a multiple of tp={tp}{near}")
+
+
 def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
     if new.tp and new.tp != old.tp:
         if old.tp == 1:
@@ -256,10 +281,5 @@ def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
                 raise QueryError(
                     f"{job}: tp={new.tp} does not divide {name}={whole}; the nearest that does is tp={legal}"
                 )
-    if new.dp and new.dp != old.dp and old.dp == 1:
-        raise QueryError(
-            f"{job}: dp={new.dp} adds collectives, and the job ran none to learn a group from (dp=1); "
-            "record it with dp=2"
-        )
     if new.pp and new.layers and new.pp > new.layers:
         raise QueryError(f"{job}: pp={new.pp} stages need as many layers; the model has {new.layers}")

@@ -1,0 +1,80 @@
+"""Jobs of one replica that become several: collectives that no trace has, and what the emulator's own run takes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lumos_df.graph.job import groups
+from lumos_df.whatif.changed_job import ChangedJob
+from lumos_df.whatif.estimate import estimated
+from lumos_df.whatif.job.recorded_job import load
+from lumos_df.whatif.job.settings import parse
+from tests.emulator import Job
+from tests.whatif.conftest import emulate
+from tests.whatif.test_emulated import answers
+
+GRADIENT_BYTES = 184_729_600
+"""Of six layers 1024 wide, and two tables of 8192: two bytes a parameter."""
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of a job of one rank and six layers; its reductions are of that rank alone."""
+    return emulate(tmp_path_factory.mktemp("alone"), Job(ranks=1, layers=6))
+
+
+def changed(corpus: Path, text: str) -> ChangedJob:
+    (ids,) = groups(corpus)
+    return estimated(load(corpus, ids, {}), parse(text.split()))
+
+
+def test_one_replica_becomes_four_that_take_what_four_take(alone: Path, tmp_path: Path) -> None:
+    four = [row for row in answers(emulate(tmp_path, Job(ranks=4, layers=6))) if row["rank"] == 0]
+    for row, ran in zip(answers(alone, "dp=4"), four, strict=True):
+        assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.1)
+        assert row["overlapped_ns"] == pytest.approx(ran["overlapped_ns"], rel=0.25)
+        assert row["dp_exposed_s"] > 0
+        assert row["gpus"] == 4
+        assert row["modelled_pct"] > 5
+        assert row["low_s"] < ran["iteration_time_s"] < row["high_s"]
+        (said,) = row["warnings"]
+        assert "dp=4 is modelled" in said
+        assert "18 all-reduces" in said
+
+
+@pytest.mark.parametrize("text", ["dp=4", "dp=2 batch=3"])
+def test_every_gradient_is_reduced_once_a_step_in_buckets(alone: Path, text: str) -> None:
+    job = changed(alone, text)
+    rows = job.job.graphs[0].rows
+    added = np.flatnonzero(job.sources[0] < 0)
+    assert {rows.names[name] for name in rows.name[added].tolist()} == {"all_reduce of gradients (modelled)"}
+    for step in (2, 3, 4):
+        sent = rows.in_bytes[added][rows.step[added] == step]
+        assert sent.sum() == GRADIENT_BYTES
+        # The head's gradient, the first, is over 1 MiB; each other bucket closes at 25 MiB, or is the last.
+        assert sent[0] == 8192 * 1024 * 2
+        assert (sent[1:-1] >= 25 * MIB).all()
+        assert len(sent) == 6
+
+
+def test_reductions_run_one_behind_the_other_and_hold_the_optimizer(alone: Path) -> None:
+    job = changed(alone, "dp=4")
+    replay = job.after.replays[0]
+    rows = replay.graph.rows
+    added = np.flatnonzero(job.sources[0] < 0)
+    for step in (2, 3, 4):
+        mine = added[rows.step[added] == step]
+        assert (replay.start[mine[1:]] >= replay.end[mine[:-1]]).all()
+        assert {*rows.group_size[mine].tolist()} == {4}
+        update = np.flatnonzero(
+            rows.on_gpu & (rows.step == step) & np.array(["adam" in name.lower() for name in rows.names])[rows.name]
+        )
+        assert len(update)
+        assert replay.start[update].min() >= replay.end[mine].max()
+
+
+def test_slower_links_make_reductions_longer(alone: Path) -> None:
+    for near, far in zip(answers(alone, "dp=4"), answers(alone, "dp=4", "network=20e9"), strict=True):
+        assert far["step_ns"] > near["step_ns"]
