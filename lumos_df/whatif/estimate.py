@@ -24,6 +24,7 @@ from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import operator_times
 from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
+from lumos_df.whatif.durations.modelled_activations import with_activations
 from lumos_df.whatif.durations.modelled_gradients import with_gradients
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.unmeasured import filled
@@ -177,6 +178,11 @@ def estimated(
     elif job is not anchor.job:
         job = replace(job, event_graph=event_graph(job.graphs, job.instances))
     warnings += extrapolated(times, played, sources, makers) + unheard(anchor, change)
+    if (anchor.sizes.tp or 1) == 1 and (new.tp or 1) > 1:
+        job, times, sources, told = with_activations(
+            anchor, change, job, times, sources, [maker[0] for maker in makers]
+        )
+        warnings += told
     if (anchor.sizes.dp or 1) == 1 and (new.dp or 1) > 1:
         job, times, sources, told = with_gradients(anchor, change, job, times, sources, [maker[0] for maker in makers])
         warnings += told

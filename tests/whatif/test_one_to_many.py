@@ -10,13 +10,25 @@ from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
+from tests.bench.paper import Target, compare, record
 from tests.emulator import Job
+from tests.emulator.megatron import Megatron
 from tests.whatif.conftest import emulate
 from tests.whatif.test_emulated import answers
 
 GRADIENT_BYTES = 184_729_600
 """Of six layers 1024 wide, and two tables of 8192: two bytes a parameter."""
 MIB = 1 << 20
+
+
+WHOLE = Megatron(layers=4, hidden=2048, ffn=8192, heads=16)
+"""Trained on one GPU, four micro-batches of one sequence of 2048 a step."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of `WHOLE`: no collective ran."""
+    return record(WHOLE, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +90,41 @@ def test_reductions_run_one_behind_the_other_and_hold_the_optimizer(alone: Path)
 def test_slower_links_make_reductions_longer(alone: Path) -> None:
     for near, far in zip(answers(alone, "dp=4"), answers(alone, "dp=4", "network=20e9"), strict=True):
         assert far["step_ns"] > near["step_ns"]
+
+
+@pytest.mark.parametrize("target", [{"tp": 2}, {"tp": 4}, {"dp": 2}, {"tp": 2, "dp": 2}])
+def test_whole_layers_cut_or_copied_take_what_the_emulator_takes(whole: Path, target: Target) -> None:
+    result = compare(WHOLE, whole, target)
+    assert abs(result.error) < 10
+    assert result.worst_part < 10
+
+
+def test_each_layer_reduces_its_activations_twice_each_way(whole: Path) -> None:
+    job = changed(whole, "tp=2")
+    rows = job.job.graphs[0].rows
+    added = np.flatnonzero(job.sources[0] < 0)
+    assert {rows.names[name] for name in rows.name[added].tolist()} == {"all_reduce of activations (modelled)"}
+    # Of each of four micro-batches: four layers, twice each way, the embedding, and the head's gradient.
+    assert len(added) == 4 * (4 * 2 * 2 + 2)
+    assert {*rows.in_bytes[added].tolist()} == {2048 * 2048 * 2}
+    assert {*rows.group_size[added].tolist()} == {2}
+
+
+def test_work_behind_a_reduction_waits_for_it(whole: Path) -> None:
+    replay = changed(whole, "tp=2 network=1e9").after.replays[0]
+    rows, edges = replay.graph.rows, replay.graph.edges
+    added = np.array(["activations" in name for name in rows.names])[rows.name]
+    held = added[edges.src] & ~added[edges.dst]
+    assert held.sum() == added.sum()
+    assert (replay.start[edges.dst[held]] >= replay.end[edges.src[held]]).all()
+    kernel = np.array(["gemm" in name for name in rows.names])[rows.name]
+    before = added[edges.dst] & ~added[edges.src]
+    # All begin behind a product but those around the layers: behind the embedding, and the last norm's backward pass.
+    assert kernel[edges.src[before]].sum() == 4 * 4 * 2 * 2
+
+
+def test_exposed_reductions_of_activations_are_those_of_tensor_parallelism(whole: Path) -> None:
+    (row,) = answers(whole, "tp=2")
+    assert row["tp_exposed_s"] == pytest.approx(row["exposed_communication_ns"] * 1e-9, rel=0.01)
+    assert row["gpus"] == 2
+    assert any("tp=2 is modelled" in said for said in row["warnings"])

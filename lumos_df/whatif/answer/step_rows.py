@@ -14,12 +14,12 @@ from lumos_df.graph.simulate.forward import UNSET, share
 from lumos_df.graph.steps import breakdown
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.codes import NONE, OTHER_PHASE
-from lumos_df.schema.collective_kinds import POINT_TO_POINT
-from lumos_df.schema.plan_words import DP, PP
+from lumos_df.schema.plan_words import PP
 from lumos_df.whatif.answer.finer_parts import NAMES, parts
 from lumos_df.whatif.answer.job_usage import MEMORY, RATES, JobOnMachine, JobUsage, StepFlops
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations.added_kernels import USED_FOR
 from lumos_df.whatif.durations.kernel_times import PROVENANCE
 from lumos_df.whatif.durations.operator_times import collectives
 
@@ -153,12 +153,12 @@ def _parts(changed: ChangedJob, new_rank: int, replay: Replay) -> dict[str, NDAr
     """Return the finer parts of a rank of the changed job."""
     source = changed.sources[new_rank]
     told = [_told(changed, rank) for rank in changed.makers[new_rank]]
-    # What was inserted has no source: sends and receives, and else reductions of gradients.
-    graph_rows = replay.graph.rows
-    word = np.array([*(name in POINT_TO_POINT for name in graph_rows.collectives), False])[graph_rows.collective]
+    # What was inserted has no source.
+    names = replay.graph.rows
+    used_for = np.array([USED_FOR.get(name, PP) for name in names.names], np.int8)[names.name]
     phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER_PHASE))[source]
     degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(NONE))[source]
-    degree = np.where(source == NONE, np.where(word, PP, DP), degree).astype(np.int8)
+    degree = np.where(source == NONE, used_for, degree).astype(np.int8)
     return parts(replay, phase, degree, changed.job.instances, new_rank)
 
 

@@ -21,7 +21,7 @@ from lumos_df.schema.collective_kinds import ALL_REDUCE
 from lumos_df.schema.dtypes import element_type
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure.compute_stream import compute_stream
-from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
+from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, with_kernels
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
 from lumos_df.whatif.durations.unmeasured import ERROR
 from lumos_df.whatif.job.recorded_job import RecordedJob
@@ -114,7 +114,7 @@ def _buckets(
     called = np.where(issued >= 0, atoms.row[issued], NONE).astype(np.int32)
     return AddedKernels(
         np.zeros(len(bucket), np.int64),
-        ("all_reduce of gradients (modelled)",),
+        (GRADIENTS,),
         ("all_reduce",),
         np.zeros(len(bucket), np.int64),
         np.round(np.array(seconds) * 1e9).astype(np.int64),

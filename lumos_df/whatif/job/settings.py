@@ -268,10 +268,6 @@ def _check_key_heads(job: str, keys: int, new: Sizes) -> None:
 
 def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
     if new.tp and new.tp != old.tp:
-        if old.tp == 1:
-            raise QueryError(
-                f"{job}: tp={new.tp} adds collectives, and the job ran none to learn from (tp=1); record it with tp=2"
-            )
         for name in ("heads", "ffn"):
             whole = getattr(new, name)
             if whole is None:
