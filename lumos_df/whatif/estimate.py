@@ -24,10 +24,8 @@ from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import operator_times
 from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
-from lumos_df.whatif.durations.modelled_activations import with_activations
-from lumos_df.whatif.durations.modelled_gradients import with_gradients
+from lumos_df.whatif.durations.missing_communication import with_missing
 from lumos_df.whatif.durations.symbols import Symbols
-from lumos_df.whatif.durations.unmeasured import filled
 from lumos_df.whatif.job import extent
 from lumos_df.whatif.job.job_warnings import extrapolated, unheard
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
@@ -37,6 +35,7 @@ from lumos_df.whatif.pipeline.staged_job import staged
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
 from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.host_turns import in_turn
+from lumos_df.whatif.rewrite.recomputation import with_recomputation, without_recomputation
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
@@ -158,12 +157,19 @@ def estimated(
     others = [_measured(other, change) for other in siblings] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error = _retimed(anchor, change, job, times)
+    again = [np.zeros(len(graph.rows), np.bool_) for graph in job.graphs]
+    if settings.recompute == "none":
+        job = without_recomputation(job, about.ranks)
+        times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]
     if settings.overlap is not None:
         job = _overlapped(anchor, job, on=settings.overlap)
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
     makers: list[tuple[int, ...]] = [(rank,) for rank in range(len(job.graphs))]
+    recomputed = settings.recompute == "full"
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
     if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
+        if recomputed:
+            raise QueryError(f"{about.job}: recompute=full goes with no change of a pipeline; ask for one at a time")
         made = staged(anchor, change, job, times, transfer_error)
         job, times, sources, transfer_error, makers = (
             made.job,
@@ -173,23 +179,20 @@ def estimated(
             made.makers,
         )
         warnings += made.warnings
-    elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
-        job, times, sources, transfer_error = _rebuilt(anchor, change, job, times, transfer_error)
+    elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch) or recomputed:
+        job, times, sources, transfer_error, again = _rebuilt(anchor, change, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, event_graph=event_graph(job.graphs, job.instances))
     warnings += extrapolated(times, played, sources, makers) + unheard(anchor, change)
-    if (anchor.sizes.tp or 1) == 1 and (new.tp or 1) > 1:
-        job, times, sources, told = with_activations(
-            anchor, change, job, times, sources, [maker[0] for maker in makers]
-        )
-        warnings += told
-    if (anchor.sizes.dp or 1) == 1 and (new.dp or 1) > 1:
-        job, times, sources, told = with_gradients(anchor, change, job, times, sources, [maker[0] for maker in makers])
-        warnings += told
-    if anchor.unmeasured:
-        job, times, sources, told = filled(anchor, change, job, times, sources, [maker[0] for maker in makers])
-        warnings += told
-    return ChangedJob(anchor, played, change, job, times, transfer_error, sources, makers, job.replay(), warnings)
+    job, times, sources, told = with_missing(anchor, change, job, times, sources, [maker[0] for maker in makers])
+    warnings += told
+    # Rows that were added lie behind the others.
+    again = [
+        np.append(again[rank] if rank < len(again) else [], np.zeros(len(graph.rows)))[: len(graph.rows)] > 0
+        for rank, graph in enumerate(job.graphs)
+    ]
+    after = job.replay()
+    return ChangedJob(anchor, played, change, job, times, transfer_error, sources, makers, again, after, warnings)
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
@@ -300,11 +303,12 @@ def _rebuilt(
     job: Job,
     times: list[operator_times.Times],
     error: NDArray[np.float64],
-) -> tuple[Job, list[operator_times.Times], list[NDArray[np.int32]], NDArray[np.float64]]:
-    """Return the job with other layers and micro-batches."""
+) -> tuple[Job, list[operator_times.Times], list[NDArray[np.int32]], NDArray[np.float64], list[NDArray[np.bool_]]]:
+    """Return the job with other layers and micro-batches, or with forward passes that the backward one runs again."""
     layers = change.old.layers or 1, change.new.layers or 1
     batch = change.old.batch or 1, change.new.batch or 1
     made: list[Rewritten] = []
+    again: list[NDArray[np.bool_]] = []
     for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True):
         rank_blocks = blocks(graph, rank.structure)
         if layers[0] != layers[1] and not (rank_blocks.layer >= 0).any():
@@ -313,15 +317,19 @@ def _rebuilt(
                 "name them in the trace with annotations layer=N, or record with_modules=True"
             )
         sequence = program(rank_blocks, layers, batch)
+        repeats = np.zeros(len(sequence), np.bool_)
+        if change.settings.recompute == "full":
+            sequence, repeats = with_recomputation(rank, rank_blocks, sequence)
         new_rank = rewritten(graph, rank_blocks, sequence)
         if batch[0] != batch[1]:
             new_rank = in_turn(new_rank, turns(rank_blocks, sequence))
-            again = (
+            earlier = (
                 early(rank_blocks, sequence)[new_rank.position]
                 & operator_times.reductions(anchor, len(made))[new_rank.source]
             )
-            new_rank = without(new_rank, again)
+            new_rank = without(new_rank, earlier)
         made.append(new_rank)
+        again.append(repeats[new_rank.position])
     graphs = [new_rank.graph for new_rank in made]
     instances, origin = _copied(job.instances, made) if job.instances else (None, np.empty(0, np.int64))
     taken = [
@@ -333,6 +341,7 @@ def _rebuilt(
         taken,
         [new_rank.source for new_rank in made],
         error[origin],
+        again,
     )
 
 

@@ -13,7 +13,7 @@ from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET, share
 from lumos_df.graph.steps import breakdown
 from lumos_df.schema import STEP_PARTS
-from lumos_df.schema.codes import NONE, OTHER_PHASE
+from lumos_df.schema.codes import NONE, OTHER_PHASE, RECOMPUTE
 from lumos_df.schema.plan_words import PP
 from lumos_df.whatif.answer.finer_parts import NAMES, parts
 from lumos_df.whatif.answer.job_usage import MEMORY, RATES, JobOnMachine, JobUsage, StepFlops
@@ -84,7 +84,7 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
         before = changed.played.replays[rank]
         replay = settled(after, before)
         makers, sources = changed.makers[new_rank], changed.sources[new_rank]
-        work, was = usage.work(replay, makers, sources), usage.work(before, (rank,), None)
+        work, was = usage.work(replay, makers, sources, changed.again[new_rank]), usage.work(before, (rank,))
         # What was inserted waits for nobody unseen.
         waited_here = np.hstack((*(waited[maker] for maker in makers), np.zeros((2, 1), np.int64)))
         waiting = simulated_waiting(changed.after, new_rank, replay, waited_here[:, sources])
@@ -157,6 +157,7 @@ def _parts(changed: ChangedJob, new_rank: int, replay: Replay) -> dict[str, NDAr
     names = replay.graph.rows
     used_for = np.array([USED_FOR.get(name, PP) for name in names.names], np.int8)[names.name]
     phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER_PHASE))[source]
+    phase = np.where(changed.again[new_rank], np.int8(RECOMPUTE), phase)
     degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(NONE))[source]
     degree = np.where(source == NONE, used_for, degree).astype(np.int8)
     return parts(replay, phase, degree, changed.job.instances, new_rank)

@@ -33,7 +33,7 @@ _SAME_AS: Final = {"gradient_accumulation": "batch"}
 _DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)
 USUAL_PRECISION: Final = PRECISION_TABLE[FP16]
 """What is taken where the trace does not tell."""
-_WORDS: Final = ("dtype", "hardware", "network", "schedule", "overlap")
+_WORDS: Final = ("dtype", "hardware", "network", "schedule", "recompute", "overlap")
 NAMES: Final = (*_NUMBERS, *_SAME_AS, "batch_scale", *_WORDS)
 
 
@@ -101,6 +101,8 @@ class Settings:
     network: str | None = None
     """Whose links, as a hardware's name, or their bandwidth in bytes/s and perhaps latency in s: `50e9/5e-6`."""
     schedule: str | None = None
+    recompute: str | None = None
+    """Whether the backward pass computes each layer's forward pass again (`full`) or nothing (`none`)."""
     overlap: bool | None = None
     """Whether gradients are reduced while the backward pass runs."""
     keep_stalls: bool = False
@@ -140,10 +142,8 @@ def parse(texts: list[str]) -> Settings:
             if value not in ("on", "off"):
                 raise QueryError(f"--set {text}: write overlap=on or overlap=off")
             settings = replace(settings, overlap=value == "on")
-        elif name == "network":
-            settings = replace(settings, network=_network(text, value))
         else:
-            words: dict[str, Any] = {name: value_of(name, value) if name == "schedule" else value}
+            words: dict[str, Any] = {name: _word(text, name, value)}
             settings = replace(settings, **words)
     if settings.batch_scale != 1 and "micro_batch" in settings.numbers:
         raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")
@@ -173,6 +173,27 @@ def _with_number(settings: Settings, text: str, name: str, value: str) -> Settin
             f"--set {text}: {field_name}={settings.numbers[field_name]} says otherwise, and is the same; give one"
         )
     return replace(settings, numbers={**settings.numbers, field_name: number})
+
+
+def _word(text: str, name: str, value: str) -> str:
+    """Return what a word says. Raise `QueryError` where it says nothing."""
+    if name == "schedule":
+        return str(value_of(name, value))
+    if name == "recompute":
+        return _recompute(text, value)
+    return _network(text, value) if name == "network" else value
+
+
+def _recompute(text: str, value: str) -> str:
+    """Return what is computed again. Raise `QueryError` for what no trace tells."""
+    if value == "selective":
+        raise QueryError(
+            f"--set {text}: which kernels a layer would run again no trace tells; record it so, or take recompute=none "
+            "and recompute=full, between which it lies"
+        )
+    if value not in ("none", "full"):
+        raise QueryError(f"--set {text}: write recompute=none or recompute=full")
+    return value
 
 
 def _real(text: str, name: str, value: str, example: str) -> float:
