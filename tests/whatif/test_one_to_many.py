@@ -128,3 +128,9 @@ def test_exposed_reductions_of_activations_are_those_of_tensor_parallelism(whole
     assert row["tp_exposed_s"] == pytest.approx(row["exposed_communication_ns"] * 1e-9, rel=0.01)
     assert row["gpus"] == 2
     assert any("tp=2 is modelled" in said for said in row["warnings"])
+
+
+def test_a_stored_job_takes_what_it_was_estimated_to(whole: Path, tmp_path: Path) -> None:
+    (row,) = answers(whole, "tp=2", "dp=2", into=tmp_path / "made")
+    (stored,) = answers(tmp_path / "made")
+    assert stored["step_ns"] == row["step_ns"]

@@ -34,6 +34,12 @@ _DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)
 USUAL_PRECISION: Final = PRECISION_TABLE[FP16]
 """What is taken where the trace does not tell."""
 _WORDS: Final = ("dtype", "hardware", "network", "schedule", "recompute", "overlap")
+_NOT_FROM_A_TRACE: Final = {
+    "zero": "dp=N gives the gradients' all-reduce, which takes as long as its reduce-scatter and all-gather together",
+    "sp": "tp=N gives all-reduces that take as long as its all-gathers and reduce-scatters together",
+    "cp": "seq=N with a sequence cut by cp gives each rank's share of the products, without the exchange of keys",
+}
+"""Settings that are refused, and which one gives most of the answer."""
 NAMES: Final = (*_NUMBERS, *_SAME_AS, "batch_scale", *_WORDS)
 
 
@@ -155,6 +161,11 @@ def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
     seen: set[str] = set()
     for text in texts:
         name, sign, value = (part.strip() for part in text.partition("="))
+        if name in _NOT_FROM_A_TRACE:
+            raise QueryError(
+                f"--set {text}: {name} is not rebuilt from a trace; record the job with it, or estimate it without a "
+                f"trace (--model, --hardware and --plan); {_NOT_FROM_A_TRACE[name]}"
+            )
         if name not in NAMES:
             raise QueryError(f"--set {text}: no '{name}' to change{nearest(name, [*NAMES])}; one of {', '.join(NAMES)}")
         if not sign:
