@@ -1,5 +1,6 @@
 """Jobs of one replica that become several: collectives that no trace has, and what the emulator's own run takes."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from lumos_df.whatif.job.settings import parse
 from tests.bench.paper import Target, compare, record
 from tests.emulator import Job
 from tests.emulator.megatron import Megatron
-from tests.whatif.conftest import emulate
+from tests.whatif.conftest import emulate, ingested
 from tests.whatif.test_emulated import answers
 
 GRADIENT_BYTES = 184_729_600
@@ -71,6 +72,19 @@ def test_every_gradient_is_reduced_once_a_step_in_buckets(alone: Path, text: str
         assert len(sent) == 6
 
 
+def test_without_recorded_gradients_each_layers_products_are_reduced(alone: Path, tmp_path: Path) -> None:
+    for file in (alone.parent / "four").glob("*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode().replace("torch::autograd::AccumulateGrad", "adds_up")
+        (tmp_path / file.name).write_bytes(gzip.compress(text.encode()))
+    job = changed(ingested(tmp_path / "corpus", *sorted(tmp_path.glob("*.gz"))), "dp=4")
+    rows = job.job.graphs[0].rows
+    added = np.flatnonzero(job.sources[0] < 0)
+    layer = 12 * 1024**2 * 2
+    for step in (2, 3, 4):
+        # One layer is over 1 MiB and below 25 MiB; the last one is left over.
+        assert rows.in_bytes[added][rows.step[added] == step].tolist() == [layer, 2 * layer, 2 * layer, layer]
+
+
 def test_reductions_run_one_behind_the_other_and_hold_the_optimizer(alone: Path) -> None:
     job = changed(alone, "dp=4")
     replay = job.after.replays[0]
@@ -97,6 +111,11 @@ def test_whole_layers_cut_or_copied_take_what_the_emulator_takes(whole: Path, ta
     result = compare(WHOLE, whole, target)
     assert abs(result.error) < 10
     assert result.worst_part < 10
+
+
+@pytest.mark.parametrize("target", [{"pp": 2}, {"tp": 2, "pp": 2, "dp": 2}])
+def test_stages_of_what_ran_on_one_gpu_take_what_the_emulator_takes(whole: Path, target: Target) -> None:
+    assert abs(compare(WHOLE, whole, target).error) < 10
 
 
 def test_each_layer_reduces_its_activations_twice_each_way(whole: Path) -> None:
