@@ -28,6 +28,8 @@ class ChangedJob:
     """Which row of the original each row of each graph is from, NONE for what was inserted."""
     makers: list[tuple[int, ...]]
     """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
+    again: list[NDArray[np.bool_]]
+    """Which rows of each graph a setting makes the backward pass compute again."""
     after: Played
     unscaled: list[NDArray[np.int8]]
     """Why rows of each recorded rank could not be rescaled, as `durations.unscaled` says [n]; one a trace."""

@@ -25,8 +25,8 @@ from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import operator_times, transfers
 from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
+from lumos_df.whatif.durations.missing_communication import with_missing
 from lumos_df.whatif.durations.symbols import Symbols
-from lumos_df.whatif.durations.unmeasured import filled
 from lumos_df.whatif.durations.unscaled import unscaled
 from lumos_df.whatif.job import extent
 from lumos_df.whatif.job.job_warnings import extrapolated, unheard
@@ -37,6 +37,7 @@ from lumos_df.whatif.pipeline.staged_job import staged
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
 from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.host_turns import in_turn
+from lumos_df.whatif.rewrite.recomputation import with_recomputation, without_recomputation
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
@@ -182,11 +183,15 @@ def estimated(
     warnings = answerable.check_unscaled(anchor, part, force=force) + warnings + made.warnings
     job, times, sources = made.job, made.times, made.sources
     warnings += extrapolated(times, played, sources, made.makers) + unheard(anchor, made.change)
-    if anchor.unmeasured:
-        job, times, sources, told = filled(
-            anchor, made.change, job, times, sources, [maker[0] for maker in made.makers]
-        )
-        warnings += told
+    job, times, sources, told = with_missing(
+        anchor, made.change, job, times, sources, [maker[0] for maker in made.makers]
+    )
+    warnings += told
+    # Rows that were added lie behind the others.
+    again = [
+        np.append(made.again[rank] if rank < len(made.again) else [], np.zeros(len(graph.rows)))[: len(graph.rows)] > 0
+        for rank, graph in enumerate(job.graphs)
+    ]
     return ChangedJob(
         anchor=anchor,
         played=played,
@@ -196,6 +201,7 @@ def estimated(
         transfer_error=made.transfer_error,
         sources=sources,
         makers=made.makers,
+        again=again,
         after=job.replay(),
         unscaled=guessed,
         unscaled_share=part,
@@ -213,6 +219,7 @@ class _Rescheduled:
     transfer_error: NDArray[np.float64]
     sources: list[NDArray[np.int32]]
     makers: list[tuple[int, ...]]
+    again: list[NDArray[np.bool_]]
     warnings: list[str]
 
 
@@ -229,12 +236,19 @@ def _rescheduled(
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error, told = _retimed(anchor, change, job, times)
     warnings += told
+    again = [np.zeros(len(graph.rows), np.bool_) for graph in job.graphs]
+    if settings.recompute == "none":
+        job = without_recomputation(job, about.ranks)
+        times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]
     if settings.overlap is not None:
         job = _overlapped(anchor, job, on=settings.overlap)
     sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
     makers: list[tuple[int, ...]] = [(rank,) for rank in range(len(job.graphs))]
+    recomputed = settings.recompute == "full"
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
     if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
+        if recomputed:
+            raise QueryError(f"{about.job}: recompute=full goes with no change of a pipeline; ask for one at a time")
         made = staged(anchor, change, job, times, transfer_error)
         job, times, sources, transfer_error, makers = (
             made.job,
@@ -244,11 +258,11 @@ def _rescheduled(
             made.makers,
         )
         warnings += made.warnings
-    elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch):
-        job, times, sources, transfer_error = _rebuilt(anchor, change, job, times, transfer_error)
+    elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch) or recomputed:
+        job, times, sources, transfer_error, again = _rebuilt(anchor, change, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, event_graph=event_graph(job.graphs, job.instances))
-    return _Rescheduled(change, job, times, transfer_error, sources, makers, warnings)
+    return _Rescheduled(change, job, times, transfer_error, sources, makers, again, warnings)
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
@@ -330,11 +344,12 @@ def _rebuilt(
     job: Job,
     times: list[operator_times.Times],
     error: NDArray[np.float64],
-) -> tuple[Job, list[operator_times.Times], list[NDArray[np.int32]], NDArray[np.float64]]:
-    """Return the job with other layers and micro-batches."""
+) -> tuple[Job, list[operator_times.Times], list[NDArray[np.int32]], NDArray[np.float64], list[NDArray[np.bool_]]]:
+    """Return the job with other layers and micro-batches, or with forward passes that the backward one runs again."""
     layers = change.old.layers or 1, change.new.layers or 1
     batch = change.old.batch or 1, change.new.batch or 1
     made: list[Rewritten] = []
+    again: list[NDArray[np.bool_]] = []
     for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True):
         rank_blocks = blocks(graph, rank.structure)
         if layers[0] != layers[1] and not (rank_blocks.layer >= 0).any():
@@ -343,15 +358,19 @@ def _rebuilt(
                 "name them in the trace with annotations layer=N, or record with_modules=True"
             )
         sequence = program(rank_blocks, layers, batch)
+        repeats = np.zeros(len(sequence), np.bool_)
+        if change.settings.recompute == "full":
+            sequence, repeats = with_recomputation(rank, rank_blocks, sequence)
         new_rank = rewritten(graph, rank_blocks, sequence)
         if batch[0] != batch[1]:
             new_rank = in_turn(new_rank, turns(rank_blocks, sequence))
-            again = (
+            earlier = (
                 early(rank_blocks, sequence)[new_rank.position]
                 & operator_times.reductions(anchor, len(made))[new_rank.source]
             )
-            new_rank = without(new_rank, again)
+            new_rank = without(new_rank, earlier)
         made.append(new_rank)
+        again.append(repeats[new_rank.position])
     graphs = [new_rank.graph for new_rank in made]
     instances, origin = _copied(job.instances, made) if job.instances else (None, np.empty(0, np.int64))
     taken = [
@@ -363,6 +382,7 @@ def _rebuilt(
         taken,
         [new_rank.source for new_rank in made],
         error[origin],
+        again,
     )
 
 

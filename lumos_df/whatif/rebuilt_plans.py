@@ -21,7 +21,7 @@ _OF_MODEL: Final = ("layers", "hidden", "ffn", "heads", "seq", "vocab")
 _OF_PLAN: Final = ("tp", "pp", "vp", "dp", "micro_batch")
 _ALONE: Final = ("cp", "ep", "etp")
 """Degrees that a rebuilt graph cannot have."""
-_AS_RECORDED: Final = ("recompute", "flash", "sequence_parallel")
+_AS_RECORDED: Final = ("flash", "sequence_parallel")
 """What a rebuilt graph does as the recorded one did, so a plan that does otherwise is another job."""
 _SCHEMA: Final = {
     "rebuilt_s": pl.Float64,
@@ -126,6 +126,8 @@ def _settings(
         ran = getattr(does, name)
         if row[name] != ran:
             raise PlanError(f"{name}={_word(row[name])}, and the job was recorded with {name}={_word(ran)}")
+    if row["recompute"] != does.recompute and "selective" in (row["recompute"], does.recompute):
+        raise PlanError(f"recompute={row['recompute']}, and the job was recorded with recompute={does.recompute}")
     if row["offload_optimizer"]:
         raise PlanError("offload_optimizer, and from a trace there is none")
     if model.experts or model.gated != does.gated:
@@ -140,6 +142,7 @@ def _settings(
         dtype=None if precision == anchor.precision else precision.dtype,
         hardware=None if row["hardware"] == anchor.hardware.name else row["hardware"],
         schedule=row["schedule"] if row["pp"] > 1 and row["schedule"] != "1f1b" else None,
+        recompute=row["recompute"] if row["recompute"] != does.recompute else None,
     )
     new = changed(anchor.about.job, old, settings)
     for name in ("kv_heads", "head_dim"):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lumos_df.base.errors import QueryError
-from lumos_df.whatif.job.settings import Sizes, changed, parse
+from lumos_df.whatif.job.settings import Sizes, changed, parameters, parse
 
 OLD = Sizes(40, 4096, 16384, 64, 64, 64, 2048, 4, 1, 51200, 8, 1, 1)
 
@@ -30,6 +30,10 @@ def test_settings_are_read_and_written_alike() -> None:
         (["batch_scale=-1"], "a number above 0"),
         (["overlap=yes"], "overlap=on or overlap=off"),
         (["batch_scale=2", "micro_batch=8"], "twice"),
+        (["zero=1"], "record the job with it, or estimate it without a trace.*dp=N gives the gradients' all-reduce"),
+        (["sp=on"], "tp=N gives all-reduces"),
+        (["cp=2"], "without the exchange of keys"),
+        (["batch=4", "gradient_accumulation=8"], "batch=4 says otherwise"),
         (["network=fast"], "network=fast: no bandwidth, and hardware 'fast' is not known.*such as 50e9/5e-6"),
         (["network=-1"], "write at least 1e3 bytes/s"),
         (["network=nan"], "write at least 1e3 bytes/s"),
@@ -48,8 +52,9 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
     [
         (OLD, "tp=3", "tp=3 does not divide heads=64; the nearest that does is tp=2"),
         (OLD, "tp=128", "does not divide heads=64"),
-        (OLD, "dp=2", "none to learn a group from"),
-        (replace(OLD, tp=1), "tp=2", "record it with tp=2"),
+        (OLD, "kv_heads=3", "kv_heads=3 must divide heads=64 and be a multiple of tp=8; the nearest is kv_heads=8"),
+        (replace(OLD, tp=4), "kv_heads=2", "a multiple of tp=4; the nearest is kv_heads=4"),
+        (replace(OLD, tp=1, ffn=None), "tp=2", "ffn is unknown"),
         (OLD, "pp=64", "need as many layers"),
         (replace(OLD, layers=None), "layers=3", "tell it with --known layers=N"),
         (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N"),
@@ -72,3 +77,14 @@ def test_heads_follow_hidden_and_their_width_follows_heads() -> None:
     assert (wider.heads, wider.head_dim, wider.ffn) == (128, 64, 16384)
     fewer = changed("job", OLD, parse(["heads=32"]))
     assert (fewer.heads, fewer.kv_heads, fewer.head_dim, fewer.hidden) == (32, 32, 128, 4096)
+
+
+def test_gradient_accumulation_is_the_micro_batches_of_a_step() -> None:
+    assert parse(["gradient_accumulation=4"]) == parse(["batch=4"]) == parse(["batch=4", "gradient_accumulation=4"])
+
+
+def test_key_heads_are_those_asked_for_and_shrink_the_parameters() -> None:
+    fewer = changed("job", OLD, parse(["kv_heads=8"]))
+    assert (fewer.heads, fewer.kv_heads, fewer.head_dim) == (64, 8, 64)
+    # Keys and values of each of 40 layers lose 2 x 4096 x (64 - 8) x 64, of which a rank has an eighth.
+    assert parameters(OLD) - parameters(fewer) == 40 * 2 * 4096 * 56 * 64 / 8

@@ -137,7 +137,7 @@ def test_the_command_writes_one_row_a_rank_and_step(emulated: Path, lumos: Run, 
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(("--set", "layer=3"), 1), (("--set", "tp=2"), 1), (("--scale", "family=gemm"), 2), (("--step", "77"), 1)],
+    [(("--set", "layer=3"), 1), (("--set", "tp=3"), 1), (("--scale", "family=gemm"), 2), (("--step", "77"), 1)],
 )
 def test_bad_input_is_one_line(emulated: Path, lumos: Run, arguments: tuple[str, ...], status: int) -> None:
     done = lumos("estimate", "--corpus", emulated, *arguments)

@@ -3,7 +3,7 @@
 A figure that nothing recorded or known leads to is None.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -100,16 +100,21 @@ class JobUsage:
         anchor, plan = changed.anchor, changed.plan
         known = anchor.about.facts["dtype"].value is not None
         self._does = modelled.habits(anchor)
-        self.old = self._side(plan.old, plan.measured_on, (anchor.known_hardware, known), None)
+        does = self._does
+        if plan.settings.recompute:
+            does = replace(does, recompute=plan.settings.recompute)
+        self.old = self._side(plan.old, plan.measured_on, (anchor.known_hardware, known), self._does, None)
         ran_on = anchor.known_hardware or bool(plan.settings.hardware), known or bool(plan.settings.dtype)
-        self.new = self._side(plan.new, plan.runs_on, ran_on, plan.settings.schedule)
+        self.new = self._side(plan.new, plan.runs_on, ran_on, does, plan.settings.schedule)
 
-    def _side(self, sizes: Sizes, machine: Machine, known: tuple[bool, bool], schedule: str | None) -> JobOnMachine:
+    def _side(
+        self, sizes: Sizes, machine: Machine, known: tuple[bool, bool], does: modelled.Habits, schedule: str | None
+    ) -> JobOnMachine:
         anchor = self._changed.anchor
         if any(host_times.runs_here(graph) for graph in anchor.job.graphs):
             return JobOnMachine(sizes, machine, *known, None, f"{anchor.about.job}: the job ran on no GPU")
         try:
-            results, why = modelled.results(anchor, sizes, machine, self._does, schedule), None
+            results, why = modelled.results(anchor, sizes, machine, does, schedule), None
         except LumosError as error:
             results, why = None, str(error)
         return JobOnMachine(sizes, machine, *known, results, why)
@@ -123,7 +128,13 @@ class JobUsage:
             for rank, axes in zip(self._changed.anchor.about.ranks, plan.axes, strict=True)
         ]
 
-    def work(self, replay: Replay, ranks: tuple[int, ...], source: NDArray[np.int32] | None) -> StepFlops | None:
+    def work(
+        self,
+        replay: Replay,
+        ranks: tuple[int, ...],
+        source: NDArray[np.int32] | None = None,
+        repeated: NDArray[np.bool_] | None = None,
+    ) -> StepFlops | None:
         """Return the FLOP of the steps of one rank, None where nothing tells them.
 
         Args:
@@ -131,6 +142,7 @@ class JobUsage:
             ranks: places of the recorded ranks that it is made from.
             source: which row of theirs, one rank's behind the other's, each row is from, NONE where none; None: it is
                 the recorded rank itself.
+            repeated: which rows a setting computes again; None: none.
         """
         told = [each for rank in ranks if (each := self._recorded[rank])]
         numbers = replay.steps.number
@@ -138,7 +150,11 @@ class JobUsage:
             flops = np.concatenate([each.before if source is None else each.after for each in told])
             again = np.concatenate([each.again for each in told])
             if source is not None:
+                if self._changed.plan.settings.recompute == "none":
+                    flops = np.where(again, 0, flops)
                 flops, again = np.append(flops, 0)[source], np.append(again, False)[source]
+            if repeated is not None:
+                again = again | repeated
             whole = bool(numbers[0] == NONE)
             asked, done = (
                 step_flops.by_step(each, replay.graph.rows.step, numbers, whole=whole)
@@ -170,7 +186,8 @@ class JobUsage:
         if peak is None:
             return nothing, nothing, None
         same = _sizes(old, {"memory_bytes": float(peak)})
-        kept = self._changed.plan.old == self._changed.plan.new and self._changed.plan.settings.batch_scale == 1
+        plan = self._changed.plan
+        kept = plan.old == plan.new and plan.settings.batch_scale == 1 and plan.settings.recompute is None
         return _sizes(new, {"memory_bytes": float(peak)}) if kept else nothing, same, "recorded"
 
     def warnings(self) -> list[str]:

@@ -12,7 +12,7 @@ from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET, share
 from lumos_df.schema import STEP_PARTS
-from lumos_df.schema.codes import NONE, OTHER_PHASE
+from lumos_df.schema.codes import NONE, OTHER_PHASE, RECOMPUTE
 from lumos_df.schema.plan_words import PP
 from lumos_df.whatif import answerable
 from lumos_df.whatif.answer.finer_parts import NAMES, parts
@@ -20,6 +20,7 @@ from lumos_df.whatif.answer.interval import interval
 from lumos_df.whatif.answer.job_usage import MEMORY, RATES, JobOnMachine, JobUsage, StepFlops
 from lumos_df.whatif.answer.settled_steps import settled
 from lumos_df.whatif.changed_job import ChangedJob
+from lumos_df.whatif.durations.added_kernels import USED_FOR
 from lumos_df.whatif.durations.kernel_times import PROVENANCE
 from lumos_df.whatif.durations.operator_times import collectives
 
@@ -89,7 +90,8 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
         original = _recorded(before) if answerable.is_off(before) else before
         replay = settled(after, before)
         makers, sources = changed.makers[new_rank], changed.sources[new_rank]
-        work, was = usage.work(replay, makers, sources), usage.work(original, (rank,), None)
+        work = usage.work(replay, makers, sources, changed.again[new_rank])
+        was = usage.work(original, (rank,))
         # What was inserted waits for nobody unseen.
         waited_here = np.hstack((*(waited[maker] for maker in makers), np.zeros((2, 1), np.int64)))
         waiting = simulated_waiting(changed.after, new_rank, replay, waited_here[:, sources])
@@ -175,9 +177,13 @@ def _parts(changed: ChangedJob, new_rank: int, replay: Replay) -> dict[str, NDAr
     """Return the finer parts of a rank of the changed job."""
     source = changed.sources[new_rank]
     told = [_told(changed, rank) for rank in changed.makers[new_rank]]
-    # What was inserted has no source: sends and receives.
+    # What was inserted has no source.
+    names = replay.graph.rows
+    used_for = np.array([USED_FOR.get(name, PP) for name in names.names], np.int8)[names.name]
     phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER_PHASE))[source]
-    degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(PP))[source]
+    phase = np.where(changed.again[new_rank], np.int8(RECOMPUTE), phase)
+    degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(NONE))[source]
+    degree = np.where(source == NONE, used_for, degree).astype(np.int8)
     return parts(replay, phase, degree, changed.job.instances, new_rank)
 
 

@@ -1,7 +1,7 @@
 """A graph with communication that the recording lacks: kernels on streams of their own, behind all other rows."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,13 @@ from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, KERNEL, NONE, STREAM
+from lumos_df.schema.plan_words import DP, TP
 from lumos_df.whatif.rewrite.forward_edges import ordered
+
+GRADIENTS: Final = "all_reduce of gradients (modelled)"
+ACTIVATIONS: Final = "all_reduce of activations (modelled)"
+USED_FOR: Final = {GRADIENTS: DP, ACTIVATIONS: TP}
+"""What kernels of these names are for, by place in `plan_words.DIMENSIONS`; other added ones pass on activations."""
 
 
 @dataclass(frozen=True, slots=True)

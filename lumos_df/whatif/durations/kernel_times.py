@@ -110,7 +110,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         trace.grid.code[row].astype(np.int64),
         trace.block.code[row].astype(np.int64),
         np.where(operator >= 0, axes.kind[operator], NONE).astype(np.int64),
-        _wide(trace, structure, row, operator)[row].astype(np.int64),
+        wide(trace, structure, row, operator)[row].astype(np.int64),
         (structure.phase[row] == BACKWARD).astype(np.int64),
     )
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
@@ -132,8 +132,15 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     )
 
 
-def _wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Return what the widths of every row are, a kind of `widths` [n]."""
+def wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Return what the widths of every row are, a kind of `widths` [n].
+
+    Args:
+        trace: the trace.
+        structure: its phases and layers.
+        row: its kernels [k].
+        operator: the nearest operator above each that has shapes, NONE for none [k].
+    """
     rows = trace.rows
     product = np.zeros(len(rows), np.bool_)
     multiplies = np.array([*(bool(PRODUCT.match(name)) for name in rows.names), False])

@@ -19,7 +19,7 @@ from lumos_df.structure.describe import DescribedRank
 from lumos_df.structure.parallelism import roles
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.collective_times import Groups, Links
-from lumos_df.whatif.durations.kernel_times import INTERPOLATED, MEASURED, RESCALED, KernelWork, shaped, work
+from lumos_df.whatif.durations.kernel_times import INTERPOLATED, MEASURED, MODELLED, RESCALED, KernelWork, shaped, work
 from lumos_df.whatif.durations.symbols import Symbols, is_all
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
@@ -43,6 +43,15 @@ class Times:
     """Place in `timing.PROVENANCE`."""
     error: NDArray[np.float64]
     """Relative, of the duration."""
+
+    def with_modelled(self, own: NDArray[np.int64], error: float) -> "Times":
+        """Return the durations `own` of the same rows and of more behind them, which the model says within `error`."""
+        added = len(own) - len(self.own)
+        return Times(
+            own,
+            np.append(self.provenance, np.full(added, MODELLED)).astype(np.int8),
+            np.append(self.error, np.full(added, error)),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from lumos_df.structure.axis_labels import BATCH as OF_BATCH
 from lumos_df.structure.axis_labels import LONGER, PAIRS, Label, Labels
 from lumos_df.structure.axis_labels import SEQUENCE as OF_SEQUENCE
 from lumos_df.structure.shapes import Shape
-from lumos_df.whatif.durations.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP, UNKNOWN
+from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, MLP, MODEL, OUT_OF_HEADS, OUT_OF_MLP, UNKNOWN
 from lumos_df.whatif.job.settings import Sizes, parameters
 
 TOKENS, SEQUENCE, BATCH, WIDTH, HEADS, GROUPS, HEAD, CONSTANT = range(8)
@@ -87,6 +87,12 @@ class Symbols:
         self._widths = new.hidden or 1, _cut(new.ffn, new.tp) or 1
         # With tp no matrix of parameters is the model's width both ways.
         self._both = self._share is not None and (old.tp or 1) > 1
+        # Heads that were not cut are as wide as the model: only the place in the layer tells which axis is theirs.
+        projection = _projection(old)
+        self._heads = (projection, _projection(new) or 1) if (old.tp or 1) == 1 < (new.tp or 1) else None
+        if projection != old.hidden:
+            self._heads = None
+        self._tokens = _times(old.seq, old.micro_batch)
         for kind, cost, before, after, inputs in _values(old, new):
             if before > 1:
                 self._readings.setdefault(before, []).append(_Reading(kind, after, cost, inputs))
@@ -153,7 +159,24 @@ class Symbols:
             if shape.count(self._share or 0) == 1:
                 # Of a gradient of parameters each matrix has one of the sizes.
                 changed[last] = self.rescaled(shape, MLP if wide == INTO_MLP else MODEL, known[last])
+        if self._heads and wide in (INTO_HEADS, OUT_OF_HEADS):
+            self._cut_heads(shapes, changed, wide)
         return tuple(changed)
+
+    def _cut_heads(self, shapes: tuple[Shape | None, ...], changed: list[Shape | None], wide: int) -> None:
+        """Cut the width of the heads in a product that has the model's width, too."""
+        whole, share = self._heads or (1, 1)
+        matrices = [(place, shape) for place, shape in enumerate(shapes) if shape is not None and len(shape) > 1]
+        if len(matrices) < 2:
+            return
+        (left, first), (right, second) = matrices[-2:]
+        new_first, new_second = [*(changed[left] or ())], [*(changed[right] or ())]
+        # A gradient of parameters contracts over tokens, so that its last size is cut.
+        if wide == OUT_OF_HEADS and first[-1] == whole != self._tokens:
+            new_first[-1] = new_second[-2] = share
+        elif second[-1] == whole:
+            new_second[-1] = share
+        changed[left], changed[right] = tuple(new_first), tuple(new_second)
 
     def _leading(self, shape: Shape) -> Shape:
         before, after = self._batch or (1, 1)
@@ -180,7 +203,12 @@ class Symbols:
             model, mlp = self._widths
             same = [place for place, size in enumerate(shape) if size == self._share and not _is_input(labels[place])]
             first, other = {MLP: (mlp, mlp), INTO_MLP: (model, mlp), OUT_OF_MLP: (mlp, model)}.get(wide, (model, model))
-            if wide in (UNKNOWN, MODEL, MLP) and self._both and same == [0, 1] and len(shape) == 2:
+            if (
+                wide in (UNKNOWN, MODEL, MLP, INTO_HEADS, OUT_OF_HEADS)
+                and self._both
+                and same == [0, 1]
+                and len(shape) == 2
+            ):
                 first, other = model, mlp
             for place in same:
                 new[place] = first if place == same[0] else other

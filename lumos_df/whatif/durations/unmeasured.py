@@ -21,7 +21,6 @@ from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
 from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
-from lumos_df.whatif.durations.kernel_times import MODELLED
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
 from lumos_df.whatif.durations.payloads import payload_ratio, sent_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
@@ -74,15 +73,8 @@ def filled(
         total += len(kernels.name)
         extended = with_kernels(graph, kernels)
         graphs.append(extended)
-        added = len(kernels.name)
         origins.append(np.append(origin, np.full(len(extended.own) - len(origin), NONE)).astype(np.int32))
-        after.append(
-            Times(
-                extended.own,
-                np.append(time.provenance, np.full(added, MODELLED)).astype(np.int8),
-                np.append(time.error, np.full(added, ERROR)),
-            )
-        )
+        after.append(time.with_modelled(extended.own, ERROR))
     a_step = round(total / max(steps, 1))
     model = f"{a_step} a step take what the network model says of the links of {_links(change)}, within {ERROR:.0%}"
     told = [f"collectives were not measured, because one process stood for many: {model}"]

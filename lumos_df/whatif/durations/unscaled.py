@@ -10,13 +10,13 @@ from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.durations.operator_times import PlannedChange, updates
 from lumos_df.whatif.job.recorded_job import RecordedJob
-from lumos_df.whatif.job.settings import Sizes
+from lumos_df.whatif.job.settings import IN_SHAPES, Sizes
 
 SHAPES: Final = "no shapes are recorded of their operators; record with record_shapes=True"
 UNKNOWN: Final = "their operators have no tensors, so their work is unknown; record with with_stack=True to see whose"
 ON_HOST: Final = "collectives ran on the host; record the job with NCCL"
 REASONS: Final = (SHAPES, UNKNOWN, ON_HOST)
-_IN_SHAPES: Final = ("hidden", "ffn", "heads", "seq", "micro_batch", "vocab", "tp")
+_IN_SHAPES: Final = (*IN_SHAPES, "tp")
 _TOKENS: Final = ("seq", "micro_batch")
 
 

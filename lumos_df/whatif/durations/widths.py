@@ -15,9 +15,9 @@ from lumos_df.schema.codes import FORWARD, RECOMPUTE
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.passes import Passes
 
-UNKNOWN, MODEL, MLP, INTO_MLP, OUT_OF_MLP = range(5)
+UNKNOWN, MODEL, MLP, INTO_MLP, OUT_OF_MLP, INTO_HEADS, OUT_OF_HEADS = range(7)
 """What a kernel's widths are: nothing tells; the model's; the MLP's; of a product, the first size the model's and the
-second the MLP's; the other way round."""
+second the MLP's; the other way round; and both of these with that of a rank's heads."""
 _ATTENTION: Final = tuple(FAMILIES.index(family) for family in ("attention", "softmax"))
 
 
@@ -73,8 +73,11 @@ def _of_passes(
     out = np.where(ahead, so_far == total, so_far <= each)
     attention = np.where(ahead, so_far <= each, so_far > total - each)
     of_product = np.where(
-        attention, MODEL, np.where(out, np.where(ahead, OUT_OF_MLP, INTO_MLP), np.where(ahead, INTO_MLP, OUT_OF_MLP))
+        attention,
+        np.where(ahead, OUT_OF_HEADS, INTO_HEADS),
+        np.where(out, np.where(ahead, OUT_OF_MLP, INTO_MLP), np.where(ahead, INTO_MLP, OUT_OF_MLP)),
     )
     between = np.where(ahead, (so_far > 1) & (so_far < total), so_far == 2)
     kind = np.where(is_product, of_product, np.where(between, MLP, MODEL))
-    kinds[row] = np.where(known, np.where(behind, kind, MODEL), UNKNOWN)
+    of_heads = np.where(is_product, np.where(ahead, INTO_HEADS, OUT_OF_HEADS), MODEL)
+    kinds[row] = np.where(known, np.where(behind, kind, of_heads), UNKNOWN)

@@ -16,6 +16,7 @@ _FACT_OF: Final = {
     "hidden": "hidden",
     "ffn": "ffn",
     "heads": "heads",
+    "kv_heads": "kv_heads",
     "seq": "sequence",
     "micro_batch": "micro_batch",
     "batch": "micro_batches",
@@ -25,15 +26,23 @@ _FACT_OF: Final = {
     "pp": "pp",
 }
 """Which fact of a job each whole number changes; `batch` is micro-batches a step."""
-IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "vocab")
+IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "kv_heads", "vocab")
 """Those that are read in recorded shapes."""
 _NUMBERS: Final = (*_FACT_OF, "vp")
+_SAME_AS: Final = {"gradient_accumulation": "batch"}
+"""Other names of whole numbers."""
 
 _DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)
 USUAL_PRECISION: Final = PRECISION_TABLE[FP16]
 """What is taken where the trace does not tell."""
-_WORDS: Final = ("dtype", "hardware", "network", "schedule", "overlap")
-NAMES: Final = (*_NUMBERS, "batch_scale", *_WORDS)
+_WORDS: Final = ("dtype", "hardware", "network", "schedule", "recompute", "overlap")
+_NOT_FROM_A_TRACE: Final = {
+    "zero": "dp=N gives the gradients' all-reduce, which takes as long as its reduce-scatter and all-gather together",
+    "sp": "tp=N gives all-reduces that take as long as its all-gathers and reduce-scatters together",
+    "cp": "seq=N with a sequence cut by cp gives each rank's share of the products, without the exchange of keys",
+}
+"""Settings that are refused, and which one gives most of the answer."""
+NAMES: Final = (*_NUMBERS, *_SAME_AS, "batch_scale", *_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,6 @@ class Sizes:
         number = {name: about.facts[fact].number for name, fact in _FACT_OF.items()}
         return cls(
             **number,
-            kv_heads=about.facts["kv_heads"].number,
             head_dim=about.facts["head_dim"].number,
             element_bytes=(told_precision(about) or USUAL_PRECISION).bytes,
             vp=1,
@@ -101,6 +109,8 @@ class Settings:
     network: str | None = None
     """Whose links, as a hardware's name, or their bandwidth in bytes/s and perhaps latency in s: `50e9/5e-6`."""
     schedule: str | None = None
+    recompute: str | None = None
+    """Whether the backward pass computes each layer's forward pass again (`full`) or nothing (`none`)."""
     overlap: bool | None = None
     """Whether gradients are reduced while the backward pass runs."""
     keep_stalls: bool = False
@@ -135,8 +145,8 @@ def parse(texts: list[str]) -> Settings:
     """Read `--set NAME=VALUE`. Raise `QueryError` for a name or value that cannot be, with the nearest that can."""
     settings = Settings()
     for text, name, value in _said(texts):
-        if name in _NUMBERS:
-            settings = replace(settings, numbers={**settings.numbers, name: whole_number(f"--set {text}", name, value)})
+        if name in _NUMBERS or name in _SAME_AS:
+            settings = _with_number(settings, text, name, value)
         elif name == "batch_scale":
             settings = replace(settings, batch_scale=_real(text, name, value, "2"))
         elif name == "dtype":
@@ -150,10 +160,8 @@ def parse(texts: list[str]) -> Settings:
             if value not in ("on", "off"):
                 raise QueryError(f"--set {text}: write overlap=on or overlap=off")
             settings = replace(settings, overlap=value == "on")
-        elif name == "network":
-            settings = replace(settings, network=_network(text, value))
         else:
-            words: dict[str, Any] = {name: value_of(name, value) if name == "schedule" else value}
+            words: dict[str, Any] = {name: _word(text, name, value)}
             settings = replace(settings, **words)
     if settings.batch_scale != 1 and "micro_batch" in settings.numbers:
         raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")
@@ -165,6 +173,11 @@ def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
     seen: set[str] = set()
     for text in texts:
         name, sign, value = (part.strip() for part in text.partition("="))
+        if name in _NOT_FROM_A_TRACE:
+            raise QueryError(
+                f"--set {text}: {name} is not rebuilt from a trace; record the job with it, or estimate it without a "
+                f"trace (--model, --hardware and --plan); {_NOT_FROM_A_TRACE[name]}"
+            )
         if name not in NAMES:
             raise QueryError(f"--set {text}: no '{name}' to change{nearest(name, [*NAMES])}; one of {', '.join(NAMES)}")
         if not sign:
@@ -173,6 +186,37 @@ def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
             raise QueryError(f"--set {text}: '{name}' is said twice")
         seen.add(name)
         yield text, name, value
+
+
+def _with_number(settings: Settings, text: str, name: str, value: str) -> Settings:
+    """Return the settings with one number more. Raise `QueryError` where another name of it says otherwise."""
+    number, field_name = whole_number(f"--set {text}", name, value), _SAME_AS.get(name, name)
+    if settings.numbers.get(field_name, number) != number:
+        raise QueryError(
+            f"--set {text}: {field_name}={settings.numbers[field_name]} says otherwise, and is the same; give one"
+        )
+    return replace(settings, numbers={**settings.numbers, field_name: number})
+
+
+def _word(text: str, name: str, value: str) -> str:
+    """Return what a word says. Raise `QueryError` where it says nothing."""
+    if name == "schedule":
+        return str(value_of(name, value))
+    if name == "recompute":
+        return _recompute(text, value)
+    return _network(text, value) if name == "network" else value
+
+
+def _recompute(text: str, value: str) -> str:
+    """Return what is computed again. Raise `QueryError` for what no trace tells."""
+    if value == "selective":
+        raise QueryError(
+            f"--set {text}: which kernels a layer would run again no trace tells; record it so, or take recompute=none "
+            "and recompute=full, between which it lies"
+        )
+    if value not in ("none", "full"):
+        raise QueryError(f"--set {text}: write recompute=none or recompute=full")
+    return value
 
 
 def _real(text: str, name: str, value: str, example: str) -> float:
@@ -222,6 +266,9 @@ def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
     if settings.batch_scale != 1 and old.micro_batch:
         new = replace(new, micro_batch=max(1, round(old.micro_batch * settings.batch_scale)))
     new = _with_heads(job, old, new, given="heads" in settings.numbers)
+    if "kv_heads" in settings.numbers:
+        new = replace(new, kv_heads=settings.numbers["kv_heads"])
+        _check_key_heads(job, settings.numbers["kv_heads"], new)
     _check_cut(job, old, new)
     degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
     refuse(QueryError, job, too_many(degrees))
@@ -253,12 +300,18 @@ def _kv(old: Sizes, heads: int) -> int | None:
     return max(1, heads * old.kv_heads // old.heads)
 
 
+def _check_key_heads(job: str, keys: int, new: Sizes) -> None:
+    """Raise `QueryError` for key heads that do not serve as many queries each, or that two ranks would share."""
+    heads, tp = new.heads or keys, new.tp or 1
+    if heads % keys == 0 and keys % tp == 0:
+        return
+    legal = [each for each in range(tp, heads + 1, tp) if heads % each == 0]
+    near = f"; the nearest is kv_heads={min(legal, key=lambda each: abs(each - keys))}" if legal else ""
+    raise QueryError(f"{job}: kv_heads={keys} must divide heads={heads} and be a multiple of tp={tp}{near}")
+
+
 def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
     if new.tp and new.tp != old.tp:
-        if old.tp == 1:
-            raise QueryError(
-                f"{job}: tp={new.tp} adds collectives, and the job ran none to learn from (tp=1); record it with tp=2"
-            )
         for name in ("heads", "ffn"):
             whole = getattr(new, name)
             if whole is None:
@@ -268,10 +321,5 @@ def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
                 raise QueryError(
                     f"{job}: tp={new.tp} does not divide {name}={whole}; the nearest that does is tp={legal}"
                 )
-    if new.dp and new.dp != old.dp and old.dp == 1:
-        raise QueryError(
-            f"{job}: dp={new.dp} adds collectives, and the job ran none to learn a group from (dp=1); "
-            "record it with dp=2"
-        )
     if new.pp and new.layers and new.pp > new.layers:
         raise QueryError(f"{job}: pp={new.pp} stages need as many layers; the model has {new.layers}")

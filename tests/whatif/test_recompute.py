@@ -1,0 +1,76 @@
+"""Activations kept or computed again, against the emulator's own run of the other job."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lumos_df.base.errors import QueryError
+from lumos_df.graph.job import groups
+from lumos_df.schema.codes import FORWARD
+from lumos_df.whatif.estimate import estimated
+from lumos_df.whatif.job.recorded_job import load
+from lumos_df.whatif.job.settings import parse
+from tests.emulator import Job
+from tests.whatif.conftest import emulate
+from tests.whatif.test_emulated import answers
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of two ranks that keep all activations of six layers."""
+    return emulate(tmp_path_factory.mktemp("kept"), Job(ranks=2, layers=6))
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same job, of which each layer runs again in the backward pass."""
+    return emulate(tmp_path_factory.mktemp("again"), Job(ranks=2, layers=6, recompute=True))
+
+
+@pytest.mark.parametrize("change", ["recompute=full", "recompute=none"])
+def test_a_job_with_other_recomputation_takes_what_it_takes_when_it_runs(kept: Path, again: Path, change: str) -> None:
+    base, other = (kept, again) if change == "recompute=full" else (again, kept)
+    for row, ran in zip(answers(base, change), answers(other), strict=True):
+        assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.02)
+        assert row["gpu_busy_ns"] == pytest.approx(ran["gpu_busy_ns"], rel=0.03)
+        assert row["recompute_s"] == pytest.approx(ran["recompute_s"], rel=0.05)
+        assert row["memory_gb"] == pytest.approx(ran["memory_gb"])
+        # What is computed again does not count as work that was asked for.
+        assert row["mfu_pct"] / ran["mfu_pct"] == pytest.approx(ran["step_ns"] / row["step_ns"], rel=0.04)
+        assert row["hfu_pct"] / ran["hfu_pct"] == pytest.approx(ran["step_ns"] / row["step_ns"], rel=0.04)
+
+
+def test_each_kernel_of_a_layers_forward_pass_runs_twice(kept: Path) -> None:
+    (ids,) = groups(kept)
+    anchor = load(kept, ids, {})
+    job = estimated(anchor, parse(["recompute=full"]))
+    structure, source = anchor.about.ranks[0].structure, job.sources[0]
+    forward = job.job.graphs[0].rows.on_gpu & (structure.phase[source] == FORWARD) & (structure.layer[source] >= 0)
+    assert {*np.bincount(source[forward])[np.unique(source[forward])].tolist()} == {2}
+    assert (job.again[0] & forward).sum() * 2 == forward.sum()
+
+
+def test_recomputation_goes_with_other_layers_and_micro_batches(kept: Path, again: Path) -> None:
+    for change, base, other in (("recompute=full", kept, again), ("recompute=none", again, kept)):
+        for row, ran in zip(answers(base, change, "layers=3"), answers(other, "layers=3"), strict=True):
+            assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("recompute=none",), "computes nothing again, so recompute=none changes nothing"),
+        (("recompute=full", "pp=2"), "no change of a pipeline"),
+        (("recompute=selective",), "between which it lies"),
+        (("recompute=some",), "recompute=none or recompute=full"),
+    ],
+)
+def test_recomputation_that_cannot_be_is_refused(kept: Path, change: tuple[str, ...], says: str) -> None:
+    with pytest.raises(QueryError, match=says):
+        answers(kept, *change)
+
+
+def test_what_runs_again_does_not_run_a_third_time(again: Path) -> None:
+    with pytest.raises(QueryError, match="again already; recompute=none tells"):
+        answers(again, "recompute=full")
