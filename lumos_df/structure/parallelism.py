@@ -22,6 +22,7 @@ from lumos_df.schema.dtypes import element_type
 from lumos_df.schema.plan_words import GROUPS
 from lumos_df.structure.compute_stream import issued
 from lumos_df.structure.dimensions import Local
+from lumos_df.structure.experts import Routing
 from lumos_df.structure.facts import DEGREES, Fact, unknown
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
@@ -59,6 +60,10 @@ class _Call:
     in_bytes: int
     activation: bool | None
     """Whether what it is given is as large as an activation; None where that is not known."""
+    counts: bool
+    """Whether it carries whole numbers."""
+    nameless: bool
+    """Whether the trace names no group for it."""
 
 
 def degrees(
@@ -82,6 +87,8 @@ def degrees(
         alone = [other for other in DEGREES if ran[other]] == [name]
         if facts[name].value is None and alone and world:
             facts[name] = Fact(world, "group", f"{ran[name][0].what}, and all {world} ranks run nothing else")
+    if shapes.routing is not None and not (facts["ep"].number or 1) > 1:
+        facts["ep"] = _by_experts(shapes.routing, facts["ep"])
     facts |= given
     facts["dp"] = _data(facts, world, reduces=bool(ran["dp"]))
     pipeline = next((use.group for use in ran["pp"] if use.group is not None), None)
@@ -141,8 +148,12 @@ def _kinds(
         description, _, listed = trace.group_ranks.get(name or "", (None, None, None))
         known = size if size > 0 else listed
         word = rows.collectives[collective]
-        call = _Call(word, phase, bool(inside), in_bytes, _fits(shapes, in_bytes, trace, dtype, known or 1))
-        degree = _described(description) or _degree(call, structure.kind)
+        kind_of_element = element_type(trace.dtype.words[dtype]) if dtype >= 0 else None
+        counts = kind_of_element is not None and not kind_of_element.floating
+        call = _Call(
+            word, phase, bool(inside), in_bytes, _fits(shapes, in_bytes, trace, dtype, known or 1), counts, name is None
+        )
+        degree = _described(description) or _degree(call, structure.kind, routed=shapes.routing is not None)
         if known == 1 or not degree:
             uses.append(None)
             continue
@@ -202,12 +213,18 @@ def _described(description: str | None) -> str | None:
     return next((name for name, pattern in _DESCRIBED.items() if pattern.search(description)), None)
 
 
-def _degree(call: _Call, kind: str) -> str | None:
-    """Return the degree that a collective belongs to, None where it tells nothing."""
+def _degree(call: _Call, kind: str, *, routed: bool) -> str | None:
+    """Return the degree that a collective belongs to, None where it tells nothing; `routed`: a router ran."""
     layered = kind in {"transformer", "other"}
+    if routed and call.nameless and call.word == "send_recv":
+        # NCCL's kernel of all-to-alls, too.
+        return "ep"
     if call.word in POINT_TO_POINT or call.word == "all_to_all":
-        between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside else None
+        between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside or routed else None
         return between_layers if layered else None
+    if routed and call.counts and call.word == "all_gather":
+        # How many tokens go to each expert.
+        return "ep"
     if kind == "none" or 0 <= call.in_bytes <= _SCALAR_BYTES or call.word not in {"all_reduce", *_GATHERS}:
         return None
     activation = call.activation
@@ -244,6 +261,13 @@ def _by_shape(shapes: Local, before: Fact) -> Fact:
     if hidden is None or inner is None or hidden % inner:
         return before
     return Fact(hidden // inner, "shape", f"attention's output product reads {inner} of hidden {hidden}")
+
+
+def _by_experts(routing: Routing, before: Fact) -> Fact:
+    experts, of_rank = routing.experts, routing.local_experts
+    if of_rank is None:
+        return before
+    return Fact(experts // of_rank, "shape", f"{of_rank} of {experts} experts are on this rank")
 
 
 def _data(facts: dict[str, Fact], world: int | None, *, reduces: bool) -> Fact:

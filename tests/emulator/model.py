@@ -49,12 +49,20 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """An all-to-all of all ranks, on a stream of its own, for which what comes next waits."""
+
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
     """A framework operator, and what it calls in turn."""
 
     name: str
     shapes: tuple[Shape, ...]
-    calls: "tuple[Operator | Work | Graph, ...]" = ()
+    calls: "tuple[Operator | Work | Graph | Exchange, ...]" = ()
     indices: tuple[int, ...] = ()
     """Which inputs are int64 tensors."""
     dtype: str = "c10::BFloat16"
@@ -75,6 +83,8 @@ class Function:
     """What the backward makes, gradients of parameters that have a bucket aside."""
     parameters: tuple[Shape, ...] = ()
     """Those whose gradients the backward makes."""
+    own_parameters: tuple[Shape, ...] = ()
+    """The same, of parameters that no other rank has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +102,13 @@ def functions(module: Module) -> tuple[Function, ...]:
     )
 
 
-def parameter_count(module: Module) -> int:
-    """Return the number of parameters of the module."""
-    return sum(prod(shape) for function in functions(module) for shape in function.parameters)
+def parameter_count(module: Module, *, own: bool = False) -> int:
+    """Return the number of parameters of the module; `own`: of those that no other rank has."""
+    return sum(
+        prod(shape)
+        for function in functions(module)
+        for shape in (function.own_parameters if own else function.parameters)
+    )
 
 
 def transformer(job: Job) -> Module:
@@ -119,9 +133,69 @@ def _block(job: Job) -> Module:
     scores = _unfused_attention(job) if job.unfused_attention else (fused(job),)
     attention = Module("Attention", (qkv, *scores, projection))
     gelu = _unfused_gelu(job, wide) if job.unfused_gelu else (_gelu(job, wide),)
-    mlp = Module("MLP", (rise, Module("GELU", gelu), fall))
+    mlp = Module("MLP", _experts(job, wide) if job.experts else (rise, Module("GELU", gelu), fall))
     norm = Module("LayerNorm", (_layer_norm(job),))
     return Module("Block", (norm, attention, _add(job), norm, mlp, _add(job)))
+
+
+def _experts(job: Job, wide: int) -> tuple[Module | Function, ...]:
+    """Return the router, the way to the experts of all ranks, their products, and the way back."""
+    rows, token_bytes = job.tokens * job.top_k, job.hidden * DTYPE_BYTES
+    scores, chosen = (job.tokens, job.experts), (job.tokens, job.top_k)
+    tokens, routed, inner = (job.tokens, job.hidden), (rows, job.hidden), (rows, wide)
+    order = _native("indexSelectLargeIndex", 2 * rows * job.hidden, rows)
+    add = _native("indexFuncLargeIndex", 3 * rows * job.hidden, rows)
+    pick = Operator("aten::topk", (scores, (), (), (), ()), (_native("sbtopk::gatherTopK", prod(scores), job.tokens),))
+    weigh = Operator(
+        "aten::gather", (scores, (), chosen, ()), (_native("gather_kernel", prod(chosen), 1),), indices=(2,)
+    )
+    spread = Operator("aten::scatter", (scores, (), chosen, chosen), (_native("scatter_kernel", prod(scores), 1),))
+    send = Operator("_c10d_functional::all_to_all_single", (routed, (), (), ()), (Exchange(rows, job.hidden),))
+    gelu, slope = (elementwise(name, rows * wide, n) for name, n in (("Gelu", 2), ("GeluBackward", 3)))
+    gather = Operator("aten::index_select", (tokens, (), (rows,)), (order,), indices=(2,))
+    combine = Operator("aten::index_add_", (tokens, (), (rows,), routed, ()), (add,), indices=(2,))
+    size = rows * token_bytes
+    into, out = (_grouped_linear(job, *widths) for widths in ((job.hidden, wide), (wide, job.hidden)))
+    return (
+        Module("Router", (_linear(job, job.hidden, job.experts),)),
+        Function((), pick, "TopkBackward0", (spread,), prod(chosen) * 8, prod(scores) * DTYPE_BYTES),
+        Function((), weigh, "GatherBackward0", (spread,), prod(chosen) * DTYPE_BYTES, prod(scores) * DTYPE_BYTES),
+        Function((), gather, "IndexSelectBackward0", (combine,), size, job.tokens * token_bytes),
+        Function((), send, "AllToAllBackward", (send,), size, size),
+        into,
+        Function(
+            (),
+            Operator("aten::gelu", (inner,), (gelu,)),
+            "GeluBackward0",
+            (Operator("aten::gelu_backward", (inner, inner), (slope,)),),
+            prod(inner) * DTYPE_BYTES,
+            prod(inner) * DTYPE_BYTES,
+        ),
+        out,
+        Function((), send, "AllToAllBackward", (send,), size, size),
+        Function((), combine, "IndexAddBackward0", (gather,), job.tokens * token_bytes, size),
+    )
+
+
+def _grouped_linear(job: Job, inputs: int, outputs: int) -> Function:
+    """Return the product of each expert's rows and its matrix."""
+    rows, groups = job.tokens * job.top_k, job.local_experts
+    x, w, y = (rows, inputs), (groups, inputs, outputs), (rows, outputs)
+    transposed = groups, outputs, inputs
+
+    def product(*shapes: Shape) -> Operator:
+        work = _gemm(rows // groups, outputs, inputs, batch=groups)
+        return Operator("aten::_grouped_mm", (*shapes, (groups,), (), ()), (work,), indices=(2,))
+
+    return Function(
+        wrappers=(),
+        forward=product(x, w),
+        node="GroupedMmBackward0",
+        backward=(product(y, transposed), product((inputs, rows), y)),
+        output_bytes=prod(y) * DTYPE_BYTES,
+        gradient_bytes=(prod(x) + prod(w)) * DTYPE_BYTES,
+        own_parameters=(w,),
+    )
 
 
 def _embedding(job: Job) -> Function:

@@ -84,7 +84,7 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     runs_on = measured_on if same else Machine.of(hardware, precision)
     stated = _stated_links(settings.network)
     links = Links.of(measured_on), _links(settings.network, stated, Links.of(runs_on))
-    groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
+    groups = Groups.of(old), Groups.of(new)
     return PlannedChange(old, new, settings, Symbols(old, new, batch), measured_on, runs_on, groups, links, stated)
 
 

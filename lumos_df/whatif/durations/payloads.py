@@ -1,15 +1,23 @@
 """How much the collectives of a changed job carry: activations go with tokens, gradients with parameters."""
 
+import re
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.model.kernels.placement import members_per_domain
 from lumos_df.schema.dtypes import precision_of
 from lumos_df.schema.plan_words import DP, EP, PP, TP
+from lumos_df.structure.experts import distinct
+from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives, tokens
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes, parameters, told_precision
+
+_FORWARDS: Final = re.compile(r"(?i)deep_?ep(?!ilogue)|dpsk::ep|hybrid_?ep(?!ilogue)")
+"""Kernels that send a token once to a node and forward it there: DeepEP's and HybridEP's."""
 
 
 def payload_ratio(
@@ -29,10 +37,11 @@ def payload_ratio(
     activation = tokens(change) * _ratio(new.hidden, old.hidden) * element
     ratio = np.ones(len(row))
     ratio[np.isin(degree, (TP, EP))] = activation
+    ratio[degree == EP] *= _copies(anchor, change, rank, row[degree == EP])
     cut = _ratio(old.tp, new.tp) if _sends_parts(anchor) else 1.0
     ratio[degree == PP] = activation * cut
     inside = anchor.about.ranks[rank].structure.layer[row] >= 0
-    grown = np.where(inside, _layer(new) / _layer(old), parameters(new) / parameters(old))
+    grown = np.where(inside, _layer(new) / _layer(old), parameters(new, reduced=True) / parameters(old, reduced=True))
     # Gradients that are kept in another type than products have stay. Below 16 bits only products are.
     stored = max(change.runs_on.element_bytes, 2.0) / max(change.measured_on.element_bytes, 2.0)
     typed = np.where(_of_products(anchor, rank, row), stored, 1.0)
@@ -58,7 +67,32 @@ def gradient_types(anchor: RecordedJob) -> list[str]:
 
 def _layer(sizes: Sizes) -> float:
     """Return the parameters of a layer, of a rank."""
-    return parameters(replace(sizes, layers=1, pp=1), tables=0)
+    return parameters(replace(sizes, layers=1, pp=1), tables=0, reduced=True)
+
+
+def _copies(anchor: RecordedJob, change: PlannedChange, rank: int, row: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return by how much the copies of a token grow that all-to-alls of experts carry [k].
+
+    A token goes to each of its experts, with the rows that a capacity leaves free; by kernels that forward it where it
+    arrives, once to each node that has any of them, or to each rank where all ranks are of one node.
+    """
+    before, after = change.old.routing, change.new.routing
+    if before is None or after is None:
+        return np.ones(len(row))
+    rows = anchor.about.ranks[rank].trace.rows
+    forwards = np.array([*(bool(_FORWARDS.search(name)) for name in rows.names), False])[rows.name[row]]
+    per_token = [(known.rows or known.tokens) / known.tokens for known in (before, after)]
+    sent = [
+        distinct(known.experts, _places(links, groups), known.top_k) if known.top_k else 1.0
+        for known, links, groups in zip((before, after), change.links, change.groups, strict=True)
+    ]
+    return np.where(forwards, sent[1] / sent[0], per_token[1] / per_token[0])
+
+
+def _places(links: Links, groups: Groups) -> int:
+    """Return how many nodes the ranks are on that share experts; of one node, how many ranks."""
+    size, stride = groups.size[EP], groups.stride[EP]
+    return size // int(members_per_domain(size, stride, links.gpus)) if links.crosses(size, stride) else size
 
 
 def _of_products(anchor: RecordedJob, rank: int, row: NDArray[np.int32]) -> NDArray[np.bool_]:
