@@ -32,6 +32,11 @@ class Routing:
     weights: frozenset[Shape] = frozenset()
     """Sizes of an expert's matrices."""
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Return how many rows a tensor has that holds tokens on their way: those of the rank, or of its experts."""
+        return tuple(size for size in (self.tokens, self.rows) if size)
+
     def changed(self, *, experts: float, ep: float, top_k: float, tokens: float, capacity: float) -> "Routing":
         """Return it after a change; each number says by how much something grows."""
         of_rank = tokens * top_k * capacity

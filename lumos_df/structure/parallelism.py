@@ -64,6 +64,8 @@ class _Call:
     """Whether it carries whole numbers."""
     nameless: bool
     """Whether the trace names no group for it."""
+    trains: bool
+    """Whether the trace has a backward pass."""
 
 
 def degrees(
@@ -139,6 +141,7 @@ def _kinds(
         _during(trace, structure, row),
         structure.layer[row] >= 0,
     )
+    trains = bool((structure.phase == BACKWARD).any())
     number: dict[tuple[int, ...], int] = {}
     values = zip(*(column.tolist() for column in columns), strict=True)
     kind = [number.setdefault(value, len(number)) for value in values]
@@ -148,10 +151,16 @@ def _kinds(
         description, _, listed = trace.group_ranks.get(name or "", (None, None, None))
         known = size if size > 0 else listed
         word = rows.collectives[collective]
-        kind_of_element = element_type(trace.dtype.words[dtype]) if dtype >= 0 else None
-        counts = kind_of_element is not None and not kind_of_element.floating
+        element = element_type(trace.dtype.words[dtype]) if dtype >= 0 else None
         call = _Call(
-            word, phase, bool(inside), in_bytes, _fits(shapes, in_bytes, trace, dtype, known or 1), counts, name is None
+            word=word,
+            phase=phase,
+            inside=bool(inside),
+            in_bytes=in_bytes,
+            activation=_fits(shapes, in_bytes, trace, dtype, known or 1),
+            counts=element is not None and not element.floating,
+            nameless=name is None,
+            trains=trains,
         )
         degree = _described(description) or _degree(call, structure.kind, routed=shapes.routing is not None)
         if known == 1 or not degree:
@@ -228,7 +237,9 @@ def _degree(call: _Call, kind: str, *, routed: bool) -> str | None:
     if kind == "none" or 0 <= call.in_bytes <= _SCALAR_BYTES or call.word not in {"all_reduce", *_GATHERS}:
         return None
     activation = call.activation
-    if activation is None and call.phase == FORWARD and call.word == "all_reduce":
+    # Without a backward pass there are no gradients to reduce.
+    sums = call.word == "all_reduce" or (call.word == "reduce_scatter" and not call.trains)
+    if activation is None and call.phase == FORWARD and sums:
         if not call.inside:
             return None
         activation = True

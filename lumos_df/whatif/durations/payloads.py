@@ -12,12 +12,16 @@ from lumos_df.schema.dtypes import precision_of
 from lumos_df.schema.plan_words import DP, EP, PP, TP
 from lumos_df.structure.experts import distinct
 from lumos_df.whatif.durations.collective_times import Groups, Links
+from lumos_df.whatif.durations.kernel_times import operation_of, shaped
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives, tokens
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes, parameters, told_precision
 
 _FORWARDS: Final = re.compile(r"(?i)deep_?ep(?!ilogue)|dpsk::ep|hybrid_?ep(?!ilogue)")
 """Kernels that send a token once to a node and forward it there: DeepEP's and HybridEP's."""
+
+_EIGHT_BITS: Final = re.compile(r"(?i)(?:mx)?fp8|e4m3")
+"""Kernels that send tokens in 8 bits an element."""
 
 
 def payload_ratio(
@@ -46,6 +50,36 @@ def payload_ratio(
     stored = max(change.runs_on.element_bytes, 2.0) / max(change.measured_on.element_bytes, 2.0)
     typed = np.where(_of_products(anchor, rank, row), stored, 1.0)
     return np.where(degree == DP, grown * typed, ratio)
+
+
+def routed_bytes(
+    anchor: RecordedJob, change: PlannedChange, rank: int, row: NDArray[np.int32], degree: NDArray[np.int8]
+) -> NDArray[np.float64]:
+    """Return what all-to-alls of experts carry, by the shapes of their operators; nan where those do not tell [k].
+
+    Args:
+        anchor: the job.
+        change: the change.
+        rank: place of the rank in the job.
+        row: its collectives [k].
+        degree: place in `schema.plan_words.DIMENSIONS` of each [k].
+    """
+    trace, known = anchor.about.ranks[rank].trace, change.old.routing
+    carried = np.full(len(row), np.nan)
+    if known is None:
+        return carried
+    operator, rows = shaped(trace, row), trace.rows
+    for place in np.flatnonzero((degree == EP) & (operator >= 0)).tolist():
+        name = rows.names[rows.name[row[place]]]
+        shapes = operation_of(trace, int(operator[place])).shapes
+        width = next((shape[1] for shape in shapes if shape and len(shape) == 2 and shape[0] in known.sizes), None)
+        if width is not None:
+            copies = float(known.top_k or 1)
+            if _FORWARDS.search(name):
+                copies = distinct(known.experts, _places(change.links[0], change.groups[0]), int(copies))
+            element = 1.0 if _EIGHT_BITS.search(name) else change.measured_on.element_bytes
+            carried[place] = known.tokens * copies * width * element
+    return carried
 
 
 def sent_bytes(anchor: RecordedJob, change: PlannedChange) -> float:
