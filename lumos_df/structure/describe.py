@@ -19,7 +19,7 @@ from lumos_df.graph.replayed_tables import numbers, words
 from lumos_df.graph.rows import about
 from lumos_df.schema import EVIDENCE, PHASES
 from lumos_df.schema.codes import BY_ANNOTATION, NONE
-from lumos_df.structure import annotations, dimensions, experts, labelled_rows, parallelism, shapes
+from lumos_df.structure import annotations, dimensions, experts, labelled_rows, parallelism, shapes, tables
 from lumos_df.structure.experts import Routing
 from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, Fact, unknown
 from lumos_df.structure.labelled_rows import Trace
@@ -51,7 +51,8 @@ class Description:
     ranks: list[DescribedRank]
     """By rank; those of which the corpus has a trace."""
     facts: dict[str, Fact]
-    """`model`, `dtype`, `facts.DIMENSIONS`, `facts.EXPERTS` of a model with experts, `world`, `facts.DEGREES`."""
+    """`model`, `dtype`, `facts.DIMENSIONS`, `facts.EXPERTS` of a model with experts, `facts.TABLES` of a
+    recommender, `world`, `facts.DEGREES`."""
     routing: Routing | None = None
     """How tokens go to experts; None where no router ran."""
 
@@ -217,7 +218,7 @@ def _of_rank(
     }
     for name, what in _SHARED.items():
         values[name] = dimensions.times(values[name], plan["tp"], what)
-    values |= experts.facts(local.routing)
+    values |= experts.facts(local.routing) | tables.facts(trace, structure)
     values |= {name: _overridden(value) for name, value in overrides.items() if name in (*values, *EXPERTS)}
     everyone = _overridden(overrides["world"]) if "world" in overrides else _world(world, trace)
     stage = parallelism.stage(trace, plan["pp"], pipeline)

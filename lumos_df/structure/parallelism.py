@@ -130,7 +130,7 @@ def _kinds(
     trace: Trace, structure: Structure, shapes: Local
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[_Use | None]]:
     """Return the collectives, which kind each is, by first appearance, and what each kind is used for."""
-    row = _collectives(trace)
+    row = collective_rows(trace)
     rows = trace.rows
     columns = (
         rows.collective[row],
@@ -190,7 +190,7 @@ def _fits(shapes: Local, in_bytes: int, trace: Trace, dtype: int, members: int) 
     return in_bytes // kind.bytes in {shapes.activation, shapes.activation // members}
 
 
-def _collectives(trace: Trace) -> NDArray[np.int32]:
+def collective_rows(trace: Trace) -> NDArray[np.int32]:
     """Return the collectives: kernels, else (on a CPU) the backend's annotations."""
     rows = trace.rows
     row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (rows.collective >= 0))

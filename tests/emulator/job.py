@@ -94,6 +94,10 @@ class Job:
     """Each block's MLP is so many, spread over all ranks, `top_k` of them for each token; 0: one on every rank."""
     top_k: int = 2
     """Experts of a token; all experts get as many tokens."""
+    tables: int = 0
+    """The model is a recommender with so many embedding tables, spread over all ranks; 0: it is a transformer."""
+    looked_up: int = 20
+    """Rows of a table that are summed for each sample."""
     factors: tuple[tuple[str, float], ...] = ()
     """(text, factor): GPU work with that text in its name takes so many times as long."""
 

@@ -37,6 +37,7 @@ from tests.emulator.model import (
     parameter_count,
     transformer,
 )
+from tests.emulator.recommender import recommender
 from tests.emulator.records import FIRST_PROCESS, Collective, Event, Group, Recording
 from tests.emulator.truth import Meter, StepTruth, Truth
 
@@ -112,15 +113,16 @@ class _Trainer:
     def __init__(self, job: Job, rank: int, engine: Engine, fabric: Fabric) -> None:
         everyone = tuple(range(job.ranks))
         groups = Group("0", "default_pg", everyone), Group("1", "undefined", everyone)
-        self.recording = Recording(rank, DEVICE, groups if job.experts else groups[:1])
+        self.recording = Recording(rank, DEVICE, groups if job.experts or job.tables else groups[:1])
         self.meter = Meter(engine, rank)
         self.steps: list[StepTruth] = []
         self._job = job
         self._rank = rank
         self._engine = engine
         of_rank = replace(job, products="fp32") if rank == job.single_rank else job
+        build = recommender if job.tables else transformer
         self._models = [
-            captured(transformer(replace(of_rank, sequence=job.sequence + step * job.longer)), job.captured)
+            captured(build(replace(of_rank, sequence=job.sequence + step * job.longer)), job.captured)
             for step in range(job.steps)
         ]
         self._model = self._models[0]

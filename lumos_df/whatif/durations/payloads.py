@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.model.kernels.placement import members_per_domain
+from lumos_df.schema.collective_kinds import UNKNOWN
 from lumos_df.schema.dtypes import precision_of
 from lumos_df.schema.plan_words import DP, EP, PP, TP
 from lumos_df.structure.experts import distinct
@@ -49,7 +50,8 @@ def payload_ratio(
     # Gradients that are kept in another type than products have stay. Below 16 bits only products are.
     stored = max(change.runs_on.element_bytes, 2.0) / max(change.measured_on.element_bytes, 2.0)
     typed = np.where(_of_products(anchor, rank, row), stored, 1.0)
-    return np.where(degree == DP, grown * typed, ratio)
+    ratio = np.where(degree == DP, grown * typed, ratio)
+    return np.where(_of_tables(anchor, rank, row), tokens(change), ratio)
 
 
 def routed_bytes(
@@ -135,6 +137,20 @@ def _of_products(anchor: RecordedJob, rank: int, row: NDArray[np.int32]) -> NDAr
     of_word = [precision is not None and precision_of(word) == precision for word in dtype.words]
     alike: NDArray[np.bool_] = np.array([*of_word, False])[dtype.code[row]]
     return alike
+
+
+def _of_tables(anchor: RecordedJob, rank: int, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which collectives carry rows of a recommender's tables, or what is looked up: all but all-reduces [k].
+
+    Tables are cut over the ranks: numbers of rows go to the rank that has them, pooled rows come back, and their
+    gradients go the same way.
+    """
+    about = anchor.about.ranks[rank]
+    if about.structure.kind != "recommender":
+        return np.zeros(len(row), np.bool_)
+    words = [word not in ("all_reduce", UNKNOWN) for word in about.trace.rows.collectives]
+    carries: NDArray[np.bool_] = np.array([*words, False])[about.trace.rows.collective[row]]
+    return carries
 
 
 def _sends_parts(anchor: RecordedJob) -> bool:
