@@ -24,6 +24,7 @@ from lumos_df.structure.compute_stream import issued
 from lumos_df.structure.dimensions import Local
 from lumos_df.structure.experts import Routing
 from lumos_df.structure.facts import DEGREES, Fact, unknown
+from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 
@@ -33,6 +34,8 @@ _DESCRIBED: Final = {
     "ep": re.compile(r"(?i)^(?:mesh_)?ep$|^expert_(?:model_)?parallel"),
     "dp": re.compile(r"(?i)^(?:mesh_)?(?:dp|fsdp|ddp)$|^data_parallel_group$"),
 }
+_TO_EXPERTS: Final = re.compile(r"(?i)(?<![a-z])(?:dispatch|combine)(?![a-z])")
+"""What kernels and annotations call the way of tokens to experts, and back: `dispatch(F)`, `deep_ep::combine<...>`."""
 _SCALAR_BYTES: Final = 8
 """A number has at most so many. Collectives of one reduce losses and norms, and tell nothing about the plan."""
 _GATHERS: Final = ("all_gather", "reduce_scatter")
@@ -66,6 +69,8 @@ class _Call:
     """Whether the trace names no group for it."""
     trains: bool
     """Whether the trace has a backward pass."""
+    routes: bool
+    """Whether it sends tokens to experts or back, as its name or an annotation around it says, or a router ran."""
 
 
 def degrees(
@@ -123,7 +128,10 @@ def _uses(trace: Trace, structure: Structure, shapes: Local) -> list[_Use]:
     for use, count in zip(uses, np.bincount(kind, minlength=len(uses)).tolist(), strict=True):
         if use:
             counted[use] += count
-    return [use for use, _ in counted.most_common()]
+    return [
+        replace(use, what=f"{use.what}, {format_count(count, 'time')}") if use.degree == "ep" else use
+        for use, count in counted.most_common()
+    ]
 
 
 def _kinds(
@@ -140,13 +148,14 @@ def _kinds(
         trace.dtype.code[row],
         _during(trace, structure, row),
         structure.layer[row] >= 0,
+        _routes(trace, row),
     )
     trains = bool((structure.phase == BACKWARD).any())
     number: dict[tuple[int, ...], int] = {}
     values = zip(*(column.tolist() for column in columns), strict=True)
     kind = [number.setdefault(value, len(number)) for value in values]
     uses: list[_Use | None] = []
-    for collective, group, size, in_bytes, dtype, phase, inside in number:
+    for collective, group, size, in_bytes, dtype, phase, inside, routes in number:
         name = rows.groups[group] if group >= 0 else None
         description, _, listed = trace.group_ranks.get(name or "", (None, None, None))
         known = size if size > 0 else listed
@@ -161,8 +170,9 @@ def _kinds(
             counts=element is not None and not element.floating,
             nameless=name is None,
             trains=trains,
+            routes=bool(routes) or shapes.routing is not None,
         )
-        degree = _described(description) or _degree(call, structure.kind, routed=shapes.routing is not None)
+        degree = _described(description) or _degree(call, structure.kind)
         if known == 1 or not degree:
             uses.append(None)
             continue
@@ -201,6 +211,18 @@ def collective_rows(trace: Trace) -> NDArray[np.int32]:
     return row.astype(np.int32)
 
 
+def _routes(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which collectives their name, or an annotation around them, calls the way to experts or back [k]."""
+    rows = trace.rows
+    says = np.array([*(bool(_TO_EXPERTS.search(name)) for name in rows.names), False])[rows.name]
+    if not says.any():
+        return np.zeros(len(row), np.bool_)
+    itself = np.where(says & (rows.on_gpu | (rows.kind == ANNOTATION)), 0, NONE).astype(np.int32)
+    around: NDArray[np.int32] = inherit(itself, rows.parent, rows.thread)
+    routes: NDArray[np.bool_] = around[row] >= 0
+    return routes
+
+
 def _during(trace: Trace, structure: Structure, row: NDArray[np.int32]) -> NDArray[np.int8]:
     """Return the phase in which each collective was issued: that of the last compute kernel or operator before it."""
     rows = trace.rows
@@ -222,16 +244,16 @@ def _described(description: str | None) -> str | None:
     return next((name for name, pattern in _DESCRIBED.items() if pattern.search(description)), None)
 
 
-def _degree(call: _Call, kind: str, *, routed: bool) -> str | None:
-    """Return the degree that a collective belongs to, None where it tells nothing; `routed`: a router ran."""
+def _degree(call: _Call, kind: str) -> str | None:
+    """Return the degree that a collective belongs to, None where it tells nothing."""
     layered = kind in {"transformer", "other"}
-    if routed and call.nameless and call.word == "send_recv":
+    if call.routes and call.nameless and call.word == "send_recv":
         # NCCL's kernel of all-to-alls, too.
         return "ep"
     if call.word in POINT_TO_POINT or call.word == "all_to_all":
-        between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside or routed else None
+        between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside or call.routes else None
         return between_layers if layered else None
-    if routed and call.counts and call.word == "all_gather":
+    if call.routes and call.counts and call.word == "all_gather":
         # How many tokens go to each expert.
         return "ep"
     if kind == "none" or 0 <= call.in_bytes <= _SCALAR_BYTES or call.word not in {"all_reduce", *_GATHERS}:

@@ -1,5 +1,6 @@
 """Jobs with experts: what the traces tell of them, and changes held against the emulator's own run."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import pytest
 from lumos_df.base.errors import QueryError
 from lumos_df.structure.describe import describe
 from lumos_df.structure.experts import distinct
-from tests.emulator import Job
-from tests.whatif.conftest import emulate
+from tests.emulator import Job, Profiler, simulate, write
+from tests.whatif.conftest import emulate, ingested
 from tests.whatif.test_emulated import answers
 
 ROUTED = Job(ranks=4, layers=2, steps=2, experts=16, top_k=2)
@@ -27,6 +28,20 @@ def test_experts_are_told_by_router_and_grouped_products(routed: Path) -> None:
     assert facts["expert_tokens"] == (2 * ROUTED.tokens, "shape")
     assert facts["ffn"] == (4 * ROUTED.hidden, "shape")
     assert {name: facts[name][0] for name in ("tp", "ep", "dp", "pp")} == {"tp": 1, "ep": 4, "dp": 4, "pp": 1}
+
+
+@pytest.mark.parametrize("kernel", ["deep_ep::intranode::dispatch<768, 8>(int4*)", "hybrid_ep::combine_kernel<4>(int)"])
+def test_all_to_alls_of_experts_are_told_by_their_kernels(tmp_path: Path, kernel: str) -> None:
+    job = replace(ROUTED, layers=1)
+    write(simulate(job), Profiler(memory=False, stacks=False, collective_args=False), tmp_path / "four")
+    for file in (tmp_path / "four").glob("*.gz"):
+        text = gzip.decompress(file.read_bytes()).decode()
+        text = text.replace("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", f"void {kernel}")
+        file.write_bytes(gzip.compress(text.replace("aten::topk", "aten::relu").encode()))
+    facts = {row["name"]: row for row in describe(ingested(tmp_path / "corpus", tmp_path / "four")).to_pylist()}
+    assert "experts" not in facts
+    # There and back, in each of two steps.
+    assert facts["ep"]["reason"].startswith("all_to_all in the forward pass, 4 times")
 
 
 @pytest.mark.parametrize(
