@@ -87,16 +87,18 @@ class Operation:
         if self.is_grouped():
             rows, weights = self.operands
             if len(weights) == 2:
-                return rows[0], rows[1], weights[1]
+                return rows[0], max(1, rows[1] // self.groups), weights[1]
             return max(1, rows[0] // weights[0]), rows[1], weights[2 if rows[1] == weights[1] else 1]
         left, right = self._matrices(2 if self.is_product() else 3)[-2:]
         return left[-2], left[-1], right[-1]
 
     @property
     def groups(self) -> int:
-        """Return how many matrices a grouped product has: experts of this rank; 1 where rows are multiplied by rows."""
+        """Return how many matrices a grouped product has, or makes: experts of this rank."""
         weights = self.operands[1]
-        return weights[0] if len(weights) == 3 else 1
+        ends = self._matrices(1)
+        # Gradients of matrices are not recorded, but where the rows of each group end.
+        return weights[0] if len(weights) == 3 else ends[0][0] if ends else 1
 
     @property
     def operands(self) -> list[Shape]:

@@ -74,6 +74,14 @@ def test_changed_experts_take_what_they_take_when_they_run(
         assert estimated[part] == pytest.approx(ran[part], rel=0.05), part
 
 
+def test_of_few_tokens_the_experts_of_a_rank_tell_how_long_products_take(tmp_path: Path) -> None:
+    few = replace(ROUTED, experts=64, batch=1, sequence=256)
+    estimated = answers(emulate(tmp_path / "few", few), "dp=8", "ep=8")[0]
+    before, ran = (answers(emulate(tmp_path / str(ranks), replace(few, ranks=ranks)))[0] for ranks in (4, 8))
+    assert before["gpu_busy_ns"] > 1.4 * ran["gpu_busy_ns"]
+    assert estimated["gpu_busy_ns"] == pytest.approx(ran["gpu_busy_ns"], rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("kernel", "change", "grown"),
     [

@@ -134,7 +134,10 @@ class Symbols:
         before, after = self._routing
         if before is None or after is None or after.rows is None:
             return changed
-        new = list(changed)
+        new = [
+            (after.local_experts or 1,) if shape == (before.local_experts,) else each
+            for shape, each in zip(shapes, changed, strict=True)
+        ]
         matrices = [place for place, shape in enumerate(shapes) if shape and len(shape) == 2]
         of_rows = any(shape and len(shape) == _STACKED for shape in shapes)
         for number, place in enumerate(matrices):
