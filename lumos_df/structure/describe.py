@@ -19,8 +19,9 @@ from lumos_df.graph.replayed_tables import numbers, words
 from lumos_df.graph.rows import about
 from lumos_df.schema import EVIDENCE, PHASES
 from lumos_df.schema.codes import BY_ANNOTATION, NONE
-from lumos_df.structure import annotations, dimensions, labelled_rows, parallelism, shapes
-from lumos_df.structure.facts import DEGREES, DIMENSIONS, Fact, unknown
+from lumos_df.structure import annotations, dimensions, experts, labelled_rows, parallelism, shapes, tables
+from lumos_df.structure.experts import Routing
+from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, Fact, unknown
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure, understand
 
@@ -50,7 +51,10 @@ class Description:
     ranks: list[DescribedRank]
     """By rank; those of which the corpus has a trace."""
     facts: dict[str, Fact]
-    """`model`, `dtype`, `facts.DIMENSIONS`, `world`, `facts.DEGREES`, `stages`, in this order."""
+    """`model`, `dtype`, `facts.DIMENSIONS`, `facts.EXPERTS` of a model with experts, `facts.TABLES` of a
+    recommender, `world`, `facts.DEGREES`."""
+    routing: Routing | None = None
+    """How tokens go to experts; None where no router ran."""
 
     def number(self, name: str) -> int:
         """Return a dimension or degree that must be known. Raise `QueryError` where it is not."""
@@ -62,7 +66,7 @@ class Description:
 
 def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, int]:
     """Return what `NAME=N` of an option say of dimensions and degrees. Raise `QueryError` where one is no such."""
-    choices = [*DIMENSIONS, "world", *DEGREES]
+    choices = [*DIMENSIONS, *EXPERTS, "world", *DEGREES]
     overrides: dict[str, int] = {}
     for text in settings:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -126,14 +130,17 @@ def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
     structures = [understand(trace, times) for trace in traces]
     facts: list[dict[str, Fact]] = []
     stages = []
+    routings: list[Routing | None] = []
     for trace, structure in zip(traces, structures, strict=True):
         world = overrides.get("world") or (trace.rows.world_size if trace.rows.world_size > 0 else None)
         if world is None and len(traces) > 1:
             world = len(traces)
-        of_rank, stage = _of_rank(trace, structure, world, overrides)
+        of_rank, stage, routing = _of_rank(trace, structure, world, overrides)
+        routings.append(routing)
         facts.append(of_rank)
         stages.append(stage)
-    together = {name: _agreed(name, [of_rank[name] for of_rank in facts]) for name in facts[0]}
+    names = list(dict.fromkeys(name for of_rank in facts for name in of_rank))
+    together = {name: _agreed(name, [of_rank[name] for of_rank in facts if name in of_rank]) for name in names}
     together["layers"] = _all_layers(structures, stages, together, overrides)
     if overrides:
         _check_given(traces, together)
@@ -141,7 +148,7 @@ def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
         DescribedRank(trace, structure, stage, _first_layer(stage, structures, stages))
         for trace, structure, stage in zip(traces, structures, stages, strict=True)
     ]
-    return Description(traces[0].rows.job, ranks, together)
+    return Description(traces[0].rows.job, ranks, together, next((known for known in routings if known), None))
 
 
 def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
@@ -193,7 +200,7 @@ def _first_layer(stage: Fact, structures: list[Structure], stages: list[Fact]) -
 
 def _of_rank(
     trace: Trace, structure: Structure, world: int | None, overrides: Mapping[str, int]
-) -> tuple[dict[str, Fact], Fact]:
+) -> tuple[dict[str, Fact], Fact, Routing | None]:
     local = dimensions.local(structure, shapes.operations(trace, structure.phase, structure.layer))
     given = {name: _overridden(value) for name, value in overrides.items() if name in DEGREES}
     plan, pipeline = parallelism.degrees(trace, structure, local, world, given)
@@ -212,13 +219,14 @@ def _of_rank(
     }
     for name, what in _SHARED.items():
         values[name] = dimensions.times(values[name], plan["tp"], what)
-    values |= {name: _overridden(value) for name, value in overrides.items() if name in values}
+    values |= experts.facts(local.routing) | tables.facts(trace, structure)
+    values |= {name: _overridden(value) for name, value in overrides.items() if name in (*values, *EXPERTS)}
     everyone = _overridden(overrides["world"]) if "world" in overrides else _world(world, trace)
     stage = parallelism.stage(trace, plan["pp"], pipeline)
     stated = np.unique(annotations.of_rows(trace, "stage"))
     if len(stated[stated >= 0]) == 1:
         stage = Fact(int(stated[-1]), "annotation", "the stage that annotations name")
-    return {"model": model, "dtype": local.dtype, **values, "world": everyone, **plan}, stage
+    return {"model": model, "dtype": local.dtype, **values, "world": everyone, **plan}, stage, local.routing
 
 
 def _overridden(value: int) -> Fact:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lumos_df.schema import EVIDENCE
 from lumos_df.schema.dtypes import element_type
+from lumos_df.structure.experts import Routing, routing
 from lumos_df.structure.facts import Fact, unknown
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import Operation, Shape, most
@@ -39,10 +40,16 @@ class Local:
     """Inner size of attention's output product: heads times their width, of this rank."""
     activation: int | None
     """Elements of one activation between layers."""
+    routing: Routing | None = None
+    """How tokens go to experts; None where no router ran."""
 
 
 def local(structure: Structure, operations: list[Operation]) -> Local:
     """Return what the forward operators of one rank say."""
+    return replace(_sizes(structure, operations), routing=routing(operations))
+
+
+def _sizes(structure: Structure, operations: list[Operation]) -> Local:
     products = [operation for operation in operations if operation.is_product()]
     dtype = _dtype(products)
     if not products:
@@ -64,7 +71,7 @@ def local(structure: Structure, operations: list[Operation]) -> Local:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=width,
-        ffn=_ffn(inner, hidden, projection),
+        ffn=_ffn(inner, operations, hidden, projection),
         sequence=sequence,
         micro_batch=batch,
         vocabulary=_vocabulary(operations, products, hidden, sequence.number),
@@ -103,7 +110,7 @@ def _of_other(structure: Structure, operations: list[Operation], products: list[
     return replace(
         local_sizes,
         hidden=Fact(hidden, "shape", "the dimension that most matrix products of a layer share"),
-        ffn=_ffn(inner, hidden, None),
+        ffn=_ffn(inner, operations, hidden, None),
         sequence=Fact(sequence, "shape", f"an activation of ({batch.number}, {sequence}, {hidden})")
         if sequence
         else none,
@@ -269,7 +276,10 @@ def _projection(inner: list[Operation], hidden: int, heads: int | None, width: i
     return wanted if any(operation.product[1:] == (wanted, hidden) for operation in inner) else None
 
 
-def _ffn(inner: list[Operation], hidden: int, projection: int | None) -> Fact:
+def _ffn(inner: list[Operation], operations: list[Operation], hidden: int, projection: int | None) -> Fact:
+    grouped = [operation for operation in operations if operation.is_grouped() and operation.product[2] == hidden]
+    if grouped:
+        return Fact(grouped[-1].product[1], "shape", "the inner size of the experts' last grouped product")
     back = [operation for operation in inner if operation.product[2] == hidden]
     ordered = sorted(back, key=lambda operation: operation.first)
     # Attention comes first in a layer, so the last product back to the hidden size is the FFN's.

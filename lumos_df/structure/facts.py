@@ -18,6 +18,10 @@ DIMENSIONS: Final = (
     "vocabulary",
 )
 """Of a transformer; `micro_batch` is its sequences, `micro_batches` how many a step has."""
+EXPERTS: Final = ("experts", "top_k", "expert_tokens")
+"""Of a model with experts, only said of one: those of a layer, of a token, and rows that a rank's experts compute."""
+TABLES: Final = ("tables", "table_params", "embedding_dim", "dense_params")
+"""Of a recommender, only said of one: tables of a rank and their elements, elements of a row, all other parameters."""
 DEGREES: Final = ("tp", "dp", "pp", "ep")
 """Of the plan: tensor, data, pipeline and expert parallelism; data parallelism counts sharded replicas."""
 

@@ -22,7 +22,9 @@ from lumos_df.schema.dtypes import element_type
 from lumos_df.schema.plan_words import GROUPS
 from lumos_df.structure.compute_stream import issued
 from lumos_df.structure.dimensions import Local
+from lumos_df.structure.experts import Routing
 from lumos_df.structure.facts import DEGREES, Fact, unknown
+from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 
@@ -32,6 +34,8 @@ _DESCRIBED: Final = {
     "ep": re.compile(r"(?i)^(?:mesh_)?ep$|^expert_(?:model_)?parallel"),
     "dp": re.compile(r"(?i)^(?:mesh_)?(?:dp|fsdp|ddp)$|^data_parallel_group$"),
 }
+_TO_EXPERTS: Final = re.compile(r"(?i)(?<![a-z])(?:dispatch|combine)(?![a-z])")
+"""What kernels and annotations call the way of tokens to experts, and back: `dispatch(F)`, `deep_ep::combine<...>`."""
 _SCALAR_BYTES: Final = 8
 """A number has at most so many. Collectives of one reduce losses and norms, and tell nothing about the plan."""
 _GATHERS: Final = ("all_gather", "reduce_scatter")
@@ -59,6 +63,14 @@ class _Call:
     in_bytes: int
     activation: bool | None
     """Whether what it is given is as large as an activation; None where that is not known."""
+    counts: bool
+    """Whether it carries whole numbers."""
+    nameless: bool
+    """Whether the trace names no group for it."""
+    trains: bool
+    """Whether the trace has a backward pass."""
+    routes: bool
+    """Whether it sends tokens to experts or back, as its name or an annotation around it says, or a router ran."""
 
 
 def degrees(
@@ -82,6 +94,8 @@ def degrees(
         alone = [other for other in DEGREES if ran[other]] == [name]
         if facts[name].value is None and alone and world:
             facts[name] = Fact(world, "group", f"{ran[name][0].what}, and all {world} ranks run nothing else")
+    if shapes.routing is not None and not (facts["ep"].number or 1) > 1:
+        facts["ep"] = _by_experts(shapes.routing, facts["ep"])
     facts |= given
     facts["dp"] = _data(facts, world, reduces=bool(ran["dp"]))
     pipeline = next((use.group for use in ran["pp"] if use.group is not None), None)
@@ -114,14 +128,17 @@ def _uses(trace: Trace, structure: Structure, shapes: Local) -> list[_Use]:
     for use, count in zip(uses, np.bincount(kind, minlength=len(uses)).tolist(), strict=True):
         if use:
             counted[use] += count
-    return [use for use, _ in counted.most_common()]
+    return [
+        replace(use, what=f"{use.what}, {format_count(count, 'time')}") if use.degree == "ep" else use
+        for use, count in counted.most_common()
+    ]
 
 
 def _kinds(
     trace: Trace, structure: Structure, shapes: Local
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], list[_Use | None]]:
     """Return the collectives, which kind each is, by first appearance, and what each kind is used for."""
-    row = _collectives(trace)
+    row = collective_rows(trace)
     rows = trace.rows
     columns = (
         rows.collective[row],
@@ -131,17 +148,30 @@ def _kinds(
         trace.dtype.code[row],
         _during(trace, structure, row),
         structure.layer[row] >= 0,
+        _routes(trace, row),
     )
+    trains = bool((structure.phase == BACKWARD).any())
     number: dict[tuple[int, ...], int] = {}
     values = zip(*(column.tolist() for column in columns), strict=True)
     kind = [number.setdefault(value, len(number)) for value in values]
     uses: list[_Use | None] = []
-    for collective, group, size, in_bytes, dtype, phase, inside in number:
+    for collective, group, size, in_bytes, dtype, phase, inside, routes in number:
         name = rows.groups[group] if group >= 0 else None
         description, _, listed = trace.group_ranks.get(name or "", (None, None, None))
         known = size if size > 0 else listed
         word = rows.collectives[collective]
-        call = _Call(word, phase, bool(inside), in_bytes, _fits(shapes, in_bytes, trace, dtype, known or 1))
+        element = element_type(trace.dtype.words[dtype]) if dtype >= 0 else None
+        call = _Call(
+            word=word,
+            phase=phase,
+            inside=bool(inside),
+            in_bytes=in_bytes,
+            activation=_fits(shapes, in_bytes, trace, dtype, known or 1),
+            counts=element is not None and not element.floating,
+            nameless=name is None,
+            trains=trains,
+            routes=bool(routes) or shapes.routing is not None,
+        )
         degree = _described(description) or _degree(call, structure.kind)
         if known == 1 or not degree:
             uses.append(None)
@@ -170,7 +200,7 @@ def _fits(shapes: Local, in_bytes: int, trace: Trace, dtype: int, members: int) 
     return in_bytes // kind.bytes in {shapes.activation, shapes.activation // members}
 
 
-def _collectives(trace: Trace) -> NDArray[np.int32]:
+def collective_rows(trace: Trace) -> NDArray[np.int32]:
     """Return the collectives: kernels, else (on a CPU) the backend's annotations."""
     rows = trace.rows
     row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & (rows.collective >= 0))
@@ -179,6 +209,18 @@ def _collectives(trace: Trace) -> NDArray[np.int32]:
     if not len(row):
         row = np.flatnonzero((rows.kind == CPU_OP) & (rows.collective >= 0))
     return row.astype(np.int32)
+
+
+def _routes(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which collectives their name, or an annotation around them, calls the way to experts or back [k]."""
+    rows = trace.rows
+    says = np.array([*(bool(_TO_EXPERTS.search(name)) for name in rows.names), False])[rows.name]
+    if not says.any():
+        return np.zeros(len(row), np.bool_)
+    itself = np.where(says & (rows.on_gpu | (rows.kind == ANNOTATION)), 0, NONE).astype(np.int32)
+    around: NDArray[np.int32] = inherit(itself, rows.parent, rows.thread)
+    routes: NDArray[np.bool_] = around[row] >= 0
+    return routes
 
 
 def _during(trace: Trace, structure: Structure, row: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -205,13 +247,21 @@ def _described(description: str | None) -> str | None:
 def _degree(call: _Call, kind: str) -> str | None:
     """Return the degree that a collective belongs to, None where it tells nothing."""
     layered = kind in {"transformer", "other"}
+    if call.routes and call.nameless and call.word == "send_recv":
+        # NCCL's kernel of all-to-alls, too.
+        return "ep"
     if call.word in POINT_TO_POINT or call.word == "all_to_all":
-        between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside else None
+        between_layers = "pp" if call.word != "all_to_all" else "ep" if call.inside or call.routes else None
         return between_layers if layered else None
+    if call.routes and call.counts and call.word == "all_gather":
+        # How many tokens go to each expert.
+        return "ep"
     if kind == "none" or 0 <= call.in_bytes <= _SCALAR_BYTES or call.word not in {"all_reduce", *_GATHERS}:
         return None
     activation = call.activation
-    if activation is None and call.phase == FORWARD and call.word == "all_reduce":
+    # Without a backward pass there are no gradients to reduce.
+    sums = call.word == "all_reduce" or (call.word == "reduce_scatter" and not call.trains)
+    if activation is None and call.phase == FORWARD and sums:
         if not call.inside:
             return None
         activation = True
@@ -244,6 +294,13 @@ def _by_shape(shapes: Local, before: Fact) -> Fact:
     if hidden is None or inner is None or hidden % inner:
         return before
     return Fact(hidden // inner, "shape", f"attention's output product reads {inner} of hidden {hidden}")
+
+
+def _by_experts(routing: Routing, before: Fact) -> Fact:
+    experts, of_rank = routing.experts, routing.local_experts
+    if of_rank is None:
+        return before
+    return Fact(experts // of_rank, "shape", f"{of_rank} of {experts} experts are on this rank")
 
 
 def _data(facts: dict[str, Fact], world: int | None, *, reduces: bool) -> Fact:

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,8 @@ Shape = tuple[int, ...]
 
 PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_scaled_mm|_int_mm)$")
 BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
+_GROUPED: Final = re.compile(r"(?i)group(?:ed)?_?(?:mm|gemm)|grouped_?experts")
+_CHOICE: Final = re.compile(r"aten::topk$")
 _ATTENTION: Final = re.compile(r"(?i)attention|attn|sdpa")
 _NORM: Final = re.compile(r"(?i)(?:layer|rms)_?norm")
 _LOOKUP: Final = re.compile(r"aten::(?:embedding|index_select|index)$")
@@ -47,6 +50,18 @@ class Operation:
         """Whether it multiplies a batch of matrices."""
         return bool(BATCHED.match(self.name)) and len(self._matrices(3)) >= 2
 
+    def is_grouped(self) -> bool:
+        """Whether it multiplies groups of rows by a matrix each, those of experts."""
+        return bool(_GROUPED.search(self.name)) and self._rows_of_groups() is not None
+
+    def multiplies(self) -> bool:
+        """Whether it multiplies matrices, one, a batch or groups of them."""
+        return self.is_product() or self.is_batched() or self.is_grouped()
+
+    def is_choice(self) -> bool:
+        """Whether it takes the largest of every row."""
+        return bool(_CHOICE.match(self.name)) and self.tensor is not None and len(self.tensor) == 2
+
     def is_attention(self) -> bool:
         """Whether it is fused attention, of (batch, heads, sequence, width) or (batch, sequence, heads, width)."""
         return bool(_ATTENTION.search(self.name)) and len(self._matrices(4)) >= 3
@@ -75,14 +90,42 @@ class Operation:
 
     @property
     def product(self) -> tuple[int, int, int]:
-        """Return (m, k, n) of a matrix product, those of each matrix in a batched one."""
+        """Return (m, k, n) of a matrix product, those of each matrix in a batched or grouped one."""
+        if self.is_grouped():
+            rows, weights = self.operands
+            if len(weights) == 2:
+                return rows[0], max(1, rows[1] // self.groups), weights[1]
+            return max(1, rows[0] // weights[0]), rows[1], weights[2 if rows[1] == weights[1] else 1]
         left, right = self._matrices(2 if self.is_product() else 3)[-2:]
         return left[-2], left[-1], right[-1]
 
     @property
+    def groups(self) -> int:
+        """Return how many matrices a grouped product has, or makes: experts of this rank."""
+        weights = self.operands[1]
+        ends = self._matrices(1)
+        # Gradients of matrices are not recorded, but where the rows of each group end.
+        return weights[0] if len(weights) == 3 else ends[0][0] if ends else 1
+
+    @property
     def operands(self) -> list[Shape]:
-        """The tensors that attention or a batched product reads."""
+        """The tensors that attention or a batched or grouped product reads."""
+        if _GROUPED.search(self.name) and (grouped := self._rows_of_groups()):
+            return list(grouped)
         return self._matrices(4) if self.is_attention() else self._matrices(3)[-2:]
+
+    def _rows_of_groups(self) -> tuple[Shape, Shape] | None:
+        """Return the rows of all groups together, and the matrices, one a group, or the rows of another tensor."""
+        pairs = [
+            (rows, weights)
+            for rows in self._matrices(2)
+            for weights in self._matrices(3)
+            if rows[1] in weights[1:] and rows[0] >= weights[0]
+        ]
+        matrices = self._matrices(2)
+        # Gradients of the matrices: the rows of each group by those of the other tensor.
+        pairs += [(left, right) for left, right in pairwise(matrices) if left[1] == right[0] and not self._matrices(3)]
+        return pairs[0] if pairs else None
 
     def _matrices(self, rank: int) -> list[Shape]:
         return [shape for shape in self.shapes if shape is not None and len(shape) == rank]

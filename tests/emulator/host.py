@@ -1,6 +1,6 @@
 """The host of one rank: threads that run operators, call the CUDA runtime and take memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Final
@@ -15,7 +15,7 @@ from tests.emulator.hardware import (
     SYNC_RETURN_NS,
     Noise,
 )
-from tests.emulator.model import Graph, Operator, Shape, Work
+from tests.emulator.model import Exchange, Graph, Operator, Shape, Work
 from tests.emulator.records import Collective, Event, HostRow, MemoryRow, Recording
 
 _CALLS: Final = {"kernel": "cudaLaunchKernel", "gpu_memcpy": "cudaMemcpyAsync", "gpu_memset": "cudaMemsetAsync"}
@@ -65,6 +65,8 @@ class Host:
         self.correlations = count(1)
         self.sequences = count(1)
         self.python_ids = count(1)
+        self.exchange: Callable[[Thread, Exchange], Process] | None = None
+        """How a thread exchanges data with other ranks."""
 
 
 class Thread:
@@ -125,8 +127,16 @@ class Thread:
         with self.operator(operator.name, shapes, indices=indices, dtype=dtype, sequence=sequence):
             yield from self.busy()
             for called in operator.calls:
-                yield from self.run(called) if isinstance(called, Operator) else self.launch(called)
+                yield from self._call(called)
             yield from self.busy()
+
+    def _call(self, called: Operator | Work | Graph | Exchange) -> Process:
+        if isinstance(called, Operator):
+            yield from self.run(called)
+        elif not isinstance(called, Exchange):
+            yield from self.launch(called)
+        elif self._host.exchange:
+            yield from self._host.exchange(self, called)
 
     def launch(
         self,

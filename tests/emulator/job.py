@@ -90,6 +90,14 @@ class Job:
     """AdamW goes through the parameters one by one, a kernel for every operation."""
     unfused_gelu: bool = False
     """Every operation of GELU's formula is a kernel."""
+    experts: int = 0
+    """Each block's MLP is so many, spread over all ranks, `top_k` of them for each token; 0: one on every rank."""
+    top_k: int = 2
+    """Experts of a token; all experts get as many tokens."""
+    tables: int = 0
+    """The model is a recommender with so many embedding tables, spread over all ranks; 0: it is a transformer."""
+    looked_up: int = 20
+    """Rows of a table that are summed for each sample."""
     factors: tuple[tuple[str, float], ...] = ()
     """(text, factor): GPU work with that text in its name takes so many times as long."""
 
@@ -104,6 +112,11 @@ class Job:
     def factor(self, name: str) -> float:
         """Return how many times as long GPU work of that name takes."""
         return prod(factor for text, factor in self.factors if text in name)
+
+    @property
+    def local_experts(self) -> int:
+        """Experts of a block on a rank."""
+        return self.experts // self.ranks
 
     @property
     def tokens(self) -> int:

@@ -49,12 +49,20 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """An all-to-all of all ranks, on a stream of its own, for which what comes next waits."""
+
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Operator:
     """A framework operator, and what it calls in turn."""
 
     name: str
     shapes: tuple[Shape, ...]
-    calls: "tuple[Operator | Work | Graph, ...]" = ()
+    calls: "tuple[Operator | Work | Graph | Exchange, ...]" = ()
     indices: tuple[int, ...] = ()
     """Which inputs are int64 tensors."""
     dtype: str = "c10::BFloat16"
@@ -75,6 +83,8 @@ class Function:
     """What the backward makes, gradients of parameters that have a bucket aside."""
     parameters: tuple[Shape, ...] = ()
     """Those whose gradients the backward makes."""
+    own_parameters: tuple[Shape, ...] = ()
+    """The same, of parameters that no other rank has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +102,13 @@ def functions(module: Module) -> tuple[Function, ...]:
     )
 
 
-def parameter_count(module: Module) -> int:
-    """Return the number of parameters of the module."""
-    return sum(prod(shape) for function in functions(module) for shape in function.parameters)
+def parameter_count(module: Module, *, own: bool = False) -> int:
+    """Return the number of parameters of the module; `own`: of those that no other rank has."""
+    return sum(
+        prod(shape)
+        for function in functions(module)
+        for shape in (function.own_parameters if own else function.parameters)
+    )
 
 
 def transformer(job: Job) -> Module:
@@ -105,7 +119,7 @@ def transformer(job: Job) -> Module:
             Module("Embedding", (_embedding(job),)),
             *(_block(job) for _ in range(job.layers)),
             Module("LayerNorm", (_layer_norm(job),)),
-            Module("Linear", (_linear(job, job.hidden, job.vocabulary),)),
+            Module("Linear", (linear(job, job.hidden, job.vocabulary),)),
             Module("CrossEntropyLoss", (_log_softmax(job), _nll_loss(job))),
         ),
     )
@@ -113,23 +127,83 @@ def transformer(job: Job) -> Module:
 
 def _block(job: Job) -> Module:
     hidden, wide = job.hidden, 4 * job.hidden
-    qkv, projection = (Module("Linear", (_linear(job, hidden, outputs),)) for outputs in (3 * hidden, hidden))
-    rise, fall = (Module("Linear", (_linear(job, *widths),)) for widths in ((hidden, wide), (wide, hidden)))
+    qkv, projection = (Module("Linear", (linear(job, hidden, outputs),)) for outputs in (3 * hidden, hidden))
+    rise, fall = (Module("Linear", (linear(job, *widths),)) for widths in ((hidden, wide), (wide, hidden)))
     fused = _single_attention if job.single_attention else _attention
     scores = _unfused_attention(job) if job.unfused_attention else (fused(job),)
     attention = Module("Attention", (qkv, *scores, projection))
     gelu = _unfused_gelu(job, wide) if job.unfused_gelu else (_gelu(job, wide),)
-    mlp = Module("MLP", (rise, Module("GELU", gelu), fall))
+    mlp = Module("MLP", _experts(job, wide) if job.experts else (rise, Module("GELU", gelu), fall))
     norm = Module("LayerNorm", (_layer_norm(job),))
     return Module("Block", (norm, attention, _add(job), norm, mlp, _add(job)))
+
+
+def _experts(job: Job, wide: int) -> tuple[Module | Function, ...]:
+    """Return the router, the way to the experts of all ranks, their products, and the way back."""
+    rows, token_bytes = job.tokens * job.top_k, job.hidden * DTYPE_BYTES
+    scores, chosen = (job.tokens, job.experts), (job.tokens, job.top_k)
+    tokens, routed, inner = (job.tokens, job.hidden), (rows, job.hidden), (rows, wide)
+    order = native("indexSelectLargeIndex", 2 * rows * job.hidden, rows)
+    add = native("indexFuncLargeIndex", 3 * rows * job.hidden, rows)
+    pick = Operator("aten::topk", (scores, (), (), (), ()), (native("sbtopk::gatherTopK", prod(scores), job.tokens),))
+    weigh = Operator(
+        "aten::gather", (scores, (), chosen, ()), (native("gather_kernel", prod(chosen), 1),), indices=(2,)
+    )
+    spread = Operator("aten::scatter", (scores, (), chosen, chosen), (native("scatter_kernel", prod(scores), 1),))
+    send = Operator("_c10d_functional::all_to_all_single", (routed, (), (), ()), (Exchange(rows, job.hidden),))
+    gelu, slope = (elementwise(name, rows * wide, n) for name, n in (("Gelu", 2), ("GeluBackward", 3)))
+    gather = Operator("aten::index_select", (tokens, (), (rows,)), (order,), indices=(2,))
+    combine = Operator("aten::index_add_", (tokens, (), (rows,), routed, ()), (add,), indices=(2,))
+    size = rows * token_bytes
+    into, out = (_grouped_linear(job, *widths) for widths in ((job.hidden, wide), (wide, job.hidden)))
+    return (
+        Module("Router", (linear(job, job.hidden, job.experts),)),
+        Function((), pick, "TopkBackward0", (spread,), prod(chosen) * 8, prod(scores) * DTYPE_BYTES),
+        Function((), weigh, "GatherBackward0", (spread,), prod(chosen) * DTYPE_BYTES, prod(scores) * DTYPE_BYTES),
+        Function((), gather, "IndexSelectBackward0", (combine,), size, job.tokens * token_bytes),
+        Function((), send, "AllToAllBackward", (send,), size, size),
+        into,
+        Function(
+            (),
+            Operator("aten::gelu", (inner,), (gelu,)),
+            "GeluBackward0",
+            (Operator("aten::gelu_backward", (inner, inner), (slope,)),),
+            prod(inner) * DTYPE_BYTES,
+            prod(inner) * DTYPE_BYTES,
+        ),
+        out,
+        Function((), send, "AllToAllBackward", (send,), size, size),
+        Function((), combine, "IndexAddBackward0", (gather,), job.tokens * token_bytes, size),
+    )
+
+
+def _grouped_linear(job: Job, inputs: int, outputs: int) -> Function:
+    """Return the product of each expert's rows and its matrix."""
+    rows, groups = job.tokens * job.top_k, job.local_experts
+    x, w, y = (rows, inputs), (groups, inputs, outputs), (rows, outputs)
+    transposed = groups, outputs, inputs
+
+    def product(*shapes: Shape) -> Operator:
+        work = _gemm(rows // groups, outputs, inputs, batch=groups)
+        return Operator("aten::_grouped_mm", (*shapes, (groups,), (), ()), (work,), indices=(2,))
+
+    return Function(
+        wrappers=(),
+        forward=product(x, w),
+        node="GroupedMmBackward0",
+        backward=(product(y, transposed), product((inputs, rows), y)),
+        output_bytes=prod(y) * DTYPE_BYTES,
+        gradient_bytes=(prod(x) + prod(w)) * DTYPE_BYTES,
+        own_parameters=(w,),
+    )
 
 
 def _embedding(job: Job) -> Function:
     weight, ids = (job.vocabulary, job.hidden), (job.batch, job.sequence)
     elements = job.tokens * job.hidden
     clear = memset(prod(weight) * DTYPE_BYTES)
-    scatter = _native("embedding_backward_feature_kernel", 2 * elements, ceil(job.hidden / 32))
-    gather = _native("indexSelectLargeIndex", 2 * elements, job.tokens)
+    scatter = native("embedding_backward_feature_kernel", 2 * elements, ceil(job.hidden / 32))
+    gather = native("indexSelectLargeIndex", 2 * elements, job.tokens)
     return Function(
         wrappers=("aten::embedding",),
         forward=Operator("aten::index_select", (weight, (), (job.tokens,)), (gather,), indices=(2,)),
@@ -143,7 +217,7 @@ def _embedding(job: Job) -> Function:
     )
 
 
-def _linear(job: Job, inputs: int, outputs: int) -> Function:
+def linear(job: Job, inputs: int, outputs: int) -> Function:
     tokens, dtype = job.tokens, _TYPES[job.products]
     x, w, y = (tokens, inputs), (outputs, inputs), (tokens, outputs)
     sum_rows = _kernel(
@@ -229,7 +303,7 @@ def _unfused_attention(job: Job) -> tuple[Function, ...]:
     onto_keys = _bmm(heads, across)
     scale = Operator("aten::div", (scores, ()), (elementwise("DivFunctor", prod(scores), 2),))
     mask = Operator("aten::masked_fill", (scores, scores[1:], ()), (elementwise("masked_fill", prod(scores), 2),))
-    softmax, slope = (_native(name, n * prod(scores), batch) for name, n in (("softmax", 2), ("softmax_backward", 3)))
+    softmax, slope = (native(name, n * prod(scores), batch) for name, n in (("softmax", 2), ("softmax_backward", 3)))
     return (
         Function(
             ("aten::matmul",), onto_keys, "BmmBackward0", (_bmm(scores, heads), _bmm(across, scores)), written, written
@@ -285,14 +359,14 @@ def _unfused_gelu(job: Job, width: int) -> tuple[Function, ...]:
 def _layer_norm(job: Job) -> Function:
     activation, width = (job.batch, job.sequence, job.hidden), (job.hidden,)
     elements = prod(activation)
-    by_token = _native("layer_norm_grad_input_kernel_vectorized", 3 * elements, job.tokens)
-    by_column = _native("GammaBetaBackwardCUDAKernel", 2 * elements, ceil(job.hidden / 32))
+    by_token = native("layer_norm_grad_input_kernel_vectorized", 3 * elements, job.tokens)
+    by_column = native("GammaBetaBackwardCUDAKernel", 2 * elements, ceil(job.hidden / 32))
     return Function(
         wrappers=("aten::layer_norm",),
         forward=Operator(
             "aten::native_layer_norm",
             (activation, (), width, width, ()),
-            (_native("vectorized_layer_norm_kernel", 2 * elements, job.tokens),),
+            (native("vectorized_layer_norm_kernel", 2 * elements, job.tokens),),
         ),
         node="NativeLayerNormBackward0",
         backward=(
@@ -334,11 +408,11 @@ def _add(job: Job) -> Function:
 def _log_softmax(job: Job) -> Function:
     logits = (job.tokens, job.vocabulary)
     elements = prod(logits)
-    backward = _native("cunn_SoftMaxBackward", 3 * elements, job.tokens)
+    backward = native("cunn_SoftMaxBackward", 3 * elements, job.tokens)
     return Function(
         wrappers=("aten::log_softmax",),
         forward=Operator(
-            "aten::_log_softmax", (logits, (), ()), (_native("cunn_SoftMaxForward", 2 * elements, job.tokens),)
+            "aten::_log_softmax", (logits, (), ()), (native("cunn_SoftMaxForward", 2 * elements, job.tokens),)
         ),
         node="LogSoftmaxBackward0",
         backward=(Operator("aten::_log_softmax_backward_data", (logits, logits, (), ()), (backward,)),),
@@ -349,8 +423,8 @@ def _log_softmax(job: Job) -> Function:
 
 def _nll_loss(job: Job) -> Function:
     logits, target = (job.tokens, job.vocabulary), (job.tokens,)
-    pick = _native("nll_loss_forward_reduce_cuda_kernel_2d", 2 * job.tokens, 1)
-    scatter = _native("nll_loss_backward_reduce_cuda_kernel_2d", 2 * job.tokens, 1)
+    pick = native("nll_loss_forward_reduce_cuda_kernel_2d", 2 * job.tokens, 1)
+    scatter = native("nll_loss_backward_reduce_cuda_kernel_2d", 2 * job.tokens, 1)
     clear = memset(prod(logits) * DTYPE_BYTES)
     return Function(
         wrappers=("aten::nll_loss_nd", "aten::nll_loss"),
@@ -381,7 +455,7 @@ def memcpy(direction: str, moved_bytes: int) -> Work:
 
 def fused_adamw(parameters: int) -> Work:
     """Return the kernel that updates that many parameters: it reads four tensors and writes three."""
-    return _native("multi_tensor_apply_kernel<FusedAdamMathFunctor<c10::BFloat16>>", 7 * parameters, MULTIPROCESSORS)
+    return native("multi_tensor_apply_kernel<FusedAdamMathFunctor<c10::BFloat16>>", 7 * parameters, MULTIPROCESSORS)
 
 
 def adamw(shape: Shape) -> tuple[Operator, ...]:
@@ -406,7 +480,7 @@ def _flash(name: str, elements: int, blocks: int, flops: int = 0) -> Work:
     return _kernel(f"void pytorch_flash::{name}", elements, blocks, flops)
 
 
-def _native(name: str, elements: int, blocks: int) -> Work:
+def native(name: str, elements: int, blocks: int) -> Work:
     return _kernel(f"void at::native::(anonymous namespace)::{name}", elements, blocks)
 
 

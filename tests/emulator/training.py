@@ -18,10 +18,11 @@ from tests.emulator.gpu import (
     Fabric,
     Gpu,
 )
-from tests.emulator.hardware import DEVICE, PYTHON_NS, THREAD_HANDOFF_NS, all_reduce_ns
+from tests.emulator.hardware import DEVICE, PYTHON_NS, THREAD_HANDOFF_NS, all_reduce_ns, all_to_all_ns
 from tests.emulator.host import Host, Memory, Thread
 from tests.emulator.job import DTYPE_BYTES, Job
 from tests.emulator.model import (
+    Exchange,
     Function,
     Module,
     Operator,
@@ -36,6 +37,7 @@ from tests.emulator.model import (
     parameter_count,
     transformer,
 )
+from tests.emulator.recommender import recommender
 from tests.emulator.records import FIRST_PROCESS, Collective, Event, Group, Recording
 from tests.emulator.truth import Meter, StepTruth, Truth
 
@@ -51,6 +53,8 @@ _REDUCED: Final = {
     for size, dtype, short in ((2, "BFloat16", "bf16"), (4, "Float", "f32"))
 }
 """By the bytes of an element: its type, and the kernel that all-reduces."""
+_EXCHANGED: Final = "all_to_allv"
+_EXCHANGE: Final = Work("kernel", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
 _COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_000, 8)
 _JOINED_BYTES: Final = (6_000_000, 2_000_000)
 """Copies that a layer waits for, by turns."""
@@ -90,7 +94,8 @@ def simulate(job: Job) -> Outcome:
 
 
 def _transfer_ns(collective: Collective) -> float:
-    return all_reduce_ns(collective.elements * collective.element_bytes, len(collective.ranks))
+    transfer_ns = all_to_all_ns if collective.name == _EXCHANGED else all_reduce_ns
+    return transfer_ns(collective.elements * collective.element_bytes, len(collective.ranks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +111,34 @@ class _Saved:
 
 class _Trainer:
     def __init__(self, job: Job, rank: int, engine: Engine, fabric: Fabric) -> None:
-        self.recording = Recording(rank, DEVICE, (Group("0", "default_pg", tuple(range(job.ranks))),))
+        everyone = tuple(range(job.ranks))
+        groups = Group("0", "default_pg", everyone), Group("1", "undefined", everyone)
+        self.recording = Recording(rank, DEVICE, groups if job.experts or job.tables else groups[:1])
         self.meter = Meter(engine, rank)
         self.steps: list[StepTruth] = []
         self._job = job
         self._rank = rank
         self._engine = engine
         of_rank = replace(job, products="fp32") if rank == job.single_rank else job
+        build = recommender if job.tables else transformer
         self._models = [
-            captured(transformer(replace(of_rank, sequence=job.sequence + step * job.longer)), job.captured)
+            captured(build(replace(of_rank, sequence=job.sequence + step * job.longer)), job.captured)
             for step in range(job.steps)
         ]
         self._model = self._models[0]
         self._parameters = parameter_count(self._model)
+        self._own_parameters = parameter_count(self._model, own=True)
         self._shapes = [shape for function in functions(self._model) for shape in function.parameters]
         gpu = Gpu(engine, fabric, self.recording, self.meter, job)
-        memory = Memory(engine, self.recording, _RESIDENT_TENSORS * self._parameters * DTYPE_BYTES)
+        resident = _RESIDENT_TENSORS * (self._parameters + self._own_parameters) * DTYPE_BYTES
+        memory = Memory(engine, self.recording, resident)
         host = Host(engine, gpu, memory, self.recording)
+        host.exchange = self._exchange
         self._main = Thread(host, FIRST_PROCESS + rank, job.seed)
         self._autograd = Thread(host, FIRST_PROCESS + job.ranks + rank, job.seed)
         self._sequences = host.sequences
         self._collectives = 0
+        self._exchanges = 0
         self._ready = 0
         """Elements of gradients that wait for their bucket."""
         self._missing = 0
@@ -183,8 +195,9 @@ class _Trainer:
             yield from self._main.run(_copy_in(self._job, batch_bytes))
         with self._main.annotation("Optimizer.zero_grad#AdamW.zero_grad"):
             yield from self._main.busy(PYTHON_NS)
-            clear = memset(self._parameters * DTYPE_BYTES)
-            yield from self._main.run(Operator("aten::zero_", ((self._parameters,),), (clear,)))
+            count = self._parameters + self._own_parameters
+            clear = memset(count * DTYPE_BYTES)
+            yield from self._main.run(Operator("aten::zero_", ((count,),), (clear,)))
         if self._job.prefetch_bytes:
             yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
         if self._job.pageable_bytes:
@@ -231,7 +244,9 @@ class _Trainer:
 
     def _update(self) -> Process:
         if not self._job.unfused_optimizer:
-            yield from self._main.run(Operator("aten::_fused_adamw_", (), (fused_adamw(self._parameters),)))
+            yield from self._main.run(
+                Operator("aten::_fused_adamw_", (), (fused_adamw(self._parameters + self._own_parameters),))
+            )
             return
         for shape in self._shapes:
             for operator in adamw(shape):
@@ -383,6 +398,18 @@ class _Trainer:
                     )
                 yield from thread.record(COMMUNICATION_STREAM, reduced)
             yield from thread.busy()
+
+    def _exchange(self, thread: Thread, exchange: Exchange) -> Process:
+        self._exchanges += 1
+        shape, ranks = (exchange.rows, exchange.width), tuple(range(self._job.ranks))
+        collective = Collective(_EXCHANGED, ranks, prod(shape), self._exchanges, group="1", description="undefined")
+        with thread.operator("record_param_comms", (shape,), collective=collective):
+            yield from thread.order(COMPUTE_STREAM, COMMUNICATION_STREAM)
+            with thread.annotation("nccl:all_to_all"):
+                yield from thread.launch(
+                    _EXCHANGE, COMMUNICATION_STREAM, call="cudaLaunchKernelExC", collective=collective
+                )
+            yield from thread.order(COMMUNICATION_STREAM, COMPUTE_STREAM)
 
     def _read_number(self) -> Process:
         with self._main.operator("aten::item", ((),)):

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from lumos_df.graph.job import groups
 from lumos_df.structure.describe import describe
 from lumos_df.whatif.estimate import estimates
 from lumos_df.whatif.job.extent import MOST_OPERATORS, check, operators
-from lumos_df.whatif.job.recorded_job import load
-from lumos_df.whatif.job.settings import parse
+from lumos_df.whatif.job.recorded_job import RecordedJob, load
+from lumos_df.whatif.job.settings import Sizes, parse
 
 
 @pytest.mark.parametrize(
@@ -26,16 +27,21 @@ def test_the_size_of_a_graph_is_known_before_it_is_built(
     assert operators(made.anchor, made.plan.new) == pytest.approx(built, rel=within)
 
 
+def resized(anchor: RecordedJob, name: str, number: int) -> Sizes:
+    sizes: dict[str, Any] = {name: number}
+    return replace(anchor.sizes, **sizes)
+
+
 @pytest.mark.parametrize("name", ["layers", "batch"])
 def test_what_does_not_fit_is_refused_at_once_with_the_largest_that_does(emulated: Path, name: str) -> None:
     anchor = load(emulated, groups(emulated)[0], {})
     began = time.perf_counter()
     with pytest.raises(QueryError, match=f"the largest that fits is {name}=") as refused:
-        check(anchor, replace(anchor.sizes, **{name: 10**9}))
+        check(anchor, resized(anchor, name, 10**9))
     assert time.perf_counter() - began < 1
     fits = int(str(refused.value).split(f"fits is {name}=")[1].split(",")[0])
-    assert operators(anchor, replace(anchor.sizes, **{name: fits})) <= MOST_OPERATORS
-    assert operators(anchor, replace(anchor.sizes, **{name: fits + 1})) > MOST_OPERATORS
+    assert operators(anchor, resized(anchor, name, fits)) <= MOST_OPERATORS
+    assert operators(anchor, resized(anchor, name, fits + 1)) > MOST_OPERATORS
 
 
 @pytest.mark.parametrize(

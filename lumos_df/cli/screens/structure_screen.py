@@ -37,6 +37,9 @@ def _draw_job(screen: Console, dimensions: pl.DataFrame, *, full: bool) -> None:
         parts.append(f"{known['layers']} layers" + (f" x {known['hidden']}" if "hidden" in known else ""))
     parts += [f"{known['heads']} heads"] if "heads" in known else []
     parts += [f"{name} {known[name]}" for name in ("ffn", "experts", "vocabulary", "sequence") if name in known]
+    if "tables" in known:
+        parts.append(f"{known['tables']} tables" + (f" x {known['embedding_dim']}" if "embedding_dim" in known else ""))
+    parts += [f"{known['dense_params'] / 1e6:.3g} M dense parameters"] if "dense_params" in known else []
     if "micro_batch" in known:
         times = known.get("micro_batches", 1)
         parts.append(f"micro-batch {known['micro_batch']}" + (f" x {times}" if times != 1 else ""))

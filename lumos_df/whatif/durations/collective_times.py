@@ -86,7 +86,7 @@ class Groups:
     stride: tuple[int, ...]
 
     @classmethod
-    def of(cls, sizes: Sizes, experts: int | None) -> "Groups":
+    def of(cls, sizes: Sizes) -> "Groups":
         """Return the groups of a job whose ranks are numbered tp first, then dp, then pp, as Megatron does."""
         tp, dp, pp = sizes.tp or 1, sizes.dp or 1, sizes.pp or 1
-        return cls((tp, 1, experts or 1, dp, 2 if pp > 1 else 1), (1, tp, tp, tp, tp * dp))
+        return cls((tp, 1, sizes.ep or 1, dp, 2 if pp > 1 else 1), (1, tp, tp, tp, tp * dp))

@@ -210,9 +210,10 @@ class _Kernel:
         operation = self.operation
         if operation is None or not self.numel:
             return float("nan")
-        if self.family == GEMM and (operation.is_product() or operation.is_batched()):
+        if self.family == GEMM and operation.multiplies():
             m, k, n = operation.product
-            batch = operation.operands[0][0] if operation.is_batched() else 1
+            batch = operation.groups if operation.is_grouped() else 1
+            batch = operation.operands[0][0] if operation.is_batched() else batch
             return _product_seconds(m, k, n, batch, machine)
         if self.family == ATTENTION and operation.is_attention():
             return _attention(operation, machine, backward=self.backward)
@@ -224,10 +225,10 @@ class _Kernel:
         if operation is None or not self.numel:
             return float("nan")
         shapes = symbols.operands(operation.shapes, self.wide, self.labels)
+        if operation.is_grouped():
+            shapes = symbols.groups(operation.shapes, shapes)
         after = replace(self, operation=replace(operation, shapes=shapes), numel=self._resized(symbols))
-        if self.family in (GEMM, ATTENTION) and (
-            operation.is_product() or operation.is_batched() or operation.is_attention()
-        ):
+        if self.family in (GEMM, ATTENTION) and (operation.multiplies() or operation.is_attention()):
             return after.seconds(new, floor)
         ratio = after._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
         rate = old.memory_rate / new.memory_rate * new.element_bytes / old.element_bytes
@@ -239,7 +240,11 @@ class _Kernel:
         if operation is None or not self.numel:
             return float("nan")
         after = replace(operation, shapes=symbols.operands(operation.shapes, self.wide, self.labels))
-        if self.family == GEMM and (operation.is_product() or operation.is_batched()):
+        if self.family == GEMM and operation.is_grouped():
+            after = replace(operation, shapes=symbols.groups(operation.shapes, after.shapes))
+            whole = operation.groups * prod(operation.product)
+            return after.groups * prod(after.product) / max(whole, 1)
+        if self.family == GEMM and operation.multiplies():
             batches = after.operands[0][0] / max(operation.operands[0][0], 1) if operation.is_batched() else 1.0
             return batches * prod(after.product) / max(prod(operation.product), 1)
         if self.family == ATTENTION and operation.is_attention():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import QueryError
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema import FAMILIES
-from lumos_df.schema.codes import BACKWARD, FORWARD, NONE, OPTIMIZER, RECOMPUTE
+from lumos_df.schema.codes import BACKWARD, EMBEDDING, FORWARD, NONE, OPTIMIZER, RECOMPUTE
 from lumos_df.schema.dtypes import FP32, PRECISION_OF_WORD, PRECISION_TABLE
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure import axes, dimensions, shapes
@@ -96,7 +96,7 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     runs_on = measured_on if same else Machine.of(hardware, precision)
     stated = _stated_links(settings.network)
     links = Links.of(measured_on), _links(settings.network, stated, Links.of(runs_on))
-    groups = Groups.of(old, anchor.experts), Groups.of(new, anchor.experts)
+    groups = Groups.of(old), Groups.of(new)
     symbols = Symbols(old, new, batch)
     return PlannedChange(
         old, new, settings, symbols, _axes(anchor, new, batch), measured_on, runs_on, groups, links, stated
@@ -190,6 +190,9 @@ def times(
     if (growth := _growth(change)) != 1:
         growth *= change.measured_on.memory_rate / change.runs_on.memory_rate
         after = np.where(updates(about, change.old, kernels.row), kernels.time * growth, after)
+    faster = change.measured_on.memory_rate / change.runs_on.memory_rate
+    looked_up = kernels.floor + (kernels.time - kernels.floor) * tokens(change) * faster
+    after = np.where(_looks_up(about, kernels.row), looked_up, after)
     delta = np.round((after - kernels.time) * 1e9).astype(np.int64)
     same = delta == 0
     changed_times.own[kernels.row] = np.maximum(durations[kernels.row] + delta, 0)
@@ -262,6 +265,16 @@ def updates(about: DescribedRank, sizes: Sizes, row: NDArray[np.int32]) -> NDArr
     operator = shaped(about.trace, row)
     updating |= long[np.where(operator >= 0, about.trace.dims.code[operator], NONE)]
     return updating & rows.on_gpu[row]
+
+
+def _looks_up(about: DescribedRank, row: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which GPU rows look up in a recommender's tables, or update what was looked up.
+
+    They move the rows of the batch, whatever their tables' size. With more ranks of the same batch each has fewer
+    tables and looks up in them for more samples: as much as before.
+    """
+    lookups: NDArray[np.bool_] = about.trace.rows.family[row] == EMBEDDING
+    return lookups if about.structure.kind == "recommender" else np.zeros(len(row), np.bool_)
 
 
 def _growth(change: PlannedChange) -> float:

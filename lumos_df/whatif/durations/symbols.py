@@ -42,6 +42,8 @@ _PAIR_COST: Final = {
 }
 """Cost of two kinds of axes in one tensor."""
 _TWICE_COST: Final = {TOKENS: 30, BATCH: 30, GROUPS: 30, HEADS: 20, HEAD: 12, WIDTH: 3, SEQUENCE: 2, CONSTANT: 0}
+_STACKED: Final = 3
+"""Axes of the matrices of several experts."""
 _ALL_SHARE: Final = 0.8
 """Threshold, share of a rank's parameters. A vector that is as near to their number is one of all of them.
 Evidence: the number leaves out biases, norms and a second table; that of an emulated job is 10 % below its vector."""
@@ -72,6 +74,7 @@ class Symbols:
         """
         self._readings: dict[int, list[_Reading]] = {}
         self._batch = batch
+        self._routing = old.routing, new.routing
         self._cache: dict[tuple[Shape, int, Labels], Shape] = {}
         before, after = batch or (old.micro_batch or 1, new.micro_batch or 1)
         tokens, new_tokens = old.seq or 1, new.seq or 1
@@ -113,6 +116,7 @@ class Symbols:
                 known = self._leading(shape) if not labels else tuple(map(self._scaled, shape, labels))
             else:
                 known = self._read(shape, wide, labels or (None,) * len(shape))
+            known = self._routed(shape, known)
             self._cache[shape, wide, labels] = known
         return known
 
@@ -177,6 +181,41 @@ class Symbols:
         elif second[-1] == whole:
             new_second[-1] = share
         changed[left], changed[right] = tuple(new_first), tuple(new_second)
+
+    def _routed(self, shape: Shape, changed: Shape) -> Shape:
+        """Return a shape with those axes changed that tokens of experts have, and matrices of experts."""
+        before, after = self._routing
+        if before is None or after is None:
+            return changed
+        new = list(changed)
+        if shape[0] == before.rows != before.tokens:
+            new[0] = after.rows or shape[0]
+        if len(shape) > 2 and shape[0] == before.local_experts and {shape[1:], shape[:0:-1]} & before.weights:
+            new[0] = after.local_experts or shape[0]
+        if shape[:2] == (before.tokens, before.experts):
+            new[1] = after.experts
+        if len(shape) > 1 and shape[:2] == (before.tokens, before.top_k):
+            new[1] = after.top_k or shape[1]
+        return tuple(new)
+
+    def groups(self, shapes: tuple[Shape | None, ...], changed: tuple[Shape | None, ...]) -> tuple[Shape | None, ...]:
+        """Return the inputs of a grouped product: what its matrices have in common are the experts' rows."""
+        before, after = self._routing
+        if before is None or after is None or after.rows is None:
+            return changed
+        new = [
+            (after.local_experts or 1,) if shape == (before.local_experts,) else each
+            for shape, each in zip(shapes, changed, strict=True)
+        ]
+        matrices = [place for place, shape in enumerate(shapes) if shape and len(shape) == 2]
+        of_rows = any(shape and len(shape) == _STACKED for shape in shapes)
+        for number, place in enumerate(matrices):
+            shape, known = shapes[place] or (), changed[place] or ()
+            # The gradient of matrices contracts over the rows: the last axis of the first, the first of the second.
+            axis = 0 if of_rows or number else 1
+            if shape[axis] == before.rows:
+                new[place] = (*known[:axis], after.rows, *known[axis + 1 :])
+        return tuple(new)
 
     def _leading(self, shape: Shape) -> Shape:
         before, after = self._batch or (1, 1)

@@ -20,7 +20,7 @@ from lumos_df.schema.plan_words import DP
 from lumos_df.whatif.durations.collective_times import Links
 from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw, fit, latency_share
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives
-from lumos_df.whatif.durations.payloads import payload_ratio
+from lumos_df.whatif.durations.payloads import payload_ratio, routed_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 KEPT_ERROR: Final = 0.01
@@ -66,6 +66,8 @@ class _Transfers:
     """Ranks of it after the change."""
     payload: NDArray[np.float64]
     """Bytes, as nccl-tests count them; nan where the trace does not tell."""
+    stated: NDArray[np.bool_]
+    """Whether the trace states the payload; else the shapes of an operator may tell it."""
     grown: NDArray[np.float64]
     """Payload after the change over that."""
     seconds: NDArray[np.float64]
@@ -164,17 +166,20 @@ def _transfers(
     wanted = np.maximum(np.round(size * after / before), 1).astype(np.int64)
     size, wanted = (np.where(kind == SEND, 2, ranks) for ranks in (size, wanted))
     known = rows.in_bytes[row] > 0
-    payload = np.where(known, rows.in_bytes[row] * np.where(gathers, size, 1), np.nan)
+    carried = routed_bytes(anchor, change, rank, row, degree)
+    payload = np.where(known, rows.in_bytes[row] * np.where(gathers, size, 1), carried)
     at = of_job.bounds[rank] + np.searchsorted(of_job.row[of_job.of_trace(rank)], row)
     told = of_job.transfer[at] != NONE
+    # A kernel that nothing matches may hold waiting, but its bytes tell how much at most.
+    alone = ~told & ~np.isnan(carried)
     # What a switch has changed is a transfer of that much less.
     lasted = np.maximum(rows.dur[row], 1)
     share = np.where(of_job.members[at] > 1, 1.0, own[row] / lasted)
-    seconds = np.where(told, of_job.transfer[at] * share * 1e-9, np.nan)
+    seconds = np.where(told, of_job.transfer[at] * share * 1e-9, np.where(alone, own[row] * 1e-9, np.nan))
     grown = payload_ratio(anchor, change, rank, row, degree)
     # A kernel that was matched with no other one may have waited, too.
-    whole = of_job.whole[at] & (of_job.members[at] > 1)
-    return _Transfers(kind, place, size, stride, wanted, payload, grown, seconds, whole)
+    whole = of_job.whole[at] & (of_job.members[at] > 1) & ~alone
+    return _Transfers(kind, place, size, stride, wanted, payload, known, grown, seconds, whole)
 
 
 def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) -> NDArray[np.float64]:
@@ -195,7 +200,8 @@ def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) 
         alike, inverse = np.unique(np.stack((payload, transfers.grown[mine])), axis=1, return_inverse=True)
         said = np.array([law.seconds(size, grown) for size, grown in alike.T.tolist()]).T[:, inverse.reshape(-1)]
         answers[:, mine] = said
-        answers[3, mine[untold]] = np.hypot(answers[3, mine[untold]], _UNTOLD_ERROR)
+        guessed = mine[~transfers.stated[mine]]
+        answers[3, guessed] = np.hypot(answers[3, guessed], _UNTOLD_ERROR)
     return answers
 
 
@@ -250,9 +256,11 @@ def _untold(change: PlannedChange, transfers: _Transfers, lasts: NDArray[np.int6
     nameless = transfers.kind == NONE
     unseen = ~nameless & np.isnan(transfers.seconds)
     guessed = ~nameless & ~unseen & np.isnan(transfers.payload)
+    shaped = ~nameless & ~unseen & ~guessed & ~transfers.stated
     said = {
         "could not be rescaled: nothing tells what kind of collective it is": nameless,
         "could not be rescaled: the trace tells neither its bytes nor what it did on all ranks of its group": unseen,
+        "is rescaled by the shapes of its operators: the trace does not tell its bytes": shaped,
         "is rescaled by its length alone: the trace does not tell its bytes": guessed,
     }
     return [

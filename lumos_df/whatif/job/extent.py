@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -75,7 +75,8 @@ def _largest(new: Sizes, name: str, fits: Callable[[Sizes], bool]) -> int:
     low, high = 0, int(getattr(new, name) or 1)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(replace(new, **{name: middle})) else (low, middle)
+        numbers: dict[str, Any] = {name: middle}
+        low, high = (middle, high) if fits(replace(new, **numbers)) else (low, middle)
     return low
 
 

@@ -10,6 +10,7 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import too_many, value_of
 from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
 from lumos_df.structure.describe import Description, whole_number
+from lumos_df.structure.experts import Routing
 
 _FACT_OF: Final = {
     "layers": "layers",
@@ -24,6 +25,9 @@ _FACT_OF: Final = {
     "dp": "dp",
     "tp": "tp",
     "pp": "pp",
+    "ep": "ep",
+    "experts": "experts",
+    "top_k": "top_k",
 }
 """Which fact of a job each whole number changes; `batch` is micro-batches a step."""
 IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "kv_heads", "vocab")
@@ -42,7 +46,9 @@ _NOT_FROM_A_TRACE: Final = {
     "cp": "seq=N with a sequence cut by cp gives each rank's share of the products, without the exchange of keys",
 }
 """Settings that are refused, and which one gives most of the answer."""
-NAMES: Final = (*_NUMBERS, *_SAME_AS, "batch_scale", *_WORDS)
+_REALS: Final = {"batch_scale": "2", "capacity": "1.25"}
+"""Numbers that need not be whole, and one of each for messages."""
+NAMES: Final = (*_NUMBERS, *_SAME_AS, *_REALS, *_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +72,23 @@ class Sizes:
     element_bytes: float = USUAL_PRECISION.bytes
     vp: int = 1
     """Chunks of layers of a stage; no trace tells what they were."""
+    ep: int | None = 1
+    experts: int | None = None
+    """Of a layer, all ranks; None of a model without, too."""
+    top_k: int | None = None
+    routing: Routing | None = None
+    """How tokens go to experts; None where no router ran."""
 
     @classmethod
     def of(cls, about: Description) -> Self:
         """Return what is known of a job."""
-        number = {name: about.facts[fact].number for name, fact in _FACT_OF.items()}
+        number = {name: about.facts[fact].number for name, fact in _FACT_OF.items() if fact in about.facts}
         return cls(
             **number,
             head_dim=about.facts["head_dim"].number,
             element_bytes=(told_precision(about) or USUAL_PRECISION).bytes,
             vp=1,
+            routing=about.routing,
         )
 
 
@@ -84,12 +97,21 @@ def told_precision(about: Description) -> Precision | None:
     return precision_of(str(about.facts["dtype"].value))
 
 
-def parameters(sizes: Sizes, tables: int = 1) -> float:
-    """Return the parameters of a rank, near enough for ratios: products of the layers, and tables of the vocabulary."""
+def parameters(sizes: Sizes, tables: int = 1, *, reduced: bool = False) -> float:
+    """Return the parameters of a rank, near enough for ratios: products of the layers, and tables of the vocabulary.
+
+    Args:
+        sizes: the model and how it is cut.
+        tables: how many tables of the vocabulary count.
+        reduced: only those whose gradients other ranks have, too: experts that no other rank has do not count.
+    """
     hidden = sizes.hidden or 1
     heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
     keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
-    layer = hidden * (2 * heads + 2 * keys + 2 * (sizes.ffn or 4 * hidden))
+    mlps = (sizes.routing.local_experts if sizes.routing else None) or 1
+    if reduced and sizes.routing and (sizes.ep or 1) >= (sizes.dp or 1) * (sizes.tp or 1):
+        mlps = 0
+    layer = hidden * (2 * heads + 2 * keys + 2 * mlps * (sizes.ffn or 4 * hidden))
     whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + tables * (sizes.vocab or 0) * hidden
     return whole / (sizes.tp or 1)
 
@@ -102,6 +124,8 @@ class Settings:
     """By name of `Sizes`."""
     batch_scale: float = 1.0
     """Factor of the leading dimension of every activation."""
+    capacity: float | None = None
+    """Rows of the experts' products over those that tokens need if all experts get as many."""
     dtype: str | None = None
     """One of `schema.dtypes.PRECISION_TABLE`'s."""
     hardware: str | None = None
@@ -135,6 +159,8 @@ class Settings:
         parts = {name: str(value) for name, value in self.numbers.items()}
         if self.batch_scale != 1:
             parts["batch_scale"] = f"{self.batch_scale:g}"
+        if self.capacity is not None:
+            parts["capacity"] = f"{self.capacity:g}"
         parts |= {name: str(getattr(self, name)) for name in _WORDS[:-1] if getattr(self, name) is not None}
         if self.overlap is not None:
             parts["overlap"] = "on" if self.overlap else "off"
@@ -147,8 +173,9 @@ def parse(texts: list[str]) -> Settings:
     for text, name, value in _said(texts):
         if name in _NUMBERS or name in _SAME_AS:
             settings = _with_number(settings, text, name, value)
-        elif name == "batch_scale":
-            settings = replace(settings, batch_scale=_real(text, name, value, "2"))
+        elif name in _REALS:
+            real: dict[str, Any] = {name: _real(text, name, value, _REALS[name])}
+            settings = replace(settings, **real)
         elif name == "dtype":
             precision = PRECISION_OF_WORD.get(value)
             if precision is None:
@@ -256,11 +283,13 @@ def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
         old: what it was.
         settings: what changes.
     """
+    _check_experts(job, old, settings)
     for name in settings.numbers:
         if getattr(old, name) is None:
             known = f"lumos-df describe --corpus DIR says why; tell it with --known {_FACT_OF[name]}=N"
             raise QueryError(f"{job}: {name} cannot change, because the trace does not tell what it was; {known}")
-    new = replace(old, **settings.numbers)
+    numbers: dict[str, Any] = {**settings.numbers}
+    new = replace(old, **numbers)
     if settings.dtype:
         new = replace(new, element_bytes=PRECISION_OF_WORD[settings.dtype].bytes)
     if settings.batch_scale != 1 and old.micro_batch:
@@ -269,10 +298,65 @@ def changed(job: str, old: Sizes, settings: Settings) -> Sizes:
     if "kv_heads" in settings.numbers:
         new = replace(new, kv_heads=settings.numbers["kv_heads"])
         _check_key_heads(job, settings.numbers["kv_heads"], new)
+    if old.routing is not None:
+        new = replace(new, routing=_routed(old, new, old.routing, settings.capacity))
+        _check_routing(job, new)
     _check_cut(job, old, new)
     degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
     refuse(QueryError, job, too_many(degrees))
     return new
+
+
+def _check_experts(job: str, old: Sizes, settings: Settings) -> None:
+    """Raise `QueryError` for experts of a model that has none, as far as its trace tells."""
+    asked = [name for name in ("ep", "experts", "top_k") if name in settings.numbers]
+    asked += ["capacity"] * (settings.capacity is not None)
+    if asked and old.routing is None:
+        raise QueryError(
+            f"{job}: {asked[0]} cannot change, because no router was found that chooses experts for tokens; "
+            "record it with record_shapes=True"
+        )
+    if asked and old.routing and old.routing.rows is None:
+        raise QueryError(
+            f"{job}: {asked[0]} cannot change, because the experts' products record no shapes of their rows and "
+            "matrices; record them as grouped products (aten::_grouped_mm)"
+        )
+    if settings.numbers.get("ep", 1) > 1 and (old.ep or 1) == 1:
+        raise QueryError(
+            f"{job}: ep={settings.numbers['ep']} adds all-to-alls, and the job ran none to learn from (ep=1); "
+            "record it with ep=2"
+        )
+    if settings.capacity is not None and old.top_k is None:
+        raise QueryError(f"{job}: capacity cannot change, because top_k is unknown; tell it with --known top_k=N")
+
+
+def _routed(old: Sizes, new: Sizes, was: Routing, capacity: float | None) -> Routing:
+    """Return how tokens go to experts after a change."""
+
+    def grown(name: str) -> float:
+        before, after = getattr(old, name), getattr(new, name)
+        return float(after / before) if before and after else 1.0
+
+    free = was.tokens * (old.top_k or 1) / (was.rows or 1)
+    return was.changed(
+        experts=grown("experts"),
+        ep=grown("ep"),
+        top_k=grown("top_k"),
+        tokens=grown("micro_batch") * grown("seq"),
+        capacity=capacity * free if capacity else 1.0,
+    )
+
+
+def _check_routing(job: str, new: Sizes) -> None:
+    experts, ep, top_k = new.experts or 1, new.ep or 1, new.top_k or 1
+    if experts % ep:
+        legal = max(each for each in range(1, ep + 1) if experts % each == 0)
+        raise QueryError(f"{job}: ep={ep} does not divide experts={experts}; the nearest that does is ep={legal}")
+    if top_k > experts:
+        raise QueryError(f"{job}: top_k={top_k} is more than experts={experts}")
+    ranks = (new.dp or ep) * (new.tp or 1)
+    if ranks % ep:
+        raise QueryError(f"{job}: ep={ep} does not divide the {ranks} ranks of dp x tp; give dp={ep}, too")
 
 
 def _with_heads(job: str, old: Sizes, new: Sizes, *, given: bool) -> Sizes:

@@ -1,0 +1,59 @@
+"""Recommenders: tables and what goes between ranks, and changes held against the emulator's own run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lumos_df.structure.describe import describe
+from lumos_df.whatif.durations import operator_times, payloads
+from lumos_df.whatif.estimate import chosen_jobs
+from lumos_df.whatif.job.recorded_job import load
+from lumos_df.whatif.job.settings import changed, parse
+from tests.emulator import Job
+from tests.emulator.recommender import TABLE_ROWS, TABLE_WIDTH
+from tests.whatif.conftest import emulate
+from tests.whatif.test_emulated import answers
+
+DLRM = Job(ranks=4, layers=1, hidden=128, steps=2, tables=16, looked_up=60, batch=4096, sequence=1)
+
+
+@pytest.fixture(scope="module")
+def dlrm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return emulate(tmp_path_factory.mktemp("dlrm"), DLRM)
+
+
+def test_tables_and_dense_parameters_are_told(dlrm: Path) -> None:
+    facts = {row["name"]: row["value"] for row in describe(dlrm).to_pylist()}
+    assert facts["tables"] == 4
+    assert facts["table_params"] == 4 * TABLE_ROWS * TABLE_WIDTH
+    assert facts["embedding_dim"] == TABLE_WIDTH
+    behind = DLRM.hidden + DLRM.tables * TABLE_WIDTH
+    square = DLRM.hidden * (DLRM.hidden + 1)
+    assert facts["dense_params"] == 2 * square + DLRM.hidden * (behind + 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "truth"),
+    [(("batch_scale=2",), replace(DLRM, batch=8192)), (("dp=8",), replace(DLRM, ranks=8))],
+)
+def test_a_changed_recommender_takes_what_it_takes_when_it_runs(
+    dlrm: Path, tmp_path: Path, change: tuple[str, ...], truth: Job
+) -> None:
+    estimated, ran = answers(dlrm, *change)[0], answers(emulate(tmp_path, truth))[0]
+    for part in ("step_ns", "gpu_busy_ns"):
+        assert estimated[part] == pytest.approx(ran[part], rel=0.05), part
+
+
+@pytest.mark.parametrize(("change", "tables"), [("batch_scale=2", 2.0), ("dp=8", 1.0)])
+def test_what_is_looked_up_grows_with_the_batch_and_gradients_do_not(dlrm: Path, change: str, tables: float) -> None:
+    anchor = load(dlrm, chosen_jobs(dlrm, None, None)[0], {})
+    settings = parse([change])
+    plan = operator_times.plan(anchor, changed("dlrm", anchor.sizes, settings), settings)
+    row, degree = operator_times.collectives(anchor, 0)
+    rows = anchor.job.graphs[0].rows
+    kinds = np.array(rows.collectives)[rows.collective[row]]
+    grown = payloads.payload_ratio(anchor, plan, 0, row, degree)
+    assert {*grown[kinds == "all_to_all"].tolist()} == {tables}
+    assert {*grown[kinds == "all_reduce"].tolist()} == {1.0}
