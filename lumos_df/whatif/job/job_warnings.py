@@ -76,6 +76,11 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
         warnings.append(
             f"the trace does not tell the data type that was used; {anchor.precision.dtype} is taken for it"
         )
+    if change.settings.recompute == "full":
+        warnings.append(
+            "recompute=full takes the host to launch what runs again ahead of time: where the GPU waits for the host, "
+            "the step gets longer than said by up to the host's time for a forward pass"
+        )
     moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):
         warnings.append(
