@@ -35,6 +35,7 @@ def test_a_job_with_other_recomputation_takes_what_it_takes_when_it_runs(kept: P
         assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.02)
         assert row["gpu_busy_ns"] == pytest.approx(ran["gpu_busy_ns"], rel=0.03)
         assert row["recompute_s"] == pytest.approx(ran["recompute_s"], rel=0.05)
+        assert any("ahead of time" in said for said in row["warnings"]) == (change == "recompute=full")
         assert row["memory_gb"] == pytest.approx(ran["memory_gb"])
         # What is computed again does not count as work that was asked for.
         assert row["mfu_pct"] / ran["mfu_pct"] == pytest.approx(ran["step_ns"] / row["step_ns"], rel=0.04)

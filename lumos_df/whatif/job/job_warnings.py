@@ -88,6 +88,11 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
             "the type of the products, and go with it" if follow else "whatever type the products have, and stay so"
         )
         warnings.append(f"gradients are reduced in {', '.join(reduced)}, {becomes}")
+    if change.settings.recompute == "full":
+        warnings.append(
+            "recompute=full takes the host to launch what runs again ahead of time: where the GPU waits for the host, "
+            "the step gets longer than said by up to the host's time for a forward pass"
+        )
     moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):
         warnings.append(
