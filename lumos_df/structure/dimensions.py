@@ -71,7 +71,7 @@ def _sizes(structure: Structure, operations: list[Operation]) -> Local:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=width,
-        ffn=_ffn(inner, operations, hidden, projection),
+        ffn=_ffn_of_experts(operations, hidden) or _ffn(inner, hidden, projection),
         sequence=sequence,
         micro_batch=batch,
         vocabulary=_vocabulary(operations, products, hidden, sequence.number),
@@ -276,10 +276,13 @@ def _projection(inner: list[Operation], hidden: int, heads: int | None, width: i
     return wanted if any(operation.product[1:] == (wanted, hidden) for operation in inner) else None
 
 
-def _ffn(inner: list[Operation], operations: list[Operation], hidden: int, projection: int | None) -> Fact:
+def _ffn_of_experts(operations: list[Operation], hidden: int) -> Fact | None:
     grouped = [operation for operation in operations if operation.is_grouped() and operation.product[2] == hidden]
-    if grouped:
-        return Fact(grouped[-1].product[1], "shape", "the inner size of the experts' last grouped product")
+    how = "the inner size of the experts' last grouped product"
+    return Fact(grouped[-1].product[1], "shape", how) if grouped else None
+
+
+def _ffn(inner: list[Operation], hidden: int, projection: int | None) -> Fact:
     back = [operation for operation in inner if operation.product[2] == hidden]
     ordered = sorted(back, key=lambda operation: operation.first)
     # Attention comes first in a layer, so the last product back to the hidden size is the FFN's.

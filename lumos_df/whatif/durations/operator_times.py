@@ -91,8 +91,9 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
         batch = _batch(anchor, settings)
     measured_on = Machine.of(anchor.hardware, anchor.precision)
     hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware
-    same = not settings.hardware and not settings.dtype
     precision = PRECISION_OF_WORD[settings.dtype] if settings.dtype else anchor.precision
+    known = anchor.known_hardware and hardware == anchor.hardware
+    same = (known or not settings.hardware) and not settings.dtype
     runs_on = measured_on if same else Machine.of(hardware, precision)
     stated = _stated_links(settings.network)
     links = Links.of(measured_on), _links(settings.network, stated, Links.of(runs_on))
