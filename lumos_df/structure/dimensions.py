@@ -110,7 +110,7 @@ def _of_other(structure: Structure, operations: list[Operation], products: list[
     return replace(
         local_sizes,
         hidden=Fact(hidden, "shape", "the dimension that most matrix products of a layer share"),
-        ffn=_ffn(inner, operations, hidden, None),
+        ffn=_ffn(inner, hidden, None),
         sequence=Fact(sequence, "shape", f"an activation of ({batch.number}, {sequence}, {hidden})")
         if sequence
         else none,

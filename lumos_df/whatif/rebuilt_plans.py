@@ -14,8 +14,9 @@ from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import modelled, step_rows
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.estimate import chosen_jobs, estimated
+from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
-from lumos_df.whatif.job.settings import Settings, changed
+from lumos_df.whatif.job.settings import Settings
 
 _OF_MODEL: Final = ("layers", "hidden", "ffn", "heads", "seq", "vocab")
 _OF_PLAN: Final = ("tp", "pp", "vp", "dp", "micro_batch")
@@ -144,7 +145,7 @@ def _settings(
         schedule=row["schedule"] if row["pp"] > 1 and row["schedule"] != "1f1b" else None,
         recompute=row["recompute"] if row["recompute"] != does.recompute else None,
     )
-    new = changed(anchor.about.job, old, settings)
+    new = changed_sizes(anchor.about.job, old, settings)
     for name in ("kv_heads", "head_dim"):
         if getattr(new, name) != getattr(model, name):
             raise PlanError(f"{name}={getattr(model, name)}, and from a trace it would be {getattr(new, name)}")

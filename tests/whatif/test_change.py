@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from lumos_df.base.errors import QueryError
-from lumos_df.whatif.job.settings import Sizes, changed, parameters, parse
+from lumos_df.whatif.job.changed_sizes import changed_sizes
+from lumos_df.whatif.job.settings import Sizes, parameters, parse
 
 OLD = Sizes(40, 4096, 16384, 64, 64, 64, 2048, 4, 1, 51200, 8, 1, 1)
 
@@ -69,13 +70,13 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
 )
 def test_what_the_trace_cannot_support_is_refused(old: Sizes, text: str, says: str) -> None:
     with pytest.raises(QueryError, match=says):
-        changed("job", old, parse([text]))
+        changed_sizes("job", old, parse([text]))
 
 
 def test_heads_follow_hidden_and_their_width_follows_heads() -> None:
-    wider = changed("job", OLD, parse(["hidden=8192"]))
+    wider = changed_sizes("job", OLD, parse(["hidden=8192"]))
     assert (wider.heads, wider.head_dim, wider.ffn) == (128, 64, 16384)
-    fewer = changed("job", OLD, parse(["heads=32"]))
+    fewer = changed_sizes("job", OLD, parse(["heads=32"]))
     assert (fewer.heads, fewer.kv_heads, fewer.head_dim, fewer.hidden) == (32, 32, 128, 4096)
 
 
@@ -84,7 +85,7 @@ def test_gradient_accumulation_is_the_micro_batches_of_a_step() -> None:
 
 
 def test_key_heads_are_those_asked_for_and_shrink_the_parameters() -> None:
-    fewer = changed("job", OLD, parse(["kv_heads=8"]))
+    fewer = changed_sizes("job", OLD, parse(["kv_heads=8"]))
     assert (fewer.heads, fewer.kv_heads, fewer.head_dim) == (64, 8, 64)
     # Keys and values of each of 40 layers lose 2 x 4096 x (64 - 8) x 64, of which a rank has an eighth.
     assert parameters(OLD) - parameters(fewer) == 40 * 2 * 4096 * 56 * 64 / 8

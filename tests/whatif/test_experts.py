@@ -12,8 +12,9 @@ from lumos_df.structure.describe import describe
 from lumos_df.structure.experts import distinct
 from lumos_df.whatif.durations import operator_times, payloads
 from lumos_df.whatif.estimate import chosen_jobs
+from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.recorded_job import load
-from lumos_df.whatif.job.settings import changed, parse
+from lumos_df.whatif.job.settings import parse
 from tests.emulator import Job, Profiler, simulate, write
 from tests.whatif.conftest import emulate, ingested
 from tests.whatif.test_emulated import answers
@@ -98,7 +99,7 @@ def test_all_to_alls_carry_each_token_to_its_experts(tmp_path: Path, kernel: str
     corpus = renamed(tmp_path, replace(ROUTED, steps=1), kernel)
     anchor = load(corpus, chosen_jobs(corpus, None, None)[0], {})
     settings = parse([change])
-    plan = operator_times.plan(anchor, changed("routed", anchor.sizes, settings), settings)
+    plan = operator_times.plan(anchor, changed_sizes("routed", anchor.sizes, settings), settings)
     row, degree = operator_times.collectives(anchor, 0)
     ratio = payloads.payload_ratio(anchor, plan, 0, row, degree)
     assert [*ratio[degree == EP]] == pytest.approx([grown] * 8)

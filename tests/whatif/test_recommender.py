@@ -9,8 +9,9 @@ import pytest
 from lumos_df.structure.describe import describe
 from lumos_df.whatif.durations import operator_times, payloads
 from lumos_df.whatif.estimate import chosen_jobs
+from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.recorded_job import load
-from lumos_df.whatif.job.settings import changed, parse
+from lumos_df.whatif.job.settings import parse
 from tests.emulator import Job
 from tests.emulator.recommender import TABLE_ROWS, TABLE_WIDTH
 from tests.whatif.conftest import emulate
@@ -50,7 +51,7 @@ def test_a_changed_recommender_takes_what_it_takes_when_it_runs(
 def test_what_is_looked_up_grows_with_the_batch_and_gradients_do_not(dlrm: Path, change: str, tables: float) -> None:
     anchor = load(dlrm, chosen_jobs(dlrm, None, None)[0], {})
     settings = parse([change])
-    plan = operator_times.plan(anchor, changed("dlrm", anchor.sizes, settings), settings)
+    plan = operator_times.plan(anchor, changed_sizes("dlrm", anchor.sizes, settings), settings)
     row, degree = operator_times.collectives(anchor, 0)
     rows = anchor.job.graphs[0].rows
     kinds = np.array(rows.collectives)[rows.collective[row]]

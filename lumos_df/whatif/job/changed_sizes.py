@@ -1,0 +1,145 @@
+"""The sizes of a changed job, checked against what the job was and what a model can be."""
+
+from dataclasses import replace
+from typing import Any
+
+from lumos_df.base.errors import QueryError
+from lumos_df.model.figures import refuse
+from lumos_df.model.plan import too_many
+from lumos_df.schema.dtypes import PRECISION_OF_WORD
+from lumos_df.structure.experts import Routing
+from lumos_df.whatif.job.settings import FACT_OF, Settings, Sizes
+
+
+def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
+    """Return the sizes of the changed job. Raise `QueryError` for what the trace cannot support or a model cannot be.
+
+    Args:
+        job: what to call the job in messages.
+        old: what it was.
+        settings: what changes.
+    """
+    _check_experts(job, old, settings)
+    for name in settings.numbers:
+        if getattr(old, name) is None:
+            known = f"lumos-df describe --corpus DIR says why; tell it with --known {FACT_OF[name]}=N"
+            raise QueryError(f"{job}: {name} cannot change, because the trace does not tell what it was; {known}")
+    numbers: dict[str, Any] = {**settings.numbers}
+    new = replace(old, **numbers)
+    if settings.dtype:
+        new = replace(new, element_bytes=PRECISION_OF_WORD[settings.dtype].bytes)
+    if settings.batch_scale != 1 and old.micro_batch:
+        new = replace(new, micro_batch=max(1, round(old.micro_batch * settings.batch_scale)))
+    new = _with_heads(job, old, new, given="heads" in settings.numbers)
+    if "kv_heads" in settings.numbers:
+        new = replace(new, kv_heads=settings.numbers["kv_heads"])
+        _check_key_heads(job, settings.numbers["kv_heads"], new)
+    if old.routing is not None:
+        new = replace(new, routing=_routed(old, new, old.routing, settings.capacity))
+        _check_routing(job, new)
+    _check_cut(job, old, new)
+    degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
+    refuse(QueryError, job, too_many(degrees))
+    return new
+
+
+def _check_experts(job: str, old: Sizes, settings: Settings) -> None:
+    """Raise `QueryError` for experts of a model that has none, as far as its trace tells."""
+    asked = [name for name in ("ep", "experts", "top_k") if name in settings.numbers]
+    asked += ["capacity"] * (settings.capacity is not None)
+    if asked and old.routing is None:
+        raise QueryError(
+            f"{job}: {asked[0]} cannot change, because no router was found that chooses experts for tokens; "
+            "record it with record_shapes=True"
+        )
+    if asked and old.routing and old.routing.rows is None:
+        raise QueryError(
+            f"{job}: {asked[0]} cannot change, because the experts' products record no shapes of their rows and "
+            "matrices; record them as grouped products (aten::_grouped_mm)"
+        )
+    if settings.numbers.get("ep", 1) > 1 and (old.ep or 1) == 1:
+        raise QueryError(
+            f"{job}: ep={settings.numbers['ep']} adds all-to-alls, and the job ran none to learn from (ep=1); "
+            "record it with ep=2"
+        )
+    if settings.capacity is not None and old.top_k is None:
+        raise QueryError(f"{job}: capacity cannot change, because top_k is unknown; tell it with --known top_k=N")
+
+
+def _routed(old: Sizes, new: Sizes, was: Routing, capacity: float | None) -> Routing:
+    """Return how tokens go to experts after a change."""
+
+    def grown(name: str) -> float:
+        before, after = getattr(old, name), getattr(new, name)
+        return float(after / before) if before and after else 1.0
+
+    free = was.tokens * (old.top_k or 1) / (was.rows or 1)
+    return was.changed(
+        experts=grown("experts"),
+        ep=grown("ep"),
+        top_k=grown("top_k"),
+        tokens=grown("micro_batch") * grown("seq"),
+        capacity=capacity * free if capacity else 1.0,
+    )
+
+
+def _check_routing(job: str, new: Sizes) -> None:
+    experts, ep, top_k = new.experts or 1, new.ep or 1, new.top_k or 1
+    if experts % ep:
+        legal = max(each for each in range(1, ep + 1) if experts % each == 0)
+        raise QueryError(f"{job}: ep={ep} does not divide experts={experts}; the nearest that does is ep={legal}")
+    if top_k > experts:
+        raise QueryError(f"{job}: top_k={top_k} is more than experts={experts}")
+    ranks = (new.dp or ep) * (new.tp or 1)
+    if ranks % ep:
+        raise QueryError(f"{job}: ep={ep} does not divide the {ranks} ranks of dp x tp; give dp={ep}, too")
+
+
+def _with_heads(job: str, old: Sizes, new: Sizes, *, given: bool) -> Sizes:
+    """Return the sizes with heads and their width that go together; `given`: the heads are what the user says."""
+    if not (old.heads and old.head_dim and new.heads and new.hidden):
+        return new
+    if given and new.heads != old.heads:
+        whole = old.heads * old.head_dim if new.hidden == old.hidden else new.hidden
+        if whole % new.heads:
+            raise QueryError(f"{job}: heads={new.heads} does not divide {whole}; take a divisor of it")
+        return replace(new, head_dim=whole // new.heads, kv_heads=_kv(old, new.heads))
+    if new.hidden == old.hidden or old.heads * old.head_dim != old.hidden:
+        return new
+    if given:
+        return replace(new, head_dim=new.hidden // new.heads)
+    if new.hidden % old.head_dim:
+        raise QueryError(f"{job}: hidden={new.hidden} is no multiple of head_dim={old.head_dim}; give heads=N, too")
+    return replace(new, heads=new.hidden // old.head_dim, kv_heads=_kv(old, new.hidden // old.head_dim))
+
+
+def _kv(old: Sizes, heads: int) -> int | None:
+    """Return the key heads of as many heads: as many queries share one as before."""
+    if not old.kv_heads or not old.heads:
+        return old.kv_heads
+    return max(1, heads * old.kv_heads // old.heads)
+
+
+def _check_key_heads(job: str, keys: int, new: Sizes) -> None:
+    """Raise `QueryError` for key heads that do not serve as many queries each, or that two ranks would share."""
+    heads, tp = new.heads or keys, new.tp or 1
+    if heads % keys == 0 and keys % tp == 0:
+        return
+    legal = [each for each in range(tp, heads + 1, tp) if heads % each == 0]
+    near = f"; the nearest is kv_heads={min(legal, key=lambda each: abs(each - keys))}" if legal else ""
+    raise QueryError(f"{job}: kv_heads={keys} must divide heads={heads} and be a multiple of tp={tp}{near}")
+
+
+def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
+    if new.tp and new.tp != old.tp:
+        for name in ("heads", "ffn"):
+            whole = getattr(new, name)
+            if whole is None:
+                raise QueryError(f"{job}: tp cannot change, because {name} is unknown; tell it with --known {name}=N")
+            if whole % new.tp:
+                legal = max(each for each in range(1, new.tp + 1) if whole % each == 0)
+                raise QueryError(
+                    f"{job}: tp={new.tp} does not divide {name}={whole}; the nearest that does is tp={legal}"
+                )
+    if new.pp and new.layers and new.pp > new.layers:
+        raise QueryError(f"{job}: pp={new.pp} stages need as many layers; the model has {new.layers}")
