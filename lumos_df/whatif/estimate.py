@@ -35,7 +35,7 @@ from lumos_df.whatif.job.settings import Settings
 from lumos_df.whatif.job.usual_job import without_stalls
 from lumos_df.whatif.pipeline.staged_job import staged
 from lumos_df.whatif.rewrite.rebuilt_job import rebuilt
-from lumos_df.whatif.rewrite.recomputation import without_recomputation
+from lumos_df.whatif.rewrite.recomputed_layers import without_recomputation
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
 
 

@@ -15,7 +15,7 @@ from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
 from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.host_turns import in_turn
-from lumos_df.whatif.rewrite.recomputation import with_recomputation
+from lumos_df.whatif.rewrite.recomputed_layers import with_recomputation
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
 
