@@ -57,7 +57,7 @@ _RUNS: Final = 3
 """Of every set are calibrated on."""
 _OFFSETS_NS: Final = (0, 1_000_000, -2_000_000, 400_000)
 _WAITS: Final[tuple[Waits, ...]] = ("called", "unseen")
-_HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, int]], ...]] = (
+_HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}),
     (("micro_batch=6",), {"batch": 6}),
     (("seq=192",), {"sequence": 192}),

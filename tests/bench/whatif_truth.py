@@ -180,8 +180,7 @@ def _changed(name: str, job: Job | Megatron, changes: list[dict[str, Any]]) -> I
             changed = replace(job, seed=1, **{names[each]: change[each] for each in change.keys() & names.keys()})
             with _slower(change.get("network", 1.0)) as network:
                 texts += [f"network={network}"] if "network" in change else []
-                run = simulate(changed) if isinstance(changed, Job) else simulate_megatron(changed)
-            steps = run.truth.steps if isinstance(changed, Job) else run.steps
+                steps = simulate(changed).truth.steps if isinstance(changed, Job) else simulate_megatron(changed).steps
             try:
                 table = estimate(Path(folder) / "corpus", parse(texts))
             except LumosError as error:

@@ -149,10 +149,11 @@ def test_an_unknown_gpu_is_refused(corpus: Path) -> None:
 def calls_of(corpus: Path) -> pl.DataFrame:
     """The kernels of a corpus whose shape is known, and how long each took."""
     with connect(corpus) as connection:
-        return connection.sql(
+        calls: pl.DataFrame = connection.sql(
             "SELECT family, operator, dtype, m, n, k, batch, bytes, dur FROM _kernel_call "
             "WHERE m IS NOT NULL OR bytes IS NOT NULL"
         ).pl()
+    return calls
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"no real traces at {REAL}; name their folder in LUMOS_TRACES")

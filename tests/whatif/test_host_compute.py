@@ -47,7 +47,7 @@ def test_without_a_change_it_takes_what_it_took(corpus: Path) -> None:
     ],
 )
 def test_a_changed_job_takes_what_it_takes_when_it_runs(
-    corpus: Path, change: tuple[str, ...], truth: dict[str, int], within: float
+    corpus: Path, change: tuple[str, ...], truth: dict[str, Any], within: float
 ) -> None:
     wanted = 1000 * replace(JOB, **truth).step_us()
     for row in answers(corpus, *change):

@@ -58,7 +58,8 @@ def kernels_us(replay: Replay) -> NDArray[np.float64]:
 
 def bytes_of(replay: Replay) -> NDArray[np.int64]:
     row = replay.graph.gpu.row
-    return replay.graph.rows.in_bytes[row[replay.graph.rows.family[row] == COMMUNICATION]]
+    sent: NDArray[np.int64] = replay.graph.rows.in_bytes[row[replay.graph.rows.family[row] == COMMUNICATION]]
+    return sent
 
 
 def one_of_two(folder: Path, events: list[Event]) -> Path:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from lumos_df.whatif.durations.symbols import Shape, Symbols
+from lumos_df.structure.shapes import Shape
+from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP
 from lumos_df.whatif.job.settings import Sizes
 
