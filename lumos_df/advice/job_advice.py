@@ -14,7 +14,7 @@ from lumos_df.advice.rules import RULES
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
-from lumos_df.graph import replay_warnings
+from lumos_df.graph import replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
 
@@ -88,6 +88,8 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             advice=tuple(found),
             warnings=tuple(dict.fromkeys(warnings)),
         )
+        for graph, host in zip(of_job.graphs, of_job.host_works, strict=True):
+            stalls.write(corpus, graph, stalls.find(graph, host))
         for place, trace_id in enumerate(ids):
             table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if place else len(found)))
         yield result

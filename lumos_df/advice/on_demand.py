@@ -39,10 +39,11 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
     layout.check(corpus)
     if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and folder.traces_without(corpus, COLLECTIVE_MEMBERS):
         _match(corpus, say)
-    if asked & view_files.readers(STALLS.name) and folder.traces_without(corpus, STALLS):
-        _find_stalls(corpus, say)
     if asked & view_files.readers(JOB_ADVICE.name) and folder.traces_without(corpus, JOB_ADVICE):
         _advise(corpus, say)
+    # Advice has found those of its jobs.
+    if asked & view_files.readers(STALLS.name) and folder.traces_without(corpus, STALLS):
+        _find_stalls(corpus, say)
 
 
 def prepare_page(corpus: Path, say: Say) -> None:
@@ -77,14 +78,14 @@ def _sentence(job: "MatchedJob") -> str:
 
 
 def _find_stalls(corpus: Path, say: Say) -> None:
+    if not _replayed_at_once(corpus, "stalls are not known yet", "advise", say):
+        return
     from lumos_df.graph.stalls import find_stalls  # noqa: PLC0415 - slow to import
 
     try:
-        found = find_stalls(corpus)
+        find_stalls(corpus)
     except UnwritableError as error:
         say(f"stalls are not known, because {error}")
-        return
-    say(f"looked for stalls in {format_count(len(found), 'trace')}")
 
 
 def _advise(corpus: Path, say: Say) -> None:

@@ -48,7 +48,7 @@ class Stalls:
         return self.ns - self.longest
 
 
-def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
+def find(graph: TraceGraph, host: HostWork | None = None, *, every: bool = False) -> Stalls:
     """Return the stalls of a trace.
 
     Of several steps the longest like row of one is held against the longest of the others, the second against the
@@ -59,6 +59,7 @@ def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
     Args:
         graph: the trace.
         host: its host work, if that is known already.
+        every: also those of steps that lose no more than others do.
     """
     host = host or host_work(graph)
     rows, edges, marks = graph.rows, graph.edges, steps(graph.rows)
@@ -84,7 +85,7 @@ def find(graph: TraceGraph, host: HostWork | None = None) -> Stalls:
     over = ns[compared] - longest
     # Most of it is what no other takes; otherwise such times merely differ.
     stalls = (longest != NONE) & (over >= least) & (over >= longest)
-    if several:
+    if several and not every:
         stalls &= _of_unusual_steps(rows.step[row[compared]], np.where(stalls, over, 0), marks.number)
     chosen = compared[stalls]
     return Stalls(
@@ -117,13 +118,13 @@ def find_stalls(corpus: Path) -> list[str]:
     for ids in groups(corpus) if missing else []:
         if missing & set(ids):
             for graph in load(corpus, ids).graphs:
-                _write(corpus, graph)
+                write(corpus, graph, find(graph))
                 found.append(graph.rows.trace_id)
     return found
 
 
-def _write(corpus: Path, graph: TraceGraph) -> None:
-    stalls = find(graph)
+def write(corpus: Path, graph: TraceGraph, stalls: Stalls) -> None:
+    """Store the stalls of a trace. Raises `UnwritableError` when that fails."""
     order = np.argsort(graph.rows.ts[stalls.row], kind="stable")
     table_files.write(
         corpus,

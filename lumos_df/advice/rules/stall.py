@@ -20,7 +20,7 @@ _CODE: Final = re.compile(r"(?:cuda|hip|cu)\w*(?:Launch|Module|Library|Func)")
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that what once takes long takes no longer than the longest like it."""
-    of_ranks = [find(graph, host) for graph, host in zip(advised.graphs, advised.host_works, strict=True)]
+    of_ranks = [find(graph, host, every=True) for graph, host in zip(advised.graphs, advised.host_works, strict=True)]
     works, over, step = (
         np.concatenate([getattr(stalls, name) for stalls in of_ranks]) for name in ("works", "over", "step")
     )
