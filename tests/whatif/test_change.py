@@ -89,3 +89,8 @@ def test_key_heads_are_those_asked_for_and_shrink_the_parameters() -> None:
     assert (fewer.heads, fewer.kv_heads, fewer.head_dim) == (64, 8, 64)
     # Keys and values of each of 40 layers lose 2 x 4096 x (64 - 8) x 64, of which a rank has an eighth.
     assert parameters(OLD) - parameters(fewer) == 40 * 2 * 4096 * 56 * 64 / 8
+
+
+def test_a_batch_as_large_as_it_is_is_no_change() -> None:
+    with pytest.raises(QueryError, match="batch_scale=1: changes nothing"):
+        parse(["batch_scale=1"])

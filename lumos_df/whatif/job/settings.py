@@ -175,6 +175,8 @@ def parse(texts: list[str]) -> Settings:
         elif name in _REALS:
             real: dict[str, Any] = {name: _real(text, name, value, _REALS[name])}
             settings = replace(settings, **real)
+            if settings.batch_scale == 1 and name == "batch_scale":
+                raise QueryError(f"--set {text}: changes nothing, because the batch stays as it is")
         elif name == "dtype":
             precision = PRECISION_OF_WORD.get(value)
             if precision is None:
