@@ -148,7 +148,12 @@ def _of_unusual_steps(
     order = np.argsort(numbers)
     place = order[np.searchsorted(numbers[order], step)]
     lost = np.bincount(place, over, len(numbers))
-    usual = np.array([np.median(np.delete(lost, number)) for number in range(len(lost))])
+    # The median of the others: of all in order, but for the step itself.
+    by_loss = np.argsort(lost)
+    turn = np.empty(len(lost), np.int64)
+    turn[by_loss] = np.arange(len(lost))
+    low, high = ((len(lost) - 2) // 2, (len(lost) - 1) // 2)
+    usual = (lost[by_loss[low + (low >= turn)]] + lost[by_loss[high + (high >= turn)]]) / 2
     unusual: NDArray[np.bool_] = (lost > 2 * usual)[place]
     return unusual
 
