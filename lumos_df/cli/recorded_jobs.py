@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from lumos_df.base import freed_memory
 from lumos_df.base.errors import LumosError
 from lumos_df.cli import notes
 from lumos_df.cli.options import (
@@ -45,6 +46,7 @@ def replay(
     from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
+    freed_memory.keep()
     chosen, on_screen = choose_format(form, output), form is None and output is None
     changes = switches(scale, drop, no_wait)
     if changes:
@@ -88,6 +90,7 @@ def critical_path(
     from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
+    freed_memory.keep()
     chosen = choose_format(form, output)
     trace_ids = run.replay(corpus, trace, step, path=True, gains=gains)
     with catalog.connect(corpus) as connection:
@@ -116,6 +119,7 @@ def advise(
     from lumos_df.advice.job_advice import advise as advise_jobs  # noqa: PLC0415 - slow to import
     from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
 
+    freed_memory.keep()
     jobs = advise_jobs(corpus, job, trace)
     if form is None and output is None:
         from lumos_df.cli.screens.advice_screen import draw  # noqa: PLC0415 - slow to import

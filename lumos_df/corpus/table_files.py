@@ -40,22 +40,14 @@ def write(corpus: Path, trace_id: str, table: Table, columns: dict[str, Any]) ->
     Raises `UnwritableError` when it cannot be written.
     """
     schema = arrow_schema(table)
-    rows = pa.table(
-        [
-            pa.array(columns[field.name], field.type)
-            if not isinstance(columns[field.name], pa.Array)
-            else columns[field.name].cast(field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )
+    rows = pa.table({field.name: _column(columns[field.name], field.type) for field in schema})
     try:
         # A corpus made before this table was known has no columns for it yet.
         empty = corpus / EMPTY_PARTITION / f"{table.name}.parquet"
         if not empty.exists():
             _publish(empty, schema.empty_table())
         path = trace_folder(corpus, trace_id) / f"{table.name}.parquet"
-        differ = not _holds(path, rows)
+        differ = not _holds(path, rows, schema)
         if differ:
             _publish(path, rows)
     except OSError as error:
@@ -97,12 +89,19 @@ def _job(corpus: Path, trace_id: str) -> str:
     return str(table["job"][0].as_py())
 
 
-def _holds(path: Path, rows: pa.Table) -> bool:
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return values as a column of that type; words that stand once each, as a dictionary, go into a file as such."""
+    if not isinstance(values, pa.Array):
+        return pa.array(values, kind)
+    return values if pa.types.is_dictionary(values.type) else values.cast(kind)
+
+
+def _holds(path: Path, rows: pa.Table, schema: pa.Schema) -> bool:
     """Return whether a file has these very rows; one that cannot be read has not."""
     try:
         # Not `read_table`: to look at a folder as a dataset costs more than a small file's rows.
         with pq.ParquetFile(path) as file:
-            return bool(file.read().cast(rows.schema).equals(rows))
+            return bool(file.read().cast(schema).equals(rows.cast(schema)))
     except (OSError, ValueError, pa.ArrowException):
         return False
 

@@ -64,6 +64,8 @@ def _waiting(
     kernel = np.flatnonzero((rows.kind == KERNEL) & (rows.stream >= 0))
     begin, finish, moves = start[kernel], end[kernel], transfer[kernel]
     communicates = rows.family[kernel] == COMMUNICATION
+    if not communicates.any():
+        return np.zeros(len(low), np.int64)
     works = np.where(communicates, np.maximum(begin, finish - moves), begin)
     waiting = _covered(begin, finish, low, high) - _covered(works, finish, low, high)
     unknown = communicates & (moves == NONE)

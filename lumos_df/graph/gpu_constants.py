@@ -10,10 +10,10 @@ from lumos_df.graph import typical_values
 from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches, inner_gaps
 from lumos_df.graph.host import Atoms
-from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.typical_values import mean_without_outliers
-from lumos_df.schema.codes import COMMUNICATION
+from lumos_df.schema.codes import COMMUNICATION, NONE
 
 _PROMPT_PERCENTILE: Final = 75
 """Threshold, percentile. Rows that start later after their launch on an idle stream waited for something else."""
@@ -127,10 +127,10 @@ def _gaps(rows: Rows, gpu: GpuStreams, of_graph: NDArray[np.bool_]) -> NDArray[n
     kinds = packed(rows.kind[front], rows.kind[gpu.row])
     names = packed(rows.name[front], rows.name[gpu.row])
     for classes, enough in ((kinds, typical_values.FEW), (names, _NAMED_PAIRS)):
-        used, inverse = np.unique(classes, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        count = np.bincount(inverse[queued], minlength=len(used))
-        total = np.bincount(inverse[queued], gap[queued].astype(np.float64), len(used))
+        place = dense(classes)
+        used = int(place.max(initial=NONE)) + 1
+        count = np.bincount(place[queued], minlength=used)
+        total = np.bincount(place[queued], gap[queued].astype(np.float64), used)
         mean = np.round(total / np.maximum(count, 1)).astype(np.int64)
-        typical = np.where((count >= enough)[inverse], mean[inverse], typical)
+        typical = np.where((count >= enough)[place], mean[place], typical)
     return typical

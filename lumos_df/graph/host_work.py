@@ -1,6 +1,7 @@
 """Which operators the host works on in the time between two atoms."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.simulate import recorded_work
 from lumos_df.graph.simulate import selected as loops
+from lumos_df.graph.simulate.forward import forward_star
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, HANDOFF, NONE, PYTHON, RUNTIME, THREAD
 
@@ -40,7 +42,7 @@ def selected_rows(selector: NDArray[np.int32], parent: NDArray[np.int32]) -> Sel
     return SelectedRows(selector=selector, inner=inner, outer=outer)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HostWork:
     """The host work of one trace: the k edges whose lag it is, each with two stretches of time in which it was done.
 
@@ -57,8 +59,11 @@ class HostWork:
     """[4, k] thread of each moment."""
     at: NDArray[np.int64]
     """[4, k] begin and end of the first stretch and of the second, ns."""
-    place: NDArray[np.int64]
-    """[4, k] place in `order` of the last row that had begun by then on that thread."""
+
+    @cached_property
+    def placed(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The moments, and the place in `order` of the last row that had begun by then, as `_places` has both [4, k]."""
+        return _places(self.graph, self.order, self.thread, self.at)
 
     def parts(
         self, thread: NDArray[np.int32], at: NDArray[np.int64], length: NDArray[np.int64], last: NDArray[np.int32]
@@ -98,8 +103,9 @@ class HostWork:
     def shares(self, selected: SelectedRows) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64]]:
         """Return (edge, selector, part) [k]: which part of the edge's lag is work of the selector's rows, up to 1."""
         rows = self.graph.rows
+        at, place = self.placed
         column, selector, worked = loops.work(
-            self.order, self.at, self.place, rows.ts, rows.end, selected.selector, selected.inner, selected.outer
+            self.order, at, place, rows.ts, rows.end, selected.selector, selected.inner, selected.outer
         )
         edge = self.edge[column]
         return edge, selector, np.minimum(worked / self.graph.edges.lag[edge], 1)
@@ -123,9 +129,8 @@ def host_work(graph: TraceGraph) -> HostWork:
     at = np.stack((begin, np.maximum(stop, begin), woken, over))
     thread = rows.thread[np.stack((src, src, dst, dst))]
     on_host = np.flatnonzero(rows.thread >= 0)
-    order = on_host[np.argsort(rows.thread[on_host], kind="stable")]
-    at, place = _places(graph, order, thread, at)
-    return HostWork(graph=graph, edge=edge, order=order, thread=thread, at=at, place=place)
+    _, by_thread = forward_star(rows.thread[on_host], int(rows.thread.max(initial=NONE)) + 1)
+    return HostWork(graph=graph, edge=edge, order=on_host[by_thread], thread=thread, at=at)
 
 
 def _places(

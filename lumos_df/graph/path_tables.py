@@ -14,7 +14,7 @@ from lumos_df.graph import critical_path as paths
 from lumos_df.graph.gains import Gains, gains
 from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.piece_names import Pieces, named
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.replayed_tables import numbers, words
@@ -81,7 +81,8 @@ def _path_columns(
     own_trace, known = trace_of_step[step], row >= 0
     first = np.searchsorted(step, np.arange(len(trace_of_step) + 1))
     before = np.cumsum(dur) - dur
-    part_of = np.searchsorted(piece, piece)
+    first_part = np.flatnonzero(np.diff(piece, prepend=-1))
+    part_of = np.repeat(first_part, np.diff(first_part, append=len(piece)))
     family = np.concatenate([*(graph.rows.family for graph in job.graphs), np.array([NONE], np.int8)])
     rank = np.array([graph.rows.rank for graph in job.graphs], np.int32)
     trace_id = pa.array([graph.rows.trace_id for graph in job.graphs], pa.string())
@@ -153,9 +154,11 @@ def _operators(
     order = np.argsort(np.concatenate(piece), kind="stable")
     of_piece, lasts, text = (np.concatenate(column)[order] for column in (piece, dur, name))
     is_silent = np.concatenate(silent)[order]
-    _, first, code = np.unique(packed(is_silent, text), return_index=True, return_inverse=True)
+    code = dense(packed(is_silent, text))
+    any_piece = np.empty(int(code.max(initial=NONE)) + 1, np.int64)
+    any_piece[code] = np.arange(len(code))
     texts = [
-        None if place == NONE else f"{_SILENCE}{names[place]}" if quiet else names[place]
-        for place, quiet in zip(text[first].tolist(), is_silent[first].tolist(), strict=True)
+        f"{_SILENCE}{names[place]}" if quiet else names[place]
+        for place, quiet in zip(text[any_piece].tolist(), is_silent[any_piece].tolist(), strict=True)
     ]
-    return of_piece, lasts, pa.array(texts, pa.string()).take(pa.array(code.reshape(-1)))
+    return of_piece, lasts, words(np.where(text == NONE, NONE, code), texts)

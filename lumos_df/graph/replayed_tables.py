@@ -24,10 +24,9 @@ from lumos_df.schema.words import BINDS, EDGE_KINDS
 
 
 def words(codes: NDArray[Any], choices: tuple[str, ...] | list[str]) -> pa.Array:
-    """Return a column of words by their numbers; NONE is null."""
+    """Return a column of words by their numbers, each word once; NONE is null."""
     codes = np.asarray(codes, np.int32)
-    indices = pa.array(codes, mask=codes < 0)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(choices, pa.string())).cast(pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(choices, pa.string()))
 
 
 def numbers(values: NDArray[Any], null: int = NONE) -> pa.Array:
