@@ -62,7 +62,7 @@ class HostWork:
 
     @cached_property
     def placed(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The moments, and the place in `order` of the last row that had begun by then, as `_places` has both [4, k]."""
+        """The moments, and the place in `order` of the last row that had begun by then, as `_places` says."""
         return _places(self.graph, self.order, self.thread, self.at)
 
     def parts(
