@@ -13,6 +13,7 @@ import pytest
 
 from lumos_df.base.runner import available_cpus
 from lumos_df.cli.app import main
+from lumos_df.corpus import catalog
 from lumos_df.graph.matching import match_collectives
 from lumos_df.trace.ingest import ingest
 from tests.real import ABSENT, REAL, SETS
@@ -22,6 +23,9 @@ SAMPLES = ROOT / "data" / "traces"
 
 LONG = {"test_wheel.py", "test_tutorial.py"}
 """Files whose tests take half a minute each."""
+
+READ_TABLES = {"advice", "export", "graph", "structure", "whatif"}
+"""Folders whose tests read the tables of corpora more often than they ask DuckDB."""
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -34,6 +38,13 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long tests first: behind all others, one process would wait for another that runs them."""
     items.sort(key=lambda item: item.path.name not in LONG)
+
+
+@pytest.fixture(autouse=True)
+def _catalogue_when_asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the catalogue of a small corpus to who connects to it: to write it takes longer than to read the traces."""
+    if request.path.parent.name in READ_TABLES:
+        monkeypatch.setattr(catalog, "write_catalog", lambda _: None)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
