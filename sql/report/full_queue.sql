@@ -21,10 +21,8 @@ CREATE VIEW full_queue(
   max_blocked_ns
 ) AS
 WITH
-launching AS (
-  SELECT DISTINCT trace_id, parent_id FROM _gpu
-),
-wait AS (
+-- Not materialized, and without a list of all launching calls: one trace alone asks for its own rows only.
+wait AS NOT MATERIALIZED (
   SELECT
     edges.trace_id,
     edges.rank,
@@ -33,9 +31,9 @@ wait AS (
     ahead.stream,
     least(ahead.end_ts, call.ts + call.dur) - call.ts AS blocked_ns
   FROM edges
-  JOIN launching ON launching.trace_id = edges.trace_id AND launching.parent_id = edges.dst
   JOIN operators AS call ON call.trace_id = edges.trace_id AND call.op_id = edges.dst
   JOIN _gpu AS ahead ON ahead.trace_id = edges.trace_id AND ahead.op_id = edges.src
+  SEMI JOIN _gpu AS launched ON launched.trace_id = edges.trace_id AND launched.parent_id = edges.dst
   WHERE
     edges.kind = 'sync'
     AND edges.binds = 'end-end'
