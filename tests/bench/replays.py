@@ -1,6 +1,7 @@
 """How far replays are from recordings: `python -m tests.bench.replays [JOB...]`, a line a rank of LUMOS_TRACES.
 
-The worst step of each rank stands there: of its error, of its unexplained time, of the starts of its operators.
+The worst step of each rank stands there: of its error, of its parts, of its unexplained time, of the starts of its
+operators.
 """
 
 import sys
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from lumos_df.graph.job import build, groups
 from lumos_df.graph.replayed_tables import path_columns, step_columns
 from lumos_df.graph.rows import read
+from lumos_df.schema import STEP_PARTS
 from lumos_df.trace.ingest import ingest
 from tests.bench.measure import claim
 from tests.real import ABSENT, SETS, jobs
@@ -29,6 +31,8 @@ class RankErrors:
     """Job and file."""
     error: NDArray[np.float64]
     """Of the replayed step; negative where it is shorter."""
+    part: NDArray[np.float64]
+    """Worst error of a part of the step's breakdown."""
     unexplained: NDArray[np.float64]
     """Time that no edge explains."""
     late_start: NDArray[np.float64]
@@ -41,7 +45,7 @@ class RankErrors:
     def __str__(self) -> str:
         """Return the worst step in one line."""
         worst = self.error[np.argmax(np.abs(self.error))]
-        others = f"{self.unexplained.max():8.2f} {self.late_start.max():8.2f}"
+        others = f"{self.part.max():8.2f} {self.unexplained.max():8.2f} {self.late_start.max():8.2f}"
         return f"{self.name:60.60} {len(self.error):4} {worst:8.2f} {others}"
 
 
@@ -65,6 +69,14 @@ def of_corpus(corpus: Path) -> Iterator[RankErrors]:
             yield RankErrors(
                 name=f"{path.parent.name}/{path.name.partition('.')[0]} rank {replay.graph.rows.rank}",
                 error=100 * (columns["replayed_ns"] / whole - 1),
+                part=100
+                * np.max(
+                    [
+                        np.abs(columns[f"{part.name}_ns_replayed"] - columns[f"{part.name}_ns_recorded"]) / whole
+                        for part in STEP_PARTS
+                    ],
+                    axis=0,
+                ),
                 unexplained=100 * columns["unexplained_ns"] / whole,
                 late_start=100 * columns["start_error_p99_ns"] / whole,
                 host_share=100 * columns["host_ns"] / np.maximum(columns["replayed_ns"], 1),
@@ -89,6 +101,7 @@ def summary(name: str, ranks: list[RankErrors]) -> None:
             print(f"{name}: {which}: {len(some)} steps, mean |error| {some.mean():.3f} %, worst {some.max():.2f} %")
     claim(f"{name}: mean |error| of a replayed step", float(np.abs(error).mean()), "%", 0.5)
     claim(f"{name}: worst |error|", float(np.abs(error).max()), "%", 3)
+    claim(f"{name}: worst part of a step", max(float(rank.part.max()) for rank in ranks), "%", 3)
     claim(f"{name}: time that no edge explains, mean", float(unexplained.mean()), "%", 1)
     claim(f"{name}: start_error_p99, mean", float(late.mean()), "%", 1)
 
@@ -98,7 +111,7 @@ def main(chosen: list[str]) -> None:
     if not any(jobs(folder) for folder in SETS):
         print(f"replays: skipped, {ABSENT}")
         return
-    print(f"{'rank':60} steps  worst %  unexpl. %  start %")
+    print(f"{'rank':60} steps  worst %   part %  unexpl. %  start %")
     for folder in SETS:
         ranks: list[RankErrors] = []
         for job in jobs(folder):

@@ -1,13 +1,17 @@
 """What the pieces of a critical path go by, from literal traces, and what holds for any trace."""
 
+import gzip
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lumos_df
 from lumos_df.graph import run as graph
+from lumos_df.trace.ingest import ingest
+from tests.conftest import SAMPLES
 from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, rows, x
 
 SILENCE = "nothing recorded, before "
@@ -216,9 +220,8 @@ def test_every_piece_of_host_work_goes_by_what_was_recorded_then(tmp_path: Path,
             assert any(lasts >= end - begin and 2 * ran[key] >= end - begin for key, lasts in by_name.items())
 
 
-def test_no_piece_of_a_real_trace_goes_by_an_operator_that_took_less(real_corpus: Path, tmp_path: Path) -> None:
-    corpus = tmp_path / "corpus"
-    shutil.copytree(real_corpus, corpus)
+def of_less(corpus: Path) -> dict[str, Any]:
+    """Replay a corpus and count the pieces of its paths: all, silences, those that go by what took less than they."""
     graph.replay(corpus, path=True)
     query = f"""
         WITH longest AS (SELECT trace_id, name, max(dur) AS dur FROM operators GROUP BY ALL)
@@ -229,6 +232,24 @@ def test_no_piece_of_a_real_trace_goes_by_an_operator_that_took_less(real_corpus
         WHERE op_id IS NOT NULL
     """
     (found,) = rows(lumos_df.connect(corpus), query)
+    return found
+
+
+@pytest.mark.parametrize("share", [0.35, 0.55])
+def test_no_piece_of_a_file_that_breaks_off_goes_by_an_operator_that_took_less(tmp_path: Path, share: float) -> None:
+    """Calls and GPU rows come last in the file: an operator that waited stands there without what it waited for."""
+    text = gzip.decompress((SAMPLES / "gpu_generated" / "rank0.json.gz").read_bytes())
+    (tmp_path / "rank0.json").write_bytes(text[: int(share * len(text))])
+    assert not ingest([tmp_path / "rank0.json"], tmp_path / "corpus", workers=1).failed
+    found = of_less(tmp_path / "corpus")
+    assert found["pieces"] > 100
+    assert found["short"] == 0
+
+
+def test_no_piece_of_a_real_trace_goes_by_an_operator_that_took_less(real_corpus: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    shutil.copytree(real_corpus, corpus)
+    found = of_less(corpus)
     assert found["pieces"] > 100_000
     assert found["silent"] > 1000
     assert found["short"] == 0
