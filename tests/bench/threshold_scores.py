@@ -34,11 +34,13 @@ from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
 from tests.advice import test_fused_elementwise, test_unfused_attention
 from tests.advice.emulated import advised, true_gain_ns
+from tests.bench import whatif_truth
 from tests.calibrate.test_measured_runs import TRUTH
 from tests.calibrate.test_nearest_shapes import calls_of
 from tests.emulator import Job as Emulated
 from tests.emulator import Profiler, simulate, write
 from tests.emulator.job import Waits
+from tests.emulator.megatron import Megatron
 from tests.graph.test_truth import BRIEF, CHANGES, FASTER, FULL_QUEUE, JOBS, NOISY, Change, errors, recorded
 from tests.graph.test_truth_recordings import BARRIERS
 from tests.graph.test_waiting_calls import BESIDE_ROOM, beside_room, full_queue, step_us
@@ -61,6 +63,12 @@ _HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}),
     (("micro_batch=6",), {"batch": 6}),
     (("seq=192",), {"sequence": 192}),
+)
+
+_NOISY_CHANGES: Final[tuple[tuple[Emulated | Megatron, list[dict[str, Any]]], ...]] = (
+    (whatif_truth.NOISY["four"], [{"dp": 8}, {"layers": 12}, {"micro_batch": 8}, {"network": 0.5}]),
+    (whatif_truth.NOISY["host-bound"], [{"dp": 8}, {"layers": 3}]),
+    (whatif_truth.MEGATRON, [{"dp": 4}, {"tp": 4}, {"pp": 2}, {"batch": 8}]),
 )
 
 Scores = dict[str, float]
@@ -107,6 +115,9 @@ SCORES: Final = {
     "batch": Score("%", "mean error of the GPU's time of a recorded batch that others tell"),
     "worst batch": Score("%", "worst error of such a time"),
     "host": Score("%", "worst error of a changed emulated job without a GPU"),
+    "changed": Score("%", "mean error of the steps of changed emulated jobs with noise"),
+    "held": Score("%", "such steps that lie in the interval that is told of them"),
+    "width": Score("%", "half the width of these intervals, mean"),
 }
 
 Measure = Callable[[], Scores]
@@ -375,6 +386,24 @@ def changes(folder: Path) -> Measure:
             estimate(trained, parse(["layers=12"]), into=Path(made) / "corpus")
             clearing = 100 * abs(cleared_ns(Path(made) / "corpus") / cleared - 1)
         return {"batch": float(np.mean(apart)), "worst batch": max(apart), "host": max(host), "cleared": clearing}
+
+    return measure
+
+
+def intervals(folder: Path) -> Measure:
+    """Return what measures steps of changed emulated jobs with noise, and whether their intervals hold the truth."""
+    jobs = [
+        (folder / str(number), whatif_truth.ran(job, changes, folder / str(number)))
+        for number, (job, changes) in enumerate(_NOISY_CHANGES)
+    ]
+
+    def measure() -> Scores:
+        pairs = [whatif_truth.predicted("", corpus, *case) for corpus, truths in jobs for case in truths]
+        return {
+            "changed": float(np.mean([abs(pair.error("step")) for pair in pairs])),
+            "held": 100 * float(np.mean([pair.inside for pair in pairs])),
+            "width": float(np.mean([pair.half_width for pair in pairs])),
+        }
 
     return measure
 

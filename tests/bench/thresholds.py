@@ -25,7 +25,7 @@ INPUTS: Final = (
     f"the recorded traces of [graph.md](graph.md), the samples {' and '.join(SAMPLES)}, the emulated jobs of "
     "`tests/graph/test_truth.py` and `test_truth_recordings.py`, the literal ones of `test_waiting_calls.py` there, "
     "the made jobs of `tests/structure/test_made.py` and `tests/whatif/hosted.py`, the measured runs of LUMOS_TRUTH, "
-    "and emulated jobs of `tests/advice`"
+    "emulated jobs of `tests/advice`, and noisy ones of `tests/bench/whatif_truth.py`"
 )
 JUDGED_BY: Final = {
     "structure": ("structures",),
@@ -35,7 +35,12 @@ JUDGED_BY: Final = {
     "graph.gains": ("gaining",),
     "graph.replay_warnings": ("warnings",),
     "graph": ("replays", "second replays", "predictions"),
+    "whatif.durations.host_spread": ("intervals",),
+    "whatif.durations.link_laws": ("intervals",),
+    "whatif.durations.transfers": ("intervals",),
     "whatif.durations": ("changes",),
+    "whatif.answer.": ("intervals",),
+    "whatif.pipeline": ("intervals",),
     "calibrate.nearest_shapes": ("kernels",),
     "calibrate.corpus_findings": ("kernels",),
     "calibrate.corrections": ("calibrations",),
@@ -82,6 +87,7 @@ def measures(folder: Path, kinds: set[str]) -> dict[str, Measure]:
         "gaining": lambda: scores.gaining(corpus()),
         "structures": lambda: scores.structures(folder / "made", corpus()),
         "changes": lambda: scores.changes(folder / "changed"),
+        "intervals": lambda: scores.intervals(folder / "noisy"),
         "kernels": lambda: scores.kernels(folder / "kernels"),
         "calibrations": scores.calibrations,
         "advising": lambda: scores.advising(folder / "advised"),

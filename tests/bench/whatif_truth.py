@@ -55,6 +55,11 @@ class Pair:
         return 100 * (self.predicted[figure] / self.true[figure] - 1)
 
     @property
+    def half_width(self) -> float:
+        """Return half the width of that interval, %."""
+        return 50 * (self.high - self.low) / self.predicted["step"]
+
+    @property
     def inside(self) -> bool:
         """Return whether the interval of the step holds the truth."""
         return self.low <= self.true["step"] <= self.high
@@ -74,7 +79,7 @@ def summary(name: str, pairs: list[Pair]) -> None:
     errors = {figure: np.abs([pair.error(figure) for pair in pairs]) for figure in _ANSWERED}
     parts = [f"{figure} mean {each.mean():5.1f} % worst {each.max():5.1f} %" for figure, each in errors.items()]
     inside = 100 * np.mean([pair.inside for pair in pairs])
-    wide = 50 * np.mean([(pair.high - pair.low) / pair.predicted["step"] for pair in pairs])
+    wide = np.mean([pair.half_width for pair in pairs])
     print(f"{name:44.44} {len(pairs):3} pairs  {'  '.join(parts)}  inside {inside:3.0f} %  ±{wide:.1f} %", flush=True)
 
 
@@ -141,14 +146,14 @@ def _say(name: str, pairs: list[Pair], *, told: bool) -> None:
         print(pair)
 
 
-_NOISY: Final = {
+NOISY: Final = {
     "four": Job(ranks=4, layers=6, jitter_ns=3_000),
     "host-bound": Job(ranks=4, layers=6, hidden=256, batch=2, jitter_ns=3_000, python_ns=6_000),
     "unfused": Job(ranks=2, layers=4, jitter_ns=3_000, unfused_attention=True, unfused_optimizer=True),
     "loader": Job(ranks=4, layers=4, jitter_ns=3_000, loader_ns=2_000_000, sleep_rank=1, sleep_ns=1_000_000),
 }
 _FIELD_OF: Final = {"dp": "ranks", "layers": "layers", "micro_batch": "batch", "hidden": "hidden", "heads": "heads"}
-_MEGATRON: Final = Megatron(tp=2, pp=1, dp=2, layers=4, hidden=2048, ffn=8192, heads=16, noise=True, steps=2)
+MEGATRON: Final = Megatron(tp=2, pp=1, dp=2, layers=4, hidden=2048, ffn=8192, heads=16, noise=True, steps=2)
 _FIELD_OF_MEGATRON: Final = {"batch": "micro_batches"} | {
     name: name for name in ("dp", "tp", "layers", "hidden", "ffn", "heads", "pp")
 }
@@ -157,36 +162,48 @@ _FIELD_OF_MEGATRON: Final = {"batch": "micro_batches"} | {
 def emulated(*, told: bool) -> None:
     """Predict changed jobs of the emulator. `told`: print every pair."""
     pairs: list[Pair] = []
-    for name, job in _NOISY.items():
+    for name, job in NOISY.items():
         twice = {"hidden": 2 * job.hidden, "heads": 2 * job.heads, "ffn": 8 * job.hidden}
         changes: list[dict[str, Any]] = [{"dp": 2 * job.ranks}, {"layers": 2 * job.layers}, {"layers": job.layers // 2}]
         changes += [{"micro_batch": 2 * job.batch}, {"micro_batch": job.batch // 2}, twice, {"network": 0.5}, {}]
         pairs += _changed(name, job, changes)
     wide: dict[str, Any] = {"hidden": 3072, "heads": 24}
     changes = [{"dp": 4}, {"layers": 8}, {"layers": 2}, {"batch": 8}, wide, {"ffn": 4096}, {"tp": 4}, {"pp": 2}, {}]
-    pairs += _changed("Megatron", _MEGATRON, changes)
+    pairs += _changed("Megatron", MEGATRON, changes)
     _say("emulated with noise, changed", [pair for pair in pairs if not pair.what.endswith("unchanged")], told=told)
     _say("emulated with noise, unchanged", [pair for pair in pairs if pair.what.endswith("unchanged")], told=told)
 
 
 def _changed(name: str, job: Job | Megatron, changes: list[dict[str, Any]]) -> Iterator[Pair]:
-    names = _FIELD_OF if isinstance(job, Job) else _FIELD_OF_MEGATRON
     with tempfile.TemporaryDirectory() as folder:
-        run = simulate(job) if isinstance(job, Job) else simulate_megatron(job)
-        write(run, Profiler(memory=False, stacks=False), Path(folder) / "job")
-        ingest([Path(folder) / "job"], Path(folder) / "corpus", workers=1)
-        for change in changes:
-            texts = [f"{each}={value}" for each, value in change.items() if each != "network"]
-            changed = replace(job, seed=1, **{names[each]: change[each] for each in change.keys() & names.keys()})
-            with _slower(change.get("network", 1.0)) as network:
-                texts += [f"network={network}"] if "network" in change else []
-                steps = simulate(changed).truth.steps if isinstance(changed, Job) else simulate_megatron(changed).steps
+        for texts, true in ran(job, changes, Path(folder)):
             try:
-                table = estimate(Path(folder) / "corpus", parse(texts))
+                yield predicted(name, Path(folder), texts, true)
             except LumosError as error:
                 print(f"  {name}: {' '.join(texts)}: refused: {error}")
-                continue
-            yield _of_row(f"{name}: {' '.join(texts) or 'unchanged'}", _slowest(table), _true(steps))
+
+
+def ran(job: Job | Megatron, changes: list[dict[str, Any]], folder: Path) -> list[tuple[list[str], dict[str, float]]]:
+    """Ingest a job of the emulator into `folder`, and return (settings, truth) of its own run of each changed job."""
+    names = _FIELD_OF if isinstance(job, Job) else _FIELD_OF_MEGATRON
+    with tempfile.TemporaryDirectory() as traces:
+        run = simulate(job) if isinstance(job, Job) else simulate_megatron(job)
+        write(run, Profiler(memory=False, stacks=False), Path(traces) / "job")
+        ingest([Path(traces) / "job"], folder, workers=1)
+    truths = []
+    for change in changes:
+        texts = [f"{each}={value}" for each, value in change.items() if each != "network"]
+        changed = replace(job, seed=1, **{names[each]: change[each] for each in change.keys() & names.keys()})
+        with _slower(change.get("network", 1.0)) as network:
+            texts += [f"network={network}"] if "network" in change else []
+            steps = simulate(changed).truth.steps if isinstance(changed, Job) else simulate_megatron(changed).steps
+        truths.append((texts, _true(steps)))
+    return truths
+
+
+def predicted(name: str, corpus: Path, texts: list[str], true: dict[str, float]) -> Pair:
+    """Predict the job of a corpus with settings. Raises as `estimate` does."""
+    return _of_row(f"{name}: {' '.join(texts) or 'unchanged'}", _slowest(estimate(corpus, parse(texts))), true)
 
 
 @contextmanager
