@@ -38,6 +38,7 @@ JUDGED_BY: Final = {
     "whatif.durations.host_spread": ("intervals",),
     "whatif.durations.link_laws": ("intervals",),
     "whatif.durations.transfers": ("intervals",),
+    "whatif.durations.kernel_times.MODELLED_ERROR": ("intervals",),
     "whatif.durations": ("changes",),
     "whatif.answer.": ("intervals",),
     "whatif.pipeline": ("intervals",),

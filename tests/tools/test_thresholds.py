@@ -39,7 +39,6 @@ NO_DECISION = {
     "whatif.durations.modelled_gradients.BUCKET_BYTES",
     "whatif.durations.modelled_gradients.FIRST_BUCKET_BYTES",
     "whatif.durations.symbols._STACKED",
-    "whatif.durations.unmeasured.ERROR",
     "whatif.job.extent.MOST_GROWTH",
     "whatif.job.extent.MOST_OPERATORS",
     "whatif.pipeline.staged_job._MEASURED_ERROR",

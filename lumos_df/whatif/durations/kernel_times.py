@@ -30,6 +30,9 @@ from lumos_df.whatif.job.recorded_gpu import Machine
 GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
 MEASURED, RESCALED, INTERPOLATED, MODELLED = range(4)
 PROVENANCE: Final = ("measured", "rescaled", "interpolated", "modelled")
+MODELLED_ERROR: Final = 0.3
+"""Threshold, relative error. What nothing measured is like is so far off, and so are transfers whose bytes are not told
+or that may all hold waiting. Evidence: a judgement."""
 
 _UNALIGNED: Final = 5.0
 """Threshold, times. A 16-bit matrix product whose inner or last size is no multiple of 8 takes so many times as long

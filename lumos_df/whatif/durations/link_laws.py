@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.schema.collective_kinds import COLLECTIVES, ROUNDS
+from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.collective_times import Links
 
 _HUGE: Final = 1e15
@@ -23,9 +24,6 @@ spread of like transfers."""
 _TILT_SPREAD: Final = 1.0
 """Threshold, logarithm. Before anything is measured a law's latency to its bandwidth is so far from the model's.
 Evidence: a judgement; links of another kind than the library's, PCIe or a network, are a factor of e apart from it."""
-_MAY_WAIT_ERROR: Final = 0.3
-"""Threshold, relative error. A law below transfers that may all hold waiting is so far off. Evidence: a
-judgement."""
 _STEEPEST: Final = 4.0
 """Of that logarithm, at most."""
 _TRIES: Final = 33
@@ -114,7 +112,7 @@ def fit(
         # What the model says is measured: where that is above the bandwidth stated, it is the peak.
         bandwidth = min(bandwidth, max(links.peak(group.size, group.stride) / group.bandwidth(links), 1.0))
     slope = _slopes(group, links, payload, tilt)
-    spread = float(np.hypot(distance.mean(), _MAY_WAIT_ERROR if may_wait else 0.0))
+    spread = float(np.hypot(distance.mean(), kernel_times.MODELLED_ERROR if may_wait else 0.0))
     known = float(((slope - slope.mean()) ** 2).sum()) / _NOISE**2 + _TILT_SPREAD**-2
     return LinkLaw(float(np.exp(tilt + scale)), bandwidth, spread, known**-0.5, len(payload))
 

@@ -19,10 +19,10 @@ from lumos_df.schema.collective_kinds import ALL_REDUCE
 from lumos_df.schema.plan_words import TP
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.describe import DescribedRank
+from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.added_kernels import ACTIVATIONS, AddedKernels, with_kernels
 from lumos_df.whatif.durations.kernel_times import shaped, wide
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
-from lumos_df.whatif.durations.unmeasured import ERROR
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, OUT_OF_HEADS, OUT_OF_MLP
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
@@ -88,11 +88,11 @@ def with_activations(
         )
         graphs.append(extended)
         origins.append(np.append(origin, np.full(count, NONE)).astype(np.int32))
-        after.append(time.with_modelled(extended.own, ERROR))
+        after.append(time.with_modelled(extended.own, kernel_times.MODELLED_ERROR))
     told = (
         f"tp={size} is modelled, as the job ran with whole layers: {round(total / max(steps, 1))} all-reduces of "
-        f"activations a step take what the network model says, within {ERROR:.0%}, and no rank waits for another; "
-        "record it with tp=2 to have them measured"
+        f"activations a step take what the network model says, within {kernel_times.MODELLED_ERROR:.0%}, and no rank "
+        "waits for another; record it with tp=2 to have them measured"
     )
     return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), after, origins, [told]
 

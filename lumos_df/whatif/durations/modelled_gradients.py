@@ -21,9 +21,9 @@ from lumos_df.schema.collective_kinds import ALL_REDUCE
 from lumos_df.schema.dtypes import element_type
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure.compute_stream import compute_stream
+from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, with_kernels
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
-from lumos_df.whatif.durations.unmeasured import ERROR
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 FIRST_BUCKET_BYTES: Final = 1 << 20
@@ -63,15 +63,15 @@ def with_gradients(
         extended = with_kernels(graph, kernels)
         graphs.append(extended)
         origins.append(np.append(origin, np.full(len(kernels.name), NONE)).astype(np.int32))
-        after.append(time.with_modelled(extended.own, ERROR))
+        after.append(time.with_modelled(extended.own, kernel_times.MODELLED_ERROR))
     size = change.groups[1].size[DP]
     if not total:
         told = f"dp={size} changes no step: no backward pass was found, so each replica does what this one did"
     else:
         told = (
             f"dp={size} is modelled, as the job ran as one replica: {total} all-reduces of gradients, in buckets as "
-            f"PyTorch's DDP has them, take what the network model says, within {ERROR:.0%}; record it with dp=2 to "
-            "have them measured"
+            f"PyTorch's DDP has them, take what the network model says, within {kernel_times.MODELLED_ERROR:.0%}; "
+            "record it with dp=2 to have them measured"
         )
     return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), after, origins, [told]
 

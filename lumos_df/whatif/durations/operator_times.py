@@ -17,15 +17,23 @@ from lumos_df.structure import axes, dimensions, shapes
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
 from lumos_df.structure.parallelism import roles
-from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations import host_times, kernel_times
 from lumos_df.whatif.durations.collective_times import Groups, Links
-from lumos_df.whatif.durations.kernel_times import INTERPOLATED, MEASURED, MODELLED, RESCALED, KernelWork, shaped, work
+from lumos_df.whatif.durations.kernel_times import (
+    INTERPOLATED,
+    MEASURED,
+    MODELLED,
+    RESCALED,
+    KernelWork,
+    shaped,
+    work,
+)
 from lumos_df.whatif.durations.symbols import Symbols, is_all
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import IN_SHAPES, Settings, Sizes, parameters
 
-_ERROR: Final = (0.01, 0.06, 0.03, 0.3)
+_ERROR: Final = (0.01, 0.06, 0.03, kernel_times.MODELLED_ERROR)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""

@@ -17,6 +17,7 @@ from lumos_df.graph.job import Job
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, SEND
 from lumos_df.schema.plan_words import DP
+from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.collective_times import Links
 from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw, fit, latency_share
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives
@@ -31,8 +32,6 @@ of the GPU that it ran on. Evidence: 8 of 10 of the figures that its cost functi
 _STAND_IN_ERROR: Final = 0.25
 """Threshold, relative error. The same by the model of another GPU. Evidence: 8 of 10 of the others' figures are
 nearer."""
-_UNTOLD_ERROR: Final = 0.3
-"""Threshold, relative error. One whose bytes the trace does not tell is so far off. Evidence: a judgement."""
 _TRIED_BYTES: Final = np.exp2(np.arange(8, 36))
 """Payloads among which one that the trace does not tell is looked for by its time."""
 
@@ -201,7 +200,7 @@ def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) 
         said = np.array([law.seconds(size, grown) for size, grown in alike.T.tolist()]).T[:, inverse.reshape(-1)]
         answers[:, mine] = said
         guessed = mine[~transfers.stated[mine]]
-        answers[3, guessed] = np.hypot(answers[3, guessed], _UNTOLD_ERROR)
+        answers[3, guessed] = np.hypot(answers[3, guessed], kernel_times.MODELLED_ERROR)
     return answers
 
 

@@ -20,13 +20,12 @@ from lumos_df.schema.plan_words import DP, PP
 from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
+from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
 from lumos_df.whatif.durations.payloads import payload_ratio, sent_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
-ERROR: Final = 0.3
-"""Relative, of what nothing measured is like."""
 _WAIT: Final = "_c10d_functional::wait_tensor"
 _SENDS: Final = ("send", "recv")
 
@@ -74,9 +73,10 @@ def filled(
         extended = with_kernels(graph, kernels)
         graphs.append(extended)
         origins.append(np.append(origin, np.full(len(extended.own) - len(origin), NONE)).astype(np.int32))
-        after.append(time.with_modelled(extended.own, ERROR))
+        after.append(time.with_modelled(extended.own, kernel_times.MODELLED_ERROR))
     a_step = round(total / max(steps, 1))
-    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, within {ERROR:.0%}"
+    within = f"within {kernel_times.MODELLED_ERROR:.0%}"
+    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, {within}"
     told = [f"collectives were not measured, because one process stood for many: {model}"]
     if (change.new.pp or 1) > 1 and len(job.graphs) == 1:
         told.append("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")

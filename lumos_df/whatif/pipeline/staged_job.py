@@ -15,6 +15,7 @@ from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, NONE
 from lumos_df.schema.collective_kinds import POINT_TO_POINT, SEND
 from lumos_df.schema.plan_words import DUALPIPE, GPIPE, ONE_F_ONE_B
+from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.kernel_times import MODELLED, RESCALED
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
 from lumos_df.whatif.durations.payloads import sent_bytes
@@ -25,8 +26,6 @@ from lumos_df.whatif.pipeline.cut_ranks import Cut, cut, joined
 from lumos_df.whatif.rewrite.host_turns import host_turns
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
-_ERROR: Final = 0.3
-"""Threshold, relative error. A modelled send is so far off. Evidence: a judgement."""
 _UNTOLD_SHARE: Final = 0.05
 """Threshold, share of the time of the backward pass's products. A warning is given where more of them are not told to
 be of weights or of inputs. Evidence: a judgement."""
@@ -77,7 +76,7 @@ def staged(
     pipeline = stage_chunks.pipeline(change.settings, new, new.layers)
     measured = _measured_send_ns(job)
     sends_ns = measured or round(_send_seconds(anchor, change) * 1e9)
-    sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, _ERROR)
+    sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, kernel_times.MODELLED_ERROR)
     in_turn = pipeline.schedule in _IN_TURN and _in_turn(job)
     graphs: list[TraceGraph] = []
     taken: list[Times] = []
