@@ -1,13 +1,21 @@
 """Files and folders that appear whole: written aside, then put in their place by one rename.
 
-A reader sees what was there before or all of what is new, and a writer that dies leaves at most a hidden file.
+A reader sees what was there before or all of what is new. What is published is on the disk before it has its name. A
+writer that dies leaves at most a hidden file, which the next writer of the same name removes.
 """
 
 import errno
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+from lumos_df.base import locks
+
+_MARK: Final = 8
+"""Characters that tell the drafts of one file apart."""
 
 
 def unwritable(folder: Path, error: OSError) -> str:
@@ -21,17 +29,27 @@ def draft_of(path: Path) -> Iterator[Path]:
 
     Raises `OSError` where it cannot be put in its place.
     """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    prefix = f".{path.name}."
+    for left in [entry for entry in path.parent.iterdir() if entry.name.startswith(prefix)]:
+        if len(left.name) == len(prefix) + _MARK and not locks.is_held(left):
+            left.unlink(missing_ok=True)
+    draft = path.with_name(prefix + secrets.token_hex(_MARK // 2))
+    lock = locks.hold(draft)
     try:
         yield draft
+        _flush(draft)
         draft.replace(path)
+        _flush(path.parent)
     finally:
         draft.unlink(missing_ok=True)
+        os.close(lock)
 
 
-def publish_file(path: Path, content: bytes) -> None:
-    """Write a file whole. Raises `OSError` where it cannot be written."""
+def publish_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Write a file whole, with the permissions `mode`. Raises `OSError` where it cannot be written."""
     with draft_of(path) as draft:
+        if mode is not None:
+            draft.chmod(mode)
         draft.write_bytes(content)
 
 
@@ -40,10 +58,22 @@ def publish_folder(draft: Path, folder: Path) -> bool:
 
     Raises `OSError` where it cannot be renamed for another reason.
     """
+    for file in (*draft.iterdir(), draft):
+        _flush(file)
     try:
         draft.rename(folder)
+        _flush(folder.parent)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
             return False
         raise
     return True
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

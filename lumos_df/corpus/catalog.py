@@ -6,11 +6,14 @@ folder where it was written when it is attached to another database, so a corpus
 
 import glob
 import hashlib
+import hmac
 import os
 import re
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -33,15 +36,18 @@ _DUCKDB_TYPES: Final = {
     "string": "VARCHAR",
 }
 
+_KEY_BYTES: Final = 32
 _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
 
 
+_CLOSED: Final = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
+"""Settings that go off, so that neither a corpus of somebody else nor a query copied from somewhere reaches further."""
 _FOLDER: Final = "_corpus_folder"
 """Macro of the folder where the tables lie: with the fingerprint all that differs between catalogues of two corpora."""
 
 
 def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
-    """Open a corpus for reading, with every stored table and view at hand.
+    """Open a corpus for reading, with every stored table and view at hand, and no other file.
 
     The catalogue is written anew when it does not fit this version or the corpus has moved; where it cannot be
     written, the views live in memory. Raises `CorpusError` when `corpus` is no corpus that this version reads, and
@@ -58,6 +64,11 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
     if connection is None:
         connection = duckdb.connect()
         _define(connection, script)
+    path = str(folder.resolve())
+    # As a path and as the beginning of a glob: DuckDB compares what a query says.
+    connection.execute(f"SET allowed_directories = [{_quoted(path)}, {_quoted(glob.escape(path))}]")
+    for setting in _CLOSED:
+        connection.execute(f"SET {setting} = false")
     # DuckDB 2.0 fails inside where it reads columns of the first rows last: a filter on trace_id, ORDER BY, LIMIT.
     connection.execute("SET disabled_optimizers = 'late_materialization'")
     # DuckDB would draw it on standard output, between the rows of a query that takes two seconds. In a notebook
@@ -133,7 +144,7 @@ def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | 
     connection = None
     with suppress(duckdb.Error):
         connection = duckdb.connect(corpus / CATALOG, read_only=True)
-        if connection.execute("SELECT fingerprint FROM _catalog").fetchall() == [(_fingerprint(script),)]:
+        if connection.execute("SELECT fingerprint FROM _catalog").fetchall() == [(_signed(script),)]:
             return connection
     if connection is not None:
         connection.close()
@@ -144,8 +155,10 @@ def _write(corpus: Path, script: tuple[str, ...]) -> None:
     """Write the catalogue: of one with the same views that is kept, or else of nothing."""
     of_corpus, *of_all = script
     mark = (
-        f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT {_quoted(_fingerprint(script))}",
-        *_comments("_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their SHA-256.")]),
+        f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT {_quoted(_signed(script))}",
+        *_comments(
+            "_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their HMAC, by its maker.")]
+        ),
     )
     # To bind all views takes most of the time that a small trace takes to ingest, and they are alike in every corpus.
     template = cache_folder() / f"catalog-{_fingerprint((duckdb.__version__, *of_all))[:12]}.duckdb"
@@ -181,6 +194,24 @@ def _content(corpus: Path, script: tuple[str, ...], kept: bytes = b"") -> bytes:
 
 def _fingerprint(script: tuple[str, ...]) -> str:
     return hashlib.sha256("\0".join(script).encode()).hexdigest()
+
+
+def _signed(script: tuple[str, ...]) -> str:
+    """Return the fingerprint as this user signs it: a catalogue of somebody else may hold other views than it says."""
+    return hmac.new(_key(), _fingerprint(script).encode(), "sha256").hexdigest()
+
+
+@cache
+def _key() -> bytes:
+    """Return this user's key, made on first use; where it cannot be kept, one for this process."""
+    file = cache_folder() / "catalog.key"
+    with suppress(OSError):
+        if not file.exists():
+            publish_file(file, secrets.token_bytes(_KEY_BYTES), mode=0o600)
+        key = file.read_bytes()
+        if len(key) == _KEY_BYTES:
+            return key
+    return secrets.token_bytes(_KEY_BYTES)
 
 
 def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:

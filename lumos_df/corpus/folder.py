@@ -3,13 +3,12 @@
 No pyarrow here: a command that hands files to workers says what is wrong, and starts them, without waiting for it.
 """
 
-import os
 import shutil
-import socket
 from pathlib import Path
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.base.files import unwritable
+from lumos_df.base.locks import is_held
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, ESTIMATE, MANIFEST, STAGING, check, trace_folder
 from lumos_df.schema import Table
 
@@ -35,27 +34,19 @@ def open_for_writing(corpus: Path) -> None:
         raise CorpusError(unwritable(corpus, error)) from None
 
 
-def owner() -> str:
-    """Return the start of the name of this process's staging folders."""
-    return f"{socket.gethostname()}+{os.getpid()}+"
+def lock_of(folder: Path) -> Path:
+    """Return the file that a writer holds, as `base.locks` does, from before its staging folder is there."""
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def _remove_leftovers(staging: Path) -> None:
-    """Remove folders of writers of this host that no longer run; another host's are left to that host."""
+    """Remove the folders that no writer holds, and then their locks."""
     for folder in staging.iterdir():
-        host, _, process = folder.name.rpartition("+")[0].rpartition("+")
-        if host == socket.gethostname() and process.isdecimal() and not _alive(int(process)):
+        if folder.suffix != ".lock" and not is_held(lock_of(folder)):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    for lock in staging.glob("*.lock"):
+        if not is_held(lock) and not lock.with_suffix("").exists():
+            lock.unlink(missing_ok=True)
 
 
 def trace_ids(corpus: Path) -> set[str]:

@@ -39,11 +39,13 @@ class Format(StrEnum):
 
 
 _COPY_OPTIONS: Final = {
-    Format.CSV: "FORMAT csv, HEADER true",
-    Format.JSON: "FORMAT json, ARRAY true",
-    Format.PARQUET: "FORMAT parquet, COMPRESSION zstd",
+    Format.CSV: "FORMAT csv, HEADER true, USE_TMP_FILE false",
+    Format.JSON: "FORMAT json, ARRAY true, USE_TMP_FILE false",
+    Format.PARQUET: "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false",
 }
 
+_FORMULA: Final = r"^[=+@\t\r-]"
+"""How a cell begins that a spreadsheet takes for a formula."""
 _JSON_DIGITS: Final = 12
 """Significant digits of a number in JSON."""
 _ROWS_ON_TERMINAL: Final = 40
@@ -134,7 +136,7 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | Non
             return
         if output is not None:
             with whole_file(output) as draft:
-                _save(connection, rows, form or Format.TABLE, draft)
+                _save(rows, form or Format.TABLE, draft)
         elif form is None:
             terminal = sys.stdout.isatty()
             rows.show(
@@ -147,7 +149,7 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | Non
             # Not straight to /dev/stdout: that truncates a file it is redirected to, and exists on few systems.
             with tempfile.TemporaryDirectory() as folder:
                 draft = Path(folder) / f"rows.{form.suffix}"
-                _save(connection, rows, form, draft)
+                _save(rows, form, draft)
                 with draft.open("rb") as file:
                     shutil.copyfileobj(file, sys.stdout.buffer)
 
@@ -161,15 +163,30 @@ def _rows(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPy
     return connection.sql(statements[-1].query)
 
 
-def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelation", form: Format, path: Path) -> None:
+def _save(rows: "duckdb.DuckDBPyRelation", form: Format, path: Path) -> None:
     if form is Format.TABLE:
         with path.open("w", encoding="utf-8") as file, redirect_stdout(file):
             rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
         return
-    _result = rows  # the query below finds it by the name of the variable
-    columns = _clean(rows) if form is Format.JSON else "*"
+    import duckdb  # noqa: PLC0415 - only where rows are written
+
+    columns = _clean(rows) if form is Format.JSON else _as_text(rows) if form is Format.CSV else "*"
     target = os.fspath(path).replace("'", "''")
-    connection.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
+    # A connection to a corpus may write nowhere else.
+    with duckdb.connect() as writer:
+        writer.register("_result", rows.to_arrow_reader())
+        writer.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
+
+
+def _as_text(rows: "duckdb.DuckDBPyRelation") -> str:
+    """Return the select list of which a spreadsheet runs nothing: an apostrophe stands before what begins a formula."""
+    texts = (
+        '"' + name.replace('"', '""') + '"'
+        for name, kind in zip(rows.columns, rows.types, strict=True)
+        if str(kind) == "VARCHAR"
+    )
+    mended = ", ".join(f"regexp_replace({name}, '{_FORMULA}', '''\\0') AS {name}" for name in texts)
+    return f"* REPLACE ({mended})" if mended else "*"
 
 
 def _clean(rows: "duckdb.DuckDBPyRelation") -> str:

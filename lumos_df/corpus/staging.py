@@ -5,6 +5,7 @@ writers of one trace build the same rows; the first rename wins and the second f
 """
 
 import contextlib
+import os
 import secrets
 import shutil
 from pathlib import Path
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.base.files import draft_of, publish_folder
-from lumos_df.corpus.folder import owner, trace_ids
+from lumos_df.base.locks import hold
+from lumos_df.corpus.folder import lock_of, trace_ids
 from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
 from lumos_df.schema.arrow import arrow_schema
 
@@ -65,14 +67,16 @@ class Staging:
 
     def __init__(self, corpus: Path) -> None:
         self._corpus = corpus
-        self._folder = corpus / STAGING / f"{owner()}{secrets.token_hex(4)}"
+        self._folder = corpus / STAGING / secrets.token_hex(8)
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True)
+        self._folder.parent.mkdir(exist_ok=True)
+        self._lock = hold(lock_of(self._folder))
         try:
+            self._folder.mkdir()
             self._args = self._args_writer()
         except OSError:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._remove()
             raise
         return self
 
@@ -96,7 +100,12 @@ class Staging:
     ) -> None:
         with contextlib.suppress(OSError):
             self._args.close()
+        self._remove()
+
+    def _remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+        lock_of(self._folder).unlink(missing_ok=True)
+        os.close(self._lock)
 
     def add_args(self, events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
         """Append raw args, as `reader.ArgsSink`; the arrays may be reused afterwards."""

@@ -7,7 +7,8 @@ from typing import Any, Final
 from lumos_df.base.errors import CorpusError
 from lumos_df.base.files import unwritable
 from lumos_df.corpus import table_files
-from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, MANIFEST, check, trace_folder, write_manifest
+from lumos_df.corpus.folder import open_for_writing
+from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, MANIFEST, trace_folder, write_manifest
 from lumos_df.estimate.configuration import Estimate
 from lumos_df.schema import ESTIMATE_OPERATORS, ESTIMATES, ID_LENGTH, STEP_PARTS, Table
 
@@ -30,11 +31,9 @@ def write(corpus: Path, estimate: Estimate, job: str | None = None) -> str:
     inputs = (vars(estimate.model), vars(estimate.hardware), vars(estimate.software), vars(estimate.plan), job)
     name = f"{ESTIMATE}{hashlib.sha256(repr(inputs).encode()).hexdigest()[:ID_LENGTH]}"
     try:
-        corpus.mkdir(parents=True, exist_ok=True)
-        if any(corpus.iterdir()) or (corpus / MANIFEST).exists():
-            check(corpus)
-        else:
-            (corpus / EMPTY_PARTITION).mkdir()
+        open_for_writing(corpus)
+        (corpus / EMPTY_PARTITION).mkdir(exist_ok=True)
+        if not (corpus / MANIFEST).exists():
             write_manifest(corpus)
         trace_folder(corpus, name).mkdir(exist_ok=True)
     except OSError as error:

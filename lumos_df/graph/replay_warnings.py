@@ -1,6 +1,7 @@
 """What a reader should know before trusting a replay: what the recording misses, and what did not fit together."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,8 @@ from lumos_df.graph.steps import Steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
 
+_NAMED: Final = 8
+"""Ranks that a sentence names."""
 _WHOLE_SHARE: Final = 0.75
 """Threshold, share of host operators. A first or last step with fewer, against the usual of the others, is cut off."""
 
@@ -70,7 +73,7 @@ def _of_graph(graph: TraceGraph) -> list[str]:
 
 
 def _named(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return ", ".join(map(str, ranks[:_NAMED])) + (", ..." if len(ranks) > _NAMED else "")
 
 
 def _missing_ranks(rows: Rows, present: set[int], doubled: tuple[int, ...]) -> list[str]:
@@ -83,7 +86,8 @@ def _missing_ranks(rows: Rows, present: set[int], doubled: tuple[int, ...]) -> l
         several = f"rank {doubled[0]}" if len(doubled) == 1 else f"ranks {_named(doubled)}"
         why = f"the corpus has several traces of {several} of this job and does not say which ran together"
         return [f"replayed without the other {size - 1} ranks: {why}; {late}; ingest each run with a --job of its own"]
-    missing = sorted(set(range(size)) - present)
+    # No more than are named, and one: a corrupt file may state any size.
+    missing = list(islice((rank for rank in range(size) if rank not in present), _NAMED + 1))
     which = f" ({_named(missing)})" if missing else ""
     return [f"replayed without {size - len(present)} of {size} ranks{which}: {late}"]
 

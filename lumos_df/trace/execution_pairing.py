@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lumos_df.base.location import is_url
-from lumos_df.trace.sources import STDIN
+from lumos_df.trace.sources import is_stream
 
 _HEAD: Final = 256
 """Bytes of text in which a file's opening is looked for."""
@@ -45,7 +45,7 @@ def pair(files: list[str]) -> tuple[list[str], dict[str, str], list[str]]:
 
 
 def _is_execution_trace(file: str) -> bool:
-    if file == STDIN or is_url(file):
+    if is_url(file) or is_stream(file):
         return False
     try:
         with Path(file).open("rb") as stream:

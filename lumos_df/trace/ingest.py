@@ -65,8 +65,8 @@ def ingest(
     open_for_writing(folder)
     known = trace_ids(folder)
     task = partial(_take_in, corpus=folder, rank=rank, job=job, execution_of=execution_of, look_first=bool(known))
-    if sources.STDIN in files:
-        workers = 1  # standard input belongs to this process
+    if any(map(sources.is_stream, files)):
+        workers = 1  # what is read once is open in this process
     done: dict[int, Ingested] = {}
     skipped: dict[int, Skipped] = {}
     failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}

@@ -37,7 +37,7 @@ def take_in(
     """
     if not (corpus / MANIFEST).exists():
         create(corpus)
-    if look_first and path != sources.STDIN and not is_url(path) and holds(corpus, _digest(path)):
+    if look_first and not is_url(path) and not sources.is_stream(path) and holds(corpus, _digest(path)):
         return Skipped(path, _already(rank, job))
     name = sources.STDIN_NAME if path == sources.STDIN else path
     with Staging(corpus) as staging:

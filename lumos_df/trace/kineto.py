@@ -19,6 +19,7 @@ from lumos_df.schema.codes import (
     GPU,
     GPU_ANNOTATION,
     KERNEL,
+    LATEST,
     MEMCPY,
     MEMSET,
     NONE,
@@ -109,9 +110,11 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
     distributed = trace.metadata.get("distributedInfo")
     info: dict[str, Any] = distributed if isinstance(distributed, dict) else {}
     counts = trace.counts.tolist()
+    origin = schema.within(trace.metadata.get("baseTimeNanoseconds"), 64) or 0
+    end = int((operators.ts + operators.dur).max(initial=0))
     return Recording(
         dialect=_dialect(trace),
-        clock_origin_ns=schema.within(trace.metadata.get("baseTimeNanoseconds"), 64) or 0,
+        clock_origin_ns=origin if 0 <= origin <= LATEST - end else 0,
         resolution_ns=_resolution(operators),
         strings=trace.strings,
         threads=threads,
@@ -133,6 +136,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
             controls=counts[scanned.CONTROLS],
             utf8=counts[scanned.UTF8],
             negative_durations=counts[scanned.NEGATIVE],
+            cut_names=counts[scanned.CUT],
             non_events=counts[scanned.NOT_OBJECTS],
         ),
         truncated=trace.truncated,

@@ -253,6 +253,8 @@ class Repairs:
     """Sequences of bytes that are no UTF-8."""
     negative_durations: int = 0
     """Durations below 0 read as 0."""
+    cut_names: int = 0
+    """Names cut, because no profiler writes such long ones."""
     non_events: int = 0
     """Entries of the list of events that are none; they have no number among the events."""
 

@@ -1,9 +1,10 @@
 """What a user names on the command line, as trace files: folders, globs, URLs and standard input."""
 
 import glob
+import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, cast
@@ -31,27 +32,54 @@ def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
     files: dict[str, None] = {}
     bad: list[tuple[str, str]] = []
     for path in paths:
+        unread: list[tuple[str, str]] = []
         try:
-            named = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path)
+            named = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path, unread)
         except (TraceError, OSError) as error:
             known = isinstance(error, TraceError)
             bad.append((path, str(error) if known else f"{path}: cannot be listed ({error}); check its permissions"))
             continue
-        if not named:
+        bad += unread
+        if not named and not unread:
             bad.append((path, f"{path}: no trace files here; traces end in {' or '.join(endings())}"))
         files.update(dict.fromkeys(named))
     return list(files), bad
 
 
-def _expand_local(path: str) -> list[str]:
+def _expand_local(path: str, bad: list[tuple[str, str]]) -> list[str]:
+    """Return the files that a local path names; what of a folder cannot be read is added to `bad`."""
     if Path(path).is_dir():
-        files = (file for file in Path(path).rglob("*") if file.name.endswith(endings()) and file.is_file())
-        return _ordered(str(file) for file in files if not (file.parent / EMPTY_PARTITION).exists())
+        return _ordered(_files_below(path, bad))
     if _MAGIC.search(path) and not Path(path).exists():
         matches = glob.glob(path, recursive=True)  # noqa: PTH207  # the pattern may be absolute
-        below = [file for match in matches if Path(match).is_dir() for file in _expand_local(match)]
+        below = [file for match in matches if Path(match).is_dir() for file in _expand_local(match, bad)]
         return _ordered([match for match in matches if not Path(match).is_dir()] + below)
     return [path]
+
+
+def _files_below(path: str, bad: list[tuple[str, str]]) -> Iterator[str]:
+    def unlisted(error: OSError) -> None:
+        bad.append((error.filename, f"{error.filename}: cannot be listed ({error.strerror}); check its permissions"))
+
+    for folder, inside, names in os.walk(path, onerror=unlisted):
+        if EMPTY_PARTITION in inside:
+            inside.clear()
+            continue
+        for name in names:
+            file = Path(folder, name)
+            if not name.endswith(endings()):
+                continue
+            if file.is_file():
+                yield str(file)
+            elif not file.exists():
+                bad.append((str(file), f"{file}: a link to what is not there; mend the link or remove it"))
+            else:
+                bad.append((str(file), f"{file}: no regular file; name it itself to read it"))
+
+
+def is_stream(path: str) -> bool:
+    """Return whether a file can be read once only: standard input, a pipe, a process's output."""
+    return path == STDIN or (not is_url(path) and Path(path).exists() and not Path(path).is_file())
 
 
 def _expand_url(path: str) -> list[str]:

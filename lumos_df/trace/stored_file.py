@@ -26,6 +26,8 @@ class Readable(Protocol):
 class StoredFile:
     """One pass over a stream: each byte is read once, counted and digested, then unpacked where the stream is gzipped.
 
+    It is unpacked only as far as somebody has room for it: a megabyte may unpack to a thousand.
+
     A format that has to seek opens `name` itself where that is a local file, or copies the bytes to one.
     """
 
@@ -35,7 +37,7 @@ class StoredFile:
         self._unpack: Any = None
         self._packed = memoryview(bytearray(_PACKED))
         self._left = b""
-        """Unpacked bytes that did not fit the last target."""
+        """Packed bytes that were read and are not unpacked yet."""
         self._peeked = b""
         """Unpacked bytes that `head` has shown and `fill` has not given yet."""
         self.name = name
@@ -83,10 +85,10 @@ class StoredFile:
             size = self._stored(target[done:]) if self._unpack is None else self._unpacked(target[done:])
             if size == 0:
                 break
-            if self.size_bytes == size and bytes(target[:2]) == _GZIP:  # the first bytes of the file
+            if self._unpack is None and self.size_bytes == size and bytes(target[:2]) == _GZIP:  # the first bytes
                 self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
-                self._left = self._inflated(bytes(target[:size]))
-                size = 0
+                self._left = bytes(target[:size])
+                continue
             done += size
         return done
 
@@ -102,32 +104,30 @@ class StoredFile:
         return size
 
     def _unpacked(self, target: memoryview) -> int:
-        while not self._left and not self.damage:
-            size = self._stored(self._packed)
-            if size == 0:
-                if not self._unpack.eof:
-                    self.damage = "the gzip stream ends in the middle"
-                self._left = self._unpack.flush()
-                break
-            self._left = self._inflated(bytes(self._packed[:size]))
-        size = min(len(self._left), len(target))
-        target[:size] = self._left[:size]
-        self._left = self._left[size:]
-        return size
+        """Unpack into `target`; return how many bytes, 0 at the end.
 
-    def _inflated(self, data: bytes) -> bytes:
-        """Unpack what has come; gzip files may be joined, and zeros may pad them."""
-        out = []
-        while data:
+        Gzip files may be joined, and zeros may pad them.
+        """
+        while not self.damage:
+            if not self._left:
+                self._left = bytes(self._packed[: self._stored(self._packed)])
+            is_last = not self._left
+            if self._unpack.eof and is_last:
+                break
             if self._unpack.eof:
-                data = data.lstrip(b"\0")
-                if not data:
-                    break
-                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                self._left = self._left.lstrip(b"\0")
+                if self._left:
+                    self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                continue
             try:
-                out.append(self._unpack.decompress(data))
+                data = self._unpack.decompress(self._left, len(target))
             except zlib.error as error:
                 self.damage = f"the gzip stream is broken near byte {self.size_bytes} ({error})"
                 break
-            data = self._unpack.unused_data
-        return b"".join(out)
+            self._left = self._unpack.unconsumed_tail or self._unpack.unused_data
+            if data:
+                target[: len(data)] = data
+                return len(data)
+            if is_last and not self._unpack.eof:
+                self.damage = "the gzip stream ends in the middle"
+        return 0

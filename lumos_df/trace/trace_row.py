@@ -26,7 +26,17 @@ _COUNT_OF_KIND: Final = {
     "python_functions": ("python",),
     "others": ("other",),
 }
-_SECRET: Final = re.compile(r"(?i)token(?!i)|secret|passw|credential|(?:api|access|private|ssh|aws)[\w-]*key")
+_SECRET: Final = re.compile(
+    r"(?i)token(?!i)|secret|passw|credential|(?:api|access|private|ssh|aws)[\w-]*key|(?:^|_)(?:pat|pwd|auth)$"
+)
+"""A key whose value is nobody else's business."""
+_COUNT: Final = re.compile(r"(?i)tokens|num|max|size|len")
+"""A key that tells how many: of tokens, for one."""
+_SET: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
+"""One entry of an environment that is written as a list."""
+_IN_URL: Final = re.compile(r"(\w://[^/\s:@]*:)[^/\s@]+@")
+"""The password of a URL, behind its user."""
+_HIDDEN: Final = "<hidden>"
 
 
 def trace_row(
@@ -104,7 +114,8 @@ def _count_warnings(counts: dict[EventType, int], repairs: Repairs, unlaunched: 
         (repairs.utf8, "broken UTF-8 sequences replaced by U+FFFD"),
         (repairs.non_events, "list entries that are no event skipped"),
         (repairs.negative_durations, "negative durations read as 0"),
-        (counts[EventType.UNTIMED], "events without a start time skipped"),
+        (repairs.cut_names, "names longer than 64 KiB cut"),
+        (counts[EventType.UNTIMED], "events without a start time, or outside the years 1970 to 2200, skipped"),
         (counts[EventType.UNKNOWN], "events of a type (ph) this version does not know skipped"),
         (unlaunched, "GPU rows without a launch call"),
     )
@@ -119,18 +130,28 @@ def _without_secrets(value: Any) -> tuple[Any, list[str]]:
     if isinstance(value, list):
         parts = [_without_secrets(part) for part in value]
         return [part for part, _ in parts], [key for _, keys in parts for key in keys]
+    if isinstance(value, str):
+        entry = _SET.fullmatch(value)
+        if entry and _SECRET.search(entry[1]):
+            return f"{entry[1]}={_HIDDEN}", [entry[1]]
+        shown_text = _IN_URL.sub(rf"\1{_HIDDEN}@", value)
+        return shown_text, ["password of a URL"] if shown_text != value else []
     if not isinstance(value, dict):
         return value, []
     shown: dict[str, Any] = {}
     hidden: list[str] = []
     for key, part in value.items():
-        if _SECRET.search(key) and isinstance(part, str) and part:
-            shown[key] = "<hidden>"
+        if _SECRET.search(key) and part not in (None, "", [], {}) and not (_COUNT.search(key) and _is_number(part)):
+            shown[key] = _HIDDEN
             hidden.append(key)
         else:
             shown[key], inside = _without_secrets(part)
             hidden += inside
     return shown, hidden
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 def _device_name(ops: OrderedOperators) -> str | None:

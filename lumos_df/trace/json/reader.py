@@ -27,6 +27,8 @@ _ROWS: Final = 1 << 16
 """Rows of scratch for what is taken out again and again: marks, flows, sparse values, args."""
 _OPERATORS: Final = 1 << 21
 """Operators that there is room for at first; memory that is not touched costs nothing."""
+_LONGEST: Final = 64 << 20
+"""Bytes of one event, or of one top-level value, that are held; what a file of few bytes unpacks to has no end."""
 
 Number = TypeVar("Number", np.int32, np.int64)
 
@@ -100,6 +102,7 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scanned.ScanColumns:
         args_offset=np.zeros(rows + 1, np.int64),
         args_text=np.empty(text_bytes, np.uint8),
         tracks=np.zeros((256, 2), np.int64),
+        track_slots=np.full(1024, -1, np.int32),
         track_size=np.zeros(1, np.int64),
         strings=texts,
         keys=known,
@@ -150,10 +153,17 @@ class _Reader:
                 inside = answer == scanned.DONE
                 if inside or header.closed:
                     continue
-            if answer == scanned.MORE and not self._ended:
+            too_long = answer == scanned.MORE and self._end - position > _LONGEST
+            if answer == scanned.MORE and not self._ended and not too_long:
                 position = self._refill(position)
                 continue
-            if answer == scanned.BROKEN or not self._file.damage:
+            if too_long:
+                where = self._before + position
+                self._warnings.append(
+                    f"an event or value from byte {where} of its JSON on is longer than 64 MiB, a profiler's never; "
+                    "every complete event before that was read"
+                )
+            elif answer == scanned.BROKEN or not self._file.damage:
                 what = "is not JSON" if answer == scanned.BROKEN else "ends"
                 where = self._before + position
                 self._warnings.append(
@@ -220,7 +230,10 @@ class _Reader:
         if texts.size[0] + 64 > len(texts.hashes) or texts.offsets[texts.size[0]] + ahead + PADDING > len(texts.pool):
             columns = columns._replace(strings=strings.grow(texts, ahead))
         if columns.track_size[0] == len(columns.tracks):
-            columns = columns._replace(tracks=np.concatenate((columns.tracks, np.zeros_like(columns.tracks))))
+            slots = np.full(2 * len(columns.track_slots), -1, np.int32)
+            interning.place_tracks(columns.tracks, len(columns.tracks), slots)
+            tracks = np.concatenate((columns.tracks, np.zeros_like(columns.tracks)))
+            columns = columns._replace(tracks=tracks, track_slots=slots)
         if columns.sparse_next[0] == len(columns.sparse_key):
             if columns.state[scanned.SPARSE]:
                 self._drain()

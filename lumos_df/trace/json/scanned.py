@@ -24,8 +24,9 @@ MORE, DONE, DRAIN, GROW, BROKEN = range(5)
     UTF8,
     NEGATIVE,
     NOT_OBJECTS,
+    CUT,
     STATES,
-) = range(13)
+) = range(14)
 
 # Rows of `ScanColumns.wide` and of `narrow`: the columns of an operator; and of `marks`.
 WIDE_TS, WIDE_DUR, WIDE_CORRELATION, WIDE_EXTERNAL_ID, WIDE_STREAM, WIDES = range(6)
@@ -49,6 +50,8 @@ COMM_NAME: Final = 0
 
 TEXT_ID: Final = -(1 << 62)
 """Added to the number of a string that stands where a process or thread number was expected."""
+LONGEST_NAME: Final = 1 << 16
+"""Bytes of a name that are kept: every pattern is tried on every name, and no profiler writes a longer one."""
 LOWEST_ID: Final = TEXT_ID + (1 << 31)
 """A process or thread number below this is read as null: there the strings' numbers lie, of which each fits 31 bits."""
 
@@ -78,6 +81,8 @@ class ScanColumns(NamedTuple):
     args_text: NDArray[np.uint8]
     tracks: NDArray[np.int64]
     """[track, (pid, tid)]: a number from LOWEST_ID, NULL, or `TEXT_ID + number` of an interned string"""
+    track_slots: NDArray[np.int32]
+    """Number of the pair in each slot, -1 where free; a power of two of them, at least twice as many as pairs."""
     track_size: NDArray[np.int64]
     strings: Strings
     keys: Strings

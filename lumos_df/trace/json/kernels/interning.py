@@ -99,6 +99,24 @@ def intern(buffer, start, end, strings):
 
 
 @lean_kernel
+def place_tracks(tracks, count, slots):
+    """Put `count` pairs of process and thread into free `slots`, of which there is a power of two."""
+    for k in range(count):
+        slots[track_slot(tracks, slots, tracks[k, 0], tracks[k, 1])] = k
+
+
+@lean_kernel
+def track_slot(tracks, slots, pid, tid):
+    """Return the slot that holds the number of a pair, or the free one where it belongs."""
+    mask = len(slots) - 1
+    state = (np.uint64(pid) * _MIX ^ np.uint64(tid)) * _MIX
+    slot = np.int64(state >> np.uint64(20)) & mask
+    while slots[slot] >= 0 and (tracks[slots[slot], 0] != pid or tracks[slots[slot], 1] != tid):
+        slot = (slot + 1) & mask
+    return slot
+
+
+@lean_kernel
 def _place(slots, state, k):
     mask = len(slots) - 1
     slot = np.int64(state >> np.uint64(20)) & mask

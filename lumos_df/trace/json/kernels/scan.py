@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 
 from lumos_df.base.jit import inlined_kernel, lean_kernel
-from lumos_df.schema.codes import NONE, NULL, NULL32
-from lumos_df.trace.json.kernels.interning import FULL, find_key, intern
+from lumos_df.schema.codes import LATEST, NONE, NULL, NULL32
+from lumos_df.trace.json.kernels.interning import FULL, find_key, intern, track_slot
 from lumos_df.trace.json.kernels.repair import copy, copy_repaired
 from lumos_df.trace.json.kernels.tokens import read_float, read_integer, read_time, skip_space, string_end, value_end
 from lumos_df.trace.json.keys import (
@@ -48,10 +48,12 @@ from lumos_df.trace.json.scanned import (
     BROKEN,
     COMM_NAME,
     CONTROLS,
+    CUT,
     DONE,
     DRAIN,
     EVENTS,
     GROW,
+    LONGEST_NAME,
     LOWEST_ID,
     MARK_EVENT,
     MARK_NAME,
@@ -99,13 +101,16 @@ def _track(columns, pid, tid, last):
     tracks, size = columns.tracks, columns.track_size[0]
     if last < size and tracks[last, 0] == pid and tracks[last, 1] == tid:
         return last
-    for track in range(size):
-        if tracks[track, 0] == pid and tracks[track, 1] == tid:
-            return track
+    slots = columns.track_slots
+    slot = track_slot(tracks, slots, pid, tid)
+    track = np.int64(slots[slot])
+    if track >= 0:
+        return track
     if size == len(tracks):
         return -1
     tracks[size, 0] = pid
     tracks[size, 1] = tid
+    slots[slot] = size
     columns.track_size[0] = size + 1
     return size
 
@@ -237,6 +242,7 @@ def scan_events(buffer, end, columns):
         pid = tid = ts = dur = NULL
         args_start = args_end = np.int64(0)
         args_read = False
+        is_cut = 0
         for k in range(len(integers)):
             integers[k] = NULL
         for k in range(OCCUPANCY):
@@ -289,7 +295,9 @@ def scan_events(buffer, end, columns):
                 phase = np.int64(buffer[start + 1]) if buffer[start] == _QUOTE and i == start + 3 else np.int64(0)
             elif action == NAME or action == CAT:
                 quoted = 1 if buffer[start] == _QUOTE else 0
-                k = intern(buffer, start + quoted, i - quoted, strings)
+                stop = min(i - quoted, start + quoted + LONGEST_NAME)
+                is_cut += stop < i - quoted
+                k = intern(buffer, start + quoted, stop, strings)
                 if k == FULL:
                     return GROW
                 if action == NAME:
@@ -323,6 +331,8 @@ def scan_events(buffer, end, columns):
                 return GROW
             dirt[0], dirt[1], dirt[2] = controls, utf8, numbers
 
+        if ts < 0 or ts > LATEST or ts + max(dur, 0) > LATEST:
+            ts = NULL
         last_track = _track(columns, pid, tid, last_track)
         if last_track < 0:
             return GROW
@@ -339,6 +349,7 @@ def scan_events(buffer, end, columns):
             columns.args_offset[state[ARGS_ROWS] + 1] = used
             state[ARGS_ROWS] += 1
             state[ARGS_BYTES] = used
+        state[CUT] += is_cut
         if dirty:
             state[CONTROLS] += dirt[0]
             state[UTF8] += dirt[1]

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from lumos_df.base.jit import lean_kernel
-from lumos_df.schema.codes import NULL
+from lumos_df.schema.codes import LATEST, NULL
 from lumos_df.trace.json.kernels.repair import utf8_length
 from lumos_df.trace.json.kernels.simd import (
     LANES,
@@ -23,6 +23,8 @@ _QUOTE, _BACKSLASH, _MINUS, _DOT = 34, 92, 45, 46
 _OPEN, _CLOSE, _OPEN_LIST, _CLOSE_LIST = 123, 125, 91, 93
 _N, _I = 78, 73
 _TENTH: Final = np.iinfo(np.int64).max // 10
+_BEYOND: Final = LATEST + 1000
+"""ns. Stands for every time after `LATEST`."""
 """A tenth of the largest int64. A constant, because a division a digit halved the scanner's speed."""
 
 
@@ -229,13 +231,13 @@ def _exponent(buffer, i):
 
 @lean_kernel
 def _scaled_time(buffer, i):
-    """Return the unsigned microseconds at `i`, written with an exponent, as nanoseconds, or NULL beyond int64."""
+    """Return the unsigned microseconds at `i`, written with an exponent, as nanoseconds, or `_BEYOND` above int64."""
     stay_apart()
     mantissa, scale, _, i, left_off = _decimal(buffer, i)
     scale += _exponent(buffer, i + 1) + 3
     while scale > 0 and mantissa > 0:
         if mantissa >= _TENTH:
-            return NULL
+            return _BEYOND
         mantissa = mantissa * 10 + left_off
         left_off = 0
         scale -= 1
@@ -250,6 +252,7 @@ def _scaled_time(buffer, i):
 def read_time(buffer, i):
     """Return the microseconds at `i` (a number, or one in quotes) as whole nanoseconds, exactly; half a ns rounds up.
 
+    What is no number is NULL; what lies beyond `LATEST`, either side of 0, is `_BEYOND`.
     Decimal digits are read as they stand: through float64 a Unix time in microseconds would lose up to 250 ns.
     """
     if buffer[i] == _QUOTE:
@@ -262,8 +265,10 @@ def read_time(buffer, i):
     while buffer[i] >= 48 and buffer[i] <= 57:
         value = value * 10 + np.int64(buffer[i] - 48)
         i += 1
-    if i == start or i > start + 16:  # no digit, or beyond int64 nanoseconds
+    if i == start:
         return NULL
+    if i > start + 16 or value > _BEYOND // 1000:
+        value = _BEYOND // 1000
     value *= 1000
     if buffer[i] == _DOT:
         i += 1
@@ -278,7 +283,5 @@ def read_time(buffer, i):
                 scale = 0
             i += 1
     if (buffer[i] | 0x20) == 101:
-        value = _scaled_time(buffer, start)
-        if value == NULL:
-            return value
+        value = min(_scaled_time(buffer, start), _BEYOND)
     return -value if negative else value
