@@ -45,12 +45,12 @@ SELECT
   gpu.out_bytes,
   CASE gpu.collective
     WHEN 'all_gather' THEN gpu.out_bytes
-    WHEN 'gather' THEN gpu.in_bytes * size
-    WHEN 'scatter' THEN gpu.out_bytes * size
+    WHEN 'gather' THEN try(gpu.in_bytes * size)
+    WHEN 'scatter' THEN try(gpu.out_bytes * size)
     ELSE gpu.in_bytes
   END,
   CASE
-    WHEN known.rounds > 0 THEN known.rounds * (size - 1) / size
+    WHEN known.rounds > 0 THEN known.rounds * ((size - 1) / size)
     WHEN size IS NOT NULL THEN 1
   END
 FROM _gpu AS gpu

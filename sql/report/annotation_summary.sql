@@ -107,10 +107,10 @@ SELECT
   any_value(rank),
   name,
   count(*) FILTER (turn = 1),
-  sum(dur) FILTER (turn = 1)::BIGINT,
-  sum(sign * gpu_rows)::BIGINT,
-  sum(sign * gpu_ns)::BIGINT AS gpu_ns,
-  sum(sign * alone_ns)::BIGINT
+  try_cast(sum(dur) FILTER (turn = 1) AS BIGINT),
+  try_cast(sum(sign * gpu_rows) AS BIGINT),
+  try_cast(sum(sign * gpu_ns) AS BIGINT) AS gpu_ns,
+  try_cast(sum(sign * alone_ns) AS BIGINT)
 FROM so_far
 LEFT JOIN _job USING (trace_id)
 WHERE turn < 2

@@ -38,7 +38,7 @@ SELECT
   coalesce(gpu.kernel_ns - gpu.compute_ns, 0),
   CASE WHEN coalesce(gpu.unmatched_ns, 0) = 0 THEN coalesce(gpu.kernel_ns - gpu.working_ns, 0) END,
   CASE WHEN coalesce(gpu.unmatched_ns, 0) = 0 THEN coalesce(gpu.working_ns - gpu.compute_ns, 0) END,
-  coalesce(gpu.compute_ns + gpu.communication_ns - gpu.kernel_ns, 0),
+  coalesce(gpu.communication_ns - (gpu.kernel_ns - gpu.compute_ns), 0),
   step.end_ts - step.ts - coalesce(gpu.kernel_ns, 0),
   coalesce(gpu.busy_ns - gpu.kernel_ns, 0),
   step.end_ts - step.ts - coalesce(gpu.busy_ns, 0)

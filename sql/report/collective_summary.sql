@@ -52,14 +52,14 @@ WITH total AS (
     gpu.in_bytes,
     gpu.out_bytes,
     count(*) AS calls,
-    sum(gpu.dur)::BIGINT AS total_ns,
+    try_cast(sum(gpu.dur) AS BIGINT) AS total_ns,
     round(avg(gpu.dur))::BIGINT AS mean_ns,
     min(gpu.dur) AS min_ns,
     max(gpu.dur) AS max_ns,
     -- Nothing is said of a sum that lacks one.
-    CASE WHEN count(member.transfer_ns) = count(*) THEN sum(member.transfer_ns)::BIGINT END AS moved_ns,
+    CASE WHEN count(member.transfer_ns) = count(*) THEN try_cast(sum(member.transfer_ns) AS BIGINT) END AS moved_ns,
     total_ns - moved_ns AS waiting_ns,
-    CASE WHEN count(member.waiting_ns) = count(*) THEN sum(member.waiting_ns)::BIGINT END AS waiting_recorded_ns,
+    CASE WHEN count(member.waiting_ns) = count(*) THEN try_cast(sum(member.waiting_ns) AS BIGINT) END AS waiting_recorded_ns,
     moved_ns AS transfer_ns,
     sum(gpu.full_bytes) / nullif(moved_ns, 0) AS algbw_gbps,
     any_value(gpu.bus_factor) AS bus_factor

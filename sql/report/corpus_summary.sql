@@ -74,8 +74,8 @@ SELECT
   max(traces.world_size),
   any_value(traces.device_name),
   max(spent.steps),
-  sum(traces.operators)::BIGINT,
-  sum(traces.kernels + traces.memcpys + traces.memsets)::BIGINT,
+  try_cast(sum(traces.operators) AS BIGINT),
+  try_cast(sum(traces.kernels + traces.memcpys + traces.memsets) AS BIGINT),
   round(sum(spent.step_ns) / sum(spent.steps))::BIGINT,
   round(100 * sum(spent.exposed_compute_ns) / nullif(sum(spent.step_ns), 0), 2),
   round(100 * sum(spent.exposed_communication_ns) / nullif(sum(spent.step_ns), 0), 2),
@@ -91,9 +91,9 @@ SELECT
   round(100 * sum(spent.other_ns) / nullif(sum(spent.step_ns), 0), 2),
   any_value(matched.collectives),
   any_value(matched.matched_collectives),
-  sum(traces.repaired_numbers + traces.repaired_controls + traces.repaired_utf8)::BIGINT,
-  sum(traces.skipped)::BIGINT,
-  sum(len(traces.warnings))::BIGINT
+  try_cast(sum(traces.repaired_numbers + traces.repaired_controls + traces.repaired_utf8) AS BIGINT),
+  try_cast(sum(traces.skipped) AS BIGINT),
+  try_cast(sum(len(traces.warnings)) AS BIGINT)
 FROM traces
 LEFT JOIN spent ON spent.trace_id = traces.trace_id
 LEFT JOIN matched ON matched.job = traces.job

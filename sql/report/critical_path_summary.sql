@@ -34,7 +34,7 @@ SELECT
   CASE WHEN kind IN ('kernel', 'transfer', 'memory') THEN family END AS gpu_family,
   CASE WHEN kind = 'host' THEN operator END AS host_operator,
   count(*),
-  sum(dur)::BIGINT,
+  try_cast(sum(dur) AS BIGINT),
   round(100.0 * sum(dur) / nullif(sum(sum(dur)) OVER (PARTITION BY trace_id, step), 0), 3)
 FROM critical_path
 LEFT JOIN _job USING (trace_id)

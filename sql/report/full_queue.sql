@@ -49,7 +49,7 @@ SELECT
   device,
   stream,
   count(*),
-  sum(blocked_ns)::BIGINT AS blocked_ns,
+  try_cast(sum(blocked_ns) AS BIGINT) AS blocked_ns,
   max(blocked_ns)
 FROM wait
 LEFT JOIN _job USING (trace_id)

@@ -30,13 +30,13 @@ WITH total AS (
   SELECT
     trace_id,
     any_value(rank) AS rank,
-    sum(gpu_rows)::BIGINT AS gpu_rows,
+    try_cast(sum(gpu_rows) AS BIGINT) AS gpu_rows,
     max(last_ts) - min(first_ts) AS span_ns,
-    sum(busy_ns)::BIGINT AS busy_ns,
-    sum(kernel_ns)::BIGINT AS kernel_ns,
-    sum(compute_ns)::BIGINT AS compute_ns,
-    sum(communication_ns)::BIGINT AS communication_ns,
-    sum(memory_ns)::BIGINT AS memory_ns
+    try_cast(sum(busy_ns) AS BIGINT) AS busy_ns,
+    try_cast(sum(kernel_ns) AS BIGINT) AS kernel_ns,
+    try_cast(sum(compute_ns) AS BIGINT) AS compute_ns,
+    try_cast(sum(communication_ns) AS BIGINT) AS communication_ns,
+    try_cast(sum(memory_ns) AS BIGINT) AS memory_ns
   FROM _gpu_stretch
   GROUP BY trace_id
   HAVING sum(gpu_rows) > 0
@@ -52,7 +52,7 @@ SELECT
   compute_ns,
   communication_ns,
   memory_ns,
-  compute_ns + communication_ns - kernel_ns,
+  communication_ns - (kernel_ns - compute_ns),
   kernel_ns - compute_ns
 FROM total
 LEFT JOIN _job USING (trace_id)

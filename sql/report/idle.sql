@@ -28,11 +28,11 @@ SELECT
   any_value(rank),
   step,
   count(*),
-  sum(ts - gpu_end_ts)::BIGINT AS idle_ns,
+  try_cast(sum(ts - gpu_end_ts) AS BIGINT) AS idle_ns,
   coalesce(sum(ts - gpu_end_ts) FILTER (call_ts > gpu_end_ts), 0)::BIGINT AS host_wait_ns,
   coalesce(sum(ts - gpu_end_ts) FILTER (call_ts <= gpu_end_ts), 0)::BIGINT,
   coalesce(sum(ts - gpu_end_ts) FILTER (call_ts IS NULL), 0)::BIGINT,
-  round(100 * host_wait_ns / idle_ns, 2)
+  round(100.0 * host_wait_ns / idle_ns, 2)
 FROM _gpu_launch
 LEFT JOIN _job USING (trace_id)
 WHERE ts > gpu_end_ts

@@ -63,8 +63,8 @@ frequent AS (
     any_value(rank) AS rank,
     numbers,
     count(*) AS calls,
-    sum(dur)::BIGINT AS total_ns,
-    sum(gap_ns)::BIGINT AS gap_ns
+    try_cast(sum(dur) AS BIGINT) AS total_ns,
+    try_cast(sum(gap_ns) AS BIGINT) AS gap_ns
   FROM run
   GROUP BY trace_id, numbers
   HAVING count(*) > 1 AND list_unique(numbers) > 1

@@ -33,12 +33,12 @@ SELECT
   name,
   family,
   count(*),
-  sum(dur)::BIGINT AS total_ns,
+  try_cast(sum(dur) AS BIGINT) AS total_ns,
   round(avg(dur))::BIGINT,
   min(dur),
   quantile_disc(dur, 0.5),
   max(dur),
-  round(100 * total_ns / nullif(sum(total_ns) OVER (PARTITION BY trace_id), 0), 2)
+  round(100.0 * total_ns / nullif(sum(total_ns) OVER (PARTITION BY trace_id), 0), 2)
 FROM _gpu
 LEFT JOIN _job USING (trace_id)
 GROUP BY trace_id, name, family

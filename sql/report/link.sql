@@ -78,8 +78,8 @@ SELECT
   group_name,
   group_size,
   count(*),
-  sum(calls)::BIGINT,
-  sum(matched)::BIGINT,
+  try_cast(sum(calls) AS BIGINT),
+  try_cast(sum(matched) AS BIGINT),
   round(any_value(start_ns) / 1000, 3),
   round(coalesce(1 / any_value(ns_a_byte), max(wire_bytes / transfer_ns)), 3),
   round(100 * median(abs(transfer_ns / (start_ns + ns_a_byte * wire_bytes) - 1)), 3)

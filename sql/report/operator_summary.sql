@@ -40,7 +40,7 @@ host AS (
   WHERE kind IN ('cpu_op', 'runtime', 'annotation', 'python')
 ),
 named AS (
-  SELECT trace_id, any_value(rank) AS rank, kind, name, count(*) AS calls, sum(dur)::BIGINT AS total_ns
+  SELECT trace_id, any_value(rank) AS rank, kind, name, count(*) AS calls, try_cast(sum(dur) AS BIGINT) AS total_ns
   FROM host
   GROUP BY trace_id, kind, name
 ),
@@ -49,16 +49,16 @@ beneath AS (
     above.trace_id,
     above.kind,
     above.name,
-    sum(greatest(
+    try_cast(sum(greatest(
       0,
       least(inner_row.end_ts, above.end_ts) - greatest(inner_row.ts, inner_row.sibling_end_ts)
-    ))::BIGINT AS inner_ns
+    )) AS BIGINT) AS inner_ns
   FROM host AS inner_row
   JOIN host AS above ON above.trace_id = inner_row.trace_id AND above.op_id = inner_row.parent_id
   GROUP BY above.trace_id, above.kind, above.name
 ),
 launched AS (
-  SELECT above.trace_id, above.kind, above.name, sum(gpu.end_ts - gpu.ts)::BIGINT AS gpu_ns
+  SELECT above.trace_id, above.kind, above.name, try_cast(sum(gpu.end_ts - gpu.ts) AS BIGINT) AS gpu_ns
   FROM _gpu_launch AS gpu
   JOIN host AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.operator_id
   GROUP BY above.trace_id, above.kind, above.name

@@ -32,6 +32,6 @@ SELECT
   exposed_communication_ns,
   exposed_waiting_ns,
   exposed_transfer_ns,
-  round(100 * overlapped_ns / nullif(communication_ns, 0), 2)
+  round(100.0 * overlapped_ns / nullif(communication_ns, 0), 2)
 FROM breakdown
 ORDER BY ALL;

@@ -35,8 +35,8 @@ SELECT
   rank,
   count(*),
   count(*) FILTER (is_last),
-  sum(waiting_ns)::BIGINT,
-  coalesce(sum(together_ns) FILTER (is_last), 0)::BIGINT
+  try_cast(sum(waiting_ns) AS BIGINT),
+  try_cast(coalesce(sum(together_ns) FILTER (is_last), 0) AS BIGINT)
 FROM member
 GROUP BY job, step, rank
 ORDER BY job, step, rank;

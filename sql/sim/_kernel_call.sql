@@ -51,7 +51,7 @@ compute AS (
     any_value(host.input_dims) AS input_dims,
     any_value(host.input_types) AS input_types,
     count(*) AS kernels,
-    sum(gpu.dur)::BIGINT AS dur
+    try_cast(sum(gpu.dur) AS BIGINT) AS dur
   FROM operators AS gpu
   LEFT JOIN operators AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.parent_id
   LEFT JOIN operators AS host
@@ -168,8 +168,8 @@ SELECT
   coalesce(gpu.group_size, device.world_size),
   CASE gpu.collective
     WHEN 'all_gather' THEN gpu.out_bytes
-    WHEN 'gather' THEN gpu.in_bytes * coalesce(gpu.group_size, device.world_size)
-    WHEN 'scatter' THEN gpu.out_bytes * coalesce(gpu.group_size, device.world_size)
+    WHEN 'gather' THEN try(gpu.in_bytes * coalesce(gpu.group_size, device.world_size))
+    WHEN 'scatter' THEN try(gpu.out_bytes * coalesce(gpu.group_size, device.world_size))
     ELSE gpu.in_bytes
   END,
   1,

@@ -62,7 +62,7 @@ rated AS (
     * CASE WHEN family <> 'attention' THEN 1 WHEN operator ILIKE '%backward%' THEN 5 ELSE 2 END AS flops,
     bytes * CASE
       WHEN family <> 'communication' THEN 1::DOUBLE
-      WHEN rounds > 0 THEN rounds * (ranks - 1) / ranks
+      WHEN rounds > 0 THEN rounds * ((ranks - 1) / ranks)
       ELSE 1
     END AS moved_bytes
   FROM shape
@@ -84,4 +84,4 @@ SELECT
   )
 FROM rated
 LEFT JOIN _gpu_figures AS figures ON figures.name = rated.gpu
-ORDER BY rated.device_name, rated.calls * rated.p50_ns DESC, rated.family, rated.operator;
+ORDER BY rated.device_name, rated.calls * rated.p50_ns::DOUBLE DESC, rated.family, rated.operator;

@@ -37,7 +37,7 @@ piece AS (
   WHERE end_ts > ts
 ),
 busy AS (
-  SELECT trace_id, bucket, sum(least(end_ts, (bucket + 1) * 1000000) - greatest(ts, bucket * 1000000))::BIGINT AS busy_ns
+  SELECT trace_id, bucket, try_cast(sum(least(end_ts, (bucket + 1) * 1000000) - greatest(ts, bucket * 1000000)) AS BIGINT) AS busy_ns
   FROM piece
   GROUP BY trace_id, bucket
 ),

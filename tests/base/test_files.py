@@ -61,3 +61,15 @@ def test_of_two_folders_of_a_name_the_first_stays(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_renamed_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         publish_folder(tmp_path / "missing", tmp_path / "folder")
+
+
+def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    left, mine = tmp_path / ".rows.csv.01234567", tmp_path / ".rows.csv.not-a-draft"
+    left.touch()
+    mine.touch()
+    with draft_of(path) as held:
+        held.write_text("held")
+        publish_file(path, b"other")
+        assert held.exists()
+    assert sorted(tmp_path.iterdir()) == [mine, path]

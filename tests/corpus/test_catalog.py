@@ -199,6 +199,26 @@ def test_connect_mends_a_missing_or_broken_catalogue(corpus: Path, content: byte
         assert busy(client) == [(TRACE, 30)]
 
 
+def test_a_catalogue_that_somebody_else_made_is_made_anew(corpus: Path, tmp_path: Path) -> None:
+    # It says which views it has, and has another.
+    with duckdb.connect(corpus / layout.CATALOG) as theirs:
+        theirs.execute("CREATE OR REPLACE VIEW gpu_time AS SELECT 'theirs' AS trace_id, 1 AS busy_ns")
+        unsigned = catalog._fingerprint(catalog._script(corpus))
+        theirs.execute(f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT '{unsigned}'")
+    with catalog.connect(corpus) as connection:
+        assert busy(connection) == [(TRACE, 30)]
+
+
+def test_a_query_over_a_corpus_reads_and_writes_no_other_file(corpus: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.csv"
+    outside.write_text("a\n1\n")
+    with catalog.connect(corpus) as connection:
+        for query in (f"FROM '{outside}'", f"COPY (SELECT 1) TO '{tmp_path / 'new.csv'}'", "INSTALL httpfs"):
+            with pytest.raises(QueryError, match="disabled"):
+                catalog.query(connection, query).fetchall()
+    assert not (tmp_path / "new.csv").exists()
+
+
 def test_where_the_catalogue_cannot_be_written_the_views_live_in_memory(corpus: Path) -> None:
     (corpus / layout.CATALOG).unlink()
     (corpus / layout.CATALOG).mkdir()  # stands in for a read-only corpus, which does not stop root

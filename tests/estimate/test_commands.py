@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lumos_df import connect
+from lumos_df.corpus.layout import EMPTY_PARTITION
 from lumos_df.estimate import store
 from lumos_df.estimate.configuration import estimate
 from lumos_df.model.library import data_folder
@@ -62,6 +63,13 @@ def test_an_estimate_lands_beside_what_was_measured(lumos: Run) -> None:
     # The corpus is as good as before: the same trace is still in, and replays.
     assert "skipped 4 files" in lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c", "--workers", 1).stdout
     assert lumos("replay", "--corpus", "c", "--format", "json").returncode == 0
+
+
+def test_an_estimate_that_was_killed_early_leaves_a_folder_that_becomes_a_corpus(tmp_path: Path) -> None:
+    (tmp_path / "c" / EMPTY_PARTITION).mkdir(parents=True)
+    store.write(tmp_path / "c", estimate("llama-3-8b", "h100-sxm", "dp=8,batch=8"))
+    with connect(tmp_path / "c") as corpus:
+        assert corpus.execute("SELECT count(*) FROM estimates").fetchall() == [(1,)]
 
 
 def test_stored_rows_say_what_the_estimate_says(tmp_path: Path) -> None:

