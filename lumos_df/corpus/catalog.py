@@ -198,11 +198,11 @@ def _fingerprint(script: tuple[str, ...]) -> str:
 
 def _signed(script: tuple[str, ...]) -> str:
     """Return the fingerprint as this user signs it: a catalogue of somebody else may hold other views than it says."""
-    return hmac.new(_key(), _fingerprint(script).encode(), "sha256").hexdigest()
+    return hmac.new(signing_key(), _fingerprint(script).encode(), "sha256").hexdigest()
 
 
 @cache
-def _key() -> bytes:
+def signing_key() -> bytes:
     """Return this user's key, made on first use; where it cannot be kept, one for this process."""
     file = cache_folder() / "catalog.key"
     with suppress(OSError):

@@ -199,14 +199,19 @@ def test_connect_mends_a_missing_or_broken_catalogue(corpus: Path, content: byte
         assert busy(client) == [(TRACE, 30)]
 
 
-def test_a_catalogue_that_somebody_else_made_is_made_anew(corpus: Path, tmp_path: Path) -> None:
-    # It says which views it has, and has another.
+def test_a_catalogue_that_somebody_else_made_is_made_anew(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.connect(corpus).close()
     with duckdb.connect(corpus / layout.CATALOG) as theirs:
         theirs.execute("CREATE OR REPLACE VIEW gpu_time AS SELECT 'theirs' AS trace_id, 1 AS busy_ns")
-        unsigned = catalog._fingerprint(catalog._script(corpus))
-        theirs.execute(f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT '{unsigned}'")
+    # Another user, who has another key.
+    monkeypatch.setattr(catalog, "cache_folder", lambda: tmp_path)
+    catalog.signing_key.cache_clear()
     with catalog.connect(corpus) as connection:
         assert busy(connection) == [(TRACE, 30)]
+    assert (tmp_path / "catalog.key").stat().st_mode & 0o077 == 0
+    catalog.signing_key.cache_clear()
 
 
 def test_a_query_over_a_corpus_reads_and_writes_no_other_file(corpus: Path, tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def test_a_gzip_file_is_unpacked_only_as_far_as_there_is_room() -> None:
 
     packed = gzip.compress(bytes(50 << 20)) + bytes(10) + gzip.compress(b"end")
     read, write_end = os.pipe()
-    threading.Thread(target=lambda: (os.write(write_end, packed), os.close(write_end))).start()
+    os.write(write_end, packed)
+    os.close(write_end)
     with os.fdopen(read, "rb", buffering=0) as stream:
         file = StoredFile(stream, "bomb")
         target = memoryview(bytearray(1 << 20))
@@ -126,7 +127,7 @@ def test_secrets_of_every_kind_are_hidden(tmp_path: Path) -> None:
 
 def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path: Path, lumos: Run) -> None:
     names = ["=1+1", "+1", "-1", "@x", "plain=1"]
-    corpus_of(tmp_path, [op(name, index, 1) for index, name in enumerate(names)]).close()
-    corpus = next(folder for folder in tmp_path.iterdir() if (folder / "manifest.json").exists())
-    result = lumos("sql", "SELECT name, 1 AS one FROM operators ORDER BY ts", "--corpus", corpus, "--format", "csv")
+    corpus_of(tmp_path, [op(name, index, 1) for index, name in enumerate(names)])
+    query = "SELECT name, 1 AS one FROM operators ORDER BY ts"
+    result = lumos("sql", query, "--corpus", tmp_path / "corpus", "--format", "csv")
     assert result.stdout.splitlines() == ["name,one", "'=1+1,1", "'+1,1", "'-1,1", "'@x,1", "plain=1,1"]
