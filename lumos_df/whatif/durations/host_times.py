@@ -92,7 +92,8 @@ def work(trace: Trace, graph: TraceGraph, symbols: Symbols, axes: Axes, phase: N
     bandwidth = _rate(each[2][~multiplies], time[~multiplies])
     before_s = np.maximum(each[0] / peak, each[2] / bandwidth)
     after_s = np.maximum(each[1] / peak, each[3] / bandwidth)
-    return KernelWork(row, time, np.minimum(time, least), before_s, after_s, after_s, numbered(kinds)[inverse])
+    key = numbered(kinds)[inverse]
+    return KernelWork(row, time, np.minimum(time, least), before_s, after_s, after_s, before_s, after_s, key)
 
 
 def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:

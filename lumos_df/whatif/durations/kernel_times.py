@@ -3,12 +3,15 @@
 A kernel's time is a floor that no size goes below and a part that grows with its work. The cost functions of `model`
 say how the second part changes; how well the kernel did against them when it was measured is kept, the more so the
 longer it ran above the floor, because near the floor nothing was measured but the floor.
+
+A kernel that moves its tensors runs in waves of blocks: to start takes as long as a wave, so of w waves it takes
+1 + w times a wave, and no less than its bytes over the bandwidth.
 """
 
 import json
 import zlib
 from dataclasses import dataclass, replace
-from math import ceil, log2, prod
+from math import ceil, gcd, log2, prod
 from typing import Final
 
 import numpy as np
@@ -18,6 +21,7 @@ from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
+from lumos_df.schema.dtypes import element_type
 from lumos_df.structure.axes import Axes, tensors
 from lumos_df.structure.axis_labels import Labels
 from lumos_df.structure.labelled_rows import Trace
@@ -35,11 +39,12 @@ MODELLED_ERROR: Final = 0.3
 or that may all hold waiting. Evidence: a judgement."""
 
 _UNALIGNED: Final = 5.0
-"""Threshold, times. A 16-bit matrix product whose inner or last size is no multiple of 8 takes so many times as long
-above the floor as one of multiples. Evidence: 71 beside 128 on an A100, in one of the recorded traces."""
-_WAVE: Final = 0.7
-"""Threshold, share of a kernel's latency. Every further wave of blocks adds so much. Evidence: kernels of 71 beside
-those of 128 on an A100, in one of the recorded traces."""
+"""Threshold, times. A 16-bit matrix product whose inner or last size is odd takes so many times as long above the floor
+as one of multiples of 8, which are loaded 16 bytes at a time; what is loaded 8 or 4 bytes at a time lies between.
+Evidence: 71 beside 128 on an A100, in one of the recorded traces, and 66 between."""
+_START: Final = 0.2
+"""Threshold, floors. What a kernel of waves takes besides a wave to start. Evidence: kernels of one name at two grids,
+27 recorded jobs: half are within 25 % from the smaller one, 35 % from the larger one, and as many above as below."""
 _THREADS: Final = 2048
 """Threads that a multiprocessor holds at once (compute capability 8.0 and 9.0)."""
 _BLOCKS: Final = 32
@@ -71,6 +76,9 @@ class KernelWork:
     after: NDArray[np.float64]
     linear: NDArray[np.float64]
     """What `after` would be if the kernel did as many operations a second as before."""
+    size: NDArray[np.float64]
+    """What a line through several measured sizes is drawn over: waves of blocks, else `before`."""
+    size_after: NDArray[np.float64]
     key: NDArray[np.int64]
     """The same for kernels of one kind of operator, in other traces of the model, too."""
 
@@ -118,20 +126,60 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     )
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
-    before, after, linear = (np.empty(len(first)) for _ in range(3))
+    before, after, linear, waves, more = (np.empty(len(first)) for _ in range(5))
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
         kernel = _Kernel.of(
             trace, axes, int(row[at]), int(operator[at]), wide=int(columns[-2][at]), backward=bool(columns[-1][at])
         )
-        before[number], after[number] = (
-            kernel.seconds(old, float(floor[at])),
-            kernel.changed(symbols, old, new, float(floor[at])),
-        )
+        before[number], after[number] = kernel.seconds(old), kernel.changed(symbols, old, new)
         linear[number] = before[number] * kernel.operations(symbols) if old is new else after[number]
+        waves[number] = kernel.waves(old)
+        more[number] = after[number] / before[number] if before[number] > 0 else 1.0
         kinds.append(kernel.kind())
-    return KernelWork(
-        row, time, floor.astype(np.float64), before[inverse], after[inverse], linear[inverse], numbered(kinds)[inverse]
+    kernels = KernelWork(
+        row,
+        time,
+        floor.astype(np.float64),
+        before[inverse],
+        after[inverse],
+        linear[inverse],
+        before[inverse],
+        after[inverse],
+        numbered(kinds)[inverse],
+    )
+    return _in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1]))
+
+
+def _in_waves(
+    kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.float64], reached: float
+) -> KernelWork:
+    """Return kernels of which those that run in waves take one to start, and then each, or their bytes' time.
+
+    The squares of both add up, so that either holds where it is the longer by far.
+
+    Args:
+        kernels: with what moving their tensors takes.
+        waves: of blocks that each kernel runs in, nan for products and where nothing tells the grid or the work [k].
+        more: by how much that grows [k].
+        reached: share of the memory's peak that kernels reach.
+    """
+    moved = np.minimum(kernels.before, kernels.time)
+    # One that beats the memory's peak has its bytes in a cache, or does not touch all of them.
+    moved = np.where(kernels.before * reached > kernels.time, 0.0, moved)
+    start = _START * kernels.floor
+    wave = np.maximum(np.sqrt(kernels.time**2 - moved**2) - start, 0) / (1 + waves)
+    after = np.hypot(start + wave * (1 + waves * more), moved * more)
+    floor = np.minimum(np.maximum(start + wave, kernels.floor), kernels.time)
+    known = ~np.isnan(waves)
+    return replace(
+        kernels,
+        floor=np.where(known, floor, kernels.floor),
+        before=np.where(known, kernels.time - floor, kernels.before),
+        after=np.where(known, after - floor, kernels.after),
+        linear=np.where(known, after - floor, kernels.linear),
+        size=np.where(known, waves, kernels.size),
+        size_after=np.where(known, waves * more, kernels.size_after),
     )
 
 
@@ -166,6 +214,18 @@ def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
     return trace.rows.nearest(trace.dims.code >= 0, row)
 
 
+def element_bytes(inputs: list[object], types: list[object]) -> tuple[float, ...]:
+    """Return the bytes of an element of each tensor in an operator's inputs, nothing where any is of unknown type."""
+    each: list[float] = []
+    for entry, name in zip(inputs, types, strict=False):
+        if isinstance(entry, list) and entry:
+            kind = element_type(str(name))
+            if kind is None:
+                return ()
+            each.append(float(kind.bytes))
+    return tuple(each) if len(each) == len(tensors(inputs)) else ()
+
+
 def operation_of(trace: Trace, operator: int) -> Operation:
     """Return what one operator with shapes does."""
     inputs = json.loads(trace.dims.words[trace.dims.code[operator]])
@@ -181,6 +241,8 @@ class _Kernel:
     operation: Operation | None
     numel: tuple[Shape, ...]
     """All tensors of the operator, those in lists as well."""
+    widths: tuple[float, ...]
+    """Bytes of an element of each; nothing where their types were not recorded."""
     labels: tuple[Labels, ...]
     """What is known of their axes; nothing where empty."""
     blocks: float
@@ -193,22 +255,26 @@ class _Kernel:
     def of(cls, trace: Trace, axes: Axes, row: int, operator: int, *, wide: int, backward: bool) -> "_Kernel":
         rows = trace.rows
         shapes: tuple[Shape, ...] = ()
+        element: tuple[float, ...] = ()
         operation = None
         if operator >= 0:
-            shapes = tuple(tensors(json.loads(trace.dims.words[trace.dims.code[operator]])))
+            inputs = json.loads(trace.dims.words[trace.dims.code[operator]])
+            shapes = tuple(tensors(inputs))
             operation = operation_of(trace, operator)
+            known = int(trace.types.code[operator])
+            element = element_bytes(inputs, json.loads(trace.types.words[known])) if known >= 0 else ()
         grid = _product(trace.grid.words, int(trace.grid.code[row]))
         threads = _product(trace.block.words, int(trace.block.code[row]))
         resident = min(_BLOCKS, max(1, _THREADS // max(threads, 1)))
         labels = axes.labels(operator)
-        return cls(int(rows.family[row]), operation, shapes, labels, grid / resident, wide, backward)
+        return cls(int(rows.family[row]), operation, shapes, element, labels, grid / resident, wide, backward)
 
     def kind(self) -> tuple[object, ...]:
         """Return what names it in any trace of the model."""
         name = self.operation.name if self.operation else ""
         return name, self.family, tuple(len(shape) for shape in self.numel), self.backward
 
-    def seconds(self, machine: Machine, floor: float) -> float:
+    def seconds(self, machine: Machine) -> float:
         """Return the part of its time that grows with work, s; nan where nothing tells the work."""
         operation = self.operation
         if operation is None or not self.numel:
@@ -220,9 +286,9 @@ class _Kernel:
             return _product_seconds(m, k, n, batch, machine)
         if self.family == ATTENTION and operation.is_attention():
             return _attention(operation, machine, backward=self.backward)
-        return self._memory(machine, floor)
+        return self._memory(machine)
 
-    def changed(self, symbols: Symbols, old: Machine, new: Machine, floor: float) -> float:
+    def changed(self, symbols: Symbols, old: Machine, new: Machine) -> float:
         """Return the same for the changed job."""
         operation = self.operation
         if operation is None or not self.numel:
@@ -232,10 +298,10 @@ class _Kernel:
             shapes = symbols.groups(operation.shapes, shapes)
         after = replace(self, operation=replace(operation, shapes=shapes), numel=self._resized(symbols))
         if self.family in (GEMM, ATTENTION) and (operation.multiplies() or operation.is_attention()):
-            return after.seconds(new, floor)
+            return after.seconds(new)
         ratio = after._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
         rate = old.memory_rate / new.memory_rate * new.element_bytes / old.element_bytes
-        return self._memory(old, floor) * ratio * rate
+        return self._memory(old) * ratio * rate
 
     def operations(self, symbols: Symbols) -> float:
         """Return by how much its operations grow; nan where nothing tells them."""
@@ -259,10 +325,18 @@ class _Kernel:
         labels = self.labels or ((),) * len(self.numel)
         return tuple(map(symbols.rescaled, self.numel, (self.wide,) * len(labels), labels))
 
-    def _memory(self, machine: Machine, floor: float) -> float:
-        """Return the time of moving its tensors, or that of its blocks in waves where that is longer, s."""
-        moved = self._elements() * machine.element_bytes / machine.memory_rate
-        return max(moved, _WAVE * floor * self.blocks / machine.sms)
+    def waves(self, machine: Machine) -> float:
+        """Return how many waves of blocks it runs in; nan for products and attention, and where nothing tells."""
+        operation = self.operation
+        multiplies = operation is not None and (operation.multiplies() or operation.is_attention())
+        if not self.blocks or not self.numel or (self.family in (GEMM, ATTENTION) and multiplies):
+            return float("nan")
+        return self.blocks / machine.sms
+
+    def _memory(self, machine: Machine) -> float:
+        """Return the time of moving its tensors, s."""
+        each = self.widths or (machine.element_bytes,) * len(self.numel)
+        return sum(prod(shape) * width for shape, width in zip(self.numel, each, strict=True)) / machine.memory_rate
 
     def _elements(self) -> float:
         return float(sum(prod(shape) for shape in self.numel))
@@ -298,7 +372,7 @@ def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> fl
         )
     )
     grown = max(seconds - float(row["gemm"][machine.precision][0]), 1e-9)
-    return grown * (_UNALIGNED if machine.element_bytes == 2 and (k % 8 or n % 8) else 1.0)
+    return grown * (_UNALIGNED ** (1 - log2(gcd(k, n, 8)) / 3) if machine.element_bytes == 2 and min(m, n) > 1 else 1.0)
 
 
 def _attention(operation: Operation, machine: Machine, *, backward: bool) -> float:

@@ -302,18 +302,17 @@ def _interpolated(kernels: KernelWork, others: list[KernelWork]) -> tuple[NDArra
         place = _paired(kernels.key, order, other.key, _occurrence(other.key))
         paired = np.flatnonzero(place >= 0)
         theirs = place[paired]
-        apart = other.before[theirs] - kernels.before[paired]
-        far = np.abs(apart) > _APART_SHARE * np.maximum(kernels.before[paired], other.before[theirs])
+        apart = other.size[theirs] - kernels.size[paired]
+        far = np.abs(apart) > _APART_SHARE * np.maximum(kernels.size[paired], other.size[theirs])
         paired, theirs, apart = paired[far], theirs[far], apart[far]
         slope = np.maximum((other.time[theirs] - kernels.time[paired]) / apart, 0)
         # What lies outside of both sizes goes on from the one that is nearer.
-        beyond = np.abs(kernels.after[paired] - other.before[theirs]) < np.abs(
-            kernels.after[paired] - kernels.before[paired]
-        )
+        asked, theirs_is = kernels.size_after[paired], other.size[theirs]
+        beyond = np.abs(asked - theirs_is) < np.abs(asked - kernels.size[paired])
         start = np.where(beyond, other.time[theirs], kernels.time[paired])
-        work_at = np.where(beyond, other.before[theirs], kernels.before[paired])
-        line = np.maximum(start + slope * (kernels.after[paired] - work_at), np.minimum(kernels.floor[paired], start))
-        distance = np.abs(np.log(np.maximum(kernels.after[paired], 1e-12) / np.maximum(other.before[theirs], 1e-12)))
+        size_at = np.where(beyond, theirs_is, kernels.size[paired])
+        line = np.maximum(start + slope * (asked - size_at), np.minimum(kernels.floor[paired], start))
+        distance = np.abs(np.log(np.maximum(asked, 1e-12) / np.maximum(theirs_is, 1e-12)))
         better = distance < nearest[paired]
         result[paired[better]], nearest[paired[better]] = line[better], distance[better]
     return result, ~np.isnan(result)
