@@ -31,7 +31,7 @@ from lumos_df.whatif.job import extent
 from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.job_warnings import extrapolated, unheard
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
-from lumos_df.whatif.job.settings import Settings
+from lumos_df.whatif.job.settings import IN_SHAPES, Settings
 from lumos_df.whatif.job.usual_job import without_stalls
 from lumos_df.whatif.pipeline.staged_job import staged
 from lumos_df.whatif.rewrite.rebuilt_job import rebuilt
@@ -229,7 +229,7 @@ def _rescheduled(
     change = operator_times.plan(anchor, new, settings)
     job, warnings = (anchor.job, []) if settings.keep_stalls else without_stalls(anchor.job)
     job = _switched(job, switches, about.job)
-    others = [_measured(other, change) for other in siblings] if settings else []
+    others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error, told = _retimed(anchor, change, job, times)
     warnings += told
@@ -297,10 +297,19 @@ def _kept(instances: Instances, member: NDArray[np.int64]) -> Instances:
     )
 
 
+def _sized_alike(anchor: RecordedJob, other: RecordedJob) -> bool:
+    """Return whether the same sizes of both jobs are known."""
+    return all(
+        (getattr(anchor.sizes, name) is None) == (getattr(other.sizes, name) is None) for name in (*IN_SHAPES, "tp")
+    )
+
+
 def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> KernelWork:
-    """Return what the same model's kernels took at another size."""
-    known = axes.unknown(other.about.ranks[0].trace)
-    return operator_times.work_of(other, change, 0, Symbols(other.sizes, other.sizes), known, change.measured_on)
+    """Return what the same model's kernels took at another size, and what becomes of them."""
+    about, sizes, batch = other.about.ranks[0], other.sizes, change.symbols.batch
+    known = axes.follow(about.trace, about.structure.phase, sizes.micro_batch, sizes.seq)
+    symbols = Symbols(sizes, change.new, batch and (sizes.micro_batch or 1, batch[1]))
+    return operator_times.work_of(other, change, 0, symbols, known, change.runs_on)
 
 
 def _retimed(

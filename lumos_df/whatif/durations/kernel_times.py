@@ -148,7 +148,8 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         after[inverse],
         numbered(kinds)[inverse],
     )
-    return _in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1]))
+    # Another GPU has other waves: how its bandwidth differs is all that is known.
+    return _in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1])) if old is new else kernels
 
 
 def _in_waves(
@@ -170,14 +171,12 @@ def _in_waves(
     start = _START * kernels.floor
     wave = np.maximum(np.sqrt(kernels.time**2 - moved**2) - start, 0) / (1 + waves)
     after = np.hypot(start + wave * (1 + waves * more), moved * more)
-    floor = np.minimum(np.maximum(start + wave, kernels.floor), kernels.time)
     known = ~np.isnan(waves)
     return replace(
         kernels,
-        floor=np.where(known, floor, kernels.floor),
-        before=np.where(known, kernels.time - floor, kernels.before),
-        after=np.where(known, after - floor, kernels.after),
-        linear=np.where(known, after - floor, kernels.linear),
+        before=np.where(known, kernels.time - kernels.floor, kernels.before),
+        after=np.where(known, after - kernels.floor, kernels.after),
+        linear=np.where(known, after - kernels.floor, kernels.linear),
         size=np.where(known, waves, kernels.size),
         size_after=np.where(known, waves * more, kernels.size_after),
     )

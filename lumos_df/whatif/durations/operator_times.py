@@ -37,8 +37,8 @@ _ERROR: Final = (0.01, 0.06, 0.03, kernel_times.MODELLED_ERROR)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""
-_APART_SHARE: Final = 0.1
-"""Threshold, share of a kernel's work. Two measured sizes that differ by no more tell no line."""
+_SAME_SIZE: Final = 1e-3
+"""Logarithm of the ratio of two sizes from which on they are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def times(
         change: the change.
         rank: place of the rank in the job.
         durations: its durations before, ns [n].
-        others: the same model at other sizes, as measured.
+        others: the same model at other sizes, changed to the same one.
     """
     about = anchor.about.ranks[rank]
     count = len(durations)
@@ -190,9 +190,7 @@ def times(
     after = kernels.rescaled(float(floors))
     how = np.full(len(kernels.row), RESCALED)
     if others:
-        between, known = _interpolated(kernels, others)
-        # The line through two sizes errs where caches end, the scaled time where efficiency changes: not alike.
-        after = np.where(known, np.sqrt(np.where(known, between, 1.0) * after), after)
+        after, known = _interpolated(kernels, after, others, float(floors))
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(kernels.before)
     after = np.where(unknown, _like_others(change, kernels, after, about.structure.phase[kernels.row]), after)
@@ -293,29 +291,38 @@ def _growth(change: PlannedChange) -> float:
     return parameters(new) / parameters(change.old)
 
 
-def _interpolated(kernels: KernelWork, others: list[KernelWork]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the time of kernels on the line through this size and the nearest other one, where both have them."""
-    result = np.full(len(kernels.row), np.nan)
-    nearest = np.full(len(kernels.row), np.inf)
+def _interpolated(
+    kernels: KernelWork, after: NDArray[np.float64], others: list[KernelWork], floor_ratio: float
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return what kernels take by this size and by others, and which ones another size has, too.
+
+    Each size says what its own time becomes, and the mean of the logarithms has as much of each as it is near.
+
+    Args:
+        kernels: those of this size [k].
+        after: what they take by it alone, s [k].
+        others: those of other sizes.
+        floor_ratio: floor of the new GPU over that of the old one.
+    """
     order = _occurrence(kernels.key)
+    weight = 1 / _distance(kernels)
+    total, said = weight.copy(), weight * np.log(np.maximum(after, 1e-9))
     for other in others:
         place = _paired(kernels.key, order, other.key, _occurrence(other.key))
-        paired = np.flatnonzero(place >= 0)
+        paired = np.flatnonzero((place >= 0) & ~np.isnan(weight))
         theirs = place[paired]
-        apart = other.size[theirs] - kernels.size[paired]
-        far = np.abs(apart) > _APART_SHARE * np.maximum(kernels.size[paired], other.size[theirs])
-        paired, theirs, apart = paired[far], theirs[far], apart[far]
-        slope = np.maximum((other.time[theirs] - kernels.time[paired]) / apart, 0)
-        # What lies outside of both sizes goes on from the one that is nearer.
-        asked, theirs_is = kernels.size_after[paired], other.size[theirs]
-        beyond = np.abs(asked - theirs_is) < np.abs(asked - kernels.size[paired])
-        start = np.where(beyond, other.time[theirs], kernels.time[paired])
-        size_at = np.where(beyond, theirs_is, kernels.size[paired])
-        line = np.maximum(start + slope * (asked - size_at), np.minimum(kernels.floor[paired], start))
-        distance = np.abs(np.log(np.maximum(asked, 1e-12) / np.maximum(theirs_is, 1e-12)))
-        better = distance < nearest[paired]
-        result[paired[better]], nearest[paired[better]] = line[better], distance[better]
-    return result, ~np.isnan(result)
+        near = 1 / _distance(other)[theirs]
+        paired, theirs, near = paired[near > 0], theirs[near > 0], near[near > 0]
+        total[paired] += near
+        said[paired] += near * np.log(np.maximum(other.rescaled(floor_ratio)[theirs], 1e-9))
+    known = total > weight
+    return np.where(known, np.exp(said / np.where(known, total, 1.0)), after), known
+
+
+def _distance(kernels: KernelWork) -> NDArray[np.float64]:
+    """Return how far each kernel's size is from the one asked for, as a logarithm; nan where nothing tells it."""
+    apart = np.abs(np.log(np.maximum(kernels.size_after, 1e-12) / np.maximum(kernels.size, 1e-12)))
+    return np.where(np.isnan(kernels.size), np.nan, np.maximum(apart, _SAME_SIZE))
 
 
 def _occurrence(key: NDArray[np.int64]) -> NDArray[np.int64]:

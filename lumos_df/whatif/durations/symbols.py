@@ -73,7 +73,7 @@ class Symbols:
             batch: for a model that is no transformer, its batch before and after.
         """
         self._readings: dict[int, list[_Reading]] = {}
-        self._batch = batch
+        self.batch = batch
         self._routing = old.routing, new.routing
         self._cache: dict[tuple[Shape, int, Labels], Shape] = {}
         before, after = batch or (old.micro_batch or 1, new.micro_batch or 1)
@@ -112,7 +112,7 @@ class Symbols:
         """
         known = self._cache.get((shape, wide, labels))
         if known is None:
-            if self._batch:
+            if self.batch:
                 known = self._leading(shape) if not labels else tuple(map(self._scaled, shape, labels))
             else:
                 known = self._read(shape, wide, labels or (None,) * len(shape))
@@ -218,7 +218,7 @@ class Symbols:
         return tuple(new)
 
     def _leading(self, shape: Shape) -> Shape:
-        before, after = self._batch or (1, 1)
+        before, after = self.batch or (1, 1)
         if len(shape) < 2 or shape[0] % before:
             return shape
         return (max(1, shape[0] * after // before), *shape[1:])
