@@ -197,6 +197,16 @@ def read(corpus: Path, trace_id: str) -> Rows:
     )
 
 
+def shape_codes(corpus: Path, trace_id: str) -> NDArray[np.int32]:
+    """Return a number of the shapes of each row's inputs, NONE where none were recorded [n]. Raises as `read` does."""
+    file = trace_folder(corpus, trace_id) / "operators.parquet"
+    try:
+        with pq.ParquetFile(file, read_dictionary=["input_dims"]) as stored:
+            return coded(stored.read(["input_dims"])["input_dims"])[0]
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
+
+
 def coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
     """Return (codes [n], words) of a dictionary column; null is NONE."""
     whole = column.unify_dictionaries().combine_chunks()

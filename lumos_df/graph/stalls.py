@@ -3,6 +3,7 @@
 Whoever tells a usual step from a recording leaves them out: they do not come again.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.graph import calls, typical_values
+from lumos_df.graph.first_uses import growth, inside_first_calls
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import groups, load
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.rows import Rows
+from lumos_df.graph.rows import Rows, shape_codes
 from lumos_df.graph.steps import steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
@@ -48,35 +50,47 @@ class Stalls:
         return self.ns - self.longest
 
 
-def find(graph: TraceGraph, host: HostWork | None = None, *, every: bool = False) -> Stalls:
+def find(
+    graph: TraceGraph,
+    host: HostWork | None = None,
+    *,
+    shape: NDArray[np.int32],
+    beside: Sequence[TraceGraph] = (),
+    every: bool = False,
+) -> Stalls:
     """Return the stalls of a trace.
 
     Of several steps the longest like row of one is held against the longest of the others, the second against the
     second: a stall takes over twice as long as in any other step, and its step loses over twice as much to stalls as
     the others usually do, or it is but noise. In one step, those few calls do that take over twice as long as all
-    others.
+    others, and those few stretches that do inside an operator's first call, or that no trace beside it has; and
+    what gets memory where none is given back.
 
     Args:
         graph: the trace.
         host: its host work, if that is known already.
+        shape: code of the shapes of each row's inputs, NONE where none were recorded [n].
+        beside: the same job at other sizes: of its one step what they have is held against theirs.
         every: also those of steps that lose no more than others do.
     """
     host = host or host_work(graph)
     rows, edges, marks = graph.rows, graph.edges, steps(graph.rows)
     node = graph.order[~rows.on_gpu[graph.order]].astype(np.int64)
     several = len(marks.low) > 1
-    # Stretches of one step are like none of it, operators of a name have other shapes, and what waits or copies lasts
-    # as long as what it is about.
+    # In one step operators of a name have other shapes, and what waits or copies lasts as long as what it is about.
     if not several:
         node = node[(rows.kind == RUNTIME)[node] & (calls.roles(rows.kind, rows.name, rows.names)[node] == calls.OTHER)]
-    edge = host.edge if several else host.edge[:0]
+    edge = host.edge
     row = np.concatenate((node, edges.dst[edge]))
     item, ns = np.concatenate((node, edge)), np.concatenate((graph.own[node], edges.lag[edge]))
     works = np.arange(len(item)) >= len(node)
     least = max(round(typical_values.LEAST_PCT / 100 * float((marks.high - marks.low).sum())), 1)
-    like = packed(rows.name[row], rows.thread[row], works)
+    # In one step stretches are like all others of the thread: none of a name comes before the same.
+    like = packed(np.where(works & (not several), NONE, rows.name[row]), rows.thread[row], works)
     in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
-    compared = np.flatnonzero(in_step & np.isin(like, like[in_step & (ns >= least)]))
+    grows = ~works & np.isin(item, growth(rows)) & (not several)
+    grows &= bool(ns[grows].sum() >= least)
+    compared = np.flatnonzero(in_step & (grows | np.isin(like, like[in_step & (ns >= least)])))
     longest = (
         _in_other_steps(like[compared], rows.step[row[compared]], ns[compared])
         if several
@@ -85,6 +99,11 @@ def find(graph: TraceGraph, host: HostWork | None = None, *, every: bool = False
     over = ns[compared] - longest
     # Most of it is what no other takes; otherwise such times merely differ.
     stalls = (longest != NONE) & (over >= least) & (over >= longest)
+    if not several:
+        once = inside_first_calls(host, shape) | _longer_than(edges.lag[edge], beside)
+        may = np.append(np.ones(len(node), np.bool_), once)
+        stalls = stalls & may[compared] | grows[compared]
+        longest[grows[compared]] = 0
     if several and not every:
         stalls &= _of_unusual_steps(rows.step[row[compared]], np.where(stalls, over, 0), marks.number)
     chosen = compared[stalls]
@@ -118,7 +137,7 @@ def find_stalls(corpus: Path) -> list[str]:
     for ids in groups(corpus) if missing else []:
         if missing & set(ids):
             for graph in load(corpus, ids).graphs:
-                write(corpus, graph, find(graph))
+                write(corpus, graph, find(graph, shape=shape_codes(corpus, graph.rows.trace_id)))
                 found.append(graph.rows.trace_id)
     return found
 
@@ -139,6 +158,18 @@ def write(corpus: Path, graph: TraceGraph, stalls: Stalls) -> None:
             "longest_ns": stalls.longest[order],
         },
     )
+
+
+def _longer_than(ns: NDArray[np.int64], beside: Sequence[TraceGraph]) -> NDArray[np.bool_]:
+    """Return which stretches of host work are over twice as long as the longest of other traces in its turn [k]."""
+    longest = np.zeros(len(ns), np.int64)
+    for other in beside:
+        theirs = np.sort(other.edges.lag[host_work(other).edge])[::-1][: len(ns)]
+        longest[: len(theirs)] = np.maximum(longest[: len(theirs)], theirs)
+    longer = np.zeros(len(ns), np.bool_)
+    order = np.argsort(-ns, kind="stable")
+    longer[order] = (ns[order] > 2 * longest) & bool(len(beside))
+    return longer
 
 
 def _of_unusual_steps(

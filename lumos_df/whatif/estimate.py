@@ -227,7 +227,9 @@ def _rescheduled(
     new = changed_sizes(about.job, anchor.sizes, settings)
     extent.check(anchor, new, settings.batch_scale)
     change = operator_times.plan(anchor, new, settings)
-    job, warnings = (anchor.job, []) if settings.keep_stalls else without_stalls(anchor.job)
+    shapes = [rank.trace.dims.code for rank in about.ranks]
+    beside = [other.job.graphs[0] for other in siblings]
+    job, warnings = (anchor.job, []) if settings.keep_stalls else without_stalls(anchor.job, shapes, beside)
     job = _switched(job, switches, about.job)
     others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]

@@ -19,9 +19,12 @@ import numpy as np
 import polars as pl
 
 from lumos_df.base.errors import LumosError
+from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import groups
+from lumos_df.graph.stalls import find, without
 from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.answer import step_rows
+from lumos_df.whatif.answer.settled_steps import settled
 from lumos_df.whatif.estimate import estimate, estimated
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Settings, parse
@@ -118,14 +121,17 @@ def sweep(*, told: bool) -> None:
 
 
 def _recorded(job: RecordedJob, *, stalls: bool) -> dict[str, float]:
-    """Return what a rank's one step took, ms; without `stalls`: as if no call or gap had lasted for so long."""
-    graph, played = job.job.graphs[0], job.job.replay()
-    replay = played.replays[0]
+    """Return what a rank's one step took, ms; without `stalls`: replayed without them."""
+    graph, replay = job.job.graphs[0], job.job.replay().replays[0]
     busy = step_rows.rows(estimated(job, Settings())).to_pylist()[0]["original_gpu_busy_ns"]
     step = int(replay.steps.high[0] - replay.steps.low[0])
     if not stalls:
-        calls = graph.rows.dur[graph.atoms.row]
-        step -= int(calls[calls > _STALL_NS].sum() + graph.edges.lag[graph.edges.lag > _STALL_NS].sum())
+        own, lag = without(graph, find(graph, shape=job.about.ranks[0].trace.dims.code))
+        own = np.where(~graph.rows.on_gpu & (own > _STALL_NS), 0, own)
+        calm = replace(graph, own=own, edges=replace(graph.edges, lag=np.where(lag > _STALL_NS, 0, lag)))
+        again = replace(job.job, graphs=[calm], event_graph=event_graph([calm], job.job.instances)).replay()
+        after = settled(again.replays[0], replay)
+        step = int(after.high[0] - after.low[0])
     return {"step": step * 1e-6, "gpu_busy": busy * 1e-6}
 
 

@@ -40,10 +40,13 @@ class Interval:
     step: Steps
     """The estimate, ns."""
     causes: tuple[Cause, ...]
+    once: Cause | None = None
+    """What comes of what may not come again: the causes hold with it as well as without it."""
 
     def low(self, rank: int) -> NDArray[np.float64]:
         """Return the lower end of each step of a rank, ns."""
-        return self._end(rank, [cause.low[rank] for cause in self.causes], -1)
+        without = self.once.low[rank] / self.step[rank] if self.once else 1.0
+        return without * self._end(rank, [cause.low[rank] for cause in self.causes], -1)
 
     def high(self, rank: int) -> NDArray[np.float64]:
         """Return the upper end of each step of a rank, ns."""
@@ -51,7 +54,8 @@ class Interval:
 
     def words(self, rank: int, place: int) -> list[str]:
         """Return the causes of a step, the largest first, with what each alone would make of it: `host ±4.1 %`."""
-        half = {cause.name: 50 * float(_logarithm(cause.high[rank], cause.low[rank])[place]) for cause in self.causes}
+        causes = (*self.causes, self.once) if self.once else self.causes
+        half = {cause.name: 50 * float(_logarithm(cause.high[rank], cause.low[rank])[place]) for cause in causes}
         by_size = sorted(half, key=lambda name: -half[name])
         return [f"{name} ±{half[name]:.1f} %" for name in by_size if round(half[name], 1)]
 
@@ -78,7 +82,7 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    return Interval(step, (*causes, *_silences(changed, step), *_unscaled(changed, step)))
+    return Interval(step, (*causes, *_unscaled(changed, step)), _once(changed, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +148,10 @@ def _host(changed: ChangedJob, step: Steps) -> Cause:
     )
 
 
-def _silences(changed: ChangedJob, step: Steps) -> list[Cause]:
-    """Return what comes of the few stretches of host work far longer than all others, if they do not come again.
+def _once(changed: ChangedJob, step: Steps) -> Cause | None:
+    """Return what comes of what may not come again, and nothing in one step tells: without it, the step is shorter.
 
-    Of several recorded steps those are stalls, or there in each; of one step nothing tells.
+    The few stretches of host work far longer than all others. Of several recorded steps those are stalls, or in each.
     """
     net, lags = changed.job.event_graph, []
     for graph, rank in zip(changed.job.graphs, changed.ranks, strict=True):
@@ -159,8 +163,8 @@ def _silences(changed: ChangedJob, step: Steps) -> list[Cause]:
         lags.append(lag)
     lag = np.concatenate(lags)
     if np.array_equal(lag, net.lag):
-        return []
-    return [Cause("silences that may come once", *_ends(step, lengths(changed, replace(net, lag=lag))))]
+        return None
+    return Cause("what may come once", *_ends(step, lengths(changed, replace(net, lag=lag))))
 
 
 def _scaled(

@@ -152,9 +152,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     return _in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1])) if old is new else kernels
 
 
-def _in_waves(
-    kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.float64], reached: float
-) -> KernelWork:
+def _in_waves(kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.float64], reached: float) -> KernelWork:
     """Return kernels of which those that run in waves take one to start, and then each, or their bytes' time.
 
     The squares of both add up, so that either holds where it is the longer by far.

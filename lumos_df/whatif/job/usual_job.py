@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import stalls
 from lumos_df.graph.event_graph import event_graph
@@ -9,19 +12,26 @@ from lumos_df.graph.job import Job
 from lumos_df.graph.trace_graph import TraceGraph
 
 
-def without_stalls(job: Job) -> tuple[Job, list[str]]:
-    """Return a job whose stalls take what the longest like them takes, and what to say of it."""
-    of_ranks = [stalls.find(graph) for graph in job.graphs]
-    count = sum(len(found.item) for found in of_ranks)
-    if not count:
+def without_stalls(job: Job, shapes: list[NDArray[np.int32]], siblings: list[TraceGraph]) -> tuple[Job, list[str]]:
+    """Return a job whose stalls take what the longest like them takes, and what to say of it.
+
+    Args:
+        job: the job.
+        shapes: code of the shapes of each row's inputs, one array a rank.
+        siblings: the same job at other sizes, whose host does the same.
+    """
+    of_ranks = [
+        stalls.find(graph, shape=shape, beside=siblings) for graph, shape in zip(job.graphs, shapes, strict=True)
+    ]
+    if not any(len(found.item) for found in of_ranks):
         return job, []
     graphs = [_usual(graph, found) for graph, found in zip(job.graphs, of_ranks, strict=True)]
-    total = sum(int(found.over.sum()) for found in of_ranks)
-    longest = max((found for found in of_ranks if len(found.item)), key=lambda found: int(found.over.max()))
-    most = longest.name[int(longest.over.argmax())]
+    # Ranks stall at the same time, so what all of them lose together is no time of the job.
+    most = max(of_ranks, key=lambda found: int(found.over.sum()))
+    rank = f" of rank {job.graphs[of_ranks.index(most)].rows.rank}" if len(job.graphs) > 1 else ""
     told = (
-        f"left out {format_count(count, 'stall')} of {format_ns(total)} that came once, the longest {most}: the view "
-        "`stall` lists them, --keep-stalls keeps them"
+        f"left out {format_count(len(most.item), 'stall')}{rank}, {format_ns(int(most.over.sum()))} that came once, "
+        f"the longest {most.name[int(most.over.argmax())]}: the view `stall` lists them, --keep-stalls keeps them"
     )
     return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), [told]
 

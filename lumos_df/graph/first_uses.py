@@ -1,0 +1,43 @@
+"""What one step alone tells of what comes once: work inside an operator's first call, and memory that only grows."""
+
+import re
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph import calls
+from lumos_df.graph.host_work import HostWork
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
+
+_ALLOCATES: Final = re.compile(r"(?:cuda|hip|cu)(?:Malloc|MemAlloc|MemCreate|MemMap)(?:_v\d)?$")
+
+
+def inside_first_calls(host: HostWork, shape: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which stretches of host work lie in an operator's first call with inputs of these shapes [k].
+
+    There a library chooses an algorithm, loads code or plans. What lies between operators may come in every step, as a
+    data loader does, however long it is.
+
+    Args:
+        host: the host work of a trace.
+        shape: code of the shapes of each row's inputs, NONE where none were recorded [n].
+    """
+    rows, edges = host.graph.rows, host.graph.edges
+    operator = np.flatnonzero((rows.kind == CPU_OP) & (shape >= 0))
+    order = operator[np.argsort(rows.ts[operator], kind="stable")]
+    first = np.zeros(len(rows), np.bool_)
+    first[order[np.unique(np.stack((rows.name[order], shape[order])), axis=1, return_index=True)[1]]] = True
+    around = rows.nearest((rows.kind == CPU_OP) & (shape >= 0), edges.dst[host.edge].astype(np.int32))
+    within: NDArray[np.bool_] = (around != NONE) & first[around] & (host.at[0] >= rows.ts[around])
+    return within
+
+
+def growth(rows: Rows) -> NDArray[np.int64]:
+    """Return the calls that get memory of the device, where the trace gives none back: no step can go on so [k]."""
+    call = np.flatnonzero(rows.kind == RUNTIME)
+    if (calls.roles(rows.kind, rows.name, rows.names)[call] == calls.RELEASE).any():
+        return call[:0]
+    allocates = np.array([*(bool(_ALLOCATES.match(name)) for name in rows.names), False])
+    return call[allocates[rows.name[call]]]
