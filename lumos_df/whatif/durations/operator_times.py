@@ -33,8 +33,10 @@ from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import IN_SHAPES, Settings, Sizes, parameters
 
-_ERROR: Final = (0.01, 0.06, 0.03, kernel_times.MODELLED_ERROR)
-"""Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much."""
+_ERROR: Final = (0.016, 0.06, 0.03, kernel_times.MODELLED_ERROR)
+"""Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much: 8 times of 10 it
+is off by no more. That of what was measured is how GPUs differ: those of eleven recorded jobs by 0.9 % in the median, as
+a standard deviation of the like kernels' time, and so two of them by 1.6 %."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""
 _SAME_SIZE: Final = 1e-3
