@@ -18,6 +18,8 @@ class ChangedJob:
     anchor: RecordedJob
     played: Played
     """The job as it was."""
+    usual: Played
+    """The same without what happened once, where that is left out."""
     plan: operator_times.PlannedChange
     job: Job
     times: list[operator_times.Times]

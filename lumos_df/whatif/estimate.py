@@ -192,6 +192,7 @@ def estimated(
     return ChangedJob(
         anchor=anchor,
         played=played,
+        usual=played if made.base is anchor.job else made.base.replay(),
         plan=made.change,
         job=job,
         times=times,
@@ -211,6 +212,8 @@ class _Rescheduled:
     """A changed job that has not run yet; fields as those of `ChangedJob`."""
 
     change: operator_times.PlannedChange
+    base: Job
+    """The recorded job, without what happened once where that is left out."""
     job: Job
     times: list[operator_times.Times]
     transfer_error: NDArray[np.float64]
@@ -229,8 +232,8 @@ def _rescheduled(
     change = operator_times.plan(anchor, new, settings)
     shapes = [rank.trace.dims.code for rank in about.ranks]
     beside = [other.job.graphs[0] for other in siblings]
-    job, warnings = (anchor.job, []) if settings.keep_stalls else without_stalls(anchor.job, shapes, beside)
-    job = _switched(job, switches, about.job)
+    base, warnings = (anchor.job, []) if settings.keep_stalls else without_stalls(anchor.job, shapes, beside)
+    job = _switched(base, switches, about.job)
     others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error, told = _retimed(anchor, change, job, times)
@@ -261,7 +264,7 @@ def _rescheduled(
         job, times, sources, transfer_error, again = rebuilt(anchor, change, job, times, transfer_error)
     elif job is not anchor.job:
         job = replace(job, event_graph=event_graph(job.graphs, job.instances))
-    return _Rescheduled(change, job, times, transfer_error, sources, makers, again, warnings)
+    return _Rescheduled(change, base, job, times, transfer_error, sources, makers, again, warnings)
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:

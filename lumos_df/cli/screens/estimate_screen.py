@@ -81,6 +81,8 @@ def _draw_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
         (str(steps["job"][0]), "bold"),
         f", {seconds(old)} a step -> {seconds(new)} ({seconds(low)} to {seconds(high)}, 8 times of 10)   ({change})",
     )
+    if left_out := round(_mean(steps, "left_out_ns")):
+        say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
     for part in STEP_PARTS:
         _line(screen, steps, part.name, part.label)
         if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count() < len(steps):

@@ -49,6 +49,7 @@ SCHEMA: Final = pa.schema(
         ("rank", pa.int32()),
         ("step", pa.int32()),
         _FIGURES[0],
+        ("left_out_ns", pa.int64()),
         ("low_s", pa.float64()),
         ("high_s", pa.float64()),
         ("interval_from", pa.string()),
@@ -87,7 +88,8 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
     for new_rank, after in enumerate(changed.after.replays):
         rank = changed.ranks[new_rank]
         before = changed.played.replays[rank]
-        original = _recorded(before) if answerable.is_off(before) else before
+        usual = before if changed.usual is changed.played else settled(changed.usual.replays[rank], before)
+        original = _recorded(before) if answerable.is_off(before) else usual
         replay = settled(after, before)
         makers, sources = changed.makers[new_rank], changed.sources[new_rank]
         work = usage.work(replay, makers, sources, changed.again[new_rank])
@@ -96,7 +98,7 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
         waited_here = np.hstack((*(waited[maker] for maker in makers), np.zeros((2, 1), np.int64)))
         waiting = simulated_waiting(changed.after, new_rank, replay, waited_here[:, sources])
         new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay), waiting)
-        original_waiting = simulated_waiting(changed.played, rank, original, waited[rank])
+        original_waiting = simulated_waiting(changed.usual, rank, original, waited[rank])
         old = _figures(original, usage.old, was, _original_parts(changed, rank, original), original_waiting)
         least = _least(usage.new, work, len(new))
         shares = _shares(changed, new_rank, replay)
@@ -112,6 +114,7 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
                     "trace_id": replay.graph.rows.trace_id,
                     "rank": replay.graph.rows.rank,
                     "step": None if number == NONE else number,
+                    "left_out_ns": int((before.high - before.low)[place] - (usual.high - usual.low)[place]),
                     "low_s": min(max(low[place], least[place]), seconds),
                     "high_s": max(high[place], seconds),
                     "interval_from": causes[0] if causes else None,

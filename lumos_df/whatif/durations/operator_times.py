@@ -307,7 +307,9 @@ def _interpolated(
         floor_ratio: floor of the new GPU over that of the old one.
     """
     order = _occurrence(kernels.key)
-    weight = 1 / _distance(kernels)
+    apart = _distance(kernels)
+    # What stays as large as measured is known.
+    weight = np.where(apart > _SAME_SIZE, 1 / apart, np.nan)
     total, said = weight.copy(), weight * np.log(np.maximum(after, 1e-9))
     for other in others:
         place = _paired(kernels.key, order, other.key, _occurrence(other.key))

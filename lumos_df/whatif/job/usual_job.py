@@ -27,8 +27,9 @@ def without_stalls(job: Job, shapes: list[NDArray[np.int32]], siblings: list[Tra
         return job, []
     graphs = [_usual(graph, found) for graph, found in zip(job.graphs, of_ranks, strict=True)]
     # Ranks stall at the same time, so what all of them lose together is no time of the job.
-    most = max(of_ranks, key=lambda found: int(found.over.sum()))
-    rank = f" of rank {job.graphs[of_ranks.index(most)].rows.rank}" if len(job.graphs) > 1 else ""
+    place = max(range(len(of_ranks)), key=lambda rank: int(of_ranks[rank].over.sum()))
+    most = of_ranks[place]
+    rank = f" of rank {job.graphs[place].rows.rank}" if len(job.graphs) > 1 else ""
     told = (
         f"left out {format_count(len(most.item), 'stall')}{rank}, {format_ns(int(most.over.sum()))} that came once, "
         f"the longest {most.name[int(most.over.argmax())]}: the view `stall` lists them, --keep-stalls keeps them"
