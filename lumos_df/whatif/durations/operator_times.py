@@ -35,8 +35,8 @@ from lumos_df.whatif.job.settings import IN_SHAPES, Settings, Sizes, parameters
 
 _ERROR: Final = (0.016, 0.06, 0.03, kernel_times.MODELLED_ERROR)
 """Relative error of a duration by its provenance (`timing.PROVENANCE`), where it did not change much: 8 times of 10 it
-is off by no more. That of what was measured is how GPUs differ: those of eleven recorded jobs by 0.9 % in the median, as
-a standard deviation of the like kernels' time, and so two of them by 1.6 %."""
+is off by no more. That of what was measured is how GPUs differ: the like kernels of eleven recorded jobs by a standard
+deviation of 0.9 % in the median, and so those of two GPUs by 1.6 %."""
 _ERROR_OCTAVE: Final = (0.0, 0.04, 0.02, 0.0)
 """What every doubling or halving adds to it."""
 _SAME_SIZE: Final = 1e-3
@@ -99,12 +99,12 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     batch = None
     if old.hidden is None:
         batch = _batch(anchor, settings)
-    measured_on = Machine.of(anchor.hardware, anchor.precision)
+    measured_on = Machine.of(anchor.hardware, anchor.precision, tensor_float=anchor.tensor_float)
     hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware
     precision = PRECISION_OF_WORD[settings.dtype] if settings.dtype else anchor.precision
     known = anchor.known_hardware and hardware == anchor.hardware
     same = (known or not settings.hardware) and not settings.dtype
-    runs_on = measured_on if same else Machine.of(hardware, precision)
+    runs_on = measured_on if same else Machine.of(hardware, precision, tensor_float=anchor.tensor_float)
     stated = _stated_links(settings.network)
     links = Links.of(measured_on), _links(settings.network, stated, Links.of(runs_on))
     groups = Groups.of(old), Groups.of(new)

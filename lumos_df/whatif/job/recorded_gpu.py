@@ -8,7 +8,7 @@ import numpy as np
 from lumos_df.base.errors import HardwareError
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.library import names
-from lumos_df.schema.dtypes import PRECISION_TABLE, PRECISIONS, Precision
+from lumos_df.schema.dtypes import BF16, FP32, PRECISION_TABLE, PRECISIONS, Precision
 
 _STAND_IN: Final = "a100-sxm-80"
 """Whose ratios hold for a GPU that the library does not have."""
@@ -26,10 +26,18 @@ class Machine:
     element_bytes: float
 
     @classmethod
-    def of(cls, hardware: Hardware, precision: Precision) -> Self:
-        """Return a machine. Raise `HardwareError` where the GPU has no such precision."""
+    def of(cls, hardware: Hardware, precision: Precision, *, tensor_float: bool = False) -> Self:
+        """Return a machine. Raise `HardwareError` where the GPU has no such precision.
+
+        Args:
+            hardware: the GPU.
+            precision: that of its products.
+            tensor_float: whether those of float32 run in tensor cores (TF32): at half the rate of 16 bits.
+        """
         place = PRECISIONS.index(precision.name)
         row = hardware.row()
+        if tensor_float:
+            row["peak_flops"][FP32] = max(row["peak_flops"][FP32], row["peak_flops"][BF16] / 2)
         peaks = row["peak_flops"]
         if not peaks[place]:
             offered = [other.dtype for other, peak in zip(PRECISION_TABLE, peaks, strict=True) if peak]

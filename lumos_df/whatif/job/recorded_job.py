@@ -1,11 +1,13 @@
 """A job that did run: its graph, what is known of its model and plan, and the GPU it ran on."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -21,6 +23,7 @@ from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.job.recorded_gpu import recorded_on
 from lumos_df.whatif.job.settings import USUAL_PRECISION, Sizes, told_precision
 
+_TENSOR_FLOAT: Final = re.compile(r"tf32|_s1688gemm_\d")
 _ON_HOST: Final = "the job ran on no GPU: its operators on the host stand for kernels"
 
 
@@ -41,6 +44,8 @@ class RecordedJob:
     peak_bytes: int | None
     """Most memory that the allocator of any rank held, as recorded; None where it was not."""
     warnings: tuple[str, ...]
+    tensor_float: bool = False
+    """Whether its products of float32 ran in tensor cores."""
     unmeasured: bool = False
     """Whether its collectives did nothing: one process stood for many ranks."""
 
@@ -72,8 +77,16 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Record
         about.facts["ep"].number,
         max((peak for trace_id in trace_ids if (peak := _peak(corpus, trace_id)) is not None), default=None),
         (_ON_HOST,) if on_host else (warning,) if warning else (),
+        any(_multiplies_in_tensor_cores(graph) for graph in job.graphs),
         _unmeasured(corpus, trace_ids),
     )
+
+
+def _multiplies_in_tensor_cores(graph: TraceGraph) -> bool:
+    """Return whether any product of float32 ran in tensor cores, as names of kernels say it."""
+    rows = graph.rows
+    named = np.array([*(bool(_TENSOR_FLOAT.search(name)) for name in rows.names), False])
+    return bool((named[rows.name] & rows.on_gpu).any())
 
 
 def _with_updates(rank: DescribedRank, graph: TraceGraph) -> DescribedRank:
