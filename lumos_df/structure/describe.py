@@ -21,7 +21,7 @@ from lumos_df.schema import EVIDENCE, PHASES
 from lumos_df.schema.codes import BY_ANNOTATION, NONE
 from lumos_df.structure import annotations, dimensions, experts, labelled_rows, parallelism, shapes, tables
 from lumos_df.structure.experts import Routing
-from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, Fact, unknown
+from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, SETTING_OF, Fact, unknown
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure, understand
 
@@ -70,6 +70,7 @@ def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, int
     overrides: dict[str, int] = {}
     for text in settings:
         name, _, value = (part.strip() for part in text.partition("="))
+        name = SETTING_OF.get(name, name)
         if name not in choices:
             raise QueryError(
                 f"{option} {text}: no dimension '{name}'{nearest(name, choices)}; one of {', '.join(choices)}"

@@ -22,6 +22,8 @@ EXPERTS: Final = ("experts", "top_k", "expert_tokens")
 """Of a model with experts, only said of one: those of a layer, of a token, and rows that a rank's experts compute."""
 TABLES: Final = ("tables", "table_params", "embedding_dim", "dense_params")
 """Of a recommender, only said of one: tables of a rank and their elements, elements of a row, all other parameters."""
+SETTING_OF: Final = {"seq": "sequence", "batch": "micro_batches", "vocab": "vocabulary"}
+"""Dimensions by what `estimate --set` calls them."""
 DEGREES: Final = ("tp", "dp", "pp", "ep")
 """Of the plan: tensor, data, pipeline and expert parallelism; data parallelism counts sharded replicas."""
 

@@ -9,18 +9,18 @@ CREATE VIEW link(
   "group",
   -- Ranks in the process group; those of the job where the trace does not say.
   group_size,
-  -- Sizes of its payload that were seen.
-  sizes,
-  -- Kernels of them, all ranks together.
-  calls,
-  -- Those of which a kernel of another rank was found: a transfer of others may hold waiting.
-  matched,
   -- Time of the smallest payload, us; null where not all are matched, one size was seen, or larger ones take no longer.
   latency_us,
   -- Bandwidth of large payloads as nccl-tests count busbw, GB/s; where latency is null the highest of any size. 1 GB/s is 10^9 bytes a second.
   bandwidth_gbps,
   -- Median distance of the sizes from that line, %; null where latency is.
-  spread_pct
+  spread_pct,
+  -- Sizes of its payload that were seen.
+  sizes,
+  -- Kernels of them, all ranks together.
+  calls,
+  -- Those of which a kernel of another rank was found: a transfer of others may hold waiting.
+  matched
 ) AS
 WITH size AS (
   SELECT
@@ -77,12 +77,12 @@ SELECT
   collective,
   group_name,
   group_size,
-  count(*),
-  try_cast(sum(calls) AS BIGINT),
-  try_cast(sum(matched) AS BIGINT),
   round(any_value(start_ns) / 1000, 3),
   round(coalesce(1 / any_value(ns_a_byte), max(wire_bytes / transfer_ns)), 3),
-  round(100 * median(abs(transfer_ns / (start_ns + ns_a_byte * wire_bytes) - 1)), 3)
+  round(100 * median(abs(transfer_ns / (start_ns + ns_a_byte * wire_bytes) - 1)), 3),
+  count(*),
+  try_cast(sum(calls) AS BIGINT),
+  try_cast(sum(matched) AS BIGINT)
 FROM line
 GROUP BY job, collective, group_name, group_size
 ORDER BY job, collective, group_name, group_size;

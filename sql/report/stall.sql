@@ -3,39 +3,39 @@
 CREATE VIEW stall(
   -- Job.
   job,
-  -- Trace.
-  trace_id,
   -- Rank in the job.
   rank,
   -- n of ProfilerStep#n; null in a trace without marks.
   step,
-  -- The call; or the operator before which the host worked or was silent.
-  op_id,
+  -- How much longer it took than the longest like it takes, ns.
+  over_ns,
+  -- The same, percent of the recorded step.
+  over_pct,
   -- What took so long: a call and its operator, an operator, `a silence before X`.
   what,
-  -- Start of that operator, ns.
-  ts,
   -- How long it took, ns.
   dur,
   -- What the longest like it takes, in the other steps or else in the same one, ns.
   longest_ns,
-  -- How much longer it took than that, ns.
-  over_ns,
-  -- The same, percent of the recorded step.
-  over_pct
+  -- Start of the call or operator, ns.
+  ts,
+  -- The call; or the operator before which the host worked or was silent.
+  op_id,
+  -- Trace.
+  trace_id
 ) AS
 SELECT
   _job.job,
-  stalls.trace_id,
   stalls.rank,
   stalls.step,
-  stalls.op_id,
+  stalls.dur - stalls.longest_ns,
+  round(100.0 * (stalls.dur - stalls.longest_ns) / nullif(_step.end_ts - _step.ts, 0), 3),
   stalls.what,
-  operators.ts,
   stalls.dur,
   stalls.longest_ns,
-  stalls.dur - stalls.longest_ns,
-  round(100.0 * (stalls.dur - stalls.longest_ns) / nullif(_step.end_ts - _step.ts, 0), 3)
+  operators.ts,
+  stalls.op_id,
+  stalls.trace_id
 FROM stalls
 JOIN operators ON operators.trace_id = stalls.trace_id AND operators.op_id = stalls.op_id
 LEFT JOIN _step ON _step.trace_id = stalls.trace_id AND _step.step IS NOT DISTINCT FROM stalls.step

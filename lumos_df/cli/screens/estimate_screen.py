@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from lumos_df.base.units import format_ns
+from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_next, say_row, where
 from lumos_df.schema import STEP_PARTS
 
@@ -87,10 +87,10 @@ def _draw_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
         _line(screen, steps, part.name, part.label)
         if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count() < len(steps):
             _line(screen, steps, "exposed_waiting", "  of that only waiting")
-    about = [f"{_mean(steps, 'gpus'):,.0f} GPUs"]
+    about = [format_count(round(_mean(steps, "gpus")), "GPU")] if steps["gpus"].null_count() < len(steps) else []
     about += [f"{_mean(steps, name):,.0f} {text}" for name, text in _RATES if steps[name].null_count() < len(steps)]
     if steps["memory_gb"].null_count() < len(steps):
-        about.append(f"memory {_mean(steps, 'memory_gb'):.0f} GB" + ("" if steps["fits"][0] else ", does not fit"))
+        about.append(f"memory {_mean(steps, 'memory_gb'):.3g} GB" + ("" if steps["fits"][0] else ", does not fit"))
     say(screen, "   ".join(about), before="  ")
     shares = [f"{_mean(steps, name):.0f}% {name.removesuffix('_pct')}" for name in _shares(steps)]
     say(screen, ", ".join(shares), before="  how known: ")

@@ -11,7 +11,7 @@ from lumos_df.base.errors import QueryError
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, EMBEDDING, FORWARD, NONE, OPTIMIZER, RECOMPUTE
-from lumos_df.schema.dtypes import FP32, PRECISION_OF_WORD, PRECISION_TABLE
+from lumos_df.schema.dtypes import FP32, PRECISION_OF_WORD, PRECISION_TABLE, PRECISIONS
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure import axes, dimensions, shapes
 from lumos_df.structure.axes import Axes
@@ -102,6 +102,11 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     measured_on = Machine.of(anchor.hardware, anchor.precision, tensor_float=anchor.tensor_float)
     hardware = Hardware.read(settings.hardware) if settings.hardware else anchor.hardware
     precision = PRECISION_OF_WORD[settings.dtype] if settings.dtype else anchor.precision
+    if settings.dtype and not hardware.row()["peak_flops"][PRECISIONS.index(precision.name)] and not settings.hardware:
+        whose = hardware.name if anchor.known_hardware else "the GPU, which is unknown, and what stands in for it,"
+        raise QueryError(
+            f"{anchor.about.job}: {whose} multiplies no {precision.dtype}; name one that does with --set hardware=NAME"
+        )
     known = anchor.known_hardware and hardware == anchor.hardware
     same = (known or not settings.hardware) and not settings.dtype
     runs_on = measured_on if same else Machine.of(hardware, precision, tensor_float=anchor.tensor_float)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from lumos_df.graph import collective_waits
 from lumos_df.graph.collective_waits import CollectiveWaits
 from lumos_df.graph.job import Job
+from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.stalls import longest_usual
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, SEND
 from lumos_df.schema.plan_words import DP
@@ -73,6 +75,8 @@ class _Transfers:
     """What the transfer takes; nan where nothing tells."""
     whole: NDArray[np.bool_]
     """Whether it holds no waiting."""
+    unlike: NDArray[np.bool_]
+    """Whether nothing tells its bytes, and it takes far longer than others of its kind: its length tells none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +182,16 @@ def _transfers(
     grown = payload_ratio(anchor, change, rank, row, degree)
     # A kernel that was matched with no other one may have waited, too.
     whole = of_job.whole[at] & (of_job.members[at] > 1) & ~alone
-    return _Transfers(kind, place, size, stride, wanted, payload, known, grown, seconds, whole)
+    like = packed(kind, place, size, stride)
+    usual = longest_usual(like, np.round(np.nan_to_num(seconds) * 1e9).astype(np.int64))
+    unlike = np.isnan(payload) & (usual != NONE)
+    return _Transfers(kind, place, size, stride, wanted, payload, known, grown, seconds, whole, unlike)
 
 
 def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) -> NDArray[np.float64]:
     """Return what the law of each collective says of it as `_Law.seconds` does [4, k]."""
     answers = np.zeros((4, len(transfers.kind)))
-    told = (transfers.kind != NONE) & (transfers.size > 1) & (transfers.seconds > 0)
+    told = (transfers.kind != NONE) & (transfers.size > 1) & (transfers.seconds > 0) & ~transfers.unlike
     key = np.stack((transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted))
     _, number = np.unique(key, axis=1, return_inverse=True)
     number = number.reshape(-1)
@@ -254,11 +261,13 @@ def _untold(change: PlannedChange, transfers: _Transfers, lasts: NDArray[np.int6
     total = max(float(lasts.sum()), 1.0)
     nameless = transfers.kind == NONE
     unseen = ~nameless & np.isnan(transfers.seconds)
-    guessed = ~nameless & ~unseen & np.isnan(transfers.payload)
-    shaped = ~nameless & ~unseen & ~guessed & ~transfers.stated
+    unlike = ~nameless & ~unseen & transfers.unlike
+    guessed = ~nameless & ~unseen & ~unlike & np.isnan(transfers.payload)
+    shaped = ~nameless & ~unseen & ~unlike & ~guessed & ~transfers.stated
     said = {
         "could not be rescaled: nothing tells what kind of collective it is": nameless,
         "could not be rescaled: the trace tells neither its bytes nor what it did on all ranks of its group": unseen,
+        "could not be rescaled: the trace does not tell its bytes, and it takes far longer than others like it": unlike,
         "is rescaled by the shapes of its operators: the trace does not tell its bytes": shaped,
         "is rescaled by its length alone: the trace does not tell its bytes": guessed,
     }

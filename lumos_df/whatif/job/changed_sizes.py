@@ -20,10 +20,14 @@ def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
         settings: what changes.
     """
     _check_experts(job, old, settings)
-    for name in settings.numbers:
-        if getattr(old, name) is None:
-            known = f"lumos-df describe --corpus DIR says why; tell it with --known {FACT_OF[name]}=N"
-            raise QueryError(f"{job}: {name} cannot change, because the trace does not tell what it was; {known}")
+    if unknown := [name for name in settings.numbers if getattr(old, name) is None]:
+        # Layers are places in the trace, which no number tells.
+        known = " ".join(f"--known {FACT_OF[name]}=N" for name in unknown if name != "layers")
+        tell = f"; tell it with {known}" if known else ""
+        raise QueryError(
+            f"{job}: {' and '.join(unknown)} cannot change, because the trace does not tell what it was; "
+            f"lumos-df describe --corpus DIR says why{tell}"
+        )
     numbers: dict[str, Any] = {**settings.numbers}
     new = replace(old, **numbers)
     if settings.dtype:
