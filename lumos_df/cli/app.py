@@ -120,8 +120,10 @@ def sql(
                 connection, choose_format(form, output), lambda text: on_demand.prepare_query(corpus, text, notes.tell)
             )
             return
-        text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
-        on_demand.prepare_query(corpus, text, notes.tell)
+    text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
+    on_demand.prepare_query(corpus, text, notes.tell)
+    # What was found just now may be the first of its table.
+    with catalog.connect(corpus) as connection:
         write(connection, text, choose_format(form, output), output)
 
 

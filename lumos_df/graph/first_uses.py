@@ -15,7 +15,7 @@ _ALLOCATES: Final = re.compile(r"(?:cuda|hip|cu)(?:Malloc|MemAlloc|MemCreate|Mem
 
 
 def inside_first_calls(host: HostWork, shape: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return which stretches of host work lie in an operator's first call with inputs of these shapes [k].
+    """Return which stretches of host work lie mostly in an operator's first call with inputs of these shapes [k].
 
     There a library chooses an algorithm, loads code or plans. What lies between operators may come in every step, as a
     data loader does, however long it is.
@@ -30,7 +30,8 @@ def inside_first_calls(host: HostWork, shape: NDArray[np.int32]) -> NDArray[np.b
     first = np.zeros(len(rows), np.bool_)
     first[order[np.unique(np.stack((rows.name[order], shape[order])), axis=1, return_index=True)[1]]] = True
     around = rows.nearest((rows.kind == CPU_OP) & (shape >= 0), edges.dst[host.edge].astype(np.int32))
-    within: NDArray[np.bool_] = (around != NONE) & first[around] & (host.at[0] >= rows.ts[around])
+    before = np.maximum(rows.ts[around] - host.at[0], 0)
+    within: NDArray[np.bool_] = (around != NONE) & first[around] & (2 * before <= edges.lag[host.edge])
     return within
 
 

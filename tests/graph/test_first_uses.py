@@ -1,0 +1,87 @@
+"""What one step alone tells of what comes once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lumos_df.graph.job import groups, load
+from lumos_df.graph.rows import shape_codes
+from lumos_df.graph.stalls import find
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.trace.ingest import ingest
+
+_LONG_US = 2_000
+
+
+def operator(name: str, ts: int, dur: int, shape: list[int]) -> dict[str, Any]:
+    return {
+        **{"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur},
+        "args": {"Input Dims": [shape], "Input type": ["float"]},
+    }
+
+
+def launch(ts: int, number: int, name: str = "cudaLaunchKernel", dur: int = 5) -> list[dict[str, Any]]:
+    call = {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+    if name != "cudaLaunchKernel":
+        return [{**call, "args": {}}]
+    kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": ts + 10, "dur": 5}
+    args = {"correlation": number}
+    return [{**call, "args": args}, {**kernel, "args": {**args, "device": 0, "stream": 7}}]
+
+
+def recorded(folder: Path, *, slow: int, where: str = "inside", malloc: bool = False, free: bool = False) -> TraceGraph:
+    """Return one step of forty operators, of shapes that come twice each; what `slow` launches takes 2 ms longer."""
+    events, ts = [], 0
+    for number in range(40):
+        late = _LONG_US if number == slow else 0
+        if where == "between":
+            ts, late = ts + late, 0
+        events.append(operator("aten::mm", ts, 90 + late, [8, 8 + number % 20]))
+        events += launch(ts + 40 + late, number + 1)
+        if malloc:
+            events += launch(ts + 60 + late, 0, "cudaMalloc", 20)
+        ts += 100 + late
+    events += launch(ts + 10, 0, "cudaFree", 5) if free else []
+    folder.mkdir()
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([folder / "trace.json"], folder / "corpus", workers=1)
+    return load(folder / "corpus", groups(folder / "corpus")[0]).graphs[0]
+
+
+def lost_us(graph: TraceGraph, folder: Path, *beside: TraceGraph) -> float:
+    found = find(graph, shape=shape_codes(folder / "corpus", graph.rows.trace_id), beside=beside)
+    return float(found.over.sum()) / 1000
+
+
+@pytest.mark.parametrize(
+    ("slow", "where", "lost"),
+    [
+        # The first call with these shapes plans; the second one does nothing that the first had not done.
+        pytest.param(7, "inside", _LONG_US, id="first call"),
+        pytest.param(27, "inside", 0, id="second call"),
+        # A data loader that comes in every step looks just so.
+        pytest.param(7, "between", 0, id="between operators"),
+    ],
+)
+def test_a_stretch_inside_a_first_call_comes_once(tmp_path: Path, slow: int, where: str, lost: float) -> None:
+    graph = recorded(tmp_path / "job", slow=slow, where=where)
+    assert lost_us(graph, tmp_path / "job") == pytest.approx(lost, rel=0.05)
+
+
+def test_a_stretch_that_no_other_size_has_comes_once(tmp_path: Path) -> None:
+    graph = recorded(tmp_path / "job", slow=7, where="between")
+    calm, late = (recorded(tmp_path / name, slow=at, where="between") for name, at in (("calm", -1), ("late", 5)))
+    assert lost_us(graph, tmp_path / "job", calm) == pytest.approx(_LONG_US, rel=0.05)
+    assert lost_us(graph, tmp_path / "job", calm, late) == 0
+
+
+def test_memory_that_only_grows_comes_once(tmp_path: Path) -> None:
+    grows = recorded(tmp_path / "grows", slow=-1, malloc=True)
+    assert lost_us(grows, tmp_path / "grows") == pytest.approx(40 * 20)
+    found = find(grows, shape=np.full(len(grows.rows), -1, np.int32))
+    assert set(found.longest.tolist()) == {0}
+    freed = recorded(tmp_path / "freed", slow=-1, malloc=True, free=True)
+    assert lost_us(freed, tmp_path / "freed") == 0
