@@ -41,4 +41,5 @@ def growth(rows: Rows) -> NDArray[np.int64]:
     if (calls.roles(rows.kind, rows.name, rows.names)[call] == calls.RELEASE).any():
         return call[:0]
     allocates = np.array([*(bool(_ALLOCATES.match(name)) for name in rows.names), False])
-    return call[allocates[rows.name[call]]]
+    grown: NDArray[np.int64] = call[allocates[rows.name[call]]]
+    return grown

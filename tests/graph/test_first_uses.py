@@ -18,7 +18,13 @@ _LONG_US = 2_000
 
 def operator(name: str, ts: int, dur: int, shape: list[int]) -> dict[str, Any]:
     return {
-        **{"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur},
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": name,
+        "pid": 1,
+        "tid": 1,
+        "ts": ts,
+        "dur": dur,
         "args": {"Input Dims": [shape], "Input type": ["float"]},
     }
 

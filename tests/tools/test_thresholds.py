@@ -35,6 +35,7 @@ NO_DECISION = {
     "whatif.durations.kernel_times._NORM_WIDTH",
     "whatif.durations.kernel_times._SOFTMAX_WIDTH",
     "whatif.durations.kernel_times._THREADS",
+    "whatif.durations.operator_times._SAME_SIZE",
     "whatif.durations.link_laws._HUGE",
     "whatif.durations.link_laws._REFINEMENTS",
     "whatif.durations.link_laws._STEEPEST",
