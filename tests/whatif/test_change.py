@@ -57,7 +57,7 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (replace(OLD, tp=4), "kv_heads=2", "a multiple of tp=4; the nearest is kv_heads=4"),
         (replace(OLD, tp=1, ffn=None), "tp=2", "ffn is unknown"),
         (OLD, "pp=64", "need as many layers"),
-        (replace(OLD, layers=None), "layers=3", "tell it with --known layers=N"),
+        (replace(OLD, layers=None), "layers=3", "layers cannot change.*lumos-df describe --corpus DIR says why$"),
         (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N"),
         (OLD, "heads=48", "take a divisor"),
         (OLD, "hidden=100", "no multiple of head_dim=64"),
