@@ -303,8 +303,9 @@ def _kept(instances: Instances, member: NDArray[np.int64]) -> Instances:
 
 
 def _sized_alike(anchor: RecordedJob, other: RecordedJob) -> bool:
-    """Return whether the same sizes of both jobs are known."""
-    return all(
+    """Return whether the same sizes of both jobs are known, and their experts have the same matrices."""
+    matrices, others = (job.sizes.routing and job.sizes.routing.weights for job in (anchor, other))
+    return matrices == others and all(
         (getattr(anchor.sizes, name) is None) == (getattr(other.sizes, name) is None) for name in (*IN_SHAPES, "tp")
     )
 

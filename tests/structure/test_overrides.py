@@ -7,7 +7,7 @@ from lumos_df.structure.describe import parse_overrides
 
 
 def test_dimensions_and_degrees_are_read() -> None:
-    assert parse_overrides(["layers=40", " tp = 8"]) == {"layers": 40, "tp": 8}
+    assert parse_overrides(["layers=40", " tp = 8", "vocab=9"]) == {"layers": 40, "tp": 8, "vocabulary": 9}
 
 
 @pytest.mark.parametrize(

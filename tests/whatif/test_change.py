@@ -59,6 +59,7 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (OLD, "pp=64", "need as many layers"),
         (replace(OLD, layers=None), "layers=3", "layers cannot change.*lumos-df describe --corpus DIR says why$"),
         (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N"),
+        (replace(OLD, vocab=None, seq=None), "vocab=3 seq=9", "--known vocabulary=N --known sequence=N"),
         (OLD, "heads=48", "take a divisor"),
         (OLD, "hidden=100", "no multiple of head_dim=64"),
         (
@@ -70,7 +71,7 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
 )
 def test_what_the_trace_cannot_support_is_refused(old: Sizes, text: str, says: str) -> None:
     with pytest.raises(QueryError, match=says):
-        changed_sizes("job", old, parse([text]))
+        changed_sizes("job", old, parse(text.split()))
 
 
 def test_heads_follow_hidden_and_their_width_follows_heads() -> None:
