@@ -94,6 +94,12 @@ def _check_routing(job: str, new: Sizes) -> None:
         raise QueryError(f"{job}: ep={ep} does not divide experts={experts}; the nearest that does is ep={legal}")
     if top_k > experts:
         raise QueryError(f"{job}: top_k={top_k} is more than experts={experts}")
+    routing = new.routing
+    if routing and routing.rows is not None and routing.rows < (routing.local_experts or 1):
+        raise QueryError(
+            f"{job}: {routing.local_experts} experts of a rank would have {routing.rows} rows together; ask for a larger "
+            "micro_batch, or a trace of one so small"
+        )
     ranks = (new.dp or ep) * (new.tp or 1)
     if ranks % ep:
         raise QueryError(f"{job}: ep={ep} does not divide the {ranks} ranks of dp x tp; give dp={ep}, too")
