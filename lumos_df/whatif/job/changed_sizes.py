@@ -97,8 +97,8 @@ def _check_routing(job: str, new: Sizes) -> None:
     routing = new.routing
     if routing and routing.rows is not None and routing.rows < (routing.local_experts or 1):
         raise QueryError(
-            f"{job}: {routing.local_experts} experts of a rank would have {routing.rows} rows together; ask for a larger "
-            "micro_batch, or a trace of one so small"
+            f"{job}: {routing.local_experts} experts of a rank would have {routing.rows} rows together; ask for a "
+            "larger micro_batch, or a trace of one so small"
         )
     ranks = (new.dp or ep) * (new.tp or 1)
     if ranks % ep:
