@@ -1,6 +1,7 @@
 # make report   ingest the sample traces (TRACES=folder for yours) and write one CSV a view
 # make test     run the tests
 # make mutants  put small faults into a copy of the sources and see that tests catch them; ONLY=name for one of tests/mutants
+# make torture  wrong files and killed writers for MINUTES (10), from a seed that is printed, or from SEED
 # make check    lint, types, documentation and its links, import direction, names
 # make bench    the speed and memory claims, measured here
 # make record   record a grid of real runs on this machine's GPU into data/traces/gpu_grid (PYTHON_WITH_TORCH=...)
@@ -11,7 +12,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := report
-.PHONY: report test mutants check bench record validate docs clean
+.PHONY: report test mutants torture check bench record validate docs clean
 
 TRACES ?= data/traces
 BUILD := build/$(notdir $(abspath $(TRACES)))
@@ -40,6 +41,11 @@ test: $(VENV)/.installed-dev
 
 mutants: $(VENV)/.installed-dev
 	@$(BIN)/python -m tools.mutants $(if $(ONLY),--only $(ONLY))
+
+MINUTES ?= 10
+torture: $(VENV)/.installed-dev
+	@$(BIN)/python -m tests.torture $(MINUTES) $(SEED)
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/boundscheck $(BIN)/python -m tests.torture $$(($(MINUTES) / 4)) $(SEED)
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff check .

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lumos_df import schema
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.rows import about
@@ -43,7 +44,8 @@ def _of_rank(advised: AdvisedJob, place: int) -> GpuMemory | None:
     if total is None or not file.is_file():
         return None
     events = pq.ParquetFile(file).read(["ts", "device_type", "change_bytes", "reserved_bytes"])
-    events = events.filter(pc.equal(events["device_type"], "gpu")).sort_by("ts")
+    on_gpu = pc.and_(pc.equal(events["device_type"], "gpu"), pc.is_valid(events["change_bytes"]))
+    events = events.filter(on_gpu).sort_by("ts")
     if events["reserved_bytes"].null_count == events.num_rows:
         return None
     reserved = int(pc.max(events["reserved_bytes"]).as_py())
@@ -55,9 +57,9 @@ def _of_rank(advised: AdvisedJob, place: int) -> GpuMemory | None:
 def _total_bytes(advised: AdvisedJob, place: int) -> int | None:
     """Return the memory of a rank's GPU as its trace states it, else by the GPU's name; None where neither tells."""
     stated = about(advised.corpus, advised.ranks[place].trace_id, "metadata")["metadata"]
-    devices = json.loads(stated or "{}").get("deviceProperties", [])
-    sizes = [device.get("totalGlobalMem") for device in devices if isinstance(device, dict)]
-    known = [int(size) for size in sizes if isinstance(size, (int, float)) and size > 0]
-    if known:
-        return min(known)
+    listed = json.loads(stated or "{}").get("deviceProperties")
+    devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
+    sizes = [schema.within(device.get("totalGlobalMem"), 64) or 0 for device in devices]
+    if max(sizes, default=0) > 0:
+        return min(size for size in sizes if size > 0)
     return None if advised.hardware is None else int(advised.hardware.hbm_bytes)

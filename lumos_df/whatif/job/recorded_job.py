@@ -100,7 +100,8 @@ def _unmeasured(corpus: Path, trace_ids: list[str]) -> bool:
         file = trace_folder(corpus, trace_id) / "traces.parquet"
         said = pq.read_table(file, columns=["metadata"], partitioning=None)["metadata"][0].as_py()
         added = json.loads(said or "{}").get("lumosCapture")
-        if isinstance(added, dict) and "collectives" in (added.get("unmeasured") or ()):
+        unmeasured = added.get("unmeasured") if isinstance(added, dict) else None
+        if isinstance(unmeasured, list) and "collectives" in unmeasured:
             return True
     return False
 

@@ -1,0 +1,1 @@
+"""What hostile files and sudden ends do to a corpus: `make torture`, and a part of it in `make test`."""
