@@ -21,11 +21,18 @@ _SHOWN: Final = 60
 def without_malformed(ops: OrderedOperators) -> tuple[OrderedOperators, list[str]]:
     """Return the operators with null for what does not read, and a warning for each key of which there is any.
 
-    These are the shapes and types of inputs, and the grid and block of kernels. The raw args keep them.
+    These are the shapes and types of inputs, and the grid and block of kernels. The raw args keep them. An operator
+    without a name has an empty one.
     """
     recording = ops.recording
     mended: dict[str, Any] = {}
     warnings = []
+    strings = recording.strings
+    nameless = int(np.count_nonzero(ops.name < 0))
+    if nameless:
+        ops = replace(ops, name=np.where(ops.name < 0, np.int32(len(strings)), ops.name))
+        strings = [*strings, ""]
+        warnings.append(f"{format_count(nameless, 'operator')} without a name")
     for name, (key, kinds, is_well_formed) in _COLUMNS.items():
         texts = getattr(recording.operators, name)
         places = ops.order[ops.is_kind(*kinds)]
@@ -38,9 +45,10 @@ def without_malformed(ops: OrderedOperators) -> tuple[OrderedOperators, list[str
             shown = " ".join(recording.strings[bad[0]][:_SHOWN].split())
             count = format_count(len(malformed), "operator")
             warnings.append(f"malformed '{key}' of {count} taken as unknown: {shown}")
-    if not mended:
+    if not warnings:
         return ops, []
-    return replace(ops, recording=replace(recording, operators=replace(recording.operators, **mended))), warnings
+    operators = replace(recording.operators, **mended)
+    return replace(ops, recording=replace(recording, strings=strings, operators=operators)), warnings
 
 
 def _reads(text: str, is_well_formed: Callable[[Any], bool]) -> bool:

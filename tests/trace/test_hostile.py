@@ -56,6 +56,14 @@ def test_a_name_is_cut_and_told(tmp_path: Path) -> None:
     assert "1 names longer than 64 KiB cut" in warnings
 
 
+def test_an_operator_without_a_name_has_an_empty_one(tmp_path: Path) -> None:
+    nameless = {key: value for key, value in op("a", 1, 2).items() if key != "name"}
+    corpus = corpus_of(tmp_path, [nameless, op("b", 2, 3)])
+    assert corpus.execute("SELECT name FROM operators ORDER BY ts").fetchall() == [("",), ("b",)]
+    ((warnings,),) = corpus.execute("SELECT warnings FROM traces").fetchall()
+    assert "1 operator without a name" in warnings
+
+
 def test_more_threads_than_there_was_room_for_keep_their_numbers(tmp_path: Path) -> None:
     events = [op("a", index, 1, tid=(index * 7919) % 3000) for index in range(6000)]
     corpus = corpus_of(tmp_path, events)
