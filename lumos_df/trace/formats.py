@@ -29,7 +29,19 @@ def _read_kineto(file: StoredFile, sink: "ArgsSink") -> "Recording":
     return read(file, sink)
 
 
+def _read_nsight(file: StoredFile, sink: "ArgsSink") -> "Recording":
+    from lumos_df.trace.nsight import read  # noqa: PLC0415  # polars, which only the worker needs
+
+    return read(file, sink)
+
+
 FORMATS: Final = (
+    TraceFormat(
+        name="Nsight Systems",
+        endings=(".sqlite",),
+        recognises=lambda file: file.head(16) == b"SQLite format 3\0",
+        read=_read_nsight,
+    ),
     TraceFormat(
         name="Kineto JSON",
         endings=(".json", ".json.gz"),

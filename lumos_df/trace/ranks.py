@@ -1,6 +1,7 @@
 """Which ranks a file holds: what the user says, else what the file states, else what its name says."""
 
 import re
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -33,15 +34,19 @@ def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tu
     Args:
         recording: the file as read.
         path: names the file, in errors and for a rank in its name.
-        rank: what the user says: the whole file is of this rank. None to go by the file.
+        rank: what the user says: the whole file is of this rank; where the file has several processes and no word on
+            their ranks, the first of them is. None to go by the file.
 
     Raises:
         TraceError: the rank matters (the file has collectives) and nothing tells it.
     """
+    stated = recording.ranks
+    if len(stated) > 1 and stated[0].rank == NONE:
+        first, source = (0, "process order") if rank is None else (rank, "option")
+        return tuple(replace(one, rank=first + place, source=source) for place, one in enumerate(stated)), []
     if rank is not None:
         return (RecordedRank(rank=rank, source="option"),), []
-    stated = recording.ranks
-    if len(stated) > 1 or stated[0].rank != NONE:
+    if stated[0].rank != NONE:
         return stated, []
     name = path.rsplit("/", 1)[-1]
     if not _HOST_AND_PROCESS.match(name) and (numbers := _RANK_IN_NAME.findall(name)):

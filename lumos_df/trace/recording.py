@@ -214,7 +214,7 @@ class RecordedRank:
     """One process of a file: it becomes a trace of its own."""
 
     rank: int = NONE
-    """Its rank; NONE where the file does not state it, which only the one process of a file may leave open."""
+    """Its rank; NONE where the file does not state it: then it states that of none of its processes."""
     source: str = ""
     """Where the rank is known from, as `traces.rank_source` has it."""
     events: NDArray[np.bool_] | None = None
@@ -297,6 +297,8 @@ class Recording:
     repairs: Repairs = Repairs()
     truncated: bool = False
     """Whether the file ended in the middle; every complete event before that was read."""
+    states_steps: bool = True
+    """Whether steps are marked as torch.profiler marks them, or not at all; False: ranges that repeat may be steps."""
     warnings: tuple[str, ...] = ()
     """What a user should know about the file, a sentence each."""
 

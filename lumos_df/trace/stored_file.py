@@ -1,7 +1,11 @@
 """A profiler's file as bytes: what it holds, unpacked where it is gzipped, and the digest of what is stored."""
 
 import hashlib
+import tempfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from lumos_df.base.errors import TraceError
@@ -28,7 +32,7 @@ class StoredFile:
 
     It is unpacked only as far as somebody has room for it: a megabyte may unpack to a thousand.
 
-    A format that has to seek opens `name` itself where that is a local file, or copies the bytes to one.
+    A format that has to seek reads `on_disk`.
     """
 
     def __init__(self, stream: Readable, name: str) -> None:
@@ -48,6 +52,8 @@ class StoredFile:
         """Unpacked bytes that `fill` has given so far."""
         self.damage = ""
         """What is wrong with the packed stream, in one clause; empty where nothing is."""
+        self._copy: Any = None
+        """The unpacked bytes in a temporary file, once a format has asked for them."""
 
     @property
     def sha256(self) -> str:
@@ -73,6 +79,24 @@ class StoredFile:
         size += self._next(target[size:])
         self.taken_bytes += size
         return size
+
+    @contextmanager
+    def on_disk(self) -> Iterator[str]:
+        """Give the path of a file with the unpacked bytes: `name` itself, or a copy that lasts as long as this object.
+
+        `fill` gives nothing after a copy has been made.
+        """
+        self.head(len(_GZIP))
+        if self._unpack is None and Path(self.name).is_file():
+            yield self.name
+            return
+        if self._copy is None:
+            self._copy = tempfile.NamedTemporaryFile(prefix="lumos-df-")  # noqa: SIM115  # it lasts as long as this
+            block = memoryview(bytearray(_PACKED))
+            while size := self.fill(block):
+                self._copy.write(block[:size])
+            self._copy.flush()
+        yield self._copy.name
 
     def drain(self) -> None:
         """Read what is left, so that the digest and the size are those of the whole file."""
