@@ -63,6 +63,15 @@ def ingest(
     job: Annotated[
         str | None, typer.Option(metavar="NAME", help="Job of the traces; by default the name of each file's folder.")
     ] = None,
+    step_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Ranges that are steps, by name, where no profiler marks them: 'Iteration *'."
+        ),
+    ] = None,
+    rank_from: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Ranges whose name says the rank of their process: 'rank *'.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Files read at once; by default one a CPU.")
     ] = None,
@@ -78,7 +87,17 @@ def ingest(
     from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
 
     with progress(sys.stderr) as report:
-        result = ingest_files(paths, corpus, rank=rank, job=job, workers=workers, shard=part_of(shard), report=report)
+        result = ingest_files(
+            paths,
+            corpus,
+            rank=rank,
+            job=job,
+            step_from=step_from,
+            rank_from=rank_from,
+            workers=workers,
+            shard=part_of(shard),
+            report=report,
+        )
     notes.ingested(result, corpus)
     if result.failed:
         raise typer.Exit(1)

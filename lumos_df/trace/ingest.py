@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lumos_df.base.errors import LumosError, TraceError
 from lumos_df.base.kernel_cache import compiled
@@ -22,12 +22,14 @@ __all__ = ["Failed", "IngestResult", "Ingested", "Skipped", "ingest"]
 Fate = TypeVar("Fate", Ingested, Skipped, Failed)
 
 
-def ingest(
+def ingest(  # noqa: PLR0913  # each says one thing of the files
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     corpus: str | os.PathLike[str],
     *,
     rank: int | None = None,
     job: str | None = None,
+    step_from: str | None = None,
+    rank_from: str | None = None,
     workers: int | None = None,
     shard: tuple[int, int] = (0, 1),
     report: Report | None = None,
@@ -37,8 +39,12 @@ def ingest(
     Args:
         paths: files, folders, globs, URLs, or `-` for standard input; one, or several.
         corpus: the corpus folder.
-        rank: rank of the traces, over what the files say; for a single rank's file.
+        rank: rank of the traces, over what the files say; of a file of several processes that does not say it, the
+            first one's.
         job: job of the traces; by default the name of each file's folder.
+        step_from: name of the ranges that are steps, `*` for any text: `Iteration *`. By default torch.profiler's
+            marks; in files of other profilers else ranges that repeat and cover half of the trace.
+        rank_from: name of a range whose first `*` is the process's rank: `rank *`.
         workers: processes; by default one a CPU, and no more than files.
         shard: (i, n): take only the i-th (from 0) of n parts of the files, for n independent jobs on one corpus.
         report: told how far it is.
@@ -64,7 +70,8 @@ def ingest(
     files = shard_of(traces, *shard)
     open_for_writing(folder)
     known = trace_ids(folder)
-    task = partial(_take_in, corpus=folder, rank=rank, job=job, execution_of=execution_of, look_first=bool(known))
+    said = {"rank": rank, "job": job, "step_from": step_from, "rank_from": rank_from}
+    task = partial(_take_in, corpus=folder, said=said, execution_of=execution_of, look_first=bool(known))
     if any(map(sources.is_stream, files)):
         workers = 1  # what is read once is open in this process
     done: dict[int, Ingested] = {}
@@ -92,11 +99,11 @@ def _in_order(fates: dict[int, Fate]) -> tuple[Fate, ...]:
 
 
 def _take_in(
-    path: str, corpus: Path, rank: int | None, job: str | None, *, execution_of: dict[str, str], look_first: bool
+    path: str, corpus: Path, said: dict[str, Any], *, execution_of: dict[str, str], look_first: bool
 ) -> Ingested | Skipped:
     from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
 
-    return take_in(path, corpus, rank, job, execution=execution_of.get(path), look_first=look_first)
+    return take_in(path, corpus, execution=execution_of.get(path), look_first=look_first, **said)
 
 
 def _write_catalog(folder: Path) -> None:

@@ -15,6 +15,7 @@ from lumos_df.trace.collectives import collectives
 from lumos_df.trace.derive import derive
 from lumos_df.trace.execution_trace import fill_shapes, nodes
 from lumos_df.trace.malformed import without_malformed
+from lumos_df.trace.named_ranges import with_ranks, with_steps
 from lumos_df.trace.ordered_operators import OrderedOperators, in_order
 from lumos_df.trace.ranks import ranks_in_file
 from lumos_df.trace.result import Ingested, Skipped
@@ -23,7 +24,15 @@ from lumos_df.trace.trace_row import trace_row
 
 
 def take_in(
-    path: str, corpus: Path, rank: int | None, job: str | None, *, execution: str | None = None, look_first: bool
+    path: str,
+    corpus: Path,
+    rank: int | None,
+    job: str | None,
+    *,
+    execution: str | None = None,
+    step_from: str | None = None,
+    rank_from: str | None = None,
+    look_first: bool,
 ) -> Ingested | Skipped:
     """Read one file into the corpus, which is laid out by whoever comes first.
 
@@ -33,6 +42,8 @@ def take_in(
         rank: rank of the trace, over what the file says.
         job: job of the trace; by default the name of its folder.
         execution: the PyTorch execution trace of the same run.
+        step_from: name of the ranges that are steps, as for `ingest`.
+        rank_from: name of the ranges that say the rank, as for `ingest`.
         look_first: the corpus has traces, so the file's digest is looked up before the file is read.
     """
     if not (corpus / MANIFEST).exists():
@@ -48,6 +59,9 @@ def take_in(
         staging.close_args()
         if holds(corpus, file.sha256):
             return Skipped(name, _already(rank, job))
+        if rank_from is not None and rank is None:
+            recording = with_ranks(recording, rank_from)
+        recording = with_steps(recording, step_from)
         ranks, rank_warnings = ranks_in_file(recording, name, rank)
         of_file = [*recording.warnings, *rank_warnings]
         if execution and len(ranks) > 1:

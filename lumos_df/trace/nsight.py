@@ -98,8 +98,6 @@ _TYPES: Final = {**dict.fromkeys(("ts", "dur", "stream", "correlation"), np.int6
 _Columns = dict[str, NDArray[Any]]
 
 
-
-
 def read(file: StoredFile, sink: ArgsSink) -> Recording:
     """Read an exported report.
 
@@ -152,7 +150,9 @@ class _Reader:
         columns = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         self._parts.clear()
         if not len(columns["ts"]):
-            raise TraceError(f"{database.name}: none of its tables holds anything that lasts; record with --trace=cuda,nvtx")
+            raise TraceError(
+                f"{database.name}: none of its tables holds anything that lasts; record with --trace=cuda,nvtx"
+            )
         ranks, others = self._ranks(columns, counters, gpu_of_counter)
         left_out = [*self._unread(), *others, *database.damage]
         if left_out:
@@ -182,7 +182,9 @@ class _Reader:
                 for attribute, stated in self._attributes.items()
             },
             counters=counters,
-            ranks=(replace(ranks[0], rank=said.rank, source="environment"),) if len(ranks) == 1 and said.rank != NONE else ranks,
+            ranks=(replace(ranks[0], rank=said.rank, source="environment"),)
+            if len(ranks) == 1 and said.rank != NONE
+            else ranks,
             world_size=said.world_size if len(ranks) == 1 else None,
             devices=said.devices,
             versions=said.versions,
@@ -243,7 +245,9 @@ class _Reader:
         rows = self._owned(_KERNELS, {**_ON_GPU, "name": name, **sizes}, calls)
         rows["name"] = self._named(rows["name"])
         for size in sizes:
-            rows[size] = self._worded(rows[size], lambda packed: str([packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF]))
+            rows[size] = self._worded(
+                rows[size], lambda packed: str([packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF])
+            )
         events = self._add(KERNEL, rows)
         self._give(_KERNELS, events, _ENDED, *_KERNEL_ARGS)
         for table, kind, name, word in (
@@ -269,7 +273,9 @@ class _Reader:
     def _worded(self, numbers: NDArray[np.int64], word: Callable[[int], str]) -> NDArray[np.int32]:
         """Return the places of the words of numbers; NONE of NULL."""
         coded = pa.array(numbers).dictionary_encode()
-        places = [NONE if number == NULL else self._texts.place(word(number)) for number in coded.dictionary.to_pylist()]
+        places = [
+            NONE if number == NULL else self._texts.place(word(number)) for number in coded.dictionary.to_pylist()
+        ]
         return np.array([*places, NONE], np.int32)[coded.indices.to_numpy()]
 
     def _waits(self, calls: _Columns) -> None:
@@ -278,7 +284,9 @@ class _Reader:
         records = self._owned(_RECORDS, {**_ON_GPU, **event}, calls, "")
         self._count(EventType.INSTANT, records["process"])
         rows = self._owned(_WAITS, {**_ON_GPU, **event}, calls)
-        place, known = last_places(*_keys((calls["thread"] >> _PROCESS, calls["correlation"]), (rows["process"], rows["correlation"])))
+        place, known = last_places(
+            *_keys((calls["thread"] >> _PROCESS, calls["correlation"]), (rows["process"], rows["correlation"]))
+        )
         kinds = [next((word for part, word in _WAIT_WORDS if part in text), "Sync") for text in self._texts.strings]
         words = np.array([self._texts.place(word) for word in (*kinds, "Sync")], np.int32)
         rows["name"] = words[np.where(known, np.append(calls["name"], NONE)[place], NONE)]
@@ -310,7 +318,9 @@ class _Reader:
         self._state(Attribute.SEQUENCE_NUMBER, events, said.sequence)
         self._state(Attribute.FORWARD_THREAD, events[numbered], said.backward[numbered].astype(np.int64))
         give(self._sink, events, pl.DataFrame({"text": pl.Series(texts)}))
-        others = self._database.numbers(_RANGES, {"thread": '"globalTid"', "type": '"eventType"'}, f"WHERE NOT ({_LASTS})")
+        others = self._database.numbers(
+            _RANGES, {"thread": '"globalTid"', "type": '"eventType"'}, f"WHERE NOT ({_LASTS})"
+        )
         self._count(EventType.INSTANT, others["thread"] >> _PROCESS)
         endless = int(np.isin(others["type"], (_PUSH_POP, _START_END)).sum())
         if endless:
@@ -353,7 +363,11 @@ class _Reader:
             for table, columns in self._database.tables.items()
             if table not in _READ and {"start", "timestamp", "startedAt"} & columns and not table.startswith("ANALYSIS")
         ]
-        return [f"{table} ({format_count(count, 'row')})" for table in sorted(timed) if (count := self._database.rows(table))]
+        return [
+            f"{table} ({format_count(count, 'row')})"
+            for table in sorted(timed)
+            if (count := self._database.rows(table))
+        ]
 
     def _give(self, table: str, events: NDArray[np.int32], tail: str, *columns: str) -> None:
         """Give columns of a table to the sink as raw args, those that it has."""
@@ -361,10 +375,16 @@ class _Reader:
         if not present:
             return
         rows = self._database.numbers(table, {column: f'"{column}"' for column in present}, tail)
-        give(self._sink, events, pl.DataFrame({name: pl.Series(column).replace(NULL, None) for name, column in rows.items()}))
+        give(
+            self._sink,
+            events,
+            pl.DataFrame({name: pl.Series(column).replace(NULL, None) for name, column in rows.items()}),
+        )
 
 
-def _keys(known: tuple[NDArray[np.int64], ...], wanted: tuple[NDArray[np.int64], ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _keys(
+    known: tuple[NDArray[np.int64], ...], wanted: tuple[NDArray[np.int64], ...]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return one number for each row of columns, of two tables: equal where the rows are."""
     columns = [np.concatenate(pair) for pair in zip(known, wanted, strict=True)]
     numbers = pl.DataFrame({str(place): column for place, column in enumerate(columns)})
@@ -378,7 +398,9 @@ def _records_before(records: _Columns, waits: _Columns) -> tuple[NDArray[np.int6
     Correlations of a process ascend in the order of its calls.
     """
     event = [("process", "event", "turn")] * 2
-    key, wanted = _keys(*(tuple(table[name] for name in names) for table, names in zip((records, waits), event, strict=True)))
+    key, wanted = _keys(
+        *(tuple(table[name] for name in names) for table, names in zip((records, waits), event, strict=True))
+    )
     order = np.lexsort((records["correlation"], key))
     ordered = pl.DataFrame({"key": key[order], "correlation": records["correlation"][order], "place": order})
     asked = pl.DataFrame({"key": wanted, "correlation": waits["correlation"], "row": np.arange(len(wanted))})

@@ -34,9 +34,7 @@ def session(database: Database) -> Session:
     """Read what a report says of itself."""
     exported = _pairs(database, "META_DATA_EXPORT") or _pairs(database, "EXPORT_META_DATA")
     captured = _pairs(database, "META_DATA_CAPTURE")
-    environment = dict(
-        value.split("=", 1) for key, value in captured if key.endswith(_ENVIRONMENT) and "=" in value
-    )
+    environment = dict(value.split("=", 1) for key, value in captured if key.endswith(_ENVIRONMENT) and "=" in value)
     kept = {key: environment[key] for key in _KEPT if key in environment}
     start = database.numbers("TARGET_INFO_SESSION_START_TIME", {"ns": '"utcEpochNs"'})["ns"]
     gpus = database.numbers("TARGET_INFO_GPU", {"id": 'coalesce("id", 0)', "cuda": 'coalesce("cuDevice", "id", 0)'})

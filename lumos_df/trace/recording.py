@@ -5,7 +5,7 @@ collectives are derived from these columns alone, so a format is its reader and 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, auto
 from typing import Any, Final, NamedTuple, Self
 
@@ -144,6 +144,20 @@ class RecordedOperators:
         """Return the columns that a format has, the others null; a column of nulls takes no memory."""
         absent = {name: np.broadcast_to(null, len(event)) for name, null in _NULLS.items() if name not in columns}
         return cls(event=event, **absent, **columns)
+
+    def followed_by(self, *, event: NDArray[np.int32], **columns: NDArray[Any]) -> Self:
+        """Return these rows and others behind them, which are given as to `of`."""
+        others = self.of(event=event, **columns)
+        size = len(self) + len(event)
+        return replace(
+            self,
+            **{
+                name: np.broadcast_to(mine[:1], size)
+                if name in _NULLS and name not in columns and mine.strides == (0,)
+                else np.append(mine, getattr(others, name).astype(mine.dtype))
+                for name, mine in ((column.name, getattr(self, column.name)) for column in fields(self))
+            },
+        )
 
 
 _NULLS: Final[Mapping[str, Any]] = {

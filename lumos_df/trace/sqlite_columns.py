@@ -75,7 +75,9 @@ class Database:
             return pa.array([], pa.string())
         texts: list[bytes | None] = []
         try:
-            cursor = self._connection.execute(f"SELECT cast({text} AS TEXT) FROM {self._padded(table, text, tail)} {tail}")
+            cursor = self._connection.execute(
+                f"SELECT cast({text} AS TEXT) FROM {self._padded(table, text, tail)} {tail}"
+            )
             while block := cursor.fetchmany(_ROWS):
                 texts.extend(chain.from_iterable(block))
         except sqlite3.Error as error:
