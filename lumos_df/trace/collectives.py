@@ -35,6 +35,7 @@ _DESCRIBING: Final = (
     Attribute.GROUP_SIZE,
     Attribute.ELEMENTS_IN,
     Attribute.ELEMENTS_OUT,
+    Attribute.COLLECTIVE_BYTES,
 )
 _NUMBERING: Final = (Attribute.COLLECTIVE_NUMBER, Attribute.COLLECTIVE_INPUTS)
 
@@ -59,7 +60,10 @@ def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
     strings = ops.recording.strings
     on_gpu = (ops.kind == KERNEL) & (derived.family == COMMUNICATION)
     communicates = ops.recording.where(lambda text: bool(classify.COMMUNICATION_OPERATOR.match(text)))
-    on_host = communicates[ops.name] & (derived.family == NONE)
+    stated, _ = ops.attribute(Attribute.COLLECTIVE)
+    communicating = communicates[ops.name]
+    communicating[stated] = True
+    on_host = communicating & (derived.family == NONE)
     rows = np.flatnonzero(on_gpu | on_host)
     place = np.full(len(ops), NONE, np.int64)
     place[rows] = np.arange(len(rows))
@@ -121,7 +125,7 @@ class _Facts:
 
 def _describe(strings: list[str], *numbers: int) -> _Facts:
     """Turn one distinct combination of recorded values into what is known of the collective."""
-    name, operator, dims, types, stated, stated_type, group, size, elements_in, elements_out = (
+    name, operator, dims, types, stated, stated_type, group, size, elements_in, elements_out, message = (
         None if number in {NULL, NONE} else number for number in numbers
     )
     words = [strings[number] for number in (stated, operator, name) if number is not None]
@@ -139,6 +143,10 @@ def _describe(strings: list[str], *numbers: int) -> _Facts:
     elif shapes:
         bytes_in = sum(elements * kind.bytes for elements, kind in shapes)
         bytes_out = _bytes_out(collective, bytes_in, size)
+    elif message is not None:
+        shrinks = GROWS.get(collective, 0) < 0
+        bytes_in = message * size if shrinks and size else None if shrinks else message
+        bytes_out = message if shrinks else _bytes_out(collective, message, size)
     return _Facts(
         collective=collective,
         group=strings[group] if group is not None else None,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lumos_df.base.errors import TraceError
 from lumos_df.trace.stored_file import StoredFile
 
 if TYPE_CHECKING:
@@ -35,12 +36,23 @@ def _read_nsight(file: StoredFile, sink: "ArgsSink") -> "Recording":
     return read(file, sink)
 
 
+def _refuse_nsight_report(file: StoredFile, _: "ArgsSink") -> "Recording":
+    export = f"nsys export --type sqlite {file.name}"
+    raise TraceError(f"{file.name}: a report of Nsight Systems; export it: {export}")
+
+
 FORMATS: Final = (
     TraceFormat(
         name="Nsight Systems",
         endings=(".sqlite",),
         recognises=lambda file: file.head(16) == b"SQLite format 3\0",
         read=_read_nsight,
+    ),
+    TraceFormat(
+        name="Nsight Systems, not exported",
+        endings=(),
+        recognises=lambda file: file.name.endswith(".nsys-rep"),  # its own format has no public description
+        read=_refuse_nsight_report,
     ),
     TraceFormat(
         name="Kineto JSON",

@@ -15,7 +15,7 @@ from lumos_df.trace.collectives import collectives
 from lumos_df.trace.derive import derive
 from lumos_df.trace.execution_trace import fill_shapes, nodes
 from lumos_df.trace.malformed import without_malformed
-from lumos_df.trace.named_ranges import with_ranks, with_steps
+from lumos_df.trace.named_ranges import as_named
 from lumos_df.trace.ordered_operators import OrderedOperators, in_order
 from lumos_df.trace.ranks import ranks_in_file
 from lumos_df.trace.result import Ingested, Skipped
@@ -59,9 +59,7 @@ def take_in(
         staging.close_args()
         if holds(corpus, file.sha256):
             return Skipped(name, _already(rank, job))
-        if rank_from is not None and rank is None:
-            recording = with_ranks(recording, rank_from)
-        recording = with_steps(recording, step_from)
+        recording = as_named(recording, step_from, rank_from if rank is None else None)
         ranks, rank_warnings = ranks_in_file(recording, name, rank)
         of_file = [*recording.warnings, *rank_warnings]
         if execution and len(ranks) > 1:

@@ -62,7 +62,9 @@ _ENDED: Final = 'WHERE "end" IS NOT NULL'
 _SIZES: Final = '("{0}X" << 32) | ("{0}Y" << 16) | "{0}Z"'
 """A grid or block as one number: CUDA bounds x by 2^31 - 1, y and z by 2^16 - 1."""
 
-_COPY_WORDS: Final = ("?", *"HtoD DtoH HtoA AtoH AtoA AtoD DtoA DtoD HtoH PtoP HtoD DtoH DtoD".split())
+_COPY_WORDS: Final = (
+    *("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD"),
+)
 _MEMORY_WORDS: Final = (
     *("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown"),
 )
@@ -95,7 +97,8 @@ _NULLS: Final = {
 """What stands in a column of operators where a table says nothing."""
 _TYPES: Final = {**dict.fromkeys(("ts", "dur", "stream", "correlation"), np.int64), "kind": np.int8}
 """Types of the columns that are not int32."""
-_Columns = dict[str, NDArray[Any]]
+_Columns = dict[str, Any]
+"""Arrays by the name of their column."""
 
 
 def read(file: StoredFile, sink: ArgsSink) -> Recording:
@@ -147,7 +150,7 @@ class _Reader:
         for table in _INSTANTS:
             self._count(EventType.INSTANT, database.numbers(table, {"thread": '"globalTid"'})["thread"] >> 24)
         counters, gpu_of_counter = self._metrics(said)
-        columns = {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        columns: _Columns = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         self._parts.clear()
         if not len(columns["ts"]):
             raise TraceError(
@@ -215,12 +218,12 @@ class _Reader:
         return columns["event"]
 
     def _state(self, attribute: Attribute, event: NDArray[np.int32], value: NDArray[Any]) -> None:
-        """Take in what events state; NULL states nothing."""
-        known = value != NULL
+        """Take in what events state; NULL states nothing, nor does NONE of a place."""
+        known = value != (NONE if value.dtype == np.int32 else NULL)
         self._attributes.setdefault(attribute, []).append(AttributeValues(event[known], value[known].astype(np.int64)))
 
     def _named(self, ids: NDArray[np.int64], superfluous: str = "") -> NDArray[np.int32]:
-        """Return the place of the text of each id of StringIds, less what is superfluous; NONE for one that it lacks."""
+        """Return the place of the text of each id of StringIds, less what is superfluous; NONE where it lacks one."""
         coded = pa.array(ids).dictionary_encode()
         wanted = coded.dictionary.to_numpy()
         at = np.minimum(np.searchsorted(self._ids, wanted), max(len(self._ids) - 1, 0))
@@ -229,7 +232,8 @@ class _Reader:
         texts = self._values.take(pa.array(self._by_id[at], mask=self._ids[at] != wanted))
         if superfluous:
             texts = pc.replace_substring_regex(texts, superfluous, "")
-        return self._texts.places(texts)[coded.indices.to_numpy()]
+        places: NDArray[np.int32] = self._texts.places(texts)[coded.indices.to_numpy()]
+        return places
 
     def _calls(self) -> _Columns:
         """Take in the calls of CUDA's runtime and driver, and return them."""
@@ -242,14 +246,12 @@ class _Reader:
         """Take in what occupied a stream: kernels, copies, fills, and graphs of which no node was recorded."""
         name = 'coalesce("demangledName", "shortName", "mangledName")'
         sizes = {size: _SIZES.format(size) for size in ("grid", "block")}
-        rows = self._owned(_KERNELS, {**_ON_GPU, "name": name, **sizes}, calls)
+        args = {column: f'"{column}"' for column in self._database.columns(_KERNELS, _KERNEL_ARGS)}
+        rows = self._owned(_KERNELS, {**_ON_GPU, "name": name, **sizes, **args}, calls)
         rows["name"] = self._named(rows["name"])
-        for size in sizes:
-            rows[size] = self._worded(
-                rows[size], lambda packed: str([packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF])
-            )
-        events = self._add(KERNEL, rows)
-        self._give(_KERNELS, events, _ENDED, *_KERNEL_ARGS)
+        rows |= {size: self._worded(rows[size], _sizes) for size in sizes}
+        raw = pl.DataFrame({column: pl.Series(rows.pop(column)).replace(NULL, None) for column in args})
+        give(self._sink, self._add(KERNEL, rows), raw)
         for table, kind, name, word in (
             (_COPIES, MEMCPY, '("copyKind" << 16) | ("srcKind" << 8) | "dstKind"', _copy_name),
             (_FILLS, MEMSET, '"memKind"', _fill_name),
@@ -276,7 +278,8 @@ class _Reader:
         places = [
             NONE if number == NULL else self._texts.place(word(number)) for number in coded.dictionary.to_pylist()
         ]
-        return np.array([*places, NONE], np.int32)[coded.indices.to_numpy()]
+        column: NDArray[np.int32] = np.array([*places, NONE], np.int32)[coded.indices.to_numpy()]
+        return column
 
     def _waits(self, calls: _Columns) -> None:
         """Take in what calls waited for, with the record of the event where the file has both."""
@@ -301,10 +304,18 @@ class _Reader:
         """Take in NVTX: ranges as operators and annotations, anything else as instants."""
         numbers = {**_SPAN, "thread": '"globalTid"', "type": '"eventType"'}
         rows = self._database.numbers(_RANGES, numbers, f"WHERE {_LASTS}")
-        text = '"text"'
-        if "StringIds" in self._database.tables:
-            text = 'coalesce("text", (SELECT value FROM StringIds WHERE id = "textId"))'
-        texts = self._database.texts(_RANGES, text, f"WHERE {_LASTS}")
+        texts, payloads = (
+            self._database.texts(
+                _RANGES,
+                f'coalesce("{name}", (SELECT value FROM StringIds WHERE id = "{name}Id"))'
+                if "StringIds" in self._database.tables
+                else f'"{name}"',
+                f"WHERE {_LASTS}",
+            )
+            for name in ("text", "jsonText")
+        )
+        count = min(len(texts), len(payloads), len(rows["ts"]))  # a damaged file may give fewer of one than of another
+        rows, texts, payloads = {name: column[:count] for name, column in rows.items()}, texts[:count], payloads[:count]
         said = nvtx_texts.parts(texts)
         crosses = rows.pop("type") == _START_END
         events = self._add(
@@ -317,7 +328,11 @@ class _Reader:
         numbered = said.sequence != NULL
         self._state(Attribute.SEQUENCE_NUMBER, events, said.sequence)
         self._state(Attribute.FORWARD_THREAD, events[numbered], said.backward[numbered].astype(np.int64))
-        give(self._sink, events, pl.DataFrame({"text": pl.Series(texts)}))
+        called = nvtx_texts.nccl_calls(texts, payloads)
+        self._state(Attribute.COLLECTIVE, events[called.row], self._texts.places(called.name))
+        self._state(Attribute.COLLECTIVE_BYTES, events[called.row], called.bytes)
+        self._state(Attribute.GROUP, events[called.row], self._texts.places(called.communicator))
+        give(self._sink, events, pl.DataFrame({"text": pl.Series(texts), "payload": pl.Series(payloads)}))
         others = self._database.numbers(
             _RANGES, {"thread": '"globalTid"', "type": '"eventType"'}, f"WHERE NOT ({_LASTS})"
         )
@@ -369,18 +384,6 @@ class _Reader:
             if (count := self._database.rows(table))
         ]
 
-    def _give(self, table: str, events: NDArray[np.int32], tail: str, *columns: str) -> None:
-        """Give columns of a table to the sink as raw args, those that it has."""
-        present = [column for column in columns if column in self._database.tables.get(table, ())]
-        if not present:
-            return
-        rows = self._database.numbers(table, {column: f'"{column}"' for column in present}, tail)
-        give(
-            self._sink,
-            events,
-            pl.DataFrame({name: pl.Series(column).replace(NULL, None) for name, column in rows.items()}),
-        )
-
 
 def _keys(
     known: tuple[NDArray[np.int64], ...], wanted: tuple[NDArray[np.int64], ...]
@@ -410,6 +413,10 @@ def _records_before(records: _Columns, waits: _Columns) -> tuple[NDArray[np.int6
     place = found.sort("row")["place"]
     known = place.is_not_null().to_numpy() & (waits["event"] != NULL) & (waits["event"] != _NO_ID)
     return place.fill_null(0).to_numpy(), known
+
+
+def _sizes(packed: int) -> str:
+    return str([packed >> 32, packed >> 16 & 0xFFFF, packed & 0xFFFF])
 
 
 def _copy_name(packed: int) -> str:

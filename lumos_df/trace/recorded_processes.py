@@ -26,7 +26,7 @@ def ranks_of_processes(
         process: process of each event, or ANY.
         device: GPU of each event, NULL where it is the host's.
         kind: place in `schema.KINDS`, NONE of events that are no operators.
-        correlation: what a call shares with the rows that it launched, within a process; NULL where it launched nothing.
+        correlation: what a call shares with the rows that it launched, in a process; NULL where it launched nothing.
     """
     on_gpu = np.isin(kind, GPU)
     owners = _distinct(process[on_gpu], device[on_gpu])
@@ -51,12 +51,11 @@ def ranks_of_processes(
 
 def _distinct(process: NDArray[np.int64], device: NDArray[np.int64]) -> list[tuple[int, int]]:
     numbers, inverse = np.unique(process, return_inverse=True)
-    pairs = [
+    return [
         (number, gpu)
         for place, number in enumerate(numbers.tolist())
         for gpu in np.unique(device[inverse.reshape(-1) == place]).tolist()
     ]
-    return pairs
 
 
 def _with_launches(

@@ -55,6 +55,9 @@ class Attribute(IntEnum):
     """Elements that this rank gives to a collective."""
     ELEMENTS_OUT = auto()
     """Elements that this rank gets from it."""
+    COLLECTIVE_BYTES = auto()
+    """Bytes of the message, as NCCL counts them, where its elements are not stated: what a rank gives, of a
+    reduce-scatter what it gets."""
     GROUP = auto()
     """Text: name of the process group."""
     GROUP_SIZE = auto()
@@ -145,8 +148,8 @@ class RecordedOperators:
         absent = {name: np.broadcast_to(null, len(event)) for name, null in _NULLS.items() if name not in columns}
         return cls(event=event, **absent, **columns)
 
-    def followed_by(self, *, event: NDArray[np.int32], **columns: NDArray[Any]) -> Self:
-        """Return these rows and others behind them, which are given as to `of`."""
+    def after(self, *, event: NDArray[np.int32], **columns: NDArray[Any]) -> Self:
+        """Return others, which are given as to `of`, and these rows after them; of rows alike the first is outside."""
         others = self.of(event=event, **columns)
         size = len(self) + len(event)
         return replace(
@@ -154,7 +157,7 @@ class RecordedOperators:
             **{
                 name: np.broadcast_to(mine[:1], size)
                 if name in _NULLS and name not in columns and mine.strides == (0,)
-                else np.append(mine, getattr(others, name).astype(mine.dtype))
+                else np.append(getattr(others, name).astype(mine.dtype), mine)
                 for name, mine in ((column.name, getattr(self, column.name)) for column in fields(self))
             },
         )

@@ -1,11 +1,11 @@
 """SQLite files of profilers as columns: a block of rows at a time, without a Python statement for a row."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,10 @@ class Database:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise TraceError(f"{name}: SQLite cannot read it ({error}); {_remedy(error)}") from None
 
+    def columns(self, table: str, wanted: Sequence[str]) -> list[str]:
+        """Return those of the wanted columns that a table has."""
+        return [column for column in wanted if column in self.tables.get(table, ())]
+
     def rows(self, table: str) -> int:
         """Return the rows of a table, by its last row's number: no more than that; 0 where there is none."""
         if table not in self.tables:
@@ -51,8 +55,8 @@ class Database:
         except sqlite3.Error:
             return 0
 
-    def numbers(self, table: str, columns: Mapping[str, str], tail: str = "") -> dict[str, NDArray[np.int64]]:
-        """Return columns of integers, NULL for null.
+    def numbers(self, table: str, columns: Mapping[str, str], tail: str = "") -> dict[str, NDArray[Any]]:
+        """Return columns of integers, int64, NULL for null.
 
         Args:
             table: no rows where the file lacks it.
