@@ -180,3 +180,43 @@ EXECUTION_NODES: Final = table(
         "op_ids of the last operators that wrote the storages it reads; null where none did in the trace.",
     ),
 )
+
+_CATEGORIES: Final = (
+    "What it is for, judged by its stack: weights, gradients, optimizer, activations, workspace, unknown."
+)
+
+MEMORY_SEGMENTS: Final = table(
+    "memory_segments",
+    "One row a block of a segment of PyTorch's CUDA allocator, when a memory snapshot was taken.",
+    ("rank", "int32", "Rank in the job."),
+    ("device", "int32", "Device index."),
+    ("segment", "int64", "Address of the segment: memory that was asked of the driver at once."),
+    ("segment_bytes", "int64", "Size of the segment."),
+    ("stream", "int64", "Stream that the segment serves."),
+    ("pool", "string", "`small` or `large`: which allocations the segment serves."),
+    ("expandable", "bool", "Whether the segment may grow."),
+    ("address", "int64", "Address of the block; -1 where not recorded."),
+    ("bytes", "int64", "Size of the block."),
+    ("requested_bytes", "int64", "Bytes of it that were asked for."),
+    ("state", "string", "`active_allocated`, `active_pending_free`, `inactive`."),
+    ("category", "string", _CATEGORIES),
+    ("stack", "string", "Where it was allocated: lines `name (file:line)`, innermost first; null where not recorded."),
+)
+
+MEMORY_HISTORY: Final = table(
+    "memory_history",
+    "One row an event of PyTorch's CUDA allocator that a memory snapshot keeps, oldest first for each device.",
+    ("rank", "int32", "Rank in the job."),
+    ("device", "int32", "Device index."),
+    ("event", "int32", "Number of the event among those of its device, from 0."),
+    ("ts", "int64", "When, ns on the trace's clock."),
+    ("action", "string", "`alloc`, `free_requested`, `free_completed`, `segment_alloc`, `segment_free`, `oom`, ..."),
+    ("address", "int64", "Address of the block or segment."),
+    ("bytes", "int64", "Bytes that were asked for."),
+    ("stream", "int64", "Stream of the block."),
+    ("allocated_bytes", "int64", "Total allocated after the event, counted back from the segments."),
+    ("reserved_bytes", "int64", "Total reserved after the event, counted back from the segments."),
+    ("freed_by", "int32", "Of an `alloc`: event that made the memory free again; null where none did until the end."),
+    ("category", "string", _CATEGORIES),
+    ("stack", "string", "Where it was asked for, as in `memory_segments`."),
+)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lumos_df.base.errors import TraceError
+from lumos_df.trace.plain_pickle import is_pickle
 from lumos_df.trace.stored_file import StoredFile
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ def _read_nsight(file: StoredFile, sink: "ArgsSink") -> "Recording":
     return read(file, sink)
 
 
+def _read_memory_snapshot(file: StoredFile, sink: "ArgsSink") -> "Recording":
+    from lumos_df.trace.memory_snapshot import read  # noqa: PLC0415  # as above
+
+    return read(file, sink)
+
+
 def _refuse_nsight_report(file: StoredFile, _: "ArgsSink") -> "Recording":
     export = f"nsys export --type sqlite {file.name}"
     raise TraceError(f"{file.name}: a report of Nsight Systems; export it: {export}")
@@ -47,6 +54,14 @@ FORMATS: Final = (
         endings=(".sqlite",),
         recognises=lambda file: file.head(16) == b"SQLite format 3\0",
         read=_read_nsight,
+    ),
+    TraceFormat(
+        name="PyTorch memory snapshot",
+        endings=(".pickle",),
+        recognises=lambda file: (
+            is_pickle(file) and any(key in file.head(64) for key in (b"segments", b"device_traces"))
+        ),
+        read=_read_memory_snapshot,
     ),
     TraceFormat(
         name="Nsight Systems, not exported",

@@ -70,7 +70,7 @@ def take_in(
         operators = 0
         for recorded_rank in ranks:
             ops = in_order(recording, recorded_rank)
-            if not len(ops):
+            if not len(ops) and not recording.tables:
                 of_file.append("no event of the file lasts any time: there is nothing to ask about")
             trace_id = file.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank.rank}" if len(ranks) > 1 else "")
             if execution:
@@ -147,6 +147,9 @@ def _write(
     staging.write(trace_id, schema.MEMORY_EVENTS, recorded_tables.memory_events(ops))
     staging.write(trace_id, schema.COUNTERS, counters)
     staging.write(trace_id, schema.PROCESS_GROUPS, recorded_tables.process_groups(ops, described))
+    for table in schema.TABLES:
+        if table.name in ops.recording.tables:
+            staging.write(trace_id, table, recorded_tables.of_rank(ops.recording.tables[table.name], ops.rank.rank))
     staging.share_args(trace_id, ops.rank.events)
     row = trace_row(
         ops,

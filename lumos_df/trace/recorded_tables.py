@@ -218,6 +218,12 @@ def counters(ops: OrderedOperators) -> pa.Table:
     )
 
 
+def of_rank(table: pa.Table, rank: int) -> pa.Table:
+    """Return a table with the rank of all its rows filled in."""
+    place = table.schema.get_field_index("rank")
+    return table.set_column(place, table.schema.field(place), pa.array(np.full(table.num_rows, rank, np.int32)))
+
+
 def process_groups(ops: OrderedOperators, collectives: Collectives) -> pa.Table:
     """Return the `process_groups` table: those that the file lists, and those named only on a collective."""
     groups: dict[str, dict[str, Any]] = {

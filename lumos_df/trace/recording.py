@@ -306,6 +306,8 @@ class Recording:
     nccl_version: str | None = None
     """Version of NCCL or RCCL as stated."""
     groups: tuple[RecordedGroup, ...] = ()
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    """Stored tables that only some formats fill, by name: each a `pyarrow.Table` as in `schema`, without a rank."""
     devices: tuple[RecordedDevice, ...] = ()
     versions: dict[str, Any] = field(default_factory=dict)
     """Every other version that the file states, as JSON values."""
