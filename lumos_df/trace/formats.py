@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from lumos_df.base.errors import TraceError
@@ -25,22 +26,37 @@ class TraceFormat:
     """Read a file, and give the raw args of its events to the sink. Raises `TraceError`, which names the file."""
 
 
-def _read_kineto(file: StoredFile, sink: "ArgsSink") -> "Recording":
-    from lumos_df.trace.kineto import read  # noqa: PLC0415  # numba, which only the worker needs
+def _by(module: str) -> "Callable[[StoredFile, ArgsSink], Recording]":
+    """Return a reader that is imported when it is called: numba, polars and the like only the worker needs."""
 
-    return read(file, sink)
+    def read(file: StoredFile, sink: "ArgsSink") -> "Recording":
+        recording: Recording = import_module(f"lumos_df.trace.{module}").read(file, sink)
+        return recording
 
-
-def _read_nsight(file: StoredFile, sink: "ArgsSink") -> "Recording":
-    from lumos_df.trace.nsight import read  # noqa: PLC0415  # polars, which only the worker needs
-
-    return read(file, sink)
+    return read
 
 
-def _read_memory_snapshot(file: StoredFile, sink: "ArgsSink") -> "Recording":
-    from lumos_df.trace.memory_snapshot import read  # noqa: PLC0415  # as above
+_SQLITE: Final = b"SQLite format 3\0"
+_HEAD: Final = 256
+"""Bytes from the beginning in which a format shows itself."""
 
-    return read(file, sink)
+
+def _is_sqlite(*tables: str) -> Callable[[StoredFile], bool]:
+    """Return whether a file is SQLite, and has one of some tables."""
+
+    def recognises(file: StoredFile) -> bool:
+        if file.head(len(_SQLITE)) != _SQLITE:
+            return False
+        from lumos_df.trace.sqlite_columns import has_table  # noqa: PLC0415  # as above
+
+        return has_table(file, frozenset(tables))
+
+    return recognises
+
+
+def _is_pickle(*keys: bytes) -> Callable[[StoredFile], bool]:
+    """Return whether a file is a pickle that begins with a dictionary's key, one of some."""
+    return lambda file: is_pickle(file) and any(key in file.head(_HEAD) for key in keys)
 
 
 def _refuse_nsight_report(file: StoredFile, _: "ArgsSink") -> "Recording":
@@ -49,19 +65,25 @@ def _refuse_nsight_report(file: StoredFile, _: "ArgsSink") -> "Recording":
 
 
 FORMATS: Final = (
+    TraceFormat(name="RPD", endings=(".rpd",), recognises=_is_sqlite("rocpd_op", "rocpd_api"), read=_by("rpd")),
+    TraceFormat(name="rocpd", endings=(".db",), recognises=_is_sqlite("rocpd_info_agent"), read=_by("rocpd")),
     TraceFormat(
         name="Nsight Systems",
         endings=(".sqlite",),
-        recognises=lambda file: file.head(16) == b"SQLite format 3\0",
-        read=_read_nsight,
+        recognises=lambda file: file.head(len(_SQLITE)) == _SQLITE,  # and what no other knows
+        read=_by("nsight"),
     ),
     TraceFormat(
         name="PyTorch memory snapshot",
         endings=(".pickle",),
-        recognises=lambda file: (
-            is_pickle(file) and any(key in file.head(64) for key in (b"segments", b"device_traces"))
-        ),
-        read=_read_memory_snapshot,
+        recognises=_is_pickle(b"segments", b"device_traces"),
+        read=_by("memory_snapshot"),
+    ),
+    TraceFormat(
+        name="rocprofv3 JSON",
+        endings=(".json", ".json.gz"),
+        recognises=lambda file: b'"rocprofiler-sdk-tool"' in file.head(_HEAD),
+        read=_by("rocprof_json"),
     ),
     TraceFormat(
         name="Nsight Systems, not exported",
@@ -73,7 +95,7 @@ FORMATS: Final = (
         name="Kineto JSON",
         endings=(".json", ".json.gz"),
         recognises=lambda _: True,
-        read=_read_kineto,
+        read=_by("kineto"),
     ),
 )
 """The first that recognises a file reads it. The last takes what no other does, and says what is wrong with it."""
@@ -81,7 +103,7 @@ FORMATS: Final = (
 
 def endings() -> tuple[str, ...]:
     """Return how the names of traces end."""
-    return tuple(ending for trace_format in FORMATS for ending in trace_format.endings)
+    return tuple(dict.fromkeys(ending for trace_format in FORMATS for ending in trace_format.endings))
 
 
 def read(file: StoredFile, sink: "ArgsSink") -> "Recording":
