@@ -86,6 +86,14 @@ FORMATS: Final = (
         read=_by("rocprof_json"),
     ),
     TraceFormat(
+        name="XPlane",
+        endings=(".xplane.pb",),
+        recognises=lambda file: (
+            file.head(1) == b"\n" and any(name in file.head(_HEAD) for name in (b"/host:", b"/device:"))
+        ),
+        read=_by("xplane"),
+    ),
+    TraceFormat(
         name="Nsight Systems, not exported",
         endings=(),
         recognises=lambda file: file.name.endswith(".nsys-rep"),  # its own format has no public description
