@@ -24,6 +24,7 @@ from lumos_df.schema.structure_tables import DIMENSIONS, LAYERS
 from lumos_df.schema.table import Table, TableColumn, within
 from lumos_df.schema.trace_tables import (
     ARGS,
+    COLLECTIVE_RECORDS,
     COUNTERS,
     EXECUTION_NODES,
     MEMORY_EVENTS,
@@ -40,6 +41,7 @@ __all__ = [
     "CLOCKS",
     "COLLECTIVES",
     "COLLECTIVE_MEMBERS",
+    "COLLECTIVE_RECORDS",
     "COUNTERS",
     "CRITICAL_PATH",
     "DIMENSIONS",
@@ -91,6 +93,7 @@ TABLES: Final = (
     EXECUTION_NODES,
     MEMORY_SEGMENTS,
     MEMORY_HISTORY,
+    COLLECTIVE_RECORDS,
     EDGES,
     COLLECTIVE_MEMBERS,
     CLOCKS,

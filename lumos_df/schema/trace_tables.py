@@ -220,3 +220,27 @@ MEMORY_HISTORY: Final = table(
     ("category", "string", _CATEGORIES),
     ("stack", "string", "Where it was asked for, as in `memory_segments`."),
 )
+
+COLLECTIVE_RECORDS: Final = table(
+    "collective_records",
+    "One row a collective, send or receive that a recorder of communication alone keeps: PyTorch's flight recorder, NCCL Inspector.",
+    ("rank", "int32", "Rank in the job."),
+    ("record", "int32", "Number of the record in its file, from 0."),
+    ("group", "string", "Process group by its name; of NCCL Inspector the communicator's id."),
+    ("group_description", "string", "What the group was made for."),
+    ("group_size", "int32", "Ranks in the group."),
+    ("group_ranks", "list<int32>", "Global ranks of the group, in order; null where not recorded."),
+    ("collective", "string", f"{', '.join(COLLECTIVES)}."),
+    ("peer", "int32", "Of a send or receive the other side's place in the group; null where not recorded."),
+    ("seq", "int64", "Number of the collective in its group; sends and receives are counted apart."),
+    ("dtype", "string", "Element type, as in `operators`."),
+    ("message_bytes", "int64", "Bytes this rank gives; of NCCL Inspector the size of the message as it counts it."),
+    ("state", "string", "`scheduled`, `started` or `completed`."),
+    ("created_ts", "int64", "When the host issued it, ns on the trace's clock; null where not recorded."),
+    ("started_ts", "int64", "When the watchdog saw that it ran, ns; null where it did not."),
+    ("completed_ts", "int64", "When the watchdog saw that it was over, ns; null where it did not."),
+    ("duration_ns", "int64", "How long it ran on the GPU; null where the recorder was not told to measure it."),
+    ("algorithm", "string", "NCCL's algorithm and protocol: `RING LL`; null where not recorded."),
+    ("host", "string", "Host of the rank, where recorded."),
+    ("stack", "string", "Where it was called: lines `name (file:line)`, innermost first; null where not recorded."),
+)

@@ -80,6 +80,28 @@ FORMATS: Final = (
         read=_by("memory_snapshot"),
     ),
     TraceFormat(
+        name="PyTorch flight recorder, pickle",
+        endings=(),  # its files have none: nccl_trace_rank_0
+        recognises=_is_pickle(b"entries", b"pg_config", b"pg_status", b"nccl_comm_state", b"nccl_version", b"version"),
+        read=_by("flight_recorder"),
+    ),
+    TraceFormat(
+        name="PyTorch flight recorder, JSON",
+        endings=(".json", ".json.gz"),
+        recognises=lambda file: any(
+            key in file.head(_HEAD) for key in (b'"collective_seq_id"', b'"pg_config"', b'"pg_status"')
+        ),
+        read=_by("flight_recorder"),
+    ),
+    TraceFormat(
+        name="NCCL Inspector",
+        endings=(".jsonl", ".log"),
+        recognises=lambda file: any(
+            key in file.head(_HEAD) for key in (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
+        ),
+        read=_by("nccl_inspector"),
+    ),
+    TraceFormat(
         name="rocprofv3 JSON",
         endings=(".json", ".json.gz"),
         recognises=lambda file: b'"rocprofiler-sdk-tool"' in file.head(_HEAD),

@@ -8,13 +8,17 @@ from lumos_df.trace.stored_file import StoredFile
 
 _PROTOCOLS: Final = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 """How a pickle begins since protocol 2."""
+_LISTS: Final = {("torch.jit._pickle", f"build_{element}list") for element in ("int", "double", "bool")}
+"""How PyTorch's own pickler, in C++, writes lists of one type; each makes a list of one."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
     """Refuses whatever would run code of the file's choice."""
 
     def find_class(self, module: str, name: str, /) -> Any:
-        """Refuse every class and function: plain data needs none."""
+        """Refuse every class and function but PyTorch's words for lists: plain data needs none."""
+        if (module, name) in _LISTS:
+            return list
         raise TraceError(f"a pickle that calls {module}.{name}: only plain data is read, as this would run code of it")
 
     def persistent_load(self, pid: Any) -> Any:

@@ -1,5 +1,5 @@
 -- Collectives on the GPU by kind, group, element type and size, with the bandwidth they reach.
--- Durations are waiting and transfer; bandwidths are of the transfer, null before the collectives are matched; 1 GB/s is 10^9 bytes a second.
+-- Durations are waiting and transfer; bandwidths are of the transfer, null before the collectives are matched, and of `collective_records`, which stand for ranks without a row on the GPU.
 CREATE VIEW collective_summary(
   -- Job.
   job,
@@ -37,7 +37,7 @@ CREATE VIEW collective_summary(
   transfer_ns,
   -- Full size over mean transfer, GB/s (nccl-tests' algbw): what all ranks of a gather or scatter hold together, else what a rank gives.
   algbw_gbps,
-  -- algbw times nccl-tests' factor, GB/s: 2(n-1)/n for all_reduce, (n-1)/n for gathers, scatters and all_to_all, else 1.
+  -- algbw times nccl-tests' factor, GB/s (10^9 bytes a second): 2(n-1)/n for all_reduce, (n-1)/n for gathers, scatters and all_to_all, else 1.
   busbw_gbps
 ) AS
 WITH total AS (
@@ -67,10 +67,46 @@ WITH total AS (
   LEFT JOIN collectives AS member ON member.trace_id = gpu.trace_id AND member.op_id = gpu.op_id
   LEFT JOIN traces ON traces.trace_id = gpu.trace_id
   GROUP BY gpu.trace_id, gpu.collective, gpu.group_name, gpu.group_size, gpu.dtype, gpu.in_bytes, gpu.out_bytes
+),
+-- A member waited for as long as it took longer than the one that came last, where all of the group are recorded.
+record AS (
+  SELECT
+    traces.job,
+    own.*,
+    CASE WHEN count(own.duration_ns) OVER same = own.group_size THEN min(own.duration_ns) OVER same END AS least_ns
+  FROM collective_records AS own
+  JOIN traces ON traces.trace_id = own.trace_id
+  WHERE own.duration_ns IS NOT NULL AND NOT EXISTS (
+    FROM _gpu JOIN traces AS other ON other.trace_id = _gpu.trace_id WHERE other.job = traces.job AND other.rank = own.rank
+  )
+  WINDOW same AS (PARTITION BY traces.job, own."group", own.collective, own.seq)
+),
+either AS (
+  SELECT
+    * EXCLUDE (moved_ns, algbw_gbps, bus_factor),
+    round(algbw_gbps, 3) AS algbw_gbps,
+    round(algbw_gbps * bus_factor, 3) AS busbw_gbps
+  FROM total
+  UNION ALL BY NAME
+  SELECT
+    any_value(job) AS job,
+    trace_id,
+    any_value(rank) AS rank,
+    collective,
+    "group" AS group_name,
+    group_size,
+    dtype,
+    message_bytes AS in_bytes,
+    count(*) AS calls,
+    sum(duration_ns)::BIGINT AS total_ns,
+    round(avg(duration_ns))::BIGINT AS mean_ns,
+    min(duration_ns) AS min_ns,
+    max(duration_ns) AS max_ns,
+    CASE WHEN count(least_ns) = count(*) THEN sum(duration_ns - least_ns)::BIGINT END AS waiting_ns,
+    CASE WHEN count(least_ns) = count(*) THEN sum(duration_ns - least_ns)::BIGINT END AS waiting_recorded_ns,
+    CASE WHEN count(least_ns) = count(*) THEN sum(least_ns)::BIGINT END AS transfer_ns
+  FROM record
+  GROUP BY trace_id, collective, "group", group_size, dtype, message_bytes
 )
-SELECT
-  * EXCLUDE (moved_ns, algbw_gbps, bus_factor),
-  round(algbw_gbps, 3),
-  round(algbw_gbps * bus_factor, 3)
-FROM total
+FROM either
 ORDER BY trace_id, total_ns DESC, collective, group_name, in_bytes;

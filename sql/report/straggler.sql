@@ -1,5 +1,5 @@
 -- Who is late: for each rank and step, how often it reached a collective last, how long it waited, how long other ranks waited for it.
--- Collectives are those that `collectives` has matched; waits for ranks that were not recorded are not counted.
+-- Collectives are those that `collectives` has matched, and of ranks without a row on the GPU those of `collective_records`, which say less: see `waiting_ns`.
 CREATE VIEW straggler(
   -- Job.
   job,
@@ -11,12 +11,33 @@ CREATE VIEW straggler(
   collectives,
   -- How often the rank was the last to arrive.
   times_last,
-  -- How long it waited for other ranks, ns.
+  -- How long it waited for other ranks, ns. From records: what a collective took longer than on the rank where it took least, else how much earlier it was issued.
   waiting_ns,
   -- How long other ranks waited for it, together, ns.
   made_others_wait_ns
 ) AS
-WITH member AS (
+WITH
+record AS (
+  SELECT
+    traces.job,
+    record.rank,
+    min(record.duration_ns) OVER same AS least_ns,
+    count(record.duration_ns) OVER same = count(*) OVER same AS measured,
+    CASE
+      WHEN measured THEN record.duration_ns - least_ns
+      ELSE max(record.created_ts + traces.clock_origin_ns) OVER same - (record.created_ts + traces.clock_origin_ns)
+    END AS waiting_ns,
+    count(*) OVER same AS members,
+    concat_ws('|', record."group", record.collective, record.seq) AS instance
+  FROM collective_records AS record
+  JOIN traces ON traces.trace_id = record.trace_id
+  WHERE
+    record.collective NOT IN ('send', 'recv', 'send_recv') AND NOT EXISTS (
+      FROM _gpu JOIN traces AS own ON own.trace_id = _gpu.trace_id WHERE own.job = traces.job AND own.rank = record.rank
+    )
+  WINDOW same AS (PARTITION BY traces.job, record."group", record.collective, record.seq)
+),
+member AS (
   SELECT
     traces.job,
     operators.step,
@@ -28,6 +49,16 @@ WITH member AS (
   JOIN traces ON traces.trace_id = collectives.trace_id
   JOIN operators ON operators.trace_id = collectives.trace_id AND operators.op_id = collectives.op_id
   WHERE collectives.members > 1
+  UNION ALL
+  SELECT
+    job,
+    NULL,
+    rank,
+    row_number() OVER (PARTITION BY job, instance ORDER BY waiting_ns, rank) = 1,
+    waiting_ns,
+    sum(waiting_ns) OVER (PARTITION BY job, instance)
+  FROM record
+  WHERE members > 1 AND waiting_ns IS NOT NULL
 )
 SELECT
   job,

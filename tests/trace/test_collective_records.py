@@ -1,0 +1,132 @@
+"""Recorders of communication alone: PyTorch's flight recorder and NCCL Inspector, as their sources write them."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.corpus.catalog import connect
+from lumos_df.trace.ingest import ingest
+
+COLUMNS = """rank, "group", group_description, group_size, group_ranks, collective, peer, seq, dtype, message_bytes,
+  state, created_ts, completed_ts, duration_ns, stack"""
+
+
+def entry(name: str, seq: int, created: int, **more: Any) -> dict[str, Any]:
+    return {
+        "record_id": seq, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": seq, "p2p_seq_id": 0,
+        "op_id": 1, "profiling_name": name, "time_created_ns": created, "input_sizes": [[8, 4]],
+        "input_dtypes": ["Float"], "output_sizes": [[8, 4]], "output_dtypes": ["Float"], "state": "completed",
+        "time_discovered_started_ns": created + 5, "time_discovered_completed_ns": created + 50, "retired": True,
+        "timeout_ms": 600000, "is_p2p": False, "frames": [{"name": "step", "filename": "train.py", "line": 3}], **more,
+    }  # fmt: skip
+
+
+# PyTorch 2.15, torch/csrc/distributed/c10d/FlightRecorder.hpp, version 2.10 of the dump.
+DUMP = {
+    "version": "2.10",
+    "nccl_version": "2.30.7",
+    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+    "pg_status": {"0": {"last_enqueued_collective": 2}},
+    "entries": [
+        entry("nccl:all_reduce", 1, 10**18, duration_ms=1.5),
+        entry("nccl:send 0->1", 1, 10**18 + 20, is_p2p=True, p2p_seq_id=7, state="started",
+              time_discovered_completed_ns=None, frames=[]),
+    ],
+}  # fmt: skip
+WANTED = [
+    (1, "0", "default_pg", 2, [0, 1], "all_reduce", None, 1, "float32", 128, "completed", 0, 50, 1_500_000,
+     "step (train.py:3)"),
+    (1, "0", "default_pg", 2, [0, 1], "send", 1, 7, "float32", 128, "started", 20, None, None, None),
+]  # fmt: skip
+
+
+def stored(path: Path, **options: Any) -> list[tuple[Any, ...]]:
+    result = ingest([path], path.parent / "corpus", workers=1, **options)
+    assert not result.failed, result.failed
+    with connect(path.parent / "corpus") as connection:
+        return connection.sql(f"SELECT {COLUMNS} FROM collective_records ORDER BY record").fetchall()
+
+
+@pytest.mark.parametrize(
+    "pack", [pickle.dumps, lambda dump: json.dumps(dump, sort_keys=True).encode()], ids=["pickle", "JSON"]
+)
+def test_a_dump_of_the_flight_recorder(tmp_path: Path, pack: Any) -> None:
+    path = tmp_path / "nccl_trace_rank_1"
+    path.write_bytes(pack(DUMP))
+    assert stored(path) == WANTED
+    with connect(tmp_path / "corpus") as connection:
+        traces = connection.sql("SELECT rank, dialect, nccl_version, clock_origin_ns, warnings FROM traces").fetchall()
+        groups = connection.sql('SELECT "group", size, ranks FROM process_groups').fetchall()
+    assert traces == [(1, "flight-recorder", "2.30.7", 10**18, [])]
+    assert groups == [("0", 2, [0, 1])]
+
+
+def test_lists_as_pytorch_s_own_pickler_writes_them_are_plain_data(tmp_path: Path) -> None:
+    built = b"ctorch.jit._pickle\nbuild_intlist\n(](K\x08K\x04e\x85R"  # protocol 2, as C++ writes it
+    data = pickle.dumps({"version": "2.10", "entries": [], "pg_config": {}, "x": "MARK"}, protocol=2)
+    at = data.index(b"X\x04\x00\x00\x00MARK")
+    path = tmp_path / "rank0.pickle"
+    path.write_bytes(data[:at] + built.replace(b"(](", b"](") + data[at + 9 :])
+    assert stored(path) == []
+
+
+@pytest.mark.parametrize(
+    "content", [{"version": "2.10", "entries": [{}]}, {"version": 1, "pg_config": {"0": 5}}, {"version": [1]}]
+)
+def test_other_pickles_are_one_line(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "rank0.pickle"
+    path.write_bytes(pickle.dumps(content))
+    failed = ingest([path], tmp_path / "corpus", workers=1).failed
+    told = [failure.message for failure in failed]
+    assert not told or told[0].startswith(f"{path}: no dump of PyTorch's flight recorder (")
+
+
+def test_who_is_missing_from_the_last_collective(tmp_path: Path) -> None:
+    late = DUMP | {"entries": [entry("nccl:all_reduce", 1, 10**18)]}
+    waits = DUMP | {
+        "entries": [entry("nccl:all_reduce", 1, 10**18), entry("nccl:all_gather", 2, 10**18 + 9, state="started")]
+    }
+    for rank, dump in enumerate((waits, late)):
+        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump))
+    assert not ingest([tmp_path / "nccl_trace_rank_*"], tmp_path / "corpus", job="j", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        found = connection.sql("SELECT rank, verdict, seq, collective, issued_seq FROM collective_hang").fetchall()
+    assert found == [(0, "waiting", 2, "all_gather", 2), (1, "missing", 2, "all_gather", 1)]
+
+
+def line(**parts: Any) -> str:
+    return json.dumps(parts)
+
+
+def performed(coll: str, number: int, size: int, took: float) -> dict[str, Any]:
+    return {"coll": coll, "coll_sn": number, "coll_msg_size_bytes": size, "coll_exec_time_us": took,
+            "coll_algo": "RING", "coll_proto": "LL", "coll_busbw_gbs": 1.5}  # fmt: skip
+
+
+def test_records_of_nccl_inspector(tmp_path: Path) -> None:
+    """NVIDIA/nccl, ext-profiler/inspector, output formats 4.0, each line with a header, and 5.0, behind a marker."""
+    metadata = {"inspector_output_format_version": "v4.0", "dump_timestamp_us": 1_711_800_000_000_000, "hostname": "a"}
+    world, pair = {"id": "0x1f", "rank": 3, "n_ranks": 8, "nnodes": 1}, {"id": "0x2f", "rank": 1, "n_ranks": 2}
+    path = tmp_path / "a-pid7.log"
+    path.write_text(
+        "\n".join(
+            [
+                line(header=pair, metadata=metadata, coll_perf=performed("AllGather", 4, 256, 20)),
+                line(header=world, metadata=metadata, dump_stats={"coll_records": 1}),
+                line(coll_perf=performed("AllReduce", 9, 1024, 61.5)),
+                '{"coll_perf": {"coll": "AllRed',
+            ]
+        )
+    )
+    assert stored(path) == [
+        (3, "0x2f", None, 2, None, "all_gather", None, 4, None, 256, "completed", None, None, 20_000, None),
+        (3, "0x1f", None, 8, None, "all_reduce", None, 9, None, 1024, "completed", None, None, 61_500, None),
+    ]
+    with connect(tmp_path / "corpus") as connection:
+        found = connection.sql(
+            "SELECT algorithm, host, world_size FROM collective_records JOIN traces USING (trace_id)"
+        )
+        assert set(found.fetchall()) == {("RING LL", "a", 8)}
