@@ -13,8 +13,9 @@ from lumos_df.schema.codes import ANNOTATION, CPU_OP, GPU, RUNTIME
 from lumos_df.trace.recording import EventType, RecordedOperators, Recording
 
 _NUMBER: Final = re.compile(r"[0-9]+")
-_HALVES: Final = 2
-"""Ranges that repeat are steps where they last for one part in two of the work, as those of a warm-up do not."""
+_STEPS_SHARE: Final = 0.5
+"""Threshold, share of the work. Ranges that repeat are steps where they last for so much of it.
+Evidence: what is not a step leaves out most of a trace."""
 
 
 def as_named(recording: Recording, step_from: str | None, rank_from: str | None) -> Recording:
@@ -106,7 +107,7 @@ def _repeating(recording: Recording, rows: NDArray[np.int64], whose: NDArray[np.
         return rows[:0]
     longest = max(groups, key=lambda group: int(operators.dur[group].sum()))
     span = (operators.ts + operators.dur)[work].max() - operators.ts[work].min()
-    return longest if _HALVES * operators.dur[longest].sum() >= span else rows[:0]
+    return longest if operators.dur[longest].sum() >= _STEPS_SHARE * span else rows[:0]
 
 
 def _longest_thread(operators: RecordedOperators, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -85,10 +85,10 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
                 f"{file.name}: SQLite without a table of a profiler that this version knows, such as {_KERNELS} or "
                 f"{_RANGES}; write it with: nsys export --type sqlite REPORT.nsys-rep"
             )
-        return _Reader(database, sink).run()
+        return _ReportReader(database, sink).run()
 
 
-class _Reader:
+class _ReportReader:
     """Collects the rows of one table after another."""
 
     def __init__(self, database: Database, sink: ArgsSink) -> None:

@@ -53,7 +53,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
     """
     with file.on_disk() as path:
         data = np.fromfile(path, np.uint8)
-    reader = _Reader(data, sink)
+    reader = _SpaceReader(data, sink)
     try:
         reader.planes()
     except (ValueError, IndexError, OverflowError) as error:
@@ -136,7 +136,7 @@ def _named(plane: Messages, field: int) -> tuple[dict[int, str], tuple[Messages,
     return names, (metadata, numbers)
 
 
-class _Reader:
+class _SpaceReader:
     """Takes planes in."""
 
     def __init__(self, data: NDArray[np.uint8], sink: ArgsSink) -> None:
