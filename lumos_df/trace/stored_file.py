@@ -61,7 +61,13 @@ class StoredFile:
         return self._digest.hexdigest()
 
     def head(self, size: int) -> bytes:
-        """Return the next `size` unpacked bytes, fewer where the file ends before; `fill` gives them again."""
+        """Return the next `size` unpacked bytes, fewer where the file ends before; `fill` gives them again.
+
+        Once the file was copied they are its first.
+        """
+        if self._copy is not None:
+            self._copy.seek(0)
+            return bytes(self._copy.read(size))
         if len(self._peeked) < size:
             more = memoryview(bytearray(size - len(self._peeked)))
             self._peeked += bytes(more[: self._next(more)])
