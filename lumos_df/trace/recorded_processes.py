@@ -14,19 +14,25 @@ ANY: Final = -1
 
 
 def ranks_of_processes(
-    process: NDArray[np.int64], device: NDArray[np.int64], kind: NDArray[np.int8], correlation: NDArray[np.int64]
+    process: NDArray[np.int64],
+    device: NDArray[np.int64],
+    kind: NDArray[np.int64],
+    correlation: NDArray[np.int64],
+    thread: NDArray[np.int64],
 ) -> tuple[tuple[RecordedRank, ...], list[str]]:
     """Return the traces of a file, none with a rank, and what is in none of them, a clause each.
 
     A process that used several GPUs is a trace for each, with its host's rows but the calls that launched something on
-    another one. Processes without a row of a GPU are left out where any process has one. Where each has a GPU of its
-    own they are in the order of the GPUs, as launchers give out ranks, else in that of the processes.
+    another one, and the threads that launched for that one alone. Processes without a row of a GPU are left out where
+    any process has one. Where each has a GPU of its own they are in the order of the GPUs, as launchers give out ranks,
+    else in that of the processes.
 
     Args:
         process: process of each event, or ANY.
         device: GPU of each event, NULL where it is the host's.
         kind: place in `schema.KINDS`, NONE of events that are no operators.
         correlation: what a call shares with the rows that it launched, in a process; NULL where it launched nothing.
+        thread: thread of each event of the host; NULL of the others.
     """
     on_gpu = np.isin(kind, GPU)
     owners = _distinct(process[on_gpu], device[on_gpu])
@@ -36,7 +42,7 @@ def ranks_of_processes(
     if len(devices) == len(owners):
         owners.sort(key=lambda owner: owner[1])
     if len(owners) > len(processes):
-        device = _with_launches(process, device, kind, correlation)
+        device = _with_launches(process, device, kind, correlation, thread)
     ranks = tuple(
         RecordedRank(
             events=((process == number) | (process == ANY)) & ((device == NULL) | (device == gpu) | (gpu == NULL))
@@ -59,16 +65,27 @@ def _distinct(process: NDArray[np.int64], device: NDArray[np.int64]) -> list[tup
 
 
 def _with_launches(
-    process: NDArray[np.int64], device: NDArray[np.int64], kind: NDArray[np.int8], correlation: NDArray[np.int64]
+    process: NDArray[np.int64],
+    device: NDArray[np.int64],
+    kind: NDArray[np.int64],
+    correlation: NDArray[np.int64],
+    thread: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Return the GPU of each event, of a call that of what it launched last."""
+    """Return the GPU of each event: of a call that of what it launched last, of a thread the only one of its calls."""
     of_event = device.copy()
     for number in np.unique(process).tolist():
         rows = np.flatnonzero(process == number)
         launched = rows[np.isin(kind[rows], GPU) & (correlation[rows] != NULL)]
         calls = rows[(kind[rows] == RUNTIME) & (correlation[rows] != NULL)]
         place, known = last_places(correlation[launched], correlation[calls])
-        of_event[calls[known]] = device[launched[place[known]]]
+        calls, gpu = calls[known], device[launched[place[known]]]
+        of_event[calls] = gpu
+        threads, inverse = np.unique(thread[calls], return_inverse=True)
+        lowest, highest = np.full(len(threads), np.iinfo(np.int64).max), np.full(len(threads), NULL)
+        np.minimum.at(lowest, inverse, gpu)
+        np.maximum.at(highest, inverse, gpu)
+        for own, only in zip(threads[lowest == highest].tolist(), lowest[lowest == highest].tolist(), strict=True):
+            of_event[rows[(thread[rows] == own) & (of_event[rows] == NULL)]] = only
     return of_event
 
 

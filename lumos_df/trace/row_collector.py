@@ -165,13 +165,14 @@ class RowCollector:
 
     def _ranks(self, columns: Columns) -> Any:
         """Return the traces of the file, and what is in none of them."""
-        device, correlation, kind = np.full((3, self._events), NULL)
+        device, correlation, thread, kind = np.full((4, self._events), NULL)
         kind[:] = NONE
         kind[columns["event"]] = columns["kind"]
         device[columns["event"]] = columns["device"]
         device[self._counters.event] = self._gpu_of_counter
         correlation[columns["event"]] = columns["correlation"]
-        return ranks_of_processes(np.concatenate(self._process), device, kind, correlation)
+        thread[columns["event"]] = np.where(np.isin(columns["kind"], (*GPU, SYNC)), NULL, columns["thread"])
+        return ranks_of_processes(np.concatenate(self._process), device, kind, correlation, thread)
 
 
 def sizes(packed: int) -> str:
