@@ -93,6 +93,15 @@ def test_a_stack_says_what_memory_is_for(tmp_path: Path, stack: list[dict[str, A
         assert connection.sql("SELECT category FROM memory_history").fetchall() == [(category,)]
 
 
+def test_an_address_that_is_given_out_again_was_not_freed_by_that(tmp_path: Path) -> None:
+    events = [event("alloc", 0, 8, 1), event("alloc", 0, 8, 2), event("free_completed", 0, 8, 3)]
+    path = write(tmp_path / "a.pickle", {"segments": [], "device_traces": [events]})
+    assert not ingest([path], tmp_path / "corpus", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        found = connection.sql("SELECT freed_by, allocated_bytes FROM memory_history ORDER BY event").fetchall()
+    assert found == [(None, 8), (2, 16), (None, 8)]
+
+
 class Runs:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.system, ("touch called",)
