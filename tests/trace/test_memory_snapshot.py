@@ -99,7 +99,7 @@ def test_an_address_that_is_given_out_again_was_not_freed_by_that(tmp_path: Path
     assert not ingest([path], tmp_path / "corpus", workers=1).failed
     with connect(tmp_path / "corpus") as connection:
         found = connection.sql("SELECT freed_by, allocated_bytes FROM memory_history ORDER BY event").fetchall()
-    assert found == [(None, 8), (2, 16), (None, 8)]
+    assert found == [(None, 0), (2, 8), (None, 0)]
 
 
 class Runs:
