@@ -11,7 +11,9 @@ NULL: Final = -(1 << 63)
 NULL32: Final = -(1 << 31)
 """Stands for null in int32 columns of recorded numbers."""
 LATEST: Final = 7_258_118_400_000_000_000
-"""Start of the year 2200, ns of Unix time. No time of a row is later or below 0, so differences of two fit int64."""
+"""Start of the year 2200, ns of Unix time. No time of a row is later or before `EARLIEST`: differences fit int64."""
+EARLIEST: Final = -86_400_000_000_000
+"""A day before 1970: clocks that count from a moment of the recording are a little below 0 before it."""
 
 CPU_OP, RUNTIME, KERNEL, MEMCPY, MEMSET, SYNC, ANNOTATION, GPU_ANNOTATION, PYTHON, OTHER_KIND = range(len(KINDS))
 """`kind`, by KINDS."""

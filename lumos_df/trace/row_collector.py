@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.base.units import format_count
-from lumos_df.schema.codes import GPU, NONE, NULL, NULL32, SYNC
+from lumos_df.schema.codes import EARLIEST, GPU, LATEST, NONE, NULL, NULL32, SYNC
 from lumos_df.trace.recorded_processes import ANY, ranks_of_processes
 from lumos_df.trace.recording import (
     NO_COUNTERS,
@@ -124,6 +124,11 @@ class RowCollector:
         """
         columns: Columns = {name: np.concatenate(parts) for name, parts in self._parts.items()}
         self._parts.clear()
+        types = np.concatenate(self._types)
+        timed = (columns["ts"] >= EARLIEST) & (columns["ts"] <= LATEST)
+        timed &= columns["dur"] <= LATEST - np.where(timed, columns["ts"], 0)
+        types[columns["event"][~timed]] = EventType.UNTIMED
+        columns = {name: column[timed] for name, column in columns.items()}
         ranks, others = self._ranks(columns)
         left_out = [*left_out, *others]
         on_gpu = np.isin(columns["kind"], GPU)
@@ -147,7 +152,7 @@ class RowCollector:
             resolution_ns=1,
             strings=self.texts.strings,
             threads=threads,
-            event_types=np.concatenate(self._types),
+            event_types=types,
             operators=RecordedOperators.of(
                 **{name: column.astype(_TYPES.get(name, np.int32), copy=False) for name, column in columns.items()}
             ),

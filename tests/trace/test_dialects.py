@@ -265,6 +265,7 @@ def test_categories(tmp_path: Path) -> None:
         ("1.712195495519689e+15", "1.5e-1", (1712195495519689000, 150)),  # as C++ writers print large doubles
         ("1.7121954955196890475E15", "2.5E0", (1712195495519689048, 2500)),
         ("12e0", "0.0004", (12000, 0)),
+        ("-3.5", "1", (-3500, 1000)),
     ],
 )
 def test_times_in_every_spelling(tmp_path: Path, ts: str, dur: str, expected: tuple[int, int]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lumos_df.schema.codes import LATEST
+from lumos_df.schema.codes import EARLIEST, LATEST
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
 from tests.trace.literal import corpus_of, kernel, op, rows, write
@@ -17,7 +17,15 @@ US_OF_LATEST = LATEST // 1000
 
 @pytest.mark.parametrize(
     ("ts", "dur"),
-    [(-1, 1), (US_OF_LATEST + 1, 0), (9_300_000_000_000_000, 1), (10**17, 1), (5, US_OF_LATEST), (1e300, 1), (1, 1e40)],
+    [
+        (EARLIEST / 1000 - 1, 1),
+        (US_OF_LATEST + 1, 0),
+        (9_300_000_000_000_000, 1),
+        (10**17, 1),
+        (5, US_OF_LATEST),
+        (1e300, 1),
+        (1, 1e40),
+    ],
 )
 def test_an_event_outside_1970_to_2200_is_left_out_and_counted(tmp_path: Path, ts: float, dur: float) -> None:
     corpus = corpus_of(tmp_path, [op("good", 1, 2), op("odd", ts, dur)])

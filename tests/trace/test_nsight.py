@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lumos_df.corpus.catalog import connect
+from lumos_df.schema.codes import EARLIEST, LATEST
 from lumos_df.trace.ingest import IngestResult, ingest
 from tests.trace.nsight_files import (
     CALLS,
@@ -301,6 +302,15 @@ def test_of_a_file_that_breaks_off_what_can_be_read_is_read(tmp_path: Path, left
     result = ingest([path], tmp_path / "corpus", workers=1)
     told = [failure.message for failure in result.failed] or [" ".join(done.warnings) for done in result.done]
     assert "SQLite cannot read it" in told[0] or "the rest of" in told[0]
+
+
+@pytest.mark.parametrize("end", [LATEST + 1, 2**63 - 1])
+def test_a_row_outside_1970_to_2200_is_left_out_and_counted(tmp_path: Path, end: int) -> None:
+    path = write(
+        tmp_path / "a.sqlite",
+        **{KERNELS: kernels((10, 20, 0, 7, 1, 111), (2 * EARLIEST, 20, 0, 7, 2, 111), (30, end, 0, 7, 3, 111))},
+    )
+    assert asked(path, "SELECT operators, skipped FROM traces") == [(1, 2)]
 
 
 def test_a_report_that_was_not_exported_says_how_to(tmp_path: Path) -> None:

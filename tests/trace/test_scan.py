@@ -238,6 +238,7 @@ def test_what_json_forbids_is_repaired_and_counted(body: str, place: int, name: 
     ("written_time", "expected"),
     [
         ("1712195495519689.047", 1712195495519689047),
+        ("-1.5", -1500),
         ("0.0005", 1),
         ("0.00049", 0),
         ("1e3", 1_000_000),

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from lumos_df.base.jit import inlined_kernel, lean_kernel
-from lumos_df.schema.codes import LATEST, NONE, NULL, NULL32
+from lumos_df.schema.codes import EARLIEST, LATEST, NONE, NULL, NULL32
 from lumos_df.trace.json.kernels.interning import FULL, find_key, intern, track_slot
 from lumos_df.trace.json.kernels.repair import copy, copy_repaired
 from lumos_df.trace.json.kernels.tokens import read_float, read_integer, read_time, skip_space, string_end, value_end
@@ -331,7 +331,7 @@ def scan_events(buffer, end, columns):
                 return GROW
             dirt[0], dirt[1], dirt[2] = controls, utf8, numbers
 
-        if ts < 0 or ts > LATEST or ts + max(dur, 0) > LATEST:
+        if ts < EARLIEST or ts > LATEST or ts + max(dur, 0) > LATEST:
             ts = NULL
         last_track = _track(columns, pid, tid, last_track)
         if last_track < 0:
