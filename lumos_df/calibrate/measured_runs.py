@@ -98,12 +98,19 @@ class MeasuredRuns:
 _PER_ROW: Final = ("plans", "model_of", "hardware_of", "measured_s", "measured_bytes", "group")
 
 
-def read(dataset: Dataset, file: Path) -> MeasuredRuns:
+def read(dataset: Dataset, file: Path, software: str = "") -> MeasuredRuns:
     """Return the measured runs of a set, from its file.
+
+    Args:
+        dataset: the set.
+        file: its CSV.
+        software: name or file of the profile of every run; empty: as the rows say.
 
     Raises `TruthError` for a file that does not read or lacks a column that the set needs.
     """
     table = read_runs(dataset, file)
+    if software:
+        table = table.with_columns(software=pl.lit(software))
     told = [name for name in table.columns if name.startswith("model.")]
     figures = ("model", "model_said", *_FIGURES, "seq", *told)
     models, model_of, no_model = _inputs(table, figures, lambda said: _model(dataset, said))

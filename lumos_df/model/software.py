@@ -28,6 +28,7 @@ SOFTWARE_COLUMNS: Final = (
         "piped_hops",
         "1: whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first",
     ),
+    Column("network_share", "share of the network's rate that reductions and gathers between nodes reach", REAL),
     Column("micro_batch_s", "host time a micro-batch beside operators, in seconds", REAL),
     Column("step_s", "host time a step beside micro-batches (data, logging, optimizer), in seconds", REAL),
     Column("layer_step_s", "host time a step of each layer of a rank (optimizer, gradient norm), in seconds", REAL),
@@ -69,6 +70,8 @@ SOFTWARE_COLUMNS: Final = (
         REAL,
     ),
     Column("expert_factor", "time of its experts' grouped products over that of batched products", REAL),
+    Column("token_once", "1: a token goes once to a rank or node, however many of its experts are there (DeepEP)"),
+    Column("zigzag", "1: context-parallel ranks take pieces of the sequence with equal parts of the causal half"),
     Column("flash2", "1: attention is FlashAttention-2, which has no code of its own for Hopper and later"),
     Column("memory_factor", "the same of its memory-bound kernels", REAL),
     Column(
@@ -119,6 +122,8 @@ class Software:
     """Latency that each further node adds to such a collective, in seconds."""
     piped_hops: bool
     """Whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first."""
+    network_share: float
+    """Share of the network's rate that reductions and gathers between nodes reach: 1 where they are alone on it."""
     micro_batch_s: float
     """Host time a micro-batch beside operators, in seconds."""
     step_s: float
@@ -157,6 +162,11 @@ class Software:
     """Time of this software's fused attention over that of the kernels the hardware was fitted to."""
     expert_factor: float
     """Time of its experts' grouped products over that of batched products."""
+    token_once: bool
+    """Whether a token goes once to a rank or node, however many of its experts are there (DeepEP, HybridEP)."""
+    zigzag: bool
+    """Whether context-parallel ranks take pieces of the sequence with equal parts of the causal half, one early, one
+    late; else the last rank has the most."""
     flash2: bool
     """Whether attention is FlashAttention-2, which has no code of its own for Hopper and later."""
     memory_factor: float

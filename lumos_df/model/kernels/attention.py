@@ -35,6 +35,7 @@ def attention_seconds(
     hbm_bandwidth,
     sms,
     params,
+    even=False,
 ):
     """Return seconds of one fused attention kernel, of its forward or its backward pass.
 
@@ -46,6 +47,8 @@ def attention_seconds(
         hbm_bandwidth: bytes a second.
         sms: number of multiprocessors.
         params: float64 [AttentionParameters], in the order of that class.
+        even: bool; of a causal mask, whether the queries are an early and a late piece of the sequence, that together
+            see half of the keys, as every other rank's do (zigzag context parallelism); else they are the last.
     """
     rate = peak_flops / sms * params[1] * head_dim / (head_dim + params[2])
     operations = 4.0
@@ -56,7 +59,7 @@ def attention_seconds(
         touched = 2.0  # reads what the forward pass read and wrote, and writes the gradients of it
     keys = float(seq_k)
     if causal:
-        keys = max(seq_k - 0.5 * seq_q + 0.5 * QUERIES, 0.5 * seq_k)
+        keys = max((0.5 * seq_k if even else seq_k - 0.5 * seq_q) + 0.5 * QUERIES, 0.5 * seq_k)
     rows = min(float(QUERIES), float(seq_q))
     tiles = np.ceil(seq_q * (1.0 / QUERIES)) * heads * batch
     tile_key = operations * rows * head_dim / rate

@@ -7,6 +7,8 @@ the forward pass is reduced once in the backward pass.
 
 from typing import Final
 
+import numpy as np
+
 from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.kernels import network, placement
@@ -67,8 +69,12 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
             group = int(ops[i, op.GROUP])
             kind = CP_S if group == CP else EP_S if group == EP else TP_S
             collective = family - op.COLLECTIVE
-            forward = group_seconds(collective, ops[i, op.BYTES], group, plan, hardware)
-            backward = group_seconds(_mirrored(collective), ops[i, op.BYTES], group, plan, hardware)
+            payload, crossing = ops[i, op.BYTES], 1.0
+            if group == EP and software.token_once:
+                once, crossing = _once(model.top_k, plan, hardware)
+                payload *= once
+            forward = group_seconds(collective, payload, group, plan, hardware, software, crossing)
+            backward = group_seconds(_mirrored(collective), payload, group, plan, hardware, software, crossing)
             cost[FORWARD, COLLECTIVES] += 1.0
             cost[BACKWARD_INPUT, COLLECTIVES] += 1.0
             launches = 0.0
@@ -83,14 +89,15 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
 
 
 @lean_kernel
-def group_seconds(collective, payload, group, plan, hardware):
+def group_seconds(collective, payload, group, plan, hardware, software, crossing):
     """Return seconds of a collective among the ranks of `group`.
 
     Args:
         collective: place in `schema.COLLECTIVES`.
         payload: bytes as nccl-tests count them.
         group: place in `plan_words.GROUPS`.
-        plan, hardware: records.
+        plan, hardware, software: records.
+        crossing: as `network.collective_seconds` has it.
     """
     if group == TP:
         size, stride = plan.tp, placement.group_stride(plan, TP)
@@ -102,22 +109,48 @@ def group_seconds(collective, payload, group, plan, hardware):
         size, stride = plan.etp, placement.expert_group_stride(plan, TP)
     else:
         size, stride = 2, placement.group_stride(plan, PP)
-    return ranks_seconds(collective, payload, size, stride, hardware)
+    # Experts' exchanges and sends go straight to one card each, without rings through all of them.
+    share = 1.0 if group == EP or group == PP else software.network_share
+    return ranks_seconds(collective, payload, size, stride, hardware, share, crossing)
 
 
 @lean_kernel
-def ranks_seconds(collective, payload, size, stride, hardware):
-    """Return seconds of a collective, by `schema.COLLECTIVES`, among `size` ranks that are `stride` apart."""
+def ranks_seconds(collective, payload, size, stride, hardware, share, crossing):
+    """Return seconds of a collective, by `schema.COLLECTIVES`, among `size` ranks that are `stride` apart.
+
+    Args:
+        collective, payload, crossing: as `network.collective_seconds` has them.
+        size, stride: ranks, and the distance between neighbours.
+        hardware: a record.
+        share: of the network's rate that it reaches.
+    """
     return network.collective_seconds(
         collective,
         payload,
         size,
         placement.members_per_domain(size, stride, hardware.scale_up_gpus),
         hardware.scale_up_bandwidth,
-        hardware.scale_out_bandwidth,
+        hardware.scale_out_bandwidth * share,
         hardware.scale_up,
         hardware.scale_out,
+        crossing,
     )
+
+
+@lean_kernel
+def _once(top_k, plan, hardware):
+    """Return what sending a token once to a place saves of an expert-parallel exchange: (all traffic, what crosses).
+
+    Of `n` places, `k` experts drawn evenly meet n * (1 - (1 - 1 / n) ** k) different ones: ranks for the traffic inside
+    a node, nodes for what crosses (DeepEP, HybridEP: a node passes on what came for several of its ranks). The first is
+    over one copy an expert, the second over the first.
+    """
+    size = float(plan.ep)
+    near = placement.members_per_domain(plan.ep, placement.expert_group_stride(plan, EP), hardware.scale_up_gpus)
+    nodes = np.ceil(size / near)
+    ranks_met = size * (1.0 - (1.0 - 1.0 / size) ** top_k)
+    nodes_met = nodes * (1.0 - (1.0 - 1.0 / nodes) ** top_k)
+    return ranks_met / top_k, nodes_met / ranks_met
 
 
 @lean_kernel
@@ -171,6 +204,7 @@ def _attention(ops, i, model, plan, hardware, software, backward):
             hardware.hbm_bandwidth,
             hardware.sms,
             hardware.attention[precision],
+            software.zigzag > 0,
         )
     return unfused_attention_seconds(
         plan.micro_batch,

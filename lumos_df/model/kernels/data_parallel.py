@@ -63,15 +63,16 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
         scattered += _scatter_seconds(expert, copies, copies_stride, plan, hardware, software)
         gathered = 0.0
         if plan.zero >= SHARD_OPTIMIZER:
-            gathered = _gather_seconds(shared, ranks, stride, hardware)
-            gathered += _gather_seconds(expert, copies, copies_stride, hardware)
+            gathered = _gather_seconds(shared, ranks, stride, hardware, software)
+            gathered += _gather_seconds(expert, copies, copies_stride, hardware, software)
         total = scattered + gathered
         exposed = total
         if plan.overlap_dp and (plan.zero == SHARD_NOTHING or software.overlaps_sharded):
             # Gradients go while the last micro-batch's backward pass still makes others, parameters come while the
             # first micro-batch's forward pass needs only some.
-            exposed = max(scattered - software.dp_hidden * backward_s, _LEFT_OVER * scattered)
-            exposed += max(gathered - software.dp_hidden * (compute_s - backward_s), _LEFT_OVER * gathered)
+            behind = software.dp_hidden * _last_micro_batches(micro_batches, plan)
+            exposed = max(scattered - behind * backward_s, _LEFT_OVER * scattered)
+            exposed += max(gathered - behind * (compute_s - backward_s), _LEFT_OVER * gathered)
     hidden = total - exposed
     local = shared + expert
     if plan.zero >= SHARD_OPTIMIZER:
@@ -88,20 +89,31 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
 
 
 @lean_kernel
+def _last_micro_batches(micro_batches, plan):
+    """Return during how many micro-batches' backward passes of a stage its gradients become ready.
+
+    One, the last, without chunks. Interleaved (Narayanan et al. 2021), a stage runs pp micro-batches on a chunk before
+    it turns to the next, so all chunks but the last are ready while the last pp run on the others; parameters are
+    needed likewise, chunk by chunk.
+    """
+    return max(1.0, min(plan.pp, micro_batches) * (1.0 - 1.0 / plan.vp))
+
+
+@lean_kernel
 def _scatter_seconds(parameters, ranks, stride, plan, hardware, software):
     """Return seconds to reduce the gradients of `parameters`: to all ranks, or to the one that updates them."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     collective = ALL_REDUCE if plan.zero == SHARD_NOTHING else REDUCE_SCATTER
-    return ranks_seconds(collective, parameters * software.reduce_bytes, ranks, stride, hardware)
+    return ranks_seconds(collective, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share, 1.0)
 
 
 @lean_kernel
-def _gather_seconds(parameters, ranks, stride, hardware):
+def _gather_seconds(parameters, ranks, stride, hardware, software):
     """Return seconds to gather `parameters` that a sharded optimizer updated."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    return ranks_seconds(ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware)
+    return ranks_seconds(ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware, software.network_share, 1.0)
 
 
 @lean_kernel
@@ -109,5 +121,5 @@ def _unit_seconds(parameters, ranks, stride, hardware, software):
     """Return seconds of a micro-batch with sharded parameters: gathered for both passes, gradients scattered."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    gathered = _gather_seconds(parameters, ranks, stride, hardware)
-    return 2.0 * gathered + ranks_seconds(REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware)
+    gathered = _gather_seconds(parameters, ranks, stride, hardware, software)
+    return 2.0 * gathered + ranks_seconds(REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share, 1.0)

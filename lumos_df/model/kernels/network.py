@@ -47,7 +47,7 @@ def _inside_node_seconds(kind, payload, group, bandwidth, row):
 
 
 @lean_kernel
-def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_bandwidth, up, out):
+def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_bandwidth, up, out, crossing_share=1.0):
     """Return seconds of one collective, once all its ranks have arrived.
 
     Across nodes the ranks of a node work first among themselves, then each with its peers on other nodes over its own
@@ -62,6 +62,7 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
         out_bandwidth: of the network across nodes, a GPU that sends at the time: bytes a second and direction.
         up: float64 [FITTED_COLLECTIVES, ScaleUpParameters].
         out: float64 [ScaleOutParameters].
+        crossing_share: of an all-to-all: what crosses nodes over what would if ranks elsewhere got as much as near ones.
     """
     if group <= 1 or payload_bytes <= 0:
         return 0.0
@@ -79,7 +80,7 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
         crossing = 2.0 * payload * (nodes - 1.0) / (nodes * per_node)
         hops = min(2.0 * (nodes - 1.0) * out[1], 2.0 * np.ceil(np.log2(nodes)) * out[2])
     elif kind == ALL_TO_ALL:
-        crossing = payload * (group - per_node) / group
+        crossing = crossing_share * payload * (group - per_node) / group
         hops = out[1]
     elif kind == BROADCAST:
         crossing = payload / per_node
