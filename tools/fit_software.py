@@ -1,8 +1,7 @@
 """Fit software profiles to measured runs: `python -m tools.fit_software --truth DIR [--software NAME] [--dry-run]`.
 
 Prints the error before, after, and on runs that the fit did not see (by group of runs), and writes the figures into
-data/software/<name>.toml, whose comments stay. Factors on a GPU's kernels or on a cluster's network are told for
-data/hardware and data/validation; they are not written.
+data/software/<name>.toml, whose comments stay, and those of GPUs into data/hardware.
 """
 
 import argparse
@@ -20,13 +19,12 @@ from lumos_df.base.errors import LumosError
 from lumos_df.calibrate.datasets import Dataset
 from lumos_df.calibrate.levenberg_marquardt import minimum, soften
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
-from lumos_df.model.fitted import AttentionParameters, GemmParameters, place_of_factor
+from lumos_df.calibrate.population import Prior
+from lumos_df.model.fitted import GemmParameters, place_of_factor
 from lumos_df.model.library import data_folder
-from lumos_df.model.software import SOFTWARE_ROW
 from lumos_df.schema.dtypes import PRECISIONS
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.void]
 
 FOLDS: Final = 5
 
@@ -38,27 +36,13 @@ KNEE: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Prior:
-    """What is believed of a figure before the runs are seen."""
-
-    value: float
-    """Its most likely value."""
-    spread: float = 0.4
-    """Standard deviation of its logarithm."""
-    low: float = 0.0
-    """Least value that makes sense."""
-    high: float = float("inf")
-    """Largest value that makes sense."""
-
-
-@dataclass(frozen=True)
 class Profile:
     """What is fitted of a software, and to what."""
 
     runs: Mapping[str, float]
     """Sets of measured runs, and the weight of a run of theirs."""
     figures: Mapping[str, Prior]
-    """By figure: a column of SOFTWARE_COLUMNS; `network`, `gemm@GPU@PRECISION`, `attention@GPU`: factors on times."""
+    """By figure: a column of SOFTWARE_COLUMNS, or `gemm@GPU@PRECISION`, the `training_factor` of a GPU."""
 
 
 _HOST: Final = {
@@ -68,9 +52,8 @@ _HOST: Final = {
     "step_s": Prior(5e-3),
 }
 _KERNELS: Final = {
-    "passes": Prior(1.5, 0.3, low=1.0),
-    "compute_factor": Prior(1.0, 0.1),
-    "memory_factor": Prior(1.0, 0.15),
+    "passes": Prior(2.2, 0.4, low=1.0),
+    "compute_factor": Prior(1.05, 0.1),
 }
 
 PROFILES: Final = {
@@ -83,7 +66,7 @@ PROFILES: Final = {
             "layer_step_s": Prior(1e-4),
             "send_s": Prior(3e-4),
             "run_ahead": Prior(4.0, low=1.0),
-            "network": Prior(2.0, 0.5),
+            "network_share": Prior(0.5, 0.5, high=1.0),
         },
     ),
     "nanotron": Profile(
@@ -98,7 +81,7 @@ PROFILES: Final = {
             "run_ahead": Prior(6.0, low=1.0),
             "tp_hidden": Prior(0.3, high=1.0),
             "optimizer_traffic": Prior(60.0, 0.3),
-            "network": Prior(2.0, 0.5),
+            "network_share": Prior(0.5, 0.5, high=1.0),
         },
     ),
     "megatron-2021": Profile({"korthikanti": 2.0, "published_training_runs": 1.0}, {**_KERNELS}),
@@ -117,12 +100,18 @@ PROFILES: Final = {
             "slowdown": Prior(0.1),
             "attention_factor": Prior(0.9, 0.2),
             "expert_factor": Prior(1.3, 0.3),
-            **{f"gemm@{gpu}@fp8": Prior(1.0, 0.15) for gpu in ("h100-sxm", "gb200", "gb300", "b200", "b300")},
-            **{f"gemm@{gpu}@bf16": Prior(1.0, 0.15) for gpu in ("gb200", "gb300", "b200", "b300")},
+            "network_share": Prior(0.7, 0.3, high=1.0),
+            "collective_s": Prior(20e-6, 0.5),
+            # Around their generation's; other GPUs and precisions have fewer than five runs.
+            **{f"gemm@{gpu}@fp8": Prior(1.0, 0.1) for gpu in ("b200", "b300", "gb200", "gb300")},
         },
     ),
 }
 """The profiles that measured runs say something about. Priors are of the order that profilers show."""
+
+
+_ALIKE: Final = {"nemo": ("megatron",)}
+"""Profiles of the same software that differ in what they overlap."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +132,12 @@ class Fit:
         hardware, software = truth.hardware.copy(), truth.software.copy()
         row = truth.software_names.index(self.software)
         for name, value in values.items():
-            kind, *where = name.split("@")
-            if kind in (SOFTWARE_ROW.names or ()):
-                software[kind][row] = value
+            figure, *where = name.split("@")
+            if where:
+                gpus = [place for place, gpu in enumerate(truth.hardware_names) if gpu == where[0]]
+                hardware["gemm"][gpus, PRECISIONS.index(where[1]), place_of_factor(GemmParameters)] = value
             else:
-                _slow(truth, hardware, kind, where, value)
+                software[figure][row] = value
         return truth.estimate(hardware, software)[:, 0]
 
     def solve(self, rows: tuple[NDArray[np.int64], ...] | None = None) -> dict[str, float]:
@@ -184,18 +174,6 @@ class Fit:
         return estimated
 
 
-def _slow(truth: MeasuredRuns, hardware: Rows, kind: str, where: list[str], factor: float) -> None:
-    """Multiply the time of a kind of work on HARDWARE_ROW [h], in place."""
-    if kind == "network":
-        hardware["scale_out_bandwidth"] /= factor
-        return
-    rows = [place for place, name in enumerate(truth.hardware_names) if name == where[0]]
-    if kind == "attention":
-        hardware["attention"][rows, :, place_of_factor(AttentionParameters)] *= factor
-    else:
-        hardware["gemm"][rows, PRECISIONS.index(where[1]), place_of_factor(GemmParameters)] *= factor
-
-
 def load(name: str, truth: Path) -> Fit:
     """Return the runs of a profile that are in a folder. Raises `LumosError` for files that do not read."""
     profile = PROFILES[name]
@@ -229,6 +207,28 @@ def rewritten(text: str, values: Mapping[str, float]) -> str:
     return text
 
 
+def ends(parts: tuple[MeasuredRuns, ...], unseen: list[Array]) -> dict[str, float]:
+    """Return the ends of the interval that 8 of 10 runs are within whose seconds [n] a fit to others foretold.
+
+    Of runs without experts where there are any; `expert_spread` is what the others are further apart.
+    """
+    ratio = np.concatenate([part.measured_s / seconds for part, seconds in zip(parts, unseen, strict=True)])
+    routed = np.concatenate([part.models["experts"][part.model_of] > 0 for part in parts])
+    low, high = np.quantile(ratio[~routed], (0.1, 0.9)).tolist()
+    spread = 0.0
+    if routed.any():
+        square = np.quantile(np.abs(np.log(ratio[routed])), 0.8) ** 2 - np.log(low) ** 2
+        spread = float(np.sqrt(max(square, 0.0)))
+    return {"low_ratio": low, "high_ratio": high, "expert_spread": spread}
+
+
+def write_factor(gpu: str, precision: str, factor: float) -> None:
+    """Write the `training_factor` of matrix products into the file of a GPU that has one."""
+    file = data_folder() / "hardware" / f"{gpu}.toml"
+    found = rf"(?m)(^\[gemm\.{precision}\]\ntraining_factor = )\S+"
+    file.write_text(re.sub(found, rf"\g<1>{factor:.3g}", file.read_text("utf-8")), "utf-8")
+
+
 def main() -> int:
     """Fit the profiles that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -249,13 +249,17 @@ def main() -> int:
             print(f"  before    {error(part.estimate()[:, 0], part)}")
             print(f"  after     {error(fit.estimate(part, values), part)}")
             print(f"  left out  {error(seconds, part)}")
-        ratio = np.concatenate([part.measured_s / seconds for part, seconds in zip(fit.runs, unseen, strict=True)])
-        interval = dict(zip(("low_ratio", "high_ratio"), np.quantile(ratio, (0.1, 0.9)).tolist(), strict=True))
+        interval = ends(fit.runs, unseen)
         print(f"  {', '.join(f'{key} = {value:.3f}' for key, value in interval.items())}")
         if not asked.dry_run:
-            file = data_folder() / "software" / f"{name}.toml"
-            figures = {key: value for key, value in values.items() if key in (SOFTWARE_ROW.names or ())}
-            file.write_text(rewritten(file.read_text("utf-8"), {**figures, **interval}), "utf-8")
+            figures = {key: value for key, value in values.items() if "@" not in key}
+            for written in (name, *_ALIKE.get(name, ())):
+                file = data_folder() / "software" / f"{written}.toml"
+                file.write_text(rewritten(file.read_text("utf-8"), {**figures, **interval}), "utf-8")
+            for key, value in values.items():
+                if "@" in key:
+                    _, gpu, precision = key.split("@")
+                    write_factor(gpu, precision, value)
     return 0
 
 

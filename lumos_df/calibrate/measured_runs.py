@@ -20,6 +20,7 @@ from lumos_df.calibrate.datasets import Dataset
 from lumos_df.calibrate.run_tables import faults, read_runs
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
 from lumos_df.model.hardware import HARDWARE_ROW, Hardware
+from lumos_df.model.interval import ends
 from lumos_df.model.kernels.legality import legal
 from lumos_df.model.plan import OVERLAPS, PLAN_ROW, Plan
 from lumos_df.model.rules import RULES
@@ -88,6 +89,11 @@ class MeasuredRuns:
             self.model_of,
             self.hardware_of,
         )
+
+    def ends(self, results: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the ends of the interval over the estimate [n], of results [n, RESULT_COLUMNS]."""
+        software = self.software[self.plans["software"]]
+        return ends(results, self.plans, self.models[self.model_of], self.hardware[self.hardware_of], software)
 
     def take(self, places: NDArray[np.int64]) -> "MeasuredRuns":
         """Return the runs at `places`; none of them is refused."""

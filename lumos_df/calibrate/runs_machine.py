@@ -52,7 +52,7 @@ def run(runs: Path, hardware: str, output: Path, software: str | None = None) ->
             gbs, mbs, tp, pp, dp and iteration_time_s or tokens_per_s_per_gpu.
         hardware: the GPU, by name or file.
         output: the hardware file to write.
-        software: the software of the runs, by name or file; None: as the rows or their set say, else Megatron.
+        software: the software of the runs, by name or file; None: as the rows or their set say, else `generic`.
 
     Raises `TruthError` for a table that does not read or has fewer than `LEAST_RUNS` usable runs.
     """
@@ -136,7 +136,7 @@ def _layout(runs: Path, hardware: str, software: str | None) -> Dataset:
         file=runs.name,
         source="",
         needs=("model", "seq", "gbs", "mbs", "tp", "pp"),
-        facts={"precision": "bf16", "software": "megatron"},
+        facts={"precision": "bf16", "software": "generic"},
     )
     layout = replace(fitting[0], where={}, at_least={}) if fitting else plain
     told = {"gpu": hardware} if software is None else {"gpu": hardware, "software": software}

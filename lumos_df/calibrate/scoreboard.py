@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import TruthError
-from lumos_df.calibrate import corrections
+from lumos_df.calibrate import corrections, population
 from lumos_df.calibrate.datasets import Dataset, names
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
 from lumos_df.model.evaluate import RESULT_COLUMNS
@@ -59,7 +59,9 @@ class Score:
     """Share of runs that are wrongly said to fit or not to fit, crashed ones included where there are some."""
 
 
-def scoreboard(folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: int | None = None) -> list[Score]:
+def scoreboard(
+    folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: int | None = None, software: str = ""
+) -> list[Score]:
     """Return the scores of the named sets, or of all that have runs in the files of `folder`.
 
     Args:
@@ -68,6 +70,7 @@ def scoreboard(folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: in
         runs: how many random runs of each set a calibration is fitted to; the others are scored. Sets with fewer than
             twice as many are left out.
         seed: which draw of those; None: the median of `SEEDS` draws.
+        software: name or file of the profile that every run is estimated with; empty: as the rows say.
 
     Raises `TruthError` for an unknown set, a file that a named set needs and that is not there, a column that a file
     lacks, and where nothing is there to score.
@@ -80,10 +83,10 @@ def scoreboard(folder: Path, wanted: Sequence[str] = (), runs: int = 0, seed: in
         raise TruthError(f"{folder}: has none of {', '.join(sorted({dataset.file for dataset in sets}))}")
     scores = []
     for dataset in present:
-        measured = read(dataset, folder / dataset.file)
+        measured = read(dataset, folder / dataset.file, software)
         if not wanted and not len(measured) and not measured.refused:
             continue  # its file is another set's, too
-        crashed = _crashed(dataset, folder)
+        crashed = _crashed(dataset, folder, software)
         if not runs:
             scores.append(score(measured, measured, crashed))
         elif len(measured) >= 2 * runs:
@@ -119,8 +122,8 @@ def score(
     out = scored.estimate(*corrections.corrected(scored, factors or {}))
     estimate, measured = out[:, _STEP], scored.measured_s
     error = estimate / measured - 1.0
-    software = scored.software[scored.plans["software"]]
-    covered = (measured >= software["low_ratio"] * estimate) & (measured <= software["high_ratio"] * estimate)
+    low, high = scored.ends(out)
+    covered = (measured >= low * estimate) & (measured <= high * estimate)
     remembered = np.isfinite(scored.measured_bytes)
     memory = out[remembered, _MEMORY] / scored.measured_bytes[remembered] - 1.0
     wrong = ~_fits(scored, out)
@@ -160,12 +163,32 @@ def regrets(estimate: Array, measured: Array, group: NDArray[np.int64]) -> Array
     return groups["regret"].to_numpy()
 
 
-def _crashed(dataset: Dataset, folder: Path) -> MeasuredRuns | None:
+def without_source(folder: Path) -> list[Score]:
+    """Return the score of each source's parts, `SOURCE: SET`, estimated by what the other sources have in common.
+
+    The interval is that of the profile `generic`.
+
+    Raises `TruthError` where the folder has the runs of fewer than two sources.
+    """
+    if not folder.is_dir():
+        raise TruthError(f"{folder}: no such folder; --truth names the one with the CSVs of measured runs")
+    some = population.sources(folder)
+    scores = []
+    for source in some:
+        values = population.common([other for other in some if other is not source])
+        for part in source.parts:
+            hardware, software = population.with_figures(part, values)
+            told = score(part, replace(part, hardware=hardware, software=software))
+            scores.append(replace(told, dataset=f"{source.name}: {part.dataset.name}"))
+    return scores
+
+
+def _crashed(dataset: Dataset, folder: Path, software: str) -> MeasuredRuns | None:
     if not dataset.crashed:
         return None
     crashed = Dataset.read(dataset.crashed)
     file = folder / crashed.file
-    return read(crashed, file) if file.is_file() else None
+    return read(crashed, file, software) if file.is_file() else None
 
 
 def _calibrated(whole: MeasuredRuns, crashed: MeasuredRuns | None, runs: int, seed: int) -> Score:

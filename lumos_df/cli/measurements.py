@@ -34,6 +34,12 @@ def scoreboard(
         int | None,
         typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
     ] = None,
+    software: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Estimate every run with this profile, whatever it ran with.")
+    ] = None,
+    leave_one_source_out: Annotated[
+        bool, typer.Option(help="Estimate each source's runs by what the other sources have in common: a minute.")
+    ] = False,
     form: Form = None,
     output: Output = None,
 ) -> None:
@@ -41,12 +47,21 @@ def scoreboard(
     import polars as pl  # noqa: PLC0415 - slow to import
 
     from lumos_df.calibrate.scoreboard import scoreboard as score  # noqa: PLC0415 - slow to import
+    from lumos_df.calibrate.scoreboard import without_source  # noqa: PLC0415 - slow to import
     from lumos_df.cli.screens.measurement_screen import draw_scores  # noqa: PLC0415 - slow to import
 
     if seed is not None and calibrate is None:
         raise typer.BadParameter("it draws the runs of --calibrate K", param_hint="--seed")
+    if leave_one_source_out and (dataset or calibrate or software):
+        raise typer.BadParameter(
+            "it fits all sources but one, and goes with neither --dataset, --calibrate nor --software",
+            param_hint="--leave-one-source-out",
+        )
     chosen = choose_format(form, output)
-    scores = score(truth, dataset or (), calibrate or 0, seed)
+    if leave_one_source_out:
+        scores = without_source(truth)
+    else:
+        scores = score(truth, dataset or (), calibrate or 0, seed, software or "")
     if chosen is None:
         draw_scores(scores, truth)
         return

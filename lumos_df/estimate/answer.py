@@ -10,16 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
-from lumos_df.model.hardware import FITTED, Hardware
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.interval import ends
 from lumos_df.model.kernels.step import RESULTS
 from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, WORDS, placement_text
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema import STEP_PARTS
-
-_BORROWED: Final = 1.1
-"""Threshold, times. A GPU whose kernels were never measured makes either end of the interval so much wider. Evidence: a
-judgement; nothing measured says how much."""
 
 _COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s", "recompute_s", "optimizer_s")
 _COMMUNICATION: Final = ("tp_exposed_s", "cp_exposed_s", "ep_exposed_s", "pp_exposed_s", "dp_exposed_s")
@@ -111,7 +108,7 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
     result = dict(zip(RESULT_COLUMNS, np.ascontiguousarray(results.T), strict=True))
     step = result["iteration_time_s"]
     gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
-    wider = np.where([_borrowed(gpu) for gpu in jobs.hardware], _BORROWED, 1.0)[hardware_of]
+    low, high = ends(results, plans, models[model_of], hardware[hardware_of], software[plans["software"]])
     compute = sum(result[name] for name in _COMPUTE)
     communication = sum(result[name] for name in _COMMUNICATION)
     other = result["bubble_s"] + result["host_s"]
@@ -124,8 +121,8 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
         **{name: result[source] / 1e9 for name, source, _ in _MEMORY},
         "gpus": gpus,
         "iteration_time_s": step,
-        "low_s": step * software["low_ratio"][plans["software"]] / wider,
-        "high_s": step * software["high_ratio"][plans["software"]] * wider,
+        "low_s": step * low,
+        "high_s": step * high,
         "tokens_per_s_per_gpu": plans["batch"] * models["seq"][model_of] / step / gpus,
         "mfu_pct": 100.0 * result["model_flops"] / peak,
         "hfu_pct": 100.0 * result["hardware_flops"] / peak,
@@ -142,11 +139,6 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
     return {name: columns[name] for name, _ in ANSWERS}
 
 
-def _borrowed(hardware: Hardware) -> bool:
-    """Return whether any of a GPU's fitted figures are those of another GPU."""
-    return hardware.fitted_from != hardware.name and not set(FITTED) <= set(hardware.fitted)
-
-
 def provenance(model: Model, hardware: Hardware, software: Software) -> dict[str, str]:
     """Return where the figures behind an estimate are from."""
     measured = ", ".join(hardware.fitted)
@@ -155,7 +147,7 @@ def provenance(model: Model, hardware: Hardware, software: Software) -> dict[str
         "durations": "modelled: nothing of this job was measured",
         "model": model.source,
         "hardware": hardware.source,
-        "kernels and collectives": kernels + (" (borrowed: the interval is wider)" if _borrowed(hardware) else ""),
+        "kernels and collectives": kernels,
         "software": software.source,
         "energy": "gpus * (tdp_w * (iteration_time_s - other_s) + idle_w * other_s); no power was measured",
     }

@@ -88,3 +88,10 @@ def word(values: dict[str, Any], name: str, choices: tuple[str, ...]) -> Iterato
     value = values[name]
     if value not in choices:
         yield Complaint(name, f"= {value!r}: must be one of {', '.join(choices)}{nearest(str(value), list(choices))}")
+
+
+def words(values: dict[str, Any], name: str, choices: tuple[str, ...]) -> Iterator[Complaint]:
+    """Complain of a value that is no list of different words out of `choices`."""
+    value = values[name]
+    if type(value) is not tuple or not set(value) <= set(choices) or len(set(value)) < len(value):
+        yield Complaint(name, f"= {value!r}: must be a list of some of {', '.join(choices)}")

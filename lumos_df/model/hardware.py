@@ -16,7 +16,14 @@ from lumos_df.model.records import REAL, Column, record, row_type
 from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
 from lumos_df.schema.dtypes import BF16, OPERAND_BYTES, PRECISIONS
 
+GENERATIONS: Final = (
+    *("volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"),
+    *("gaudi3", "tpu-v5", "tpu-v6", "trainium2"),
+)
+"""Architectures that a record tells apart."""
+
 HARDWARE_COLUMNS: Final = (
+    Column("generation", "place in GENERATIONS; -1: another"),
     Column(
         "peak_flops", "dense FLOP/s of matrix products by PRECISIONS; 0: the GPU has no such", REAL, (len(PRECISIONS),)
     ),
@@ -93,7 +100,7 @@ class Hardware:
     vendor: str
     """Who makes it: nvidia, amd."""
     generation: str
-    """Its architecture: volta, ampere, ada, hopper, blackwell, cdna3, cdna4."""
+    """Its architecture: one of `GENERATIONS`, or another, of which nothing was measured."""
     peak_flops: PeakFlops
     """Dense FLOP/s of matrix products."""
     hbm_bytes: float
@@ -147,6 +154,7 @@ class Hardware:
         peak = asdict(self.peak_flops)
         values = {
             **vars(self),
+            "generation": GENERATIONS.index(self.generation) if self.generation in GENERATIONS else -1,
             "peak_flops": tuple(peak[precision] for precision in PRECISIONS),
             "scale_up_gpus": self.scale_up.gpus,
             "scale_up_bandwidth": self.scale_up.bandwidth,

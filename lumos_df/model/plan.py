@@ -119,7 +119,7 @@ class Plan:
     """Whether optimizer states and step are on the host."""
     placement: str = "tp-cp-ep-dp-pp"
     """Order of `DIMENSIONS` on ranks, innermost first."""
-    software: str = "megatron"
+    software: str = "generic"
     """Name of a software profile, or its file."""
 
     def __post_init__(self) -> None:

@@ -7,9 +7,11 @@ from typing import Final, Self
 import numpy as np
 
 from lumos_df.base.errors import SoftwareError
-from lumos_df.model.figures import flag, make, real, refuse, text
+from lumos_df.model.figures import flag, make, real, refuse, text, whole, words
+from lumos_df.model.hardware import GENERATIONS
 from lumos_df.model.library import read_document
 from lumos_df.model.records import REAL, Column, record, row_type
+from lumos_df.schema.dtypes import PRECISIONS
 
 SOFTWARE_COLUMNS: Final = (
     Column("launch_s", "host time of one operator of the forward pass, launch included, in seconds", REAL),
@@ -99,8 +101,21 @@ SOFTWARE_COLUMNS: Final = (
         REAL,
     ),
     Column("high_ratio", "upper end of the interval over the estimate", REAL),
+    Column("compute_spread", "logarithm of a ratio that the time of matrix products is within, 8 times of 10", REAL),
+    Column("memory_spread", "the same of attention, memory-bound kernels and the optimizer", REAL),
+    Column("communication_spread", "the same of communication that nothing hides", REAL),
+    Column("bubble_spread", "the same of waiting for other stages", REAL),
+    Column("host_spread", "the same of waiting for the host", REAL),
+    Column("expert_spread", "the same of the whole step of a model with experts, for what they add", REAL),
+    Column("generations", "architectures it was measured on: bit i stands for `hardware.GENERATIONS[i]`"),
+    Column("precisions", "precisions it was measured in: bit i stands for PRECISIONS[i]"),
+    Column("experts", "1: it was measured with experts"),
+    Column("most_gpus", "GPUs of its largest measured job"),
+    Column("longest_seq", "tokens of its longest measured sequence"),
 )
 """What a kernel knows of a software."""
+
+_MEASURED: Final = ("generations", "precisions", "most_gpus", "longest_seq")
 
 SOFTWARE_ROW: Final = row_type(SOFTWARE_COLUMNS)
 """Structured dtype of `Software.row()`."""
@@ -196,18 +211,44 @@ class Software:
     low_ratio: float
     """Lower end of the interval over the estimate: 8 runs of 10 lay above it and below `high_ratio`."""
     high_ratio: float
-    """Upper end of the interval over the estimate."""
+    """Upper end of the interval over the estimate, for plans that are like what was measured."""
+    compute_spread: float
+    """Logarithm of a ratio that the time of matrix products is within, 8 times of 10; beside `low_ratio`."""
+    memory_spread: float
+    """The same of attention, memory-bound kernels and the optimizer."""
+    communication_spread: float
+    """The same of communication that nothing hides."""
+    bubble_spread: float
+    """The same of waiting for other stages."""
+    host_spread: float
+    """The same of waiting for the host."""
+    expert_spread: float
+    """The same of the whole step of a model with experts, for what they add."""
+    generations: tuple[str, ...]
+    """Architectures it was measured on."""
+    precisions: tuple[str, ...]
+    """Precisions it was measured in."""
+    experts: bool
+    """Whether it was measured with experts."""
+    most_gpus: int
+    """GPUs of its largest measured job; 0: none was measured."""
+    longest_seq: int
+    """Tokens of its longest measured sequence; 0: none was measured."""
     source: str = ""
     """Where the figures are from."""
 
     def __post_init__(self) -> None:
         values = vars(self)
+        flags = (column.name for column in SOFTWARE_COLUMNS if column.kind is not REAL and column.name not in _MEASURED)
         refuse(
             SoftwareError,
             f"software '{self.name}'",
             [
                 *text(values, "name", "source"),
-                *flag(values, *(column.name for column in SOFTWARE_COLUMNS if column.kind is not REAL)),
+                *flag(values, *flags),
+                *words(values, "generations", GENERATIONS),
+                *words(values, "precisions", PRECISIONS),
+                *whole(values, 0, "most_gpus", "longest_seq"),
                 *real(values, 0, *(column.name for column in SOFTWARE_COLUMNS if column.kind is REAL)),
                 *real(values, 1, "run_ahead"),
             ],
@@ -221,8 +262,11 @@ class Software:
         figure or says what cannot be.
         """
         name, figures = read_document(name_or_path, "software", SoftwareError)
-        return make(cls, {"name": name, **figures}, f"software '{name}'", SoftwareError)
+        told = {key: tuple(value) if isinstance(value, list) else value for key, value in figures.items()}
+        return make(cls, {"name": name, **told}, f"software '{name}'", SoftwareError)
 
     def row(self) -> np.void:
         """Return the software as one `SOFTWARE_ROW`."""
-        return record(SOFTWARE_ROW, vars(self))
+        generations = sum(1 << GENERATIONS.index(name) for name in self.generations)
+        precisions = sum(1 << PRECISIONS.index(name) for name in self.precisions)
+        return record(SOFTWARE_ROW, {**vars(self), "generations": generations, "precisions": precisions})

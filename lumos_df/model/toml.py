@@ -5,7 +5,7 @@ from typing import Any
 
 
 def dump(figures: Mapping[str, Any], digits: int | None = None) -> str:
-    """Return nested mappings of texts, numbers and flags as TOML; empty tables are left out.
+    """Return nested mappings of texts, numbers, flags and tuples of them as TOML; empty tables are left out.
 
     Args:
         figures: what to write.
@@ -32,4 +32,6 @@ def _value(value: object, digits: int | None) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         return f'"{escaped}"'
+    if isinstance(value, tuple):
+        return f"[{', '.join(_value(each, digits) for each in value)}]"
     return f"{value:.{digits}g}" if digits and isinstance(value, float) else repr(value)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lumos_df.calibrate.runs_machine import Calibration
     from lumos_df.calibrate.scoreboard import Score
 
-_NAME: Final = 28
+_NAME: Final = 42
 """Columns of a name."""
 
 

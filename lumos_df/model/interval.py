@@ -1,0 +1,90 @@
+"""How far a step may be from its estimate: wider the less a plan is like what was measured of its software."""
+
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.model.evaluate import RESULT_COLUMNS
+from lumos_df.model.library import data_folder
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.void]
+
+
+@dataclass(frozen=True)
+class Distance:
+    """What each way of being unlike adds to the spread of an estimate: logarithms of ratios that 8 of 10 are within."""
+
+    generation: float
+    """GPUs of an architecture that the software was not measured on."""
+    precision: float
+    """A precision that it was not measured in."""
+    experts: float
+    """Experts, and it was measured with none."""
+    doubled_gpus: float
+    """Each doubling of GPUs beyond its largest measured job."""
+    doubled_seq: float
+    """Each doubling of the sequence beyond its longest measured one."""
+
+
+@cache
+def distance() -> Distance:
+    """Return the spreads of `data/validation/distance.toml`, from errors of runs of a kind that a fit did not see."""
+    figures = tomllib.loads((data_folder() / "validation" / "distance.toml").read_text("utf-8"))
+    return Distance(**{field.name: float(figures[field.name]) for field in fields(Distance)})
+
+
+PARTS: Final = {
+    "compute_spread": ("gemm_s", "recompute_s"),
+    "memory_spread": ("attention_s", "elementwise_s", "optimizer_s"),
+    "communication_spread": ("tp_exposed_s", "cp_exposed_s", "ep_exposed_s", "dp_exposed_s"),
+    "bubble_spread": ("pp_exposed_s", "bubble_s"),
+    "host_spread": ("host_s",),
+}
+"""Spreads of a software, and the parts of a step that each is of."""
+
+
+def shares(results: Array) -> dict[str, Array]:
+    """Return the share [n] of the step that each of `PARTS` has in results [n, RESULT_COLUMNS]."""
+    column = RESULT_COLUMNS.index
+    step = results[:, column("iteration_time_s")]
+    return {name: sum(results[:, column(part)] for part in parts) / step for name, parts in PARTS.items()}
+
+
+def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Rows) -> tuple[Array, Array]:
+    """Return the ends of the interval over the estimate [n], that 8 runs of 10 lie between.
+
+    Independent errors add up by their squares: those of plans like what was measured, one for each part of the step by
+    its share, and one for each way of being unlike.
+
+    Args:
+        results: what the estimates are [n, RESULT_COLUMNS].
+        plans, models, hardware, software: records [n], a row a configuration.
+    """
+    each = distance()
+    gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
+    # A profile that was measured on nothing says so by its ratios.
+    known = software["most_gpus"] > 0
+    generation = np.where(hardware["generation"] >= 0, software["generations"] >> np.maximum(hardware["generation"], 0), 0)
+    routed = models["experts"] > 0
+    unlike = (
+        known * (generation & 1 == 0) * each.generation**2
+        + known * (software["precisions"] >> plans["precision"] & 1 == 0) * each.precision**2
+        + (known & routed & (software["experts"] == 0)) * each.experts**2
+        + known * (_doublings(gpus, software["most_gpus"]) * each.doubled_gpus) ** 2
+        + known * (_doublings(models["seq"], software["longest_seq"]) * each.doubled_seq) ** 2
+        + routed * software["expert_spread"] ** 2
+        + sum((share * software[name]) ** 2 for name, share in shares(results).items())
+    )
+    low, high = (np.sqrt(np.log(software[name]) ** 2 + unlike) for name in ("low_ratio", "high_ratio"))
+    return np.exp(-low), np.exp(high)
+
+
+def _doublings(value: NDArray[np.int64], most: NDArray[np.int64]) -> Array:
+    """Return how often a value must be halved to be within what was measured."""
+    doublings: Array = np.maximum(np.log2(value / np.maximum(most, 1)), 0.0)
+    return doublings

@@ -1,0 +1,177 @@
+"""Fit what sources of measured runs share: `python -m tools.fit_population --truth DIR [--dry-run]`.
+
+Writes data/software/generic.toml (figures and spreads), the factors of each generation into data/hardware, and what
+being unlike the measured runs adds to an interval into data/validation/distance.toml. Prints every source's error by a
+fit without it.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.base.errors import LumosError
+from lumos_df.calibrate.levenberg_marquardt import minimum
+from lumos_df.calibrate.measured_runs import MeasuredRuns
+from lumos_df.calibrate.population import GENERIC, Source, common, off, sources, with_figures
+from lumos_df.model.hardware import GENERATIONS, Hardware
+from lumos_df.model.interval import PARTS, shares
+from lumos_df.model.library import data_folder, names
+from lumos_df.schema.dtypes import PRECISIONS
+from tools.fit_software import rewritten, write_factor
+
+Array = NDArray[np.float64]
+Chosen = Callable[[MeasuredRuns], NDArray[np.bool_]]
+
+HELD: Final = 0.8
+"""Share of runs that lie within an interval."""
+
+_FEW_GPUS: Final = 64
+_SHORT_SEQ: Final = 2048
+"""Jobs and sequences up to these are those of which larger ones are foretold, to see how errors grow."""
+
+
+def left_out(some: Sequence[Source]) -> dict[str, list[Array]]:
+    """Return, by source, the logarithms of estimate over measurement of its parts, by a fit to the other sources."""
+    return {
+        source.name: [off(part, common([other for other in some if other is not source])) for part in source.parts]
+        for source in some
+    }
+
+
+def part_spreads(some: Sequence[Source], errors: dict[str, list[Array]], values: dict[str, float]) -> dict[str, float]:
+    """Return the spread of each part of a step that makes errors of sources that were left out most likely.
+
+    The square of an error is about the sum of the squares of a part's share times its spread; the spreads are then
+    scaled so that `HELD` of the runs are within, all parts of all sources weighing alike.
+    """
+    share, far, weight = [], [], []
+    for source in some:
+        for part, error in zip(source.parts, errors[source.name], strict=True):
+            share.append(np.stack(list(shares(part.estimate(*with_figures(part, values))).values()), 1))
+            far.append(np.abs(error))
+            weight.append(np.full(len(error), 1.0 / (len(error) * len(source.parts))))
+    parts, size, each = np.concatenate(share), np.concatenate(far), np.concatenate(weight)
+
+    def residuals(place: Array) -> Array:
+        spread = np.sqrt((parts**2) @ np.exp(2.0 * place) + _LEAST**2)
+        return np.concatenate([np.sqrt(each) * (np.log(np.maximum(size, _LEAST)) - np.log(spread)), 0.1 * place])
+
+    spreads = np.exp(minimum(residuals, np.full(len(PARTS), -1.0)))
+    scale = quantile(size / np.sqrt((parts**2) @ spreads**2), each)
+    return dict(zip(PARTS, (scale * spreads).tolist(), strict=True))
+
+
+_LEAST: Final = 0.01
+"""Errors below are as good as none."""
+
+
+def quantile(values: Array, weight: Array, share: float = HELD) -> float:
+    """Return what a `share` of values [n] is below, each by its weight [n]."""
+    order = np.argsort(values)
+    return float(values[order][np.searchsorted(np.cumsum(weight[order]), share * weight.sum())])
+
+
+def unlike(some: Sequence[Source], chosen: Chosen, doublings: Callable[[MeasuredRuns], Array] | None = None) -> float:
+    """Return what it adds to the spread that runs of a kind were in no fit: a logarithm, or that a doubling.
+
+    Args:
+        some: the sources.
+        chosen: which runs of a part are of the kind.
+        doublings: how far each is from what the fit saw, where that is a number.
+    """
+    without, values = common(_only(some, lambda part: ~chosen(part))), common(some)
+    held = _only(some, chosen)
+    square = 0.0
+    for source in held:
+        for part in source.parts:
+            by_none, by_all = (off(part, figures) for figures in (without, values))
+            distance = np.ones(len(part)) if doublings is None else doublings(part)
+            square += float(np.mean((by_none**2 - by_all**2) / distance**2)) / (len(held) * len(source.parts))
+    return float(np.sqrt(max(square, 0.0)) * _NORMAL_80)
+
+
+_NORMAL_80: Final = 1.28
+"""Standard deviations that 8 of 10 of a normal distribution are within."""
+
+
+def _only(some: Sequence[Source], chosen: Chosen) -> list[Source]:
+    """Return the sources with those of their runs that are chosen."""
+    kept = [
+        Source(source.name, tuple(part.take(np.flatnonzero(chosen(part))) for part in source.parts if chosen(part).any()))
+        for source in some
+    ]
+    return [source for source in kept if source.parts]
+
+
+def distances(some: Sequence[Source]) -> dict[str, float]:
+    """Return the figures of `lumos_df.model.interval.Distance`."""
+
+    def generation(name: str) -> Chosen:
+        return lambda part: part.hardware["generation"][part.hardware_of] == GENERATIONS.index(name)
+
+    def gpus(part: MeasuredRuns) -> Array:
+        ranks: Array = (part.plans["tp"] * part.plans["pp"] * part.plans["cp"] * part.plans["dp"]).astype(np.float64)
+        return ranks
+
+    def seq(part: MeasuredRuns) -> Array:
+        length: Array = part.models["seq"][part.model_of].astype(np.float64)
+        return length
+
+    return {
+        "generation": float(np.mean([unlike(some, generation(name)) for name in ("ampere", "hopper", "blackwell")])),
+        "precision": unlike(some, lambda part: part.plans["precision"] == PRECISIONS.index("fp8")),
+        "experts": unlike(some, lambda part: part.models["experts"][part.model_of] > 0),
+        "doubled_gpus": unlike(some, lambda part: gpus(part) > _FEW_GPUS, lambda part: np.log2(gpus(part) / _FEW_GPUS)),
+        "doubled_seq": unlike(some, lambda part: seq(part) > _SHORT_SEQ, lambda part: np.log2(seq(part) / _SHORT_SEQ)),
+    }
+
+
+def main() -> int:
+    """Fit, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--truth", type=Path, required=True, help="folder of the measured runs")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    asked = parser.parse_args()
+    try:
+        some = sources(asked.truth)
+    except LumosError as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    values, errors = common(some), left_out(some)
+    for source in some:
+        for part, error in zip(source.parts, errors[source.name], strict=True):
+            ratio = 100.0 * (np.exp(error) - 1.0)
+            told = f"runs {len(error):4}  mean {np.abs(ratio).mean():5.1f} %  bias {ratio.mean():+5.1f} %"
+            print(f"{source.name:20} {part.dataset.name:24} {told}")
+    spreads, apart = part_spreads(some, errors, values), distances(some)
+    for figures in (values, spreads, apart):
+        print(", ".join(f"{name} = {value:.4g}" for name, value in figures.items()))
+    if not asked.dry_run:
+        write(values, spreads, apart)
+    return 0
+
+
+def write(values: dict[str, float], spreads: dict[str, float], apart: dict[str, float]) -> None:
+    """Write the figures where they belong; comments stay."""
+    software = {name: value for name, value in values.items() if "@" not in name}
+    software["backward_launch_s"] = 0.85 * values["launch_s"]
+    _rewrite(data_folder() / "software" / f"{GENERIC}.toml", {**software, **spreads})
+    _rewrite(data_folder() / "validation" / "distance.toml", apart)
+    for name in names("hardware"):
+        for figure, value in values.items():
+            _, *where = figure.split("@")
+            if where and where[0] == Hardware.read(name).generation:
+                write_factor(name, where[1], value)
+
+
+def _rewrite(file: Path, figures: dict[str, float]) -> None:
+    file.write_text(rewritten(file.read_text("utf-8"), figures), "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
