@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,8 @@ from lumos_df.calibrate.levenberg_marquardt import minimum, soften
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
 from lumos_df.calibrate.population import Prior
 from lumos_df.model.fitted import GemmParameters, place_of_factor
-from lumos_df.model.library import data_folder
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.library import data_folder, names
 from lumos_df.schema.dtypes import PRECISIONS
 
 Array = NDArray[np.float64]
@@ -42,7 +44,8 @@ class Profile:
     runs: Mapping[str, float]
     """Sets of measured runs, and the weight of a run of theirs."""
     figures: Mapping[str, Prior]
-    """By figure: a column of SOFTWARE_COLUMNS, or `gemm@GPU@PRECISION`, the `training_factor` of a GPU."""
+    """By figure: a column of SOFTWARE_COLUMNS, or `gemm@GPU@PRECISION`, the `training_factor` of a GPU or
+    of a generation."""
 
 
 _HOST: Final = {
@@ -104,6 +107,7 @@ PROFILES: Final = {
             "collective_s": Prior(20e-6, 0.5),
             # Around their generation's; other GPUs and precisions have fewer than five runs.
             **{f"gemm@{gpu}@fp8": Prior(1.0, 0.1) for gpu in ("b200", "b300", "gb200", "gb300")},
+            "gemm@blackwell@fp4": Prior(1.3, 0.2),
         },
     ),
 }
@@ -134,7 +138,7 @@ class Fit:
         for name, value in values.items():
             figure, *where = name.split("@")
             if where:
-                gpus = [place for place, gpu in enumerate(truth.hardware_names) if gpu == where[0]]
+                gpus = [place for place, gpu in enumerate(truth.hardware_names) if gpu in _gpus(where[0])]
                 hardware["gemm"][gpus, PRECISIONS.index(where[1]), place_of_factor(GemmParameters)] = value
             else:
                 software[figure][row] = value
@@ -222,6 +226,13 @@ def ends(parts: tuple[MeasuredRuns, ...], unseen: list[Array]) -> dict[str, floa
     return {"low_ratio": low, "high_ratio": high, "expert_spread": spread}
 
 
+@cache
+def _gpus(name: str) -> tuple[str, ...]:
+    """Return the GPU of a name, or those of a generation."""
+    known = names("hardware")
+    return (name,) if name in known else tuple(gpu for gpu in known if Hardware.read(gpu).generation == name)
+
+
 def write_factor(gpu: str, precision: str, factor: float) -> None:
     """Write the `training_factor` of matrix products into the file of a GPU that has one."""
     file = data_folder() / "hardware" / f"{gpu}.toml"
@@ -259,7 +270,8 @@ def main() -> int:
             for key, value in values.items():
                 if "@" in key:
                     _, gpu, precision = key.split("@")
-                    write_factor(gpu, precision, value)
+                    for each in _gpus(gpu):
+                        write_factor(each, precision, value)
     return 0
 
 

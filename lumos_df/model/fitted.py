@@ -201,6 +201,10 @@ def folder() -> Path:
     return data_folder() / "hardware" / "fitted"
 
 
+_LIKE = {"gemm.fp4": "gemm.fp8"}
+"""Tables that stand for those that were never measured: products of 4 bits do as well beside their peak as of 8."""
+
+
 def load(gpu: str, instead: Mapping[str, Any] | None = None) -> Fitted:
     """Return the fitted parameters of `gpu`; what its file does not have comes from the GPU that it `inherits`.
 
@@ -212,7 +216,7 @@ def load(gpu: str, instead: Mapping[str, Any] | None = None) -> Fitted:
     """
     tables = _tables(gpu)
     for key, numbers in _flat("", dict(instead or {})):
-        tables[key] = tables.get(key, {}) | numbers
+        tables[key] = tables.get(key, tables.get(_LIKE.get(key, ""), {})) | numbers
     return Fitted(
         gemm={key: _read(gpu, f"gemm.{key}", tables, GemmParameters) for key in _below(tables, "gemm")},
         attention={

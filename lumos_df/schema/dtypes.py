@@ -31,12 +31,14 @@ PRECISION_TABLE: Final = (
     Precision("bf16", "bfloat16", 2, r"^(amp_)?(bf16|bfloat16)"),
     # MXFP8 and other kinds of FP8 differ in their scales only.
     Precision("fp8", "float8", 1, r"^(mx|amp_)?(fp8|float8)"),
+    # A half byte, and a scale of a byte for each 16 of them.
+    Precision("fp4", "float4", 0.5625, r"^(nv|mx)?(fp4|float4)", ("nvfp4",)),
 )
 
 PRECISIONS: Final = tuple(precision.name for precision in PRECISION_TABLE)
 """Words for precisions; a record holds the place in this list."""
 
-FP32, FP16, BF16, FP8 = range(len(PRECISIONS))
+FP32, FP16, BF16, FP8, FP4 = range(len(PRECISIONS))
 """A precision's place, by PRECISIONS."""
 
 OPERAND_BYTES: Final = tuple(float(precision.bytes) for precision in PRECISION_TABLE)
@@ -84,6 +86,7 @@ ELEMENT_TYPES: Final = (
     ElementType("bool", 1, ()),
     ElementType("float8_e4m3fn", 1, ("c10::float8_e4m3fn", "f8e4m3"), "fp8"),
     ElementType("float8_e5m2", 1, ("c10::float8_e5m2", "f8e5m2"), "fp8"),
+    ElementType("float4_e2m1fn_x2", 1, ("c10::float4_e2m1fn_x2",), "fp4"),
     ElementType("complex64", 8, ("complexfloat", "c10::complex<float>")),
     ElementType("complex128", 16, ("complexdouble", "c10::complex<double>")),
 )

@@ -116,7 +116,7 @@ def test_groups_lie_as_far_apart_as_their_plan_says(
 def test_a_group_of_a_plan_talks_over_the_links_between_its_ranks(
     plan: Plan, family: int, group: int, ms: float
 ) -> None:
-    assert group_seconds(family, GB, group, plan.row(), ROW) == pytest.approx(ms * MS, rel=WITHIN)
+    assert group_seconds(family, GB, group, plan.row(), ROW, BARE.row()) == pytest.approx(ms * MS, rel=WITHIN)
 
 
 def data_parallel(plan: Plan, shared: float, expert: float, micro_batches: int = 1) -> tuple[float, float]:

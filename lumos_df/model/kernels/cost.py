@@ -89,7 +89,7 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
 
 
 @lean_kernel
-def group_seconds(collective, payload, group, plan, hardware, software, crossing):
+def group_seconds(collective, payload, group, plan, hardware, software, crossing=1.0):
     """Return seconds of a collective among the ranks of `group`.
 
     Args:
@@ -115,7 +115,7 @@ def group_seconds(collective, payload, group, plan, hardware, software, crossing
 
 
 @lean_kernel
-def ranks_seconds(collective, payload, size, stride, hardware, share, crossing):
+def ranks_seconds(collective, payload, size, stride, hardware, share=1.0, crossing=1.0):
     """Return seconds of a collective, by `schema.COLLECTIVES`, among `size` ranks that are `stride` apart.
 
     Args:

@@ -105,7 +105,7 @@ def _scatter_seconds(parameters, ranks, stride, plan, hardware, software):
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     collective = ALL_REDUCE if plan.zero == SHARD_NOTHING else REDUCE_SCATTER
-    return ranks_seconds(collective, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share, 1.0)
+    return ranks_seconds(collective, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share)
 
 
 @lean_kernel
@@ -113,7 +113,7 @@ def _gather_seconds(parameters, ranks, stride, hardware, software):
     """Return seconds to gather `parameters` that a sharded optimizer updated."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    return ranks_seconds(ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware, software.network_share, 1.0)
+    return ranks_seconds(ALL_GATHER, parameters * _PARAMETER_BYTES, ranks, stride, hardware, software.network_share)
 
 
 @lean_kernel
@@ -122,4 +122,4 @@ def _unit_seconds(parameters, ranks, stride, hardware, software):
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     gathered = _gather_seconds(parameters, ranks, stride, hardware, software)
-    return 2.0 * gathered + ranks_seconds(REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share, 1.0)
+    return 2.0 * gathered + ranks_seconds(REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share)

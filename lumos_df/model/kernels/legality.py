@@ -55,7 +55,8 @@ def violated(plan, model, hardware):
     broken |= (model.dense_layers > 0 and model.ffn % tp != 0) << TP_FFN
     broken |= (cp > 1 and model.seq % (2 * cp) != 0) << CP_SEQUENCE
     broken |= (plan.sequence_parallel != 0 and model.seq % cp == 0 and model.seq % (cp * tp) != 0) << TP_SEQUENCE
-    broken |= (pp * vp > model.layers) << PP_LAYERS
+    # Embedding and logits count as a layer each where chunks are as many (Megatron's account for them in the split).
+    broken |= (pp * vp > model.layers and pp * vp != model.layers + 2) << PP_LAYERS
     broken |= (plan.batch % replicas != 0) << BATCH_REPLICAS
     needs_pipeline = schedule != ONE_F_ONE_B and schedule != GPIPE and schedule != FSDP
     broken |= (needs_pipeline and pp == 1) << SCHEDULE_PIPELINE

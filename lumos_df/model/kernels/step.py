@@ -157,7 +157,7 @@ def _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stag
     if plan.pp > 1:
         tokens = plan.micro_batch * model.seq / plan.cp
         payload = tokens * model.hidden * op.activation_bytes(plan) / plan.tp
-        send = c.group_seconds(SEND, payload, PP, plan, hardware, software, 1.0) + software.send_s
+        send = c.group_seconds(SEND, payload, PP, plan, hardware, software) + software.send_s
     for s in range(plan.pp):
         pipe[_SEND, s] = send
         pipe[_SEND_BUSY, s] = send if software.blocking_send and not plan.overlap_pp else 0.0
