@@ -38,7 +38,7 @@ ANSWERS: Final = (
     ("low_s", "lower end of the interval that holds the truth 8 times of 10"),
     ("high_s", "upper end of that interval"),
     ("tokens_per_s_per_gpu", "tokens a second and GPU"),
-    ("mfu_pct", "FLOP that the model asks for over the peak of its precision, percent"),
+    ("mfu_pct", "FLOP that the model asks for over the peak of its precision, percent; of attention, what a causal mask leaves"),
     ("hfu_pct", "the same with what is computed again"),
     *((f"{part.name}_s", part.modelled[0].lower() + part.modelled[1:]) for part in STEP_PARTS),
     *_PARTS,
@@ -114,6 +114,8 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
     other = result["bubble_s"] + result["host_s"]
     overlapped = np.minimum(result["overlapped_s"], compute)
     peak = hardware["peak_flops"][hardware_of, plans["precision"]] * gpus * step
+    # Fused kernels leave out what the mask does, so all pairs would be more than the hardware could reach.
+    causal = models["causal_flops"][model_of] / models["flops"][model_of]
     margin = hardware["hbm_bytes"][hardware_of] - result["memory_bytes"]
     power_s = hardware["tdp_w"][hardware_of] * (step - other) + hardware["idle_w"][hardware_of] * other
     columns: dict[str, NDArray[Any]] = {
@@ -124,8 +126,8 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
         "low_s": step * low,
         "high_s": step * high,
         "tokens_per_s_per_gpu": plans["batch"] * models["seq"][model_of] / step / gpus,
-        "mfu_pct": 100.0 * result["model_flops"] / peak,
-        "hfu_pct": 100.0 * result["hardware_flops"] / peak,
+        "mfu_pct": 100.0 * causal * result["model_flops"] / peak,
+        "hfu_pct": 100.0 * causal * result["hardware_flops"] / peak,
         "exposed_compute_s": step - overlapped - communication - other,
         "overlapped_s": overlapped,
         "exposed_communication_s": communication,

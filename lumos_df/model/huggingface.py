@@ -11,20 +11,40 @@ def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
 
     Raises `ModelError` for a `model_type` that is not known, a missing key, and a variant that is not modelled.
     """
-    kind = config["model_type"]
+    kind = str(config["model_type"])
     reader = _READERS.get(kind)
     if reader is None:
         known = ", ".join(sorted(_READERS))
         raise ModelError(
-            f"model '{name}': model_type '{kind}' is not one of {known}{nearest(str(kind), list(_READERS))}"
+            f"model '{name}': model_type '{kind}' is not one of {known}{nearest(kind, list(_READERS))}"
         )
+    for key in sorted(_NUMBERS & config.keys()):
+        if isinstance(config[key], list | dict | str):
+            raise ModelError(f"model '{name}': config.json: {key} = {config[key]!r}: must be a number")
     try:
         figures = reader(config)
     except KeyError as problem:
         raise ModelError(f"model '{name}': config.json of a '{kind}' needs the key {problem}") from None
     except _NotModelledError as problem:
         raise ModelError(f"model '{name}': {problem}") from None
+    except (TypeError, ZeroDivisionError) as problem:
+        raise ModelError(f"model '{name}': config.json of a '{kind}' has figures that do not go together: {problem}") from None
     return {**figures, "source": f"config.json of {name}, a {kind}"}
+
+
+_NUMBERS: Final = frozenset(
+    {
+        *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+        *("head_dim", "vocab_size", "max_position_embeddings", "sliding_window", "max_window_layers"),
+        *("num_experts", "num_local_experts", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"),
+        *("n_shared_experts", "num_shared_experts", "first_k_dense_replace", "moe_layer_freq", "decoder_sparse_step"),
+        *("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "expansion_ratio"),
+        *("n_layer", "n_embd", "n_inner", "n_head", "n_positions", "n_layers", "n_heads", "d_model", "max_seq_len"),
+        *("ffn_dim", "word_embed_proj_dim", "num_nextn_predict_layers", "intermediate_size_mlp"),
+        *("interleave_moe_layer_step", "sliding_window_pattern", "num_kv_heads", "ffn_hidden_size"),
+    }
+)
+"""Keys of config.json that are numbers."""
 
 
 class _NotModelledError(Exception):
@@ -159,6 +179,81 @@ def _opt(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _gemma2(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Gemma 2: every second layer looks back a window."""
+    figures = {**_llama(config), "tied": config.get("tie_word_embeddings", True)}
+    return {**figures, "window_layers": figures["layers"] // 2 if figures["window"] else 0}
+
+
+def _gemma3(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Gemma 3: all layers but each sixth look back a window; its queries and keys are normalised."""
+    figures = {**_llama(config), "tied": config.get("tie_word_embeddings", True), "qk_norm": True}
+    every = config.get("sliding_window_pattern", 6)
+    layers = figures["layers"]
+    return {**figures, "window_layers": layers - layers // every if figures["window"] else 0}
+
+
+def _olmo2(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_llama(config), "qk_norm": True}
+
+
+def _cohere(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **_llama(config),
+        "tied": config.get("tie_word_embeddings", True),
+        "qk_norm": config.get("use_qk_norm", False),
+    }
+
+
+def _glm4_moe(config: Mapping[str, Any]) -> dict[str, Any]:
+    expert_ffn = config["moe_intermediate_size"]
+    return {
+        **_llama(config),
+        "qkv_bias": config.get("attention_bias", False),
+        "qk_norm": config.get("use_qk_norm", False),
+        "experts": config["n_routed_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "expert_ffn": expert_ffn,
+        "shared_ffn": (config.get("n_shared_experts") or 0) * expert_ffn,
+        "dense_layers": config.get("first_k_dense_replace", 0),
+    }
+
+
+def _minimax_m2(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_mixtral(config), "qk_norm": config.get("use_qk_norm", True)}
+
+
+def _llama4(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Llama 4's text model: dense layers between sparse ones are counted as its first."""
+    every = config.get("interleave_moe_layer_step", 1)
+    figures = _llama(config)
+    return {
+        **figures,
+        "ffn": config["intermediate_size_mlp"],
+        "experts": config["num_local_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "expert_ffn": config["intermediate_size"],
+        "shared_ffn": config["intermediate_size"],
+        "dense_layers": figures["layers"] - figures["layers"] // every,
+    }
+
+
+def _falcon(config: Mapping[str, Any]) -> dict[str, Any]:
+    heads = config["num_attention_heads"]
+    shared = 1 if config.get("multi_query", True) else heads
+    return {
+        "layers": config["num_hidden_layers"],
+        "hidden": config["hidden_size"],
+        "ffn": config.get("ffn_hidden_size") or 4 * config["hidden_size"],
+        "heads": heads,
+        "kv_heads": config["num_kv_heads"] if config.get("new_decoder_architecture") else shared,
+        "vocab": config["vocab_size"],
+        "seq": config.get("max_position_embeddings", 2048),
+        "tied": config.get("tie_word_embeddings", True),
+        "biases": config.get("bias", False),
+    }
+
+
 _READERS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "llama": _llama,
     "mistral": _llama,
@@ -172,4 +267,13 @@ _READERS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "deepseek_v3": _deepseek,
     "mpt": _mpt,
     "opt": _opt,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "olmo2": _olmo2,
+    "cohere": _cohere,
+    "phi3": _llama,
+    "glm4_moe": _glm4_moe,
+    "minimax_m2": _minimax_m2,
+    "llama4_text": _llama4,
+    "falcon": _falcon,
 }

@@ -16,7 +16,7 @@ from lumos_df.model.records import Column, record, row_type
 from lumos_df.model.rules import RULES
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
-from lumos_df.schema.dtypes import PRECISIONS
+from lumos_df.schema.dtypes import PRECISION_OF_WORD, PRECISIONS
 from lumos_df.schema.plan_words import DIMENSIONS, RECOMPUTATIONS, SCHEDULES, ZERO_STAGES
 
 PLAN_COLUMNS: Final = (
@@ -280,6 +280,9 @@ def value_of(name: str, said: str) -> object:
         return _SAID.get(said.casefold(), said)
     if name == "schedule":
         return _SCHEDULE_ALIASES.get(said.casefold(), said.casefold())
+    if name == "precision":
+        known = PRECISION_OF_WORD.get(said.casefold())
+        return known.name if known else said.casefold()
     if name in WORDS or name == "placement":
         return said.casefold()
     return int(said) if name != "software" and said.isdecimal() else said

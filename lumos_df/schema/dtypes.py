@@ -30,7 +30,7 @@ PRECISION_TABLE: Final = (
     Precision("fp16", "float16", 2, r"^(fp16|float16|half)$", ("half",), "bf16"),
     Precision("bf16", "bfloat16", 2, r"^(amp_)?(bf16|bfloat16)"),
     # MXFP8 and other kinds of FP8 differ in their scales only.
-    Precision("fp8", "float8", 1, r"^(mx|amp_)?(fp8|float8)"),
+    Precision("fp8", "float8", 1, r"^(mx|amp_)?(fp8|float8)", ("mxfp8",)),
     # A half byte, and a scale of a byte for each 16 of them.
     Precision("fp4", "float4", 0.5625, r"^(nv|mx)?(fp4|float4)", ("nvfp4",)),
 )
