@@ -102,7 +102,9 @@ _NORMAL_80: Final = 1.28
 def _only(some: Sequence[Source], chosen: Chosen) -> list[Source]:
     """Return the sources with those of their runs that are chosen."""
     kept = [
-        Source(source.name, tuple(part.take(np.flatnonzero(chosen(part))) for part in source.parts if chosen(part).any()))
+        Source(
+            source.name, tuple(part.take(np.flatnonzero(chosen(part))) for part in source.parts if chosen(part).any())
+        )
         for source in some
     ]
     return [source for source in kept if source.parts]

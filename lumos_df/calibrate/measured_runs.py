@@ -104,19 +104,19 @@ class MeasuredRuns:
 _PER_ROW: Final = ("plans", "model_of", "hardware_of", "measured_s", "measured_bytes", "group")
 
 
-def read(dataset: Dataset, file: Path, software: str = "") -> MeasuredRuns:
+def read(dataset: Dataset, file: Path, profile: str = "") -> MeasuredRuns:
     """Return the measured runs of a set, from its file.
 
     Args:
         dataset: the set.
         file: its CSV.
-        software: name or file of the profile of every run; empty: as the rows say.
+        profile: name or file of the software of every run; empty: as the rows say.
 
     Raises `TruthError` for a file that does not read or lacks a column that the set needs.
     """
     table = read_runs(dataset, file)
-    if software:
-        table = table.with_columns(software=pl.lit(software))
+    if profile:
+        table = table.with_columns(software=pl.lit(profile))
     told = [name for name in table.columns if name.startswith("model.")]
     figures = ("model", "model_said", *_FIGURES, "seq", *told)
     models, model_of, no_model = _inputs(table, figures, lambda said: _model(dataset, said))
@@ -125,7 +125,7 @@ def read(dataset: Dataset, file: Path, software: str = "") -> MeasuredRuns:
     table = table.with_columns(fault=pl.coalesce(*faults(dataset), *map(pl.lit, (no_hardware, no_model, no_software))))
     whole = np.flatnonzero(table["fault"].is_null().to_numpy())
     kept = table[whole.tolist()]
-    profiles = np.array([profile.row() for profile in software], SOFTWARE_ROW)
+    profiles = np.array([each.row() for each in software], SOFTWARE_ROW)
     plans = _plans(kept, profiles, software_of[whole])
     runs = MeasuredRuns(
         dataset=dataset,
@@ -133,7 +133,7 @@ def read(dataset: Dataset, file: Path, software: str = "") -> MeasuredRuns:
         hardware=np.array([gpu.row() for gpu in hardware], HARDWARE_ROW),
         hardware_names=tuple(gpu.name for gpu in hardware),
         software=profiles,
-        software_names=tuple(profile.name for profile in software),
+        software_names=tuple(each.name for each in software),
         plans=plans,
         model_of=model_of[whole],
         hardware_of=hardware_of[whole],

@@ -20,7 +20,6 @@ from lumos_df.calibrate.levenberg_marquardt import minimum, soften
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
 from lumos_df.model.fitted import GemmParameters, place_of_factor
 from lumos_df.model.hardware import GENERATIONS
-from lumos_df.model.software import SOFTWARE_ROW
 from lumos_df.schema.dtypes import PRECISIONS
 
 Array = NDArray[np.float64]
@@ -113,7 +112,7 @@ class Source:
 
 
 def sources(folder: Path) -> list[Source]:
-    """Return the sources that have runs in the files of a folder. Raises `TruthError` where there are fewer than two."""
+    """Return the sources that have runs in the files of a folder. Raises `TruthError` where they are fewer than two."""
     parts: dict[str, list[MeasuredRuns]] = {}
     for name in SETS:
         dataset = Dataset.read(name)

@@ -95,7 +95,7 @@ def run(runs: Path, hardware: str, output: Path, software: str | None = None) ->
 
 
 def hardware_figures(hardware: Hardware, factors: Mapping[str, float], name: str, source: str) -> dict[str, Any]:
-    """Return the figures of a hardware file with the factors of `corrections.CORRECTIONS` in them, the host's aside."""
+    """Return the figures of a hardware file with those of the factors in them that are its own."""
     tables = dict(hardware.fitted)
     known = fitted.load(hardware.fitted_from, tables)
     for table, kernels in (("gemm", known.gemm), ("attention", known.attention)):
@@ -117,9 +117,11 @@ def hardware_figures(hardware: Hardware, factors: Mapping[str, float], name: str
 
 
 def software_figures(software: Software, factors: Mapping[str, float], name: str) -> dict[str, Any]:
-    """Return the figures of a software file with the factor of the host in it."""
+    """Return the figures of a software file with the factors of `corrections.SOFTWARE_FIGURES` in them."""
     figures = {**vars(software), "name": name}
-    return {**figures, **{name: figures[name] * factors["host"] for name in corrections.HOST_FIGURES}}
+    return figures | {
+        name: figures[name] * factors[kind] for kind, names in corrections.SOFTWARE_FIGURES.items() for name in names
+    }
 
 
 def _layout(runs: Path, hardware: str, software: str | None) -> Dataset:

@@ -35,7 +35,8 @@ def scoreboard(
         typer.Option(min=0, metavar="S", help="Which K runs; by default the median over several draws is told."),
     ] = None,
     software: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Estimate every run with this profile, whatever it ran with.")
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Estimate every run with this profile, whatever it ran with."),
     ] = None,
     leave_one_source_out: Annotated[
         bool, typer.Option(help="Estimate each source's runs by what the other sources have in common: a minute.")

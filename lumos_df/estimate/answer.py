@@ -38,7 +38,10 @@ ANSWERS: Final = (
     ("low_s", "lower end of the interval that holds the truth 8 times of 10"),
     ("high_s", "upper end of that interval"),
     ("tokens_per_s_per_gpu", "tokens a second and GPU"),
-    ("mfu_pct", "FLOP that the model asks for over the peak of its precision, percent; of attention, what a causal mask leaves"),
+    (
+        "mfu_pct",
+        "FLOP that the model asks for over the peak of its precision, percent; of attention, what a causal mask leaves",
+    ),
     ("hfu_pct", "the same with what is computed again"),
     *((f"{part.name}_s", part.modelled[0].lower() + part.modelled[1:]) for part in STEP_PARTS),
     *_PARTS,

@@ -15,9 +15,7 @@ def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     reader = _READERS.get(kind)
     if reader is None:
         known = ", ".join(sorted(_READERS))
-        raise ModelError(
-            f"model '{name}': model_type '{kind}' is not one of {known}{nearest(kind, list(_READERS))}"
-        )
+        raise ModelError(f"model '{name}': model_type '{kind}' is not one of {known}{nearest(kind, list(_READERS))}")
     for key in sorted(_NUMBERS & config.keys()):
         if isinstance(config[key], list | dict | str):
             raise ModelError(f"model '{name}': config.json: {key} = {config[key]!r}: must be a number")
@@ -28,7 +26,9 @@ def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     except _NotModelledError as problem:
         raise ModelError(f"model '{name}': {problem}") from None
     except (TypeError, ZeroDivisionError) as problem:
-        raise ModelError(f"model '{name}': config.json of a '{kind}' has figures that do not go together: {problem}") from None
+        raise ModelError(
+            f"model '{name}': config.json of a '{kind}' has figures that do not go together: {problem}"
+        ) from None
     return {**figures, "source": f"config.json of {name}, a {kind}"}
 
 

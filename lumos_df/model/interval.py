@@ -69,7 +69,9 @@ def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Ro
     gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
     # A profile that was measured on nothing says so by its ratios.
     known = software["most_gpus"] > 0
-    generation = np.where(hardware["generation"] >= 0, software["generations"] >> np.maximum(hardware["generation"], 0), 0)
+    generation = np.where(
+        hardware["generation"] >= 0, software["generations"] >> np.maximum(hardware["generation"], 0), 0
+    )
     routed = models["experts"] > 0
     unlike = (
         known * (generation & 1 == 0) * each.generation**2

@@ -46,7 +46,7 @@ _RULE_OF: Final = {
     TP_FFN: Rule("tp", "does not divide the width {model.ffn} of the model's MLP"),
     CP_SEQUENCE: Rule("cp", "must divide half the sequence of {model.seq}, as each rank takes two pieces of it"),
     TP_SEQUENCE: Rule("tp", "with sequence_parallel it must divide each rank's sequence of {model.seq} / {plan.cp}"),
-    PP_LAYERS: Rule("pp", "the model's {model.layers} layers are fewer than pp * vp = {plan.pp} * {plan.vp} chunks, and not by two"),
+    PP_LAYERS: Rule("pp", "the model's {model.layers} layers are fewer than pp * vp = {plan.pp} * {plan.vp} chunks"),
     BATCH_REPLICAS: Rule("batch", "is no multiple of dp * micro_batch = {plan.dp} * {plan.micro_batch}"),
     SCHEDULE_PIPELINE: Rule("schedule", "'{plan.schedule}' needs a pipeline, and pp is 1"),
     VP_TOO_FEW: Rule("vp", "schedule 'interleaved' needs two chunks a stage or more"),

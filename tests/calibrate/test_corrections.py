@@ -40,7 +40,7 @@ def slower(truth: MeasuredRuns, **factors: float) -> list[dict[str, object]]:
 def test_a_machine_s_own_runs_need_no_correction(tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     truth = read(Dataset.read("published"), write(file, slower(runs(file))))
-    assert list(corrections.fit(truth).values()) == pytest.approx([1.0] * 5, abs=1e-3)
+    assert list(corrections.fit(truth).values()) == pytest.approx([1.0] * len(corrections.CORRECTIONS), abs=1e-3)
 
 
 def test_a_slow_part_is_found(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_slow_part_is_found(tmp_path: Path) -> None:
     truth = read(Dataset.read("published"), write(file, slower(runs(file), compute=1.3)))
     factors = corrections.fit(truth)
     assert 1.15 < factors["compute"] < 1.35
-    assert all(0.85 < factor < 1.15 for name, factor in factors.items() if name != "compute")
+    assert all(0.8 < factor < 1.2 for name, factor in factors.items() if name != "compute")
     after = truth.estimate(*corrections.corrected(truth, factors))[:, 0]
     assert np.abs(after / truth.measured_s - 1).max() < 0.06
 
@@ -86,8 +86,8 @@ def test_software_and_hardware_may_be_told(tmp_path: Path) -> None:
 
 
 def test_two_runs_are_too_few(tmp_path: Path) -> None:
-    file = write(tmp_path / "runs.csv", [*RUNS[:2], {"precision": "NVFP4"}])
-    with pytest.raises(TruthError, match="2 usable runs, and a calibration needs 3; 1 refused: precision NVFP4"):
+    file = write(tmp_path / "runs.csv", [*RUNS[:2], {"precision": "INT4"}])
+    with pytest.raises(TruthError, match="2 usable runs, and a calibration needs 3; 1 refused: precision INT4"):
         runs_machine.run(file, "h100-sxm", tmp_path / "mine.toml")
 
 

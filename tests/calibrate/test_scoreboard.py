@@ -30,11 +30,11 @@ def test_errors_are_those_of_the_table(tmp_path: Path) -> None:
     estimates = seconds(tmp_path / FILE, *PLANS)
     factors = [1.25, 0.8, 1.0]
     rows = [{**plan, "iteration_time_s": s / f} for plan, s, f in zip(PLANS, estimates, factors, strict=True)]
-    write(tmp_path / FILE, [*rows, {"precision": "NVFP4"}])
+    write(tmp_path / FILE, [*rows, {"precision": "INT4"}])
     (score,) = scoreboard(tmp_path)
     assert score.dataset == "published_training_runs"
     assert (score.rows, score.used, score.refused) == (4, 3, 1)
-    assert score.refused_reasons == [{"reason": "precision NVFP4 is not modelled", "rows": 1}]
+    assert score.refused_reasons == [{"reason": "precision INT4 is not modelled", "rows": 1}]
     assert score.mape_pct == pytest.approx(15.0)
     assert score.median_ape_pct == pytest.approx(20.0)
     assert score.bias_pct == pytest.approx(5.0 / 3)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lumos_df.base.errors import HardwareError, LumosError, ModelError, PlanError, SoftwareError
-from lumos_df.estimate.answer import ANSWERS, provenance
+from lumos_df.estimate.answer import ANSWERS
 from lumos_df.estimate.configuration import estimate
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
@@ -52,7 +52,7 @@ def test_rates_follow_from_the_step(job: tuple[str, str, str]) -> None:
     assert found["gpus"] == gpus
     assert found["tokens_per_s_per_gpu"] == pytest.approx(plan.batch * model.seq / step / gpus)
     peak = getattr(gpu.peak_flops, plan.precision)
-    flops = 3 * model.flops_per_token() * plan.batch * model.seq
+    flops = 3 * model.flops_per_token(causal=True) * plan.batch * model.seq
     assert found["mfu_pct"] == pytest.approx(100 * flops / (step * gpus * peak))
     assert (found["hfu_pct"] > found["mfu_pct"]) == (plan.recompute != "none")
     assert found["fits"] == (found["memory_gb"] * 1e9 <= gpu.hbm_bytes)
@@ -62,18 +62,17 @@ def test_rates_follow_from_the_step(job: tuple[str, str, str]) -> None:
     assert found["low_s"] < step < found["high_s"]
 
 
-def test_figures_of_another_gpu_widen_the_interval() -> None:
-    plan = "tp=2,dp=4,batch=64"
-    own, other = estimate("llama-2-7b", "h100-sxm", plan), estimate("llama-2-7b", "h800", plan)
-    ratio = own.answers["high_s"] / own.answers["iteration_time_s"]
-    assert other.answers["high_s"] / other.answers["iteration_time_s"] == pytest.approx(1.1 * ratio)
-    assert own.answers["low_s"] / own.answers["iteration_time_s"] == pytest.approx(
-        1.1 * other.answers["low_s"] / other.answers["iteration_time_s"]
-    )
-    said = provenance(other.model, other.hardware, other.software)["kernels and collectives"]
-    assert "h100-sxm" in said
-    assert "borrowed" in said
-    assert "borrowed" not in str(own.to_dict()["provenance"])
+def test_a_gpu_that_the_software_was_not_measured_on_widens_the_interval() -> None:
+    plan = "tp=2,dp=4,batch=64,software=nemo"
+    ends = {
+        gpu: estimate("llama-2-7b", gpu, plan).answers["high_s"]
+        / estimate("llama-2-7b", gpu, plan).answers["iteration_time_s"]
+        for gpu in ("h100-sxm", "h800", "mi300x", "l40s")
+    }
+    # The H800 is of the H100's architecture, and was measured with it; the others are of none that NeMo ran on.
+    assert ends["h800"] == pytest.approx(ends["h100-sxm"])
+    assert ends["mi300x"] == pytest.approx(ends["l40s"])
+    assert ends["mi300x"] > 1.1 * ends["h100-sxm"]
 
 
 def test_nouns_may_be_given_ready_made() -> None:

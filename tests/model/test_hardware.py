@@ -55,9 +55,10 @@ def test_every_gpu_reads_and_makes_a_row(name: str) -> None:
     for place, precision in enumerate(PRECISIONS):
         assert row["peak_flops"][place] == getattr(hardware.peak_flops, precision)
     # Figures in the units they are meant in: a slip of 1e3 anywhere is out of these.
-    assert 30e9 < hardware.hbm_bytes < 320e9
-    assert 0.8e12 < hardware.hbm_bandwidth <= 8e12
-    assert 1e13 < hardware.peak_flops.fp32 < hardware.peak_flops.fp16 < 3e15
+    assert 20e9 < hardware.hbm_bytes < 320e9
+    assert 0.2e12 < hardware.hbm_bandwidth <= 8e12
+    peaks = hardware.peak_flops
+    assert 1e13 < peaks.fp32 < max(peaks.fp16, peaks.bf16) < 3e15
     assert hardware.scale_out.bandwidth <= hardware.scale_up.bandwidth <= 900e9
     assert hardware.idle_w < hardware.tdp_w / 4
     assert Hardware.read(hardware.fitted_from).name in names("hardware")
@@ -107,7 +108,7 @@ def test_a_users_own_file_reads(tmp_path: Path) -> None:
     assert hardware.name == "ours"
     assert hardware.scale_out.nics == 0.25
     assert hardware.fitted == {"gemm": {"bf16": {"efficiency": 0.8}}}
-    assert hardware.row()["peak_flops"].tolist() == [66.9e12, 0, 989e12, 0]
+    assert hardware.row()["peak_flops"].tolist() == [66.9e12, 0, 989e12, 0, 0]
 
 
 @pytest.mark.parametrize(

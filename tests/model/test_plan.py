@@ -98,7 +98,7 @@ def test_a_row_has_every_field() -> None:
         ("tp=12", replace(SPARSE, shared_ffn=6), "tp = 12: does not divide the width 6 of the model's shared experts"),
         ("cp=5", DENSE, "cp = 5: must divide half the sequence of 96, as each rank takes two pieces of it"),
         ("tp=4,cp=16,sp", DENSE, "tp = 4: with sequence_parallel it must divide each rank's sequence of 96 / 16"),
-        ("pp=13,gbs=13", DENSE, "pp = 13: the model's 12 layers are fewer than pp * vp = 13 * 1 chunks, and not by two; nearest is 12"),
+        ("pp=13,gbs=13", DENSE, "pp = 13: the model's 12 layers are fewer than pp * vp = 13 * 1 chunks; nearest is 12"),
         ("dp=3,mbs=2,gbs=16", DENSE, "batch = 16: is no multiple of dp * micro_batch = 3 * 2; nearest is 18"),
         ("schedule=zb-h1", DENSE, "schedule = zb-h1: 'zb-h1' needs a pipeline, and pp is 1; nearest is 1f1b"),
         ("pp=2,schedule=interleaved,gbs=2", DENSE, "vp = 1: schedule 'interleaved' needs two chunks a stage or more"),

@@ -179,10 +179,10 @@ def test_a_config_json_is_called_as_its_folder_or_as_it_says(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"model_type": "lama"}, "model_type 'lama' is not one of deepseek_v2, "),
+        ({"model_type": "lama"}, "model_type 'lama' is not one of cohere, deepseek_v2, "),
         ({"model_type": "lama"}, "did you mean 'llama'?"),
         ({"model_type": "mixtral"}, "config.json of a 'mixtral' needs the key 'num_local_experts'"),
-        ({"hidden_size": "big"}, "hidden = 'big': must be a whole number"),
+        ({"hidden_size": "big"}, "config.json: hidden_size = 'big': must be a number"),
         (DEEPSEEK | {"moe_layer_freq": 2}, "dense layers between sparse ones (moe_layer_freq) are not modelled"),
         (COUNTED[125_239_296] | {"word_embed_proj_dim": 512}, "(word_embed_proj_dim) is not modelled"),
     ],

@@ -46,7 +46,8 @@ def test_runs_are_told_by_the_words_that_tables_use() -> None:
         "fp16": ("fp16", "half", "float16"),
         "bf16": ("bf16", "amp_bfloat16", "bf16-mixed"),
         "fp8": ("fp8", "mxfp8", "amp_fp8", "float8_e4m3"),
-        None: ("nvfp4", "tf32", "int8"),
+        "fp4": ("nvfp4", "mxfp4", "fp4"),
+        None: ("tf32", "int8"),
     }
     for name, words in written.items():
         for word in words:

@@ -9,10 +9,11 @@ import pytest
 
 from lumos_df.calibrate.datasets import Dataset
 from lumos_df.calibrate.measured_runs import read
+from lumos_df.calibrate.population import Prior
 from lumos_df.model.library import data_folder
 from lumos_df.model.software import SOFTWARE_COLUMNS
 from tests.calibrate.tables import write
-from tools.fit_software import PROFILES, Fit, Prior, rewritten
+from tools.fit_software import PROFILES, Fit, rewritten
 
 RUNS: list[dict[str, object]] = [
     {"model": "gpt3-1.3b", "seq": 2048, "tp": tp, "pp": pp, "dp": 16 // tp // pp, "gbs": gbs, "sp": "", "memory_gb": ""}

@@ -35,7 +35,7 @@ def attention_seconds(
     hbm_bandwidth,
     sms,
     params,
-    even=False,
+    even=0,
 ):
     """Return seconds of one fused attention kernel, of its forward or its backward pass.
 
@@ -47,7 +47,7 @@ def attention_seconds(
         hbm_bandwidth: bytes a second.
         sms: number of multiprocessors.
         params: float64 [AttentionParameters], in the order of that class.
-        even: bool; of a causal mask, whether the queries are an early and a late piece of the sequence, that together
+        even: 0 or 1; of a causal mask, whether the queries are an early and a late piece of the sequence, that together
             see half of the keys, as every other rank's do (zigzag context parallelism); else they are the last.
     """
     rate = peak_flops / sms * params[1] * head_dim / (head_dim + params[2])

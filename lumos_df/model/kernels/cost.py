@@ -204,7 +204,7 @@ def _attention(ops, i, model, plan, hardware, software, backward):
             hardware.hbm_bandwidth,
             hardware.sms,
             hardware.attention[precision],
-            software.zigzag > 0,
+            software.zigzag,
         )
     return unfused_attention_seconds(
         plan.micro_batch,

@@ -105,7 +105,9 @@ def _scatter_seconds(parameters, ranks, stride, plan, hardware, software):
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     collective = ALL_REDUCE if plan.zero == SHARD_NOTHING else REDUCE_SCATTER
-    return ranks_seconds(collective, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share)
+    return ranks_seconds(
+        collective, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share
+    )
 
 
 @lean_kernel
@@ -122,4 +124,6 @@ def _unit_seconds(parameters, ranks, stride, hardware, software):
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     gathered = _gather_seconds(parameters, ranks, stride, hardware, software)
-    return 2.0 * gathered + ranks_seconds(REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share)
+    return 2.0 * gathered + ranks_seconds(
+        REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share
+    )

@@ -62,7 +62,7 @@ def collective_seconds(kind, payload_bytes, group, per_node, up_bandwidth, out_b
         out_bandwidth: of the network across nodes, a GPU that sends at the time: bytes a second and direction.
         up: float64 [FITTED_COLLECTIVES, ScaleUpParameters].
         out: float64 [ScaleOutParameters].
-        crossing_share: of an all-to-all: what crosses nodes over what would if ranks elsewhere got as much as near ones.
+        crossing_share: of an all-to-all: what crosses nodes over what would if far ranks got as much as near ones.
     """
     if group <= 1 or payload_bytes <= 0:
         return 0.0

@@ -79,6 +79,8 @@ def pipeline(settings: Settings, new: Sizes, layers: int) -> Pipeline:
     # The rules of schedules ask nothing of a model but its layers, and nothing of the GPU.
     plan.check(Model("trace", layers, hidden=64, heads=1, vocab=64, seq=64), Hardware.read("h100-sxm"))
     if plan.pp * plan.vp > layers:
-        raise PlanError(f"pp = {plan.pp}: a trace's {layers} layers are fewer than pp * vp chunks; nearest is {layers // plan.vp}")
+        raise PlanError(
+            f"pp = {plan.pp}: a trace's {layers} layers are fewer than pp * vp chunks; nearest is {layers // plan.vp}"
+        )
     chunks = 2 if name == "dualpipe" else plan.vp
     return Pipeline(SCHEDULES.index(name), plan.pp, chunks, plan.batch, layers)

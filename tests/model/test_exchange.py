@@ -1,0 +1,86 @@
+"""What expert and context parallelism spare: tokens sent once to a place, and the half that a causal mask leaves."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lumos_df.model.fitted import load, vector
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.kernels.attention import attention_seconds
+from lumos_df.model.kernels.cost import EP_S, FORWARD, KINDS, PASSES, block_cost
+from lumos_df.model.kernels.data_parallel import data_parallel_seconds
+from lumos_df.model.kernels.layer_operators import COLUMNS, expert_block
+from lumos_df.model.plan import Plan
+from lumos_df.model.transformer import Model
+from tests.model.roofs import BARE, GPU, WITHIN
+
+MODEL = Model("routed", 2, 1000, 8, 1000, 1_000_000, experts=64, top_k=8, expert_ffn=100)
+
+
+def exchange_s(plan: Plan, *, once: bool) -> float:
+    """Return the seconds of the two exchanges of a forward pass."""
+    ops = np.zeros((48, COLUMNS))
+    cost = np.zeros((PASSES, KINDS))
+    software = replace(BARE, token_once=once).row()
+    rows = expert_block(MODEL.row(), plan.row(), software, ops, 0)
+    block_cost(ops, 0, rows, MODEL.row(), plan.row(), GPU.row(), software, cost)
+    return float(cost[FORWARD, EP_S])
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_token_goes_once_to_each_node(*, once: bool) -> None:
+    # A million tokens of 2000 bytes; 32 ranks on 4 nodes of 8 at 10 GB/s a rank between them.
+    copies = 4.0 * (1.0 - 0.75**8) if once else 8.0
+    crossing = 1e6 * 2000 * copies * 3 / 4
+    assert exchange_s(Plan(dp=32, ep=32, batch=32), once=once) == pytest.approx(2 * crossing / 10e9, rel=WITHIN)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_inside_a_node_it_goes_once_to_each_rank(*, once: bool) -> None:
+    copies = 8.0 * (1.0 - 0.875**8) if once else 8.0
+    assert exchange_s(Plan(dp=8, ep=8, batch=8), once=once) == pytest.approx(
+        2 * 1e6 * 2000 * copies * 7 / 8 / 100e9, rel=WITHIN
+    )
+
+
+@pytest.mark.parametrize(("ranks", "low", "high"), [(2, 1.48, 1.5), (16, 1.7, 1.94)])
+def test_even_pieces_have_half_of_the_keys(ranks: int, low: float, high: float) -> None:
+    gpu = Hardware.read("h100-sxm")
+    parameters = vector(load("h100-sxm").attention["bf16"])
+
+    def seconds(*, even: bool) -> float:
+        args = (
+            1,
+            131072 // ranks,
+            131072,
+            8,
+            8,
+            128,
+            True,
+            False,
+            2.0,
+            gpu.peak_flops.bf16,
+            gpu.hbm_bandwidth,
+            gpu.sms,
+        )
+        return float(attention_seconds(*args, parameters, int(even)))
+
+    # The last of n ranks sees 1 - 1 / 2 n of the keys; less the end of a kernel, which is as long either way.
+    assert low < seconds(even=False) / seconds(even=True) <= high
+
+
+def test_gradients_of_chunks_hide_behind_the_last_micro_batches_of_a_pipeline() -> None:
+    software = replace(BARE, dp_hidden=1.0, overlap_dp=True).row()
+
+    def exposed(plan: Plan, micro_batches: int) -> float:
+        out = np.zeros(3)
+        plan = replace(plan, overlap_dp=True, zero=0)
+        # 1e9 parameters of 4 bytes: an all-reduce of 8 * 3 / 4 / 10 = 0.6 s; a backward pass of 0.1 s.
+        data_parallel_seconds(1e9, 0.0, 4, 0.15, 0.1, micro_batches, plan.row(), GPU.row(), software, out)
+        return float(out[0])
+
+    one = exposed(Plan(tp=8, pp=4, dp=4, batch=64), 16)
+    chunks = exposed(Plan(tp=8, pp=4, vp=4, dp=4, batch=64, schedule="interleaved"), 16)
+    # pp micro-batches but for their last chunk: 4 * 3 / 4 = 3 times as much.
+    assert one - chunks == pytest.approx(2 * 0.1, rel=0.01)

@@ -1,0 +1,77 @@
+"""The interval of an estimate: its ends worked out by hand, wider for each way of being unlike what was measured."""
+
+from dataclasses import replace
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+
+from lumos_df.model.evaluate import RESULT_COLUMNS
+from lumos_df.model.hardware import Hardware
+from lumos_df.model.interval import distance, ends
+from lumos_df.model.plan import Plan
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
+
+MODEL = Model("small", 4, 256, 8, 1000, 2048)
+EXPERTS = replace(MODEL, experts=8, top_k=2, expert_ffn=128)
+PROFILE = replace(
+    Software.read("megatron"),
+    low_ratio=0.9,
+    high_ratio=1.2,
+    generations=("hopper",),
+    precisions=("bf16",),
+    experts=False,
+    most_gpus=64,
+    longest_seq=2048,
+    expert_spread=0.0,
+)
+APART = distance()
+HOPPER = "h100-sxm"
+
+
+def high(plan: Plan, model: Model = MODEL, gpu: str = HOPPER, software: Software = PROFILE, **parts: float) -> float:
+    """Return the upper end over the estimate, of a step of a second with some parts."""
+    results = np.zeros((1, len(RESULT_COLUMNS)))
+    for name, value in {"iteration_time_s": 1.0, **parts}.items():
+        results[0, RESULT_COLUMNS.index(name)] = value
+    rows = (np.array([row]) for row in (plan.row(), model.row(), Hardware.read(gpu).row(), software.row()))
+    low, upper = ends(results, *rows)
+    assert low[0] < 1.0 < upper[0]
+    return float(upper[0])
+
+
+def test_a_plan_like_those_measured_has_the_profile_s_interval() -> None:
+    assert high(Plan(dp=64)) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("added", "case"),
+    [
+        (APART.generation, {"plan": Plan(), "gpu": "mi300x"}),
+        (APART.precision, {"plan": Plan(precision="fp8")}),
+        (APART.doubled_gpus * 2, {"plan": Plan(dp=256)}),
+        (APART.doubled_seq * 3, {"plan": Plan(), "model": replace(MODEL, seq=16384)}),
+        (
+            sqrt(APART.experts**2 + 0.3**2),
+            {"plan": Plan(), "model": EXPERTS, "software": replace(PROFILE, expert_spread=0.3)},
+        ),
+        (0.3, {"plan": Plan(), "model": EXPERTS, "software": replace(PROFILE, experts=True, expert_spread=0.3)}),
+        (0.5 * 0.8, {"plan": Plan(), "software": replace(PROFILE, host_spread=0.8), "host_s": 0.5}),
+        (
+            0.5 * 0.4,
+            {"plan": Plan(), "software": replace(PROFILE, compute_spread=0.4), "gemm_s": 0.3, "recompute_s": 0.2},
+        ),
+    ],
+)
+def test_what_is_unlike_adds_up_by_squares(added: float, case: dict) -> None:  # type: ignore[type-arg]
+    assert high(**case) == pytest.approx(exp(sqrt(log(1.2) ** 2 + added**2)))
+
+
+def test_a_profile_of_no_measurement_has_only_its_own_interval() -> None:
+    unmeasured = replace(PROFILE, generations=(), precisions=(), most_gpus=0, longest_seq=0)
+    assert high(Plan(dp=4096), gpu="mi300x", software=unmeasured) == pytest.approx(1.2)
+
+
+def test_an_architecture_without_a_name_was_measured_by_nobody() -> None:
+    assert high(Plan(), gpu="rtx-5090") == pytest.approx(high(Plan(), gpu="mi300x"))
