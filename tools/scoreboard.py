@@ -4,9 +4,10 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
-from lumos_df.calibrate.scoreboard import Score, scoreboard
+from lumos_df.calibrate.scoreboard import Score, scoreboard, without_source
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "estimator.md")
@@ -33,6 +34,7 @@ LINES: Final = (
     Line("MLPerf, pre-training", "mlperf", mean=8),
     Line("Ultra-Scale Playbook, 10 % MFU and more", "playbook_h100_runs", mean=12),
     Line("the same, every run, also broken-down ones", "playbook_h100_runs_all", median=20, ranks=0.93),
+    Line("the paper that lumos-df follows, as `generic`", "lumos_paper", mean=25),
     Line("published runs with a full plan", "published_training_runs", mean=12, elsewhere="SimuMax 5.6 on its own 43"),
 )
 
@@ -65,13 +67,37 @@ def table(truth: Path) -> str:
     return _HEAD + "".join(row(line, scores[line.dataset]) for line in LINES)
 
 
+_LEFT_OUT: Final = re.compile(r"(?<=<!-- python -m tools.scoreboard DIR, left out -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+_LEFT_OUT_HEAD: Final = """\
+| source, and set | runs | mean error | median | bias | within low..high |
+|---|---|---|---|---|---|
+"""
+
+
+def left_out_table(truth: Path) -> str:
+    """Score every source by a fit to the others, and return the table: minutes."""
+    scores = without_source(truth)
+    rows = "".join(
+        f"| {score.dataset} | {score.used} | {score.mape_pct:.1f} | {score.median_ape_pct:.1f} | {score.bias_pct:+.1f} "
+        f"| {score.coverage_pct:.0f} |\n"
+        for score in scores
+    )
+    sources: dict[str, list[float]] = {}
+    for score in scores:
+        sources.setdefault(score.dataset.partition(":")[0], []).append(score.mape_pct or 0.0)
+    means = [fmean(errors) for errors in sources.values()]
+    return f"{_LEFT_OUT_HEAD}{rows}\nMean over the {len(means)} sources {fmean(means):.1f} %, the worst {max(means):.1f} %.\n"
+
+
 def main() -> None:
     """Score, and write the pages."""
     if len(sys.argv) != 2:
         sys.exit("which folder of measured runs? python -m tools.scoreboard DIR")
-    text = table(Path(sys.argv[1]))
+    text, left_out = table(Path(sys.argv[1])), left_out_table(Path(sys.argv[1]))
     for page in PAGES:
-        page.write_text(_BLOCK.sub(lambda _: text, page.read_text("utf-8")), "utf-8")
+        written = _BLOCK.sub(lambda _: text, page.read_text("utf-8"))
+        page.write_text(_LEFT_OUT.sub(lambda _: left_out, written), "utf-8")
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ Evidence: the 740 runs of one A100 node and the 10 of the paper ought to have as
 _ROUNDS: Final = 3
 """Rounds of sources' figures and their mean: the fourth changes no figure by 3 %."""
 
-_TOGETHER: Final = 1.0
-"""Threshold, runs. What a source weighs where the means move together. Evidence: a source is one draw of how well
-software does."""
+_TOGETHER: Final = 0.25
+"""Threshold, runs. What a source weighs where the means move together. Evidence: sources lie about 0.2 apart in the
+logarithm of a step's time, twice `NOISE`, so a source's runs say a quarter of what a run of one's own says."""
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def with_figures(runs: MeasuredRuns, values: Mapping[str, float]) -> tuple[Rows,
 
 
 _BACKWARD_LAUNCH: Final = 0.85
-"""Host time of a backward operator over that of a forward one: the autograd engine has no Python in it. Between what
-the fitted profiles have, 0.75 to 1.25."""
+"""Threshold, times. Host time of a backward operator over that of a forward one: the autograd engine has no Python in
+it. Evidence: the profiles that fit both have 0.25 to 0.83; the others are taken for 0.75."""
 
 
 def common(some: Sequence[Source]) -> dict[str, float]:

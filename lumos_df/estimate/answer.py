@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.interval import ends
+from lumos_df.model.uncertainty import ends
 from lumos_df.model.kernels.step import RESULTS
 from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, WORDS, placement_text
 from lumos_df.model.software import Software

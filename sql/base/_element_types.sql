@@ -61,6 +61,8 @@ SELECT
     'float8_e5m2': 'float8_e5m2',
     'c10::float8_e5m2': 'float8_e5m2',
     'f8e5m2': 'float8_e5m2',
+    'float4_e2m1fn_x2': 'float4_e2m1fn_x2',
+    'c10::float4_e2m1fn_x2': 'float4_e2m1fn_x2',
     'complex64': 'complex64',
     'complexfloat': 'complex64',
     'c10::complex<float>': 'complex64',
@@ -77,7 +79,11 @@ SELECT
     'bf16': 'bfloat16',
     'bfloat16': 'bfloat16',
     'fp8': 'float8_e4m3fn',
-    'float8': 'float8_e4m3fn'
+    'float8': 'float8_e4m3fn',
+    'mxfp8': 'float8_e4m3fn',
+    'fp4': 'float4_e2m1fn_x2',
+    'float4': 'float4_e2m1fn_x2',
+    'nvfp4': 'float4_e2m1fn_x2'
   },
   MAP {
     'float32': 4,
@@ -94,6 +100,7 @@ SELECT
     'bool': 1,
     'float8_e4m3fn': 1,
     'float8_e5m2': 1,
+    'float4_e2m1fn_x2': 1,
     'complex64': 8,
     'complex128': 16
   };

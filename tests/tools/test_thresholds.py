@@ -36,6 +36,8 @@ NO_DECISION = {
     "calibrate.measured_kernels._LARGEST_TABLE",
     "calibrate.measured_runs.GIB",
     "calibrate.nearest_shapes._AT_ONCE",
+    "calibrate.population._DERIVATIVE",
+    "calibrate.population._ROUNDS",
     "calibrate.scoreboard.SEEDS",
     "capture.microbenchmarks._BLOCK_S",
     "capture.microbenchmarks._COLLECTIVE_CALLS",

@@ -8,7 +8,7 @@ import pytest
 
 from lumos_df.model.evaluate import RESULT_COLUMNS
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.interval import distance, ends
+from lumos_df.model.uncertainty import distance, ends
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
