@@ -1,8 +1,8 @@
 """Fit what sources of measured runs share: `python -m tools.fit_population --truth DIR [--dry-run]`.
 
 Writes data/software/generic.toml (figures and spreads), the factors of each generation into data/hardware, and what
-being unlike the measured runs adds to an interval into data/validation/distance.toml; GPUs with a factor of their own get
-that back from `python -m tools.fit_software`, which goes after it. Prints every source's error by a fit without it.
+being unlike the measured runs adds to an interval into data/validation/distance.toml. GPUs with a factor of their own
+get it back from `python -m tools.fit_software`, which goes after it. Prints every source's error by a fit without it.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from lumos_df.calibrate.levenberg_marquardt import minimum
 from lumos_df.calibrate.measured_runs import MeasuredRuns
 from lumos_df.calibrate.population import GENERIC, Source, common, off, sources, with_figures
 from lumos_df.model.hardware import GENERATIONS, Hardware
-from lumos_df.model.uncertainty import PARTS, shares
 from lumos_df.model.library import data_folder, names
+from lumos_df.model.uncertainty import PARTS, shares
 from lumos_df.schema.dtypes import PRECISIONS
 from tools.fit_software import rewritten, write_factor
 

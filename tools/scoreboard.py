@@ -87,7 +87,8 @@ def left_out_table(truth: Path) -> str:
     for score in scores:
         sources.setdefault(score.dataset.partition(":")[0], []).append(score.mape_pct or 0.0)
     means = [fmean(errors) for errors in sources.values()]
-    return f"{_LEFT_OUT_HEAD}{rows}\nMean over the {len(means)} sources {fmean(means):.1f} %, the worst {max(means):.1f} %.\n"
+    mean = f"Mean over the {len(means)} sources {fmean(means):.1f} %, the worst {max(means):.1f} %."
+    return f"{_LEFT_OUT_HEAD}{rows}\n{mean}\n"
 
 
 def main() -> None:

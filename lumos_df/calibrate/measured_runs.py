@@ -20,12 +20,12 @@ from lumos_df.calibrate.datasets import Dataset
 from lumos_df.calibrate.run_tables import faults, read_runs
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
 from lumos_df.model.hardware import HARDWARE_ROW, Hardware
-from lumos_df.model.uncertainty import ends
 from lumos_df.model.kernels.legality import legal
 from lumos_df.model.plan import OVERLAPS, PLAN_ROW, Plan
 from lumos_df.model.rules import RULES
 from lumos_df.model.software import SOFTWARE_ROW, Software
 from lumos_df.model.transformer import MODEL_ROW, Model
+from lumos_df.model.uncertainty import ends
 from lumos_df.schema.dtypes import PRECISIONS
 from lumos_df.schema.plan_words import FSDP, INTERLEAVED, ONE_F_ONE_B, RECOMPUTATIONS, RECOMPUTE_NOTHING
 

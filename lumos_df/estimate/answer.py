@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.uncertainty import ends
 from lumos_df.model.kernels.step import RESULTS
 from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, WORDS, placement_text
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
+from lumos_df.model.uncertainty import ends
 from lumos_df.schema import STEP_PARTS
 
 _COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s", "recompute_s", "optimizer_s")

@@ -8,10 +8,10 @@ import pytest
 
 from lumos_df.model.evaluate import RESULT_COLUMNS
 from lumos_df.model.hardware import Hardware
-from lumos_df.model.uncertainty import distance, ends
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
+from lumos_df.model.uncertainty import distance, ends
 
 MODEL = Model("small", 4, 256, 8, 1000, 2048)
 EXPERTS = replace(MODEL, experts=8, top_k=2, expert_ffn=128)
