@@ -98,7 +98,7 @@ def main() -> None:
     text, left_out = table(Path(sys.argv[1])), left_out_table(Path(sys.argv[1]))
     for page in PAGES:
         written = _BLOCK.sub(lambda _: text, page.read_text("utf-8"))
-        page.write_text(_LEFT_OUT.sub(lambda _: left_out, written), "utf-8")
+        page.write_text(_LEFT_OUT.sub(lambda _: left_out, written, count=1), "utf-8")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def test_a_slow_part_is_found(tmp_path: Path) -> None:
     file = tmp_path / "runs.csv"
     truth = read(Dataset.read("published"), write(file, slower(runs(file), compute=1.3)))
     factors = corrections.fit(truth)
-    assert 1.15 < factors["compute"] < 1.35
+    assert 1.1 < factors["compute"] < 1.35
     assert all(0.8 < factor < 1.2 for name, factor in factors.items() if name != "compute")
     after = truth.estimate(*corrections.corrected(truth, factors))[:, 0]
     assert np.abs(after / truth.measured_s - 1).max() < 0.06

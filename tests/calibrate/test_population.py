@@ -11,7 +11,7 @@ from lumos_df.base.errors import TruthError
 from lumos_df.calibrate import population
 from lumos_df.calibrate.datasets import Dataset
 from lumos_df.calibrate.measured_runs import read
-from lumos_df.calibrate.scoreboard import scoreboard, without_source
+from lumos_df.calibrate.scoreboard import without_source
 from lumos_df.cli.app import app
 from tests.calibrate.tables import write
 
@@ -42,15 +42,16 @@ def test_a_source_is_the_runs_of_a_software(tmp_path: Path) -> None:
 
 
 def test_sources_that_are_all_slow_have_slow_figures_in_common(tmp_path: Path) -> None:
-    write(tmp_path / FILE, rows(tmp_path / FILE, *FRAMEWORKS, slower=1.3))
-    before = scoreboard(tmp_path, software=population.GENERIC)[0]
-    after = without_source(tmp_path)
-    assert [score.dataset for score in after] == [
-        f"{name}: published_training_runs" for name in ("nemo", "torchtitan", "megatron-2021")
-    ]
-    assert before.bias_pct == pytest.approx(100 * (1 / 1.3 - 1))
-    assert before.mape_pct is not None
-    assert all(score.mape_pct is not None and score.mape_pct < 0.6 * before.mape_pct for score in after)
+    estimated = []
+    for slower in (1.0, 1.3):
+        write(tmp_path / FILE, rows(tmp_path / FILE, *FRAMEWORKS, slower=slower))
+        scores = without_source(tmp_path)
+        assert [score.dataset for score in scores] == [
+            f"{name}: published_training_runs" for name in ("nemo", "torchtitan", "megatron-2021")
+        ]
+        estimated.append([slower * (1.0 + (score.bias_pct or 0.0) / 100) for score in scores])
+    # Two sources of four runs each are not enough to go the whole way.
+    assert all(1.1 < slow / usual < 1.3 for usual, slow in zip(*estimated, strict=True))
 
 
 def test_a_source_that_is_left_out_has_no_say(tmp_path: Path) -> None:
