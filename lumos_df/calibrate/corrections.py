@@ -36,9 +36,9 @@ not as said."""
 
 
 _NAMED: Final = 0.7
-"""Threshold, times. Spread of a factor where the software has a profile of its own over that between sources: the
-rest is the software's. Evidence: with 1, five runs of a set that a profile was fitted to leave it at 9.9 %, with this at 9.0,
-with 0.5 at 8.6, but then four runs of a machine that is 1.3 times slower do not halve the error."""
+"""Threshold, times. Spread of a factor where the software has a profile of its own over that between sources. Evidence:
+with 1, five runs of a set that a profile was fitted to leave it at 9.9 %, with this at 9.0, with 0.5 at 8.6, but then
+four runs of a machine that is 1.3 times slower do not halve the error."""
 
 
 @dataclass(frozen=True)
