@@ -1,7 +1,7 @@
 """From a measured job to one that never ran: the graph that was recorded, changed, and run again."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import operator_times, transfers
+from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
 from lumos_df.whatif.durations.missing_communication import with_missing
 from lumos_df.whatif.durations.symbols import Symbols
@@ -141,7 +142,7 @@ def _with_effects(
     said = []
     for name in settings.values():
         try:
-            other = _rescheduled(anchor, settings.without(name), switches, siblings).job
+            other = with_missing(_rescheduled(anchor, settings.without(name), switches, siblings)).job
         except LumosError:
             continue  # The others cannot be without it.
         if answerable.same(other.event_graph, whole.job.event_graph):
@@ -178,54 +179,29 @@ def estimated(
     guessed = [unscaled(anchor, made.change, rank) for rank in range(len(anchor.job.graphs))]
     part = answerable.unscaled(anchor, guessed)
     warnings = answerable.check_unscaled(anchor, part, force=force) + warnings + made.warnings
-    job, times, sources = made.job, made.times, made.sources
-    warnings += extrapolated(times, played, sources, made.makers) + unheard(anchor, made.change)
-    job, times, sources, told = with_missing(
-        anchor, made.change, job, times, sources, [maker[0] for maker in made.makers]
-    )
-    warnings += told
-    # Rows that were added lie behind the others.
-    again = [
-        np.append(made.again[rank] if rank < len(made.again) else [], np.zeros(len(graph.rows)))[: len(graph.rows)] > 0
-        for rank, graph in enumerate(job.graphs)
-    ]
+    warnings += extrapolated(made.times, played, made.sources, made.makers) + unheard(anchor, made.change)
+    made = with_missing(replace(made, warnings=warnings))
     return ChangedJob(
         anchor=anchor,
         played=played,
         usual=played if made.base is anchor.job else made.base.replay(),
         plan=made.change,
-        job=job,
-        times=times,
+        job=made.job,
+        times=made.times,
         transfer_error=made.transfer_error,
-        sources=sources,
+        sources=made.sources,
         makers=made.makers,
-        again=again,
-        after=job.replay(),
+        again=made.again,
+        after=made.job.replay(),
         unscaled=guessed,
         unscaled_share=part,
-        warnings=warnings,
+        warnings=made.warnings,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Rescheduled:
-    """A changed job that has not run yet; fields as those of `ChangedJob`."""
-
-    change: operator_times.PlannedChange
-    base: Job
-    """The recorded job, without what happened once where that is left out."""
-    job: Job
-    times: list[operator_times.Times]
-    transfer_error: NDArray[np.float64]
-    sources: list[NDArray[np.int32]]
-    makers: list[tuple[int, ...]]
-    again: list[NDArray[np.bool_]]
-    warnings: list[str]
 
 
 def _rescheduled(
     anchor: RecordedJob, settings: Settings, switches: tuple[Change, ...], siblings: Iterable[RecordedJob]
-) -> _Rescheduled:
+) -> DraftJob:
     about = anchor.about
     new = changed_sizes(about.job, anchor.sizes, settings)
     extent.check(anchor, new, settings.batch_scale)
@@ -238,33 +214,34 @@ def _rescheduled(
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error, told = _retimed(anchor, change, job, times)
     warnings += told
-    again = [np.zeros(len(graph.rows), np.bool_) for graph in job.graphs]
     if settings.recompute == "none":
         job = without_recomputation(job, about.ranks)
         times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]
     if settings.overlap is not None:
         job = _overlapped(anchor, job, on=settings.overlap)
-    sources = [np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs]
-    makers: list[tuple[int, ...]] = [(rank,) for rank in range(len(job.graphs))]
+    draft = DraftJob(
+        anchor=anchor,
+        change=change,
+        base=base,
+        job=job,
+        times=times,
+        transfer_error=transfer_error,
+        sources=[np.arange(len(graph.rows), dtype=np.int32) for graph in job.graphs],
+        makers=[(rank,) for rank in range(len(job.graphs))],
+        again=[np.zeros(len(graph.rows), np.bool_) for graph in job.graphs],
+        warnings=warnings,
+    )
     recomputed = settings.recompute == "full"
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
     if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
         if recomputed:
             raise QueryError(f"{about.job}: recompute=full goes with no change of a pipeline; ask for one at a time")
-        made = staged(anchor, change, job, times, transfer_error)
-        job, times, sources, transfer_error, makers = (
-            made.job,
-            made.times,
-            made.sources,
-            made.transfer_error,
-            made.makers,
-        )
-        warnings += made.warnings
-    elif (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch) or recomputed:
-        job, times, sources, transfer_error, again = rebuilt(anchor, change, job, times, transfer_error)
-    elif job is not anchor.job:
-        job = replace(job, event_graph=event_graph(job.graphs, job.instances))
-    return _Rescheduled(change, base, job, times, transfer_error, sources, makers, again, warnings)
+        return staged(draft)
+    if (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch) or recomputed:
+        return rebuilt(draft)
+    if job is not anchor.job:
+        return replace(draft, job=replace(job, event_graph=event_graph(job.graphs, job.instances)))
+    return draft
 
 
 def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:

@@ -1,5 +1,6 @@
 """A graph with communication that the recording lacks: kernels on streams of their own, behind all other rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, KERNEL, NONE, STREAM
 from lumos_df.schema.plan_words import DP, TP
+from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.rewrite.forward_edges import ordered
 
 GRADIENTS: Final = "all_reduce of gradients (modelled)"
@@ -33,6 +35,8 @@ class AddedKernels:
     """From 0, new ones."""
     lasts: NDArray[np.int64]
     """ns."""
+    error: NDArray[np.float64]
+    """Relative, of that."""
     group_size: NDArray[np.int64]
     in_bytes: NDArray[np.int64]
     begins: NDArray[np.int64]
@@ -43,6 +47,22 @@ class AddedKernels:
     """ns from the end of the first of them."""
     before: NDArray[np.int32]
     """Row that waits for it, NONE for none."""
+
+
+def with_modelled(draft: DraftJob, added: Callable[[TraceGraph, NDArray[np.int32], int], AddedKernels]) -> DraftJob:
+    """Return a job with kernels that its recording lacks.
+
+    Args:
+        draft: the job.
+        added: what a graph gains: it is given the graph, the row of its recorded rank that each of its rows is from
+            (NONE: none), and the place of that rank.
+    """
+    graphs, errors = [], []
+    for place, (graph, rank) in enumerate(zip(draft.job.graphs, draft.ranks, strict=True)):
+        kernels = added(graph, draft.source_of(place), rank)
+        graphs.append(with_kernels(graph, kernels))
+        errors.append(kernels.error)
+    return draft.extended(graphs, errors)
 
 
 def with_kernels(graph: TraceGraph, what: AddedKernels) -> TraceGraph:

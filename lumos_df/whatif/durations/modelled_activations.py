@@ -5,49 +5,30 @@ Backward one for the gradient of what goes into either, while its weights' gradi
 embedding, and one for the gradient of what goes into the head.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import QueryError
-from lumos_df.graph.event_graph import event_graph
-from lumos_df.graph.job import Job
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, FORWARD, KERNEL, NONE, RECOMPUTE
 from lumos_df.schema.collective_kinds import ALL_REDUCE
 from lumos_df.schema.plan_words import TP
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.describe import DescribedRank
-from lumos_df.whatif.durations import kernel_times
-from lumos_df.whatif.durations.added_kernels import ACTIVATIONS, AddedKernels, with_kernels
+from lumos_df.whatif.durations.added_kernels import ACTIVATIONS, AddedKernels, with_modelled
+from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.kernel_times import shaped, wide
-from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.own_links import OwnLinks
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, OUT_OF_HEADS, OUT_OF_MLP
-from lumos_df.whatif.job.recorded_job import RecordedJob
 
 
-def with_activations(
-    anchor: RecordedJob,
-    change: PlannedChange,
-    job: Job,
-    times: list[Times],
-    sources: list[NDArray[np.int32]],
-    ranks: list[int],
-) -> tuple[Job, list[Times], list[NDArray[np.int32]], list[str]]:
-    """Return the job with all-reduces of its activations, durations and sources with theirs, and what to tell of it.
-
-    Args:
-        anchor: the job as recorded.
-        change: the change, whose groups and links hold.
-        job: the changed job.
-        times: durations, one a graph of it.
-        sources: row of the original of each row, one a graph.
-        ranks: place of the recorded rank that each graph is from.
+def with_activations(draft: DraftJob) -> DraftJob:
+    """Return the job with all-reduces of its activations.
 
     Raises:
         QueryError: the trace does not tell the size of an activation, or the products of a layer.
     """
+    anchor, change = draft.anchor, draft.change
     new, name = change.new, anchor.about.job
     if not (new.seq and new.micro_batch and new.hidden):
         raise QueryError(
@@ -55,12 +36,11 @@ def with_activations(
             "with --known sequence=N --known micro_batch=N --known hidden=N"
         )
     payload = int(new.seq * new.micro_batch * new.hidden * change.runs_on.element_bytes)
-    size, stride = change.groups[1].size[TP], change.groups[1].stride[TP]
-    lasts = round(change.links[1].seconds(ALL_REDUCE, float(payload), size, stride) * 1e9)
-    kinds = {rank: _kinds(anchor.about.ranks[rank]) for rank in set(ranks)}
-    graphs, after, origins = [], [], []
-    steps = total = 0
-    for graph, time, origin, rank in zip(job.graphs, times, sources, ranks, strict=True):
+    size = change.groups[1].size[TP]
+    each = OwnLinks.of(anchor, change).lasting(ALL_REDUCE, TP, np.array([float(payload)]))
+    kinds = {rank: _kinds(anchor.about.ranks[rank]) for rank in set(draft.ranks)}
+
+    def reductions(graph: TraceGraph, origin: NDArray[np.int32], rank: int) -> AddedKernels:
         begins, ends = _places(anchor.about.ranks[rank], kinds[rank], graph, origin)
         if not len(begins):
             raise QueryError(
@@ -68,33 +48,27 @@ def with_activations(
                 f"{graph.rows.rank}; record it with record_shapes=True and with_modules=True, or with tp=2"
             )
         count = len(begins)
-        total += count
-        steps += max(1, len(np.unique(graph.rows.step[graph.rows.step >= 0])))
-        extended = with_kernels(
-            graph,
-            AddedKernels(
-                np.zeros(count, np.int64),
-                (ACTIVATIONS,),
-                ("all_reduce",),
-                np.zeros(count, np.int64),
-                np.full(count, lasts),
-                np.full(count, size),
-                np.full(count, payload),
-                graph.rows.end[begins],
-                np.stack((begins, np.full(count, NONE, np.int32))),
-                np.zeros(count, np.int64),
-                ends,
-            ),
+        return AddedKernels(
+            name=np.zeros(count, np.int64),
+            names=(ACTIVATIONS,),
+            collective=("all_reduce",),
+            stream=np.zeros(count, np.int64),
+            lasts=np.repeat(each.ns, count),
+            error=np.repeat(each.error, count),
+            group_size=np.full(count, size),
+            in_bytes=np.full(count, payload),
+            begins=graph.rows.end[begins],
+            after=np.stack((begins, np.full(count, NONE, np.int32))),
+            lag=np.zeros(count, np.int64),
+            before=ends,
         )
-        graphs.append(extended)
-        origins.append(np.append(origin, np.full(count, NONE)).astype(np.int32))
-        after.append(time.with_modelled(extended.own, kernel_times.MODELLED_ERROR))
-    told = (
-        f"tp={size} is modelled, as the job ran with whole layers: {round(total / max(steps, 1))} all-reduces of "
-        f"activations a step take what the network model says, within {kernel_times.MODELLED_ERROR:.0%}, and no rank "
-        "waits for another; record it with tp=2 to have them measured"
+
+    made = with_modelled(draft, reductions)
+    return made.said(
+        f"tp={size} is modelled, as the job ran with whole layers: {round(made.added(draft) / max(draft.steps, 1))} "
+        f"all-reduces of activations a step take what {each.source}, within {each.error[0]:.0%}, and no rank waits for "
+        "another; record it with tp=2 to have them measured"
     )
-    return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), after, origins, [told]
 
 
 def _kinds(rank: DescribedRank) -> NDArray[np.int8]:

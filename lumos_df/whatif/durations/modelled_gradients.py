@@ -1,4 +1,4 @@
-"""Gradients of a job that ran as one replica, reduced over several: what the network model says, where DDP would.
+"""Gradients of a job that ran as one replica, reduced over several: as many bytes as there are, where DDP would.
 
 PyTorch's DistributedDataParallel reduces gradients in buckets, as the last backward pass of a step adds them up, on a
 stream of its own; what the GPU computes after that pass waits for the last bucket.
@@ -13,17 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import QueryError
-from lumos_df.graph.event_graph import event_graph
-from lumos_df.graph.job import Job
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
 from lumos_df.schema.collective_kinds import ALL_REDUCE
 from lumos_df.schema.dtypes import element_type
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure.compute_stream import compute_stream
-from lumos_df.whatif.durations import kernel_times
-from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, with_kernels
-from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, with_modelled
+from lumos_df.whatif.durations.draft_job import DraftJob
+from lumos_df.whatif.durations.operator_times import PlannedChange
+from lumos_df.whatif.durations.own_links import OwnLinks
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 FIRST_BUCKET_BYTES: Final = 1 << 20
@@ -33,47 +32,27 @@ BUCKET_BYTES: Final = 25 << 20
 _ACCUMULATES: Final = "torch::autograd::AccumulateGrad"
 
 
-def with_gradients(
-    anchor: RecordedJob,
-    change: PlannedChange,
-    job: Job,
-    times: list[Times],
-    sources: list[NDArray[np.int32]],
-    ranks: list[int],
-) -> tuple[Job, list[Times], list[NDArray[np.int32]], list[str]]:
-    """Return the job with all-reduces of its gradients, durations and sources with theirs, and what to tell of it.
-
-    Args:
-        anchor: the job as recorded.
-        change: the change, whose groups and links hold.
-        job: the changed job.
-        times: durations, one a graph of it.
-        sources: row of the original of each row, one a graph.
-        ranks: place of the recorded rank that each graph is from.
+def with_gradients(draft: DraftJob) -> DraftJob:
+    """Return the job with all-reduces of its gradients.
 
     Raises:
         QueryError: the job ran on no GPU, or its trace does not tell the gradients' bytes.
     """
-    graphs, after, origins = [], [], []
-    total = 0
-    for before, time, origin, rank in zip(job.graphs, times, sources, ranks, strict=True):
-        graph = _without_lone(before)
-        kernels = _buckets(anchor, change, graph, origin, rank)
-        total += len(kernels.name)
-        extended = with_kernels(graph, kernels)
-        graphs.append(extended)
-        origins.append(np.append(origin, np.full(len(kernels.name), NONE)).astype(np.int32))
-        after.append(time.with_modelled(extended.own, kernel_times.MODELLED_ERROR))
-    size = change.groups[1].size[DP]
+    anchor, change = draft.anchor, draft.change
+    links = OwnLinks.of(anchor, change)
+    alone = replace(draft, job=replace(draft.job, graphs=list(map(_without_lone, draft.job.graphs))))
+    made = with_modelled(alone, lambda graph, origin, rank: _buckets(anchor, change, links, graph, origin, rank))
+    size, total = change.groups[1].size[DP], made.added(draft)
     if not total:
-        told = f"dp={size} changes no step: no backward pass was found, so each replica does what this one did"
-    else:
-        told = (
-            f"dp={size} is modelled, as the job ran as one replica: {total} all-reduces of gradients, in buckets as "
-            f"PyTorch's DDP has them, take what the network model says, within {kernel_times.MODELLED_ERROR:.0%}; "
-            "record it with dp=2 to have them measured"
+        return made.said(
+            f"dp={size} changes no step: no backward pass was found, so each replica does what this one did"
         )
-    return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), after, origins, [told]
+    each = links.lasting(ALL_REDUCE, DP, np.zeros(1))
+    return made.said(
+        f"dp={size} is modelled, as the job ran as one replica: {total} all-reduces of gradients, in buckets as "
+        f"PyTorch's DDP has them, take what {each.source}, within {each.error[0]:.0%}; record it with dp=2 to have "
+        "them measured"
+    )
 
 
 def _without_lone(graph: TraceGraph) -> TraceGraph:
@@ -84,7 +63,12 @@ def _without_lone(graph: TraceGraph) -> TraceGraph:
 
 
 def _buckets(
-    anchor: RecordedJob, change: PlannedChange, graph: TraceGraph, origin: NDArray[np.int32], rank: int
+    anchor: RecordedJob,
+    change: PlannedChange,
+    links: OwnLinks,
+    graph: TraceGraph,
+    origin: NDArray[np.int32],
+    rank: int,
 ) -> AddedKernels:
     """Return the all-reduces of every step of a rank."""
     rows = graph.rows
@@ -109,21 +93,21 @@ def _buckets(
     sent = np.concatenate([*payload, np.empty(0, np.int64)]).astype(np.int64)
     end = np.concatenate([*until, np.empty(0, np.int32)]).astype(np.int32)
     issued, atoms = issuer[bucket], graph.atoms
-    size, stride = change.groups[1].size[DP], change.groups[1].stride[DP]
-    seconds = [change.links[1].seconds(ALL_REDUCE, float(each), size, stride) for each in sent.tolist()]
+    each = links.lasting(ALL_REDUCE, DP, sent.astype(np.float64))
     called = np.where(issued >= 0, atoms.row[issued], NONE).astype(np.int32)
     return AddedKernels(
-        np.zeros(len(bucket), np.int64),
-        (GRADIENTS,),
-        ("all_reduce",),
-        np.zeros(len(bucket), np.int64),
-        np.round(np.array(seconds) * 1e9).astype(np.int64),
-        np.full(len(bucket), size),
-        sent,
-        rows.end[ready[bucket]],
-        np.stack((called, graph.gpu.last_issued(stream, issued, inclusive=True))),
-        np.zeros(len(bucket), np.int64),
-        graph.gpu.next_issued(stream, end + 1),
+        name=np.zeros(len(bucket), np.int64),
+        names=(GRADIENTS,),
+        collective=("all_reduce",),
+        stream=np.zeros(len(bucket), np.int64),
+        lasts=each.ns,
+        error=each.error,
+        group_size=np.full(len(bucket), change.groups[1].size[DP]),
+        in_bytes=sent,
+        begins=rows.end[ready[bucket]],
+        after=np.stack((called, graph.gpu.last_issued(stream, issued, inclusive=True))),
+        lag=np.zeros(len(bucket), np.int64),
+        before=graph.gpu.next_issued(stream, end + 1),
     )
 
 
@@ -144,8 +128,6 @@ def _gradients(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Return the rows behind which gradients are ready, the last atom of each, and the gradients' bytes [k]."""
     trace, rows = anchor.about.ranks[rank].trace, graph.rows
-    # What a second recorded rank gave has no gradients here.
-    origin = np.where(origin < len(trace), origin, NONE)
     adds = np.array([*(name == _ACCUMULATES for name in rows.names)])[rows.name] & (rows.thread >= 0)
     sizes = _sizes(change, trace.dims.words)
     shape = trace.dims.code[origin]

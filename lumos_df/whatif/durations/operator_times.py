@@ -54,14 +54,10 @@ class Times:
     error: NDArray[np.float64]
     """Relative, of the duration."""
 
-    def with_modelled(self, own: NDArray[np.int64], error: float) -> "Times":
+    def with_modelled(self, own: NDArray[np.int64], error: NDArray[np.float64]) -> "Times":
         """Return the durations `own` of the same rows and of more behind them, which the model says within `error`."""
-        added = len(own) - len(self.own)
-        return Times(
-            own,
-            np.append(self.provenance, np.full(added, MODELLED)).astype(np.int8),
-            np.append(self.error, np.full(added, error)),
-        )
+        modelled = np.full(len(error), MODELLED)
+        return Times(own, np.append(self.provenance, modelled).astype(np.int8), np.append(self.error, error))
 
 
 @dataclass(frozen=True, slots=True)

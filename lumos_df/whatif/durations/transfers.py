@@ -52,7 +52,7 @@ class Retimed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Transfers:
+class Transfers:
     """The collectives of a job, those of its ranks one behind the other [k]."""
 
     kind: NDArray[np.int64]
@@ -77,6 +77,12 @@ class _Transfers:
     """Whether it holds no waiting."""
     unlike: NDArray[np.bool_]
     """Whether nothing tells its bytes, and it takes far longer than others of its kind: its length tells none."""
+
+    @property
+    def told(self) -> NDArray[np.bool_]:
+        """Return which have a cost function and a time that tells of their bytes [k]."""
+        known: NDArray[np.bool_] = (self.kind != NONE) & (self.size > 1) & (self.seconds > 0) & ~self.unlike
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +127,8 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
         change: the change.
         job: the job before it, with what switches made of it.
     """
-    of_job = collective_waits.waits([graph.rows for graph in job.graphs], job.instances)
-    rows, parts, lasts = [], [], []
-    for rank, graph in enumerate(job.graphs):
-        row, degree = collectives(anchor, rank)
-        rows.append(row)
-        lasts.append(graph.own[row])
-        parts.append(_transfers(anchor, change, job, rank, row, degree, of_job))
-    transfers = _Transfers(*(np.concatenate([getattr(part, name) for part in parts]) for name in _Transfers.__slots__))
+    rows, transfers = recorded(anchor, change, job)
+    lasts = [graph.own[row] for graph, row in zip(job.graphs, rows, strict=True)]
     before, after, least, error = _by_laws(anchor, change, transfers)
     seconds = transfers.seconds
     kept = transfers.whole | (seconds <= before)
@@ -142,6 +142,17 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     return each, _untold(change, transfers, np.concatenate(lasts))
 
 
+def recorded(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[NDArray[np.int32]], Transfers]:
+    """Return the collectives of each rank, and what is known of all of them; arguments as for `retimed`."""
+    of_job = collective_waits.waits([graph.rows for graph in job.graphs], job.instances)
+    rows, parts = [], []
+    for rank in range(len(job.graphs)):
+        row, degree = collectives(anchor, rank)
+        rows.append(row)
+        parts.append(_transfers(anchor, change, job, rank, row, degree, of_job))
+    return rows, Transfers(*(np.concatenate([getattr(part, name) for part in parts]) for name in Transfers.__slots__))
+
+
 def _transfers(
     anchor: RecordedJob,
     change: PlannedChange,
@@ -150,7 +161,7 @@ def _transfers(
     row: NDArray[np.int32],
     degree: NDArray[np.int8],
     of_job: CollectiveWaits,
-) -> _Transfers:
+) -> Transfers:
     rows, own = job.graphs[rank].rows, job.graphs[rank].own
     old, new = change.groups
     number = rows.collective[row]
@@ -185,13 +196,13 @@ def _transfers(
     like = packed(kind, place, size, stride)
     usual = longest_usual(like, np.round(np.nan_to_num(seconds) * 1e9).astype(np.int64))
     unlike = np.isnan(payload) & (usual != NONE)
-    return _Transfers(kind, place, size, stride, wanted, payload, known, grown, seconds, whole, unlike)
+    return Transfers(kind, place, size, stride, wanted, payload, known, grown, seconds, whole, unlike)
 
 
-def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) -> NDArray[np.float64]:
+def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: Transfers) -> NDArray[np.float64]:
     """Return what the law of each collective says of it as `_Law.seconds` does [4, k]."""
     answers = np.zeros((4, len(transfers.kind)))
-    told = (transfers.kind != NONE) & (transfers.size > 1) & (transfers.seconds > 0) & ~transfers.unlike
+    told = transfers.told
     key = np.stack((transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted))
     _, number = np.unique(key, axis=1, return_inverse=True)
     number = number.reshape(-1)
@@ -211,7 +222,7 @@ def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers) 
     return answers
 
 
-def _law(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers, mine: NDArray[np.int64]) -> _Law:
+def _law(anchor: RecordedJob, change: PlannedChange, transfers: Transfers, mine: NDArray[np.int64]) -> _Law:
     """Return the law of the collectives of one kind in one group."""
     first = mine[0]
     place = int(transfers.place[first])
@@ -220,25 +231,45 @@ def _law(anchor: RecordedJob, change: PlannedChange, transfers: _Transfers, mine
     apart = max(1, round(group.stride * new.stride[place] / old.stride[place]))
     wanted = GroupLinks(group.kind, int(transfers.wanted[first]), apart)
     library = Links.of(change.measured_on)
-    law = _fitted(transfers, mine, group, library, bounded=anchor.known_hardware)
+    law = fitted(transfers, mine, group, library, bounded=anchor.known_hardware)
     before = law.links(library, group)
-    after, stated = before, change.stated_links
+    after, stated = links_after(anchor, change, law, group, wanted), change.stated_links
+    rewired = change.other_links or wanted != group
+    return _Law(law, group, before, wanted, after, stated and stated[0], rewired, shape_error(anchor))
+
+
+def shape_error(anchor: RecordedJob) -> float:
+    """Return the relative error of the network model where no transfer is like it."""
+    return _SHAPE_ERROR if anchor.known_hardware else _STAND_IN_ERROR
+
+
+def links_after(
+    anchor: RecordedJob, change: PlannedChange, law: LinkLaw, group: GroupLinks, wanted: GroupLinks
+) -> Links:
+    """Return the links that a group has after a change.
+
+    Args:
+        anchor: the job.
+        change: the change.
+        law: how transfers do, as fitted.
+        group: the group that it is fitted to.
+        wanted: the group after the change.
+    """
+    before, stated = law.links(Links.of(change.measured_on), group), change.stated_links
     if stated is not None and wanted.size > 1:
         # The largest transfers reach the bandwidth that is stated, and none surpasses it.
         after = before.all_of(*stated)
-        after = before.all_of(stated[0] ** 2 / wanted.bandwidth(after), stated[1])
-    elif change.settings.network:
-        after = change.links[1]
-    elif change.other_links:
+        return before.all_of(stated[0] ** 2 / wanted.bandwidth(after), stated[1])
+    if change.settings.network:
+        return change.links[1]
+    if change.other_links:
         # How a job does over links that the library does not know tells nothing of those that it does.
-        after = law.links(change.links[1], group) if anchor.known_hardware else change.links[1]
-    rewired = after is not before or wanted != group
-    shape_error = _SHAPE_ERROR if anchor.known_hardware else _STAND_IN_ERROR
-    return _Law(law, group, before, wanted, after, stated and stated[0], rewired, shape_error)
+        return law.links(change.links[1], group) if anchor.known_hardware else change.links[1]
+    return before
 
 
-def _fitted(
-    transfers: _Transfers, mine: NDArray[np.int64], group: GroupLinks, library: Links, *, bounded: bool
+def fitted(
+    transfers: Transfers, mine: NDArray[np.int64], group: GroupLinks, library: Links, *, bounded: bool
 ) -> LinkLaw:
     """Return the law of transfers whose bytes are told: of each size the median, of those that may wait the least."""
     known = mine[~np.isnan(transfers.payload[mine])]
@@ -255,7 +286,7 @@ def _fitted(
     return fit(group, library, payload, transfers.seconds[known[ordered[taken]]], may_wait=may_wait, bounded=bounded)
 
 
-def _untold(change: PlannedChange, transfers: _Transfers, lasts: NDArray[np.int64]) -> list[str]:
+def _untold(change: PlannedChange, transfers: Transfers, lasts: NDArray[np.int64]) -> list[str]:
     """Return what to say of collectives that the change should have moved, and of which too little is known."""
     moved = (transfers.grown != 1) | (transfers.wanted != transfers.size) | change.other_links
     total = max(float(lasts.sum()), 1.0)

@@ -5,14 +5,12 @@ been given before is done. Whatever follows `wait_tensor` waits for it; the opti
 other one is waited for at once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.event_graph import event_graph
-from lumos_df.graph.job import Job
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import CPU_OP, NONE, OPTIMIZER, OTHER_PHASE
 from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, REDUCTIONS, SEND
@@ -20,9 +18,10 @@ from lumos_df.schema.plan_words import DP, PP
 from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
-from lumos_df.whatif.durations import kernel_times
-from lumos_df.whatif.durations.added_kernels import AddedKernels, with_kernels
-from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.added_kernels import AddedKernels, with_modelled
+from lumos_df.whatif.durations.draft_job import DraftJob
+from lumos_df.whatif.durations.operator_times import PlannedChange
+from lumos_df.whatif.durations.own_links import ERROR
 from lumos_df.whatif.durations.payloads import payload_ratio, sent_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
@@ -44,50 +43,18 @@ class _Calls:
     """ns."""
 
 
-def filled(
-    anchor: RecordedJob,
-    change: PlannedChange,
-    job: Job,
-    times: list[Times],
-    sources: list[NDArray[np.int32]],
-    ranks: list[int],
-) -> tuple[Job, list[Times], list[NDArray[np.int32]], list[str]]:
-    """Return the job with its unmeasured collectives, durations and sources with theirs, and what to tell of it.
-
-    Args:
-        anchor: the job as recorded.
-        change: the change, whose groups and links hold.
-        job: the changed job.
-        times: durations, one a graph of it.
-        sources: row of the original of each row, one a graph.
-        ranks: place of the recorded rank that each graph is from.
-    """
-    graphs, after, origins = [], [], []
-    steps = total = 0
-    for graph, time, origin, rank in zip(job.graphs, times, sources, ranks, strict=True):
-        source = _of_rank(graph, origin, len(anchor.job.graphs[rank].rows))
-        calls = _calls(anchor, change, rank)
-        kernels = _placed(anchor, graph, source, calls, rank)
-        steps += max(1, len(np.unique(graph.rows.step[graph.rows.step >= 0])))
-        total += len(kernels.name)
-        extended = with_kernels(graph, kernels)
-        graphs.append(extended)
-        origins.append(np.append(origin, np.full(len(extended.own) - len(origin), NONE)).astype(np.int32))
-        after.append(time.with_modelled(extended.own, kernel_times.MODELLED_ERROR))
-    a_step = round(total / max(steps, 1))
-    within = f"within {kernel_times.MODELLED_ERROR:.0%}"
-    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, {within}"
-    told = [f"collectives were not measured, because one process stood for many: {model}"]
-    if (change.new.pp or 1) > 1 and len(job.graphs) == 1:
-        told.append("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
-    return replace(job, graphs=graphs, event_graph=event_graph(graphs, job.instances)), after, origins, told
-
-
-def _of_rank(graph: TraceGraph, origin: NDArray[np.int32], row_count: int) -> NDArray[np.int32]:
-    """Return the row of the recorded rank that each row is from, NONE for what was inserted [n]."""
-    source = np.full(len(graph.rows), NONE, np.int32)
-    source[: len(origin)] = np.where(origin < row_count, origin, NONE)
-    return source
+def filled(draft: DraftJob) -> DraftJob:
+    """Return the job with its unmeasured collectives."""
+    anchor, change = draft.anchor, draft.change
+    made = with_modelled(
+        draft, lambda graph, source, rank: _placed(anchor, graph, source, _calls(anchor, change, rank), rank)
+    )
+    a_step = round(made.added(draft) / max(draft.steps, 1))
+    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, within {ERROR:.0%}"
+    made = made.said(f"collectives were not measured, because one process stood for many: {model}")
+    if (change.new.pp or 1) > 1 and len(draft.job.graphs) == 1:
+        return made.said("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
+    return made
 
 
 def _links(change: PlannedChange) -> str:
@@ -157,17 +124,18 @@ def _placed(
     names = tuple(dict.fromkeys(calls.word))
     name = np.array([names.index(word) for word in calls.word], np.int64)[which]
     return AddedKernels(
-        name,
-        tuple(f"{each} (modelled)" for each in names),
-        names,
-        streams.astype(np.int64),
-        calls.lasts[which],
-        calls.size[which],
-        calls.payload[which],
-        rows.ts[row],
-        np.stack((after, busy)),
-        np.maximum(rows.ts[row] - end, 0),
-        waits,
+        name=name,
+        names=tuple(f"{each} (modelled)" for each in names),
+        collective=names,
+        stream=streams.astype(np.int64),
+        lasts=calls.lasts[which],
+        error=np.full(len(which), ERROR),
+        group_size=calls.size[which],
+        in_bytes=calls.payload[which],
+        begins=rows.ts[row],
+        after=np.stack((after, busy)),
+        lag=np.maximum(rows.ts[row] - end, 0),
+        before=waits,
     )
 
 

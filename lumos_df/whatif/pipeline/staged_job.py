@@ -14,10 +14,11 @@ from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, NONE
 from lumos_df.schema.collective_kinds import POINT_TO_POINT, SEND
-from lumos_df.schema.plan_words import DUALPIPE, GPIPE, ONE_F_ONE_B
-from lumos_df.whatif.durations import kernel_times
+from lumos_df.schema.plan_words import DUALPIPE, GPIPE, ONE_F_ONE_B, PP
+from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.kernel_times import MODELLED, RESCALED
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.own_links import OwnLinks
 from lumos_df.whatif.durations.payloads import sent_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import parameters
@@ -38,45 +39,19 @@ _MEASURED_ERROR: Final = 0.1
 """Of one whose like the traces have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A job in other stages."""
-
-    job: Job
-    times: list[Times]
-    """One a graph of `job`."""
-    sources: list[NDArray[np.int32]]
-    """Which row of the original each row of each graph is from, NONE for what was inserted."""
-    transfer_error: NDArray[np.float64]
-    """Relative error of each collective."""
-    makers: list[tuple[int, ...]]
-    """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
-    warnings: list[str]
-
-
-def staged(
-    anchor: RecordedJob, change: PlannedChange, job: Job, times: list[Times], error: NDArray[np.float64]
-) -> Staged:
+def staged(draft: DraftJob) -> DraftJob:
     """Return a job in other stages.
-
-    Args:
-        anchor: the job.
-        change: the change.
-        job: the job with its new durations.
-        times: how long operators take, one a rank.
-        error: relative error of each collective of `job`.
 
     Raises:
         QueryError: the trace has no layers, or not the ranks that the stages need.
         PlanError: a schedule that cannot be.
     """
+    anchor, change, job, times = draft.anchor, draft.change, draft.job, draft.times
     name, new = anchor.about.job, change.new
     if new.layers is None:
         raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
     pipeline = stage_chunks.pipeline(change.settings, new, new.layers)
-    measured = _measured_send_ns(job)
-    sends_ns = measured or round(_send_seconds(anchor, change) * 1e9)
-    sent = (RESCALED, _MEASURED_ERROR) if measured else (MODELLED, kernel_times.MODELLED_ERROR)
+    sends_ns, sent = _sends(anchor, change, job)
     in_turn = pipeline.schedule in _IN_TURN and _in_turn(job)
     graphs: list[TraceGraph] = []
     taken: list[Times] = []
@@ -111,12 +86,17 @@ def staged(
             )
     sizes = [len(rank.trace) for rank in anchor.about.ranks]
     instances, transfer_error = _instances(
-        job.instances, made, sizes, (sends_ns, sent[1]), error, _crossing(anchor, job.instances)
+        job.instances, made, sizes, (sends_ns, sent[1]), draft.transfer_error, _crossing(anchor, job.instances)
     )
-    again_job = Job(graphs, instances, event_graph(graphs, instances))
-    return Staged(
-        again_job, taken, sources, transfer_error, [new_rank.ranks for new_rank in made], _warnings(pipeline, stages)
-    )
+    return replace(
+        draft,
+        job=Job(graphs, instances, event_graph(graphs, instances)),
+        times=taken,
+        sources=sources,
+        transfer_error=transfer_error,
+        makers=[new_rank.ranks for new_rank in made],
+        again=[np.zeros(len(graph.rows), np.bool_) for graph in graphs],
+    ).said(*_warnings(pipeline, stages))
 
 
 def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]]) -> list[str]:
@@ -243,10 +223,13 @@ def _crossing(anchor: RecordedJob, instances: Instances | None) -> NDArray[np.bo
     return low < high
 
 
-def _send_seconds(anchor: RecordedJob, change: PlannedChange) -> float:
-    """Return the time of sending an activation to the next stage."""
-    stride = (change.new.tp or 1) * (change.new.dp or 1)
-    return change.links[1].seconds(SEND, sent_bytes(anchor, change), 2, stride)
+def _sends(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[int, tuple[int, float]]:
+    """Return what sending an activation to the next stage takes, ns, with its provenance and relative error."""
+    measured = _measured_send_ns(job)
+    if measured:
+        return measured, (RESCALED, _MEASURED_ERROR)
+    each = OwnLinks.of(anchor, change).lasting(SEND, PP, np.array([sent_bytes(anchor, change)]))
+    return int(each.ns[0]), (MODELLED, float(each.error[0]))
 
 
 def _instances(

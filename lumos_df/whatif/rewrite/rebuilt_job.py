@@ -11,7 +11,7 @@ from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import Job
 from lumos_df.schema.codes import NONE
 from lumos_df.whatif.durations import operator_times
-from lumos_df.whatif.job.recorded_job import RecordedJob
+from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
 from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.host_turns import in_turn
@@ -19,14 +19,9 @@ from lumos_df.whatif.rewrite.recomputed_layers import with_recomputation
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
 
-def rebuilt(
-    anchor: RecordedJob,
-    change: operator_times.PlannedChange,
-    job: Job,
-    times: list[operator_times.Times],
-    error: NDArray[np.float64],
-) -> tuple[Job, list[operator_times.Times], list[NDArray[np.int32]], NDArray[np.float64], list[NDArray[np.bool_]]]:
+def rebuilt(draft: DraftJob) -> DraftJob:
     """Return the job with other layers and micro-batches, or with forward passes that the backward one runs again."""
+    anchor, change, job = draft.anchor, draft.change, draft.job
     layers = change.old.layers or 1, change.new.layers or 1
     batch = change.old.batch or 1, change.new.batch or 1
     made: list[Rewritten] = []
@@ -54,16 +49,16 @@ def rebuilt(
         again.append(repeats[new_rank.position])
     graphs = [new_rank.graph for new_rank in made]
     instances, origin = _copied(job.instances, made) if job.instances else (None, np.empty(0, np.int64))
-    taken = [
-        operator_times.Times(new_rank.graph.own, time.provenance[new_rank.source], time.error[new_rank.source])
-        for new_rank, time in zip(made, times, strict=True)
-    ]
-    return (
-        Job(graphs, instances, event_graph(graphs, instances)),
-        taken,
-        [new_rank.source for new_rank in made],
-        error[origin],
-        again,
+    return replace(
+        draft,
+        job=Job(graphs, instances, event_graph(graphs, instances)),
+        times=[
+            operator_times.Times(new_rank.graph.own, time.provenance[new_rank.source], time.error[new_rank.source])
+            for new_rank, time in zip(made, draft.times, strict=True)
+        ],
+        sources=[new_rank.source for new_rank in made],
+        transfer_error=draft.transfer_error[origin],
+        again=again,
     )
 
 
