@@ -100,7 +100,7 @@ def estimate(
         )
     from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
     from lumos_df.whatif.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
-    from lumos_df.whatif.job.settings import parse  # noqa: PLC0415 - slow to import
+    from lumos_df.whatif.job.settings import LEVELS, parse  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)
     rows = estimate_changed(
@@ -108,7 +108,7 @@ def estimate(
         replace(parse(change or []), keep_stalls=keep_stalls),
         trace=trace,
         job=job,
-        known=parse_overrides(known or [], "--known"),
+        known=parse_overrides(known or [], "--known", LEVELS),
         switches=switches(scale, drop, no_wait),
         step=step,
         into=into,

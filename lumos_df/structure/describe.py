@@ -64,9 +64,18 @@ class Description:
         return value
 
 
-def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, int]:
-    """Return what `NAME=N` of an option say of dimensions and degrees. Raise `QueryError` where one is no such."""
-    choices = [*DIMENSIONS, *EXPERTS, "world", *DEGREES]
+def parse_overrides(
+    settings: list[str], option: str = "--set", levels: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return what `NAME=N` of an option say of dimensions and degrees. Raise `QueryError` where one is no such.
+
+    Args:
+        settings: the texts.
+        option: how the option is called.
+        levels: what else may be said, from 0 to the number here.
+    """
+    levels = levels or {}
+    choices = [*DIMENSIONS, *EXPERTS, "world", *DEGREES, *levels]
     overrides: dict[str, int] = {}
     for text in settings:
         name, _, value = (part.strip() for part in text.partition("="))
@@ -77,7 +86,9 @@ def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, int
             )
         if name in overrides:
             raise QueryError(f"{option} {text}: '{name}' is said twice")
-        overrides[name] = whole_number(f"{option} {text}", name, value)
+        if name in levels and value not in map(str, range(levels[name] + 1)):
+            raise QueryError(f"{option} {text}: write {name}=0 to {name}={levels[name]}")
+        overrides[name] = int(value) if name in levels else whole_number(f"{option} {text}", name, value)
     return overrides
 
 

@@ -20,7 +20,7 @@ PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_scaled_mm|_int_mm)$")
 BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
 _GROUPED: Final = re.compile(r"(?i)group(?:ed)?_?(?:mm|gemm)|grouped_?experts")
 _CHOICE: Final = re.compile(r"aten::topk$")
-_ATTENTION: Final = re.compile(r"(?i)attention|attn|sdpa")
+ATTENDS: Final = re.compile(r"(?i)attention|attn|sdpa")
 _NORM: Final = re.compile(r"(?i)(?:layer|rms)_?norm")
 _LOOKUP: Final = re.compile(r"aten::(?:embedding|index_select|index)$")
 _CONVOLUTION: Final = re.compile(
@@ -64,7 +64,7 @@ class Operation:
 
     def is_attention(self) -> bool:
         """Whether it is fused attention, of (batch, heads, sequence, width) or (batch, sequence, heads, width)."""
-        return bool(_ATTENTION.search(self.name)) and len(self._matrices(4)) >= 3
+        return bool(ATTENDS.search(self.name)) and len(self._matrices(4)) >= 3
 
     def is_norm(self) -> bool:
         """Whether it normalizes activations."""

@@ -16,6 +16,9 @@ from lumos_df.graph.event_graph import event_graph, kept_members
 from lumos_df.graph.job import Job, groups
 from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import NONE
+from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure import axes
 from lumos_df.whatif import answerable
@@ -38,6 +41,7 @@ from lumos_df.whatif.pipeline.staged_job import staged
 from lumos_df.whatif.rewrite.rebuilt_job import rebuilt
 from lumos_df.whatif.rewrite.recomputed_layers import without_recomputation
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
+from lumos_df.whatif.rewrite.shared_updates import with_shared_updates
 
 
 def estimate(  # noqa: PLR0913 - each is an option of the command
@@ -217,6 +221,10 @@ def _rescheduled(
     if settings.recompute == "none":
         job = without_recomputation(job, about.ranks)
         times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]
+    shared = with_shared_updates(job, about.ranks, anchor.sizes, new)
+    if shared is not job:
+        job = shared
+        times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]
     if settings.overlap is not None:
         job = _overlapped(anchor, job, on=settings.overlap)
     draft = DraftJob(
@@ -305,7 +313,7 @@ def _retimed(
     each, warnings = transfers.retimed(anchor, change, job) if change.moves_transfers else ([], [])
     for rank, (time, after) in enumerate(zip(times, each, strict=False)):
         touched = after.row[after.delta != 0]
-        time.own[after.row] = np.maximum(time.own[after.row] + after.delta, 0)
+        time.own[after.row] = np.where(after.gone, 0, np.maximum(time.own[after.row] + after.delta, 0))
         time.provenance[touched] = RESCALED
         # The rest of a kernel is waiting, which stays.
         moving = np.minimum(after.transfer / np.maximum(time.own[after.row], 1), 1.0)
@@ -321,7 +329,48 @@ def _retimed(
         graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
         for graph, time in zip(job.graphs, times, strict=True)
     ]
+    for rank, after in enumerate(each):
+        graphs[rank] = _renamed(graphs[rank], after)
+    if instances and any(after.gone.any() for after in each):
+        instances, left = _without(instances, each)
+        transfer, error = transfer[left], error[left]
     same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
     if same and (instances is None or np.array_equal(transfer, instances.transfer)):
         return job, error, warnings
     return Job(graphs, replace(instances, transfer=transfer) if instances else None, job.event_graph), error, warnings
+
+
+def _without(instances: Instances, each: list[transfers.Retimed]) -> tuple[Instances, NDArray[np.int64]]:
+    """Return the collectives without members that run no more, and which of them are left."""
+    kept = np.ones(len(instances.row), np.bool_)
+    for rank, after in enumerate(each):
+        kept &= (instances.trace != rank) | ~np.isin(instances.row, after.row[after.gone])
+    left, number = np.unique(instances.instance[kept], return_inverse=True)
+    shorter = _kept(instances, np.flatnonzero(kept))
+    return replace(
+        shorter, instance=number.reshape(-1).astype(np.int32), transfer=instances.transfer[left]
+    ), left.astype(np.int64)
+
+
+def _renamed(graph: TraceGraph, after: transfers.Retimed) -> TraceGraph:
+    """Return a graph whose collectives are of the kinds that they become, and those that run no more of none."""
+    use = np.flatnonzero((after.kind != NONE) & ~after.gone)
+    if not len(use) and not after.gone.any():
+        return graph
+    rows = graph.rows
+    kinds, which = np.unique(after.kind[use], return_inverse=True)
+    words = [COLLECTIVES[kind] for kind in kinds.tolist()]
+    collective, name = rows.collective.copy(), rows.name.copy()
+    collective[after.row[use]] = len(rows.collectives) + which
+    name[after.row[use]] = len(rows.names) + which
+    collective[after.row[after.gone]] = NONE
+    return replace(
+        graph,
+        rows=replace(
+            rows,
+            collective=collective,
+            name=name,
+            collectives=[*rows.collectives, *words],
+            names=[*rows.names, *(f"{word} (rescaled)" for word in words)],
+        ),
+    )

@@ -10,7 +10,7 @@ from tests.emulator import Job, Profiler, training
 from tests.emulator.hardware import DEVICE
 
 KEEPS = Job(ranks=2, steps=3)
-RECOMPUTES = replace(KEEPS, recompute=True)
+RECOMPUTES = replace(KEEPS, recompute="full")
 MEMORY = Profiler(stacks=False)
 
 

@@ -17,6 +17,7 @@ COMMUNICATION_STREAM: Final = 20
 COPY_STREAM: Final = 24
 APART_STREAM: Final = 28
 SIDE_STREAM: Final = 32
+GATHER_STREAM: Final = 36
 
 _Key: TypeAlias = tuple[str, tuple[int, int] | None, int]
 

@@ -73,6 +73,6 @@ def all_reduce_ns(payload_bytes: int, ranks: int) -> int:
     return round(COLLECTIVE_LATENCY_NS + 2 * (ranks - 1) / ranks * payload_bytes / BUS_BYTES_PER_NS)
 
 
-def all_to_all_ns(payload_bytes: int, ranks: int) -> int:
-    """Return the time of the transfer of an all-to-all, once every rank is there."""
+def one_way_ns(payload_bytes: int, ranks: int) -> int:
+    """Return the time of the transfer of an all-to-all, an all-gather or a reduce-scatter, once every rank is there."""
     return round(COLLECTIVE_LATENCY_NS + (ranks - 1) / ranks * payload_bytes / BUS_BYTES_PER_NS)

@@ -55,8 +55,10 @@ class Job:
     joined: bool = False
     """Each layer waits for a copy of one stream and a kernel of another, by turns longer for the one or the other."""
     captured: Captured = ""
-    recompute: bool = False
-    """Of each layer only the output is kept, and the backward pass runs its forward pass again."""
+    recompute: Literal["none", "selective", "full"] = "none"
+    """What of a layer the backward pass runs again, as only its output is kept: attention, or the whole layer."""
+    zero: int = 0
+    """What ranks share out: nothing, the optimizer's work, gradients, too, or parameters as well."""
     scarce_memory: bool = False
     """Memory runs out after each forward pass: the allocator waits for the GPU and gives back what it kept."""
     reads: bool = False

@@ -373,8 +373,8 @@ def _collective(collective: Collective) -> Event:
         }
     return {
         "Collective name": collective.name,
-        "In msg nelems": collective.elements,
-        "Out msg nelems": collective.elements,
+        "In msg nelems": collective.elements // (len(collective.ranks) if "gather" in collective.name else 1),
+        "Out msg nelems": collective.elements // (len(collective.ranks) if "scatter" in collective.name else 1),
         "Group size": len(collective.ranks),
         "dtype": collective.dtype,
         **split,

@@ -14,11 +14,12 @@ from tests.emulator.gpu import (
     COMMUNICATION_STREAM,
     COMPUTE_STREAM,
     COPY_STREAM,
+    GATHER_STREAM,
     SIDE_STREAM,
     Fabric,
     Gpu,
 )
-from tests.emulator.hardware import DEVICE, PYTHON_NS, THREAD_HANDOFF_NS, all_reduce_ns, all_to_all_ns
+from tests.emulator.hardware import DEVICE, PYTHON_NS, THREAD_HANDOFF_NS, all_reduce_ns, one_way_ns
 from tests.emulator.host import Host, Memory, Thread
 from tests.emulator.job import DTYPE_BYTES, Job
 from tests.emulator.model import (
@@ -45,14 +46,14 @@ FIRST_STEP: Final = 2
 """The profiler's usual schedule leaves out one step and warms up in another."""
 _RESIDENT_TENSORS: Final = 4
 """Parameters, gradients and the optimizer's two moments stay in GPU memory."""
-_REDUCED: Final = {
-    size: (
-        dtype,
-        Work("kernel", f"ncclDevKernel_AllReduce_Sum_{short}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24),
-    )
-    for size, dtype, short in ((2, "BFloat16", "bf16"), (4, "Float", "f32"))
+_TYPES: Final = {2: ("BFloat16", "bf16"), 4: ("Float", "f32")}
+"""By the bytes of an element: its type, and how kernels call it."""
+_CALLS: Final = {
+    "allreduce": ("c10d::allreduce_", "nccl:all_reduce", "AllReduce_Sum_{}"),
+    "_reduce_scatter_base": ("c10d::_reduce_scatter_base_", "nccl:_reduce_scatter_base", "ReduceScatter_Sum_{}"),
+    "_allgather_base": ("c10d::_allgather_base_", "nccl:_all_gather_base", "AllGather"),
 }
-"""By the bytes of an element: its type, and the kernel that all-reduces."""
+"""By what a collective is called: its operator, its annotation, and its kernel."""
 _EXCHANGED: Final = "all_to_allv"
 _EXCHANGE: Final = Work("kernel", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
 _COUNT: Final = Work("kernel", "void at::native::kernelHistogram1D<float>", 30_000, 8)
@@ -94,7 +95,7 @@ def simulate(job: Job) -> Outcome:
 
 
 def _transfer_ns(collective: Collective) -> float:
-    transfer_ns = all_to_all_ns if collective.name == _EXCHANGED else all_reduce_ns
+    transfer_ns = all_reduce_ns if collective.name == "allreduce" else one_way_ns
     return transfer_ns(collective.elements * collective.element_bytes, len(collective.ranks))
 
 
@@ -107,6 +108,8 @@ class _Saved:
     activation: int
     again: tuple[Function, ...] = ()
     """What runs again in the backward pass, as nothing but its last output is left."""
+    unit: int = 0
+    """Block that it is of, from 1; 0: of none."""
 
 
 class _Trainer:
@@ -146,6 +149,11 @@ class _Trainer:
         self._gradient = 0
         """Address of the gradient that the next node of the backward pass takes."""
         self._loading_ns = 0
+        self._unit = 0
+        """Block that runs, from 1; 0: none."""
+        self._to_gather: list[int] = []
+        """Elements of the parameters of blocks that are to be gathered in this step."""
+        self._gathered: list[Event] = []
 
     def train(self) -> Process:
         with self._main.frame("train.py(1): <module>"):
@@ -196,7 +204,7 @@ class _Trainer:
         with self._main.annotation("Optimizer.zero_grad#AdamW.zero_grad"):
             yield from self._main.busy(PYTHON_NS)
             count = self._parameters + self._own_parameters
-            clear = memset(count * DTYPE_BYTES)
+            clear = memset(count * DTYPE_BYTES // (self._job.ranks if self._job.zero > 1 else 1))
             yield from self._main.run(Operator("aten::zero_", ((count,),), (clear,)))
         if self._job.prefetch_bytes:
             yield from self._main.order(COPY_STREAM, COMPUTE_STREAM)
@@ -209,6 +217,7 @@ class _Trainer:
             yield from self._main.busy(PYTHON_NS)
             with self._main.annotation("DistributedDataParallel.forward"):
                 self._loading_ns = self._job.loading_ns if step == FIRST_STEP + 1 else 0
+                yield from self._unshard_all()
                 yield from self._forward(self._model, tape, Counter())
         if self._job.offloaded_bytes:
             yield from self._offload()
@@ -222,6 +231,7 @@ class _Trainer:
         with self._main.annotation("Optimizer.step#AdamW.step"):
             yield from self._main.busy(PYTHON_NS)
             yield from self._update()
+            yield from self._gather_updated(step)
         yield from self._read_number()
         self._main.release(batch)
 
@@ -243,14 +253,45 @@ class _Trainer:
                 yield self._job.loader_ns
 
     def _update(self) -> Process:
+        among = self._job.ranks if self._job.zero else 1
         if not self._job.unfused_optimizer:
-            yield from self._main.run(
-                Operator("aten::_fused_adamw_", (), (fused_adamw(self._parameters + self._own_parameters),))
-            )
+            count = self._parameters // among + self._own_parameters
+            yield from self._main.run(Operator("aten::_fused_adamw_", (), (fused_adamw(count),)))
             return
-        for shape in self._shapes:
+        for shape in self._shapes[self._rank % among :: among]:
             for operator in adamw(shape):
                 yield from self._main.run(operator)
+
+    def _gather_updated(self, step: int) -> Process:
+        """Give all ranks the parameters that each has updated, in as large parts as gradients are reduced."""
+        ready, gathered = 0, list[Event]()
+        for number, shape in enumerate(self._shapes if self._job.zero in (1, 2) else ()):
+            ready += prod(shape)
+            if ready * DTYPE_BYTES >= self._job.bucket_bytes or number == len(self._shapes) - 1:
+                yield from self._all_reduce(self._main, step, ready, gathered, "_allgather_base")
+                ready = 0
+        for event in gathered:
+            yield from self._main.hold(COMPUTE_STREAM, event)
+
+    def _unshard_all(self) -> Process:
+        """Gather the parameters outside of blocks, for which what comes next waits, and begin with the first block."""
+        if self._job.zero <= 2:
+            return
+        blocks = [
+            parameter_count(part) for part in self._model.parts if isinstance(part, Module) if part.kind == "Block"
+        ]
+        self._to_gather = [*blocks, *reversed(blocks)]
+        self._gathered = []
+        for elements in (self._parameters - sum(blocks), self._to_gather.pop(0)):
+            yield from self._all_reduce(self._main, 0, elements, self._gathered, "_allgather_base", GATHER_STREAM)
+        yield from self._main.hold(COMPUTE_STREAM, self._gathered.pop(0))
+
+    def _unshard(self, thread: Thread) -> Process:
+        """Gather the parameters of the next block while this one computes; wait for those of this one."""
+        yield from thread.hold(COMPUTE_STREAM, self._gathered.pop(0))
+        if self._to_gather:
+            elements = self._to_gather.pop(0)
+            yield from self._all_reduce(thread, 0, elements, self._gathered, "_allgather_base", GATHER_STREAM)
 
     def _forward(self, module: Module, tape: list[_Saved], numbers: Counter[str]) -> Process:
         name = f"nn.Module: {module.kind}_{numbers[module.kind]}"
@@ -260,19 +301,27 @@ class _Trainer:
             yield from self._main.busy(self._job.python_ns)
             if module.kind == "Block":
                 self._main.loading_ns = self._loading_ns
+                self._unit = numbers[module.kind]
+                if self._job.zero > 2:
+                    yield from self._unshard(self._main)
+            attends = tuple(part for part in module.parts if isinstance(part, Function))
             for part in module.parts:
                 if isinstance(part, Module):
                     if self._job.joined and part.kind == "Block":
                         yield from self._join_streams(_JOINED_BYTES[numbers["Block"] % len(_JOINED_BYTES)])
                     if self._job.reads and part.kind == "Block":
                         yield from self._read_number()
-                    if self._job.recompute and part.kind == "Block":
+                    if self._job.recompute == "full" and part.kind == "Block":
                         yield from self._checkpoint(functions(part), tape)
                     else:
                         yield from self._forward(part, tape, numbers)
+                elif self._job.recompute == "selective" and module.kind == "Attention":
+                    if part is attends[0]:
+                        yield from self._checkpoint(attends, tape)
                 else:
                     yield from self._apply(self._main, part, tape)
             yield from self._main.busy(self._job.python_ns)
+            self._unit = 0 if module.kind == "Block" else self._unit
 
     def _join_streams(self, copied_bytes: int) -> Process:
         with self._main.operator("aten::copy_"):
@@ -291,7 +340,7 @@ class _Trainer:
                 yield from self._apply(self._main, function, inside, differentiable=False)
         for saved in inside[:-1]:
             self._main.release(saved.activation)
-        tape.append(_Saved(again[-1], sequence, inside[-1].activation, again))
+        tape.append(_Saved(again[-1], sequence, inside[-1].activation, again, self._unit))
 
     def _apply(self, thread: Thread, function: Function, tape: list[_Saved], *, differentiable: bool = True) -> Process:
         sequence = next(self._sequences)
@@ -305,14 +354,18 @@ class _Trainer:
         if self._job.apart:
             with thread.operator("aten::histc"):
                 yield from thread.launch(_COUNT, APART_STREAM)
-        tape.append(_Saved(function, sequence, activation))
+        tape.append(_Saved(function, sequence, activation, unit=self._unit))
 
     def _backward(self, step: int, tape: list[_Saved], finished: Signal) -> Process:
         thread = self._autograd
         reduced: list[Event] = []
         self._ready, self._missing = 0, self._parameters
         self._gradient = thread.allocate(functions(self._model)[-1].output_bytes)
+        unit = 0
         for saved in reversed(tape):
+            if self._job.zero > 2 and saved.unit not in (0, unit):
+                yield from self._unshard(thread)
+            unit = saved.unit
             if saved.again:
                 again = self._run_again(step, saved, reduced)
                 yield from self._node("CheckpointFunctionBackward", saved.sequence, (again,))
@@ -369,7 +422,8 @@ class _Trainer:
     def _reduce_bucket(self, thread: Thread, step: int, reduced: list[Event]) -> Process:
         elements, self._ready = self._ready, 0
         if not self._job.compressed:
-            yield from self._all_reduce(thread, step, elements, reduced)
+            name = "_reduce_scatter_base" if self._job.zero else "allreduce"
+            yield from self._all_reduce(thread, step, elements, reduced, name)
             return
         cast = Operator("aten::_to_copy", ((elements,),), (elementwise("cast", elements, _CAST_TENSORS),))
         yield from thread.run(cast)
@@ -380,23 +434,31 @@ class _Trainer:
             yield from thread.launch(elementwise("cast", elements, _CAST_TENSORS), SIDE_STREAM)
         yield from thread.record(SIDE_STREAM, reduced)
 
-    def _all_reduce(self, thread: Thread, step: int, elements: int, reduced: list[Event]) -> Process:
+    def _all_reduce(
+        self,
+        thread: Thread,
+        step: int,
+        elements: int,
+        reduced: list[Event],
+        name: str = "allreduce",
+        stream: int = COMMUNICATION_STREAM,
+    ) -> Process:
         ranks = tuple(range(self._job.ranks))
         self._collectives += 1
         size = DTYPE_BYTES if self._job.compressed else self._job.reduced_bytes
-        dtype, kernel = _REDUCED[size]
-        collective = Collective("allreduce", ranks, elements, self._collectives, step, dtype=dtype, element_bytes=size)
-        with thread.operator("c10d::allreduce_", (((elements,),), (), (), (), (), ())):
+        dtype, short = _TYPES[size]
+        operator, annotation, kernel = _CALLS[name]
+        work = Work("kernel", f"ncclDevKernel_{kernel.format(short)}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 24)
+        collective = Collective(name, ranks, elements, self._collectives, step, dtype=dtype, element_bytes=size)
+        with thread.operator(operator, (((elements,),), (), (), (), (), ())):
             yield from thread.busy()
             with thread.operator("record_param_comms", ((elements,),), collective=collective):
                 yield from thread.busy()
-                yield from thread.order(COMPUTE_STREAM, COMMUNICATION_STREAM)
-                with thread.annotation("nccl:all_reduce"):
+                yield from thread.order(COMPUTE_STREAM, stream)
+                with thread.annotation(annotation):
                     yield from thread.busy()
-                    yield from thread.launch(
-                        kernel, COMMUNICATION_STREAM, call="cudaLaunchKernelExC", collective=collective
-                    )
-                yield from thread.record(COMMUNICATION_STREAM, reduced)
+                    yield from thread.launch(work, stream, call="cudaLaunchKernelExC", collective=collective)
+                yield from thread.record(stream, reduced)
             yield from thread.busy()
 
     def _exchange(self, thread: Thread, exchange: Exchange) -> Process:

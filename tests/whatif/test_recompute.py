@@ -25,7 +25,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def again(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same job, of which each layer runs again in the backward pass."""
-    return emulate(tmp_path_factory.mktemp("again"), Job(ranks=2, layers=6, recompute=True))
+    return emulate(tmp_path_factory.mktemp("again"), Job(ranks=2, layers=6, recompute="full"))
 
 
 @pytest.mark.parametrize("change", ["recompute=full", "recompute=none"])

@@ -244,12 +244,22 @@ def _operators(
             if not table[name].null_count
         },
         "input_dims": _shapes(table["input_dims"], plan.symbols, axes),
+        **_renamed(table, rows),
     }
     if (source < 0).any() or len(tables) > 1:
         new |= _moved(table, source, len(tables[0]), rows)
     for name, column in new.items():
         table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
     return table
+
+
+def _renamed(table: pa.Table, rows: Rows) -> dict[str, pa.Array]:
+    """Return the names and kinds of collectives, of which some were inserted and some became others."""
+    names, kinds = pa.array(rows.names), pa.array([*rows.collectives, None], pa.string())
+    words, names = kinds.take(pa.array(rows.collective % len(kinds))), names.take(pa.array(rows.name))
+    other = pc.not_equal(pc.fill_null(words, ""), pc.fill_null(table["collective"], ""))
+    columns = {"collective": words, "name": names}
+    return {name: pc.if_else(other, value, table[name]).combine_chunks() for name, value in columns.items()}
 
 
 def _moved(table: pa.Table, source: NDArray[np.int32], first: int, rows: Rows) -> dict[str, pa.Array]:
@@ -266,8 +276,6 @@ def _moved(table: pa.Table, source: NDArray[np.int32], first: int, rows: Rows) -
         "kind": "kernel",
         "family": "communication",
         "phase": "communication",
-        "name": pa.array(rows.names).take(pa.array(rows.name)),
-        "collective": pa.array([*rows.collectives, None]).take(pa.array(rows.collective % (len(rows.collectives) + 1))),
         "group_size": pa.array(rows.group_size),
         "step": _nullable(rows.step),
     }

@@ -11,10 +11,9 @@ from lumos_df.graph.simulate.forward import share
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE, OPTIMIZER, RECOMPUTE
 from lumos_df.schema.plan_words import DIMENSIONS, DP
-from lumos_df.structure.facts import DEGREES
 
 _COMPUTE: Final = ("gemm", "attention", "optimizer", "recompute", "elementwise")
-_COMMUNICATION: Final = ("tp_exposed", "ep_exposed", "dp_exposed", "pp_exposed", "bubble")
+_COMMUNICATION: Final = ("tp_exposed", "cp_exposed", "ep_exposed", "dp_exposed", "pp_exposed", "bubble")
 NAMES: Final = (*_COMPUTE, *_COMMUNICATION, "host")
 """Parts of a step: `host` is when no kernel runs, all others are kernels. They add up to the step.
 
@@ -22,10 +21,8 @@ Of kernels that run at once, the time is that of the first in this order. `bubbl
 the other stage.
 """
 _GEMM, _ATTENTION = (FAMILIES.index(name) for name in ("gemm", "attention"))
-_OF_GROUP: Final = np.array(
-    [_COMMUNICATION.index(f"{name}_exposed") if name in DEGREES else NONE for name in DIMENSIONS]
-)
-"""Part of a step by the dimension that communicates; no trace tells of cp."""
+_OF_GROUP: Final = np.array([_COMMUNICATION.index(f"{name}_exposed") for name in DIMENSIONS])
+"""Part of a step by the dimension that communicates; no recorded collective is told to be cp's."""
 
 
 def parts(

@@ -55,7 +55,7 @@ class JobOnMachine:
     @property
     def gpus(self) -> int | None:
         """GPUs of the job."""
-        degrees = (self.sizes.tp, self.sizes.dp, self.sizes.pp)
+        degrees = (self.sizes.tp, self.sizes.cp, self.sizes.dp, self.sizes.pp)
         return None if None in degrees else int(np.prod([degree or 1 for degree in degrees]))
 
     @property
@@ -77,7 +77,7 @@ class JobOnMachine:
         if not step_ns:
             return rates
         if sizes.seq and sizes.micro_batch and sizes.batch:
-            tokens = sizes.seq * sizes.micro_batch * sizes.batch / ((sizes.tp or 1) * (sizes.pp or 1))
+            tokens = sizes.seq * sizes.micro_batch * sizes.batch / ((sizes.tp or 1) * sizes.cp * (sizes.pp or 1))
             rates["tokens_per_s_per_gpu"] = tokens / seconds
         if asked is not None and done is not None:
             rates["tflops_per_s_per_gpu"] = asked / seconds * 1e-12
@@ -103,6 +103,7 @@ class JobUsage:
         does = self._does
         if plan.settings.recompute:
             does = replace(does, recompute=plan.settings.recompute)
+        does = replace(does, zero=plan.new.zero or 0, sequence_parallel=plan.new.sp)
         self.old = self._side(plan.old, plan.measured_on, (anchor.known_hardware, known), self._does, None)
         ran_on = anchor.known_hardware or bool(plan.settings.hardware), known or bool(plan.settings.dtype)
         self.new = self._side(plan.new, plan.runs_on, ran_on, does, plan.settings.schedule)

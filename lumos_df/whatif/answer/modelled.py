@@ -13,15 +13,14 @@ from lumos_df.model.transformer import Model
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, RECOMPUTE
 from lumos_df.schema.dtypes import PRECISIONS
-from lumos_df.schema.plan_words import DP, TP
-from lumos_df.structure import dimensions, parallelism, shapes
+from lumos_df.structure import shapes
 from lumos_df.structure.shapes import Operation
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes
 
 _MODEL: Final = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "seq", "vocab")
-_PLAN: Final = ("tp", "dp", "pp", "vp", "micro_batch", "batch")
+_PLAN: Final = ("tp", "cp", "dp", "pp", "vp", "micro_batch", "batch")
 _ATTENTION, _GEMM = (FAMILIES.index(name) for name in ("attention", "gemm"))
 _SOFTWARE: Final = "megatron"
 """Whose bytes of gradients and optimizer states are taken: mixed-precision Adam."""
@@ -54,18 +53,13 @@ def habits(anchor: RecordedJob) -> Habits:
     again = family[phase == RECOMPUTE]
     recompute = "none" if not len(again) else "full" if (again == _GEMM).any() else "selective"
     operations = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = parallelism.roles(trace, structure, dimensions.local(structure, operations))
-    names = np.array([*trace.rows.collectives, ""])[trace.rows.collective[row]]
-    tensor, data = degree == TP, degree == DP
-    scatters = names == "reduce_scatter"
-    gathers_layers = data & (names == "all_gather") & (structure.layer[row] >= 0)
     return Habits(
         trains=bool((structure.phase == BACKWARD).any()),
         gated=_gated(operations, anchor.sizes),
         flash=bool((family == _ATTENTION).any()),
         recompute=recompute,
-        sequence_parallel=bool((tensor & scatters).any()),
-        zero=3 if gathers_layers.any() else 1 if (data & scatters).any() else 0,
+        sequence_parallel=anchor.sizes.sp,
+        zero=anchor.sizes.zero or 0,
     )
 
 

@@ -11,6 +11,7 @@ from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import CPU_OP, RECOMPUTE
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
+from lumos_df.structure.shapes import ATTENDS
 from lumos_df.trace.flops import OPERATORS, count
 from lumos_df.whatif.durations.symbols import Symbols
 
@@ -55,7 +56,10 @@ def recorded(rank: DescribedRank, symbols: Symbols, axes: Axes) -> OperatorFlops
     ]
     inverse = inverse.reshape(-1)
     before[row] = np.array([count(name, dims) or 0 for name, dims in told], np.float64)[inverse]
-    after_kind = [count(name, dims) or 0 for (name, _), dims in zip(told, changed, strict=True)]
+    after_kind = [
+        (count(name, dims) or 0) * (symbols.context if ATTENDS.search(name) else 1)
+        for (name, _), dims in zip(told, changed, strict=True)
+    ]
     after[row] = np.array(after_kind, np.float64)[inverse]
     apart = any(name in _BATCHED for name, _ in told)
     families = (_GEMM, _CONVOLUTION) if apart else (_GEMM, _CONVOLUTION, _ATTENTION)

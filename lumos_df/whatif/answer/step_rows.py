@@ -13,20 +13,19 @@ from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET, share
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.codes import NONE, OTHER_PHASE, RECOMPUTE
-from lumos_df.schema.plan_words import PP
 from lumos_df.whatif import answerable
 from lumos_df.whatif.answer.finer_parts import NAMES, parts
 from lumos_df.whatif.answer.interval import interval
 from lumos_df.whatif.answer.job_usage import MEMORY, RATES, JobOnMachine, JobUsage, StepFlops
 from lumos_df.whatif.answer.settled_steps import settled
 from lumos_df.whatif.changed_job import ChangedJob
-from lumos_df.whatif.durations.added_kernels import USED_FOR
+from lumos_df.whatif.durations.added_kernels import used_for
 from lumos_df.whatif.durations.kernel_times import PROVENANCE
 from lumos_df.whatif.durations.operator_times import collectives
 
 _PARTS: Final = tuple(part.name for part in STEP_PARTS)
-_FINER: Final = (*(f"{name}_s" for name in NAMES), "cp_exposed_s")
-"""Finer parts; no trace tells context parallelism, so its part is null."""
+_FINER: Final = tuple(f"{name}_s" for name in NAMES)
+"""Finer parts."""
 _WAITING: Final = ("exposed_waiting", "exposed_transfer")
 """Parts of the exposed communication; null where a wait is unknown."""
 _NANOSECONDS: Final = ("step_ns", "gpu_busy_ns", *(f"{part}_ns" for part in (*_PARTS, *_WAITING)))
@@ -182,11 +181,11 @@ def _parts(changed: ChangedJob, new_rank: int, replay: Replay) -> dict[str, NDAr
     told = [_told(changed, rank) for rank in changed.makers[new_rank]]
     # What was inserted has no source.
     names = replay.graph.rows
-    used_for = np.array([USED_FOR.get(name, PP) for name in names.names], np.int8)[names.name]
+    inserted = np.array([*map(used_for, names.names)], np.int8)[names.name]
     phase = np.append(np.concatenate([phase for phase, _ in told]), np.int8(OTHER_PHASE))[source]
     phase = np.where(changed.again[new_rank], np.int8(RECOMPUTE), phase)
     degree = np.append(np.concatenate([degree for _, degree in told]), np.int8(NONE))[source]
-    degree = np.where(source == NONE, used_for, degree).astype(np.int8)
+    degree = np.where(source == NONE, inserted, degree).astype(np.int8)
     return parts(replay, phase, degree, changed.job.instances, new_rank)
 
 

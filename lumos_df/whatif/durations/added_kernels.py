@@ -12,14 +12,29 @@ from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, KERNEL, NONE, STREAM
-from lumos_df.schema.plan_words import DP, TP
+from lumos_df.schema.plan_words import CP, DP, PP, TP
 from lumos_df.whatif.durations.draft_job import DraftJob
+from lumos_df.whatif.durations.own_links import Lasting
 from lumos_df.whatif.rewrite.forward_edges import ordered
 
-GRADIENTS: Final = "all_reduce of gradients (modelled)"
-ACTIVATIONS: Final = "all_reduce of activations (modelled)"
-USED_FOR: Final = {GRADIENTS: DP, ACTIVATIONS: TP}
-"""What kernels of these names are for, by place in `plan_words.DIMENSIONS`; other added ones pass on activations."""
+GRADIENTS, PARAMETERS, ACTIVATIONS, CONTEXT = "gradients", "parameters", "activations", "keys and values"
+_DEGREE_OF: Final = {GRADIENTS: DP, PARAMETERS: DP, ACTIVATIONS: TP, CONTEXT: CP}
+"""What added kernels carry, and the place in `plan_words.DIMENSIONS` of what that is for."""
+
+
+def name_of(word: str, what: str) -> str:
+    """Return the name of an added collective: `all_reduce of gradients (modelled)`."""
+    return f"{word} of {what} (modelled)"
+
+
+def degree_of(what: str) -> int:
+    """Return the place in `plan_words.DIMENSIONS` of what communication of `what` is for."""
+    return _DEGREE_OF[what]
+
+
+def used_for(name: str) -> int:
+    """Return the place in `plan_words.DIMENSIONS` of what kernels of a name are for; other added ones are sends."""
+    return next((degree for what, degree in _DEGREE_OF.items() if name.endswith(name_of("", what))), PP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,43 @@ class AddedKernels:
     before: NDArray[np.int32]
     """Row that waits for it, NONE for none."""
 
+    @classmethod
+    def alike(
+        cls,
+        graph: TraceGraph,
+        title: tuple[str, str],
+        size: int,
+        carried: tuple[NDArray[np.int64], Lasting],
+        places: tuple[NDArray[np.int32], NDArray[np.int32]],
+    ) -> "AddedKernels":
+        """Return collectives of one kind on one stream.
+
+        Args:
+            graph: the graph that gains them.
+            title: the kind's word, and what they carry.
+            size: ranks of the group.
+            carried: bytes, as nccl-tests count them, and how long that takes [k].
+            places: the row whose end lets each start, NONE for the begin of the recording, and the row that waits for
+                it, NONE for none [k].
+        """
+        after, before = places
+        count, (payload, lasting) = len(after), carried
+        nothing = np.zeros(count, np.int64)
+        return cls(
+            name=nothing,
+            names=(name_of(*title),),
+            collective=title[:1],
+            stream=nothing,
+            lasts=lasting.ns,
+            error=lasting.error,
+            group_size=np.full(count, size),
+            in_bytes=payload,
+            begins=np.where(after >= 0, graph.rows.end[after], graph.rows.ts.min(initial=0)),
+            after=np.stack((after, np.full(count, NONE, np.int32))),
+            lag=nothing,
+            before=before,
+        )
+
 
 def with_modelled(draft: DraftJob, added: Callable[[TraceGraph, NDArray[np.int32], int], AddedKernels]) -> DraftJob:
     """Return a job with kernels that its recording lacks.
@@ -68,12 +120,13 @@ def with_modelled(draft: DraftJob, added: Callable[[TraceGraph, NDArray[np.int32
 def with_kernels(graph: TraceGraph, what: AddedKernels) -> TraceGraph:
     """Return the graph with these kernels."""
     new = (len(graph.rows) + np.arange(len(what.name))).astype(np.int32)
+    latest = np.max(what.after, axis=0)
     columns: dict[str, Any] = {
         "name": what.name,
         "ts": what.begins,
         "dur": what.lasts,
         "stream": what.stream,
-        "step": graph.rows.step[np.max(what.after, axis=0)] if len(new) else NONE,
+        "step": graph.rows.step[np.where(latest >= 0, latest, what.before)],
         "collective": what.name,
         "group_size": what.group_size,
         "in_bytes": what.in_bytes,

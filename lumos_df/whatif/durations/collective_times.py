@@ -80,13 +80,13 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Size and stride of the ranks' groups, by `plan_words.DIMENSIONS`; no trace tells of context parallelism."""
+    """Size and stride of the ranks' groups, by `plan_words.DIMENSIONS`; dp's has all ranks with its gradients."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
 
     @classmethod
     def of(cls, sizes: Sizes) -> "Groups":
-        """Return the groups of a job whose ranks are numbered tp first, then dp, then pp, as Megatron does."""
-        tp, dp, pp = sizes.tp or 1, sizes.dp or 1, sizes.pp or 1
-        return cls((tp, 1, sizes.ep or 1, dp, 2 if pp > 1 else 1), (1, tp, tp, tp, tp * dp))
+        """Return the groups of a job whose ranks are numbered tp first, then cp, dp and pp, as Megatron does."""
+        tp, replicas, pp = sizes.tp or 1, sizes.replicas, sizes.pp or 1
+        return cls((tp, sizes.cp, sizes.ep or 1, replicas, 2 if pp > 1 else 1), (1, tp, tp, tp, tp * replicas))

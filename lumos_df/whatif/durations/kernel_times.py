@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.model.kernels.attention import attention_seconds
+from lumos_df.model.kernels.attention import QUERIES, attention_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
@@ -247,6 +247,8 @@ class _Kernel:
     wide: int
     """What its widths are, a kind of `widths`."""
     backward: bool
+    context: float = 1.0
+    """How many times as long its keys are as their tensor: those of all context-parallel ranks."""
 
     @classmethod
     def of(cls, trace: Trace, axes: Axes, row: int, operator: int, *, wide: int, backward: bool) -> "_Kernel":
@@ -282,7 +284,7 @@ class _Kernel:
             batch = operation.operands[0][0] if operation.is_batched() else batch
             return _product_seconds(m, k, n, batch, machine)
         if self.family == ATTENTION and operation.is_attention():
-            return _attention(operation, machine, backward=self.backward)
+            return _attention(operation, machine, self.context, backward=self.backward)
         return self._memory(machine)
 
     def changed(self, symbols: Symbols, old: Machine, new: Machine) -> float:
@@ -293,7 +295,12 @@ class _Kernel:
         shapes = symbols.operands(operation.shapes, self.wide, self.labels)
         if operation.is_grouped():
             shapes = symbols.groups(operation.shapes, shapes)
-        after = replace(self, operation=replace(operation, shapes=shapes), numel=self._resized(symbols))
+        after = replace(
+            self,
+            operation=replace(operation, shapes=shapes),
+            numel=self._resized(symbols),
+            context=self.context * symbols.context,
+        )
         if self.family in (GEMM, ATTENTION) and (operation.multiplies() or operation.is_attention()):
             return after.seconds(new)
         ratio = after._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
@@ -315,7 +322,7 @@ class _Kernel:
             return batches * prod(after.product) / max(prod(operation.product), 1)
         if self.family == ATTENTION and operation.is_attention():
             was, now = operation.operands[0], after.operands[0]
-            return prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
+            return symbols.context * prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
         return replace(self, numel=self._resized(symbols))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
 
     def _resized(self, symbols: Symbols) -> tuple[Shape, ...]:
@@ -372,7 +379,8 @@ def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> fl
     return grown * (_UNALIGNED ** (1 - log2(gcd(k, n, 8)) / 3) if machine.element_bytes == 2 and min(m, n) > 1 else 1.0)
 
 
-def _attention(operation: Operation, machine: Machine, *, backward: bool) -> float:
+def _attention(operation: Operation, machine: Machine, context: float, *, backward: bool) -> float:
+    """Return the time of attention; of a shared sequence each rank takes parts of both ends: half the keys."""
     row = machine.row
     query, key = operation.operands[:2]
     # (batch, heads, sequence, width), or the middle two the other way round: the sequence is the longer.
@@ -382,11 +390,11 @@ def _attention(operation: Operation, machine: Machine, *, backward: bool) -> flo
         attention_seconds(
             query[0],
             seq,
-            keys,
+            keys if context == 1 else 0.5 * (context * keys + QUERIES),
             heads,
             kv_heads,
             query[3],
-            True,
+            context == 1,
             backward,
             float(machine.element_bytes),
             row["peak_flops"][machine.precision],

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import QueryError
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
-from lumos_df.schema.collective_kinds import ALL_REDUCE
+from lumos_df.schema.collective_kinds import ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from lumos_df.schema.dtypes import element_type
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure.compute_stream import compute_stream
-from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, with_modelled
+from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, name_of, with_modelled
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.own_links import OwnLinks
@@ -47,12 +47,17 @@ def with_gradients(draft: DraftJob) -> DraftJob:
         return made.said(
             f"dp={size} changes no step: no backward pass was found, so each replica does what this one did"
         )
-    each = links.lasting(ALL_REDUCE, DP, np.zeros(1))
+    each, word = links.lasting(_kind(change), DP, np.zeros(1, np.int64)), COLLECTIVES[_kind(change)].replace("_", "-")
     return made.said(
-        f"dp={size} is modelled, as the job ran as one replica: {total} all-reduces of gradients, in buckets as "
+        f"dp={size} is modelled, as the job ran as one replica: {total} {word}s of gradients, in buckets as "
         f"PyTorch's DDP has them, take what {each.source}, within {each.error[0]:.0%}; record it with dp=2 to have "
         "them measured"
     )
+
+
+def _kind(change: PlannedChange) -> int:
+    """Return how gradients are reduced, a place in `schema.COLLECTIVES`: to the rank that updates them, or to all."""
+    return REDUCE_SCATTER if change.new.zero else ALL_REDUCE
 
 
 def _without_lone(graph: TraceGraph) -> TraceGraph:
@@ -78,13 +83,13 @@ def _buckets(
             f"{anchor.about.job}: dp cannot change from 1, because the job ran on no GPU and reduced no gradients to "
             "learn from; record it with two processes"
         )
-    ready, issuer, moved = _gradients(anchor, change, graph, origin, rank)
+    ready, issuer, moved = gradients(anchor, change, graph, origin, rank)
     last, payload, until = [], [], []
     for step in np.unique(rows.step[ready]).tolist():
         place = np.flatnonzero(rows.step[ready] == step)
         # Micro-batches come one after another, and only the last one's gradients are whole.
         place = place[len(place) - len(place) // (change.new.batch or 1) :]
-        closes = _closes(moved[place])
+        closes = bucket_ends(moved[place])
         summed = np.cumsum(moved[place])[closes]
         last.append(place[closes])
         payload.append(np.diff(summed, prepend=0))
@@ -93,12 +98,13 @@ def _buckets(
     sent = np.concatenate([*payload, np.empty(0, np.int64)]).astype(np.int64)
     end = np.concatenate([*until, np.empty(0, np.int32)]).astype(np.int32)
     issued, atoms = issuer[bucket], graph.atoms
-    each = links.lasting(ALL_REDUCE, DP, sent.astype(np.float64))
+    kind = _kind(change)
+    each = links.lasting(kind, DP, sent)
     called = np.where(issued >= 0, atoms.row[issued], NONE).astype(np.int32)
     return AddedKernels(
         name=np.zeros(len(bucket), np.int64),
-        names=(GRADIENTS,),
-        collective=("all_reduce",),
+        names=(name_of(COLLECTIVES[kind], GRADIENTS),),
+        collective=(COLLECTIVES[kind],),
         stream=np.zeros(len(bucket), np.int64),
         lasts=each.ns,
         error=each.error,
@@ -111,7 +117,7 @@ def _buckets(
     )
 
 
-def _closes(moved: NDArray[np.int64]) -> NDArray[np.int64]:
+def bucket_ends(moved: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the last gradient of each bucket: the first bucket is small, and each is closed once it is full."""
     until = np.cumsum(moved)
     closes: list[int] = []
@@ -123,7 +129,7 @@ def _closes(moved: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.array(closes, np.int64)
 
 
-def _gradients(
+def gradients(
     anchor: RecordedJob, change: PlannedChange, graph: TraceGraph, origin: NDArray[np.int32], rank: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Return the rows behind which gradients are ready, the last atom of each, and the gradients' bytes [k]."""

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import QueryError
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema import FAMILIES
-from lumos_df.schema.codes import BACKWARD, EMBEDDING, FORWARD, NONE, OPTIMIZER, RECOMPUTE
+from lumos_df.schema.codes import BACKWARD, EMBEDDING, FORWARD, KERNEL, NONE, OPTIMIZER, RECOMPUTE
 from lumos_df.schema.dtypes import FP32, PRECISION_OF_WORD, PRECISION_TABLE, PRECISIONS
-from lumos_df.schema.plan_words import DP
-from lumos_df.structure import axes, dimensions, shapes
+from lumos_df.schema.plan_words import DP, SHARD_GRADIENTS, SHARD_OPTIMIZER
+from lumos_df.structure import axes, sharding
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.describe import DescribedRank
-from lumos_df.structure.parallelism import roles
-from lumos_df.whatif.durations import host_times, kernel_times
+from lumos_df.whatif.durations import host_times, kernel_times, token_shares
 from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.kernel_times import (
     INTERPOLATED,
@@ -118,9 +117,11 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
 def _axes(anchor: RecordedJob, new: Sizes, batch: tuple[int, int] | None) -> list[Axes]:
     """Return what is known of the axes of each rank's shapes; nothing where none of them changes."""
     old = anchor.sizes
-    same = batch is None and all(getattr(old, name) == getattr(new, name) for name in (*IN_SHAPES, "tp"))
+    same = batch is None and all(getattr(old, name) == getattr(new, name) for name in (*IN_SHAPES, "tp", "cp"))
     return [
-        axes.unknown(rank.trace) if same else axes.follow(rank.trace, rank.structure.phase, old.micro_batch, old.seq)
+        axes.unknown(rank.trace)
+        if same
+        else axes.follow(rank.trace, rank.structure.phase, old.micro_batch, old.rank_seq)
         for rank in anchor.about.ranks
     ]
 
@@ -197,10 +198,14 @@ def times(
         how = np.where(known, INTERPOLATED, how)
     unknown = np.isnan(kernels.before)
     after = np.where(unknown, _like_others(change, kernels, after, about.structure.phase[kernels.row]), after)
-    if (growth := _growth(change)) != 1:
-        growth *= change.measured_on.memory_rate / change.runs_on.memory_rate
-        after = np.where(updates(about, change.old, kernels.row), kernels.time * growth, after)
     faster = change.measured_on.memory_rate / change.runs_on.memory_rate
+    if (growth := _growth(change)) != 1:
+        after = np.where(updates(about, change.old, kernels.row), kernels.time * growth * faster, after)
+    after *= _shared_out(change, about, kernels.row)
+    if change.old.sp != change.new.sp:
+        apart = token_shares.between_products(about, anchor.job.graphs[rank], change.old)[kernels.row]
+        share = 1 / (change.new.tp or 1) if change.new.sp else float(change.new.tp or 1)
+        after = np.where(apart, kernels.floor + np.maximum(after - kernels.floor, 0) * share, after)
     looked_up = kernels.floor + (kernels.time - kernels.floor) * tokens(change) * faster
     after = np.where(_looks_up(about, kernels.row), looked_up, after)
     delta = np.round((after - kernels.time) * 1e9).astype(np.int64)
@@ -257,7 +262,7 @@ def tokens(change: PlannedChange) -> float:
         if change.old.micro_batch
         else change.settings.batch_scale
     )
-    return batch * _ratio(change.new.seq, change.old.seq)
+    return batch * _ratio(change.new.rank_seq, change.old.rank_seq)
 
 
 def updates(about: DescribedRank, sizes: Sizes, row: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -285,6 +290,21 @@ def _looks_up(about: DescribedRank, row: NDArray[np.int32]) -> NDArray[np.bool_]
     """
     lookups: NDArray[np.bool_] = about.trace.rows.family[row] == EMBEDDING
     return lookups if about.structure.kind == "recommender" else np.zeros(len(row), np.bool_)
+
+
+def _shared_out(change: PlannedChange, about: DescribedRank, row: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Return by how much GPU rows are shorter that update or clear what more replicas share out [k].
+
+    Args:
+        change: the change.
+        about: the rank.
+        row: some of its operators [k].
+    """
+    old, new = change.old, change.new
+    updating = (about.structure.phase[row] == OPTIMIZER) & (about.trace.rows.kind[row] == KERNEL)
+    clearing = updates(about, old, row) & ~updating
+    states, gradients = (old.copies(stage) / new.copies(stage) for stage in (SHARD_OPTIMIZER, SHARD_GRADIENTS))
+    return np.where(updating, states, np.where(clearing, gradients, 1.0))
 
 
 def _growth(change: PlannedChange) -> float:
@@ -358,11 +378,8 @@ def _paired(
 
 def collectives(anchor: RecordedJob, rank: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     """Return the collective kernels of a rank and the degree of each, a place in `plan_words.GROUPS` or NONE; [k]."""
-    trace, structure = anchor.about.ranks[rank].trace, anchor.about.ranks[rank].structure
-    operations = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = roles(trace, structure, dimensions.local(structure, operations))
-    kept = trace.rows.on_gpu[row]
-    return row[kept], degree[kept]
+    about = anchor.about.ranks[rank]
+    return sharding.collectives(about.trace, about.structure)
 
 
 def reductions(anchor: RecordedJob, rank: int) -> NDArray[np.bool_]:

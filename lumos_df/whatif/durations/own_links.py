@@ -61,7 +61,7 @@ class OwnLinks:
                 laws.append((group, place, law))
         return cls(anchor, change, tuple(laws))
 
-    def lasting(self, kind: int, place: int, payload: NDArray[np.float64]) -> Lasting:
+    def lasting(self, kind: int, place: int, payload: NDArray[np.int64]) -> Lasting:
         """Return how long collectives of the changed job take.
 
         Args:

@@ -43,8 +43,7 @@ def payload_ratio(
     ratio = np.ones(len(row))
     ratio[np.isin(degree, (TP, EP))] = activation
     ratio[degree == EP] *= _copies(anchor, change, rank, row[degree == EP])
-    cut = _ratio(old.tp, new.tp) if _sends_parts(anchor) else 1.0
-    ratio[degree == PP] = activation * cut
+    ratio[degree == PP] = activation * _parts(old) / _parts(new)
     inside = anchor.about.ranks[rank].structure.layer[row] >= 0
     grown = np.where(inside, _layer(new) / _layer(old), parameters(new, reduced=True) / parameters(old, reduced=True))
     # Gradients that are kept in another type than products have stay. Below 16 bits only products are.
@@ -84,11 +83,15 @@ def routed_bytes(
     return carried
 
 
-def sent_bytes(anchor: RecordedJob, change: PlannedChange) -> float:
+def sent_bytes(change: PlannedChange) -> float:
     """Return the bytes that a rank of the changed job sends to the next stage, a micro-batch."""
+    return (activation_bytes(change) or change.runs_on.element_bytes) / _parts(change.new)
+
+
+def activation_bytes(change: PlannedChange) -> float:
+    """Return the bytes of the tokens of a context-parallel rank in the changed job, 0 where they are not known."""
     new = change.new
-    activation = float((new.seq or 1) * (new.micro_batch or 1) * (new.hidden or 1) * change.runs_on.element_bytes)
-    return activation / (new.tp or 1) if _sends_parts(anchor) else activation
+    return float((new.rank_seq or 0) * (new.micro_batch or 0) * (new.hidden or 0) * change.runs_on.element_bytes)
 
 
 def gradient_types(anchor: RecordedJob) -> list[str]:
@@ -153,18 +156,9 @@ def _of_tables(anchor: RecordedJob, rank: int, row: NDArray[np.int32]) -> NDArra
     return carries
 
 
-def _sends_parts(anchor: RecordedJob) -> bool:
-    """Return whether ranks of one tensor-parallel group send a part of the activation each.
-
-    They do where the sequence is cut among them, which a reduce-scatter in that group shows.
-    """
-    for rank, about in enumerate(anchor.about.ranks):
-        row, degree = collectives(anchor, rank)
-        rows = about.trace.rows
-        scatters = np.array([*(word == "reduce_scatter" for word in rows.collectives), False])
-        if scatters[rows.collective[row[degree == TP]]].any():
-            return True
-    return False
+def _parts(sizes: Sizes) -> int:
+    """Return in how many parts the ranks of a tensor-parallel group send an activation: one each if they share it."""
+    return (sizes.tp or 1) if sizes.sp else 1
 
 
 def _ratio(new: int | None, old: int | None) -> float:

@@ -77,7 +77,9 @@ class Symbols:
         self._routing = old.routing, new.routing
         self._cache: dict[tuple[Shape, int, Labels], Shape] = {}
         before, after = batch or (old.micro_batch or 1, new.micro_batch or 1)
-        tokens, new_tokens = old.seq or 1, new.seq or 1
+        tokens, new_tokens = old.rank_seq or 1, new.rank_seq or 1
+        self.context = new.cp / old.cp
+        """How many times as long the keys are as the queries of a rank."""
         self._grown = {
             OF_BATCH: (before, after),
             OF_SEQUENCE: (tokens, new_tokens),
@@ -95,7 +97,7 @@ class Symbols:
         self._heads = (projection, _projection(new) or 1) if (old.tp or 1) == 1 < (new.tp or 1) else None
         if projection != old.hidden:
             self._heads = None
-        self._tokens = _times(old.seq, old.micro_batch)
+        self._tokens = _times(old.rank_seq, old.micro_batch)
         for kind, cost, before, after, inputs in _values(old, new):
             if before > 1:
                 self._readings.setdefault(before, []).append(_Reading(kind, after, cost, inputs))
@@ -324,8 +326,8 @@ def _qkv(sizes: Sizes) -> int | None:
 
 
 _FUNCTIONS: Final = (
-    (TOKENS, 1, lambda sizes: _times(sizes.seq, sizes.micro_batch), OF_BATCH + OF_SEQUENCE),
-    (SEQUENCE, 1, lambda sizes: sizes.seq, OF_SEQUENCE),
+    (TOKENS, 1, lambda sizes: _times(sizes.rank_seq, sizes.micro_batch), OF_BATCH + OF_SEQUENCE),
+    (SEQUENCE, 1, lambda sizes: sizes.rank_seq, OF_SEQUENCE),
     (BATCH, 1, lambda sizes: sizes.micro_batch, OF_BATCH),
     (WIDTH, 1, lambda sizes: sizes.hidden, ""),
     (WIDTH, 2, lambda sizes: _cut(sizes.ffn, sizes.tp), ""),
@@ -340,11 +342,11 @@ _FUNCTIONS: Final = (
     (GROUPS, 7, lambda sizes: _times(sizes.micro_batch, sizes.hidden), OF_BATCH),
     (HEAD, 1, lambda sizes: sizes.head_dim, ""),
     (HEAD, 3, lambda sizes: _times(3, sizes.head_dim), ""),
-    (SEQUENCE, 5, lambda sizes: _cut(sizes.seq, sizes.tp), OF_SEQUENCE),
-    (TOKENS, 5, lambda sizes: _cut(_times(sizes.seq, sizes.micro_batch), sizes.tp), OF_BATCH + OF_SEQUENCE),
-    (SEQUENCE, 6, lambda sizes: _more(sizes.seq, 1), LONGER),
-    (TOKENS, 6, lambda sizes: _times(_more(sizes.seq, 1), sizes.micro_batch), OF_BATCH + LONGER),
-    (SEQUENCE, 7, lambda sizes: _pairs(sizes.seq), PAIRS),
+    (SEQUENCE, 5, lambda sizes: _cut(sizes.rank_seq, sizes.tp), OF_SEQUENCE),
+    (TOKENS, 5, lambda sizes: _cut(_times(sizes.rank_seq, sizes.micro_batch), sizes.tp), OF_BATCH + OF_SEQUENCE),
+    (SEQUENCE, 6, lambda sizes: _more(sizes.rank_seq, 1), LONGER),
+    (TOKENS, 6, lambda sizes: _times(_more(sizes.rank_seq, 1), sizes.micro_batch), OF_BATCH + LONGER),
+    (SEQUENCE, 7, lambda sizes: _pairs(sizes.rank_seq), PAIRS),
 )
 """What an axis may be: kind, cost of that reading, its size on one rank, and what of the step's inputs it holds."""
 _KIND_OF_INPUTS: Final = {OF_BATCH: BATCH, OF_SEQUENCE: SEQUENCE, LONGER: SEQUENCE, PAIRS: SEQUENCE}

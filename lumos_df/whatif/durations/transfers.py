@@ -24,6 +24,7 @@ from lumos_df.whatif.durations.collective_times import Links
 from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw, fit, latency_share
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives
 from lumos_df.whatif.durations.payloads import payload_ratio, routed_bytes
+from lumos_df.whatif.durations.replaced_collectives import replacement
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 KEPT_ERROR: Final = 0.01
@@ -49,6 +50,10 @@ class Retimed:
     """ns that they last longer."""
     error: NDArray[np.float64]
     """Relative, of the transfer."""
+    kind: NDArray[np.int64]
+    """Place in `COLLECTIVES` of what each becomes, NONE where it stays what it is."""
+    gone: NDArray[np.bool_]
+    """Whether it runs no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,10 @@ class Transfers:
     """Distance between neighbouring ranks of it."""
     wanted: NDArray[np.int64]
     """Ranks of it after the change."""
+    become: NDArray[np.int64]
+    """Place in `COLLECTIVES` of what it becomes, NONE where it stays what it is."""
+    gone: NDArray[np.bool_]
+    """Whether it runs no more."""
     payload: NDArray[np.float64]
     """Bytes, as nccl-tests count them; nan where the trace does not tell."""
     stated: NDArray[np.bool_]
@@ -137,7 +146,8 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     delta = np.round(np.nan_to_num(new - seconds) * 1e9).astype(np.int64)
     transfer = np.where(np.isnan(new), NONE, np.round(np.nan_to_num(new) * 1e9)).astype(np.int64)
     ends = np.cumsum([len(row) for row in rows])[:-1]
-    columns = (np.split(column, ends) for column in (transfer, delta, np.where(delta != 0, error, KEPT_ERROR)))
+    error = np.where(delta != 0, error, KEPT_ERROR)
+    columns = (np.split(column, ends) for column in (transfer, delta, error, transfers.become, transfers.gone))
     each = [Retimed(row, *of_rank) for row, *of_rank in zip(rows, *columns, strict=True)]
     return each, _untold(change, transfers, np.concatenate(lasts))
 
@@ -193,17 +203,21 @@ def _transfers(
     grown = payload_ratio(anchor, change, rank, row, degree)
     # A kernel that was matched with no other one may have waited, too.
     whole = of_job.whole[at] & (of_job.members[at] > 1) & ~alone
+    other = replacement(anchor, change, rank, row, degree)
+    become, gone = other.kind, other.gone
     like = packed(kind, place, size, stride)
     usual = longest_usual(like, np.round(np.nan_to_num(seconds) * 1e9).astype(np.int64))
     unlike = np.isnan(payload) & (usual != NONE)
-    return Transfers(kind, place, size, stride, wanted, payload, known, grown, seconds, whole, unlike)
+    return Transfers(kind, place, size, stride, wanted, become, gone, payload, known, grown, seconds, whole, unlike)
 
 
 def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: Transfers) -> NDArray[np.float64]:
     """Return what the law of each collective says of it as `_Law.seconds` does [4, k]."""
     answers = np.zeros((4, len(transfers.kind)))
     told = transfers.told
-    key = np.stack((transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted))
+    key = np.stack(
+        (transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted, transfers.become)
+    )
     _, number = np.unique(key, axis=1, return_inverse=True)
     number = number.reshape(-1)
     for which in np.unique(number[told]).tolist():
@@ -229,7 +243,8 @@ def _law(anchor: RecordedJob, change: PlannedChange, transfers: Transfers, mine:
     old, new = change.groups
     group = GroupLinks(int(transfers.kind[first]), int(transfers.size[first]), int(transfers.stride[first]))
     apart = max(1, round(group.stride * new.stride[place] / old.stride[place]))
-    wanted = GroupLinks(group.kind, int(transfers.wanted[first]), apart)
+    kind = int(transfers.become[first])
+    wanted = GroupLinks(group.kind if kind == NONE else kind, int(transfers.wanted[first]), apart)
     library = Links.of(change.measured_on)
     law = fitted(transfers, mine, group, library, bounded=anchor.known_hardware)
     before = law.links(library, group)

@@ -78,7 +78,7 @@ def _calls(anchor: RecordedJob, change: PlannedChange, rank: int) -> _Calls:
     size = np.array(new.size, np.int64)[degree]
     gathers = np.array([GROWS[name] > 0 for name in words], np.bool_)
     whole = rows.in_bytes[row] * np.where(gathers, np.array(old.size, np.int64)[degree], 1) * grown
-    payload = np.where(degree == PP, sent_bytes(anchor, change), whole)
+    payload = np.where(degree == PP, sent_bytes(change), whole)
     seconds = _seconds(change, words, degree, size, payload)
     return _Calls(row, degree, words, size, payload.astype(np.int64), np.round(seconds * 1e9).astype(np.int64))
 

@@ -16,8 +16,8 @@ SHAPES: Final = "no shapes are recorded of their operators; record with record_s
 UNKNOWN: Final = "their operators have no tensors, so their work is unknown; record with with_stack=True to see whose"
 ON_HOST: Final = "collectives ran on the host; record the job with NCCL"
 REASONS: Final = (SHAPES, UNKNOWN, ON_HOST)
-_IN_SHAPES: Final = (*IN_SHAPES, "tp")
-_TOKENS: Final = ("seq", "micro_batch")
+_IN_SHAPES: Final = (*IN_SHAPES, "tp", "cp", "sp")
+_TOKENS: Final = ("seq", "micro_batch", "cp", "sp")
 
 
 def unscaled(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[np.int8]:

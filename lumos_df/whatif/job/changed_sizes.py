@@ -30,6 +30,7 @@ def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
         )
     numbers: dict[str, Any] = {**settings.numbers}
     new = replace(old, **numbers)
+    new = _shared_out(job, old, new, settings)
     if settings.dtype:
         new = replace(new, element_bytes=PRECISION_OF_WORD[settings.dtype].bytes)
     if settings.batch_scale != 1 and old.micro_batch:
@@ -45,6 +46,38 @@ def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
     degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
     refuse(QueryError, job, too_many(degrees))
     return new
+
+
+def _shared_out(job: str, old: Sizes, new: Sizes, settings: Settings) -> Sizes:
+    """Return the sizes with what ranks share out, and check that they can."""
+    if settings.zero is not None:
+        if old.zero is None:
+            raise QueryError(
+                f"{job}: zero cannot change, because no collective of the trace is told to reduce or gather gradients "
+                "or parameters; tell it with --known zero=N"
+            )
+        if new.dp is None:
+            raise QueryError(f"{job}: zero cannot change, because dp is unknown; tell it with --known dp=N")
+        new = replace(new, zero=settings.zero)
+        if new.replicas == 1:
+            raise QueryError(f"{job}: zero={settings.zero} shares out nothing, because dp is 1; give dp=N, too")
+    if settings.sp is not None:
+        new = replace(new, sp=settings.sp)
+        if (new.tp or 1) == 1 and settings.sp:
+            raise QueryError(f"{job}: sp=on shares out nothing, because tp is 1; give tp=N, too")
+    if new.cp > 1:
+        _check_context(job, new)
+    return replace(new, sp=new.sp and (new.tp or 1) > 1)
+
+
+def _check_context(job: str, new: Sizes) -> None:
+    """Raise `QueryError` for a sequence that is unknown, or that ranks cannot share."""
+    if new.seq is None:
+        raise QueryError(f"{job}: cp cannot change, because sequence is unknown; tell it with --known sequence=N")
+    # Each rank has a part from both ends, so that a causal mask leaves all as much.
+    if new.seq % (2 * new.cp):
+        legal = max(each for each in range(1, new.cp + 1) if each == 1 or new.seq % (2 * each) == 0)
+        raise QueryError(f"{job}: twice cp={new.cp} does not divide seq={new.seq}; the nearest that does is cp={legal}")
 
 
 def _check_experts(job: str, old: Sizes, settings: Settings) -> None:

@@ -67,6 +67,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Record
     device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
     hardware, warning, known_hardware = recorded_on(device)
     sizes = Sizes.of(about)
+    sizes = replace(sizes, zero=known.get("zero", sizes.zero))
     return RecordedJob(
         job,
         about,

@@ -8,6 +8,8 @@ from lumos_df.base.errors import HardwareError, QueryError, nearest
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import value_of
 from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
+from lumos_df.schema.plan_words import RECOMPUTATIONS, SHARD_NOTHING, SHARD_PARAMETERS, ZERO_STAGES
+from lumos_df.structure import sharding
 from lumos_df.structure.describe import Description, whole_number
 from lumos_df.structure.experts import Routing
 
@@ -31,23 +33,27 @@ FACT_OF: Final = {
 """Which fact of a job each whole number changes; `batch` is micro-batches a step."""
 IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "kv_heads", "vocab")
 """Those that are read in recorded shapes."""
-_NUMBERS: Final = (*FACT_OF, "vp")
+_NUMBERS: Final = (*FACT_OF, "vp", "cp")
 _SAME_AS: Final = {"gradient_accumulation": "batch"}
 """Other names of whole numbers."""
 
 _DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)
 USUAL_PRECISION: Final = PRECISION_TABLE[FP16]
 """What is taken where the trace does not tell."""
-_WORDS: Final = ("dtype", "hardware", "network", "schedule", "recompute", "overlap")
-_NOT_FROM_A_TRACE: Final = {
-    "zero": "dp=N gives the gradients' all-reduce, which takes as long as its reduce-scatter and all-gather together",
-    "sp": "tp=N gives all-reduces that take as long as its all-gathers and reduce-scatters together",
-    "cp": "seq=N with a sequence cut by cp gives each rank's share of the products, without the exchange of keys",
+_WORDS: Final = ("dtype", "hardware", "network", "schedule", "recompute")
+LEVELS: Final = {"zero": SHARD_PARAMETERS}
+"""What `--known` may say besides facts of a job, from 0 to the number here."""
+_SWITCHES: Final = ("sp", "overlap")
+"""Words that are on or off."""
+_CHOICES: Final[Mapping[str, Mapping[str, str | int | bool]]] = {
+    "recompute": {word: word for word in RECOMPUTATIONS},
+    "zero": {str(stage): stage for stage in range(len(ZERO_STAGES))},
+    **{name: {"on": True, "off": False} for name in _SWITCHES},
 }
-"""Settings that are refused, and which one gives most of the answer."""
+"""Words of which there are few, and what each stands for."""
 _REALS: Final = {"batch_scale": "2", "capacity": "1.25"}
 """Numbers that need not be whole, and one of each for messages."""
-NAMES: Final = (*_NUMBERS, *_SAME_AS, *_REALS, *_WORDS)
+NAMES: Final = (*_NUMBERS, *_SAME_AS, "zero", *_REALS, *_WORDS, *_SWITCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +83,47 @@ class Sizes:
     top_k: int | None = None
     routing: Routing | None = None
     """How tokens go to experts; None where no router ran."""
+    cp: int = 1
+    """Ranks that share the sequence; no trace tells of them, so it is 1 of a recorded job."""
+    zero: int | None = SHARD_NOTHING
+    """What data-parallel ranks share out, a place in `plan_words.ZERO_STAGES`."""
+    sp: bool = False
+    """Whether tensor-parallel ranks share the tokens between their products."""
+
+    @property
+    def rank_seq(self) -> int | None:
+        """Return the tokens of a sequence that a context-parallel rank has."""
+        return None if self.seq is None else -(-self.seq // self.cp)
+
+    @property
+    def replicas(self) -> int:
+        """Return the ranks that reduce the gradients of the same parameters together."""
+        return (self.dp or 1) * self.cp
+
+    @property
+    def gathers_layers(self) -> bool:
+        """Return whether parameters are gathered for each layer, and not once a step."""
+        return (self.zero or 0) >= SHARD_PARAMETERS
+
+    def copies(self, stage: int) -> int:
+        """Return among how many ranks is shared out what is from a stage of `plan_words.ZERO_STAGES` on."""
+        return self.replicas if (self.zero or 0) >= stage else 1
 
     @classmethod
     def of(cls, about: Description) -> Self:
         """Return what is known of a job."""
-        number = {name: about.facts[fact].number for name, fact in FACT_OF.items() if fact in about.facts}
+        number: dict[str, Any] = {
+            name: about.facts[fact].number for name, fact in FACT_OF.items() if fact in about.facts
+        }
+        shared = sharding.of_rank(about.ranks[0].trace, about.ranks[0].structure)
         return cls(
             **number,
             head_dim=about.facts["head_dim"].number,
             element_bytes=(told_precision(about) or USUAL_PRECISION).bytes,
             vp=1,
             routing=about.routing,
+            zero=shared.zero,
+            sp=shared.sequence,
         )
 
 
@@ -133,9 +169,13 @@ class Settings:
     """Whose links, as a hardware's name, or their bandwidth in bytes/s and perhaps latency in s: `50e9/5e-6`."""
     schedule: str | None = None
     recompute: str | None = None
-    """Whether the backward pass computes each layer's forward pass again (`full`) or nothing (`none`)."""
+    """What the backward pass computes again, one of `plan_words.RECOMPUTATIONS`."""
     overlap: bool | None = None
     """Whether gradients are reduced while the backward pass runs."""
+    zero: int | None = None
+    """What data-parallel ranks share out, a place in `plan_words.ZERO_STAGES`."""
+    sp: bool | None = None
+    """Whether tensor-parallel ranks share the tokens between their products."""
     keep_stalls: bool = False
     """Whether what once took far longer than ever else stays in the changed job."""
 
@@ -160,10 +200,9 @@ class Settings:
             parts["batch_scale"] = f"{self.batch_scale:g}"
         if self.capacity is not None:
             parts["capacity"] = f"{self.capacity:g}"
-        parts |= {name: str(getattr(self, name)) for name in _WORDS[:-1] if getattr(self, name) is not None}
-        if self.overlap is not None:
-            parts["overlap"] = "on" if self.overlap else "off"
-        return parts
+        parts |= {name: str(getattr(self, name)) for name in ("zero", *_WORDS) if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in _SWITCHES}
+        return parts | {name: "on" if is_on else "off" for name, is_on in given.items() if is_on is not None}
 
 
 def parse(texts: list[str]) -> Settings:
@@ -177,17 +216,6 @@ def parse(texts: list[str]) -> Settings:
             settings = replace(settings, **real)
             if settings.batch_scale == 1 and name == "batch_scale":
                 raise QueryError(f"--set {text}: changes nothing, because the batch stays as it is")
-        elif name == "dtype":
-            precision = PRECISION_OF_WORD.get(value)
-            if precision is None:
-                raise QueryError(
-                    f"--set {text}: no dtype '{value}'{nearest(value, [*_DTYPES])}; one of {', '.join(_DTYPES)}"
-                )
-            settings = replace(settings, dtype=precision.dtype)
-        elif name == "overlap":
-            if value not in ("on", "off"):
-                raise QueryError(f"--set {text}: write overlap=on or overlap=off")
-            settings = replace(settings, overlap=value == "on")
         else:
             words: dict[str, Any] = {name: _word(text, name, value)}
             settings = replace(settings, **words)
@@ -201,11 +229,6 @@ def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
     seen: set[str] = set()
     for text in texts:
         name, sign, value = (part.strip() for part in text.partition("="))
-        if name in _NOT_FROM_A_TRACE:
-            raise QueryError(
-                f"--set {text}: {name} is not rebuilt from a trace; record the job with it, or estimate it without a "
-                f"trace (--model, --hardware and --plan); {_NOT_FROM_A_TRACE[name]}"
-            )
         if name not in NAMES:
             raise QueryError(f"--set {text}: no '{name}' to change{nearest(name, [*NAMES])}; one of {', '.join(NAMES)}")
         if not sign:
@@ -226,25 +249,22 @@ def _with_number(settings: Settings, text: str, name: str, value: str) -> Settin
     return replace(settings, numbers={**settings.numbers, field_name: number})
 
 
-def _word(text: str, name: str, value: str) -> str:
+def _word(text: str, name: str, value: str) -> str | int | bool:
     """Return what a word says. Raise `QueryError` where it says nothing."""
+    choices = _CHOICES.get(name)
+    if choices and value not in choices:
+        raise QueryError(f"--set {text}: write one of {', '.join(f'{name}={choice}' for choice in choices)}")
+    if choices:
+        return choices[value]
+    if name == "dtype":
+        if value not in PRECISION_OF_WORD:
+            raise QueryError(
+                f"--set {text}: no dtype '{value}'{nearest(value, [*_DTYPES])}; one of {', '.join(_DTYPES)}"
+            )
+        return PRECISION_OF_WORD[value].dtype
     if name == "schedule":
         return str(value_of(name, value))
-    if name == "recompute":
-        return _recompute(text, value)
     return _network(text, value) if name == "network" else value
-
-
-def _recompute(text: str, value: str) -> str:
-    """Return what is computed again. Raise `QueryError` for what no trace tells."""
-    if value == "selective":
-        raise QueryError(
-            f"--set {text}: which kernels a layer would run again no trace tells; record it so, or take recompute=none "
-            "and recompute=full, between which it lies"
-        )
-    if value not in ("none", "full"):
-        raise QueryError(f"--set {text}: write recompute=none or recompute=full")
-    return value
 
 
 def _real(text: str, name: str, value: str, example: str) -> float:

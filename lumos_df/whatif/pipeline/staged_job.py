@@ -228,7 +228,7 @@ def _sends(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[int, t
     measured = _measured_send_ns(job)
     if measured:
         return measured, (RESCALED, _MEASURED_ERROR)
-    each = OwnLinks.of(anchor, change).lasting(SEND, PP, np.array([sent_bytes(anchor, change)]))
+    each = OwnLinks.of(anchor, change).lasting(SEND, PP, np.array([round(sent_bytes(change))]))
     return int(each.ns[0]), (MODELLED, float(each.error[0]))
 
 
