@@ -61,13 +61,16 @@ def memory_ns(moved_bytes: float) -> float:
     return _KERNEL_NS + moved_bytes / _BYTES_PER_NS
 
 
-def attention_ns(batch: int, heads: int, sequence: int, width: int, *, backward: bool) -> float:
-    """Return the time of fused causal attention: two products forward, five backward, half of each masked."""
+def attention_ns(batch: int, heads: int, sequence: int, width: int, ranks: int, *, backward: bool) -> float:
+    """Return the time of fused causal attention: two products forward, five backward, half of each masked.
+
+    Of ranks that share the sequence each has an even part of the queries, and meets half of the keys.
+    """
     products, share = (5, 0.48) if backward else (2, 0.62)
-    flops = products * batch * heads * sequence**2 * width
+    flops = products * batch * heads * sequence**2 * width / ranks
     tail = sequence / (sequence + 256)
     # Blocks are of different length behind the mask: the short ones fill the last wave.
-    waves = batch * heads * ceil(sequence / 128) / MULTIPROCESSORS
+    waves = batch * heads * ceil(sequence / ranks / 128) / MULTIPROCESSORS
     return _KERNEL_NS + flops / (_FLOPS_PER_NS * share * tail) * _waves(waves) / waves
 
 
@@ -93,6 +96,15 @@ def all_reduce_ns(payload_bytes: int, ranks: tuple[int, ...]) -> float:
     inside = 2 * (per_node - 1) / per_node * payload_bytes / (near * _TREE)
     levels = 2 * ((nodes - 1).bit_length() * _FAR_HOP_NS + (per_node - 1) * _NEAR_HOP_NS)
     return min(ring, _START_NS + levels + max(up_and_down, inside))
+
+
+def one_way_ns(payload_bytes: int, ranks: tuple[int, ...]) -> float:
+    """Return the time of an all-gather or a reduce-scatter inside a node once every rank is there."""
+    many = len(ranks)
+    if many > 1 and ranks[0] // NODE != ranks[-1] // NODE:
+        raise ValueError("only inside a node")
+    hops = (many - 1) * _NEAR_HOP_NS
+    return _START_NS + hops + (many - 1) / many * payload_bytes / _RING_BYTES_PER_NS[many] if many > 1 else 0.0
 
 
 def send_ns(payload_bytes: int, route: tuple[int, int]) -> float:

@@ -23,6 +23,10 @@ class Megatron:
     steps: int = 1
     bucket: int = 40_000_000
     """Gradients are reduced once this many of them are ready."""
+    sp: bool = False
+    """Tensor-parallel ranks share the tokens between their products."""
+    cp: int = 1
+    """Ranks that share a sequence; they are replicas of the parameters, next to one another among `dp` x `cp`."""
     noise: bool = False
     """Kernels, collectives, launches and hosts vary, and GPUs differ in speed."""
     seed: int = 0
@@ -41,12 +45,22 @@ class Megatron:
     @property
     def ranks(self) -> int:
         """GPUs of the job."""
-        return self.tp * self.pp * self.dp
+        return self.tp * self.pp * self.replicas
+
+    @property
+    def replicas(self) -> int:
+        """Ranks that reduce gradients together."""
+        return self.dp * self.cp
 
     @property
     def tokens(self) -> int:
-        """Tokens of a micro-batch."""
-        return self.sequence * self.micro_batch
+        """Tokens of a micro-batch on a rank."""
+        return self.rank_sequence * self.micro_batch
+
+    @property
+    def rank_sequence(self) -> int:
+        """Tokens of a sequence on a rank."""
+        return self.sequence // self.cp
 
     @property
     def kernel_noise(self) -> float:
@@ -89,11 +103,11 @@ class Megatron:
 
     def place(self, rank: int) -> tuple[int, int, int]:
         """Return where a rank is along tp, dp and pp: ranks count along tp first and along pp last."""
-        return rank % self.tp, rank // self.tp % self.dp, rank // (self.tp * self.dp)
+        return rank % self.tp, rank // self.tp % self.replicas, rank // (self.tp * self.replicas)
 
     def rank(self, tp: int, dp: int, pp: int) -> int:
         """Return the rank at a place."""
-        return tp + self.tp * (dp + self.dp * pp)
+        return tp + self.tp * (dp + self.replicas * pp)
 
     def groups(self, rank: int) -> dict[str, Group]:
         """Return the groups that a rank is in, by `world`, `dp`, `tp`, `pp`, and `model`: those that share a model.
@@ -102,17 +116,19 @@ class Megatron:
         """
         tp, dp, pp = self.place(rank)
         after_dp = 1 + self.tp * self.pp
-        after_model = after_dp + self.dp
-        after_tp = after_model + self.dp * self.pp
+        after_model = after_dp + self.replicas
+        after_tp = after_model + self.replicas * self.pp
+        after_pp = after_tp + self.replicas * self.tp
+        first = dp // self.cp * self.cp
         along = {
-            "dp": (1 + pp * self.tp + tp, "DATA_PARALLEL_GROUP_WITH_CP", [(tp, at, pp) for at in range(self.dp)]),
+            "dp": (1 + pp * self.tp + tp, "DATA_PARALLEL_GROUP_WITH_CP", [(tp, at, pp) for at in range(self.replicas)]),
             "model": (
                 after_dp + dp,
                 "MODEL_PARALLEL_GROUP",
                 [(one, dp, other) for other in range(self.pp) for one in range(self.tp)],
             ),
             "tp": (
-                after_model + pp * self.dp + dp,
+                after_model + pp * self.replicas + dp,
                 "TENSOR_MODEL_PARALLEL_GROUP",
                 [(at, dp, pp) for at in range(self.tp)],
             ),
@@ -120,6 +136,11 @@ class Megatron:
                 after_tp + dp * self.tp + tp,
                 "PIPELINE_MODEL_PARALLEL_GROUP",
                 [(tp, dp, at) for at in range(self.pp)],
+            ),
+            "cp": (
+                after_pp + (pp * self.tp + tp) * self.dp + dp // self.cp,
+                "CONTEXT_PARALLEL_GROUP",
+                [(tp, at, pp) for at in range(first, first + self.cp)],
             ),
         }
         return {"world": Group("0", "default_pg", tuple(range(self.ranks)))} | {

@@ -18,13 +18,14 @@ _GEMM_NAME: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """An all-reduce."""
+    """A collective: `shape` is what all ranks of its group have together, or sum up."""
 
-    group: Literal["tp", "dp", "model"]
+    group: Literal["tp", "dp", "cp", "model"]
     shape: Shape
     dtype: Literal["BFloat16", "Float"] = "BFloat16"
     at_once: bool = True
     """Whether the compute stream waits for it at once, else at the next `Wait`."""
+    name: Literal["allreduce", "_reduce_scatter_base", "_allgather_base"] = "allreduce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,12 @@ def _chunks(parameters: tuple[Shape, ...], functor: str, each_bytes: int) -> tup
 
 
 def _activation(job: Megatron) -> Shape:
-    return job.sequence, job.micro_batch, job.hidden
+    """Return what a rank has of an activation between its products."""
+    return job.rank_sequence // (job.tp if job.sp else 1), job.micro_batch, job.hidden
 
 
 def _embedding(job: Megatron) -> Function:
-    weight, ids = (job.vocabulary // job.tp, job.hidden), (job.micro_batch, job.sequence)
+    weight, ids = (job.vocabulary // job.tp, job.hidden), (job.micro_batch, job.rank_sequence)
     out = (*ids, job.hidden)
     moved = 2 * prod(out)
     return Function(
@@ -138,6 +140,7 @@ def _embedding(job: Megatron) -> Function:
         ),
         "EmbeddingBackward0",
         (
+            *(Call("_GatherFromSequenceParallelRegion", (out,), (each,)) for each in _gathered(job, out)),
             Call(
                 "aten::embedding_dense_backward",
                 (out, ids),
@@ -150,7 +153,15 @@ def _embedding(job: Megatron) -> Function:
 
 
 def _reduced(job: Megatron, shape: Shape) -> tuple[Part, ...]:
-    return (Call("_ReduceFromModelParallelRegion", (shape,), (Reduce("tp", shape),)),) if job.tp > 1 else ()
+    name: Final = "_reduce_scatter_base" if job.sp else "allreduce"
+    return (Call("_ReduceFromModelParallelRegion", (shape,), (Reduce("tp", shape, name=name),)),) if job.tp > 1 else ()
+
+
+def _gathered(job: Megatron, shape: Shape, *, at_once: bool = True) -> tuple[Part, ...]:
+    if not job.sp:
+        return ()
+    reduce = Reduce("tp", shape, at_once=at_once, name="_allgather_base")
+    return (Call("_GatherFromSequenceParallelRegion", (shape,), (reduce,)),)
 
 
 def _product(x: Shape, w: Shape, layout: str) -> Call:
@@ -163,7 +174,14 @@ def _matmul(x: Shape, w: Shape, layout: str) -> Call:
     return Call("aten::matmul", (x, w), (_product((prod(x[:-1]), x[-1]), w, layout),))
 
 
-def _linear(job: Megatron, inputs: int, outputs: int, after: tuple[Part, ...], reduced: tuple[Part, ...]) -> Function:
+def _linear(
+    job: Megatron,
+    inputs: int,
+    outputs: int,
+    after: tuple[Part, ...],
+    reduced: tuple[Part, ...],
+    before: tuple[tuple[Part, ...], tuple[Part, ...]],
+) -> Function:
     """Return a linear layer.
 
     Args:
@@ -171,13 +189,23 @@ def _linear(job: Megatron, inputs: int, outputs: int, after: tuple[Part, ...], r
         inputs, outputs: its widths on this rank.
         after: what follows its product.
         reduced: what follows the product for its input's gradient.
+        before: what precedes its product, and the gradients' products.
     """
-    x, y = ((job.sequence, job.micro_batch, size) for size in (inputs, outputs))
+    x, y = ((job.rank_sequence, job.micro_batch, size) for size in (inputs, outputs))
     weight = (outputs, inputs)
     name = "LinearWithGradAccumulationAndAsyncCommunication"
-    own = Call(name, (x, weight), (_matmul(x, (inputs, outputs), "tn"),))
+    own = Call(
+        name,
+        (x, weight),
+        (
+            *before[0],
+            _matmul(x, (inputs, outputs), "tn"),
+        ),
+    )
     back = (
+        *before[1],
         _matmul(y, weight, "nn"),
+        *((Wait(),) if reduced and before[1] else ()),
         *reduced,
         _product((outputs, job.tokens), (job.tokens, inputs), "nt"),
         *((Wait(),) if reduced else ()),
@@ -191,19 +219,27 @@ def _linear(job: Megatron, inputs: int, outputs: int, after: tuple[Part, ...], r
 
 
 def _column(job: Megatron, inputs: int, outputs: int) -> Function:
-    shape = job.sequence, job.micro_batch, inputs
-    return _linear(job, inputs, outputs, (), (Reduce("tp", shape, at_once=False),) if job.tp > 1 else ())
+    shape = job.rank_sequence, job.micro_batch, inputs
+    name: Final = "_reduce_scatter_base" if job.sp else "allreduce"
+    reduced = (Reduce("tp", shape, at_once=False, name=name),) if job.tp > 1 else ()
+    return _linear(job, inputs, outputs, (), reduced, (_gathered(job, shape), _gathered(job, shape, at_once=False)))
 
 
 def _row(job: Megatron, inputs: int, outputs: int) -> Function:
-    return _linear(job, inputs, outputs, _reduced(job, (job.sequence, job.micro_batch, outputs)), ())
+    shape = job.rank_sequence, job.micro_batch, outputs
+    return _linear(job, inputs, outputs, _reduced(job, shape), (), ((), _gathered(job, shape)))
 
 
 def _attention(job: Megatron) -> Function:
     heads = job.heads // job.tp
-    shape = (job.micro_batch, job.sequence, heads, job.hidden // job.heads)
-    size = (job.micro_batch, heads, job.sequence, shape[-1])
-    blocks = job.micro_batch * heads * ceil(job.sequence / 128)
+    shape = (job.micro_batch, job.rank_sequence, heads, job.hidden // job.heads)
+    size = (job.micro_batch, heads, job.sequence, shape[-1], job.cp)
+    blocks = job.micro_batch * heads * ceil(job.rank_sequence / 128)
+    keys = (2 * job.sequence, job.micro_batch, heads, shape[-1])
+    asks, answers = (
+        (Call("AttnFuncWithCPAndKVAllGather", (keys,), (Reduce("cp", keys, name=name),)),) if job.cp > 1 else ()
+        for name in ("_allgather_base", "_reduce_scatter_base")
+    )
     moved = 2 * prod(shape)
     ahead = Work(
         "kernel", "void flash::flash_fwd_kernel<cutlass::bfloat16_t>", attention_ns(*size, backward=False), blocks
@@ -215,13 +251,14 @@ def _attention(job: Megatron) -> Function:
         blocks,
     )
     return Function(
-        Call("flash_attn::_flash_attn_forward", (shape,) * 3, (ahead,)),
+        Call("flash_attn::_flash_attn_forward", (shape,) * 3, (*asks, ahead)),
         "FlashAttnFuncBackward",
         (
             Call(
                 "flash_attn::_flash_attn_backward",
                 (shape,) * 5,
                 (
+                    *asks,
                     Work(
                         "kernel",
                         "void flash::flash_bwd_dot_do_o_kernel<cutlass::bfloat16_t>",
@@ -235,6 +272,7 @@ def _attention(job: Megatron) -> Function:
                         memory_ns(3 * moved),
                         blocks,
                     ),
+                    *answers,
                 ),
             ),
         ),
@@ -248,7 +286,7 @@ def _norm(job: Megatron) -> Function:
         Call(
             "FusedLayerNormAffineFunction",
             (shape, width, width),
-            (_kernel("void cuApplyLayerNorm<c10::BFloat16, float>", 2 * moved, job.tokens),),
+            (_kernel("void cuApplyLayerNorm<c10::BFloat16, float>", 2 * moved, shape[0] * shape[1]),),
         ),
         "FusedLayerNormAffineFunctionBackward",
         (
@@ -257,7 +295,7 @@ def _norm(job: Megatron) -> Function:
                 (shape,),
                 (
                     _kernel("void cuComputePartGradGammaBeta<c10::BFloat16, float>", 2 * moved, ceil(job.hidden / 32)),
-                    _kernel("void cuComputeGradInput<c10::BFloat16, float>", 3 * moved, job.tokens),
+                    _kernel("void cuComputeGradInput<c10::BFloat16, float>", 3 * moved, shape[0] * shape[1]),
                 ),
             ),
         ),
@@ -277,7 +315,7 @@ def _add(job: Megatron) -> Function:
 
 
 def _gelu(job: Megatron, width: int) -> Function:
-    shape = (job.sequence, job.micro_batch, width)
+    shape = (job.rank_sequence, job.micro_batch, width)
     moved, size = 2 * prod(shape), prod(shape)
     return Function(
         Call("aten::gelu", (shape,), (_elementwise("GeluCUDAKernelImpl<c10::BFloat16>", 2 * moved, size),)),
@@ -297,7 +335,7 @@ def _head(job: Megatron) -> Function:
 
 
 def _cross_entropy(job: Megatron) -> Function:
-    logits, each = (job.sequence, job.micro_batch, job.vocabulary // job.tp), (job.sequence, job.micro_batch)
+    logits, each = (job.rank_sequence, job.micro_batch, job.vocabulary // job.tp), (job.rank_sequence, job.micro_batch)
     moved, size = 4 * prod(logits), prod(logits)
 
     def reduced() -> tuple[Part, ...]:

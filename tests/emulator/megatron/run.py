@@ -5,7 +5,7 @@ from random import Random
 
 from tests.emulator.engine import Engine
 from tests.emulator.gpu import Fabric
-from tests.emulator.megatron.costs import all_reduce_ns, send_ns
+from tests.emulator.megatron.costs import all_reduce_ns, one_way_ns, send_ns
 from tests.emulator.megatron.job import Megatron
 from tests.emulator.megatron.trainer import Trainer
 from tests.emulator.records import Collective, Recording
@@ -28,7 +28,8 @@ def simulate(job: Megatron) -> Outcome:
 
     def transfer_ns(collective: Collective) -> float:
         payload = collective.elements * collective.element_bytes
-        ns = send_ns(payload, collective.route) if collective.route else all_reduce_ns(payload, collective.ranks)
+        reduces = all_reduce_ns if collective.name == "allreduce" else one_way_ns
+        ns = send_ns(payload, collective.route) if collective.route else reduces(payload, collective.ranks)
         return ns * (1 + job.transfer_noise * (2 * chance.random() - 1))
 
     fabric = Fabric(engine, transfer_ns)

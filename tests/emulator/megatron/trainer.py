@@ -33,6 +33,7 @@ from tests.emulator.truth import Meter, StepTruth
 FIRST_STEP: Final = 2
 _STREAMS: Final = {
     "tp": 20,
+    "cp": 24,
     "dp": 36,
     "model": 40,
     "send next": 44,
@@ -40,7 +41,12 @@ _STREAMS: Final = {
     "send previous": 52,
     "receive previous": 56,
 }
-_REDUCE: Final = "ncclDevKernel_AllReduce_Sum_{}_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+_REDUCES: Final = {
+    "allreduce": ("c10d::allreduce_", "nccl:all_reduce", "AllReduce_Sum"),
+    "_reduce_scatter_base": ("c10d::_reduce_scatter_base_", "nccl:_reduce_scatter_base", "ReduceScatter_Sum"),
+    "_allgather_base": ("c10d::_allgather_base_", "nccl:_all_gather_base", "AllGather"),
+}
+"""By what a collective is called: its operator, its annotation, and its kernel."""
 _SEND: Final = Work("kernel", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", 0, 2)
 _BLOCKS: Final = 16
 """Multiprocessors that an all-reduce takes."""
@@ -113,7 +119,7 @@ class Trainer:
         main, job = self._main, self._job
         yield from main.busy(PYTHON_NS)
         if self._stage in (0, job.pp - 1):
-            ids = (job.micro_batch, job.sequence)
+            ids = (job.micro_batch, job.rank_sequence)
             copy = memcpy("HtoD (Pinned -> Device)", 8 * job.tokens)
             yield from self._run(
                 main, Call("aten::to", (ids,), (Call("aten::copy_", (ids, ids), (copy,), (0, 1)),), (0,))
@@ -138,7 +144,7 @@ class Trainer:
                 with thread.operator("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
                     yield from thread.busy(PYTHON_NS)
                     yield from self._run(thread, accumulate(shape))
-                    if last and self._job.dp > 1 and (ready >= self._job.bucket or not left):
+                    if last and self._job.replicas > 1 and (ready >= self._job.bucket or not left):
                         yield from self._run(thread, Reduce("dp", (ready,), "Float", at_once=False))
                         ready = 0
         self._engine.fire(finished)
@@ -179,7 +185,7 @@ class Trainer:
         self._numbers[what.group] += 1
         members = 1 if self._job.one_replica and what.group == "dp" else 0
         collective = Collective(
-            "allreduce",
+            what.name,
             group.ranks,
             elements,
             self._numbers[what.group],
@@ -190,9 +196,10 @@ class Trainer:
             width,
             members=members,
         )
-        work = Work("kernel", _REDUCE.format("bf16" if width == 2 else "f32"), 0, _BLOCKS)
-        with thread.operator("c10d::allreduce_", ((what.shape,),)):
-            yield from self._communicate(thread, collective, work, what.group, "nccl:all_reduce")
+        operator, annotation, kernel = _REDUCES[what.name]
+        kernel = f"ncclDevKernel_{kernel}_{'bf16' if width == 2 else 'f32'}_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+        with thread.operator(operator, ((what.shape,),)):
+            yield from self._communicate(thread, collective, Work("kernel", kernel, 0, _BLOCKS), what.group, annotation)
         if what.at_once:
             yield from self._await(thread, what.group)
 
@@ -240,7 +247,7 @@ class Trainer:
                 route=route,
             )
             own = "c10d::send" if word == "send" else "c10d::recv_"
-            shape = (self._job.sequence, self._job.micro_batch, self._job.hidden)
+            shape = (self._job.rank_sequence, self._job.micro_batch, self._job.hidden)
             with self._main.operator(own, ((shape,),)):
                 arrow = "->" if word == "send" else "<-"
                 name = f"nccl:{collective.name} {self._stage}{arrow}{other}"
