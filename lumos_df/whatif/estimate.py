@@ -38,6 +38,7 @@ from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import IN_SHAPES, Settings
 from lumos_df.whatif.job.usual_job import without_stalls
 from lumos_df.whatif.pipeline.staged_job import staged
+from lumos_df.whatif.rewrite import recomputed_layers
 from lumos_df.whatif.rewrite.rebuilt_job import rebuilt
 from lumos_df.whatif.rewrite.recomputed_layers import without_recomputation
 from lumos_df.whatif.rewrite.reduction_overlap import with_overlap
@@ -218,8 +219,15 @@ def _rescheduled(
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error, told = _retimed(anchor, change, job, times)
     warnings += told
-    if settings.recompute == "none":
-        job = without_recomputation(job, about.ranks)
+    before, wanted = recomputed_layers.recorded(about.ranks[0]), settings.recompute or ""
+    if wanted and wanted == before != recomputed_layers.NOTHING:
+        raise QueryError(
+            f"{about.job}: recompute={wanted} changes nothing, because the job computes as much again already"
+        )
+    # Attention that runs again in whole layers needs not to be added.
+    repeats = wanted in (recomputed_layers.ATTENTIONS, recomputed_layers.LAYERS) and before != recomputed_layers.LAYERS
+    if wanted and (before != recomputed_layers.NOTHING or not repeats):
+        job = without_recomputation(job, about.ranks, wanted if not repeats else recomputed_layers.NOTHING)
         times = [replace(time, own=graph.own) for time, graph in zip(times, job.graphs, strict=True)]
     shared = with_shared_updates(job, about.ranks, anchor.sizes, new)
     if shared is not job:
@@ -238,14 +246,16 @@ def _rescheduled(
         makers=[(rank,) for rank in range(len(job.graphs))],
         again=[np.zeros(len(graph.rows), np.bool_) for graph in job.graphs],
         warnings=warnings,
+        repeats=repeats,
     )
-    recomputed = settings.recompute == "full"
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
     if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
-        if recomputed:
-            raise QueryError(f"{about.job}: recompute=full goes with no change of a pipeline; ask for one at a time")
+        if repeats:
+            raise QueryError(
+                f"{about.job}: recompute={wanted} goes with no change of a pipeline; ask for one at a time"
+            )
         return staged(draft)
-    if (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch) or recomputed:
+    if (new.layers, new.batch) != (anchor.sizes.layers, anchor.sizes.batch) or repeats:
         return rebuilt(draft)
     if job is not anchor.job:
         return replace(draft, job=replace(job, event_graph=event_graph(job.graphs, job.instances)))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from lumos_df.graph.job import groups
 from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
+from tests.bench.paper import record
 from tests.emulator import Job
+from tests.emulator.megatron import Megatron
 from tests.whatif.conftest import emulate
 from tests.whatif.test_emulated import answers
 
@@ -78,6 +81,32 @@ def test_gradients_of_earlier_micro_batches_are_scattered_where_parameters_are_s
     # Of each micro-batch both layers, each way, and what lies around them.
     assert names.count("all_gather of parameters (modelled)") == 3 * (2 * 2 + 1)
     assert names.count("reduce_scatter of gradients (modelled)") == 2 * 2
+
+
+WIDE = Megatron(layers=2, hidden=2048, ffn=8192, heads=16, micro_batches=2, sequence=4096)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "texts", "wanted", "within"),
+    [
+        ({"tp": 2}, ("sp=on",), {"tp": 2, "sp": True}, 0.04),
+        ({"tp": 2, "sp": True}, ("sp=off",), {"tp": 2}, 0.02),
+        ({}, ("tp=2", "sp=on"), {"tp": 2, "sp": True}, 0.1),
+        ({"dp": 2}, ("cp=2",), {"dp": 2, "cp": 2}, 0.04),
+        ({}, ("cp=2",), {"cp": 2}, 0.1),
+    ],
+)
+def test_shared_tokens_take_what_they_take_when_they_run(
+    tmp_path: Path, recorded: dict[str, Any], texts: tuple[str, ...], wanted: dict[str, Any], within: float
+) -> None:
+    row = answers(record(replace(WIDE, **recorded), tmp_path / "recorded"), *texts)[0]
+    ran = answers(record(replace(WIDE, **wanted), tmp_path / "ran"))[0]
+    assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=within)
+    assert row["gpu_busy_ns"] == pytest.approx(ran["gpu_busy_ns"], rel=within)
+    assert row["gpus"] == replace(WIDE, **wanted).ranks
+    exposed = "cp_exposed_s" if "cp" in wanted else "tp_exposed_s"
+    assert row[exposed] > 0
+    assert row["low_s"] < ran["iteration_time_s"] < row["high_s"]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import LumosError
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import NONE
+from lumos_df.structure.shapes import ATTENDS, BATCHED
 from lumos_df.whatif.answer import modelled, step_flops
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.settings import Sizes
+from lumos_df.whatif.rewrite.recomputed_layers import ATTENTIONS, LAYERS
 
 _SIZES: Final = ("memory", "weights", "gradients", "optimizer", "activations", "logits", "reserve")
 RATES: Final = ("tokens_per_s_per_gpu", "tflops_per_s_per_gpu", "mfu_pct", "hfu_pct", "energy_j")
@@ -151,8 +153,8 @@ class JobUsage:
             flops = np.concatenate([each.before if source is None else each.after for each in told])
             again = np.concatenate([each.again for each in told])
             if source is not None:
-                if self._changed.plan.settings.recompute == "none":
-                    flops = np.where(again, 0, flops)
+                if self._changed.plan.settings.recompute:
+                    flops = np.where(again & ~self._still(ranks), 0, flops)
                 flops, again = np.append(flops, 0)[source], np.append(again, False)[source]
             if repeated is not None:
                 again = again | repeated
@@ -170,6 +172,18 @@ class JobUsage:
         each_step = np.ones(len(numbers))
         asked, done = (side.results[name] * share * each_step for name in ("model_flops", "hardware_flops"))
         return StepFlops(asked, done, "dimensions")
+
+    def _still(self, ranks: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Return which operators of recorded ranks, one rank's behind the other's, attend, and still do so again."""
+        traces = [self._changed.anchor.about.ranks[rank].trace.rows for rank in ranks]
+        if self._does.recompute != LAYERS or self._changed.plan.settings.recompute != ATTENTIONS:
+            return np.zeros(sum(map(len, traces)), np.bool_)
+        return np.concatenate(
+            [
+                np.array([bool(ATTENDS.search(name) or BATCHED.match(name)) for name in rows.names])[rows.name]
+                for rows in traces
+            ]
+        )
 
     @cached_property
     def memory(self) -> tuple[dict[str, Any], dict[str, Any], str | None]:

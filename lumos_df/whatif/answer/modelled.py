@@ -11,13 +11,14 @@ from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema import FAMILIES
-from lumos_df.schema.codes import BACKWARD, RECOMPUTE
+from lumos_df.schema.codes import BACKWARD
 from lumos_df.schema.dtypes import PRECISIONS
 from lumos_df.structure import shapes
 from lumos_df.structure.shapes import Operation
 from lumos_df.whatif.job.recorded_gpu import Machine
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes
+from lumos_df.whatif.rewrite import recomputed_layers
 
 _MODEL: Final = ("layers", "hidden", "ffn", "heads", "kv_heads", "head_dim", "seq", "vocab")
 _PLAN: Final = ("tp", "cp", "dp", "pp", "vp", "micro_batch", "batch")
@@ -49,15 +50,13 @@ def habits(anchor: RecordedJob) -> Habits:
     rank = anchor.about.ranks[0]
     trace, structure = rank.trace, rank.structure
     kernel = structure.kernels.row
-    family, phase = trace.rows.family[kernel], structure.phase[kernel]
-    again = family[phase == RECOMPUTE]
-    recompute = "none" if not len(again) else "full" if (again == _GEMM).any() else "selective"
+    family = trace.rows.family[kernel]
     operations = shapes.operations(trace, structure.phase, structure.layer)
     return Habits(
         trains=bool((structure.phase == BACKWARD).any()),
         gated=_gated(operations, anchor.sizes),
         flash=bool((family == _ATTENTION).any()),
-        recompute=recompute,
+        recompute=recomputed_layers.recorded(rank),
         sequence_parallel=anchor.sizes.sp,
         zero=anchor.sizes.zero or 0,
     )

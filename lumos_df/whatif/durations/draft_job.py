@@ -33,6 +33,8 @@ class DraftJob:
     again: list[NDArray[np.bool_]]
     """Which rows of each graph a setting makes the backward pass compute again."""
     warnings: list[str]
+    repeats: bool = False
+    """Whether the backward pass is to compute again what it did not, or more of it."""
 
     @property
     def ranks(self) -> list[int]:

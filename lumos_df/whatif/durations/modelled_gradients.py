@@ -42,17 +42,22 @@ def with_gradients(draft: DraftJob) -> DraftJob:
     links = OwnLinks.of(anchor, change)
     alone = replace(draft, job=replace(draft.job, graphs=list(map(_without_lone, draft.job.graphs))))
     made = with_modelled(alone, lambda graph, origin, rank: _buckets(anchor, change, links, graph, origin, rank))
-    size, total = change.groups[1].size[DP], made.added(draft)
+    total = made.added(draft)
     if not total:
         return made.said(
-            f"dp={size} changes no step: no backward pass was found, so each replica does what this one did"
+            f"{_replicas(change)} changes no step: no backward pass was found, so each replica does what this one did"
         )
     each, word = links.lasting(_kind(change), DP, np.zeros(1, np.int64)), COLLECTIVES[_kind(change)].replace("_", "-")
     return made.said(
-        f"dp={size} is modelled, as the job ran as one replica: {total} {word}s of gradients, in buckets as "
+        f"{_replicas(change)} is modelled, as the job ran as one replica: {total} {word}s of gradients, in buckets as "
         f"PyTorch's DDP has them, take what {each.source}, within {each.error[0]:.0%}; record it with dp=2 to have "
         "them measured"
     )
+
+
+def _replicas(change: PlannedChange) -> str:
+    """Return the ranks that reduce gradients together, as they are written."""
+    return f"dp={change.new.dp}" + (f" cp={change.new.cp}" if change.new.cp > 1 else "")
 
 
 def _kind(change: PlannedChange) -> int:

@@ -15,10 +15,13 @@ from lumos_df.whatif.durations.payloads import gradient_types
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import IN_SHAPES, told_precision
+from lumos_df.whatif.rewrite.recomputed_layers import ATTENTIONS, LAYERS
 
 _TRUSTED_TIMES: Final = 8.0
 """Threshold, times. A kernel that takes more than so many times as long as measured, or as short, is extrapolated.
 Evidence: a judgement; errors grow with every doubling."""
+_CUTS: Final = {"cp": "seq"}
+"""Degrees that a size is cut by."""
 _FAR_SHARE: Final = 0.1
 """Threshold, share of the time of kernels. A warning is given where more of it is extrapolated. Evidence: a
 judgement."""
@@ -56,7 +59,7 @@ def extrapolated(
 def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
     """Return what to say of settings that the trace does not tell enough for."""
     old, new = change.old, change.new
-    sized = {name: getattr(new, name) for name in IN_SHAPES if getattr(old, name) != getattr(new, name)}
+    sized = {name: getattr(new, name) for name in (*IN_SHAPES, "cp") if getattr(old, name) != getattr(new, name)}
     words = {
         (word, axes.of_text.get(word, ()))
         for rank, axes in zip(anchor.about.ranks, change.axes, strict=True)
@@ -73,9 +76,10 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
         for name in sized.keys() - {"heads"}:
             only = Symbols(old, replace(old, **{name: sized[name]}))
             if not any(only.rescaled_text(word, labels) != word for word, labels in words):
+                size = getattr(old, _CUTS.get(name, name))
                 warnings.append(
-                    f"{name} changes no kernel: no recorded shape is told to hold it, as {getattr(old, name)} is "
-                    "another size, too, or the part of the model that has it did not run"
+                    f"{name} changes no kernel: no recorded shape is told to hold it, as {size} is another size, too, "
+                    "or the part of the model that has it did not run"
                 )
     if change.settings.dtype and told_precision(anchor.about) is None:
         warnings.append(
@@ -88,10 +92,10 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
             "the type of the products, and go with it" if follow else "whatever type the products have, and stay so"
         )
         warnings.append(f"gradients are reduced in {', '.join(reduced)}, {becomes}")
-    if change.settings.recompute == "full":
+    if change.settings.recompute in (ATTENTIONS, LAYERS):
         warnings.append(
-            "recompute=full takes the host to launch what runs again ahead of time: where the GPU waits for the host, "
-            "the step gets longer than said by up to the host's time for a forward pass"
+            f"recompute={change.settings.recompute} takes the host to launch what runs again ahead of time: where the "
+            "GPU waits for the host, the step gets longer than said by up to the host's time for what is launched again"
         )
     moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):

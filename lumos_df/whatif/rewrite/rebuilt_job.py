@@ -15,7 +15,12 @@ from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
 from lumos_df.whatif.rewrite.blocks import blocks
 from lumos_df.whatif.rewrite.host_turns import in_turn
-from lumos_df.whatif.rewrite.recomputed_layers import with_recomputation
+from lumos_df.whatif.rewrite.recomputed_layers import (
+    ATTENTIONS,
+    attention_apart,
+    whole_layers,
+    with_recomputation,
+)
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
 
@@ -33,10 +38,14 @@ def rebuilt(draft: DraftJob) -> DraftJob:
                 f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
                 "name them in the trace with annotations layer=N, or record with_modules=True"
             )
+        wanted = change.settings.recompute
+        ahead, back = whole_layers(rank_blocks)
+        if wanted == ATTENTIONS:
+            rank_blocks, ahead, back = attention_apart(graph, rank, rank_blocks)
         sequence = program(rank_blocks, layers, batch)
         repeats = np.zeros(len(sequence), np.bool_)
-        if change.settings.recompute == "full":
-            sequence, repeats = with_recomputation(rank, rank_blocks, sequence)
+        if draft.repeats:
+            sequence, repeats = with_recomputation(rank, rank_blocks, sequence, ahead, back)
         new_rank = rewritten(graph, rank_blocks, sequence)
         if batch[0] != batch[1]:
             new_rank = in_turn(new_rank, turns(rank_blocks, sequence))
