@@ -67,6 +67,22 @@ def test_what_clears_all_gradients_grows_with_the_parameters(tmp_path: Path) -> 
     assert cleared_ns(tmp_path / "changed") == pytest.approx(cleared_ns(ran), rel=0.1)
 
 
+@pytest.mark.parametrize(("layers", "wanted"), [(2, 6), (6, 2)])
+def test_an_optimizer_of_many_kernels_follows_the_layers(tmp_path: Path, layers: int, wanted: int) -> None:
+    base, other = (Job(ranks=1, layers=each, steps=1, unfused_optimizer=True) for each in (layers, wanted))
+    (row,), (ran,) = answers(emulate(tmp_path / "base", base), f"layers={wanted}"), answers(emulate(tmp_path, other))
+    assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.03)
+    assert row["optimizer_s"] == pytest.approx(ran["optimizer_s"], rel=0.03)
+
+
+def test_a_stage_updates_its_own_layers(tmp_path: Path) -> None:
+    corpus = emulate(tmp_path, Job(ranks=1, layers=4, steps=1, unfused_optimizer=True))
+    (whole,), stages = answers(corpus), answers(corpus, "pp=2", "batch=4")
+    for stage in stages:
+        # Half of the layers, and what every stage has: the tables of the vocabulary are as large as five layers.
+        assert stage["optimizer_s"] < 0.8 * whole["optimizer_s"]
+
+
 def test_more_micro_batches_are_more_of_the_same_and_one_reduction(emulated: Path) -> None:
     once, twice = answers(emulated), answers(emulated, "batch=2")
     for row, other in zip(once, twice, strict=True):

@@ -20,7 +20,7 @@ from lumos_df.structure.kernels.repeats import stretches
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import Operation, Shape
-from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered
+from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered, shaped
 from lumos_df.whatif.durations.symbols import Symbols
 
 _ELEMENT_BYTES: Final = 4
@@ -135,19 +135,18 @@ def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
 
 
 def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:
-    """Return the structure's layers, and those of the optimizer's operators [n].
+    """Return the structure's layers, and those of the optimizer's kernels, or operators where they do its work [n].
 
-    An optimizer goes through the parameters one by one in the order of the layers, so its operators and their shapes
-    repeat as often as there are layers. Where they do not, nothing is changed.
+    An optimizer that goes through the parameters one by one does so in the order of the layers, so what it does and
+    the shapes repeat as often as there are layers. Where they do not, nothing is changed.
     """
     rows = trace.rows
     layer = structure.layer.copy()
     known = np.unique(layer[layer >= 0])
-    row = _rows(graph)
-    row = row[structure.phase[row] == OPTIMIZER]
+    row, shape = _updating(trace, graph, structure)
     if len(known) < 2 or not len(row):
         return layer
-    _, symbols = np.unique(np.stack((rows.name[row], trace.dims.code[row])), axis=1, return_inverse=True)
+    _, symbols = np.unique(np.stack((rows.name[row], shape)), axis=1, return_inverse=True)
     symbols = symbols.reshape(-1).astype(np.int32)
     bounds, order = forward_star(rows.step[row] + 1, int(rows.step[row].max()) + 2)
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
@@ -157,6 +156,18 @@ def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDAr
             inside = in_step[start : start + period * len(known)]
             layer[row[inside]] = known[np.arange(len(inside)) // period]
     return layer
+
+
+def _updating(trace: Trace, graph: TraceGraph, structure: Structure) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return what the optimizer does, in its order, and the shapes of each, as codes; NONE: not recorded [k]."""
+    if runs_here(graph):
+        row = _rows(graph)
+        row = row[structure.phase[row] == OPTIMIZER]
+        return row, trace.dims.code[row]
+    row = structure.kernels.row
+    row = row[structure.phase[row] == OPTIMIZER]
+    operator = shaped(trace, row)
+    return row, np.where(operator >= 0, trace.dims.code[operator], NONE).astype(np.int32)
 
 
 def _repeated(symbols: NDArray[np.int32], times: int) -> tuple[int, int]:

@@ -61,8 +61,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Record
     job = load_job(corpus, trace_ids)
     about = of_traces([labelled_rows.extend(corpus, graph.rows) for graph in job.graphs], known)
     on_host = all(map(host_times.runs_here, job.graphs))
-    if on_host:
-        about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
+    about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
     file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
     device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
     hardware, warning, known_hardware = recorded_on(device)

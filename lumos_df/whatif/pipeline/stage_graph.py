@@ -19,7 +19,7 @@ from lumos_df.whatif.durations.added_kernels import more_rows, with_rows
 from lumos_df.whatif.pipeline.cut_ranks import Cut
 from lumos_df.whatif.pipeline.stage_chunks import Pipeline
 from lumos_df.whatif.rewrite.block_sequence import taken
-from lumos_df.whatif.rewrite.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, WEIGHTS, Blocks
+from lumos_df.whatif.rewrite.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, UPDATE, WEIGHTS, Blocks
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten
 
 _SEND_FORWARD, _RECEIVE_FORWARD, _SEND_BACKWARD, _RECEIVE_BACKWARD = range(4)
@@ -99,7 +99,8 @@ def _parts(
 ) -> _Parts:
     """Return one step's blocks for a part of the model; `holds`: whether they hold the embedding, and the head."""
     kind, batch = blocks.kind[block], blocks.micro_batch[block]
-    inside = np.flatnonzero(kind != OUTSIDE)
+    update = kind == UPDATE
+    inside = np.flatnonzero((kind != OUTSIDE) & ~update)
     if not len(inside):
         return _Parts(block, ([], [], [], []), block[:0])
     first, last, wanted = place == 0, place == pipeline.places - 1, pipeline.layers_of(place)
@@ -107,7 +108,8 @@ def _parts(
     outside = kind == OUTSIDE
     at = np.arange(len(block))
     before = block[outside & (at < begun) & (batch < 0)]
-    after = block[outside & (at > ended) & (batch < 0)]
+    tail = np.flatnonzero((outside | update) & (at > ended) & (batch < 0))
+    after = block[_updated(blocks, block, tail, pipeline, place)]
     forward, inputs, weights = [], [], []
     for micro_batch in np.unique(batch[inside]).tolist():
         ahead = np.flatnonzero((kind == FORWARD_PASS) & (batch == micro_batch))
@@ -152,6 +154,29 @@ def _weights(
     head = place[:low] if ends[1] else place[:0]
     embedding = place[high:] if ends[0] else place[:0]
     return np.concatenate((head, _fitted(blocks, block, place[layered], wanted), embedding))
+
+
+def _updated(
+    blocks: Blocks, block: NDArray[np.int64], place: NDArray[np.int64], pipeline: Pipeline, first: int
+) -> NDArray[np.int64]:
+    """Return what comes behind a step's passes: of an optimizer that goes by layers, those of all of a rank's chunks.
+
+    Args:
+        blocks: the blocks.
+        block: those of the step.
+        place: which of them come behind its passes.
+        pipeline: the pipeline.
+        first: the first part of the model that the rank has.
+    """
+    by_layer = blocks.kind[block[place]] == UPDATE
+    if not by_layer.any():
+        return place
+    layer = np.where(by_layer, blocks.layer[block[place]], 0)
+    known = np.unique(layer[by_layer])
+    parts = [pipeline.place(first % pipeline.stages, chunk) for chunk in range(pipeline.chunks)]
+    chunks = [pipeline.layers_of(part) for part in parts]
+    times = np.bincount(np.concatenate(chunks) % len(known), minlength=len(known))
+    return np.repeat(place, np.where(by_layer, times[np.searchsorted(known, layer) % len(known)], 1))
 
 
 def _fitted(

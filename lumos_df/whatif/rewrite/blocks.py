@@ -47,7 +47,7 @@ def blocks(graph: TraceGraph, structure: Structure) -> Blocks:
     # What each atom's block is by its work, and behind those what it is where that is part of no layer.
     step = np.append(rows.step[told_by], rows.step[atoms.row])
     batch = np.append(structure.micro_batch[told_by], np.where(marked, NONE, structure.micro_batch[atoms.row]))
-    kind = np.append(_kind(structure, told_by, hosted), np.full(atom_count, OUTSIDE))
+    kind = np.append(_kind(structure, told_by), np.full(atom_count, OUTSIDE))
     layer = np.append(structure.layer[told_by], np.full(atom_count, NONE))
     number = dense(packed(step, batch, kind, layer))
     place = np.zeros(int(number.max(initial=NONE)) + 1, np.int64)
@@ -78,10 +78,10 @@ def _launched(graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:
     return kernel
 
 
-def _kind(structure: Structure, row: NDArray[np.int32], hosted: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return which pass the work of rows belongs to; of work on the host also the optimizer's, which goes by layers."""
+def _kind(structure: Structure, row: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return which pass the work of rows belongs to, or the optimizer's where that goes by layers."""
     phase = structure.phase[row]
-    kind = np.where(phase == FORWARD, FORWARD_PASS, np.where(hosted & (phase == OPTIMIZER), UPDATE, BACKWARD_PASS))
+    kind = np.where(phase == FORWARD, FORWARD_PASS, np.where(phase == OPTIMIZER, UPDATE, BACKWARD_PASS))
     return np.where(structure.layer[row] >= 0, kind, OUTSIDE)
 
 
