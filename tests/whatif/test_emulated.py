@@ -116,6 +116,14 @@ def test_gradients_that_wait_for_the_backward_pass_overlap_nothing(emulated: Pat
         assert off["gpu_busy_ns"] == pytest.approx(before["gpu_busy_ns"] + before["overlapped_ns"], rel=0.05)
 
 
+def test_one_replica_of_several_waits_for_none(tmp_path: Path) -> None:
+    late = Job(ranks=2, layers=2, steps=1, sleep_rank=1, sleep_ns=5_000_000)
+    row = answers(emulate(tmp_path / "two", late), "dp=1")[0]
+    (ran,) = answers(emulate(tmp_path / "one", Job(ranks=1, layers=2, steps=1)))
+    assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.03)
+    assert row["exposed_communication_ns"] == 0
+
+
 def test_switches_of_replay_go_with_changes(emulated: Path) -> None:
     half = switches.scale("family=gemm:0.5")
     only, both = answers(emulated, switches=[half]), answers(emulated, "layers=12", switches=[half])

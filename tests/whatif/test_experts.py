@@ -75,6 +75,13 @@ def test_changed_experts_take_what_they_take_when_they_run(
         assert estimated[part] == pytest.approx(ran[part], rel=0.05), part
 
 
+def test_reductions_come_behind_exchanges_that_the_backward_pass_waits_for(routed: Path) -> None:
+    for before, off in zip(answers(routed), answers(routed, "overlap=off"), strict=True):
+        # Both kinds share a stream, and the exchanges overlap nothing.
+        assert off["overlapped_ns"] < 0.2 * before["overlapped_ns"]
+        assert off["step_ns"] > before["step_ns"]
+
+
 def test_of_few_tokens_the_experts_of_a_rank_tell_how_long_products_take(tmp_path: Path) -> None:
     few = replace(ROUTED, experts=64, batch=1, sequence=256)
     estimated = answers(emulate(tmp_path / "few", few), "dp=8", "ep=8")[0]

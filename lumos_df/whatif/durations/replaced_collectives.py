@@ -36,7 +36,7 @@ def replacement(
         change: the change.
         rank: place of the rank in the job.
         row: its collectives [k].
-        degree: place in `schema.plan_words.DIMENSIONS` of each, NONE where unknown: those stay [k].
+        degree: place in `schema.plan_words.DIMENSIONS` of each, NONE where unknown [k].
     """
     rows, (old, new) = anchor.about.ranks[rank].trace.rows, change.groups
     kind = np.array([*map(COLLECTIVES.index, rows.collectives), NONE], np.int64)[rows.collective[row]]
@@ -44,7 +44,8 @@ def replacement(
     gone = np.zeros(len(row), np.bool_)
     for place in (TP, EP, DP):
         if new.size[place] == 1 < old.size[place]:
-            gone |= degree == place
+            # What nothing tells of is taken for data parallelism's.
+            gone |= (degree == place) | ((place == DP) & (degree == NONE))
     before, after = change.old, change.new
     for place, shared, shares in ((DP, bool(before.zero), bool(after.zero)), (TP, before.sp, after.sp)):
         mine = (degree == place) & ~gone

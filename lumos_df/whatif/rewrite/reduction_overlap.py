@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import QueryError
 from lumos_df.graph.edges.columns import edges, join
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import BACKWARD, COMMUNICATION, EVENT, RECOMPUTE, STREAM
+from lumos_df.schema.codes import BACKWARD, COMMUNICATION, EVENT, NONE, RECOMPUTE, STREAM
 from lumos_df.structure.layers import Structure
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.rewrite.forward_edges import ordered
@@ -18,7 +18,7 @@ def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np
     """Return a graph whose gradients are reduced during the backward pass of their step (`on`), or after it.
 
     On: the i-th of n reductions starts once the i-th of n parts of the backward pass is done, whenever it was launched.
-    Off: each of them waits for the last kernel of the backward pass.
+    Off: each of them waits for the last kernel of the backward pass, behind what else its stream has for that pass.
 
     Raises `QueryError` where there is no backward pass or no reduction.
     """
@@ -33,6 +33,8 @@ def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np
             f"{rows.job}: rank {rows.rank} {what}, so overlap changes nothing; record training with dp=2 on GPUs"
         )
     source, target = [], []
+    if not on:
+        graph = _reductions_last(graph, reductions, kernel)
     for step in np.unique(rows.step[reductions]).tolist():
         reduced = reductions[rows.step[reductions] == step]
         work = kernel[rows.step[kernel] == step]
@@ -56,4 +58,45 @@ def with_overlap(graph: TraceGraph, structure: Structure, reductions: NDArray[np
     )
     return replace(
         graph, edges=forward_edges, order=sequence, order_target=order_target, dropped=graph.dropped + dropped
+    )
+
+
+def _reductions_last(graph: TraceGraph, reductions: NDArray[np.int32], work: NDArray[np.int32]) -> TraceGraph:
+    """Return a graph whose streams reduce gradients behind all else that they do until the backward pass ends.
+
+    What the backward pass waits for may be behind a reduction, which is not to hold it up any more.
+    """
+    rows, gpu = graph.rows, graph.gpu
+    reduces = np.isin(gpu.row, reductions)
+    place, stream = np.arange(len(gpu.row)), rows.stream[gpu.row]
+    turn = place.astype(np.float64)
+    for step in np.unique(rows.step[reductions]).tolist():
+        until = rows.end[work[rows.step[work] == step]].max(initial=0)
+        in_pass = (rows.step[gpu.row] == step) & (rows.ts[gpu.row] < until)
+        for each in np.unique(stream[in_pass & reduces]).tolist():
+            mine = in_pass & (stream == each)
+            # Behind the last of them, in their order.
+            turn[mine & reduces] = place[mine][-1] + turn[mine & reduces] / len(turn)
+    order = np.lexsort((turn, stream))
+    row, call = gpu.row[order], gpu.call[order]
+    before = np.full(len(row), NONE, np.int32)
+    before[1:] = np.where(stream[order][1:] == stream[order][:-1], row[:-1], NONE)
+    issued = call.copy()
+    for low, high in zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True):
+        issued[low:high] = np.maximum.accumulate(issued[low:high])
+    moved = replace(gpu, row=row, call=call, launched=gpu.launched[order], before=before, issued=issued)
+    of_row = np.full(len(rows), NONE, np.int32)
+    of_row[row] = before
+    chain = graph.edges.kind == STREAM
+    source = np.where(chain, of_row[graph.edges.dst], graph.edges.src).astype(np.int32)
+    kept = source >= 0
+    led = np.zeros(len(rows), np.bool_)
+    led[graph.edges.dst[chain]] = True
+    first = row[(before >= 0) & ~led[row]]
+    begun = edges(of_row[first], first, STREAM, 0, False)
+    return replace(
+        graph,
+        gpu=moved,
+        edges=join([replace(graph.edges, src=source).where(kept), begun]),
+        order_target=np.append(graph.order_target[kept], begun.dst).astype(np.int32),
     )
