@@ -96,6 +96,8 @@ class Job:
     """Each block's MLP is so many, spread over all ranks, `top_k` of them for each token; 0: one on every rank."""
     top_k: int = 2
     """Experts of a token; all experts get as many tokens."""
+    paired: bool = False
+    """Behind every exchange with other ranks' experts work of another micro-batch is launched, which overlaps it."""
     tables: int = 0
     """The model is a recommender with so many embedding tables, spread over all ranks; 0: it is a transformer."""
     looked_up: int = 20

@@ -33,6 +33,7 @@ from tests.emulator.model import (
     elementwise,
     functions,
     fused_adamw,
+    linear,
     memcpy,
     memset,
     parameter_count,
@@ -471,7 +472,11 @@ class _Trainer:
                 yield from thread.launch(
                     _EXCHANGE, COMMUNICATION_STREAM, call="cudaLaunchKernelExC", collective=collective
                 )
-            yield from thread.order(COMMUNICATION_STREAM, COMPUTE_STREAM)
+            over: list[Event] = []
+            yield from thread.record(COMMUNICATION_STREAM, over)
+            if self._job.paired:
+                yield from thread.run(_other_micro_batch(self._job))
+            yield from thread.hold(COMPUTE_STREAM, over[0])
 
     def _read_number(self) -> Process:
         with self._main.operator("aten::item", ((),)):
@@ -480,6 +485,10 @@ class _Trainer:
                 yield from self._main.launch(memcpy("DtoH (Device -> Pageable)", DTYPE_BYTES))
                 yield from self._main.synchronize(COMPUTE_STREAM)
             yield from self._main.busy()
+
+
+def _other_micro_batch(job: Job) -> Operator:
+    return linear(job, job.hidden, job.hidden).forward
 
 
 def _copy_in(job: Job, batch_bytes: int) -> Operator:

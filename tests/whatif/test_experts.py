@@ -75,6 +75,15 @@ def test_changed_experts_take_what_they_take_when_they_run(
         assert estimated[part] == pytest.approx(ran[part], rel=0.05), part
 
 
+def test_exchanges_keep_what_they_overlap(tmp_path: Path) -> None:
+    paired = replace(ROUTED, steps=1, paired=True)
+    row = answers(emulate(tmp_path / "four", paired), "dp=8", "ep=8")[0]
+    ran = answers(emulate(tmp_path / "eight", replace(paired, ranks=8)))[0]
+    assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.02)
+    for part in ("overlapped_ns", "exposed_communication_ns"):
+        assert row[part] == pytest.approx(ran[part], rel=0.05), part
+
+
 def test_reductions_come_behind_exchanges_that_the_backward_pass_waits_for(routed: Path) -> None:
     for before, off in zip(answers(routed), answers(routed, "overlap=off"), strict=True):
         # Both kinds share a stream, and the exchanges overlap nothing.

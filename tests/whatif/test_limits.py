@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
+from lumos_df.schema.codes import BACKWARD, FORWARD
 from lumos_df.structure.describe import describe
 from lumos_df.whatif.estimate import estimates
+from lumos_df.whatif.job.changed_sizes import check_passes
 from lumos_df.whatif.job.extent import MOST_OPERATORS, check, operators
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Sizes, parse
@@ -42,6 +45,30 @@ def test_what_does_not_fit_is_refused_at_once_with_the_largest_that_does(emulate
     fits = int(str(refused.value).split(f"fits is {name}=")[1].split(",")[0])
     assert operators(anchor, resized(anchor, name, fits)) <= MOST_OPERATORS
     assert operators(anchor, resized(anchor, name, fits + 1)) > MOST_OPERATORS
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        ("transformer", "gradient_accumulation=2", "the job has no backward pass"),
+        ("transformer", "batch=2", None),
+        ("none", "batch=2", "nothing in the trace is told to be a pass"),
+    ],
+)
+def test_micro_batches_are_of_passes_and_gradients_of_backward_ones(
+    emulated: Path, kind: str, text: str, says: str | None
+) -> None:
+    about = load(emulated, groups(emulated)[0], {}).about
+    check_passes(about, parse([text.replace("batch", "gradient_accumulation")]))
+    ranks = []
+    for rank in about.ranks:
+        phase = np.where(rank.structure.phase == BACKWARD, np.int8(FORWARD), rank.structure.phase)
+        ranks.append(replace(rank, structure=replace(rank.structure, phase=phase, kind=kind)))
+    if says is None:
+        check_passes(replace(about, ranks=ranks), parse([text]))
+        return
+    with pytest.raises(QueryError, match=says):
+        check_passes(replace(about, ranks=ranks), parse([text]))
 
 
 @pytest.mark.parametrize(

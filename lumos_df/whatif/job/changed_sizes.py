@@ -6,9 +6,11 @@ from typing import Any
 from lumos_df.base.errors import QueryError
 from lumos_df.model.figures import refuse
 from lumos_df.model.plan import too_many
+from lumos_df.schema.codes import BACKWARD
 from lumos_df.schema.dtypes import PRECISION_OF_WORD
+from lumos_df.structure.describe import Description
 from lumos_df.structure.experts import Routing
-from lumos_df.whatif.job.settings import FACT_OF, Settings, Sizes
+from lumos_df.whatif.job.settings import ACCUMULATION, FACT_OF, Settings, Sizes
 
 
 def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
@@ -46,6 +48,23 @@ def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
     degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
     refuse(QueryError, job, too_many(degrees))
     return new
+
+
+def check_passes(about: Description, settings: Settings) -> None:
+    """Raise `QueryError` for micro-batches of a job that has no passes, or none whose gradients could be added up."""
+    if "batch" not in settings.numbers:
+        return
+    ranks = [rank.structure for rank in about.ranks]
+    if all(structure.kind == "none" for structure in ranks):
+        raise QueryError(
+            f"{about.job}: batch cannot change, because nothing in the trace is told to be a pass of a model; record "
+            "one that multiplies matrices"
+        )
+    if settings.accumulates and not any((structure.phase == BACKWARD).any() for structure in ranks):
+        raise QueryError(
+            f"{about.job}: {ACCUMULATION} cannot change, because the job has no backward pass, and so no gradients; "
+            "batch=N gives as many forward passes a step"
+        )
 
 
 def _shared_out(job: str, old: Sizes, new: Sizes, settings: Settings) -> Sizes:

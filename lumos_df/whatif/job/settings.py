@@ -34,7 +34,9 @@ FACT_OF: Final = {
 IN_SHAPES: Final = ("seq", "micro_batch", "hidden", "ffn", "heads", "kv_heads", "vocab")
 """Those that are read in recorded shapes."""
 _NUMBERS: Final = (*FACT_OF, "vp", "cp")
-_SAME_AS: Final = {"gradient_accumulation": "batch"}
+ACCUMULATION: Final = "gradient_accumulation"
+"""Micro-batches of a step of training."""
+_SAME_AS: Final = {ACCUMULATION: "batch"}
 """Other names of whole numbers."""
 
 _DTYPES: Final = tuple(precision.dtype for precision in PRECISION_TABLE)
@@ -176,6 +178,8 @@ class Settings:
     """What data-parallel ranks share out, a place in `plan_words.ZERO_STAGES`."""
     sp: bool | None = None
     """Whether tensor-parallel ranks share the tokens between their products."""
+    accumulates: bool = field(default=False, compare=False)
+    """Whether the micro-batches are asked for as those that gradients are added up over."""
     keep_stalls: bool = False
     """Whether what once took far longer than ever else stays in the changed job."""
 
@@ -246,7 +250,8 @@ def _with_number(settings: Settings, text: str, name: str, value: str) -> Settin
         raise QueryError(
             f"--set {text}: {field_name}={settings.numbers[field_name]} says otherwise, and is the same; give one"
         )
-    return replace(settings, numbers={**settings.numbers, field_name: number})
+    accumulates = settings.accumulates or name == ACCUMULATION
+    return replace(settings, numbers={**settings.numbers, field_name: number}, accumulates=accumulates)
 
 
 def _word(text: str, name: str, value: str) -> str | int | bool:
