@@ -19,7 +19,7 @@ from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 ERROR: Final = 0.3
-"""Relative, of what nothing measured is like."""
+"""Threshold, relative error. Communication that nothing measured is like is so far off. Evidence: a judgement."""
 
 
 @dataclass(frozen=True, slots=True)
