@@ -18,10 +18,10 @@ from lumos_df.schema.plan_words import DP, PP
 from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
+from lumos_df.whatif.durations import own_links
 from lumos_df.whatif.durations.added_kernels import AddedKernels, with_modelled
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.operator_times import PlannedChange
-from lumos_df.whatif.durations.own_links import ERROR
 from lumos_df.whatif.durations.payloads import payload_ratio, sent_bytes
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
@@ -50,7 +50,7 @@ def filled(draft: DraftJob) -> DraftJob:
         draft, lambda graph, source, rank: _placed(anchor, graph, source, _calls(anchor, change, rank), rank)
     )
     a_step = round(made.added(draft) / max(draft.steps, 1))
-    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, within {ERROR:.0%}"
+    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, within {own_links.ERROR:.0%}"
     made = made.said(f"collectives were not measured, because one process stood for many: {model}")
     if (change.new.pp or 1) > 1 and len(draft.job.graphs) == 1:
         return made.said("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
@@ -129,7 +129,7 @@ def _placed(
         collective=names,
         stream=streams.astype(np.int64),
         lasts=calls.lasts[which],
-        error=np.full(len(which), ERROR),
+        error=np.full(len(which), own_links.ERROR),
         group_size=calls.size[which],
         in_bytes=calls.payload[which],
         begins=rows.ts[row],
