@@ -50,8 +50,10 @@ def filled(draft: DraftJob) -> DraftJob:
         draft, lambda graph, source, rank: _placed(anchor, graph, source, _calls(anchor, change, rank), rank)
     )
     a_step = round(made.added(draft) / max(draft.steps, 1))
-    model = f"{a_step} a step take what the network model says of the links of {_links(change)}, within {own_links.ERROR:.0%}"
-    made = made.said(f"collectives were not measured, because one process stood for many: {model}")
+    made = made.said(
+        f"collectives were not measured, because one process stood for many: {a_step} a step take what the network "
+        f"model says of the links of {_links(change)}, within {own_links.ERROR:.0%}"
+    )
     if (change.new.pp or 1) > 1 and len(draft.job.graphs) == 1:
         return made.said("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
     return made
