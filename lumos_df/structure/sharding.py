@@ -36,6 +36,9 @@ def of_rank(trace: Trace, structure: Structure) -> Sharding:
     row, degree = collectives(trace, structure)
     names = np.array([*trace.rows.collectives, ""])[trace.rows.collective[row]]
     data, scatters, gathers = degree == DP, names == "reduce_scatter", names == "all_gather"
+    if structure.kind == "recommender":
+        # There what is looked up is gathered and scattered.
+        data &= ~(scatters | gathers)
     known = names[data] != UNKNOWN
     zero: int | None = SHARD_NOTHING
     if (data & gathers & (structure.layer[row] >= 0)).any():

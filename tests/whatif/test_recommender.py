@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from lumos_df.structure.describe import describe
+from lumos_df.structure.sharding import of_rank
 from lumos_df.whatif.durations import operator_times, payloads
 from lumos_df.whatif.estimate import chosen_jobs
 from lumos_df.whatif.job.changed_sizes import changed_sizes
@@ -58,3 +59,11 @@ def test_what_is_looked_up_grows_with_the_batch_and_gradients_do_not(dlrm: Path,
     grown = payloads.payload_ratio(anchor, plan, 0, row, degree)
     assert {*grown[kinds == "all_to_all"].tolist()} == {tables}
     assert {*grown[kinds == "all_reduce"].tolist()} == {1.0}
+
+
+def test_what_is_looked_up_is_no_share_of_the_parameters(dlrm: Path) -> None:
+    rank = load(dlrm, chosen_jobs(dlrm, None, None)[0], {}).about.ranks[0]
+    rows = rank.trace.rows
+    gathered = replace(rank.trace, rows=replace(rows, collectives=["reduce_scatter"] * len(rows.collectives)))
+    assert of_rank(rank.trace, rank.structure).zero == of_rank(gathered, rank.structure).zero == 0
+    assert of_rank(gathered, replace(rank.structure, kind="other")).zero == 1

@@ -74,7 +74,7 @@ def _with(draft: DraftJob, kind: int, what: str, places: _Places) -> DraftJob:
         known = _Parameters(moved, layer, graph.rows.step[ready], change.new.batch or 1)
         along = pass_kernels(about, kinds_of(about), graph, source)
         payload, after, before = places(along, known)
-        if not len(payload):
+        if not payload.any():
             raise QueryError(
                 f"{anchor.about.job}: zero={change.new.zero} cannot be, because rank {graph.rows.rank} shows no "
                 "optimizer or no layers that its parameters belong to; record training with_modules=True"
@@ -105,6 +105,8 @@ def _of_layers(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """Return what is gathered for each pass of a layer, and for each forward pass."""
     begins, _, back = _segments(along)
+    if not len(begins):
+        return np.empty(0, np.int64), along.row[:0], along.row[:0]
     step = along.step[begins]
     passes = np.flatnonzero(np.isin(along.phase, (FORWARD, BACKWARD, RECOMPUTE)))
     turned = np.diff((along.phase[passes] == FORWARD).astype(np.int8), prepend=0) > 0

@@ -151,6 +151,8 @@ def _attends(rank: DescribedRank) -> NDArray[np.bool_]:
     kernel = kernel[rank.structure.layer[kernel] >= 0]
     product = rows.family[kernel] == GEMM
     attends = np.zeros(len(rows), np.bool_)
+    if rank.structure.kind != "transformer":
+        return attends
     attends[kernel] = ~product | (rows.nearest(batched, kernel) >= 0)
     return attends
 
