@@ -6,20 +6,16 @@ then that of the same group, then that of most sizes. Where none holds, the netw
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.schema.collective_kinds import SEND
-from lumos_df.whatif.durations import transfers
+from lumos_df.whatif.durations import kernel_times, transfers
 from lumos_df.whatif.durations.collective_times import Links
 from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.job.recorded_job import RecordedJob
-
-ERROR: Final = 0.3
-"""Threshold, relative error. Communication that nothing measured is like is so far off. Evidence: a judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class OwnLinks:
         """
         groups = self.change.groups[1]
         wanted = GroupLinks(kind, 2 if kind == SEND else groups.size[place], groups.stride[place])
-        links, error, source = self.change.links[1], ERROR, "the network model says"
+        links, error, source = self.change.links[1], kernel_times.MODELLED_ERROR, "the network model says"
         library = Links.of(self.change.measured_on)
         crosses = library.crosses(wanted.size, wanted.stride)
         alike = [each for each in self.laws if library.crosses(each[0].size, each[0].stride) == crosses]

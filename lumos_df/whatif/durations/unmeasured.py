@@ -18,7 +18,7 @@ from lumos_df.schema.plan_words import DP, PP
 from lumos_df.structure import dimensions, shapes
 from lumos_df.structure.compute_stream import compute_stream
 from lumos_df.structure.parallelism import roles
-from lumos_df.whatif.durations import own_links
+from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.added_kernels import AddedKernels, with_modelled
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.operator_times import PlannedChange
@@ -52,7 +52,7 @@ def filled(draft: DraftJob) -> DraftJob:
     a_step = round(made.added(draft) / max(draft.steps, 1))
     made = made.said(
         f"collectives were not measured, because one process stood for many: {a_step} a step take what the network "
-        f"model says of the links of {_links(change)}, within {own_links.ERROR:.0%}"
+        f"model says of the links of {_links(change)}, within {kernel_times.MODELLED_ERROR:.0%}"
     )
     if (change.new.pp or 1) > 1 and len(draft.job.graphs) == 1:
         return made.said("the waiting of a pipeline's stages for one another is not in it: one rank was recorded")
@@ -131,7 +131,7 @@ def _placed(
         collective=names,
         stream=streams.astype(np.int64),
         lasts=calls.lasts[which],
-        error=np.full(len(which), own_links.ERROR),
+        error=np.full(len(which), kernel_times.MODELLED_ERROR),
         group_size=calls.size[which],
         in_bytes=calls.payload[which],
         begins=rows.ts[row],
