@@ -85,7 +85,9 @@ def routed_bytes(
 
 def sent_bytes(change: PlannedChange) -> float:
     """Return the bytes that a rank of the changed job sends to the next stage, a micro-batch."""
-    return (activation_bytes(change) or change.runs_on.element_bytes) / _parts(change.new)
+    new = change.new
+    activation = float((new.rank_seq or 1) * (new.micro_batch or 1) * (new.hidden or 1) * change.runs_on.element_bytes)
+    return activation / _parts(new)
 
 
 def activation_bytes(change: PlannedChange) -> float:
