@@ -166,6 +166,9 @@ def _updating(trace: Trace, graph: TraceGraph, structure: Structure) -> tuple[ND
         return row, trace.dims.code[row]
     row = structure.kernels.row
     row = row[structure.phase[row] == OPTIMIZER]
+    # An operator that launches several kernels goes over many parameters, in parts that know no layers.
+    caller = trace.rows.nearest(trace.rows.kind == CPU_OP, row)
+    row = row[(caller >= 0) & (np.bincount(caller[caller >= 0], minlength=1)[np.maximum(caller, 0)] == 1)]
     operator = shaped(trace, row)
     return row, np.where(operator >= 0, trace.dims.code[operator], NONE).astype(np.int32)
 
