@@ -136,7 +136,7 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | Non
             return
         if output is not None:
             with whole_file(output) as draft:
-                _save(rows, form or Format.TABLE, draft)
+                _save(connection, rows, form or Format.TABLE, draft)
         elif form is None:
             terminal = sys.stdout.isatty()
             rows.show(
@@ -149,7 +149,7 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | Non
             # Not straight to /dev/stdout: that truncates a file it is redirected to, and exists on few systems.
             with tempfile.TemporaryDirectory() as folder:
                 draft = Path(folder) / f"rows.{form.suffix}"
-                _save(rows, form, draft)
+                _save(connection, rows, form, draft)
                 with draft.open("rb") as file:
                     shutil.copyfileobj(file, sys.stdout.buffer)
 
@@ -163,19 +163,15 @@ def _rows(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPy
     return connection.sql(statements[-1].query)
 
 
-def _save(rows: "duckdb.DuckDBPyRelation", form: Format, path: Path) -> None:
+def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelation", form: Format, path: Path) -> None:
     if form is Format.TABLE:
         with path.open("w", encoding="utf-8") as file, redirect_stdout(file):
             rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
         return
-    import duckdb  # noqa: PLC0415 - only where rows are written
-
+    _result = rows  # the query below finds it by the name of the variable
     columns = _clean(rows) if form is Format.JSON else _as_text(rows) if form is Format.CSV else "*"
     target = os.fspath(path).replace("'", "''")
-    # A connection to a corpus may write nowhere else.
-    with duckdb.connect() as writer:
-        writer.register("_result", rows.to_arrow_reader())
-        writer.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
+    connection.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
 
 
 def _as_text(rows: "duckdb.DuckDBPyRelation") -> str:
