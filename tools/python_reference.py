@@ -81,8 +81,8 @@ def _function(title: str, function: object, level: str) -> Iterator[str]:
     source = textwrap.dedent(inspect.getsource(function))  # type: ignore[arg-type]  # a function, as the caller saw
     tree = ast.parse(source).body[0]
     assert isinstance(tree, ast.FunctionDef)  # noqa: S101 - tells the type checker
-    # As it is written, decorators and all, up to the docstring.
-    header = source.splitlines()[: tree.body[0].lineno - 1]
+    # As it is written, decorators and all, up to the docstring; but what it says to a linter is nobody else's.
+    header = [re.sub(r"  # noqa.*", "", line) for line in source.splitlines()[: tree.body[0].lineno - 1]]
     yield from ("", f"{level} `{title}`", "", "```python", *header, "```", "")
     yield from _text(title, inspect.getdoc(function))
 

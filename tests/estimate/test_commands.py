@@ -94,7 +94,7 @@ def test_a_folder_that_is_something_else_is_left_alone(lumos: Run, tmp_path: Pat
     (tmp_path / "other" / "file").write_text("mine")
     done = lumos("estimate", *JOB, *PLAN, "--corpus", "other")
     assert done.returncode == 1
-    assert "no corpus here" in done.stderr
+    assert "not empty and not a corpus" in done.stderr
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["file"]
 
 
