@@ -1,6 +1,8 @@
 """Operators of one trace as arrays: those of the graph, and what else tells layers and shapes."""
 
+import json
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -58,6 +60,16 @@ class Trace:
         """Return n."""
         return len(self.rows)
 
+    @property
+    def blocks(self) -> NDArray[np.int64]:
+        """Blocks of each kernel's launch grid [n]; 0 where it was not recorded."""
+        return _sizes(self.grid)
+
+    @property
+    def threads(self) -> NDArray[np.int64]:
+        """Threads of each kernel's block [n]; 0 where it was not recorded."""
+        return _sizes(self.block)
+
 
 def load(corpus: Path, trace_id: str) -> Trace:
     """Read one trace. Raise `CorpusError` when it cannot be read."""
@@ -95,3 +107,7 @@ def extend(corpus: Path, rows: Rows) -> Trace:
             for group in groups
         },
     )
+
+
+def _sizes(shapes: Texts) -> NDArray[np.int64]:
+    return np.array([*(prod(json.loads(word)) for word in shapes.words), 0], np.int64)[shapes.code]

@@ -45,8 +45,8 @@ class Timing(Protocol):
     def queue_depth(self) -> int:
         """How much a stream's queue holds before the host has to wait; 0: any number."""
 
-    def factor(self, name: str) -> float:
-        """Return how many times as long work of that name takes."""
+    def factor(self, name: str, blocks: int) -> float:
+        """Return how many times as long work of that name and so many blocks takes."""
 
 
 class Fabric:
@@ -188,7 +188,7 @@ class Gpu:
         if work.kind == "kernel":
             activity = "communication" if launch.collective else "compute"
         self._meter.begin(activity)
-        factor = self._job.factor(work.name)
+        factor = self._job.factor(work.name, work.blocks)
         if launch.collective:
             self._take(work.blocks)
             yield self._fabric.join(launch.collective, self._recording.rank, factor)

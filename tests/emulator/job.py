@@ -1,8 +1,10 @@
 """What runs, and what the emulated profiler writes down of it."""
 
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 from typing import Final, Literal, TypeAlias
+
+from tests.emulator.hardware import MULTIPROCESSORS
 
 DTYPE_BYTES: Final = 2
 """Parameters, activations and gradients are bfloat16."""
@@ -102,6 +104,8 @@ class Job:
     """The model is a recommender with so many embedding tables, spread over all ranks; 0: it is a transformer."""
     looked_up: int = 20
     """Rows of a table that are summed for each sample."""
+    lost_wave: float = 0.0
+    """Share that products lose of the time of their last wave of blocks, as far as it is empty."""
     factors: tuple[tuple[str, float], ...] = ()
     """(text, factor): GPU work with that text in its name takes so many times as long."""
 
@@ -113,9 +117,11 @@ class Job:
         if self.sleep_ns < 0:
             raise ValueError(f"sleep_ns {self.sleep_ns} is negative")
 
-    def factor(self, name: str) -> float:
-        """Return how many times as long GPU work of that name takes."""
-        return prod(factor for text, factor in self.factors if text in name)
+    def factor(self, name: str, blocks: int) -> float:
+        """Return how many times as long GPU work of that name and so many blocks takes."""
+        waves = max(blocks / MULTIPROCESSORS, 1.0)
+        lost = self.lost_wave * (ceil(waves) - waves) if "gemm" in name else 0.0
+        return (waves + lost) / waves * prod(factor for text, factor in self.factors if text in name)
 
     @property
     def local_experts(self) -> int:

@@ -24,6 +24,7 @@ from lumos_df.advice.rules import (
     synchronisation,
     unfused_attention,
     unfused_optimizer,
+    wave_quantisation,
 )
 
 RULES: Final[tuple[Rule, ...]] = (
@@ -47,5 +48,6 @@ RULES: Final[tuple[Rule, ...]] = (
     synchronisation.remedies,
     unfused_attention.remedies,
     unfused_optimizer.remedies,
+    wave_quantisation.remedies,
 )
 """Every rule."""

@@ -25,6 +25,9 @@ have work enough."""
 PARTIAL_SUM_BYTES = 4
 """Bytes of a partial sum of a split product: float32."""
 
+FLOOR, QUANTISATION = 0, 5
+"""Places of `floor_s` and `quantisation` in the vector of `GemmParameters`."""
+
 OUTPUT_BYTES = 2
 """Bytes of an element of C: products of 8-bit numbers, too, leave 16-bit ones."""
 
@@ -67,7 +70,7 @@ def gemm_seconds(m, n, k, batch, dtype_bytes, peak_flops, hbm_bandwidth, sms, pa
         sms: number of multiprocessors.
         params: float64 [GemmParameters], in the order of that class.
     """
-    efficiency, overhead_k, quantisation = params[1], params[4], params[5]
+    efficiency, overhead_k, quantisation = params[1], params[4], params[QUANTISATION]
     per_128, per_64 = 1.0 / params[2], 1.0 / params[3]
     split_s = params[10]
     m, n, k, batch = float(m), float(n), float(k), float(batch)
@@ -119,4 +122,4 @@ def gemm_seconds(m, n, k, batch, dtype_bytes, peak_flops, hbm_bandwidth, sms, pa
     busy = longer * (1.0 + params[8] * share * share * share)
     busy *= 1.0 + params[11] * busy / (busy + params[12])
     busy += params[13] * m * k * batch / hbm_bandwidth
-    return (params[0] + busy) * params[14]
+    return (params[FLOOR] + busy) * params[14]

@@ -127,10 +127,18 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     before, after, linear, waves, more = (np.empty(len(first)) for _ in range(5))
+    resident = np.clip(_THREADS // np.maximum(trace.threads[row], 1), 1, _BLOCKS)
+    blocks = trace.blocks[row] / resident
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
         kernel = _Kernel.of(
-            trace, axes, int(row[at]), int(operator[at]), wide=int(columns[-2][at]), backward=bool(columns[-1][at])
+            trace,
+            axes,
+            int(row[at]),
+            int(operator[at]),
+            blocks=float(blocks[at]),
+            wide=int(columns[-2][at]),
+            backward=bool(columns[-1][at]),
         )
         before[number], after[number] = kernel.seconds(old), kernel.changed(symbols, old, new)
         linear[number] = before[number] * kernel.operations(symbols) if old is new else after[number]
@@ -251,7 +259,9 @@ class _Kernel:
     """How many times as long its keys are as their tensor: those of all context-parallel ranks."""
 
     @classmethod
-    def of(cls, trace: Trace, axes: Axes, row: int, operator: int, *, wide: int, backward: bool) -> "_Kernel":
+    def of(
+        cls, trace: Trace, axes: Axes, row: int, operator: int, *, blocks: float, wide: int, backward: bool
+    ) -> "_Kernel":
         rows = trace.rows
         shapes: tuple[Shape, ...] = ()
         element: tuple[float, ...] = ()
@@ -262,11 +272,8 @@ class _Kernel:
             operation = operation_of(trace, operator)
             known = int(trace.types.code[operator])
             element = element_bytes(inputs, json.loads(trace.types.words[known])) if known >= 0 else ()
-        grid = _product(trace.grid.words, int(trace.grid.code[row]))
-        threads = _product(trace.block.words, int(trace.block.code[row]))
-        resident = min(_BLOCKS, max(1, _THREADS // max(threads, 1)))
         labels = axes.labels(operator)
-        return cls(int(rows.family[row]), operation, shapes, element, labels, grid / resident, wide, backward)
+        return cls(int(rows.family[row]), operation, shapes, element, labels, blocks, wide, backward)
 
     def kind(self) -> tuple[object, ...]:
         """Return what names it in any trace of the model."""
@@ -354,10 +361,6 @@ class _Kernel:
         if self.family == NORM and self.operation is not None and self.operation.is_norm():
             return prod(largest) / width * ceil(width / _NORM_WIDTH)
         return self._elements()
-
-
-def _product(words: list[str], code: int) -> int:
-    return prod(json.loads(words[code])) if code >= 0 else 0
 
 
 def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> float:
