@@ -1,6 +1,6 @@
 """Operators of one trace as arrays: those of the graph, and what else tells layers and shapes."""
 
-import json
+import re
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +17,8 @@ from lumos_df.graph.rows import Rows, coded, read
 from lumos_df.schema import PHASES
 from lumos_df.schema.codes import NONE, OTHER_PHASE
 
+_SIZES: Final = re.compile(r"\s*\[(\s*\d{1,10}\s*(?:,\s*\d{1,10}\s*){0,2})\]\s*")
+"""One to three whole numbers in brackets, as CUDA has them of grids and blocks."""
 _WORDS: Final = ("phase", "grid", "block", "input_dims", "input_types", "dtype")
 
 
@@ -61,12 +63,12 @@ class Trace:
         return len(self.rows)
 
     @property
-    def blocks(self) -> NDArray[np.int64]:
+    def blocks(self) -> NDArray[np.float64]:
         """Blocks of each kernel's launch grid [n]; 0 where it was not recorded."""
         return _sizes(self.grid)
 
     @property
-    def threads(self) -> NDArray[np.int64]:
+    def threads(self) -> NDArray[np.float64]:
         """Threads of each kernel's block [n]; 0 where it was not recorded."""
         return _sizes(self.block)
 
@@ -109,5 +111,9 @@ def extend(corpus: Path, rows: Rows) -> Trace:
     )
 
 
-def _sizes(shapes: Texts) -> NDArray[np.int64]:
-    return np.array([*(prod(json.loads(word)) for word in shapes.words), 0], np.int64)[shapes.code]
+def _sizes(shapes: Texts) -> NDArray[np.float64]:
+    """Return the product of the sizes that each row tells [n], 0 where it tells none: Triton's launcher writes code."""
+    told = map(_SIZES.fullmatch, shapes.words)
+    return np.array([*(float(prod(map(int, match[1].split(",")))) if match else 0.0 for match in told), 0.0])[
+        shapes.code
+    ]

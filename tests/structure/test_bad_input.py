@@ -22,6 +22,7 @@ KEYS = ("Input Dims", "Input type", "grid", "block")
 MALFORMED = (
     "[[2, 3",
     "[[2, 3]\x1c [4]]",
+    "grid(8192,)",
     3,
     [2, [3]],
     [[2, "3"]],

@@ -1,23 +1,41 @@
 """Matrix products that leave most multiprocessors idle in their last wave of blocks: what if sizes filled the wave."""
 
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.kernel_calls import MODEL_ERROR, KernelCalls
+from lumos_df.advice.kernel_calls import MODEL_ERROR, Call, KernelCalls
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.gemm import FLOOR, QUANTISATION
 from lumos_df.schema.codes import GEMM, NONE
-from lumos_df.schema.dtypes import PRECISIONS
+from lumos_df.schema.dtypes import BF16, PRECISIONS
 
 _MOST: Final = 0.5
-"""Threshold, waves. A product is named where more of its last wave is idle. Evidence: a judgement; that is most of it."""
+"""Threshold, waves. A product is named where more of its last wave is idle. Evidence: a judgement, as that is most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Products:
+    """Matrix products of one rank [k]; ns."""
+
+    calls: KernelCalls
+    at: NDArray[np.int64]
+    """Places in `calls`."""
+    dur: NDArray[np.int64]
+    """What they took."""
+    half: NDArray[np.bool_]
+    """Whether most of their last wave is idle."""
+    less: NDArray[np.float64]
+    """What they took, without what the cost function says that is lost; no less than their bytes take."""
+    whole: NDArray[np.float64]
+    """What the cost function says of them when no wave is lost."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -25,20 +43,20 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     hardware = advised.hardware
     if hardware is None or not any((rows.family == GEMM).any() for rows in advised.ranks):
         return
+    ranks = [_products(calls, hardware) for calls in advised.kernel_calls]
+    usual = sum(int(rank.dur[~rank.half].sum()) for rank in ranks)
+    # How far the job's own products in fuller waves are from the cost function tells whether it loses waves at all.
+    slowness = usual / sum(float(rank.whole[~rank.half].sum()) for rank in ranks) if usual else 0.0
     parts, before, after, count = [], 0.0, 0.0, 0
     worst = (0.0, "")
-    for calls in advised.kernel_calls:
-        blocks = calls.trace.blocks[calls.row]
-        idle = -blocks % hardware.sms / hardware.sms
-        known = calls.of_calls([call.product is not None for call in calls.calls], False).astype(np.bool_)
-        at = np.flatnonzero((calls.family == GEMM) & known & (blocks > hardware.sms) & (idle > _MOST))
-        dur = calls.dur[at]
-        would = _in_whole_waves(calls, at, blocks[at] / hardware.sms, idle[at], hardware)
-        part = np.ones(len(calls.trace))
-        part[calls.row[at]] = would / np.maximum(dur, 1)
+    for rank in ranks:
+        at, dur = rank.at[rank.half], rank.dur[rank.half]
+        would = np.minimum(np.maximum(rank.less[rank.half], slowness * rank.whole[rank.half]), dur)
+        part = np.ones(len(rank.calls.trace))
+        part[rank.calls.row[at]] = would / np.maximum(dur, 1)
         parts.append(part)
         before, after, count = before + dur.sum(), after + would.sum(), count + int(np.count_nonzero(would < dur))
-        worst = max(worst, _worst(calls, at, dur - would, blocks[at]))
+        worst = max(worst, _worst(rank.calls, at, dur - would))
     if after >= before:
         return
     yield Remedy(
@@ -54,33 +72,38 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _in_whole_waves(
-    calls: KernelCalls, at: NDArray[np.int64], waves: NDArray[np.float64], idle: NDArray[np.float64], hardware: Hardware
-) -> NDArray[np.float64]:
-    """Return what the same work takes when no wave is partly filled, ns [k], at least what its bytes take.
-
-    Args:
-        calls: kernels of a rank.
-        at: places of products in it [k].
-        waves: of blocks, a multiprocessor working on one at a time, as in `model.kernels.gemm` [k].
-        idle: part of the last one [k].
-        hardware: the GPU.
-    """
+def _products(calls: KernelCalls, hardware: Hardware) -> _Products:
+    """Return the products of a rank; a multiprocessor works on one block at a time, as in `model.kernels.gemm`."""
     row = hardware.row()
-    of_precision = [PRECISIONS.index(call.dtype.precision) if call.dtype.precision else -1 for call in calls.calls]
-    precision = calls.of_calls(of_precision, -1)[at]
-    floor, lost = (row["gemm"][precision, place] for place in (FLOOR, QUANTISATION))
+    even = row.copy()
+    even["gemm"][:, QUANTISATION] = 0
+    seconds = calls.of_calls([_seconds(call, even) for call in calls.calls], 0.0)
+    waves = calls.trace.blocks[calls.row] / hardware.sms
+    at = np.flatnonzero((calls.family == GEMM) & (seconds > 0) & (waves > 0))
+    idle = np.where(waves > 1, -waves % 1, 0.0)[at]
+    floor, lost = row["gemm"][BF16, [FLOOR, QUANTISATION]]
+    dur, floor = calls.dur[at], floor * 1e9
+    busy = waves[at] / (waves[at] + lost * idle)
     moved = calls.of_calls([call.moved_bytes for call in calls.calls], 0)[at]
-    least = np.maximum(floor, moved / hardware.hbm_bandwidth) * 1e9
-    dur = calls.dur[at]
-    busy = waves / (waves + np.where(precision >= 0, lost, 0.0) * idle)
-    would: NDArray[np.float64] = np.minimum(np.maximum(floor * 1e9 + (dur - floor * 1e9) * busy, least), dur)
-    return would
+    return _Products(
+        calls=calls,
+        at=at,
+        dur=dur,
+        half=idle > _MOST,
+        less=np.maximum(floor + (dur - floor) * busy, moved / hardware.hbm_bandwidth * 1e9),
+        whole=seconds[at] * 1e9,
+    )
 
 
-def _worst(
-    calls: KernelCalls, at: NDArray[np.int64], gain: NDArray[np.float64], blocks: NDArray[np.int64]
-) -> tuple[float, str]:
+def _seconds(call: Call, hardware: np.void) -> float:
+    """Return what a product takes by the cost function, s; 0 of anything else."""
+    if call.product is None or call.dtype.precision is None:
+        return 0.0
+    peak = float(hardware["peak_flops"][PRECISIONS.index(call.dtype.precision)])
+    return call.product.seconds(hardware, peak, call.dtype.bytes) if peak else 0.0
+
+
+def _worst(calls: KernelCalls, at: NDArray[np.int64], gain: NDArray[Any]) -> tuple[float, str]:
     """Return what the products of one operator and shape would gain at most, ns, and what they are."""
     gains = np.bincount(calls.call[at], gain, len(calls.calls))
     call = int(gains.argmax()) if gains.any() else NONE
@@ -88,4 +111,5 @@ def _worst(
     if product is None:
         return 0.0, ""
     sizes = f"[{product.m}, {product.k}] x [{product.k}, {product.n}]"
-    return float(gains[call]), f"{sizes} in {blocks[calls.call[at] == call][0]:,} blocks"
+    blocks = calls.trace.blocks[calls.row[at[calls.call[at] == call][0]]]
+    return float(gains[call]), f"{sizes} in {blocks:,.0f} blocks"
