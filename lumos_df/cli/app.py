@@ -128,7 +128,7 @@ def sql(
         raise typer.BadParameter("give a query or --file, not both")
     with catalog.connect(corpus) as connection:
         if query is not None and query.startswith("."):
-            print(prompt.command(connection, query))
+            prompt.command(connection, query)
             return
         if query is None and file is None and sys.stdin.isatty():
             if output is not None:

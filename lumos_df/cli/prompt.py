@@ -12,6 +12,7 @@ import duckdb
 
 from lumos_df import __version__
 from lumos_df.base.errors import LumosError, nearest
+from lumos_df.cli.screens.terminal import console, say, say_row
 from lumos_df.corpus.catalog import one_line_errors
 from lumos_df.corpus.output import Format, write
 from lumos_df.corpus.view_files import macros, views
@@ -83,33 +84,39 @@ def _answer(
     connection: duckdb.DuckDBPyConnection, text: str, form: Format | None, before: Callable[[str], None]
 ) -> None:
     if text.startswith("."):
-        print(command(connection, text))
+        command(connection, text)
         return
     before(text)
     write(connection, text, form, None)
 
 
-def command(connection: duckdb.DuckDBPyConnection, text: str) -> str:
-    """Return what a command that begins with a dot says. Raise `LumosError` for one that there is not."""
-    name, _, argument = text.partition(" ")
+def command(connection: duckdb.DuckDBPyConnection, text: str) -> None:
+    """Print what a command that begins with a dot says. Raise `LumosError` for one that there is not."""
+    name, _, argument = text.rstrip(" ;").partition(" ")
     if name == ".tables":
-        return _tables()
-    if name == ".schema":
-        return _schema(connection, argument.strip(" ;"))
-    if name == ".help":
-        return HELP
-    raise LumosError(f"no command '{name}'{nearest(name, ['.tables', '.schema', '.help', '.quit'])}")
+        _tables()
+    elif name == ".schema":
+        _schema(connection, argument.strip())
+    elif name == ".help":
+        print(HELP)
+    else:
+        raise LumosError(f"no command '{name}'{nearest(name, ['.tables', '.schema', '.help', '.quit'])}")
 
 
-def _tables() -> str:
+def _tables() -> None:
+    """Print what there is, and of each what fits on its line."""
     stored = [(table.name, table.doc) for table in TABLES]
     shown = [(view.name, view.doc) for view in views() if not view.internal]
     public = sorted([*shown, *((macro.name, macro.doc) for macro in macros())])
     width = max(len(name) for name, _ in stored + public)
-    return "\n".join(f"{name:<{width}}  {doc}" for name, doc in stored + public)
+    screen = console()
+    for name, doc in stored + public:
+        say_row(screen, f"{name:<{width}}  ", doc)
 
 
-def _schema(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+def _schema(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    if not name:
+        raise LumosError(".schema NAME: give the name of a table or view; .tables lists them")
     with one_line_errors():
         columns = connection.execute(
             "SELECT column_name, data_type, comment FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
@@ -119,4 +126,6 @@ def _schema(connection: duckdb.DuckDBPyConnection, name: str) -> str:
         names = [table.name for table in TABLES] + [view.name for view in views()]
         raise LumosError(f"no table or view '{name}'{nearest(name, names)}")
     widths = [max(len(column[field]) for column in columns) for field in (0, 1)]
-    return "\n".join(f"{column:<{widths[0]}}  {kind:<{widths[1]}}  {doc}" for column, kind, doc in columns)
+    screen = console()
+    for column, kind, doc in columns:
+        say(screen, doc, before=f"{column:<{widths[0]}}  {kind:<{widths[1]}}  ")

@@ -21,6 +21,8 @@ ON_CORPUS = {
     "diff": ("diff", "cpu_ddp", "gpu_generated"),
     "estimate --set": ("estimate", "--job", "gpu_generated", "--set", "dp=8"),
     "sql": ("sql", "FROM operators LIMIT 3"),
+    "tables": ("sql", ".tables"),
+    "schema": ("sql", ".schema kernel"),
     "a view": ("report", "--view", "replay_error"),
 }
 ALONE = {
@@ -160,6 +162,12 @@ def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
 def test_dot_commands_work_as_a_query(corpus: Path) -> None:
     assert any(line.startswith("straggler ") for line in shown(("sql", ".tables", "--corpus", str(corpus)), 100))
     assert any(line.startswith("gain_pct") for line in shown(("sql", ".schema gain", "--corpus", str(corpus)), 100))
+
+
+def test_a_schema_of_nothing_says_what_is_missing(corpus: Path) -> None:
+    done = CliRunner().invoke(app, ["sql", ".schema;", "--corpus", str(corpus)])
+    assert done.exit_code == 1
+    assert str(done.exception) == ".schema NAME: give the name of a table or view; .tables lists them"
 
 
 def test_an_estimate_of_nothing_is_refused() -> None:
