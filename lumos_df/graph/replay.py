@@ -121,7 +121,8 @@ def _unexplained(graph: TraceGraph, marks: Steps) -> NDArray[np.int64]:
 def last_nodes(graph: TraceGraph, marks: Steps, end: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the node from whose end each step's end follows, or NONE; `end`: [n] ns."""
     if marks.mark[0] == NONE:
-        return graph.order[np.argmax(end[graph.order], keepdims=True)] if len(graph.order) else marks.mark
+        order = graph.order[works(graph.rows)[graph.order]]
+        return order[np.argmax(end[order], keepdims=True)] if len(order) else marks.mark
     last = np.full(len(marks.mark), NONE, np.int32)
     mark_thread = graph.rows.thread[marks.mark]
     for thread in np.unique(mark_thread).tolist():

@@ -66,10 +66,12 @@ def steps(rows: Rows) -> Steps:
 def works(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows are work, as in the view `step` [n]: calls, operators, rows of the GPU.
 
-    Python frames wait in their thread as long as it lives, and the profiler has a row of its own. In a trace without
-    work every row counts but those of other kinds.
+    Python frames wait in their thread as long as it lives, and the profiler has a row of its own. Calls that ask
+    whether an event is over are no work either: watchdogs do so now and then, and nobody waits for them. In a trace
+    without work every row counts but those of other kinds.
     """
-    work = rows.on_gpu | rows.of_kind(CPU_OP, RUNTIME)
+    asks = np.array([*(name.endswith("EventQuery") for name in rows.names), False])[rows.name]
+    work = rows.on_gpu | rows.of_kind(CPU_OP) | rows.of_kind(RUNTIME) & ~asks
     return work if work.any() else rows.kind != OTHER_KIND
 
 

@@ -25,16 +25,17 @@ mark AS (
   GROUP BY trace_id, number
   HAVING number IS NOT NULL
 ),
--- Python frames wait in their thread as long as it lives, and the profiler has a row of its own: neither is work.
+-- Python frames wait in their thread as long as it lives, the profiler has a row of its own, and watchdogs ask now and
+-- then whether an event is over: none of it is work.
 whole AS (
   SELECT
     trace_id,
     any_value(rank) AS rank,
-    min(ts) FILTER (kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset')) AS work_ts,
-    max(ts + dur) FILTER (kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset')) AS work_end,
+    min(ts) FILTER (kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset') AND NOT asks) AS work_ts,
+    max(ts + dur) FILTER (kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset') AND NOT asks) AS work_end,
     min(ts) FILTER (kind <> 'other') AS any_ts,
     max(ts + dur) FILTER (kind <> 'other') AS any_end
-  FROM operators
+  FROM (SELECT *, kind = 'runtime' AND suffix(name, 'EventQuery') AS asks FROM operators)
   GROUP BY trace_id
 )
 SELECT trace_id, rank, number, ts, least(end_ts, lead(ts) OVER (PARTITION BY trace_id ORDER BY ts, number))

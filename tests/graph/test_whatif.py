@@ -14,7 +14,7 @@ from lumos_df.graph.job import Job, build, groups, load
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import COLLECTIVE, HANDOFF, LAUNCH, STREAM, THREAD
 from lumos_df.trace.ingest import ingest
-from tests.trace.literal import annotation, op, write
+from tests.trace.literal import annotation, kernel, launch, op, write, x
 
 
 def test_a_collective_is_scaled_once_whatever_the_number_of_its_ranks(generated: Job) -> None:
@@ -142,3 +142,15 @@ def test_a_thread_is_held_against_the_same_thread_of_other_ranks(tmp_path: Path)
     job = load(corpus, groups(corpus)[0])
     awake = job.replay(switches.changed(job.event_graph, job.graphs, [switches.no_wait("rank=1")])).replays[1]
     assert (awake.start - awake.low).tolist()[1:] == [1_000, 20_000, 1_000_000, 100_000]
+
+
+def test_a_watchdog_holds_no_trace_up(tmp_path: Path) -> None:
+    events = [op("aten::mm", 0, 20), launch(5, 10, correlation=1), kernel("gemm", 20, 1000, correlation=1)]
+    asks = [x("cudaEventQuery", "cuda_runtime", at, 1, tid=2, correlation=10 + at) for at in range(50, 1100, 100)]
+    write(tmp_path / "rank0.json", events + asks)
+    ingest([tmp_path], tmp_path / "corpus", workers=1)
+    job = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0])
+    (recorded,) = job.replay().replays
+    (faster,) = job.replay(switches.changed(job.event_graph, job.graphs, [switches.scale("family=gemm:0.5")])).replays
+    assert (recorded.steps.high - recorded.steps.low).tolist() == [1_020_000]
+    assert (recorded.high - recorded.low) - (faster.high - faster.low) == 500_000
