@@ -71,7 +71,7 @@ def works(rows: Rows) -> NDArray[np.bool_]:
     without work every row counts but those of other kinds.
     """
     asks = np.array([*(name.endswith("EventQuery") for name in rows.names), False])[rows.name]
-    work = rows.on_gpu | rows.of_kind(CPU_OP) | rows.of_kind(RUNTIME) & ~asks
+    work: NDArray[np.bool_] = rows.on_gpu | rows.of_kind(CPU_OP) | rows.of_kind(RUNTIME) & ~asks
     return work if work.any() else rows.kind != OTHER_KIND
 
 
