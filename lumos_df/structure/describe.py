@@ -56,6 +56,11 @@ class Description:
     routing: Routing | None = None
     """How tokens go to experts; None where no router ran."""
 
+    @property
+    def given(self) -> dict[str, int]:
+        """Dimensions and degrees that the user says."""
+        return {name: fact.number for name, fact in self.facts.items() if _given(fact) and fact.number is not None}
+
     def number(self, name: str) -> int:
         """Return a dimension or degree that must be known. Raise `QueryError` where it is not."""
         value = self.facts[name].number
@@ -127,12 +132,13 @@ def describe(
                 "value": fact.number,
                 "word": None if fact.number is not None else fact.value,
                 "evidence": fact.evidence,
+                "readings": fact.choices or None,
                 "reason": fact.reason,
             }
             for name, fact in description.facts.items()
         ]
     kinds = {"ranks": pa.int32(), "value": pa.int64()}
-    names = ("job", "trace_id", "ranks", "name", "value", "word", "evidence", "reason")
+    names = ("job", "trace_id", "ranks", "name", "value", "word", "evidence", "readings", "reason")
     return pa.Table.from_pylist(answer, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
 
 
@@ -156,6 +162,7 @@ def of_traces(traces: list[Trace], overrides: Mapping[str, int]) -> Description:
     together["layers"] = _all_layers(structures, stages, together, overrides)
     if overrides:
         _check_given(traces, together)
+        _check_layers(traces[0].rows.job, structures, together)
     ranks = [
         DescribedRank(trace, structure, stage, _first_layer(stage, structures, stages))
         for trace, structure, stage in zip(traces, structures, stages, strict=True)
@@ -191,6 +198,14 @@ def _check_given(traces: list[Trace], facts: Mapping[str, Fact]) -> None:
             raise QueryError(f"{job}: {_told('tp', tp)} does not divide {_told(name, size)}")
 
 
+def _check_layers(job: str, structures: list[Structure], facts: Mapping[str, Fact]) -> None:
+    """Raise `QueryError` where the layers that the user says are not those of any reading of the traces."""
+    found, layers = {structure.layers for structure in structures}, facts["layers"]
+    if _given(layers) and facts["pp"].number == 1 and 0 not in found and layers.number not in found:
+        shown = " or ".join(map(str, sorted(found)))
+        raise QueryError(f"{job}: {_told('layers', layers)}, but the trace shows {shown}, and no block comes so often")
+
+
 def _given(fact: Fact) -> bool:
     return fact.evidence == "override"
 
@@ -213,7 +228,8 @@ def _first_layer(stage: Fact, structures: list[Structure], stages: list[Fact]) -
 def _of_rank(
     trace: Trace, structure: Structure, world: int | None, overrides: Mapping[str, int]
 ) -> tuple[dict[str, Fact], Fact, Routing | None]:
-    local = dimensions.local(structure, shapes.operations(trace, structure.phase, structure.layer))
+    operations = shapes.operations(trace, structure.phase, structure.layer)
+    local = dimensions.local(structure, operations, overrides)
     given = {name: _overridden(value) for name, value in overrides.items() if name in DEGREES}
     plan, pipeline = parallelism.degrees(trace, structure, local, world, given)
     model = dimensions.kind(structure)

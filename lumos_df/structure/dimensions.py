@@ -5,7 +5,9 @@ degree.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -13,11 +15,12 @@ import numpy as np
 from lumos_df.schema import EVIDENCE
 from lumos_df.schema.dtypes import element_type
 from lumos_df.structure.experts import Routing, routing
-from lumos_df.structure.facts import Fact, unknown
+from lumos_df.structure.facts import Fact, by_count, unknown
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.shapes import Operation, Shape, most
 
 _NO_SHAPES: Final = "the trace records no shapes: profile with record_shapes=True"
+_SHARED_BY_MOST: Final = "the dimension that most matrix products of a layer share"
 _VOCABULARY_TIMES: Final = 4
 """Threshold, hidden sizes. A matrix product after the layers with more columns leads to a vocabulary.
 Evidence: an FFN is four times as wide as the hidden size."""
@@ -44,30 +47,36 @@ class Local:
     """How tokens go to experts; None where no router ran."""
 
 
-def local(structure: Structure, operations: list[Operation]) -> Local:
-    """Return what the forward operators of one rank say."""
-    return replace(_sizes(structure, operations), routing=routing(operations))
+def local(structure: Structure, operations: list[Operation], given: Mapping[str, int]) -> Local:
+    """Return what the forward operators of one rank say; `given`: dimensions that hold whatever they say."""
+    to_experts = routing(operations)
+    sizes = _sizes(structure, operations, given)
+    # What a router makes is no width of a layer.
+    widths = tuple(each for each in sizes.hidden.readings if not to_experts or each[0] != to_experts.experts)
+    hidden = replace(sizes.hidden, readings=widths if len(widths) > 1 else ())
+    return replace(sizes, hidden=hidden, routing=to_experts)
 
 
-def _sizes(structure: Structure, operations: list[Operation]) -> Local:
+def _sizes(structure: Structure, operations: list[Operation], given: Mapping[str, int]) -> Local:
     products = [operation for operation in operations if operation.is_product()]
     dtype = _dtype(products)
     if not products:
         why = _NO_SHAPES if not operations else "no forward operator is a matrix product with recorded shapes"
         return _only_batch(unknown(why), _leading(structure, operations, why), dtype)
     if structure.kind != "transformer":
-        return _of_other(structure, operations, products, dtype)
+        return _of_other(structure, operations, products, dtype, given)
     inner = [operation for operation in products if operation.inside] or products
-    hidden = _hidden(inner, operations)
+    alike = _widths(inner, operations)
+    hidden = given.get("hidden") or max(alike)
     tokens = most(
         Counter({operation.product[0]: operation.count for operation in inner if hidden in operation.product[1:]})
     )
     attention = _attention(operations)
-    sequence, batch = _sequence(operations, hidden, tokens)
-    heads, kv_heads, width = _heads(attention, sequence.number, batch.number)
+    sequence, batch = _sequence(operations, hidden, tokens, given)
+    heads, kv_heads, width = _heads(attention, sequence, batch)
     projection = _projection(inner, hidden, heads.number, width.number)
     return Local(
-        hidden=Fact(hidden, "shape", "the dimension that most matrix products of a layer share"),
+        hidden=Fact(hidden, "shape", _SHARED_BY_MOST, by_count(alike)),
         heads=heads,
         kv_heads=kv_heads,
         head_dim=width,
@@ -81,7 +90,13 @@ def _sizes(structure: Structure, operations: list[Operation]) -> Local:
     )
 
 
-def _of_other(structure: Structure, operations: list[Operation], products: list[Operation], dtype: Fact) -> Local:
+def _of_other(
+    structure: Structure,
+    operations: list[Operation],
+    products: list[Operation],
+    dtype: Fact,
+    given: Mapping[str, int],
+) -> Local:
     """Return what is known of a model without attention: its batch, and of layers that are alike their widths."""
     none = unknown(f"the model is no transformer ({structure.kind})")
     batch = _leading(structure, operations, _NO_SHAPES)
@@ -100,20 +115,20 @@ def _of_other(structure: Structure, operations: list[Operation], products: list[
     inner = [operation for operation in products if operation.inside]
     if not inner:
         return local_sizes
-    hidden = _hidden(inner, operations)
+    alike = _widths(inner, operations)
+    hidden = given.get("hidden") or max(alike)
+    leading = given.get("micro_batch") or batch.number
     pairs = Counter[int]()
     for operation in operations:
         shape = operation.tensor
-        if operation.inside and shape and len(shape) == 3 and shape[0] == batch.number and shape[2] == hidden:
+        if operation.inside and shape and len(shape) == 3 and shape[0] == leading and shape[2] == hidden:
             pairs[shape[1]] += operation.count
     sequence = most(pairs)
     return replace(
         local_sizes,
-        hidden=Fact(hidden, "shape", "the dimension that most matrix products of a layer share"),
+        hidden=Fact(hidden, "shape", _SHARED_BY_MOST, by_count(alike)),
         ffn=_ffn(inner, hidden, None),
-        sequence=Fact(sequence, "shape", f"an activation of ({batch.number}, {sequence}, {hidden})")
-        if sequence
-        else none,
+        sequence=Fact(sequence, "shape", f"an activation of ({leading}, {sequence}, {hidden})") if sequence else none,
     )
 
 
@@ -139,22 +154,29 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
     activations = Counter[int]()
     convolutions = Counter[int]()
     products = Counter[int]()
+    # Parameters of linear layers have two axes at most, and a convolution reads its input first.
+    deep = [operation.tensor for operation in operations if operation.tensor and len(operation.tensor) > 2]
+    first = {(prod(shape[:-1]), shape[-1]): shape[0] for shape in deep}
     for operation in operations:
-        # Parameters of linear layers have two axes at most, and a convolution reads its input first.
         if operation.tensor and len(operation.tensor) > 2:
             activations[operation.tensor[0]] += operation.count
         if operation.is_convolution() and operation.tensor:
             convolutions[operation.tensor[0]] += operation.count
         elif operation.is_product():
-            products[operation.product[0]] += operation.count
+            # Rows that are all axes of an activation but the last one are no batch.
+            products[first.get(operation.product[:2], operation.product[0])] += operation.count
     if structure.kind == "convolutional":
         counted = [convolutions, products]
     else:
         counted = [activations, products, convolutions] if structure.layers else [products, convolutions]
-    batch = next((size for size in map(most, counted) if size is not None), None)
+    votes = sum(counted, Counter[int]())
+    batch = most(votes)
     if batch is None:
         return unknown(why)
-    return Fact(batch, "shape", "the commonest leading dimension of convolutions and matrix products")
+    # A multiple of the batch is the batch times positions.
+    others = {size: count for size, count in votes.items() if size == batch or size % batch}
+    how = "the commonest leading dimension of convolutions and matrix products"
+    return Fact(batch, "shape", how, by_count(others))
 
 
 def _dtype(products: list[Operation]) -> Fact:
@@ -169,7 +191,8 @@ def _dtype(products: list[Operation]) -> Fact:
     return Fact(kinds.most_common(1)[0][0], "shape", "the type of most matrix products' inputs")
 
 
-def _hidden(inner: list[Operation], operations: list[Operation]) -> int:
+def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, int]:
+    """Return the sizes that most matrix products share, with how many do: several where as many share each."""
     shared: Counter[int] = Counter()
     for operation in inner:
         for size in set(operation.product[1:]):
@@ -180,7 +203,8 @@ def _hidden(inner: list[Operation], operations: list[Operation]) -> int:
         if operation.is_norm() and operation.inside and operation.tensor
     }
     likely = Counter({size: count for size, count in shared.items() if size in norms}) or shared
-    return max(likely, key=lambda size: (likely[size], size))
+    highest = max(likely.values())
+    return {size: count for size, count in likely.items() if count == highest}
 
 
 def _attention(operations: list[Operation]) -> Operation | None:
@@ -193,7 +217,9 @@ def _attention(operations: list[Operation]) -> Operation | None:
     return None
 
 
-def _sequence(operations: list[Operation], hidden: int, tokens: int | None) -> tuple[Fact, Fact]:
+def _sequence(
+    operations: list[Operation], hidden: int, tokens: int | None, given: Mapping[str, int]
+) -> tuple[Fact, Fact]:
     """Return sequence and micro-batch: an activation is (sequence, batch, hidden) or (batch, sequence, hidden)."""
     pairs = Counter[Shape]()
     for operation in operations:
@@ -213,20 +239,20 @@ def _sequence(operations: list[Operation], hidden: int, tokens: int | None) -> t
     how = f"an activation of ({left}, {right}, {hidden})"
     if left == right:
         return Fact(left, "shape", how), Fact(right, "shape", how)
+    other = {left: right, right: left}
+    known = given.get("micro_batch", other.get(given.get("sequence", 0), 0))
+    if known in other:
+        return Fact(other[known], "shape", how), Fact(known, "shape", how)
     votes = _batches(operations, left, right)
-    ordered = sorted(votes, key=lambda size: votes[size], reverse=True)
-    counted = ", ".join(f"micro_batch {size}: {votes[size]} operators" for size in ordered)
     if votes[left] == votes[right]:
-        tell = "tell it with --known micro_batch=N"
-        none = unknown(f"{left} and {right} are sequence and micro-batch, and as much says either ({counted}); {tell}")
-        return none, none
-    how += (
-        f", told apart by attention and convolutions ({counted})"
-        if min(votes.values())
-        else ", told apart by attention"
-    )
+        why = f"{left} and {right} are sequence and micro-batch, and as much says either"
+        either = tuple(votes.items())
+        return unknown(why, tuple((other[size], count) for size, count in either)), unknown(why, either)
+    readings = by_count(votes)
+    lengths = tuple((other[size], count) for size, count in readings)
+    how += ", told apart by attention and convolutions" if readings else ", told apart by attention"
     batch = max(votes, key=lambda size: votes[size])
-    return Fact(right if batch == left else left, "shape", how), Fact(batch, "shape", how)
+    return Fact(other[batch], "shape", how, lengths), Fact(batch, "shape", how, readings)
 
 
 def _batches(operations: list[Operation], left: int, right: int) -> dict[int, int]:
@@ -247,7 +273,8 @@ def _batches(operations: list[Operation], left: int, right: int) -> dict[int, in
     return votes
 
 
-def _heads(attention: Operation | None, sequence: int | None, batch: int | None) -> tuple[Fact, Fact, Fact]:
+def _heads(attention: Operation | None, length: Fact, samples: Fact) -> tuple[Fact, Fact, Fact]:
+    sequence, batch = length.number, samples.number
     if attention is None:
         none = unknown("no operator is attention with recorded shapes")
         return none, none, none
@@ -263,10 +290,12 @@ def _heads(attention: Operation | None, sequence: int | None, batch: int | None)
     if products % batch:
         none = unknown(f"{products} products at once are no multiple of micro-batch {batch}")
         return none, none, none
-    widths = [size for shape in attention.operands for size in shape[1:] if size != sequence]
-    width = Fact(widths[-1], "shape", how) if widths else unknown(f"{how} are all the sequence")
-    heads = Fact(products // batch, "shape", how)
-    return heads, Fact(heads.value, "shape", f"{how}: as many as heads, once expanded"), width
+    widths = [size for shape in attention.operands for size in shape[1:] if size != sequence] or [sequence]
+    each = tuple((products // size, count) for size, count in samples.readings if products % size == 0)
+    readings = each if len(each) > 1 else ()
+    heads = Fact(products // batch, "shape", how, readings)
+    keys = Fact(heads.value, "shape", f"{how}: as many as heads, once expanded", readings)
+    return heads, keys, Fact(widths[-1], "shape", how)
 
 
 def _projection(inner: list[Operation], hidden: int, heads: int | None, width: int | None) -> int | None:
@@ -324,7 +353,7 @@ def layers(structure: Structure) -> Fact:
             "repetition": f"a block of {len(structure.forward.block)} {what} repeats",
         }
         evidence = EVIDENCE[structure.layers_evidence]
-        return Fact(structure.layers, evidence, how[evidence])
+        return Fact(structure.layers, evidence, how[evidence], by_count(structure.layers_readings))
     if structure.kind == "none":
         return unknown("nothing in the trace multiplies matrices, and no module or annotation numbers a layer")
     if structure.kind == "transformer":

@@ -68,6 +68,8 @@ class Structure:
     """Layers of this rank; 0 where none were found."""
     layers_evidence: int
     """Where that is known from."""
+    layers_readings: dict[int, int]
+    """Kernels, or operators, in layers by each way to count these: by modules, by repetition."""
     micro_batches: int
     """Of a step; 0 where unknown."""
     forward: Passes
@@ -100,7 +102,13 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
     batch_of_kernel = _micro_batches(trace, kernels, forward, backward)
     micro_batch, batch_evidence = _spread_batches(trace, kernels, phases, batch_of_kernel, forward.layers > 0)
     layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
-    named = np.unique(layer[(layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))])
+    of_module = (layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))
+    named = np.unique(layer[of_module])
+    if times == forward.layers != len(named):
+        # What is known is what repeats, whatever modules number.
+        trace = replace(trace, layer=np.full_like(trace.layer, NONE))
+        layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
+        named = named[:0]
     if kind != "transformer" and not times and not _named_alike(kernels, layer, layer_evidence):
         named = named[:0]
     return Structure(
@@ -113,6 +121,12 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
         kind=kind,
         layers=len(named) or forward.layers,
         layers_evidence=BY_MODULE if len(named) else BY_REPETITION if forward.layers else NOT_KNOWN,
+        layers_readings={}
+        if times or not len(named) or not forward.layers
+        else {
+            len(named): int(of_module[kernels.row].sum()),
+            forward.layers: int((forward.layer >= 0).sum() + (backward.layer >= 0).sum()),
+        },
         micro_batches=int(micro_batch.max(initial=NONE)) + 1,
         forward=forward,
         backward=backward,

@@ -1,5 +1,6 @@
 """What ranks share out that hold the same layer or the same replica, as their collectives show it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,17 +24,22 @@ class Sharding:
     """Whether tensor-parallel ranks share the tokens between their products: sequence parallelism."""
 
 
-def collectives(trace: Trace, structure: Structure) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    """Return the collective kernels of a rank and the degree of each, a place in `plan_words.GROUPS` or NONE; [k]."""
+def collectives(
+    trace: Trace, structure: Structure, given: Mapping[str, int]
+) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
+    """Return the collective kernels of a rank and the degree of each, a place in `plan_words.GROUPS` or NONE; [k].
+
+    Dimensions that are `given` hold whatever the shapes say.
+    """
     operations = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = parallelism.roles(trace, structure, dimensions.local(structure, operations))
+    row, degree = parallelism.roles(trace, structure, dimensions.local(structure, operations, given))
     kept = trace.rows.on_gpu[row]
     return row[kept], degree[kept]
 
 
-def of_rank(trace: Trace, structure: Structure) -> Sharding:
-    """Return what a rank shows: parameters gathered for a layer, gradients scattered, or neither."""
-    row, degree = collectives(trace, structure)
+def of_rank(trace: Trace, structure: Structure, given: Mapping[str, int]) -> Sharding:
+    """Return what a rank shows: parameters gathered for a layer, gradients scattered, or neither; see `collectives`."""
+    row, degree = collectives(trace, structure, given)
     names = np.array([*trace.rows.collectives, ""])[trace.rows.collective[row]]
     data, scatters, gathers = degree == DP, names == "reduce_scatter", names == "all_gather"
     if structure.kind == "recommender":

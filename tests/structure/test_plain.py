@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
 from lumos_df.schema.codes import CPU_OP
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import Description, of_traces
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.job.changed_sizes import check_told
+from lumos_df.whatif.job.settings import parse
 
 Operator = tuple[str, tuple[tuple[int, ...], ...]]
 
@@ -190,3 +193,63 @@ def test_a_stage_with_less_than_half_has_layers_only_where_their_count_is_known(
     (rank,) = described(net).ranks
     assert rank.structure.layers == 0
     assert of_traces([rank.trace], {"layers": 3}).ranks[0].structure.layers == 3
+
+
+def test_a_dimension_that_may_be_two_sizes_says_both_with_what_counts_for_each(
+    described: Callable[..., Description],
+) -> None:
+    job = described(Plain([linear(64, 256, 128), linear(64, 128, 64), linear(64, 64, 32), linear(100, 256, 32)]))
+    assert (job.facts["micro_batch"].value, job.facts["micro_batch"].choices) == (64, "64 (9 operators) or 100 (3)")
+    with pytest.raises(
+        QueryError, match=r"may be 64 \(9 operators\) or 100 \(3\); tell which with --known micro_batch="
+    ):
+        check_told(job, parse(["batch_scale=2"]))
+    told = of_traces([job.ranks[0].trace], {"micro_batch": 100})
+    check_told(told, parse(["batch_scale=2"]))
+    assert told.facts["micro_batch"].value == 100
+
+
+def attending(length: int, batch: int, convolutions: int) -> list[Operator]:
+    """A layer of (length, batch, 96), whose attention says which is which; convolutions say it the other way round."""
+    hidden, heads = (length, batch, WIDTH), (batch, 8, length, 12)
+    return [
+        ("aten::layer_norm", (hidden, (WIDTH,))),
+        linear(length * batch, WIDTH, WIDTH),
+        ("aten::scaled_dot_product_attention", (heads, heads, heads)),
+        linear(length * batch, WIDTH, 4 * WIDTH),
+        linear(length * batch, 4 * WIDTH, WIDTH),
+        *[("aten::convolution", ((length, batch, WIDTH), (WIDTH, batch, 3)))] * convolutions,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("convolutions", "choices", "value"),
+    [(0, "", 64), (1, "128 (12 operators) or 64 (12)", None), (2, "128 (24 operators) or 64 (12)", 128)],
+)
+def test_micro_batch_and_sequence_say_both_readings_and_what_is_told_settles_all(
+    described: Callable[..., Description], convolutions: int, choices: str, value: int | None
+) -> None:
+    job = described(Plain(attending(128, 64, convolutions) * 4))
+    assert (job.facts["micro_batch"].value, job.facts["micro_batch"].choices) == (value, choices)
+    # What one is not, the other is.
+    for known in ({"micro_batch": 64}, {"sequence": 128}):
+        facts = of_traces([job.ranks[0].trace], known).facts
+        told = {name: facts[name].value for name in ("micro_batch", "sequence", "heads", "head_dim")}
+        assert told == {"micro_batch": 64, "sequence": 128, "heads": 8, "head_dim": 12}
+        assert not facts["micro_batch"].choices
+
+
+def test_layers_that_modules_number_otherwise_than_what_repeats_are_either(
+    described: Callable[..., Description],
+) -> None:
+    net = Plain([*STEM, *mixing() * 4, *HEAD], blocks={0: (1, 17), 1: (17, 33)})
+    job = described(net)
+    assert job.facts["layers"].value == 2
+    assert {layers for layers, _ in job.facts["layers"].readings} == {2, 4}
+    with pytest.raises(QueryError, match="--known layers=2"):
+        check_told(job, parse(["layers=3"]))
+    for known in (2, 4):
+        told = of_traces([job.ranks[0].trace], {"layers": known})
+        assert told.ranks[0].structure.layers == told.ranks[0].structure.layer.max() + 1 == known
+    with pytest.raises(QueryError, match=r"layers=3 \(given\), but the trace shows"):
+        of_traces([job.ranks[0].trace], {"layers": 3})

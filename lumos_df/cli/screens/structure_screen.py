@@ -28,9 +28,9 @@ def _draw_job(screen: Console, dimensions: pl.DataFrame, *, full: bool) -> None:
     for row in dimensions.iter_rows(named=True):
         value = row["value"] if row["value"] is not None else row["word"]
         if value is None:
-            unknown[row["name"]] = row["reason"]
+            unknown[row["name"]] = "; ".join(filter(None, (row["readings"], row["reason"])))
         else:
-            known[row["name"]] = value
+            known[row["name"]] = row["readings"] or value
     job, ranks = str(dimensions["job"][0]), int(dimensions["ranks"][0])
     parts = [str(known.get("model", "model unknown"))]
     if "layers" in known:
@@ -51,5 +51,5 @@ def _draw_job(screen: Console, dimensions: pl.DataFrame, *, full: bool) -> None:
         say(screen, "; ".join(f"{name} ({reason})" for name, reason in unknown.items()), before="unknown: ")
     for row in dimensions.iter_rows(named=True) if full else ():
         value = row["value"] if row["value"] is not None else row["word"]
-        said = "unknown" if value is None else str(value)
+        said = row["readings"] or ("unknown" if value is None else str(value))
         say(screen, f"{said:<12} [{row['evidence']}] {row['reason']}", before=f"  {row['name']:<14}")

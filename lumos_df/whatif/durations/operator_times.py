@@ -379,7 +379,7 @@ def _paired(
 def collectives(anchor: RecordedJob, rank: int) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     """Return the collective kernels of a rank and the degree of each, a place in `plan_words.GROUPS` or NONE; [k]."""
     about = anchor.about.ranks[rank]
-    return sharding.collectives(about.trace, about.structure)
+    return sharding.collectives(about.trace, about.structure, anchor.about.given)
 
 
 def reductions(anchor: RecordedJob, rank: int) -> NDArray[np.bool_]:

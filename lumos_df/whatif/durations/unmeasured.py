@@ -67,7 +67,7 @@ def _calls(anchor: RecordedJob, change: PlannedChange, rank: int) -> _Calls:
     about = anchor.about.ranks[rank]
     trace, structure, rows = about.trace, about.structure, about.trace.rows
     operations = shapes.operations(trace, structure.phase, structure.layer)
-    row, degree = roles(trace, structure, dimensions.local(structure, operations))
+    row, degree = roles(trace, structure, dimensions.local(structure, operations, anchor.about.given))
     word = np.array([*(name in MODELLED_AS for name in rows.collectives), False])[rows.collective[row]]
     point = np.array([*(name in _SENDS for name in rows.collectives), False])[rows.collective[row]]
     # The functional call states its bytes; the one inside of it does not.

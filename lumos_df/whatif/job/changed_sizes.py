@@ -1,7 +1,7 @@
 """The sizes of a changed job, checked against what the job was and what a model can be."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from lumos_df.base.errors import QueryError
 from lumos_df.model.figures import refuse
@@ -11,6 +11,23 @@ from lumos_df.schema.dtypes import PRECISION_OF_WORD
 from lumos_df.structure.describe import Description
 from lumos_df.structure.experts import Routing
 from lumos_df.whatif.job.settings import ACCUMULATION, FACT_OF, Settings, Sizes
+
+_CUT: Final = {"tp": ("hidden", "heads", "ffn"), "batch_scale": ("micro_batch",)}
+"""Dimensions besides itself that a setting depends on."""
+
+
+def check_told(about: Description, settings: Settings) -> None:
+    """Raise `QueryError` where a change depends on a dimension that may be one of several sizes."""
+    for setting in settings.values():
+        own = (FACT_OF[setting],) if setting in FACT_OF else ()
+        for name in (*own, *_CUT.get(setting, ())):
+            fact = about.facts.get(name)
+            if fact and fact.choices:
+                which = " or ".join(f"--known {name}={value}" for value, _ in fact.readings)
+                raise QueryError(f"{about.job}: {name} may be {fact.choices}; tell which with {which}")
+    layers = about.facts["layers"]
+    if "layers" in settings.numbers and layers.number is None and all(rank.structure.layers for rank in about.ranks):
+        raise QueryError(f"{about.job}: layers cannot change ({layers.reason}); tell them with --known layers=N")
 
 
 def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:

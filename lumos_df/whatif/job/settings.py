@@ -117,7 +117,7 @@ class Sizes:
         number: dict[str, Any] = {
             name: about.facts[fact].number for name, fact in FACT_OF.items() if fact in about.facts
         }
-        shared = sharding.of_rank(about.ranks[0].trace, about.ranks[0].structure)
+        shared = sharding.of_rank(about.ranks[0].trace, about.ranks[0].structure, about.given)
         return cls(
             **number,
             head_dim=about.facts["head_dim"].number,

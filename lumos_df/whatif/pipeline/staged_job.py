@@ -49,7 +49,9 @@ def staged(draft: DraftJob) -> DraftJob:
     anchor, change, job, times = draft.anchor, draft.change, draft.job, draft.times
     name, new = anchor.about.job, change.new
     if new.layers is None:
-        raise QueryError(f"{name}: pp cannot change, because the layers are unknown; tell them with --known layers=N")
+        found = all(rank.structure.layers for rank in anchor.about.ranks)
+        tell = "tell them with --known layers=N" if found else "name them with annotations layer=N"
+        raise QueryError(f"{name}: pp cannot change, because the layers are unknown; {tell}")
     pipeline = stage_chunks.pipeline(change.settings, new, new.layers)
     sends_ns, sent = _sends(anchor, change, job)
     in_turn = pipeline.schedule in _IN_TURN and _in_turn(job)
