@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
+from lumos_df.trace.ingest import ingest
+from tests import emulator
 from tests.calibrate.tables import write
 
 JOB = ("--model", "llama-3-8b", "--hardware", "h100-sxm")
@@ -178,3 +180,14 @@ def test_an_estimate_of_nothing_is_refused() -> None:
 
 def test_every_command_has_short_help() -> None:
     assert CliRunner().invoke(app, ["replay", "-h"]).exit_code == 0
+
+
+def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(tmp_path: Path) -> None:
+    for batch in (2, 4):
+        job = emulator.Job(ranks=1, layers=2, steps=1, hidden=256, batch=batch)
+        emulator.write(emulator.simulate(job), emulator.Profiler(memory=False), tmp_path / f"{batch}" / "job")
+        assert not ingest([tmp_path / f"{batch}" / "job"], tmp_path / "corpus", workers=1).failed
+    lines = shown(("estimate", "--corpus", str(tmp_path / "corpus"), "--set", "layers=3"), 200)
+    assert [line.count(" a step -> ") for line in lines[1:3]] == [1, 1]
+    assert len({line.split(",")[0] for line in lines[1:3]}) == 2
+    assert lines[3].startswith("next: lumos-df estimate --trace ID --set layers=3")

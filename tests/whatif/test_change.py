@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 
 from lumos_df.base.errors import QueryError
+from lumos_df.structure.experts import Routing
 from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.settings import Sizes, parameters, parse
 
+ROUTED = Routing(experts=64, tokens=8, choices=2, top_k=8, local_experts=32, rows=64)
+"""Few tokens: two rows for each expert of the rank."""
 OLD = Sizes(40, 4096, 16384, 64, 64, 64, 2048, 4, 1, 51200, 8, 1, 1)
 
 
@@ -60,6 +63,11 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (replace(OLD, layers=None), "layers=3", "layers cannot change.*lumos-df describe --corpus DIR says why$"),
         (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N"),
         (replace(OLD, vocab=None, seq=None), "vocab=3 seq=9", "--known vocabulary=N --known sequence=N"),
+        (
+            replace(OLD, routing=ROUTED, experts=64, top_k=8, ep=2, dp=2),
+            "top_k=2",
+            "32 experts of a rank would have 16 rows together; ask for a larger micro_batch",
+        ),
         (OLD, "heads=48", "take a divisor"),
         (OLD, "hidden=100", "no multiple of head_dim=64"),
         (

@@ -66,21 +66,43 @@ def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | 
 
     screen = console()
     say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
-    for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
-        _draw_job(screen, steps, full=full)
+    each = pl.DataFrame(rows).with_columns(number=_numbers(pl.col("job"), pl.col("rank"), pl.col("trace_id")))
+    jobs = each.partition_by("number", maintain_order=True)
+    for steps in jobs:
+        alike = sum(other["job"][0] == steps["job"][0] for other in jobs)
+        _draw_step(screen, steps, f" ({steps['trace_id'][0]})" if alike > 1 else "")
+        if full or len(jobs) == 1:
+            _draw_parts(screen, steps, full=full)
+    named = {str(steps["job"][0]) for steps in jobs}
     of_job = [f"--job {job}"] if job else []
-    say_next(screen, f"estimate {' '.join([*of_job, *changes])} --format csv{where(corpus)}")
+    if len(jobs) > 1:
+        of_job = ["--trace ID"] if len(named) < len(jobs) else ["--job NAME"]
+    say_next(
+        screen, f"estimate {' '.join([*of_job, *changes])}{' --format csv' if len(jobs) == 1 else ''}{where(corpus)}"
+    )
 
 
-def _draw_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
+def _numbers(job: "pl.Expr", rank: "pl.Expr", trace: "pl.Expr") -> "pl.Expr":
+    """Return numbers of the jobs that rows are of: those of one come by rank, and of one name one behind another."""
+    again = (rank <= rank.shift()) & (trace != trace.shift())
+    return ((job != job.shift()) | again).fill_null(value=False).cum_sum()
+
+
+def _draw_step(screen: Console, steps: "pl.DataFrame", which: str) -> None:
+    """Print what the step of a job becomes; `which`: which of several of that name."""
     old, new = _mean(steps, "original_iteration_time_s"), _mean(steps, "iteration_time_s")
     low, high = _mean(steps, "low_s"), _mean(steps, "high_s")
     change = f"{change_ns(1e9 * (new - old))}, {change_pct(100 * (new - old) / old)}" if old else "-"
     say(
         screen,
         (str(steps["job"][0]), "bold"),
-        f", {seconds(old)} a step -> {seconds(new)} ({seconds(low)} to {seconds(high)}, 8 times of 10)   ({change})",
+        f"{which}, {seconds(old)} a step -> {seconds(new)}",
+        f" ({seconds(low)} to {seconds(high)}, 8 times of 10)   ({change})",
     )
+
+
+def _draw_parts(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
+    """Print where the step of a job goes, and how that is known."""
     if left_out := round(_mean(steps, "left_out_ns")):
         say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
     for part in STEP_PARTS:

@@ -93,7 +93,9 @@ def work(trace: Trace, graph: TraceGraph, symbols: Symbols, axes: Axes, phase: N
     before_s = np.maximum(each[0] / peak, each[2] / bandwidth)
     after_s = np.maximum(each[1] / peak, each[3] / bandwidth)
     key = numbered(kinds)[inverse]
-    return KernelWork(row, time, np.minimum(time, least), before_s, after_s, after_s, before_s, after_s, key)
+    return KernelWork(
+        row, time, np.minimum(time, least), before_s, after_s, after_s, before_s, after_s, key, np.zeros(len(row))
+    )
 
 
 def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:

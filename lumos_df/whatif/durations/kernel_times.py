@@ -81,6 +81,8 @@ class KernelWork:
     size_after: NDArray[np.float64]
     key: NDArray[np.int64]
     """The same for kernels of one kind of operator, in other traces of the model, too."""
+    least: NDArray[np.float64]
+    """s that it cannot be shorter than after the change: its operations at the peak, as far as it kept to that."""
 
     def rescaled(self, floor_ratio: float = 1.0) -> NDArray[np.float64]:
         """Return the time after the change, s. `floor_ratio`: floor of the new GPU over that of the old one."""
@@ -94,7 +96,7 @@ class KernelWork:
         growth = np.where((growth > 0) & (efficiency < 1), np.maximum(growth, faster), growth)
         grown = self.time + growth + self.floor * (floor_ratio - 1)
         least = np.minimum(self.time, self.floor) * min(floor_ratio, 1.0)
-        return np.where(np.isnan(grown), self.time, np.maximum(grown, least))
+        return np.where(np.isnan(grown), self.time, np.maximum(grown, np.maximum(least, self.least)))
 
 
 def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine, structure: Structure) -> KernelWork:
@@ -126,7 +128,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     )
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
-    before, after, linear, waves, more = (np.empty(len(first)) for _ in range(5))
+    before, after, linear, waves, more, peak, peak_after = (np.empty(len(first)) for _ in range(7))
     resident = np.clip(_THREADS // np.maximum(trace.threads[row], 1), 1, _BLOCKS)
     blocks = trace.blocks[row] / resident
     kinds: list[tuple[object, ...]] = []
@@ -143,6 +145,9 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         before[number], after[number] = kernel.seconds(old), kernel.changed(symbols, old, new)
         linear[number] = before[number] * kernel.operations(symbols) if old is new else after[number]
         waves[number] = kernel.waves(old)
+        peak[number] = kernel.flop() / float(old.row["peak_flops"][old.precision])
+        grown = kernel.operations(symbols) if peak[number] else 0.0
+        peak_after[number] = kernel.flop() * grown / float(new.row["peak_flops"][new.precision])
         more[number] = after[number] / before[number] if before[number] > 0 else 1.0
         kinds.append(kernel.kind())
     kernels = KernelWork(
@@ -155,12 +160,13 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         before[inverse],
         after[inverse],
         numbered(kinds)[inverse],
+        peak_after[inverse] * np.minimum(time / np.maximum(peak[inverse], 1e-12), 1.0),
     )
     # Another GPU has other waves: how its bandwidth differs is all that is known.
-    return _in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1])) if old is new else kernels
+    return in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1])) if old is new else kernels
 
 
-def _in_waves(kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.float64], reached: float) -> KernelWork:
+def in_waves(kernels: KernelWork, waves: NDArray[np.float64], more: NDArray[np.float64], reached: float) -> KernelWork:
     """Return kernels of which those that run in waves take one to start, and then each, or their bytes' time.
 
     The squares of both add up, so that either holds where it is the longer by far.
@@ -287,9 +293,7 @@ class _Kernel:
             return float("nan")
         if self.family == GEMM and operation.multiplies():
             m, k, n = operation.product
-            batch = operation.groups if operation.is_grouped() else 1
-            batch = operation.operands[0][0] if operation.is_batched() else batch
-            return _product_seconds(m, k, n, batch, machine)
+            return _product_seconds(m, k, n, _products(operation), machine)
         if self.family == ATTENTION and operation.is_attention():
             return _attention(operation, machine, self.context, backward=self.backward)
         return self._memory(machine)
@@ -313,6 +317,19 @@ class _Kernel:
         ratio = after._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
         rate = old.memory_rate / new.memory_rate * new.element_bytes / old.element_bytes
         return self._memory(old) * ratio * rate
+
+    def flop(self) -> float:
+        """Return the floating-point operations of a product, or the fewest of attention; 0 of other kernels."""
+        operation = self.operation
+        if operation is None or not self.numel:
+            return 0.0
+        if self.family == GEMM and operation.multiplies():
+            return 2.0 * _products(operation) * prod(operation.product)
+        if self.family == ATTENTION and operation.is_attention():
+            query, key = operation.operands[:2]
+            # Both products, of which a causal mask leaves half.
+            return 2.0 * prod(query) * sorted(key[1:3])[1]
+        return 0.0
 
     def operations(self, symbols: Symbols) -> float:
         """Return by how much its operations grow; nan where nothing tells them."""
@@ -361,6 +378,13 @@ class _Kernel:
         if self.family == NORM and self.operation is not None and self.operation.is_norm():
             return prod(largest) / width * ceil(width / _NORM_WIDTH)
         return self._elements()
+
+
+def _products(operation: Operation) -> int:
+    """Return how many matrices a product makes."""
+    if operation.is_grouped():
+        return operation.groups
+    return operation.operands[0][0] if operation.is_batched() else 1
 
 
 def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> float:

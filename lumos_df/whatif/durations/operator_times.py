@@ -341,7 +341,8 @@ def _interpolated(
         total[paired] += near
         said[paired] += near * np.log(np.maximum(other.rescaled(floor_ratio)[theirs], 1e-9))
     known = total > weight
-    return np.where(known, np.exp(said / np.where(known, total, 1.0)), after), known
+    mean = np.exp(said / np.where(known, total, 1.0))
+    return np.where(known, np.maximum(mean, kernels.least), after), known
 
 
 def _distance(kernels: KernelWork) -> NDArray[np.float64]:
