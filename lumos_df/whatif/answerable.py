@@ -11,6 +11,7 @@ from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.job import Played
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import COMMUNICATION, KERNEL
+from lumos_df.schema.dtypes import PRECISION_OF_WORD, precision_of
 from lumos_df.whatif.durations import host_spread, host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
@@ -121,6 +122,17 @@ def without_effect(anchor: RecordedJob, change: PlannedChange, settings: Setting
     return f"{name}={value} changes nothing, because {_why(anchor, change, name, value)}"
 
 
+def _precision(anchor: RecordedJob, value: str) -> str:
+    told = str(anchor.about.facts["dtype"].value)
+    known = precision_of(told)
+    if known is None:
+        return "the trace does not tell the type of its products; record it with record_shapes=True"
+    same = known is PRECISION_OF_WORD[value]
+    return f"the job was recorded with {told}" + (
+        "" if same else f", of which the GPU multiplies as much as of {value}"
+    )
+
+
 def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> str:
     if name in ("dp", "network") and any(map(host_times.communicates, anchor.job.graphs)):
         return "the job communicates on the host; record it with NCCL to have it estimated"
@@ -128,7 +140,7 @@ def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> s
     recorded = f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
     said = {
         "hardware": recorded,
-        "dtype": recorded,
+        "dtype": _precision(anchor, value) if same_row else recorded,
         "network": "no rank has a collective on the GPU that the links carry, or these are its links",
         "overlap": f"gradients were reduced with overlap={value} already",
     }

@@ -38,6 +38,8 @@ class ChangedJob:
     unscaled_share: Unscaled
     """How much of the job that is."""
     warnings: list[str]
+    stand_in: str | None
+    """The GPU by whose links, not its own, transfers move that nothing measured tells of; None where none do."""
 
     @property
     def ranks(self) -> list[int]:

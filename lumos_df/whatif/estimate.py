@@ -201,6 +201,7 @@ def estimated(
         unscaled=guessed,
         unscaled_share=part,
         warnings=made.warnings,
+        stand_in=made.stand_in,
     )
 
 
@@ -219,7 +220,7 @@ def _rescheduled(
     job = _switched(base, switches, about.job)
     others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
-    job, transfer_error, told = _retimed(anchor, change, job, times)
+    job, transfer_error, told, stand_in = _retimed(anchor, change, job, times)
     warnings += told
     before, wanted = recomputed_layers.recorded(about.ranks[0]), settings.recompute or ""
     if wanted and wanted == before != recomputed_layers.NOTHING:
@@ -249,6 +250,7 @@ def _rescheduled(
         again=[np.zeros(len(graph.rows), np.bool_) for graph in job.graphs],
         warnings=warnings,
         repeats=repeats,
+        stand_in=stand_in,
     )
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
     if (new.pp or 1) != (anchor.sizes.pp or 1) or batched or settings.schedule or new.vp > 1:
@@ -317,12 +319,15 @@ def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> Kerne
 
 def _retimed(
     anchor: RecordedJob, change: operator_times.PlannedChange, job: Job, times: list[operator_times.Times]
-) -> tuple[Job, NDArray[np.float64], list[str]]:
-    """Return the job with its new durations, collectives as well, the error of each collective, and what to say."""
+) -> tuple[Job, NDArray[np.float64], list[str], str | None]:
+    """Return the job with its new durations, collectives as well, the error of each collective, and what to say.
+
+    Last comes the GPU that stands in for its links, where one does.
+    """
     instances = job.instances
     transfer = instances.transfer.copy() if instances else np.empty(0, np.int64)
     error = np.full(len(transfer), transfers.KEPT_ERROR)
-    each, warnings = transfers.retimed(anchor, change, job) if change.moves_transfers else ([], [])
+    each, warnings, stand_in = transfers.retimed(anchor, change, job) if change.moves_transfers else ([], [], None)
     for rank, (time, after) in enumerate(zip(times, each, strict=False)):
         touched = after.row[after.delta != 0]
         time.own[after.row] = np.where(after.gone, 0, np.maximum(time.own[after.row] + after.delta, 0))
@@ -348,8 +353,9 @@ def _retimed(
         transfer, error = transfer[left], error[left]
     same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
     if same and (instances is None or np.array_equal(transfer, instances.transfer)):
-        return job, error, warnings
-    return Job(graphs, replace(instances, transfer=transfer) if instances else None, job.event_graph), error, warnings
+        return job, error, warnings, stand_in
+    instances = replace(instances, transfer=transfer) if instances else None
+    return Job(graphs, instances, job.event_graph), error, warnings, stand_in
 
 
 def _without(instances: Instances, each: list[transfers.Retimed]) -> tuple[Instances, NDArray[np.int64]]:

@@ -1,7 +1,8 @@
 """Every shared job under fifty settings: `python -m tests.bench.whatif --settings [FOLDER]`, counts by kind.
 
 FOLDER keeps the corpora between runs. Nothing may end in a traceback, hold a NaN, echo the job without a word, have an
-interval narrower than the job's own steps differ, or take over five seconds.
+interval narrower than the job's own steps differ or that
+begins below its operations at the peak, or take over five seconds.
 """
 
 import tempfile
@@ -90,6 +91,8 @@ def _kinds(corpus: Path, trace: str, setting: str, spread: dict[int, float]) -> 
     least = [spread.get(row["rank"], 0.0) for row in rows]
     if any(each < 0.99 * bound for each, bound in zip(half, least, strict=True)):
         yield "narrow"
+    if any(row["low_s"] < 0.99 * (row["mfu_pct"] or 0.0) / 100 * row["iteration_time_s"] for row in rows):
+        yield "below its operations at the peak"
 
 
 def _echoes(row: dict[str, Any]) -> bool:

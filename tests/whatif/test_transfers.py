@@ -13,6 +13,7 @@ import pytest
 from lumos_df.graph.job import groups
 from lumos_df.model.hardware import ScaleOut, ScaleUp
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.answer.interval import interval
 from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import parse
@@ -236,3 +237,26 @@ def test_links_of_another_gpu_carry_the_same_bytes(job: RecordedJob, tmp_path: P
     file.write_text(document(replace(GPU, name="pairs", scale_up=ScaleUp(2, 400e9), scale_out=ScaleOut(20e9))))
     expected = dict.fromkeys(RUN, 100 / 20) | dict.fromkeys(ACTIVATIONS[:3], 100 / 400)
     assert longer(job, f"hardware={file}") == pytest.approx(expected, rel=WITHIN)
+
+
+def gathering(*, also_reduces: bool) -> list[Event]:
+    """A gather of 10 ms without bytes, and perhaps an all-reduce of 1 GB over the same links, at 50 GB/s."""
+    place = {"Group size": 2, "Process Group Name": "tp"}
+    made = [annotation("ProfilerStep#1", 0, 1e5), op("aten::mm", 1, 1), launch(10, 5, 1)]
+    made += [kernel("ncclDevKernel_AllGather_RING_LL", 20, 10_000, correlation=1, stream=20, **place)]
+    if also_reduces:
+        said = stated("allreduce", WHOLE, WHOLE, Group_size=2, Process_Group_Name="tp")
+        made += [launch(20_000, 5, 2), kernel("ncclDevKernel_AllReduce", 20_010, 20_000, correlation=2, **said)]
+    return made
+
+
+def test_a_law_that_is_measured_wins_over_the_links_of_a_gpu_that_stands_in(tmp_path: Path) -> None:
+    for also_reduces, times, cause in ((True, 1.0, "links"), (False, 2.0, f"links as of {GPU.name}")):
+        ranks = [gathering(also_reduces=also_reduces)] * 2
+        anchor = replace(recorded(tmp_path / cause, *ranks), known_hardware=False)
+        changed = estimated(anchor, parse(["network=50e9"]))
+        replay = changed.after.replays[0]
+        (gather,) = (number for number, name in enumerate(replay.graph.rows.names) if "AllGather" in name)
+        lasts = (replay.end - replay.start)[replay.graph.rows.name == gather]
+        assert lasts / 1e7 == pytest.approx(times, rel=3 * WITHIN)
+        assert cause in {each.name for each in interval(changed).causes}

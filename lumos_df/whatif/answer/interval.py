@@ -75,9 +75,10 @@ def interval(changed: ChangedJob) -> Interval:
     step = lengths(changed, changed.job.event_graph)
     kinds = _Kinds.of(changed)
     causes = [_replay(changed, step), _host(changed, step)]
+    links = f"links as of {changed.stand_in}" if changed.stand_in else "links"
     for name, own, transfer in (
         ("kernels", kinds.computes, None),
-        ("links", kinds.communicates & ~kinds.modelled, ~kinds.modelled_transfer),
+        (links, kinds.communicates & ~kinds.modelled, ~kinds.modelled_transfer),
         ("modelled", kinds.modelled, kinds.modelled_transfer),
     ):
         if own.any() or (transfer is not None and transfer.any()):

@@ -35,6 +35,8 @@ class DraftJob:
     warnings: list[str]
     repeats: bool = False
     """Whether the backward pass is to compute again what it did not, or more of it."""
+    stand_in: str | None = None
+    """The GPU by whose links, not its own, transfers move that nothing measured tells of; None where none do."""
 
     @property
     def ranks(self) -> list[int]:

@@ -5,7 +5,7 @@ against its own law stays in proportion; where it may hold a wait for ranks that
 law stays as it is, so that no wait is multiplied.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -128,8 +128,10 @@ class _Law:
         return before, after, least, float(np.hypot.reduce(parts))
 
 
-def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[Retimed], list[str]]:
+def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[Retimed], list[str], str | None]:
     """Return the collectives of each rank after a change, and what to say of those that it should have moved.
+
+    Last comes the GPU by whose model some of them move, where that is not theirs and none of their group is measured.
 
     Args:
         anchor: the job as recorded.
@@ -138,7 +140,7 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     """
     rows, transfers = recorded(anchor, change, job)
     lasts = [graph.own[row] for graph, row in zip(job.graphs, rows, strict=True)]
-    before, after, least, error = _by_laws(anchor, change, transfers)
+    (before, after, least, error), modelled = _by_laws(anchor, change, transfers)
     seconds = transfers.seconds
     kept = transfers.whole | (seconds <= before)
     proportion = np.divide(after, before, out=np.ones_like(after), where=before > 0)
@@ -149,7 +151,8 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     error = np.where(delta != 0, error, KEPT_ERROR)
     columns = (np.split(column, ends) for column in (transfer, delta, error, transfers.become, transfers.gone))
     each = [Retimed(row, *of_rank) for row, *of_rank in zip(rows, *columns, strict=True)]
-    return each, _untold(change, transfers, np.concatenate(lasts))
+    stand_in = change.measured_on.hardware.name if modelled.any() and not anchor.known_hardware else None
+    return each, _untold(change, transfers, np.concatenate(lasts)), stand_in
 
 
 def recorded(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[NDArray[np.int32]], Transfers]:
@@ -211,9 +214,11 @@ def _transfers(
     return Transfers(kind, place, size, stride, wanted, become, gone, payload, known, grown, seconds, whole, unlike)
 
 
-def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: Transfers) -> NDArray[np.float64]:
-    """Return what the law of each collective says of it as `_Law.seconds` does [4, k]."""
-    answers = np.zeros((4, len(transfers.kind)))
+def _by_laws(
+    anchor: RecordedJob, change: PlannedChange, transfers: Transfers
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return what the law of each collective says, as `_Law.seconds` does [4, k], and which the model moves [k]."""
+    answers, modelled = np.zeros((4, len(transfers.kind))), np.zeros(len(transfers.kind), np.bool_)
     told = transfers.told
     key = np.stack(
         (transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted, transfers.become)
@@ -222,7 +227,7 @@ def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: Transfers) -
     number = number.reshape(-1)
     for which in np.unique(number[told]).tolist():
         mine = np.flatnonzero(told & (number == which))
-        law = _law(anchor, change, transfers, mine)
+        law = _law(anchor, change, transfers, _measured(transfers, mine), mine[0])
         payload = transfers.payload[mine]
         untold = np.isnan(payload)
         if untold.any():
@@ -231,14 +236,29 @@ def _by_laws(anchor: RecordedJob, change: PlannedChange, transfers: Transfers) -
         alike, inverse = np.unique(np.stack((payload, transfers.grown[mine])), axis=1, return_inverse=True)
         said = np.array([law.seconds(size, grown) for size, grown in alike.T.tolist()]).T[:, inverse.reshape(-1)]
         answers[:, mine] = said
+        modelled[mine] = (law.law.sizes == 0) & (said[0] != said[1])
         guessed = mine[~transfers.stated[mine]]
         answers[3, guessed] = np.hypot(answers[3, guessed], kernel_times.MODELLED_ERROR)
-    return answers
+    return answers, modelled
 
 
-def _law(anchor: RecordedJob, change: PlannedChange, transfers: Transfers, mine: NDArray[np.int64]) -> _Law:
-    """Return the law of the collectives of one kind in one group."""
+def _measured(transfers: Transfers, mine: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the transfers that tell the law of some: their own, else those of most bytes told over the same links."""
+    if not np.isnan(transfers.payload[mine]).all():
+        return mine
     first = mine[0]
+    beside = told & (transfers.size == transfers.size[first]) & (transfers.stride == transfers.stride[first])
+    beside &= ~np.isnan(transfers.payload)
+    if not beside.any():
+        return mine
+    kind = np.bincount(transfers.kind[beside]).argmax()
+    return np.flatnonzero(beside & (transfers.kind == kind))
+
+
+def _law(
+    anchor: RecordedJob, change: PlannedChange, transfers: Transfers, mine: NDArray[np.int64], first: np.int64
+) -> _Law:
+    """Return the law of the collectives of one kind in one group: of `first`, as `mine` tell it."""
     place = int(transfers.place[first])
     old, new = change.groups
     group = GroupLinks(int(transfers.kind[first]), int(transfers.size[first]), int(transfers.stride[first]))
@@ -246,7 +266,8 @@ def _law(anchor: RecordedJob, change: PlannedChange, transfers: Transfers, mine:
     kind = int(transfers.become[first])
     wanted = GroupLinks(group.kind if kind == NONE else kind, int(transfers.wanted[first]), apart)
     library = Links.of(change.measured_on)
-    law = fitted(transfers, mine, group, library, bounded=anchor.known_hardware)
+    told_by = replace(group, kind=int(transfers.kind[mine[0]]))
+    law = fitted(transfers, mine, told_by, library, bounded=anchor.known_hardware)
     before = law.links(library, group)
     after, stated = links_after(anchor, change, law, group, wanted), change.stated_links
     rewired = change.other_links or wanted != group
