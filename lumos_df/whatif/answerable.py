@@ -138,9 +138,10 @@ def _why(anchor: RecordedJob, change: PlannedChange, name: str, value: str) -> s
         return "the job communicates on the host; record it with NCCL to have it estimated"
     same_row = change.runs_on.row == change.measured_on.row
     recorded = f"the job was recorded with {value}" if same_row else "no kernel of it is of known work"
+    if name == "dtype":
+        return _precision(anchor, value) if same_row else recorded
     said = {
         "hardware": recorded,
-        "dtype": _precision(anchor, value) if same_row else recorded,
         "network": "no rank has a collective on the GPU that the links carry, or these are its links",
         "overlap": f"gradients were reduced with overlap={value} already",
     }

@@ -142,6 +142,12 @@ def test_the_host_s_share_without_shapes_counts_where_there_is_no_gpu(tmp_path: 
 def test_a_setting_without_effect_is_an_error_alone_and_a_warning_among_others(emulated: Path) -> None:
     with pytest.raises(QueryError, match="dp=4 changes nothing, because it was 4 already"):
         answers(emulated, "dp=4")
+    for dtype, why in (
+        ("bf16", "was recorded with bfloat16$"),
+        ("fp16", "bfloat16, of which the GPU multiplies as much"),
+    ):
+        with pytest.raises(QueryError, match=why):
+            answers(emulated, f"dtype={dtype}")
     row = answers(emulated, "dp=4", "layers=12")[0]
     assert row["warnings"][0] == "dp=4 changes nothing, because it was 4 already"
     assert answers(emulated, "layers=12")[0]["step_ns"] == row["step_ns"]
