@@ -65,5 +65,5 @@ def test_what_is_looked_up_is_no_share_of_the_parameters(dlrm: Path) -> None:
     rank = load(dlrm, chosen_jobs(dlrm, None, None)[0], {}).about.ranks[0]
     rows = rank.trace.rows
     gathered = replace(rank.trace, rows=replace(rows, collectives=["reduce_scatter"] * len(rows.collectives)))
-    assert of_rank(rank.trace, rank.structure).zero == of_rank(gathered, rank.structure).zero == 0
-    assert of_rank(gathered, replace(rank.structure, kind="other")).zero == 1
+    assert of_rank(rank.trace, rank.structure, {}).zero == of_rank(gathered, rank.structure, {}).zero == 0
+    assert of_rank(gathered, replace(rank.structure, kind="other"), {}).zero == 1

@@ -247,7 +247,7 @@ def _measured(transfers: Transfers, mine: NDArray[np.int64]) -> NDArray[np.int64
     if not np.isnan(transfers.payload[mine]).all():
         return mine
     first = mine[0]
-    beside = told & (transfers.size == transfers.size[first]) & (transfers.stride == transfers.stride[first])
+    beside = transfers.told & (transfers.size == transfers.size[first]) & (transfers.stride == transfers.stride[first])
     beside &= ~np.isnan(transfers.payload)
     if not beside.any():
         return mine
