@@ -22,7 +22,7 @@ _MOST: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Products:
+class _InWaves:
     """Matrix products of one rank [k]; ns."""
 
     calls: KernelCalls
@@ -72,7 +72,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _products(calls: KernelCalls, hardware: Hardware) -> _Products:
+def _products(calls: KernelCalls, hardware: Hardware) -> _InWaves:
     """Return the products of a rank; a multiprocessor works on one block at a time, as in `model.kernels.gemm`."""
     row = hardware.row()
     even = row.copy()
@@ -85,7 +85,7 @@ def _products(calls: KernelCalls, hardware: Hardware) -> _Products:
     dur, floor = calls.dur[at], floor * 1e9
     busy = waves[at] / (waves[at] + lost * idle)
     moved = calls.of_calls([call.moved_bytes for call in calls.calls], 0)[at]
-    return _Products(
+    return _InWaves(
         calls=calls,
         at=at,
         dur=dur,
