@@ -27,6 +27,8 @@ class CaptureSettings:
     """Steps that are timed without the profiler, before the recorded ones and again after them."""
     stacks: bool = False
     """Record every Python call."""
+    execution_trace: bool = False
+    """Also write a PyTorch execution trace: what every operator was called with."""
     fake_world: int = 0
     """Ranks of the plan that a single process stands for, with torch's fake process group; 0: the ranks are real."""
     run: str = ""

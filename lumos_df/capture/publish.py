@@ -42,6 +42,12 @@ def publish(raw: Path, target: Path, metadata: Mapping[str, object]) -> None:
             shutil.copyfileobj(source, packed, 1 << 20)
 
 
+def pack(raw: Path, target: Path) -> None:
+    """Write a file to `target`, gzipped, which appears whole. Raises `OSError` where it cannot be written."""
+    with draft_of(target) as draft, raw.open("rb") as source, gzip.open(draft, "wb", compresslevel=4) as packed:
+        shutil.copyfileobj(source, packed, 1 << 20)
+
+
 def read_metadata(trace: Path) -> dict[str, object]:
     """Return what `publish` has added to a trace; nothing for a file of another maker, or no trace."""
     try:

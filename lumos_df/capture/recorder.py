@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import distributed
 from torch.autograd import profiler as torch_profilers
-from torch.profiler import profile, schedule
+from torch.profiler import ExecutionTraceObserver, profile, schedule
 
 from lumos_df.capture import foreign_profilers
 from lumos_df.capture.capture_settings import CaptureSettings
 from lumos_df.capture.modules import ModuleMarks
-from lumos_df.capture.publish import publish
+from lumos_df.capture.publish import pack, publish
 from lumos_df.capture.step_clock import StepClock
 
 _WHERE_RANKS_ARE = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -47,6 +47,8 @@ class Recorder:
         self._recorded = StepClock(start, start + settings.steps)
         self._after = StepClock(start + settings.steps + 1, start + settings.steps + 1 + settings.unprofiled)
         self._profiler: Any = None
+        self._observer: Any = None
+        self._execution_trace = ""
         self._marks = ModuleMarks()
         self._closed = False
         self._process = os.getpid()
@@ -93,12 +95,17 @@ class Recorder:
         if foreign_profilers.are_open():
             self.close("a profiler of the script's own runs")
             return
+        if self._settings.execution_trace:
+            descriptor, self._execution_trace = tempfile.mkstemp(prefix="lumos-df-", suffix=".et.json")
+            os.close(descriptor)
+            self._observer = ExecutionTraceObserver().register_callback(self._execution_trace)
         self._profiler = profile(
             schedule=schedule(wait=0, warmup=1, active=self._settings.steps, repeat=1),
             record_shapes=True,
             profile_memory=True,
             with_stack=self._settings.stacks,
             with_modules=True,
+            execution_trace_observer=self._observer,
         )
         self._profiler.start()
         foreign_profilers.before_foreign(
@@ -113,6 +120,8 @@ class Recorder:
     def _stop(self) -> None:
         self._marks.stop()
         self._profiler.stop()
+        if self._observer is not None:
+            self._observer.unregister_callback()  # which ends the file
 
     def _terminate(self, number: int, _: FrameType | None) -> None:
         """Write the file, then end.
@@ -151,6 +160,8 @@ class Recorder:
             self._busy = False
             if _in_main_thread() and signal.getsignal(signal.SIGTERM) == self._terminate:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if self._execution_trace:
+                Path(self._execution_trace).unlink(missing_ok=True)
             if self._terminated_by:
                 self._end()
 
@@ -171,6 +182,8 @@ class Recorder:
                 kept = Path(tempfile.mkdtemp(prefix="lumos-df-")) / f"rank{rank}.json.gz"
                 publish(raw, kept, self._metadata(rank))
                 _tell(rank, f"{folder}: cannot be written ({error.strerror or error}); the file is kept: {kept}")
+            if self._execution_trace:
+                pack(Path(self._execution_trace), folder / f"rank{rank}.et.json.gz")
         if self._done < self._recorded.last:
             complete = self._done - self._recorded.first
             _tell(

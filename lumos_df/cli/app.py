@@ -208,6 +208,10 @@ def capture(
         int, typer.Option(min=0, metavar="N", help="Steps timed without the profiler, before and again after.")
     ] = 5,
     stacks: Annotated[bool, typer.Option("--stacks", help="Record every Python call; slows the host down.")] = False,
+    execution_trace: Annotated[
+        bool,
+        typer.Option("--execution-trace", help="Also write what every operator was called with, rank<r>.et.json.gz."),
+    ] = False,
     fake_world: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Run one rank of N, with collectives that do nothing; see --rank."),
@@ -221,7 +225,9 @@ def capture(
     from lumos_df.capture import command as capturing  # noqa: PLC0415 - a command's own
     from lumos_df.capture.capture_settings import CaptureSettings  # noqa: PLC0415 - as above
 
-    settings = CaptureSettings(str(output), warmup, steps, unprofiled, stacks, fake_world or 0)
+    settings = CaptureSettings(
+        str(output), warmup, steps, unprofiled, stacks, execution_trace, fake_world or 0
+    )
     captured = capturing.capture(command, settings, rank)
     capturing.tell(captured)
     raise typer.Exit(captured.status)

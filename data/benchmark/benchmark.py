@@ -1,0 +1,224 @@
+"""One recorded step again, with torch alone: `torchrun --nproc-per-node N benchmark.py`, one process for one rank.
+
+Operators run in their recorded order on threads and streams like the recorded ones, with inputs from a seed;
+collectives run over NCCL, or gloo without a GPU. What a step takes is printed as JSON.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+from threading import Event
+
+import torch
+import torch.distributed as dist
+from recorded_operators import Maker
+from torch.profiler import ProfilerActivity, profile, record_function, schedule
+
+HERE = Path(__file__).parent
+ASLEEP_NS = 300_000  # the end of a longer gap is waited for awake, since sleep() comes late by about as much
+FAMILY = "family "
+
+
+class Step:
+    """The step of one rank, ready to run."""
+
+    def __init__(self, plan, place, options):
+        self.plan = list(plan["ranks"].values())[place]
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.cuda = self.device == "cuda"
+        self.maker = Maker(self.device, options.small, options.seed + place)
+        gaps = {"keep": 1.0, "cut": 0.0}
+        self.gaps = gaps[options.host_gaps] if options.host_gaps in gaps else float(options.host_gaps)
+        self.groups = {
+            name: dist.new_group(members) if dist.is_initialized() and len(members) > 1 else None
+            for name, members in plan["groups"].items()
+        }
+        self.place, self.members = place, plan["groups"]
+        self.stood_in = {}
+        with torch.no_grad():
+            self.operators = [self.ready(number) for number in range(len(self.plan["operators"]))]
+        self.streams = [torch.cuda.Stream() for _ in range(self.plan["streams"])] if self.cuda else []
+        self.threads = {}
+        for number, call in enumerate(self.plan["calls"]):
+            self.threads.setdefault(call["thread"], []).append((number, call))
+        self.pool = ThreadPoolExecutor(len(self.threads))
+        awaited = [place for call in self.plan["calls"] for place in call.get("waits", ())]
+        self.awaited = set(awaited)
+        self.handed = {call["after"] for call in self.plan["calls"] if "after" in call}
+
+    def ready(self, number):
+        """Return a function that runs an operator of the plan; where torch cannot, one that copies its bytes."""
+        operator = self.plan["operators"][number]
+        if operator["name"] == "synchronize":
+            return torch.cuda.synchronize if self.cuda else lambda: None
+        if "collective" in operator:
+            return self.collective(operator)
+        try:
+            return self.maker.call(operator)
+        except Exception as error:  # an operator that this torch does not know, or not on this device
+            self.stood_in[number] = (str(error).splitlines() or ["unknown"])[0][:100]
+            return self.maker.copy(operator)
+
+    def collective(self, operator):
+        """Return a function that starts a collective and returns what waits for it."""
+        name, group = operator["collective"], self.groups[operator["group"]]
+        dtype = getattr(torch, operator["dtype"])
+        width = torch.empty((), dtype=dtype).element_size()
+        ranks = self.members[operator["group"]]
+        few, many = sorted(max(len(ranks), self.maker.size(bytes_ // width)) for bytes_ in operator["bytes"])
+        if name in ("all_gather", "reduce_scatter", "gather", "scatter"):
+            many = few * len(ranks)
+        many -= many % len(ranks)
+        small, large = (torch.ones(length, dtype=dtype, device=self.device) for length in (few, many))
+        other = torch.empty_like(large)
+        if group is None:
+            return lambda: other.copy_(large) and None
+        peer = next((rank for rank in ranks if rank != self.place), 0)
+        ring = [dist.P2POp(dist.isend, large, peer, group), dist.P2POp(dist.irecv, other, peer, group)]
+        start = {
+            "all_gather": lambda: dist.all_gather_into_tensor(large, small, group=group, async_op=True),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(small, large, group=group, async_op=True),
+            "all_to_all": lambda: dist.all_to_all_single(other, large, group=group, async_op=True),
+            "broadcast": lambda: dist.broadcast(large, ranks[0], group=group, async_op=True),
+            "reduce": lambda: dist.reduce(large, ranks[0], group=group, async_op=True),
+            "barrier": lambda: dist.barrier(group=group, async_op=True),
+            "send_recv": lambda: dist.batch_isend_irecv(ring)[-1],
+        }
+        return start.get(name, lambda: dist.all_reduce(large, group=group, async_op=True))
+
+    def run(self, mark=nullcontext):
+        """Run the step once; `mark` is put around every call."""
+        self.ends = [0] * len(self.plan["calls"])
+        self.works = {}
+        self.events = {number: Event() for number in self.handed}
+        start = time.perf_counter_ns()
+        if len(self.threads) == 1:
+            self.run_thread(next(iter(self.threads.values())), start, mark)
+        else:
+            for done in [self.pool.submit(self.run_thread, calls, start, mark) for calls in self.threads.values()]:
+                done.result()
+        for work in self.works.values():
+            work.wait()
+        self.until(max([start, *self.ends]) + self.gaps * self.plan["last_gap_ns"])
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    @torch.no_grad()
+    def run_thread(self, calls, start, mark):
+        """Run the calls of one thread."""
+        now, gaps, operators = time.perf_counter_ns, self.gaps, self.operators
+        previous = start
+        for number, call in calls:
+            if "after" in call:
+                self.events[call["after"]].wait()
+                previous = max(previous, self.ends[call["after"]])
+            self.until(previous + gaps * call["gap_ns"])
+            with torch.cuda.stream(self.streams[call["stream"]]) if self.cuda and call["stream"] else nullcontext():
+                for awaited in call.get("waits", ()):
+                    if awaited in self.works:
+                        self.works.pop(awaited).wait()
+                with mark(call):
+                    result = operators[call["operator"]]()
+                if isinstance(result, dist.Work):
+                    self.works[number] = result
+                elif self.cuda and number in self.awaited:
+                    self.works[number] = torch.cuda.Event()
+                    self.works[number].record()
+                result = None
+            previous = self.ends[number] = now()
+            if number in self.handed:
+                self.events[number].set()
+
+    def until(self, moment):
+        """Wait for a moment of the clock."""
+        left = moment - time.perf_counter_ns()
+        if left > 2 * ASLEEP_NS:
+            time.sleep((left - ASLEEP_NS) * 1e-9)
+        while time.perf_counter_ns() < moment:
+            pass
+
+    def timed(self, mark=nullcontext):
+        """Run the step once with all ranks and return what it took, ms."""
+        if dist.is_initialized():
+            dist.barrier()
+        start = time.perf_counter_ns()
+        self.run(mark)
+        return (time.perf_counter_ns() - start) * 1e-6
+
+    def by_family(self):
+        """Return what one step takes with the profiler on, and each family's time in it, ms: the GPU's, if there is one."""
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
+        operators = self.plan["operators"]
+        with profile(activities=activities, record_shapes=True) as profiler:
+            taken = self.timed(lambda call: record_function(FAMILY + operators[call["operator"]]["family"]))
+        time_of = "device_time_total" if self.cuda else "cpu_time_total"
+        rows = [row for row in profiler.key_averages() if row.key.startswith(FAMILY)]
+        return taken, {row.key.removeprefix(FAMILY): getattr(row, time_of) * 1e-3 for row in rows}
+
+    def write_trace(self, folder, modules):
+        """Record three steps as lumos-df ingest reads them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
+        marked = (lambda call: record_function(call["module"])) if modules else nullcontext
+        with profile(
+            activities=activities, schedule=schedule(wait=0, warmup=1, active=3), record_shapes=True
+        ) as profiler:
+            for _ in range(4):
+                self.timed(marked)
+                profiler.step()
+        profiler.export_chrome_trace(str(folder / f"rank{self.place}.json"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--iterations", type=int, default=20, metavar="N", help="timed steps; the median counts")
+    parser.add_argument("--warmup", type=int, default=5, metavar="N", help="steps before them")
+    parser.add_argument("--host-gaps", default="keep", metavar="keep|cut|FACTOR", help="host time between operators")
+    parser.add_argument("--small", type=int, default=1, metavar="K", help="divide all sizes by K")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
+    parser.add_argument("--trace", type=Path, metavar="DIR", help="also record three steps, one file a rank")
+    options = parser.parse_args()
+    plan = json.loads((HERE / "plan.json").read_text())
+    place, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world != len(plan["ranks"]):
+        sys.exit(f"this step has {len(plan['ranks'])} ranks: torchrun --nproc-per-node {len(plan['ranks'])} {sys.argv[0]}")
+    torch.set_flush_denormal(True)  # what is multiplied in place again and again would become slow
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    if world > 1:
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    step = Step(plan, place, options)
+    times = [step.timed() for _ in range(options.warmup + options.iterations)][options.warmup :]
+    profiled = [step.by_family() for _ in range(5)]
+    families = {name for _, each in profiled for name in each}
+    result = {
+        "step_ms": round(median(times), 3),
+        "fastest_ms": round(min(times), 3),
+        "slowest_ms": round(max(times), 3),
+        "profiled_step_ms": round(median(taken for taken, _ in profiled), 3),
+        "recorded_step_ms": step.plan["step_ns"] / 1e6,
+        "families_ms": {name: round(median(each.get(name, 0) for _, each in profiled), 3) for name in sorted(families)},
+        "recorded_families_ms": {name: ns / 1e6 for name, ns in step.plan["families_ns"].items()},
+        "copied_instead": {
+            step.plan["operators"][number]["name"]: reason for number, reason in step.stood_in.items()
+        },
+        "copied_instead_pct": round(sum(step.plan["operators"][number]["share_pct"] for number in step.stood_in), 2),
+    }
+    if options.trace:
+        step.write_trace(options.trace, "modules" in plan)
+    if place == 0:
+        print(json.dumps(result, indent=1))
+    step.pool.shutdown()
+    if world > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

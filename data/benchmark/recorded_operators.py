@@ -1,0 +1,280 @@
+"""Operators as they were recorded, called with torch alone; `python recorded_operators.py` times those of CASES.
+
+An operator is its name and its inputs in the order of its schema: a tensor is {"dims", "strides", "dtype"}, several are
+{"list": [...]}, anything else {"value": ...}; null was not recorded and takes the schema's default.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections import Counter
+from statistics import median
+
+import torch
+
+CASES = []  # what `lumos-df generate --operator` and `--family` write here
+
+KEPT_SIZE = 8  # sizes up to this are kernels' windows, heads and the like; --small leaves them
+
+# How large integers in an operator's tensors may be, where they point into another one; elsewhere the smallest size.
+BOUNDS = {
+    "embedding": lambda inputs: inputs[0]["dims"][0],
+    "embedding_bag": lambda inputs: inputs[0]["dims"][0],
+    "_embedding_bag": lambda inputs: inputs[0]["dims"][0],
+    "embedding_dense_backward": lambda inputs: inputs[2]["value"],
+    "embedding_backward": lambda inputs: inputs[2]["value"],
+    "cross_entropy_loss": lambda inputs: inputs[0]["dims"][-1],
+    "nll_loss": lambda inputs: inputs[0]["dims"][-1],
+    "nll_loss_nd": lambda inputs: inputs[0]["dims"][-1],
+    "nll_loss_forward": lambda inputs: inputs[0]["dims"][-1],
+    "nll_loss_backward": lambda inputs: inputs[1]["dims"][-1],
+    "gather": lambda inputs: inputs[0]["dims"][inputs[1]["value"]],
+    "index_select": lambda inputs: inputs[0]["dims"][inputs[1]["value"]],
+    "index": lambda inputs: min(inputs[0]["dims"][: len(inputs[1]["list"])]),
+}
+
+
+class Maker:
+    """Makes inputs from a seed; equal tensors of different operators are one, those of one operator are not.
+
+    What operators write has tensors of its own, so that nothing that they read as an index can change.
+    """
+
+    def __init__(self, device, small=1, seed=0):
+        self.device, self.small = torch.device(device), small
+        self.pool = {}
+        self.numbers = torch.Generator().manual_seed(seed)
+
+    def size(self, size):
+        """Return a size as --small has it: equal ones stay equal."""
+        return size if self.small == 1 or abs(size) <= KEPT_SIZE else math.ceil(size / self.small)
+
+    def call(self, operator):
+        """Return a function that runs an operator, or what stands for it. Raises where torch cannot."""
+        by = operator.get("by")
+        if by == "copy":
+            return self.copy(operator)
+        if by == "matmul":
+            return self.matmul(operator)
+        if by == "attention":
+            return self.attention(operator)
+        return self.recorded(operator)
+
+    def recorded(self, operator):
+        """Return a call of the overload that fits the recorded types best."""
+        name = operator["name"].removeprefix("aten::")
+        packet = getattr(torch.ops.aten, name)
+        overloads = [getattr(packet, overload) for overload in packet.overloads()]
+        fits = [(misfit(overload._schema, operator["inputs"]), place) for place, overload in enumerate(overloads)]
+        failure = None
+        for cost, place in sorted(fits):
+            if cost == math.inf:
+                break
+            overload = overloads[place]
+            try:
+                positional, named = self.arguments(overload._schema, name, operator["inputs"])
+                overload(*positional, **named)
+            except Exception as error:  # whatever an operator raises, the next overload may take it
+                failure = failure or error
+                continue
+            return lambda: overload(*positional, **named)
+        raise failure or ValueError("no overload takes the recorded inputs")
+
+    def arguments(self, schema, name, inputs):
+        """Return the positional and the named arguments of an overload."""
+        bound, seen = self.bound(name, inputs), Counter()
+        positional, named = [], {}
+        given = inputs + [None] * (len(schema.arguments) - len(inputs))
+        for argument, recorded in zip(schema.arguments, given):
+            value = self.argument(argument, recorded, inputs, bound, seen)
+            if argument.kwarg_only:
+                named[argument.name] = value
+            else:
+                positional.append(value)
+        return positional, named
+
+    def argument(self, argument, recorded, inputs, bound, seen):
+        """Return one argument."""
+        kind = str(argument.type)
+        if "Device" in kind:
+            return self.device
+        if recorded is None or recorded.get("value", "") is None:
+            return self.unknown(argument, kind, inputs)
+        written = bool(argument.alias_info and argument.alias_info.is_write)
+        if "list" in recorded:
+            return [self.tensor(each, bound, written, seen) for each in recorded["list"]]
+        if "dims" in recorded:
+            tensor = self.tensor(recorded, bound, written, seen)
+            return [tensor] if kind.startswith("List[") else tensor
+        return self.scaled(recorded["value"])
+
+    def scaled(self, value):
+        """Return a recorded number, or a list of them, as --small has it."""
+        if isinstance(value, list):
+            return [self.scaled(each) for each in value]
+        return self.size(value) if type(value) is int else value
+
+    def unknown(self, argument, kind, inputs):
+        """Return what stands for an argument that was not recorded."""
+        if argument.has_default_value():
+            return argument.default_value
+        if kind.startswith("Optional"):
+            return None
+        if kind == "List[int]":
+            dims = next((each["dims"] for each in inputs if each and "dims" in each), [])
+            return [self.size(size) for size in dims]
+        stand_in = {"int": 0, "bool": False, "float": 1.0, "number": 1.0, "List[bool]": [True] * 3, "str": ""}
+        if kind not in stand_in:
+            raise ValueError(f"input {argument.name} was not recorded")
+        return stand_in[kind]
+
+    def bound(self, name, inputs):
+        """Return what integers in the tensors stay below, so that each is a legal index."""
+        try:
+            return max(1, self.size(BOUNDS[name](inputs)))
+        except (KeyError, IndexError, TypeError):
+            sizes = [self.size(size) for each in inputs if each for size in each.get("dims", ())]
+            return max(1, min(sizes, default=1))
+
+    def tensor(self, recorded, bound, written, seen):
+        """Return a tensor like the recorded one."""
+        dims = [self.size(size) for size in recorded["dims"]]
+        strides = self.strides(dims, recorded.get("strides"))
+        same = (*dims, *strides, recorded["dtype"], bound, written, recorded.get("at"), recorded.get("storage"))
+        seen[same] += 1
+        key = (*same, seen[same])
+        if key not in self.pool:
+            self.pool[key] = self.new(dims, strides, recorded, bound)
+        return self.pool[key]
+
+    def strides(self, dims, recorded):
+        """Return the recorded strides, or for other sizes those of the same order in memory."""
+        if recorded and len(recorded) == len(dims) and self.small == 1:
+            return recorded
+        order = range(len(dims) - 1, -1, -1)
+        if recorded and len(recorded) == len(dims):
+            order = sorted(order, key=lambda place: recorded[place])
+        strides, length = [0] * len(dims), 1
+        for place in order:
+            strides[place] = 0 if recorded and len(recorded) == len(dims) and recorded[place] == 0 else length
+            length *= dims[place] if strides[place] else 1
+        return strides
+
+    def new(self, dims, strides, recorded, bound):
+        """Return a tensor over a buffer that is just large enough, expanded and overlapping ones included."""
+        dtype = getattr(torch, recorded["dtype"])
+        length = 1 + sum((size - 1) * stride for size, stride in zip(dims, strides)) if all(dims) else 0
+        if dtype is torch.bool:
+            buffer = torch.rand(length, generator=self.numbers) < 0.5
+        elif dtype.is_floating_point or dtype.is_complex:
+            buffer = torch.rand(length, generator=self.numbers).to(dtype)
+        else:
+            buffer = torch.randint(min(bound, 127), (length,), generator=self.numbers).to(dtype)
+            if bound > 127 and dtype in (torch.int32, torch.int64):
+                buffer = torch.randint(bound, (length,), generator=self.numbers).to(dtype)
+        at = recorded.get("at")
+        if at == "pinned" and self.device.type == "cuda":
+            buffer = buffer.pin_memory()
+        elif at is None:
+            buffer = buffer.to(self.device)
+        return buffer.as_strided(dims, strides)
+
+    def copy(self, operator):
+        """Return a copy of as many bytes as an operator's tensors have."""
+        length = max(1, sum(self.bytes(each) for each in tensors(operator["inputs"])))
+        key = ("copy", length)
+        if key not in self.pool:
+            self.pool[key] = torch.zeros((2, length), dtype=torch.uint8, device=self.device)
+        source, target = self.pool[key]
+        return lambda: target.copy_(source)
+
+    def bytes(self, recorded):
+        """Return the bytes of a tensor; an expanded one has those of what is there."""
+        strides = recorded.get("strides") or [1] * len(recorded["dims"])
+        elements = math.prod(self.size(size) for size, stride in zip(recorded["dims"], strides) if stride)
+        return elements * torch.empty((), dtype=getattr(torch, recorded["dtype"])).element_size()
+
+    def matmul(self, operator):
+        """Return a square matrix product of as many FLOP."""
+        side = self.size(max(1, round((operator["flops"] / 2) ** (1 / 3))))
+        first = next((each for each in tensors(operator["inputs"]) if "float" in each["dtype"]), {})
+        dtype = first.get("dtype", "float32")
+        square = {"dims": [side, side], "dtype": "bfloat16" if dtype.startswith("float8") else dtype}
+        pair = [self.new(square["dims"], [side, 1], square, 1) for _ in range(2)]
+        return lambda: torch.mm(*pair)
+
+    def attention(self, operator):
+        """Return torch's attention over the first three tensors of real numbers."""
+        query, key, value = (
+            self.tensor(each, 1, False, Counter())
+            for each in [each for each in tensors(operator["inputs"]) if "float" in each["dtype"]][:3]
+        )
+        if query.dim() == 3:  # (tokens of all sequences, heads, width)
+            query, key, value = (each[None] for each in (query, key, value))
+        if "flash_attn" in operator["name"] or len(operator["inputs"][0]["dims"]) == 3:  # tokens before heads
+            query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+        attend = torch.nn.functional.scaled_dot_product_attention
+        grouped = query.shape[1] != key.shape[1]
+        attend(query, key, value, enable_gqa=grouped)
+        return lambda: attend(query, key, value, enable_gqa=grouped)
+
+
+def tensors(inputs):
+    """Return all tensors of inputs, those in lists included."""
+    given = [each for each in inputs if each]
+    return [each for each in given if "dims" in each] + [each for many in given for each in many.get("list", ())]
+
+
+def misfit(schema, inputs):
+    """Return how badly an overload fits the recorded inputs; infinite where it cannot take them."""
+    if len(inputs) > len(schema.arguments):
+        return math.inf
+    cost = len(schema.arguments) - len(inputs)
+    for argument, recorded in zip(schema.arguments, inputs):
+        kind = str(argument.type)
+        if recorded is None or recorded.get("value", "") is None:
+            cost += 0 if argument.has_default_value() or kind.startswith("Optional") else 2
+        elif "dims" in recorded:
+            cost += 0 if kind in ("Tensor", "Optional[Tensor]") else 4 if kind.startswith("List[Tensor") else math.inf
+        elif "list" in recorded:
+            cost += 0 if kind.startswith("List[") and "Tensor" in kind else math.inf
+        elif "Tensor" in kind or ("List" in kind) != isinstance(recorded["value"], list):
+            # A scalar where a tensor is wanted: torch wraps numbers, and one number stands for a list of equal ones.
+            cost += math.inf if "Tensor" in kind else 3
+        elif ("bool" in kind) != (type(recorded["value"]) is bool) and "number" not in kind:
+            cost += 1
+    return cost
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--small", type=int, default=1, metavar="K", help="divide all sizes by K")
+    parser.add_argument("--iterations", type=int, default=50, metavar="N", help="timed calls of each; the median counts")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    maker = Maker(device, options.small)
+    for case in CASES:
+        with torch.no_grad():
+            call = maker.call(case)
+            taken = []
+            for _ in range(5 + options.iterations):
+                start = time.perf_counter_ns()
+                call()
+                if device == "cuda":
+                    torch.cuda.synchronize()
+                taken.append(time.perf_counter_ns() - start)
+        print(
+            json.dumps(
+                {
+                    "operator": case["name"],
+                    "dims": [each["dims"] for each in tensors(case["inputs"])],
+                    "median_us": median(taken[5:]) / 1e3,
+                    "recorded_us": case.get("recorded_ns", 0) / 1e3,
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""What is known of an operator's inputs, as a plan says it: tensors, lists of them, values."""
+
+import json
+import re
+from typing import Any, Final
+
+from lumos_df.schema.dtypes import element_type
+
+_NUMBER: Final = re.compile(r"-?(\d+(\.\d*)?(e[+-]?\d+)?|inf|nan)")
+_WORDS: Final = {"None": None, "True": True, "False": False}
+_TENSOR_FIELDS: Final = 6
+"""Of a tensor in an execution trace: tensor, storage, offset, elements, bytes of one, device."""
+_NEED_A_LIST: Final = {"aten::index": 1, "aten::index_put_": 1, "aten::_index_put_impl_": 1, "aten::_unsafe_index": 1}
+"""Operators whose list of optional tensors a profiler records as nothing, and its place."""
+
+Inputs = list[dict[str, Any] | None]
+
+
+def recorded_inputs(
+    name: str, dims: str | None, types: str | None, strides: str | None, concrete: str | None, given: str | None
+) -> Inputs | None:
+    """Return the inputs of an operator; None where one that it needs is not known.
+
+    Args:
+        name: the operator's.
+        dims, types, strides, concrete: JSON lists, as the profiler recorded them.
+        given: JSON list of values, as an execution trace has them.
+
+    Each input is {"dims", "strides", "dtype", "storage"}, {"list": [tensors]}, {"value"}, or None where nothing of it
+    is known; strides and storage only where they are.
+    """
+    if not dims or not types:
+        return None
+    kinds, shapes = _list(types), _list(dims)
+    if len(shapes) != len(kinds):
+        return None
+    steps, texts, values = (_padded(text, len(kinds)) for text in (strides, concrete, given))
+    dtypes = [kind.name for text in kinds if (kind := _element_type(str(text)))]
+    floating = next((dtype for dtype in dtypes if "float" in dtype), dtypes[0] if dtypes else "float32")
+    inputs: Inputs = []
+    for place, kind in enumerate(map(str, kinds)):
+        if kind == "TensorList":
+            listed = _tensors(shapes[place], steps[place], values[place], floating)
+            if not listed:
+                return None
+            inputs.append({"list": listed})
+        elif known := _element_type(kind):
+            inputs.append(_tensor(shapes[place], steps[place], values[place], known.name))
+        elif "::" in kind or kind[:1].islower():  # a tensor of a type that is not known here
+            return None
+        else:
+            inputs.append(_value(texts[place], values[place]))
+    needed = _NEED_A_LIST.get(name)
+    if needed is not None and (len(inputs) <= needed or "list" not in (inputs[needed] or {})):
+        return None
+    return inputs
+
+
+def tensors(inputs: Inputs) -> list[dict[str, Any]]:
+    """Return all tensors of inputs, those in lists included."""
+    given = [each for each in inputs if each]
+    return [each for each in given if "dims" in each] + [each for many in given for each in many.get("list", ())]
+
+
+def _element_type(kind: str) -> Any:
+    """Return the element type of a tensor's type; None of a number's, which old profilers write as `Int`."""
+    return None if kind[:1].isupper() else element_type(kind)
+
+
+def _tensor(dims: Any, strides: Any, given: Any, dtype: str) -> dict[str, Any]:
+    tensor: dict[str, Any] = {"dims": dims, "dtype": dtype}
+    if isinstance(strides, list) and len(strides) == len(dims) and dims:
+        tensor["strides"] = strides
+    if isinstance(given, list) and len(given) == _TENSOR_FIELDS:
+        tensor["storage"] = given[1]
+    return tensor
+
+
+def _tensors(dims: Any, strides: Any, given: Any, dtype: str) -> list[dict[str, Any]]:
+    """Return a list's tensors; none where it was recorded as a list without what is in it."""
+    if not isinstance(dims, list) or not all(isinstance(each, list) for each in dims):
+        return []
+    steps, values = (each if isinstance(each, list) and len(each) == len(dims) else [None] * len(dims) for each in (strides, given))
+    return [_tensor(*each, dtype) for each in zip(dims, steps, values, strict=True)]
+
+
+def _value(text: Any, given: Any) -> dict[str, Any] | None:
+    if isinstance(text, str) and text and not text.startswith("["):
+        if text in _WORDS:
+            return {"value": _WORDS[text]}
+        if not _NUMBER.fullmatch(text):
+            return None  # a name, of a device or a reduction: the schema has a default
+        return {"value": float(text) if re.search(r"[.en]", text) else int(text)}
+    if isinstance(text, str) and text.startswith("["):
+        listed = _list(text.replace("True", "true").replace("False", "false"))
+        return {"value": listed} if all(isinstance(each, (int, float)) for each in listed) else None
+    if isinstance(given, (bool, int, float)) or (isinstance(given, list) and given and not isinstance(given[0], (str, list))):
+        return {"value": given}
+    return None
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _padded(text: str | None, length: int) -> list[Any]:
+    listed = _list(text) if text else []
+    return (listed + [None] * length)[:length]
