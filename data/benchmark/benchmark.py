@@ -44,13 +44,14 @@ class Step:
         with torch.no_grad():
             self.operators = [self.ready(number) for number in range(len(self.plan["operators"]))]
         self.streams = [torch.cuda.Stream() for _ in range(self.plan["streams"])] if self.cuda else []
+        columns = self.plan["calls"]
+        self.calls = [dict(zip(columns, row)) for row in zip(*columns.values())]
         self.threads = {}
-        for number, call in enumerate(self.plan["calls"]):
+        for number, call in enumerate(self.calls):
             self.threads.setdefault(call["thread"], []).append((number, call))
-        self.pool = ThreadPoolExecutor(len(self.threads))
-        awaited = [place for call in self.plan["calls"] for place in call.get("waits", ())]
-        self.awaited = set(awaited)
-        self.handed = {call["after"] for call in self.plan["calls"] if "after" in call}
+        self.pool = ThreadPoolExecutor(max(1, len(self.threads)))
+        self.awaited = {awaited for call in self.calls for awaited in call["waits"]}
+        self.handed = {call["after"] for call in self.calls} - {None}
 
     def ready(self, number):
         """Return a function that runs an operator of the plan; where torch cannot, one that copies its bytes."""
@@ -79,8 +80,9 @@ class Step:
         other = torch.empty_like(large)
         if group is None:
             return lambda: other.copy_(large) and None
-        peer = next((rank for rank in ranks if rank != self.place), 0)
-        ring = [dist.P2POp(dist.isend, large, peer, group), dist.P2POp(dist.irecv, other, peer, group)]
+        here = ranks.index(self.place)
+        following, former = ranks[(here + 1) % len(ranks)], ranks[here - 1]
+        ring = [dist.P2POp(dist.isend, large, following, group), dist.P2POp(dist.irecv, other, former, group)]
         start = {
             "all_gather": lambda: dist.all_gather_into_tensor(large, small, group=group, async_op=True),
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(small, large, group=group, async_op=True),
@@ -94,7 +96,7 @@ class Step:
 
     def run(self, mark=nullcontext):
         """Run the step once; `mark` is put around every call."""
-        self.ends = [0] * len(self.plan["calls"])
+        self.ends = [0] * len(self.calls)
         self.works = {}
         self.events = {number: Event() for number in self.handed}
         start = time.perf_counter_ns()
@@ -115,12 +117,12 @@ class Step:
         now, gaps, operators = time.perf_counter_ns, self.gaps, self.operators
         previous = start
         for number, call in calls:
-            if "after" in call:
+            if call["after"] is not None:
                 self.events[call["after"]].wait()
                 previous = max(previous, self.ends[call["after"]])
             self.until(previous + gaps * call["gap_ns"])
             with torch.cuda.stream(self.streams[call["stream"]]) if self.cuda and call["stream"] else nullcontext():
-                for awaited in call.get("waits", ()):
+                for awaited in call["waits"]:
                     if awaited in self.works:
                         self.works.pop(awaited).wait()
                 with mark(call):
@@ -165,7 +167,7 @@ class Step:
         """Record three steps as lumos-df ingest reads them."""
         folder.mkdir(parents=True, exist_ok=True)
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
-        marked = (lambda call: record_function(call["module"])) if modules else nullcontext
+        marked = (lambda call: record_function(call["module"] or "no module")) if modules else nullcontext
         with profile(
             activities=activities, schedule=schedule(wait=0, warmup=1, active=3), record_shapes=True
         ) as profiler:
@@ -211,7 +213,7 @@ def main():
         "copied_instead_pct": round(sum(step.plan["operators"][number]["share_pct"] for number in step.stood_in), 2),
     }
     if options.trace:
-        step.write_trace(options.trace, "modules" in plan)
+        step.write_trace(options.trace, plan["modules"])
     if place == 0:
         print(json.dumps(result, indent=1))
     step.pool.shutdown()

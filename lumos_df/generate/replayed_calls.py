@@ -62,8 +62,8 @@ def replay(rows: RecordedRows) -> Replay:
     host = (frame["kind"] == "cpu_op").to_numpy()
     keys, distinct = _distinct(frame, host)
     inputs = [recorded_inputs(*row) for row in distinct.select(_KEY).iter_rows()]
-    known = np.append([each is not None for each in inputs], False)[keys]
-    with_tensors = np.append([bool(each and tensors(each)) for each in inputs], False)[keys]
+    known = _looked_up([each is not None for each in inputs], keys)
+    with_tensors = _looked_up([bool(each and tensors(each)) for each in inputs], keys)
     name = frame["name"]
     crossing = rows.gpu & name.str.contains("Memcpy (HtoD|DtoH)").to_numpy()
     callable_ = host & known & name.str.starts_with("aten::").to_numpy() & ~name.is_in(_NOT_AGAIN).to_numpy()
@@ -96,7 +96,8 @@ def replay(rows: RecordedRows) -> Replay:
     )
     calls, operators = _operators(about, inputs)
     gpu_time = frame["dur"].to_numpy()[rows.gpu]
-    shaped = (near >= 0) & with_tensors[near] | (root >= 0)
+    shapes = host & frame["dims"].is_not_null().to_numpy() & frame["types"].str.contains("[a-z]").fill_null(False).to_numpy()
+    shaped = (rows.outermost(shapes) >= 0) | (root >= 0)
     outer = host & (rows.outermost(host) == np.arange(len(frame)))
     return Replay(
         calls=_with_gloo(calls, frame),
@@ -116,6 +117,11 @@ def _distinct(frame: pl.DataFrame, host: NDArray[np.bool_]) -> tuple[NDArray[np.
     joined = operators.join(distinct, on=_KEY, nulls_equal=True, maintain_order="left")
     keys[joined["place"].to_numpy()] = joined["key"].to_numpy()
     return keys, distinct
+
+
+def _looked_up(of_key: list[bool], keys: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return what is true of each row's key; False without one."""
+    return np.array([*of_key, False])[keys]
 
 
 def _about(
@@ -185,7 +191,7 @@ def _operators(about: pl.DataFrame, inputs: list[Any]) -> tuple[pl.DataFrame, li
     distinct = about.select(same).unique(maintain_order=True).with_row_index("operator")
     operators = [_operator(row, inputs) for row in distinct.iter_rows(named=True)]
     distinct = distinct.with_columns(pl.Series("by", [each.get("by") for each in operators], pl.String))
-    return about.join(distinct, on=same, nulls_equal=True, maintain_order="left"), operators
+    return about.join(distinct, on=same, nulls_equal=True, maintain_order="left").drop("place"), operators
 
 
 def _operator(row: dict[str, Any], inputs: list[Any]) -> dict[str, Any]:

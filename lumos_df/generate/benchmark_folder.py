@@ -1,0 +1,146 @@
+"""The folder of a benchmark: plan.json, manifest.json and the two programs, which need torch and nothing else."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from lumos_df.base.errors import LumosError, QueryError
+from lumos_df.base.files import publish_file, unwritable
+from lumos_df.corpus import catalog
+from lumos_df.generate.call_order import ordered
+from lumos_df.generate.manifest import manifest, manifest_rows, share_pct
+from lumos_df.generate.process_group_members import with_members
+from lumos_df.generate.recorded_ranks import RecordedRanks, recorded_ranks
+from lumos_df.generate.recorded_rows import RecordedRows
+from lumos_df.generate.replayed_calls import Replay, replay
+from lumos_df.model.library import data_folder
+
+PROGRAMS: Final = ("benchmark.py", "recorded_operators.py")
+LEAST_SHARE_PCT: Final = 50.0
+"""Threshold, percent. A benchmark of a smaller share of the recorded time is refused without --force: most of what it
+takes would be other work. Evidence: set; none measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What was written."""
+
+    ranks: int
+    operators: int
+    """Calls of all ranks."""
+    share_pct: float
+    share_is_of: str
+    """GPU time or host time."""
+    missing: tuple[int, ...]
+    """Ranks that are not in it."""
+
+
+def generate(
+    corpus: Path,
+    output: Path,
+    *,
+    job: str | None = None,
+    step: int | None = None,
+    ranks: str = "all",
+    modules: bool = False,
+    force: bool = False,
+) -> Generated:
+    """Write one step of a recorded job as a benchmark.
+
+    Args:
+        corpus: the corpus folder.
+        output: the folder; made if it is not there, and files of an earlier benchmark in it are written over.
+        job: a job's name or a trace of it; needed where the corpus has several.
+        step: number of the step; by default that of median duration.
+        ranks: `all`, or numbers with commas between.
+        modules: keep the names of modules.
+        force: also write a benchmark of less than half of the recorded time.
+
+    Raises `LumosError` for a job, step or rank that is not there, for a step of which too little can be replayed, and
+    for a folder that cannot be written.
+    """
+    with catalog.connect(corpus) as connection:
+        chosen = recorded_ranks(connection, corpus, job, step, ranks)
+        rows = {rank: RecordedRows.read(connection, trace, chosen.step) for rank, trace in chosen.trace_ids.items()}
+        replays = {rank: replay(each) for rank, each in rows.items()}
+        calls, groups = with_members(
+            connection,
+            chosen.trace_ids,
+            {rank: each.calls for rank, each in replays.items()},
+            {rank: each.operators for rank, each in replays.items()},
+        )
+    table = manifest_rows(list(replays.values()), list(calls.values()))
+    about = _about(chosen, rows) | manifest(table, list(replays.values()))
+    share = share_pct(table, list(replays.values()))
+    _check(corpus, table, share, about["share_is_of"], force=force)
+    plan = {
+        "groups": groups,
+        "modules": modules,
+        "ranks": {
+            str(rank): _rank(rows[rank], replays[rank], calls[rank], modules=modules) for rank in chosen.trace_ids
+        },
+    }
+    _write(output, plan, about)
+    return Generated(len(rows), sum(map(len, calls.values())), share, about["share_is_of"], chosen.missing)
+
+
+def _about(chosen: RecordedRanks, rows: dict[int, RecordedRows]) -> dict[str, Any]:
+    return {
+        "step": chosen.step,
+        "ranks": list(chosen.trace_ids),
+        "missing_ranks": list(chosen.missing),
+        "recorded_step_ns": {str(rank): each.end_ns - each.start_ns for rank, each in rows.items()},
+    }
+
+
+def _check(corpus: Path, table: pl.DataFrame, share: float, of: str, *, force: bool) -> None:
+    if force or share >= LEAST_SHARE_PCT:
+        return
+    lost = table.filter(pl.col("how") == "left out").head(3)
+    names = ", ".join(f"{name[:60]} ({reason})" for name, reason in lost.select("name", "reason").iter_rows())
+    raise QueryError(
+        f"{corpus}: {share:.1f}% of the {of} can be replayed, the rest is {names or 'no operator'}; record with shapes "
+        "(lumos-df capture, or record_shapes=True), or write what there is with --force"
+    )
+
+
+def _rank(rows: RecordedRows, replayed: Replay, calls: pl.DataFrame, *, modules: bool) -> dict[str, Any]:
+    """Return the plan of one rank: columns of its calls, and what they call, each once."""
+    order, last_gap_ns = ordered(calls, rows.start_ns, rows.end_ns)
+    amount = "gpu_ns" if replayed.gpu_ns else "host_ns"
+    used = calls.group_by("operator", maintain_order=True).agg(pl.col(amount).sum()).with_row_index("number")
+    whole = max(1, replayed.gpu_ns or replayed.host_ns)
+    numbers = order.join(used, on="operator", maintain_order="left")["number"]
+    families = calls.group_by("family").agg(pl.col(amount).sum()).sort(amount, descending=True)
+    columns = order.with_columns(numbers.alias("operator")).to_dict(as_series=False)
+    return {
+        "step_ns": rows.end_ns - rows.start_ns,
+        "last_gap_ns": last_gap_ns,
+        "streams": 1 + int(order["stream"].max() or 0) if len(order) else 1,
+        "families_ns": dict(families.iter_rows()),
+        "operators": [
+            replayed.operators[operator] | {"share_pct": round(100 * ns / whole, 4)}
+            for operator, ns in used.select("operator", amount).iter_rows()
+        ],
+        "calls": columns | ({"module": calls["module"].to_list()} if modules else {}),
+    }
+
+
+def _write(output: Path, plan: dict[str, Any], about: dict[str, Any]) -> None:
+    """Write the folder's files. Raises `LumosError` where they cannot be written."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for name in PROGRAMS:
+            publish_file(output / name, (data_folder() / "benchmark" / name).read_bytes())
+        publish_file(output / "manifest.json", _json(about, indent=1))
+        publish_file(output / "plan.json", _json(plan))
+    except OSError as error:
+        raise LumosError(unwritable(output, error)) from None
+
+
+def _json(value: object, indent: int | None = None) -> bytes:
+    separators = None if indent else (",", ":")
+    return (json.dumps(value, indent=indent, separators=separators) + "\n").encode()

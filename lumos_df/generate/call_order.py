@@ -1,0 +1,100 @@
+"""When each call of a step runs: after which others, with how much of the host's own time before it."""
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lumos_df.generate.recorded_rows import NO_ROW
+
+HOST, BEHIND = -1, -2
+"""Lanes beside streams: calls without work of their own elsewhere, and collectives that the host's threads do."""
+
+
+def ordered(calls: pl.DataFrame, start_ns: int, end_ns: int) -> tuple[pl.DataFrame, int]:
+    """Return thread, stream, gap_ns, after and waits of each call, and the host's time behind the last one.
+
+    Threads and streams are numbered from 0, the stream with most time first. `after` is the call of another thread
+    that ended last before this one began, where its own thread had nothing later: the gap begins there. `waits` are
+    the last calls of other streams whose work had ended when the work of this one began: what depends on what is not
+    recorded, and no dependency that the recording shows is missing among them.
+
+    Args:
+        calls: those of `replayed_calls`, by their start.
+        start_ns, end_ns: of the step, on the trace's clock.
+    """
+    ts, end = calls["ts"].to_numpy(), calls["end"].to_numpy()
+    thread = calls["thread"].fill_null(0).rank("dense").to_numpy() - 1
+    before = _previous(thread)
+    own_end = np.where(before >= 0, end[before], start_ns) if len(ts) else ts
+    by_end = np.argsort(end, kind="stable")
+    last = np.searchsorted(end[by_end], ts, side="right") - 1
+    # A call that ends where another begins comes before it, also where both take no time.
+    after = np.where(last >= 0, by_end[last], NO_ROW) if len(ts) else ts
+    handed = (after >= 0) & (after < np.arange(len(ts))) & (thread[after] != thread) & (end[after] > own_end)
+    began = np.where(handed, end[after], own_end)
+    table = pl.DataFrame(
+        {
+            "operator": calls["operator"],
+            "thread": thread.astype(np.int64),
+            "stream": _streams(calls),
+            "gap_ns": np.maximum(ts - began, 0),
+            "after": pl.Series(after, dtype=pl.Int64).set(pl.Series(~handed), None),
+            "waits": _waits(calls),
+        }
+    )
+    return table, max(0, int(end_ns - end.max(initial=start_ns)))
+
+
+def _previous(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each row the row before it in its group, or -1."""
+    order = np.argsort(group, kind="stable")
+    previous = np.full(len(group), NO_ROW, np.int64)
+    same = group[order[1:]] == group[order[:-1]]
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
+
+
+def _streams(calls: pl.DataFrame) -> pl.Series:
+    """Return the number of each call's stream; a collective is issued from the first."""
+    most = (
+        calls.filter((pl.col("kind") != "collective") & (pl.col("stream") >= 0))
+        .group_by("stream")
+        .agg(pl.col("gpu_ns").sum())
+        .sort("gpu_ns", "stream", descending=[True, False])
+        .select("stream")
+        .with_row_index("number")
+    )
+    found = calls.join(most, on="stream", how="left", maintain_order="left")
+    return found.select(
+        pl.when(pl.col("kind") == "collective").then(0).otherwise(pl.col("number")).fill_null(0).cast(pl.Int64).alias("stream")
+    ).to_series()
+
+
+def _waits(calls: pl.DataFrame) -> pl.Series:
+    """Return the calls whose work each waits for; the loops are over streams."""
+    collective = (calls["kind"] == "collective").to_numpy()
+    worked = calls["first_ts"].is_not_null().to_numpy()
+    lane = np.where(calls["stream"].to_numpy() >= 0, calls["stream"].to_numpy(), np.where(collective & worked, BEHIND, HOST))
+    begins = calls["first_ts"].fill_null(0).to_numpy()
+    ends = calls["last_ts"].fill_null(0).to_numpy()
+    host_begins = calls["ts"].to_numpy()
+    on_gpu = bool((lane >= 0).any())
+    found: dict[str, pl.Series] = {}
+    for waiting in np.unique(lane[~collective]):
+        if waiting == HOST and on_gpu:
+            continue
+        consumer = np.flatnonzero((lane == waiting) & ~collective)
+        start = host_begins[consumer] if waiting == HOST else begins[consumer]
+        for awaited in np.unique(lane[(lane != waiting) & (lane != HOST)]):
+            producer = np.flatnonzero(lane == awaited)
+            done = np.searchsorted(np.maximum.accumulate(ends[producer]), start, side="right") - 1
+            last = np.where(done >= 0, producer[np.maximum(done, 0)], NO_ROW)
+            last = np.where(last < consumer, last, NO_ROW)
+            seen = np.append(NO_ROW, np.maximum.accumulate(last)[:-1])
+            new = last > seen
+            column = np.full(len(calls), NO_ROW, np.int64)
+            column[consumer[new]] = last[new]
+            found[f"{waiting} {awaited}"] = pl.Series(column).replace(NO_ROW, None)
+    if not found:
+        return pl.Series([[]] * len(calls), dtype=pl.List(pl.Int64))
+    return pl.DataFrame(found).select(pl.concat_list(pl.all()).list.drop_nulls().alias("waits")).to_series()
