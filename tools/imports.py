@@ -19,7 +19,7 @@ FLOORS: Final = (
     ("schema",),
     ("corpus", "model"),
     ("trace", "graph", "page"),
-    ("structure", "export", "estimate"),
+    ("structure", "export", "generate", "estimate"),
     ("advice",),
     ("whatif",),
     ("calibrate",),

@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import median
 from threading import Event
 
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages about starting and stopping
+
 import torch
 import torch.distributed as dist
 from recorded_operators import Maker
@@ -79,7 +81,7 @@ class Step:
         small, large = (torch.ones(length, dtype=dtype, device=self.device) for length in (few, many))
         other = torch.empty_like(large)
         if group is None:
-            return lambda: other.copy_(large) and None
+            return lambda: other.copy_(large)
         here = ranks.index(self.place)
         following, former = ranks[(here + 1) % len(ranks)], ranks[here - 1]
         ring = [dist.P2POp(dist.isend, large, following, group), dist.P2POp(dist.irecv, other, former, group)]

@@ -9,6 +9,7 @@ import json
 import math
 import time
 from collections import Counter
+from math import inf, nan  # noqa: F401 - inputs of CASES
 from statistics import median
 
 import torch
@@ -69,7 +70,7 @@ class Maker:
         fits = [(misfit(overload._schema, operator["inputs"]), place) for place, overload in enumerate(overloads)]
         failure = None
         for cost, place in sorted(fits):
-            if cost == math.inf:
+            if cost == inf:
                 break
             overload = overloads[place]
             try:
@@ -117,13 +118,16 @@ class Maker:
 
     def unknown(self, argument, kind, inputs):
         """Return what stands for an argument that was not recorded."""
+        first, *others = [each["dims"] for each in inputs if each and "dims" in each] or [[]]
+        if argument.name == "padding" and others and len(others[0]) > 2:  # a convolution keeps the image's size
+            return [size // 2 for size in others[0][2:]]
         if argument.has_default_value():
             return argument.default_value
         if kind.startswith("Optional"):
             return None
         if kind == "List[int]":
-            dims = next((each["dims"] for each in inputs if each and "dims" in each), [])
-            return [self.size(size) for size in dims]
+            named = {"dims": list(range(len(first))), "kernel_size": [2, 2]}
+            return named.get(argument.name) or [self.size(size) for size in first]
         stand_in = {"int": 0, "bool": False, "float": 1.0, "number": 1.0, "List[bool]": [True] * 3, "str": ""}
         if kind not in stand_in:
             raise ValueError(f"input {argument.name} was not recorded")
@@ -229,19 +233,19 @@ def tensors(inputs):
 def misfit(schema, inputs):
     """Return how badly an overload fits the recorded inputs; infinite where it cannot take them."""
     if len(inputs) > len(schema.arguments):
-        return math.inf
+        return inf
     cost = len(schema.arguments) - len(inputs)
     for argument, recorded in zip(schema.arguments, inputs):
         kind = str(argument.type)
         if recorded is None or recorded.get("value", "") is None:
             cost += 0 if argument.has_default_value() or kind.startswith("Optional") else 2
         elif "dims" in recorded:
-            cost += 0 if kind in ("Tensor", "Optional[Tensor]") else 4 if kind.startswith("List[Tensor") else math.inf
+            cost += 0 if kind in ("Tensor", "Optional[Tensor]") else 4 if kind.startswith("List[Tensor") else inf
         elif "list" in recorded:
-            cost += 0 if kind.startswith("List[") and "Tensor" in kind else math.inf
+            cost += 0 if kind.startswith("List[") and "Tensor" in kind else inf
         elif "Tensor" in kind or ("List" in kind) != isinstance(recorded["value"], list):
             # A scalar where a tensor is wanted: torch wraps numbers, and one number stands for a list of equal ones.
-            cost += math.inf if "Tensor" in kind else 3
+            cost += inf if "Tensor" in kind else 3
         elif ("bool" in kind) != (type(recorded["value"]) is bool) and "number" not in kind:
             cost += 1
     return cost

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lumos_df.corpus.diff import ComparedStep
     from lumos_df.estimate.search import Found
+    from lumos_df.generate.benchmark_folder import Generated
     from lumos_df.trace.ingest import IngestResult
 
 _KINDS_SHOWN: Final = 10
@@ -79,6 +80,22 @@ def searched(result: "Found") -> None:
     for field, refusal in result.refused.items():
         print(f"refused {refusal.count:,} by {field}, such as {refusal.example}", file=sys.stderr)
     print(counted(result), file=sys.stderr)
+
+
+def generated(written: "Generated", output: Path) -> None:
+    """Say what a benchmark holds, how to run it, and which ranks it lacks."""
+    launch = "python" if written.ranks == 1 else f"torchrun --nproc-per-node {written.ranks}"
+    print(
+        f"{output}: {format_count(written.ranks, 'rank')}, {format_count(written.operators, 'operator')} for "
+        f"{written.share_pct:.1f}% of the {written.share_is_of}; run: {launch} {output}/benchmark.py",
+        file=sys.stderr,
+    )
+    if written.missing:
+        names = ", ".join(map(str, written.missing[:_KINDS_SHOWN])) + (" ..." if len(written.missing) > _KINDS_SHOWN else "")
+        print(
+            f"without {format_count(len(written.missing), 'rank')} ({names}): collectives run among the others, or copy",
+            file=sys.stderr,
+        )
 
 
 def counted(result: "Found") -> str:

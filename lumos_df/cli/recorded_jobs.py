@@ -1,11 +1,14 @@
-"""The commands that ask about jobs as they were recorded: replay, critical-path, advise, describe, diff."""
+"""The commands that ask about jobs as they were recorded: replay, critical-path, advise, describe, diff,
+generate."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lumos_df.base import freed_memory
 from lumos_df.base.errors import LumosError
+from lumos_df.base.location import local_path
 from lumos_df.cli import notes
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
@@ -21,6 +24,7 @@ from lumos_df.cli.options import (
     percent,
     switches,
 )
+from lumos_df.base.units import format_count
 from lumos_df.corpus.output import choose_format, write, write_table
 
 app = typer.Typer()
@@ -214,6 +218,52 @@ def diff(
         raise LumosError(
             f"{b} takes {100 * (after - before) / max(before, 1):.2f}% longer than {a}; --fail-above {limit:g}%"
         )
+
+
+@app.command()
+def generate(
+    *,
+    corpus: Corpus = DEFAULT_CORPUS,
+    job: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The job, or a trace of it: needed where there are several.")
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The step; by default that of median duration.")
+    ] = None,
+    ranks: Annotated[str, typer.Option(metavar="0,1|all", help="The ranks.")] = "all",
+    operator: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="ID", help="Only the operator of this op_id, as one script: operators.py."),
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only the distinct shapes of a family, as one script: gemm.")
+    ] = None,
+    modules: Annotated[bool, typer.Option("--modules", help="Keep the names of modules.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where less than half of the recorded time can be replayed.")
+    ] = False,
+    output: Annotated[Path, typer.Option(parser=local_path, metavar="DIR", help="The folder.")],
+) -> None:
+    """Write one step as a benchmark that runs with torch alone: torchrun --nproc-per-node N DIR/benchmark.py.
+
+    It has operators, shapes and times, and no names of modules, paths or hosts. manifest.json says what is replayed,
+    replaced and left out.
+    """
+    from lumos_df.generate import benchmark_folder, operator_script  # noqa: PLC0415 - slow to import
+
+    if operator is not None and family is not None:
+        raise typer.BadParameter("give --operator or --family, not both")
+    if operator is not None or family is not None:
+        if operator is not None:
+            cases = operator_script.write_operator(corpus, output, operator, job, ranks)
+        else:
+            cases = operator_script.write_family(corpus, output, str(family), job, step, ranks)
+        notes.tell(f"{output / operator_script.SCRIPT}: {format_count(cases, 'operator')}; run it with python")
+        return
+    written = benchmark_folder.generate(
+        corpus, output, job=job, step=step, ranks=ranks, modules=modules, force=force
+    )
+    notes.generated(written, output)
 
 
 def _rows_of(view: str, trace_ids: list[str], step: int | None) -> str:

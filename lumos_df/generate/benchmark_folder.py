@@ -15,7 +15,7 @@ from lumos_df.generate.manifest import manifest, manifest_rows, share_pct
 from lumos_df.generate.process_group_members import with_members
 from lumos_df.generate.recorded_ranks import RecordedRanks, recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
-from lumos_df.generate.replayed_calls import Replay, replay
+from lumos_df.generate.replayed_calls import ReplayedCalls, replay
 from lumos_df.model.library import data_folder
 
 PROGRAMS: Final = ("benchmark.py", "recorded_operators.py")
@@ -107,7 +107,7 @@ def _check(corpus: Path, table: pl.DataFrame, share: float, of: str, *, force: b
     )
 
 
-def _rank(rows: RecordedRows, replayed: Replay, calls: pl.DataFrame, *, modules: bool) -> dict[str, Any]:
+def _rank(rows: RecordedRows, replayed: ReplayedCalls, calls: pl.DataFrame, *, modules: bool) -> dict[str, Any]:
     """Return the plan of one rank: columns of its calls, and what they call, each once."""
     order, last_gap_ns = ordered(calls, rows.start_ns, rows.end_ns)
     amount = "gpu_ns" if replayed.gpu_ns else "host_ns"

@@ -5,13 +5,13 @@ from typing import Any, Final
 import polars as pl
 
 from lumos_df.generate.process_group_members import ALONE
-from lumos_df.generate.replayed_calls import REPLACED, Replay
+from lumos_df.generate.replayed_calls import REPLACED, ReplayedCalls
 
 _LEFT_OUT: Final = "left out"
 _COLUMNS: Final = ("name", "how", "by", "reason", "calls", "gpu_ns", "host_ns")
 
 
-def manifest_rows(replays: list[Replay], calls: list[pl.DataFrame]) -> pl.DataFrame:
+def manifest_rows(replays: list[ReplayedCalls], calls: list[pl.DataFrame]) -> pl.DataFrame:
     """Return one row an operator's name and what becomes of it: name, how, by, reason, calls, times and shares.
 
     Args:
@@ -43,7 +43,7 @@ def manifest_rows(replays: list[Replay], calls: list[pl.DataFrame]) -> pl.DataFr
     ).sort("gpu_ns", "host_ns", "name", "how", descending=[True, True, False, False])
 
 
-def manifest(rows: pl.DataFrame, replays: list[Replay]) -> dict[str, Any]:
+def manifest(rows: pl.DataFrame, replays: list[ReplayedCalls]) -> dict[str, Any]:
     """Return the totals of a manifest and its rows, without what is null."""
     totals = rows.group_by("how").agg(pl.col("calls", "gpu_pct", "host_pct").sum()).sort("how")
     shaped = sum(each.shaped_gpu_ns for each in replays)
@@ -60,14 +60,14 @@ def manifest(rows: pl.DataFrame, replays: list[Replay]) -> dict[str, Any]:
     }
 
 
-def share_pct(rows: pl.DataFrame, replays: list[Replay]) -> float:
+def share_pct(rows: pl.DataFrame, replays: list[ReplayedCalls]) -> float:
     """Return what the calls stand for, percent of the GPU's time, or of the host's where nothing ran on a GPU."""
     column = "gpu_ns" if _on_gpu(replays) else "host_ns"
     whole = sum(getattr(each, column) for each in replays)
     return 100 * float(rows.filter(pl.col("how") != _LEFT_OUT)[column].sum()) / max(1, whole)
 
 
-def _on_gpu(replays: list[Replay]) -> bool:
+def _on_gpu(replays: list[ReplayedCalls]) -> bool:
     return any(each.gpu_ns for each in replays)
 
 

@@ -1,6 +1,5 @@
 """One recorded operator, or the distinct shapes of a family, as a script that torch alone runs."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +12,8 @@ from lumos_df.generate.recorded_ranks import recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
 from lumos_df.generate.replayed_calls import replay
 from lumos_df.model.library import data_folder
+
+SCRIPT: Final = "operators.py"
 
 _PLACE: Final = "CASES = []"
 """Line of the program that the operators are written into."""
@@ -68,8 +69,8 @@ def _write(output: Path, calls: pl.DataFrame, operators: list[dict[str, Any]]) -
         for operator, ns in times.sort("all_ns", "operator", descending=[True, False]).select("operator", "ns").iter_rows()
     ]
     text = (data_folder() / "benchmark" / "recorded_operators.py").read_text("utf-8")
-    lines = ",\n".join(f"    json.loads({json.dumps(case)!r})" for case in cases)
-    path = output if output.suffix == ".py" else output / "operators.py"
+    lines = ",\n".join(f"    {case!r}" for case in cases)
+    path = output / SCRIPT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         publish_file(path, text.replace(_PLACE, f"CASES = [\n{lines},\n]", 1).encode())

@@ -39,7 +39,7 @@ REPLAYED, REPLACED = "replayed", "replaced"
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class ReplayedCalls:
     """The calls of a step, and what they leave out."""
 
     calls: pl.DataFrame
@@ -56,7 +56,7 @@ class Replay:
     """Time on the GPU in operators whose shapes were recorded, and in collectives whose bytes were."""
 
 
-def replay(rows: RecordedRows) -> Replay:
+def replay(rows: RecordedRows) -> ReplayedCalls:
     """Choose the calls of a step."""
     frame = rows.frame
     host = (frame["kind"] == "cpu_op").to_numpy()
@@ -99,7 +99,7 @@ def replay(rows: RecordedRows) -> Replay:
     shapes = host & frame["dims"].is_not_null().to_numpy() & frame["types"].str.contains("[a-z]").fill_null(False).to_numpy()
     shaped = (rows.outermost(shapes) >= 0) | (root >= 0)
     outer = host & (rows.outermost(host) == np.arange(len(frame)))
-    return Replay(
+    return ReplayedCalls(
         calls=_with_gloo(calls, frame),
         operators=operators,
         left_out=_left_out(rows, root, near, outer),
