@@ -171,7 +171,7 @@ class Step:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
         marked = (lambda call: record_function(call["module"] or "no module")) if modules else nullcontext
         with profile(
-            activities=activities, schedule=schedule(wait=0, warmup=1, active=3), record_shapes=True
+            activities=activities, schedule=schedule(wait=0, warmup=1, active=3, repeat=1), record_shapes=True
         ) as profiler:
             for _ in range(4):
                 self.timed(marked)

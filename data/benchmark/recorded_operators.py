@@ -60,7 +60,13 @@ class Maker:
             return self.matmul(operator)
         if by == "attention":
             return self.attention(operator)
-        return self.recorded(operator)
+        try:
+            return self.recorded(operator)
+        except Exception as error:  # whatever an operator raises
+            try:
+                return self.mixed(operator)
+            except Exception:  # the first error says more
+                raise error from None
 
     def recorded(self, operator):
         """Return a call of the overload that fits the recorded types best."""
@@ -81,6 +87,16 @@ class Maker:
                 continue
             return lambda: overload(*positional, **named)
         raise failure or ValueError("no overload takes the recorded inputs")
+
+    def mixed(self, operator):
+        """Return a call under autocast, which an operator needs whose tensors are of several types."""
+        types = {each["dtype"] for each in tensors(operator["inputs"])} & {"float16", "bfloat16"}
+        if not types:
+            raise ValueError("its tensors are of one type")
+        autocast = torch.autocast(self.device.type, dtype=getattr(torch, sorted(types)[0]), cache_enabled=False)
+        with autocast:
+            call = self.recorded(operator)
+        return autocast(call)
 
     def arguments(self, schema, name, inputs):
         """Return the positional and the named arguments of an overload."""
@@ -126,7 +142,7 @@ class Maker:
         if kind.startswith("Optional"):
             return None
         if kind == "List[int]":
-            named = {"dims": list(range(len(first))), "kernel_size": [2, 2]}
+            named = {"dims": list(range(len(first))), "kernel_size": [2, 2], "output_size": [1, 1]}
             return named.get(argument.name) or [self.size(size) for size in first]
         stand_in = {"int": 0, "bool": False, "float": 1.0, "number": 1.0, "List[bool]": [True] * 3, "str": ""}
         if kind not in stand_in:

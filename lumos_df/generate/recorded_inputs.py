@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lumos_df.schema.dtypes import element_type
@@ -16,44 +17,51 @@ _NEED_A_LIST: Final = {"aten::index": 1, "aten::index_put_": 1, "aten::_index_pu
 Inputs = list[dict[str, Any] | None]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedInputs:
+    """What is known of an operator's inputs."""
+
+    given: Inputs
+    """Each {"dims", "strides", "dtype", "storage"}, {"list": [tensors]}, {"value"}, or None where nothing of it is known;
+    strides and storage only where they are."""
+    complete: bool
+    """Whether every tensor is known, so that the operator can be called."""
+
+
 def recorded_inputs(
     name: str, dims: str | None, types: str | None, strides: str | None, concrete: str | None, given: str | None
-) -> Inputs | None:
-    """Return the inputs of an operator; None where one that it needs is not known.
+) -> RecordedInputs:
+    """Return the inputs of an operator.
 
     Args:
         name: the operator's.
         dims, types, strides, concrete: JSON lists, as the profiler recorded them.
         given: JSON list of values, as an execution trace has them.
-
-    Each input is {"dims", "strides", "dtype", "storage"}, {"list": [tensors]}, {"value"}, or None where nothing of it
-    is known; strides and storage only where they are.
     """
-    if not dims or not types:
-        return None
-    kinds, shapes = _list(types), _list(dims)
-    if len(shapes) != len(kinds):
-        return None
+    kinds, shapes = _list(types or ""), _list(dims or "")
+    if dims is None or types is None or len(shapes) != len(kinds):
+        return RecordedInputs([], complete=False)
     steps, texts, values = (_padded(text, len(kinds)) for text in (strides, concrete, given))
     dtypes = [kind.name for text in kinds if (kind := _element_type(str(text)))]
     floating = next((dtype for dtype in dtypes if "float" in dtype), dtypes[0] if dtypes else "float32")
     inputs: Inputs = []
+    complete = True
     for place, kind in enumerate(map(str, kinds)):
         if kind == "TensorList":
             listed = _tensors(shapes[place], steps[place], values[place], floating)
-            if not listed:
-                return None
-            inputs.append({"list": listed})
+            inputs.append({"list": listed} if listed else None)
+            complete &= bool(listed)
         elif known := _element_type(kind):
             inputs.append(_tensor(shapes[place], steps[place], values[place], known.name))
         elif "::" in kind or kind[:1].islower():  # a tensor of a type that is not known here
-            return None
+            inputs.append(None)
+            complete = False
         else:
             inputs.append(_value(texts[place], values[place]))
     needed = _NEED_A_LIST.get(name)
-    if needed is not None and (len(inputs) <= needed or "list" not in (inputs[needed] or {})):
-        return None
-    return inputs
+    if needed is not None:
+        complete &= len(inputs) > needed and "list" in (inputs[needed] or {})
+    return RecordedInputs(inputs, complete)
 
 
 def tensors(inputs: Inputs) -> list[dict[str, Any]]:
@@ -80,7 +88,9 @@ def _tensors(dims: Any, strides: Any, given: Any, dtype: str) -> list[dict[str, 
     """Return a list's tensors; none where it was recorded as a list without what is in it."""
     if not isinstance(dims, list) or not all(isinstance(each, list) for each in dims):
         return []
-    steps, values = (each if isinstance(each, list) and len(each) == len(dims) else [None] * len(dims) for each in (strides, given))
+    steps, values = (
+        each if isinstance(each, list) and len(each) == len(dims) else [None] * len(dims) for each in (strides, given)
+    )
     return [_tensor(*each, dtype) for each in zip(dims, steps, values, strict=True)]
 
 

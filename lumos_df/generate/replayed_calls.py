@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lumos_df.generate.recorded_inputs import recorded_inputs, tensors
+from lumos_df.generate.recorded_inputs import RecordedInputs, recorded_inputs, tensors
 from lumos_df.generate.recorded_rows import NO_ROW, RecordedRows
 from lumos_df.generate.stand_ins import collective_operator, stand_in
 from lumos_df.schema.collective_kinds import UNKNOWN
@@ -34,6 +34,8 @@ _COPIES: Final = ("aten::copy_", "aten::_local_scalar_dense")
 
 _PRODUCT: Final = re.compile(r"aten::(linear|matmul|dot|\w*m[mv])(_backward)?")
 """Matrix products on the host, which kernels' names do not cover."""
+_COMPILED: Final = "Compiled"
+"""In the name of an operator around generated kernels, whose inputs say nothing of what these read and write."""
 
 REPLAYED, REPLACED = "replayed", "replaced"
 
@@ -62,8 +64,8 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
     host = (frame["kind"] == "cpu_op").to_numpy()
     keys, distinct = _distinct(frame, host)
     inputs = [recorded_inputs(*row) for row in distinct.select(_KEY).iter_rows()]
-    known = _looked_up([each is not None for each in inputs], keys)
-    with_tensors = _looked_up([bool(each and tensors(each)) for each in inputs], keys)
+    known = _looked_up([each.complete for each in inputs], keys)
+    with_tensors = _looked_up([bool(tensors(each.given)) for each in inputs], keys)
     name = frame["name"]
     crossing = rows.gpu & name.str.contains("Memcpy (HtoD|DtoH)").to_numpy()
     callable_ = host & known & name.str.starts_with("aten::").to_numpy() & ~name.is_in(_NOT_AGAIN).to_numpy()
@@ -78,7 +80,8 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
 
     near = rows.innermost_around(host)
     free = rows.gpu & (root < 0)
-    stood_for = free & (near >= 0) & with_tensors[near]
+    compiled = name.str.contains(_COMPILED).to_numpy()
+    stood_for = free & (near >= 0) & with_tensors[near] & ~compiled[near]
     replaced = np.zeros(len(frame), np.bool_)
     replaced[near[stood_for]] = True
     replaced &= root < 0
@@ -182,7 +185,7 @@ def _named_family(name: str) -> str:
     return "gemm" if _PRODUCT.fullmatch(name) else family(name)
 
 
-def _operators(about: pl.DataFrame, inputs: list[Any]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
+def _operators(about: pl.DataFrame, inputs: list[RecordedInputs]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
     """Return the calls with the number of what each runs, and what that is."""
     same = (
         "kind", "how", "key", "name", "family", "collective", "group", "dtype", "in_bytes", "out_bytes", "flops",
@@ -194,8 +197,8 @@ def _operators(about: pl.DataFrame, inputs: list[Any]) -> tuple[pl.DataFrame, li
     return about.join(distinct, on=same, nulls_equal=True, maintain_order="left").drop("place"), operators
 
 
-def _operator(row: dict[str, Any], inputs: list[Any]) -> dict[str, Any]:
-    given = (inputs[row["key"]] if row["key"] >= 0 else None) or []
+def _operator(row: dict[str, Any], inputs: list[RecordedInputs]) -> dict[str, Any]:
+    given = inputs[row["key"]].given if row["key"] >= 0 else []
     if row["kind"] == "synchronize":
         return {"name": "synchronize", "family": FAMILY_OTHER, "inputs": []}
     if row["kind"] == "collective":
@@ -232,10 +235,16 @@ def _left_out(
     around = np.where(near >= 0, near, np.arange(len(frame)))
     shapes = frame["dims"].is_not_null().to_numpy()
     graph = frame["name"].str.contains("GraphLaunch").to_numpy()
+    compiled = frame["name"].str.contains(_COMPILED).to_numpy()
     above = np.where(rows.parent >= 0, rows.parent, 0)
     reason = np.select(
-        [graph[above] & (rows.parent >= 0), near < 0, ~shapes[around]],
-        ["launched by a CUDA graph", "no operator around it", "its shapes were not recorded"],
+        [graph[above] & (rows.parent >= 0), near < 0, compiled[around], ~shapes[around]],
+        [
+            "launched by a CUDA graph",
+            "no operator around it",
+            "compiled: the tensors of its kernels were not recorded",
+            "its shapes were not recorded",
+        ],
         "its inputs are not all known",
     )
     gpu = rows.gpu[lost]

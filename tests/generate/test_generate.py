@@ -1,0 +1,313 @@
+"""What a generated benchmark holds: which operators it calls, when, with which inputs, and what it owns up to."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lumos_df.base.errors import LumosError, QueryError
+from lumos_df.corpus.diff import Grouping, diff
+from lumos_df.generate.benchmark_folder import generate
+from lumos_df.generate.operator_script import SCRIPT, write_family, write_operator
+from lumos_df.trace.ingest import ingest
+from tests.conftest import SAMPLES, Run
+from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, stated, write, x
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (extra: capture)")
+
+
+def called(dims: list[Any], types: list[str], concrete: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    """Return what the profiler writes of an operator's inputs."""
+    given = {"Input_Dims": dims, "Input_type": types, **more}
+    return given | ({"Concrete_Inputs": concrete} if concrete else {})
+
+
+MM = called([[64, 32], [32, 16]], ["float", "float"], ["", ""], Input_Strides=[[32, 1], [1, 32]])
+ADD = called([[64, 16], [64, 16], []], ["float", "float", "Scalar"], ["", "", "2"])
+
+
+def on_gpu(correlation: int, ts: float, name: str = "ampere_sgemm_128x64_tn", dur: float = 10, **more: Any) -> list[Event]:
+    """Return a launch and its kernel, which starts 2 us after it."""
+    return [launch(ts, 1, correlation), kernel(name, ts + 2, dur, correlation=correlation, **more)]
+
+
+STEP = [
+    annotation("ProfilerStep#5", 0, 100),
+    op("autograd::engine::evaluate_function: MmBackward0", 10, 20),
+    op("aten::mm", 12, 8, **MM),
+    op("aten::fill_", 13, 1, **called([[64, 16], []], ["float", "Scalar"], ["", "0"])),
+    *on_gpu(1, 15),
+    op("aten::add", 35, 5, **ADD),
+    *on_gpu(2, 36, "vectorized_elementwise_kernel", 4),
+    op("mylib::flash_attn_fwd", 50, 6, **called([[2, 64, 4, 32]] * 3, ["c10::Half"] * 3)),
+    *on_gpu(3, 52, "flash_fwd_kernel", 20),
+    op("secret_triton_thing", 60, 6, **called([[1024], [1024]], ["float", "float"])),
+    *on_gpu(4, 62, "triton_poi_0", 6),
+    op("aten::index", 70, 6, **called([[512, 8], []], ["float", ""])),
+    *on_gpu(5, 72, "index_kernel", 3),
+    op("no_shapes", 80, 6),
+    *on_gpu(6, 82, "unknown_kernel", 5),
+]
+
+
+def generated(tmp_path: Path, events: list[Event], **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the plan and the manifest of a trace of `events`."""
+    corpus_of(tmp_path, events)
+    generate(tmp_path / "corpus", tmp_path / "benchmark", **options)
+    return read(tmp_path / "benchmark")
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    plan, manifest = (json.loads((folder / f"{name}.json").read_text()) for name in ("plan", "manifest"))
+    return plan, manifest
+
+
+def names(rank: dict[str, Any]) -> list[str]:
+    return [rank["operators"][number]["name"] for number in rank["calls"]["operator"]]
+
+
+def test_outermost_operators_are_called_once_and_wrappers_are_not(tmp_path: Path) -> None:
+    plan, _ = generated(tmp_path, STEP)
+    assert names(plan["ranks"]["0"]) == [
+        "aten::mm",
+        "aten::add",
+        "mylib::flash_attn_fwd",
+        "secret_triton_thing",
+        "aten::index",
+    ]
+
+
+def test_inputs_are_as_recorded(tmp_path: Path) -> None:
+    plan, _ = generated(tmp_path, STEP)
+    product, addition, *_ = plan["ranks"]["0"]["operators"]
+    assert product["inputs"] == [
+        {"dims": [64, 32], "dtype": "float32", "strides": [32, 1]},
+        {"dims": [32, 16], "dtype": "float32", "strides": [1, 32]},
+    ]
+    assert addition["inputs"][2] == {"value": 2}
+
+
+def test_what_torch_does_not_have_is_replaced_and_said_so(tmp_path: Path) -> None:
+    plan, manifest = generated(tmp_path, STEP)
+    by = {each["name"]: each.get("by") for each in plan["ranks"]["0"]["operators"]}
+    assert by["mylib::flash_attn_fwd"] == "attention"
+    assert by["secret_triton_thing"] == "copy"
+    assert by["aten::index"] == "copy"  # which rows it took is not recorded
+    rows = {row["name"]: row for row in manifest["operators"]}
+    assert rows["mylib::flash_attn_fwd"]["how"] == "replaced"
+    assert rows["aten::mm"]["how"] == "replayed"
+    assert rows["no_shapes"]["how"] == "left out"
+    assert rows["no_shapes"]["reason"] == "its shapes were not recorded"
+
+
+def test_shares_are_of_the_gpu_time_and_add_up(tmp_path: Path) -> None:
+    _, manifest = generated(tmp_path, STEP)
+    whole = 10 + 4 + 20 + 6 + 3 + 5
+    assert manifest["share_pct"] == pytest.approx(100 * (whole - 5) / whole, abs=0.01)
+    assert sum(row["gpu_pct"] for row in manifest["operators"]) == pytest.approx(100, abs=0.01)
+    assert manifest["share_of_gpu_time_with_shapes_pct"] == 100
+
+
+def test_the_hosts_own_time_is_kept_between_calls(tmp_path: Path) -> None:
+    plan, _ = generated(tmp_path, STEP)
+    rank = plan["ranks"]["0"]
+    assert rank["calls"]["gap_ns"] == [12_000, 15_000, 10_000, 4_000, 4_000]
+    assert rank["last_gap_ns"] == 24_000
+    assert rank["step_ns"] == 100_000
+
+
+def test_a_call_of_another_thread_begins_after_the_call_before_it(tmp_path: Path) -> None:
+    backward = [op("aten::mm", 40, 8, tid=2, **MM), *on_gpu(2, 41), op("aten::mm", 60, 8, **MM), *on_gpu(3, 61)]
+    plan, _ = generated(
+        tmp_path, [annotation("ProfilerStep#1", 0, 100), op("aten::mm", 10, 8, **MM), *on_gpu(1, 11), *backward]
+    )
+    calls = plan["ranks"]["0"]["calls"]
+    assert calls["thread"] == [0, 1, 0]
+    assert calls["after"] == [None, 0, 1]
+    assert calls["gap_ns"] == [10_000, 22_000, 12_000]
+
+
+def test_work_on_another_stream_is_waited_for_once_it_had_ended(tmp_path: Path) -> None:
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op("aten::mm", 1, 4, **MM),
+        *on_gpu(1, 2, dur=30),
+        op("aten::add", 6, 4, **ADD),
+        *on_gpu(2, 7, "vectorized_elementwise_kernel", stream=20),
+        op("aten::mm", 40, 4, **MM),
+        *on_gpu(3, 41),
+    ]
+    calls = generated(tmp_path, events)[0]["ranks"]["0"]["calls"]
+    assert calls["stream"] == [0, 1, 0]
+    assert calls["waits"] == [[], [], [1]]
+
+
+def test_a_synchronisation_is_called_and_is_no_time_of_the_hosts_own(tmp_path: Path) -> None:
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op("aten::mm", 1, 4, **MM),
+        *on_gpu(1, 2, dur=30),
+        x("cudaDeviceSynchronize", "cuda_runtime", 6, 30, correlation=9),
+    ]
+    rank = generated(tmp_path, events)[0]["ranks"]["0"]
+    assert names(rank) == ["aten::mm", "synchronize"]
+    assert rank["calls"]["gap_ns"] == [1_000, 1_000]
+
+
+def two_ranks(tmp_path: Path, second: str = "allreduce") -> Path:
+    """Ingest two ranks with a collective each: the same, or not."""
+    for rank, name in enumerate(("allreduce", second)):
+        said = stated(name, 1000, 1000, Group_size=2, Process_Group_Name="7", Process_Group_Ranks="[0, 1]")
+        events = [
+            annotation("ProfilerStep#1", 0, 100),
+            op("aten::mm", 1, 4, **MM),
+            *on_gpu(1, 2),
+            op(f"c10d::{name}_", 20, 6, **called([[[1000]]], ["TensorList"])),
+            op("record_param_comms", 21, 4, **called([[[1000]]], ["TensorList"]), **said),
+            *on_gpu(2, 22, f"ncclDevKernel_{name}_Sum_bf16_RING_LL", **said),
+        ]
+        write(tmp_path / "job" / f"rank{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2})
+    assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
+    return tmp_path / "corpus"
+
+
+def test_collectives_run_among_their_ranks(tmp_path: Path) -> None:
+    generate(two_ranks(tmp_path), tmp_path / "benchmark")
+    plan, manifest = read(tmp_path / "benchmark")
+    collective = plan["ranks"]["1"]["operators"][1]
+    assert (collective["collective"], collective["bytes"], collective["dtype"]) == ("all_reduce", [2000, 2000], "bfloat16")
+    assert plan["groups"][collective["group"]] == [0, 1]
+    assert manifest["missing_ranks"] == []
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_collective_without_its_ranks_is_a_copy(tmp_path: Path, missing: bool) -> None:
+    corpus = two_ranks(tmp_path, "allreduce" if missing else "broadcast")
+    generate(corpus, tmp_path / "benchmark", ranks="1" if missing else "all")
+    plan, manifest = read(tmp_path / "benchmark")
+    collective = plan["ranks"]["1"]["operators"][1]
+    assert len(plan["groups"][collective["group"]]) == 1
+    assert manifest["missing_ranks"] == ([0] if missing else [])
+    row = next(row for row in manifest["operators"] if row["name"] == "c10d::allreduce_")
+    assert (row["how"], row["by"]) == ("replaced", "a copy of as many bytes")
+
+
+def test_less_than_half_is_refused_without_force(tmp_path: Path) -> None:
+    events = [annotation("ProfilerStep#1", 0, 100), op("no_shapes", 10, 6), *on_gpu(6, 12)]
+    corpus_of(tmp_path, events)
+    with pytest.raises(QueryError, match=r"0\.0% of the GPU time can be replayed, the rest is no_shapes .*--force"):
+        generate(tmp_path / "corpus", tmp_path / "benchmark")
+    assert not (tmp_path / "benchmark").exists()
+    assert generate(tmp_path / "corpus", tmp_path / "benchmark", force=True).operators == 0
+
+
+def test_names_of_modules_are_kept_by_a_flag_only(tmp_path: Path) -> None:
+    events = [x("nn.Module: Hidden_0", "python_function", 5, 60), *STEP]
+    plan, _ = generated(tmp_path, events)
+    texts = "".join(file.read_text() for file in (tmp_path / "benchmark").iterdir())
+    assert "Hidden" not in texts
+    assert str(tmp_path) not in texts
+    plan, _ = generated(tmp_path, events, modules=True)
+    assert plan["ranks"]["0"]["calls"]["module"][0] == "Hidden_0"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"job": "other"}, "no job or trace 'other'"),
+        ({"step": 9}, "no step 9 on all ranks asked for; they have 5"),
+        ({"ranks": "3"}, "no rank '3'; recorded are 0"),
+    ],
+)
+def test_what_is_not_there_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    corpus_of(tmp_path, STEP)
+    with pytest.raises(LumosError, match=message):
+        generate(tmp_path / "corpus", tmp_path / "benchmark", **options)
+
+
+def test_one_operator_is_a_script(tmp_path: Path) -> None:
+    with corpus_of(tmp_path, STEP) as connection:
+        ((op_id,),) = connection.execute("SELECT op_id FROM operators WHERE name = 'aten::mm'").fetchall()
+    assert write_operator(tmp_path / "corpus", tmp_path / "one", op_id) == 1
+    (case,) = cases(tmp_path / "one" / SCRIPT)
+    assert (case["name"], case["recorded_ns"]) == ("aten::mm", 10_000)
+    with pytest.raises(QueryError, match="aten::fill_, which is not called by itself"):
+        write_operator(tmp_path / "corpus", tmp_path / "one", op_id + 1)
+
+
+def test_a_family_is_its_distinct_shapes(tmp_path: Path) -> None:
+    again = [op("aten::mm", 88, 4, **MM), *on_gpu(7, 89, dur=20)]
+    corpus_of(tmp_path, [*STEP, *again])
+    assert write_family(tmp_path / "corpus", tmp_path / "sweep", "gemm") == 1
+    assert cases(tmp_path / "sweep" / SCRIPT)[0]["recorded_ns"] == 15_000
+    with pytest.raises(QueryError, match="no operators of family 'gem'; did you mean 'gemm'"):
+        write_family(tmp_path / "corpus", tmp_path / "sweep", "gem")
+
+
+def cases(script: Path) -> list[dict[str, Any]]:
+    """Return what a script has for CASES."""
+    tree = ast.parse(script.read_text())
+    value = next(
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "CASES"
+    )
+    found: list[dict[str, Any]] = ast.literal_eval(value)
+    return found
+
+
+def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
+    two_ranks(tmp_path)
+    done = lumos("generate", "--corpus", "corpus", "--output", "benchmark", "--ranks", "0")
+    assert done.returncode == 0
+    assert "benchmark: 1 rank, 2 operators for 100.0% of the GPU time; run: python benchmark/benchmark.py" in done.stderr
+    assert "without 1 rank (1)" in done.stderr
+    assert {path.name for path in (tmp_path / "benchmark").iterdir()} == {
+        "benchmark.py",
+        "recorded_operators.py",
+        "manifest.json",
+        "plan.json",
+    }
+
+
+def run_benchmark(folder: Path, *options: object, ranks: int = 1) -> dict[str, Any]:
+    """Run a benchmark with torch and return what it prints."""
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks) if ranks > 1 else ()
+    command = [str(word) for word in (sys.executable, *launch, folder / "benchmark.py", *options)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@needs_torch
+def test_a_benchmark_of_gpus_runs_here_and_names_what_it_copies(tmp_path: Path) -> None:
+    unknown = op("aten::of_another_torch", 88, 4, **called([[8, 8]], ["float"]))
+    generated(tmp_path, [*STEP, unknown, *on_gpu(7, 89, dur=2)])
+    result = run_benchmark(tmp_path / "benchmark", "--small", 2, "--iterations", 2, "--warmup", 0)
+    assert list(result["copied_instead"]) == ["aten::of_another_torch"]
+    assert result["copied_instead_pct"] == pytest.approx(100 * 2 / 50)
+    assert {"gemm", "attention"} <= set(result["families_ms"])
+
+
+@needs_torch
+def test_two_ranks_run_over_gloo_and_their_own_trace_compares_with_the_recording(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    assert not ingest([SAMPLES / "cpu_ddp"], corpus, job="recorded", workers=1).failed
+    generate(corpus, tmp_path / "benchmark")
+    result = run_benchmark(
+        tmp_path / "benchmark", "--iterations", 3, "--warmup", 1, "--trace", tmp_path / "again", ranks=2
+    )
+    assert result["copied_instead"] == {}
+    assert not ingest([tmp_path / "again"], corpus, job="benchmark", workers=1).failed
+    rows, *_ = diff(corpus, "recorded", "benchmark", [Grouping.OPERATOR])
+    both = {row["value"] for row in rows.to_pylist() if row["a_ns"] and row["b_ns"]}
+    assert {"aten::addmm", "aten::mm"} <= both
