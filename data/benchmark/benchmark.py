@@ -117,27 +117,36 @@ class Step:
     def run_thread(self, calls, start, mark):
         """Run the calls of one thread."""
         now, gaps, operators = time.perf_counter_ns, self.gaps, self.operators
+        plain = mark is nullcontext and not self.cuda  # what every call would cost is no part of the step
         previous = start
         for number, call in calls:
             if call["after"] is not None:
                 self.events[call["after"]].wait()
                 previous = max(previous, self.ends[call["after"]])
             self.until(previous + gaps * call["gap_ns"])
-            with torch.cuda.stream(self.streams[call["stream"]]) if self.cuda and call["stream"] else nullcontext():
-                for awaited in call["waits"]:
-                    if awaited in self.works:
-                        self.works.pop(awaited).wait()
-                with mark(call):
+            for awaited in call["waits"]:
+                if awaited in self.works:
+                    with self.on_stream(call):
+                        self.works[awaited].wait()
+            if plain:
+                result = operators[call["operator"]]()
+            else:
+                with self.on_stream(call), mark(call):
                     result = operators[call["operator"]]()
-                if isinstance(result, dist.Work):
-                    self.works[number] = result
-                elif self.cuda and number in self.awaited:
+            if isinstance(result, dist.Work):
+                self.works[number] = result
+            elif self.cuda and number in self.awaited:
+                with self.on_stream(call):
                     self.works[number] = torch.cuda.Event()
                     self.works[number].record()
-                result = None
+            result = None
             previous = self.ends[number] = now()
             if number in self.handed:
                 self.events[number].set()
+
+    def on_stream(self, call):
+        """Return what puts work on a call's stream."""
+        return torch.cuda.stream(self.streams[call["stream"]]) if self.cuda and call["stream"] else nullcontext()
 
     def until(self, moment):
         """Wait for a moment of the clock."""
@@ -156,7 +165,7 @@ class Step:
         return (time.perf_counter_ns() - start) * 1e-6
 
     def by_family(self):
-        """Return what one step takes with the profiler on, and each family's time in it, ms: the GPU's, if there is one."""
+        """Return what one step takes with the profiler on, and each family's time, ms: the GPU's, if there is one."""
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
         operators = self.plan["operators"]
         with profile(activities=activities, record_shapes=True) as profiler:
@@ -191,7 +200,9 @@ def main():
     plan = json.loads((HERE / "plan.json").read_text())
     place, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world != len(plan["ranks"]):
-        sys.exit(f"this step has {len(plan['ranks'])} ranks: torchrun --nproc-per-node {len(plan['ranks'])} {sys.argv[0]}")
+        sys.exit(
+            f"this step has {len(plan['ranks'])} ranks: torchrun --nproc-per-node {len(plan['ranks'])} {sys.argv[0]}"
+        )
     torch.set_flush_denormal(True)  # what is multiplied in place again and again would become slow
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -209,9 +220,7 @@ def main():
         "recorded_step_ms": step.plan["step_ns"] / 1e6,
         "families_ms": {name: round(median(each.get(name, 0) for _, each in profiled), 3) for name in sorted(families)},
         "recorded_families_ms": {name: ns / 1e6 for name, ns in step.plan["families_ns"].items()},
-        "copied_instead": {
-            step.plan["operators"][number]["name"]: reason for number, reason in step.stood_in.items()
-        },
+        "copied_instead": {step.plan["operators"][number]["name"]: reason for number, reason in step.stood_in.items()},
         "copied_instead_pct": round(sum(step.plan["operators"][number]["share_pct"] for number in step.stood_in), 2),
     }
     if options.trace:

@@ -93,7 +93,7 @@ class Maker:
         types = {each["dtype"] for each in tensors(operator["inputs"])} & {"float16", "bfloat16"}
         if not types:
             raise ValueError("its tensors are of one type")
-        autocast = torch.autocast(self.device.type, dtype=getattr(torch, sorted(types)[0]), cache_enabled=False)
+        autocast = torch.autocast(self.device.type, dtype=getattr(torch, min(types)), cache_enabled=False)
         with autocast:
             call = self.recorded(operator)
         return autocast(call)
@@ -270,7 +270,9 @@ def misfit(schema, inputs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", type=int, default=1, metavar="K", help="divide all sizes by K")
-    parser.add_argument("--iterations", type=int, default=50, metavar="N", help="timed calls of each; the median counts")
+    parser.add_argument(
+        "--iterations", type=int, default=50, metavar="N", help="timed calls of each; the median counts"
+    )
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     maker = Maker(device, options.small)

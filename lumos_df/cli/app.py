@@ -225,9 +225,7 @@ def capture(
     from lumos_df.capture import command as capturing  # noqa: PLC0415 - a command's own
     from lumos_df.capture.capture_settings import CaptureSettings  # noqa: PLC0415 - as above
 
-    settings = CaptureSettings(
-        str(output), warmup, steps, unprofiled, stacks, execution_trace, fake_world or 0
-    )
+    settings = CaptureSettings(str(output), warmup, steps, unprofiled, stacks, execution_trace, fake_world or 0)
     captured = capturing.capture(command, settings, rank)
     capturing.tell(captured)
     raise typer.Exit(captured.status)

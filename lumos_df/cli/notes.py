@@ -91,9 +91,11 @@ def generated(written: "Generated", output: Path) -> None:
         file=sys.stderr,
     )
     if written.missing:
-        names = ", ".join(map(str, written.missing[:_KINDS_SHOWN])) + (" ..." if len(written.missing) > _KINDS_SHOWN else "")
+        names = ", ".join(map(str, written.missing[:_KINDS_SHOWN])) + (
+            " ..." if len(written.missing) > _KINDS_SHOWN else ""
+        )
         print(
-            f"without {format_count(len(written.missing), 'rank')} ({names}): collectives run among the others, or copy",
+            f"without {format_count(len(written.missing), 'rank')} ({names}): collectives run without, or copy",
             file=sys.stderr,
         )
 

@@ -1,5 +1,4 @@
-"""The commands that ask about jobs as they were recorded: replay, critical-path, advise, describe, diff,
-generate."""
+"""The commands on jobs as they were recorded: replay, critical-path, advise, describe, diff, generate."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 from lumos_df.base import freed_memory
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
+from lumos_df.base.units import format_count
 from lumos_df.cli import notes
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
@@ -24,7 +24,6 @@ from lumos_df.cli.options import (
     percent,
     switches,
 )
-from lumos_df.base.units import format_count
 from lumos_df.corpus.output import choose_format, write, write_table
 
 app = typer.Typer()
@@ -260,9 +259,7 @@ def generate(
             cases = operator_script.write_family(corpus, output, str(family), job, step, ranks)
         notes.tell(f"{output / operator_script.SCRIPT}: {format_count(cases, 'operator')}; run it with python")
         return
-    written = benchmark_folder.generate(
-        corpus, output, job=job, step=step, ranks=ranks, modules=modules, force=force
-    )
+    written = benchmark_folder.generate(corpus, output, job=job, step=step, ranks=ranks, modules=modules, force=force)
     notes.generated(written, output)
 
 

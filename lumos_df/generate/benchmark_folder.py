@@ -119,7 +119,7 @@ def _rank(rows: RecordedRows, replayed: ReplayedCalls, calls: pl.DataFrame, *, m
     return {
         "step_ns": rows.end_ns - rows.start_ns,
         "last_gap_ns": last_gap_ns,
-        "streams": 1 + int(order["stream"].max() or 0) if len(order) else 1,
+        "streams": 1 + max(order["stream"].to_list(), default=0),
         "families_ns": dict(families.iter_rows()),
         "operators": [
             replayed.operators[operator] | {"share_pct": round(100 * ns / whole, 4)}

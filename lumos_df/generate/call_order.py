@@ -66,7 +66,12 @@ def _streams(calls: pl.DataFrame) -> pl.Series:
     )
     found = calls.join(most, on="stream", how="left", maintain_order="left")
     return found.select(
-        pl.when(pl.col("kind") == "collective").then(0).otherwise(pl.col("number")).fill_null(0).cast(pl.Int64).alias("stream")
+        pl.when(pl.col("kind") == "collective")
+        .then(0)
+        .otherwise(pl.col("number"))
+        .fill_null(0)
+        .cast(pl.Int64)
+        .alias("stream")
     ).to_series()
 
 
@@ -74,7 +79,9 @@ def _waits(calls: pl.DataFrame) -> pl.Series:
     """Return the calls whose work each waits for; the loops are over streams."""
     collective = (calls["kind"] == "collective").to_numpy()
     worked = calls["first_ts"].is_not_null().to_numpy()
-    lane = np.where(calls["stream"].to_numpy() >= 0, calls["stream"].to_numpy(), np.where(collective & worked, BEHIND, HOST))
+    lane = np.where(
+        calls["stream"].to_numpy() >= 0, calls["stream"].to_numpy(), np.where(collective & worked, BEHIND, HOST)
+    )
     begins = calls["first_ts"].fill_null(0).to_numpy()
     ends = calls["last_ts"].fill_null(0).to_numpy()
     host_begins = calls["ts"].to_numpy()

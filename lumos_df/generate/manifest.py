@@ -64,7 +64,8 @@ def share_pct(rows: pl.DataFrame, replays: list[ReplayedCalls]) -> float:
     """Return what the calls stand for, percent of the GPU's time, or of the host's where nothing ran on a GPU."""
     column = "gpu_ns" if _on_gpu(replays) else "host_ns"
     whole = sum(getattr(each, column) for each in replays)
-    return 100 * float(rows.filter(pl.col("how") != _LEFT_OUT)[column].sum()) / max(1, whole)
+    kept = float(rows.filter(pl.col("how") != _LEFT_OUT)[column].sum())
+    return 100 * kept / max(1.0, float(whole))
 
 
 def _on_gpu(replays: list[ReplayedCalls]) -> bool:

@@ -66,7 +66,9 @@ def _write(output: Path, calls: pl.DataFrame, operators: list[dict[str, Any]]) -
     times = calls.group_by("operator").agg(took.median().cast(pl.Int64).alias("ns"), took.sum().alias("all_ns"))
     cases = [
         operators[operator] | {"recorded_ns": ns}
-        for operator, ns in times.sort("all_ns", "operator", descending=[True, False]).select("operator", "ns").iter_rows()
+        for operator, ns in times.sort("all_ns", "operator", descending=[True, False])
+        .select("operator", "ns")
+        .iter_rows()
     ]
     text = (data_folder() / "benchmark" / "recorded_operators.py").read_text("utf-8")
     lines = ",\n".join(f"    {case!r}" for case in cases)

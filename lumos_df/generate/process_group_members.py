@@ -41,9 +41,13 @@ def with_members(
         known = _collectives(operators[rank])
         own = calls[rank].with_row_index("place").filter(pl.col("kind") == "collective").select("place", "operator")
         own = own.join(known, on="operator", maintain_order="left")
-        named = {name: listed.get((trace_id, name)) for name in own["group"].unique()}
-        members = [list(named[name]) if named[name] else None for name in own["group"]]
-        rows.append(own.with_columns(pl.lit(rank).alias("rank"), pl.Series("members", members, pl.List(pl.Int64))))
+        named = pl.DataFrame(
+            [(name, list(ranks)) for (trace, name), ranks in listed.items() if trace == trace_id and ranks],
+            schema={"group": pl.String, "members": pl.List(pl.Int64)},
+            orient="row",
+        )
+        own = own.join(named, on="group", how="left", maintain_order="left")
+        rows.append(own.with_columns(pl.lit(rank).alias("rank")))
     table = pl.concat(rows) if rows else pl.DataFrame()
     if not len(table):
         return {rank: each.with_columns(pl.lit(False).alias("alone")) for rank, each in calls.items()}, {}

@@ -22,8 +22,8 @@ class RecordedInputs:
     """What is known of an operator's inputs."""
 
     given: Inputs
-    """Each {"dims", "strides", "dtype", "storage"}, {"list": [tensors]}, {"value"}, or None where nothing of it is known;
-    strides and storage only where they are."""
+    """Each {"dims", "strides", "dtype", "storage"}, {"list": [tensors]}, {"value"}, or None where nothing of it is
+    known; strides and storage only where they are."""
     complete: bool
     """Whether every tensor is known, so that the operator can be called."""
 
@@ -104,7 +104,9 @@ def _value(text: Any, given: Any) -> dict[str, Any] | None:
     if isinstance(text, str) and text.startswith("["):
         listed = _list(text.replace("True", "true").replace("False", "false"))
         return {"value": listed} if all(isinstance(each, (int, float)) for each in listed) else None
-    if isinstance(given, (bool, int, float)) or (isinstance(given, list) and given and not isinstance(given[0], (str, list))):
+    if isinstance(given, (bool, int, float)) or (
+        isinstance(given, list) and given and not isinstance(given[0], (str, list))
+    ):
         return {"value": given}
     return None
 

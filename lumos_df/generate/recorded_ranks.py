@@ -48,7 +48,7 @@ def recorded_ranks(
         raise QueryError(f"{corpus}: no job or trace '{job}'{nearest(str(job), jobs)}; see: {see}")
     by_rank = {rank: trace_id for trace_id, _, rank, _ in reversed(chosen)}
     wanted = _parsed(ranks, sorted(by_rank), corpus)
-    world = max(max(row[3] for row in chosen), max(by_rank) + 1)
+    world = max(*(row[3] for row in chosen), max(by_rank) + 1)
     trace_ids = {rank: by_rank[rank] for rank in wanted}
     missing = tuple(rank for rank in range(world) if rank not in trace_ids)
     return RecordedRanks(trace_ids, _step(connection, list(trace_ids.values()), corpus, step), missing)

@@ -70,7 +70,9 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
     crossing = rows.gpu & name.str.contains("Memcpy (HtoD|DtoH)").to_numpy()
     callable_ = host & known & name.str.starts_with("aten::").to_numpy() & ~name.is_in(_NOT_AGAIN).to_numpy()
     callable_ &= (rows.sum_inside(crossing) == 0) | name.is_in(_COPIES).to_numpy()
-    moved = rows.most_inside(frame.select(pl.max_horizontal("in_bytes", "out_bytes").fill_null(0)).to_series().to_numpy())
+    moved = rows.most_inside(
+        frame.select(pl.max_horizontal("in_bytes", "out_bytes").fill_null(0)).to_series().to_numpy()
+    )
     speaks = host & name.str.contains(f"^(?:{COMMUNICATION_OPERATOR.pattern})").to_numpy()
     tells = frame["collective"].is_not_null().to_numpy() & (frame["collective"] != UNKNOWN).fill_null(False).to_numpy()
     collective = speaks & (rows.sum_inside(tells) > 0) & ((moved > 0) | with_tensors)
@@ -90,7 +92,9 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
     about = _about(rows, root, keys, crossing)
     about = about.with_columns(
         how=pl.when(pl.Series(replaced[about["place"].to_numpy()])).then(pl.lit(REPLACED)).otherwise(pl.lit(REPLAYED)),
-        kind=pl.Series(np.select([collective, sync], ["collective", "synchronize"], "operator")[about["place"].to_numpy()]),
+        kind=pl.Series(
+            np.select([collective, sync], ["collective", "synchronize"], "operator")[about["place"].to_numpy()]
+        ),
     )
     inside = rows.sum_inside((root == np.arange(len(frame))).astype(np.int64)) > 1
     about = about.with_columns(
@@ -99,7 +103,9 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
     )
     calls, operators = _operators(about, inputs)
     gpu_time = frame["dur"].to_numpy()[rows.gpu]
-    shapes = host & frame["dims"].is_not_null().to_numpy() & frame["types"].str.contains("[a-z]").fill_null(False).to_numpy()
+    shapes = (
+        host & frame["dims"].is_not_null().to_numpy() & frame["types"].str.contains("[a-z]").fill_null(False).to_numpy()
+    )
     shaped = (rows.outermost(shapes) >= 0) | (root >= 0)
     outer = host & (rows.outermost(host) == np.arange(len(frame)))
     return ReplayedCalls(
@@ -162,7 +168,9 @@ def _about(
         pl.col("pinned").any(),
     )
     own = rows.frame.select("op_id", "name", "ts", pl.col("dur").alias("host_ns"), "thread", "module").with_columns(
-        pl.Series("place", np.arange(len(root))), pl.Series("key", keys), (pl.col("ts") + pl.col("host_ns")).alias("end")
+        pl.Series("place", np.arange(len(root))),
+        pl.Series("key", keys),
+        (pl.col("ts") + pl.col("host_ns")).alias("end"),
     )
     return (
         own.join(found, left_on="place", right_on="root", maintain_order="left")

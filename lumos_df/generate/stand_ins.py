@@ -31,7 +31,9 @@ def stand_in(row: dict[str, Any], inputs: Inputs) -> dict[str, Any]:
 
 def _attends(real: list[dict[str, Any]]) -> bool:
     first = [each["dims"] for each in real[:_ATTENTION_INPUTS]]
-    return len(first) == _ATTENTION_INPUTS and all(len(dims) in _HEADS_DIMS and len(dims) == len(first[0]) for dims in first)
+    return len(first) == _ATTENTION_INPUTS and all(
+        len(dims) in _HEADS_DIMS and len(dims) == len(first[0]) for dims in first
+    )
 
 
 def _product_flops(real: list[dict[str, Any]]) -> int:
@@ -39,7 +41,7 @@ def _product_flops(real: list[dict[str, Any]]) -> int:
     matrices = [each["dims"] for each in real if len(each["dims"]) >= 2]
     if len(matrices) < 2 or matrices[0][-1] not in matrices[1][-2:]:
         return 0
-    return 2 * prod(matrices[0]) * prod(matrices[1][-2:]) // max(1, matrices[0][-1])
+    return int(2 * prod(matrices[0]) * prod(matrices[1][-2:]) // max(1, matrices[0][-1]))
 
 
 def collective_operator(row: dict[str, Any], inputs: Inputs) -> dict[str, Any]:

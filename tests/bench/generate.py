@@ -30,9 +30,7 @@ def _run(folder: Path) -> str:
     python = os.environ.get("PYTHON_WITH_TORCH")
     if not python:
         return "not run"
-    done = subprocess.run(
-        [python, str(folder / "benchmark.py"), *_SMALL], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([python, str(folder / "benchmark.py"), *_SMALL], capture_output=True, text=True, check=False)
     if done.returncode:
         return f"fails: {done.stderr.strip().splitlines()[-1]}"
     return f"{json.loads(done.stdout)['copied_instead_pct']:.1f}"
@@ -51,7 +49,9 @@ def main() -> None:
             column = "gpu_pct" if manifest["share_is_of"] == "GPU time" else "host_pct"
             shares = [manifest["totals"].get(how, {}).get(column, 0.0) for how in ("replayed", "replaced", "left out")]
             shaped = manifest.get("share_of_gpu_time_with_shapes_pct", "-")
-            print(f"| {job.name} |", *(f"{share:.1f} |" for share in shares), f"{shaped} | {_run(folder)} |", flush=True)
+            print(
+                f"| {job.name} |", *(f"{share:.1f} |" for share in shares), f"{shaped} | {_run(folder)} |", flush=True
+            )
 
 
 if __name__ == "__main__":
