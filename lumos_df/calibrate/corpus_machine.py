@@ -119,7 +119,7 @@ def machine_of(
     if shapes["gpu"].drop_nulls().is_empty() and shapes["device_name"].n_unique() == 1:
         hardware = hardware or stand_in
     gpu, shapes = _of_gpu(corpus, shapes, hardware)
-    host = host.filter(pl.col("device_name").is_in(shapes["device_name"].unique()))
+    host = host.filter(pl.col("device_name").is_in(shapes["device_name"].unique().implode()))
     base = software or Software.read("megatron")
     findings = (*kernel_findings(gpu, shapes), *collective_findings(gpu, shapes), *launch_findings(host, base))
     if not findings:
@@ -136,9 +136,11 @@ def on_corpus_machine(grid: Grid, corpus: Path, job: str | None = None) -> tuple
     Raises as `machine_of` does.
     """
     only = grid.hardware[0] if len(grid.hardware) == 1 else None
-    machine = machine_of(corpus, job=job, stand_in=only)
-    hardware, software = map(machine.hardware, grid.hardware), map(machine.software, grid.software)
-    return replace(grid, hardware=tuple(hardware), software=tuple(software)), machine.unfitted
+    # A step tells of a software only what the software's other figures leave of it.
+    machines = [machine_of(corpus, software=software, job=job, stand_in=only) for software in grid.software]
+    hardware = tuple(map(machines[0].hardware, grid.hardware))
+    software = tuple(machine.software(of) for machine, of in zip(machines, grid.software, strict=True))
+    return replace(grid, hardware=hardware, software=software), machines[0].unfitted
 
 
 def calibrate(

@@ -29,11 +29,13 @@ _IN_PROPORTION: Final = {
 """Figures that a part of the step is proportional to, or nearly so."""
 _HIDDEN: Final = {"tp_backward_hidden": "tp_exposed_s", "dp_hidden": "dp_exposed_s"}
 """Shares: the more hides, the shorter is the part."""
-_HOST: Final = ("launch_s", "backward_launch_s", "collective_s", "micro_batch_s")
+_LAUNCHES: Final = ("launch_s", "backward_launch_s")
+_HOST_EXTRAS: Final = ("collective_s", "micro_batch_s", "layer_step_s")
+"""What the host does beside operators, which no launch of the corpus shows."""
 _COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s")
 _OF_COMPUTE: Final = (*_COMPUTE, "optimizer_s", "tp_exposed_s")
 _OF_LAST: Final = ("dp_exposed_s", "host_s")
-FIGURES: Final = (*_IN_PROPORTION, *_HIDDEN, *_HOST, "step_s", "slowdown")
+FIGURES: Final = (*_IN_PROPORTION, *_HIDDEN, *_LAUNCHES, *_HOST_EXTRAS, "step_s", "slowdown")
 """Figures of `Software` that a recorded job may set."""
 _ROUNDS: Final = 4
 """Small kernels do not get shorter in proportion: so often is what is left of the difference taken."""
@@ -71,10 +73,12 @@ def fitted(anchor: RecordedJob, hardware: Hardware, software: Software) -> Softw
             if recorded[part] > 0 and said[part] > 0
         }
         profile = replace(profile, **figures)
+    # How long the backward pass is, behind which communication hides, the host has a say in.
+    profile = _with_host(profile, model, recorded["host_s"])
     for figure, part in _HIDDEN.items():
         if model(profile)[part] > 0:
             profile = _bisected(profile, figure, model, part, recorded[part])
-    return _with_host(profile, model, recorded["host_s"])
+    return profile
 
 
 def _recorded(anchor: RecordedJob) -> dict[str, float]:
@@ -113,20 +117,24 @@ def _with_host(software: Software, model: _Results, wanted: float) -> Software:
     """Return a software whose host lets the GPU wait as long as recorded.
 
     What the host's work for operators does not explain is done once a step; where that alone would let the GPU wait for
-    longer, the host is as much faster.
+    longer, what the host does beside operators is as much less, and where that is not enough, operators are.
     """
-    without = replace(software, step_s=0.0)
-    left = wanted - model(without)["host_s"]
+    faster = replace(software, step_s=0.0)
+    left = wanted - model(faster)["host_s"]
     if left >= 0:
-        return replace(without, step_s=left)
-    slow, fast = 1.0, 0.0
-    for _ in range(_BISECTIONS):
-        middle = (slow + fast) / 2
-        longer = model(_faster(without, middle))["host_s"] > wanted
-        slow, fast = (middle, fast) if longer else (slow, middle)
-    return _faster(without, fast)
+        return replace(faster, step_s=left)
+    for figures in (_HOST_EXTRAS, _LAUNCHES):
+        slow, fast = 1.0, 0.0
+        for _ in range(_BISECTIONS):
+            middle = (slow + fast) / 2
+            longer = model(_scaled(faster, figures, middle))["host_s"] > wanted
+            slow, fast = (middle, fast) if longer else (slow, middle)
+        faster = _scaled(faster, figures, fast)
+        if fast > 0:
+            break
+    return faster
 
 
-def _faster(software: Software, factor: float) -> Software:
-    changed: dict[str, Any] = {name: getattr(software, name) * factor for name in _HOST}
+def _scaled(software: Software, figures: tuple[str, ...], factor: float) -> Software:
+    changed: dict[str, Any] = {name: getattr(software, name) * factor for name in figures}
     return replace(software, **changed)
