@@ -140,7 +140,7 @@ def _estimate_plan(
     if chosen is None:
         from lumos_df.cli.screens.estimate_screen import draw_plan  # noqa: PLC0415 - slow to import
 
-        draw_plan(estimated)
+        draw_plan(estimated, model, hardware)
     elif chosen is Format.JSON:
         write_json(estimated.to_dict(), output)
     else:
@@ -170,6 +170,12 @@ class _Asked:
             raise typer.BadParameter("give a grid file, or --model, --hardware and --plan")
         if self.grid is None and not (self.plans and (self.corpus or named)) and not (self.gpus and named):
             raise typer.BadParameter("give a grid file, or all of --model, --hardware and --plan (or --gpus, --batch)")
+
+    def one_plan(self) -> str:
+        """Return the command that estimates one plan of the grid; empty where model and GPU are not one each."""
+        if self.grid is not None or self.corpus is not None or len(self.models) != 1 or len(self.hardware) != 1:
+            return ""
+        return f"estimate --model {self.models[0]} --hardware {self.hardware[0]}"
 
     def axes(self) -> "Grid":
         """Return the grid."""
@@ -311,7 +317,7 @@ def sweep(
         return
     from lumos_df.cli.screens.estimate_screen import draw_sweep  # noqa: PLC0415 - slow to import
 
-    draw_sweep(best, notes.counted(result))
+    draw_sweep(best, notes.counted(result), asked.one_plan())
 
 
 def _write_page(found: "list[pl.DataFrame]", html: Path, counted: str) -> None:

@@ -58,6 +58,8 @@ _ALIASES: Final = {
     "sp": "sequence_parallel",
     "offload": "offload_optimizer",
 }
+SHORT: Final = {"micro_batch": "mbs", "sequence_parallel": "sp", "offload_optimizer": "offload"}
+"""What screens call fields with long names."""
 _SCHEDULE_ALIASES: Final = {
     "afab": "gpipe",
     "zb": "zb-h1",
@@ -150,6 +152,20 @@ class Plan:
     def micro_batches(self) -> int:
         """Micro-batches of a step that each pipeline runs (gradient accumulation)."""
         return self.batch // (self.dp * self.micro_batch)
+
+    def text(self) -> str:
+        """Return what `parse` reads as this plan: each field that is not as it would be unsaid."""
+        software = Software.read(self.software)
+        unsaid = {field.name: field.default for field in fields(self)} | {
+            name: getattr(software, name) for name in OVERLAPS
+        }
+        if self.vp != 1:
+            unsaid["schedule"] = "interleaved"
+        said = {name: value for name, value in vars(self).items() if value != unsaid[name]}
+        return ",".join(
+            f"{SHORT.get(name, name)}={('off', 'on')[value] if isinstance(value, bool) else value}"
+            for name, value in said.items()
+        )
 
     def row(self, software: int = 0) -> np.void:
         """Return the plan as one `PLAN_ROW`; `software` is its profile's row in the table that goes with it."""

@@ -46,6 +46,23 @@ def test_a_text_says_a_plan(written: str, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (Plan(), ""),
+        (
+            Plan.parse("tp=8,pp=4,vp=2,dp=2,mbs=2,batch=64,sp"),
+            "tp=8,pp=4,vp=2,dp=2,sp=on,mbs=2,batch=64",
+        ),
+        (Plan.parse("dp=4,overlap_dp=off,software=nanotron"), None),
+        (Plan.parse("pp=2,vp=2,schedule=dualpipe"), None),
+    ],
+)
+def test_what_a_plan_says_is_read_as_that_plan(plan: Plan, text: str | None) -> None:
+    assert Plan.parse(plan.text()) == plan
+    assert text in (None, plan.text())
+
+
+@pytest.mark.parametrize(
     ("written", "complaint"),
     [
         ("tpp=8", "plan: there is no field 'tpp'; did you mean 'tp'?"),

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_next, say_row, where
+from lumos_df.model.plan import SHORT, Plan
 from lumos_df.schema import STEP_PARTS
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ _MEMORY: Final = ("activations", "gradients", "weights", "optimizer", "logits", 
 _HOW_KNOWN: Final = ("kernels and collectives", "software")
 
 
-def draw_plan(estimate: "Estimate") -> None:
-    """Print what a plan that never ran would take."""
+def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
+    """Print what a plan that never ran would take; `model` and `hardware` as they were asked for."""
     screen, said = console(), estimate.answers
     step = float(said["iteration_time_s"])
     fit = "fits" if said["fits"] else "does not fit"
@@ -53,6 +54,8 @@ def draw_plan(estimate: "Estimate") -> None:
     say(screen, f"{', '.join(named)} GB", before=" memory: ")
     known = estimate.to_dict()["provenance"]
     say(screen, "; ".join(str(known[name]) for name in _HOW_KNOWN if name in known), before=" how known: ")
+    plan = estimate.plan
+    say_next(screen, f"sweep --model {model} --hardware {hardware} --gpus {plan.gpus} --batch {plan.batch}")
 
 
 def seconds(amount: float) -> str:
@@ -157,11 +160,16 @@ _SWEPT: Final = ("vp", "cp", "ep", "etp", "batch", "schedule", "precision", "seq
 """Fields that are shown where plans differ in them."""
 _FIGURES_WIDE: Final = 56
 """Columns of a line besides the fields of the plan; fields that leave no room for them are in `--format csv` alone."""
-_SHORT: Final = {"micro_batch": "mbs"}
 
 
-def draw_sweep(best: "pl.DataFrame", counted: str) -> None:
-    """Print the plans that a search has found, ranked; `counted`: how many there were."""
+def draw_sweep(best: "pl.DataFrame", counted: str, command: str) -> None:
+    """Print the plans that a search has found, ranked.
+
+    Args:
+        best: the plans.
+        counted: how many there were.
+        command: what tells more of the first, before its plan; empty where nothing does.
+    """
     screen = console()
     say(screen, counted)
     if not len(best):
@@ -171,7 +179,7 @@ def draw_sweep(best: "pl.DataFrame", counted: str) -> None:
     swept = [name for name in _SWEPT if name in best.columns and _differs(best, name)]
     fields = [*named, *_ALWAYS, *swept]
     words = {name: [str(value) for value in best[name].to_list()] for name in fields}
-    titles = {name: _SHORT.get(name, name) for name in fields}
+    titles = {name: SHORT.get(name, name) for name in fields}
     widths = {name: max(len(titles[name]), *map(len, words[name])) for name in fields}
     while sum(widths[name] + 1 for name in fields) > screen.width - _FIGURES_WIDE and len(fields) > len(_ALWAYS):
         fields.pop()
@@ -191,6 +199,9 @@ def draw_sweep(best: "pl.DataFrame", counted: str) -> None:
     alike = _alike(best)
     if alike > 1:
         say(screen, f"the first {alike} lie within each other's range: measure them")
+    if command:
+        first = Plan(**best.select(list(vars(Plan()))).row(0, named=True))
+        say_next(screen, f"{command} --plan {first.text()}")
 
 
 def _differs(best: "pl.DataFrame", name: str) -> bool:
