@@ -66,6 +66,8 @@ _RULES: Final = (
     (ELEMENTS, re.compile(r"")),
 )
 """What an operator of a name does to axes: the first that fits."""
+_ANY_ORDER: Final = re.compile(r"(?i).*(?:permute|movedim|einsum)")
+"""Of the operators that swap axes, those that may move more than two."""
 _OVER_CHANNELS: Final = re.compile(r"(?i).*(?:batch|group|instance)_?norm")
 _JOINS: Final = re.compile(r"aten::(?:cat|stack|concat)$")
 _ROUNDS: Final = 2
@@ -307,8 +309,11 @@ class _Followed:
             places = self._labels[self._first[number] : self._first[number + 1]]
             labels = max((aligned(each, shape) for each in places if each is not None), key=said, default=None)
         elif tie == MOVED and labels is not None and was is not None and was != shape:
-            swaps = self._kinds[number].rule == SWAPS
-            labels = swapped(labels, was, shape, self._leading) if swaps else cut(labels, was, shape)
+            if self._kinds[number].rule == SWAPS:
+                two = not _ANY_ORDER.match(self._kinds[number].name)
+                labels = swapped(labels, was, shape, self._leading, two=two)
+            else:
+                labels = cut(labels, was, shape)
         return labels
 
     def _ruled(self, kind: _Kind, inputs: list[Labels | None], beside: list[Labels | None]) -> list[Labels]:

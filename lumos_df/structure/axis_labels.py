@@ -6,7 +6,7 @@ A label is the factors of one axis, the outermost first: 1056 tokens are (SEQUEN
 
 from collections import Counter
 from collections.abc import Iterable
-from itertools import permutations
+from itertools import combinations, islice, permutations, product
 from math import prod
 from typing import Final
 
@@ -23,6 +23,8 @@ Labels = tuple[Label, ...]
 _UNKNOWN: Final = "?"
 _MOST_AXES: Final = 5
 """Axes of the largest tensor whose orders are compared."""
+_MOST_ORDERS: Final = 100
+"""Orders of factors that are tried: those of a tensor are far fewer, but for one made to have more."""
 
 
 def constants(shape: Shape) -> Labels:
@@ -72,7 +74,7 @@ def aligned(labels: Labels, shape: Shape) -> Labels:
     return tuple(found)
 
 
-def swapped(labels: Labels, was: Shape, shape: Shape, first: str) -> Labels | None:
+def swapped(labels: Labels, was: Shape, shape: Shape, first: str, *, two: bool) -> Labels | None:
     """Return the labels of a tensor whose axes come in another order, None where they do not.
 
     Args:
@@ -80,17 +82,25 @@ def swapped(labels: Labels, was: Shape, shape: Shape, first: str) -> Labels | No
         was: its sizes.
         shape: its sizes in the other order.
         first: which of batch and sequence comes first where they are of one size.
+        two: whether two axes changed places, and no other moved.
     """
     if len(was) > _MOST_AXES or sorted(was) != sorted(shape):
         return None
     orders = [each for each in permutations(range(len(was))) if tuple(was[place] for place in each) == shape]
-    moved = [tuple(labels[place] for place in each) for each in orders]
-    # Axes are likelier to have stayed where they were.
-    return max(
-        (each for each in moved if not _turned(each, first)),
-        key=lambda each: sum(label == old for label, old in zip(each, labels, strict=True)),
-        default=None,
-    )
+    if two:
+        orders = [each for each in orders if _moved(each) <= 2] or orders
+    moved = {each: tuple(labels[place] for place in each) for each in orders}
+    # An order that is written down takes few axes out of their row.
+    told = min((each for each in orders if not _turned(moved[each], first)), key=_inversions, default=None)
+    return None if told is None else moved[told]
+
+
+def _moved(order: tuple[int, ...]) -> int:
+    return sum(place != old for place, old in enumerate(order))
+
+
+def _inversions(order: tuple[int, ...]) -> int:
+    return sum(later < earlier for earlier, later in combinations(order, 2))
 
 
 def _turned(labels: Labels, first: str) -> bool:
@@ -101,28 +111,44 @@ def _turned(labels: Labels, first: str) -> bool:
 
 
 def cut(labels: Labels, was: Shape, shape: Shape) -> Labels | None:
-    """Return the labels of a tensor whose elements, in their order, are cut into other axes, None where they are not.
+    """Return the labels of a tensor whose elements, in their order, are cut into other axes, None where they do not.
+
+    A size of the inputs stays whole where it can: 288 tokens that are cut into 3 and 96 are 3 sequences of 96,
+    whichever of both was thought to come first. Axes of one size may have changed places before, which no shape shows.
 
     Args:
         labels: those of the tensor.
         was: its sizes.
         shape: the other sizes.
     """
-    factors: list[Factor] = []
-    for label, size in zip(labels, was, strict=True):
-        factors += label if label is not None else ((_UNKNOWN, size),)
-    factors.reverse()
+    known = [label if label is not None else ((_UNKNOWN, size),) for label, size in zip(labels, was, strict=True)]
+    alike = (
+        each
+        for each in permutations(range(len(was)))
+        if all(was[place] == size for place, size in zip(each, was, strict=True))
+    )
+    orders = (order for places in alike for order in product(*(permutations(known[place]) for place in places)))
+    tried = islice(orders, _MOST_ORDERS)
+    whole = (_cut([factor for label in order for factor in label], shape, parts=False) for order in tried)
+    told = next((axes for axes in whole if axes is not None), None)
+    return told or _cut([factor for label in known for factor in label], shape, parts=True)
+
+
+def _cut(factors: list[Factor], shape: Shape, *, parts: bool) -> Labels | None:
+    """Return the factors of each axis of a shape, None where they do not fill it; `parts`: inputs may be cut, too."""
+    left_over = factors[::-1]
     axes: list[Label] = []
     for size in shape:
         axis: list[Factor] = []
         left = size
         while left > 1:
-            if not factors:
+            if not left_over:
                 return None
-            kind, length = factors.pop()
-            if length > left and length % left == 0 and (kind in (CONSTANT, _UNKNOWN) or left == size):
+            kind, length = left_over.pop()
+            divides = kind in (CONSTANT, _UNKNOWN) or (parts and left == size)
+            if length > left and length % left == 0 and divides:
                 # Of a batch in parts the outer one grows.
-                factors.append((kind if kind == _UNKNOWN else CONSTANT, length // left))
+                left_over.append((kind if kind == _UNKNOWN else CONSTANT, length // left))
                 length = left
             if left % length:
                 return None

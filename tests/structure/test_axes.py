@@ -11,7 +11,7 @@ from lumos_df.graph.job import groups
 from lumos_df.schema.codes import FORWARD
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.axes import follow
-from lumos_df.structure.axis_labels import BATCH, CONSTANT, SEQUENCE, Labels
+from lumos_df.structure.axis_labels import BATCH, CONSTANT, SEQUENCE, Labels, cut, swapped
 from lumos_df.trace.ingest import ingest
 
 Call = tuple[str, list[object]]
@@ -86,3 +86,46 @@ def test_attention_tells_batch_from_sequence_of_the_same_size(tmp_path: Path, ba
     known = followed(tmp_path, calls, batch, 24)
     assert kinds(known["aten::linear"][0]) == [SEQUENCE, BATCH, ""]
     assert kinds(known["aten::softmax"][0]) == [BATCH, SEQUENCE, SEQUENCE]
+
+
+B3, B6, S96 = ((BATCH, 3),), ((BATCH, 6),), ((SEQUENCE, 96),)
+
+
+def wide(size: int) -> tuple[tuple[str, int], ...]:
+    return ((CONSTANT, size),)
+
+
+@pytest.mark.parametrize("tokens", [(*S96, *B3), (*B3, *S96)])
+def test_tokens_are_cut_into_whole_sequences_whichever_was_thought_to_come_first(tokens: tuple[object, ...]) -> None:
+    cut_up = cut((tokens, wide(128)), (288, 128), (3, 96, 128))  # type: ignore[arg-type]  # a label
+    assert cut_up == (B3, S96, wide(128))
+
+
+def test_axes_of_one_size_may_have_changed_places_before_they_are_cut() -> None:
+    # Six sequences times 16 heads are as many as the 96 tokens of each.
+    heads = (*B6, *wide(16))
+    assert cut((S96, heads, wide(16)), (96, 96, 16), (6, 16, 96, 16)) == (B6, wide(16), S96, wide(16))
+
+
+def test_a_batch_in_parts_grows_in_the_outer_one() -> None:
+    assert cut((((BATCH, 96),),), (96,), (3, 32)) == (B3, wide(32))
+
+
+def test_an_order_of_axes_of_one_size_takes_as_few_out_of_their_row_as_can_be() -> None:
+    labels, was, permuted = (B6, wide(6), S96, wide(16)), (6, 6, 96, 16), (96, 6, 6, 16)
+    assert swapped(labels, was, permuted, BATCH, two=False) == (S96, B6, wide(6), wide(16))
+    assert swapped(labels, was, permuted, BATCH, two=True) == (S96, wide(6), B6, wide(16))
+
+
+def test_an_encoder_of_as_many_sequences_as_projections_keeps_its_axes(tmp_path: Path) -> None:
+    """Of torch.nn.MultiheadAttention with the batch first, whose tokens come as sequences of a batch."""
+    calls: list[Call] = [
+        ("aten::embedding", [[2000, 128], [3, 96]]),
+        ("aten::transpose", [[3, 96, 128], [], []]),
+        ("aten::linear", [[96, 3, 128], [384, 128], [384]]),
+        ("aten::view", [[288, 384], []]),
+        ("aten::gelu", [[3, 96, 384]]),
+    ]
+    known = followed(tmp_path, calls, 3, 96)
+    assert kinds(known["aten::linear"][0]) == [SEQUENCE, BATCH, ""]
+    assert kinds(known["aten::gelu"][0]) == [BATCH, SEQUENCE, ""]

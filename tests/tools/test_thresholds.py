@@ -68,6 +68,7 @@ NO_DECISION = {
     "structure.annotations._DIGITS",
     "structure.axes._ROUNDS",
     "structure.axis_labels._MOST_AXES",
+    "structure.axis_labels._MOST_ORDERS",
     "structure.experts._MATRICES",
     "structure.parallelism._SCALAR_BYTES",
     "structure.repetition._CANDIDATES",
@@ -119,6 +120,7 @@ NO_DECISION = {
     "whatif.job.extent.MOST_GROWTH",
     "whatif.job.extent.MOST_OPERATORS",
     "whatif.pipeline.staged_job._MEASURED_ERROR",
+    "whatif.durations.host_times._BLOCK",
     "whatif.software_profile._BISECTIONS",
     "whatif.software_profile._ROUNDS",
 }

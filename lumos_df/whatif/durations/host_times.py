@@ -31,6 +31,10 @@ _VIEWS: Final = re.compile(
     r"|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero|_has_\w+)$|detach$"
 )
 """Operators that touch no element, or one: their time is the host's own."""
+_BLOCK: Final = 16
+"""Channels that are multiplied together where there are as many: floats in an AVX-512 register, and in a block of
+oneDNN's layout nChw16c (https://uxlfoundation.github.io/oneDNN/dev_guide_understanding_memory_formats.html). On cores
+with shorter registers it is half."""
 _CONVOLVES: Final = re.compile(r"aten::\w*convolution\w*$")
 
 
@@ -119,8 +123,14 @@ def _flops(name: str, tensors: tuple[Shape, ...]) -> float:
     if _CONVOLVES.match(name):
         maps = [shape for shape in tensors if len(shape) > 2]
         # Every place of the input meets the weight, which comes last; backward it does so twice.
-        return 2.0 * (len(maps) - 1) * maps[0][0] * prod(maps[0][2:]) * prod(maps[-1]) if len(maps) > 1 else 0.0
+        return 2.0 * (len(maps) - 1) * maps[0][0] * prod(maps[0][2:]) * _in_blocks(maps[-1]) if len(maps) > 1 else 0.0
     return 0.0
+
+
+def _in_blocks(weight: Shape) -> int:
+    """Return the elements of a convolution's weight as they are multiplied: channels in whole blocks."""
+    blocks = (-(-channels // _BLOCK) * _BLOCK if channels >= _BLOCK else channels for channels in weight[:2])
+    return prod(blocks) * prod(weight[2:])
 
 
 def _bytes(name: str, tensors: tuple[Shape, ...]) -> float:
