@@ -19,11 +19,9 @@ from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Settings
 
 _OF_MODEL: Final = ("layers", "hidden", "ffn", "heads", "seq", "vocab")
-_OF_PLAN: Final = ("tp", "pp", "vp", "dp", "micro_batch")
-_ALONE: Final = ("cp", "ep", "etp")
+_OF_PLAN: Final = ("tp", "pp", "vp", "dp", "cp", "micro_batch")
+_ALONE: Final = ("ep", "etp")
 """Degrees that a rebuilt graph cannot have."""
-_AS_RECORDED: Final = ("flash", "sequence_parallel")
-"""What a rebuilt graph does as the recorded one did, so a plan that does otherwise is another job."""
 _SCHEMA: Final = {
     "rebuilt_s": pl.Float64,
     "rebuilt_low_s": pl.Float64,
@@ -123,12 +121,8 @@ def _settings(
     for name in _ALONE:
         if row[name] > 1:
             raise PlanError(f"{name}={row[name]}, and from a trace there is none")
-    for name in _AS_RECORDED:
-        ran = getattr(does, name)
-        if row[name] != ran:
-            raise PlanError(f"{name}={_word(row[name])}, and the job was recorded with {name}={_word(ran)}")
-    if row["recompute"] != does.recompute and "selective" in (row["recompute"], does.recompute):
-        raise PlanError(f"recompute={row['recompute']}, and the job was recorded with recompute={does.recompute}")
+    if row["flash"] != does.flash:
+        raise PlanError(f"flash={_word(row['flash'])}, and the job was recorded with flash={_word(does.flash)}")
     if row["offload_optimizer"]:
         raise PlanError("offload_optimizer, and from a trace there is none")
     if model.experts or model.gated != does.gated:
@@ -138,18 +132,22 @@ def _settings(
     wanted["batch"] = row["batch"] // (row["dp"] * row["micro_batch"])
     numbers = {name: value for name, value in wanted.items() if getattr(old, name) != value}
     precision = PRECISION_OF_WORD[row["precision"]]
+    # What is not known to be shared out stays as it is.
+    shares = row["zero"] != does.zero and old.zero is not None and row["dp"] * row["cp"] > 1
     settings = Settings(
         numbers,
         dtype=None if precision == anchor.precision else precision.dtype,
         hardware=None if row["hardware"] == anchor.hardware.name else row["hardware"],
         schedule=row["schedule"] if row["pp"] > 1 and row["schedule"] != "1f1b" else None,
         recompute=row["recompute"] if row["recompute"] != does.recompute else None,
+        zero=row["zero"] if shares else None,
+        sp=row["sequence_parallel"] if row["sequence_parallel"] != does.sequence_parallel else None,
     )
     new = changed_sizes(anchor.about.job, old, settings)
     for name in ("kv_heads", "head_dim"):
         if getattr(new, name) != getattr(model, name):
             raise PlanError(f"{name}={getattr(model, name)}, and from a trace it would be {getattr(new, name)}")
-    kept = [] if row["zero"] == does.zero else [f"zero={does.zero}"]
+    kept = [] if shares or row["zero"] == does.zero else [f"zero={does.zero}"]
     return settings, kept
 
 

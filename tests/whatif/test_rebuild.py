@@ -35,7 +35,7 @@ def off_pct(corpus: Path, plan: str) -> float:
 def grid(emulated: Path) -> Grid:
     ran = anchor_of(emulated, None)
     return Grid.make(
-        [model_of(ran)], [hardware_of(ran)], [PLANS, "tp=2,dp=4,batch=16,mbs=4", "dp=4,batch=16,mbs=4,recompute=full"]
+        [model_of(ran)], [hardware_of(ran)], [PLANS, "tp=2,dp=4,batch=16,mbs=4,zero=1,sp", "dp=4,batch=16,mbs=4,recompute=full"]
     )
 
 
@@ -63,6 +63,7 @@ def test_a_plan_takes_what_the_same_change_of_the_recorded_job_takes(
         batch = row["batch"] // row["dp"] // 4
         texts = [f"tp={row['tp']}"] * (row["tp"] != 1) + [f"dp={row['dp']}"] * (row["dp"] != 4)
         texts += [f"batch={batch}"] * (batch != 1) + ["recompute=full"] * (row["recompute"] == "full")
+        texts += [f"zero={row['zero']}"] * (row["zero"] > 0) + ["sp=on"] * row["sequence_parallel"]
         again = pl.DataFrame(estimate(emulated, parse(texts)))
         steps = again.group_by("step").agg(pl.max("iteration_time_s"))["iteration_time_s"].sort()
         assert row["rebuilt_s"] == steps[(len(steps) - 1) // 2]
@@ -70,7 +71,7 @@ def test_a_plan_takes_what_the_same_change_of_the_recorded_job_takes(
         assert row["rebuilt"] == (f"four: {','.join(texts)}" if texts else "four, unchanged")
     with connect(tmp_path / "made") as connection:
         jobs = connection.execute("SELECT DISTINCT job FROM traces ORDER BY job").fetchall()
-    changes = ("batch=2", "dp=8", "dp=8,batch=2", "recompute=full", "tp=2", "unchanged")
+    changes = ("batch=2", "dp=8", "dp=8,batch=2", "recompute=full", "tp=2,zero=1,sp=on", "unchanged")
     assert jobs == [(f"four: {change}",) for change in changes]
 
 
