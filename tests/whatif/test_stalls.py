@@ -1,6 +1,7 @@
 """What once took far longer than ever else: listed, and left out of a changed job unless it is to be kept."""
 
 import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from lumos_df import Corpus
 from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
-from tests.emulator import Job
+from tests.emulator import Job, Profiler, simulate, write
 from tests.whatif.conftest import emulate, ingested
 
 HEALTHY = Job(ranks=2, layers=3, steps=3)
@@ -72,3 +73,26 @@ def test_without_steps_the_few_that_take_far_longer_are_stalls(stalled: Path, tm
     listed = Corpus(ingested(tmp_path / "corpus", *tmp_path.glob("*.gz"))).view("stall")
     assert listed["over_ns"].to_list() == pytest.approx([LOADED_NS] * 6, rel=0.01)
     assert all(text.startswith("cudaLaunchKernel of aten::") for text in listed["what"])
+
+
+@pytest.mark.parametrize(("inside", "stalls"), [("fallback_function", 1), ("aten::mul", 0)])
+def test_in_one_step_a_silence_before_a_scripted_function_compiles_it(tmp_path: Path, inside: str, stalls: int) -> None:
+    write(simulate(Job(ranks=1, layers=3, steps=1)), Profiler(memory=False, stacks=False), tmp_path / "job")
+    (file,) = (tmp_path / "job").glob("*.gz")
+    recorded = json.loads(gzip.decompress(file.read_bytes()))
+    events = [event for event in recorded["traceEvents"] if event.get("name") != "DistributedDataParallel.forward"]
+    called = [event for event in events if event.get("name") == "aten::linear"][4]
+    at = called["ts"]
+    for event in events:
+        # What goes on around the silence goes on through it.
+        if event.get("ts", 0) >= at:
+            event["ts"] += 300_000
+        elif event.get("ts", 0) + event.get("dur", 0) > at and event.get("cat") != "kernel":
+            event["dur"] += 300_000
+    for name, wider in (("delta", 2), (inside, 1)):
+        place = {"ts": called["ts"] - wider, "dur": called["dur"] + 2 * wider, "args": {}}
+        events.append({**called, "name": name, **place})
+    recorded["traceEvents"] = events
+    file.write_bytes(gzip.compress(json.dumps(recorded).encode()))
+    listed = Corpus(ingested(tmp_path / "corpus", file)).view("stall")
+    assert listed["over_ns"].to_list() == pytest.approx([300_000_000] * stalls, rel=0.01)
