@@ -36,7 +36,8 @@ def inside_first_calls(host: HostWork, shape: NDArray[np.int32]) -> NDArray[np.b
     before = np.maximum(rows.ts[around] - host.at[0], 0)
     within: NDArray[np.bool_] = (around != NONE) & first[around] & (2 * before <= edges.lag[host.edge])
     function = rows.nearest(_first_scripted(rows), edges.dst[host.edge].astype(np.int32))
-    return within | ((function != NONE) & (rows.ts[function] >= host.at[0]))
+    within |= (function != NONE) & (rows.ts[function] >= host.at[0])
+    return within
 
 
 def _first_scripted(rows: Rows) -> NDArray[np.bool_]:

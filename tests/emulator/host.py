@@ -89,13 +89,13 @@ class Thread:
         indices: tuple[int, ...] = (),
         dtype: str = "c10::BFloat16",
         sequence: int | None = None,
-        backward: bool = False,
+        made_on: int = 0,
         collective: Collective | None = None,
     ) -> Iterator[None]:
         """Have a framework operator open."""
         row = HostRow("cpu_op", name, self.number, self._host.engine.now, external_id=next(self._host.external_ids))
         row.shapes, row.indices, row.dtype, row.collective = shapes, indices, dtype, collective
-        row.sequence, row.backward = sequence, backward
+        row.sequence, row.made_on = sequence, made_on
         with self._opened(row):
             yield
 

@@ -202,7 +202,7 @@ class _Writer:
             if row.name.startswith("nn.Module: "):
                 args["Python module id"] = int(row.name.rpartition("_")[2])
         if row.sequence is not None:
-            args |= {"Sequence number": row.sequence, "Fwd thread id": int(row.backward)}
+            args |= {"Sequence number": row.sequence, "Fwd thread id": row.made_on}
         if row.shapes:
             args |= {"Input Dims": row.shapes, "Input type": _types(row)}
         if row.collective and self._profiler.collective_args:
@@ -309,7 +309,7 @@ class _Writer:
         for row in self._recording.host:
             if row.sequence is None or row.name.startswith("autograd::engine::"):
                 continue
-            end = "f" if row.backward else "s"
+            end = "f" if row.made_on else "s"
             yield self._flow(end, "fwdbwd", row.sequence, (self._process, row.thread), row.start)
 
     def _span(self) -> Iterator[Event]:

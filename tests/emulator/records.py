@@ -72,7 +72,8 @@ class HostRow:
     external_id: int | None = None
     correlation: int | None = None
     sequence: int | None = None
-    backward: bool = False
+    made_on: int = 0
+    """Thread that ran the operator whose backward it is, as autograd numbers them; 0: it is no backward."""
     shapes: tuple[Shape | tuple[Shape, ...], ...] = ()
     indices: tuple[int, ...] = ()
     dtype: str = "c10::BFloat16"

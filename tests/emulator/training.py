@@ -111,6 +111,8 @@ class _Saved:
     """What runs again in the backward pass, as nothing but its last output is left."""
     unit: int = 0
     """Block that it is of, from 1; 0: of none."""
+    made_on: int = 1
+    """Thread that ran the operator, as autograd numbers them."""
 
 
 class _Trainer:
@@ -355,7 +357,8 @@ class _Trainer:
         if self._job.apart:
             with thread.operator("aten::histc"):
                 yield from thread.launch(_COUNT, APART_STREAM)
-        tape.append(_Saved(function, sequence, activation, unit=self._unit))
+        made_on = 1 if thread is self._main else 2
+        tape.append(_Saved(function, sequence, activation, unit=self._unit, made_on=made_on))
 
     def _backward(self, step: int, tape: list[_Saved], finished: Signal) -> Process:
         thread = self._autograd
@@ -369,7 +372,7 @@ class _Trainer:
             unit = saved.unit
             if saved.again:
                 again = self._run_again(step, saved, reduced)
-                yield from self._node("CheckpointFunctionBackward", saved.sequence, (again,))
+                yield from self._node("CheckpointFunctionBackward", saved, (again,))
             else:
                 yield from self._propagate(step, saved, reduced)
         thread.release(self._gradient)
@@ -404,14 +407,14 @@ class _Trainer:
                     yield from self._reduce_bucket(thread, step, reduced)
 
     def _differentiate(self, saved: _Saved) -> Process:
-        yield from self._node(saved.function.node, saved.sequence, map(self._autograd.run, saved.function.backward))
+        yield from self._node(saved.function.node, saved, map(self._autograd.run, saved.function.backward))
 
-    def _node(self, node: str, sequence: int, calls: Iterable[Process]) -> Process:
+    def _node(self, node: str, saved: _Saved, calls: Iterable[Process]) -> Process:
         """Run what a node of the autograd graph calls."""
-        thread = self._autograd
-        with thread.operator(f"autograd::engine::evaluate_function: {node}", sequence=sequence, backward=True):
+        thread, number, made_on = self._autograd, saved.sequence, saved.made_on
+        with thread.operator(f"autograd::engine::evaluate_function: {node}", sequence=number, made_on=made_on):
             yield from thread.busy()
-            with thread.operator(node, sequence=sequence, backward=True):
+            with thread.operator(node, sequence=number, made_on=made_on):
                 yield from thread.busy()
                 for call in calls:
                     yield from call

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from lumos_df.schema.codes import FORWARD
 from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
+from lumos_df.whatif.rewrite import recomputed_layers
 from tests.emulator import Job
 from tests.whatif.conftest import emulate
 from tests.whatif.test_emulated import answers
@@ -65,6 +67,15 @@ def test_a_job_with_other_recomputation_takes_what_it_takes_when_it_runs(kept: P
         # What is computed again does not count as work that was asked for.
         assert row["mfu_pct"] / ran["mfu_pct"] == pytest.approx(ran["step_ns"] / row["step_ns"], rel=0.04)
         assert row["hfu_pct"] / ran["hfu_pct"] == pytest.approx(ran["step_ns"] / row["step_ns"], rel=0.04)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_what_a_recording_computes_again_is_told(
+    tmp_path: Path, recompute: Literal["none", "selective", "full"]
+) -> None:
+    corpus = emulate(tmp_path, Job(ranks=1, layers=2, steps=1, recompute=recompute))
+    (rank,) = load(corpus, groups(corpus)[0], {}).about.ranks
+    assert recomputed_layers.recorded(rank) == recompute
 
 
 def test_each_kernel_of_a_layers_forward_pass_runs_twice(kept: Path) -> None:

@@ -135,10 +135,10 @@ class Trainer:
         left = sum(prod(shape) for function, _ in tape for shape in function.parameters)
         for function, sequence in reversed(tape):
             name = f"autograd::engine::evaluate_function: {function.node}"
-            with thread.operator(name, sequence=sequence, backward=True):
+            with thread.operator(name, sequence=sequence, made_on=1):
                 yield from thread.busy(PYTHON_NS)
                 for call in function.backward:
-                    yield from self._run(thread, call, sequence, backward=True)
+                    yield from self._run(thread, call, sequence, made_on=1)
             for shape in function.parameters:
                 ready, left = ready + prod(shape), left - prod(shape)
                 with thread.operator("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
@@ -165,7 +165,7 @@ class Trainer:
             for call in rest:
                 yield from self._run(main, call)
 
-    def _run(self, thread: Thread, part: Part, sequence: int | None = None, *, backward: bool = False) -> Process:
+    def _run(self, thread: Thread, part: Part, sequence: int | None = None, *, made_on: int = 0) -> Process:
         if isinstance(part, Work):
             yield from thread.launch(replace(part, ns=part.ns * self._slower))
         elif isinstance(part, Reduce):
@@ -173,7 +173,7 @@ class Trainer:
         elif isinstance(part, Wait):
             yield from self._await(thread, "tp")
         else:
-            with thread.operator(part.name, part.shapes, indices=part.indices, sequence=sequence, backward=backward):
+            with thread.operator(part.name, part.shapes, indices=part.indices, sequence=sequence, made_on=made_on):
                 yield from thread.busy()
                 for inner in part.parts:
                     yield from self._run(thread, inner)
