@@ -168,7 +168,7 @@ class StoredFile:
                 continue
             try:
                 data = self._unpack.decompress(self._left, len(target))
-            except isal_zlib.error as error:
+            except isal_zlib.error as error:  # type: ignore[misc]  # its types call the class an instance
                 self.damage = f"the gzip stream is broken near byte {self.size_bytes} ({error})"
                 break
             self._left = self._unpack.unconsumed_tail or self._unpack.unused_data
