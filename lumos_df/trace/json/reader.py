@@ -101,17 +101,30 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scanned.ScanColumns:
         sparse_value=np.empty(2 * rows, np.int64),
         args_event=np.empty(rows, np.int32),
         args_offset=np.zeros(rows + 1, np.int64),
-        args_text=np.empty(text_bytes, np.uint8),
+        args_text=np.empty(text_bytes + PADDING, np.uint8),
         tracks=np.zeros((256, 2), np.int64),
         track_slots=np.full(1024, -1, np.int32),
         track_size=np.zeros(1, np.int64),
         strings=texts,
         keys=known,
+        gaps=_no_gaps(),
         key_slots=slots,
         key_code=keys.key_codes(),
         top_action=top_action,
         arg_action=arg_action,
         arg_column=arg_column,
+    )
+
+
+def _no_gaps() -> scanned.Gaps:
+    begins = scanned.ARGS_PLACE + scanned.ARGS_PLACES
+    return scanned.Gaps(
+        text=np.zeros(scanned.PLACES * scanned.GAP_BYTES, np.uint8),
+        length=np.zeros(scanned.PLACES, np.int64),
+        code=np.zeros(scanned.PLACES, np.int64),
+        origin=np.full(scanned.PLACES, -1, np.int64),
+        after=np.full((scanned.PLACES, scanned.WAYS), -1, np.int64),
+        size=np.array([begins]),
     )
 
 
@@ -254,8 +267,8 @@ class _Reader:
                     sparse_key=np.empty(2 * len(columns.sparse_key), np.int32),
                     sparse_value=np.empty(2 * len(columns.sparse_value), np.int64),
                 )
-        if 6 * ahead > len(columns.args_text) and columns.state[scanned.ARGS_ROWS] == 0:
-            columns = columns._replace(args_text=np.empty(6 * ahead, np.uint8))
+        if 6 * ahead + PADDING > len(columns.args_text) and columns.state[scanned.ARGS_ROWS] == 0:
+            columns = columns._replace(args_text=np.empty(6 * ahead + PADDING, np.uint8))
         return columns
 
     def _drain(self) -> None:
