@@ -6,6 +6,8 @@ from typing import Any, Final
 import numba
 from numba import types
 from numba.core import event
+from numba.core.caching import FunctionCache
+from numba.core.runtime.nrt import rtsys
 
 from lumos_df.base.kernel_cache import folder, tell_compiling
 
@@ -13,7 +15,7 @@ Kernel = Callable[..., Any]
 """A compiled function: numba infers its types from what it is called with."""
 
 # Nobody calls kernels from C: an entry for it would only take longer to compile and to load.
-_OPTIONS: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_OPTIONS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -41,6 +43,7 @@ def inlined_kernel(function: Kernel) -> Kernel:
 def _compiled(function: Kernel, **more: bool) -> Kernel:
     options: dict[str, Any] = {**_OPTIONS, **more}
     compiled: Any = numba.njit(**options)(function)
+    compiled._cache = _KernelCache(function)  # noqa: SLF001 - as `cache=True` does
     chosen = compiled.get_call_template
     plain: Callable[[Any], Any] = types.unliteral
 
@@ -51,6 +54,19 @@ def _compiled(function: Kernel, **more: bool) -> Kernel:
     compiled.get_call_template = once_for_all_constants
     kernel: Kernel = compiled
     return kernel
+
+
+class _KernelCache(FunctionCache):
+    """Kernels on disk, loaded without what only a compilation needs: numba would prepare for one each time.
+
+    To know every function that numba knows took longer than to read a small trace.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the kernel that was compiled for a signature, None where there is none."""
+        rtsys.initialize(target_context)  # what arrays that a kernel returns live in
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
 
 
 class _FirstCompilation(event.Listener):

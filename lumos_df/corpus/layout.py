@@ -1,7 +1,7 @@
 """Where things lie inside a corpus folder, and whether a folder is a corpus this version can read.
 
 corpus/
-  manifest.json                   format and maker; written once
+  manifest.json                   format, maker, and the digest that traces are known by; written once
   catalog.duckdb                  views over the tables, for any DuckDB client
   trace_id=<id>/<table>.parquet   the tables of one trace; a trace appears whole, by one rename
   trace_id=__HIVE_DEFAULT_PARTITION__/<table>.parquet   no rows: gives a table its columns before any trace has it
@@ -21,6 +21,10 @@ MANIFEST: Final = "manifest.json"
 CATALOG: Final = "catalog.duckdb"
 STAGING: Final = ".staging"
 EMPTY_PARTITION: Final = "trace_id=__HIVE_DEFAULT_PARTITION__"
+DIGEST: Final = "xxh3_128"
+"""What tells files apart, not what proves that nobody changed them: a tenth of SHA-256's time."""
+OLD_DIGEST: Final = "sha256"
+"""That of corpora whose manifest says none."""
 ESTIMATE: Final = "estimate-"
 """How the id of an estimate starts: its folder has no traces."""
 
@@ -33,6 +37,18 @@ def table_glob(table: str) -> str:
 def trace_folder(corpus: Path, trace_id: str) -> Path:
     """Return the folder of one trace."""
     return corpus / f"trace_id={trace_id}"
+
+
+def digest_of_files(corpus: Path) -> str:
+    """Return by which digest of its file a trace is known, as its `trace_id` begins: `DIGEST`, or `sha256` of old.
+
+    Raises:
+        CorpusError: it is one that this version does not take.
+    """
+    stated = json.loads((corpus / MANIFEST).read_text("utf-8")).get("digest", OLD_DIGEST)
+    if stated not in {DIGEST, OLD_DIGEST}:
+        raise CorpusError(f"{corpus}: its traces are known by the digest '{stated}', a later version's; upgrade")
+    return str(stated)
 
 
 def check(corpus: Path) -> None:
@@ -56,5 +72,6 @@ def check(corpus: Path) -> None:
 
 def write_manifest(corpus: Path) -> None:
     """Write the manifest of a new corpus in one step; a second writer's identical file may win, which is as good."""
-    text = json.dumps({"format": FORMAT, "made_by": f"lumos-df {__version__}"}, indent=2) + "\n"
+    content = {"format": FORMAT, "made_by": f"lumos-df {__version__}", "digest": DIGEST}
+    text = json.dumps(content, indent=2) + "\n"
     publish_file(corpus / MANIFEST, text.encode())

@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -12,9 +13,9 @@ import duckdb
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.location import local_path
 from lumos_df.base.units import format_count
-from lumos_df.corpus.catalog import connect, one_line_errors
+from lumos_df.corpus.catalog import connect, one_line_errors, query
 from lumos_df.corpus.output import Format, interruptible, write
-from lumos_df.corpus.view_files import views
+from lumos_df.corpus.view_files import sorted_once, views
 from lumos_df.schema import COLLECTIVE_MEMBERS, TABLES
 
 REPORT_FOLDER: Final = "report"
@@ -207,9 +208,16 @@ def export(
     queries = {name: select(name, form) for name in names or report_views()}
     files = tuple(place / f"{name}.{form.suffix}" for name in queries)
     with connect(corpus) as connection:
-        for query, file in zip(queries.values(), files, strict=True):
-            write(connection, query, form, file)
+        interruptible(connection, partial(_sort_once, connection, queries))
+        for sql, file in zip(queries.values(), files, strict=True):
+            write(connection, sql, form, file)
     return files
+
+
+def _sort_once(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    """Keep what several views would sort anew, each in a temporary table, which hides the view of its name."""
+    for base in sorted_once(names):
+        query(connection, f"CREATE TEMP TABLE {base} AS FROM {base}")
 
 
 def show(corpus: str | os.PathLike[str], name: str, form: Format | None, output: Path | None = None) -> None:

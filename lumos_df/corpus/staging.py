@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -50,9 +51,9 @@ def create(corpus: Path) -> None:
     write_manifest(corpus)
 
 
-def holds(corpus: Path, sha256: str) -> list[str]:
+def holds(corpus: Path, digest: str) -> list[str]:
     """Return the ids of a file's traces if every rank of the file is in, else nothing."""
-    stem = sha256[: schema.ID_LENGTH]
+    stem = digest[: schema.ID_LENGTH]
     stored = sorted(name for name in trace_ids(corpus) if name.split("-")[0] == stem)
     if not stored:
         return []
@@ -60,6 +61,39 @@ def holds(corpus: Path, sha256: str) -> list[str]:
         trace_folder(corpus, stored[0]) / "traces.parquet", columns=["ranks_in_file"], partitioning=None
     )
     return stored if len(stored) == table["ranks_in_file"][0].as_py() else []
+
+
+class SideWriter:
+    """A Parquet file that a thread writes: a table is written while the next one is made."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lumos-df-writer")
+        self._writing: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write_table(self, rows: pa.Table) -> None:
+        """Begin to write a table, once the one before is written; raises what became of that."""
+        self._wait()
+        self._writing = self._thread.submit(self._writer.write_table, rows)
+
+    def close(self) -> None:
+        """End the file; raises what became of its last table."""
+        try:
+            self._wait()
+        finally:
+            self._thread.shutdown()
+            self._writer.close()
+
+    def _wait(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
 
 
 class Staging:
@@ -85,14 +119,16 @@ class Staging:
         """Return the file of the raw args, whole once they are closed."""
         return self._folder / "args.parquet"
 
-    def _args_writer(self) -> pq.ParquetWriter:
-        return pq.ParquetWriter(
-            self.args_file,
-            arrow_schema(schema.ARGS),
-            use_dictionary=False,
-            write_statistics=["event"],
-            column_encoding={"event": "DELTA_BINARY_PACKED"},
-            **_OPTIONS,
+    def _args_writer(self) -> SideWriter:
+        return SideWriter(
+            pq.ParquetWriter(
+                self.args_file,
+                arrow_schema(schema.ARGS),
+                use_dictionary=False,
+                write_statistics=["event"],
+                column_encoding={"event": "DELTA_BINARY_PACKED"},
+                **_OPTIONS,
+            )
         )
 
     def __exit__(
@@ -109,8 +145,9 @@ class Staging:
 
     def add_args(self, events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
         """Append raw args, as `reader.ArgsSink`; the arrays may be reused afterwards."""
-        texts = pa.StringArray.from_buffers(len(events), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text))
-        self._args.write_table(pa.table([pa.array(events), texts], names=["event", "args"]))
+        buffers = pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text.copy())
+        texts = pa.StringArray.from_buffers(len(events), *buffers)
+        self._args.write_table(pa.table([pa.array(events.copy()), texts], names=["event", "args"]))
 
     def close_args(self) -> None:
         """End the args file; nothing can be added after."""

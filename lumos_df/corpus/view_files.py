@@ -1,6 +1,7 @@
 """The files of `sql/`: one view or table macro each, written so that its documentation can be read."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ _MACRO: Final = re.compile(
 )
 _COLUMN: Final = re.compile(r'  -- (?P<doc>\S.*)\n  "?(?P<name>\w+)"?(?P<default> := \w+)?(?:,\n|\Z)')
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
+_WINDOW: Final = re.compile(r"\bOVER\b")
 _COMMENT: Final = re.compile(r"--.*")
 
 
@@ -165,6 +167,20 @@ def in_order(unordered: Iterable[View]) -> tuple[View, ...]:
 
 def _sources(view: View | Macro) -> set[str]:
     return set(_SOURCE.findall(_COMMENT.sub("", view.sql)))
+
+
+def sorted_once(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the internal views that sort rows and that several views below `names` read, each after those it reads."""
+    by_name = {view.name: view for view in views()}
+    below: set[str] = set()
+    found = set(names) & by_name.keys()
+    while found:
+        below |= found
+        found = {source for name in found for source in _sources(by_name[name])} & by_name.keys() - below
+    read = Counter(source for name in below for source in _sources(by_name[name]))
+    return tuple(
+        view.name for view in views() if view.internal and read[view.name] > 1 and _WINDOW.search(view.sql) is not None
+    )
 
 
 @cache

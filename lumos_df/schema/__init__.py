@@ -81,7 +81,7 @@ FORMAT: Final = 3
 """Version of the corpus layout; a corpus made by another version is refused."""
 
 ID_LENGTH: Final = 16
-"""Hex digits of a file's SHA-256 that make its trace_id."""
+"""Hex digits of the digest of a file that make its trace_id."""
 
 TABLES: Final = (
     TRACES,

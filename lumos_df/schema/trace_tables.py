@@ -10,7 +10,11 @@ TRACES: Final = table(
     "traces",
     "One row a trace: where it came from, what it holds, what was repaired or skipped.",
     ("path", "string", "File or URL the trace was read from, as given; `<stdin>` for standard input."),
-    ("sha256", "string", "SHA-256 of the file's bytes as stored (compressed, where it is)."),
+    (
+        "sha256",
+        "string",
+        "SHA-256 of the file's bytes as stored; null where the manifest names another digest, which `trace_id` begins with.",
+    ),
     ("size_bytes", "int64", "Size of the file as stored."),
     ("json_bytes", "int64", "Size of the file's content after decompression."),
     ("job", "string", "Job the trace belongs to: `--job`, else the name of its folder."),

@@ -10,10 +10,9 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df import schema
@@ -40,19 +39,27 @@ _DESCRIBING: Final = (
 _NUMBERING: Final = (Attribute.COLLECTIVE_NUMBER, Attribute.COLLECTIVE_INPUTS)
 
 
+class PlacedWords(NamedTuple):
+    """A text a row."""
+
+    places: NDArray[np.int32]
+    """Place of each row's text in `words`; NONE is unknown."""
+    words: list[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collectives:
-    """One entry a collective row; null is unknown. Texts are dictionary arrays."""
+    """One entry a collective row; of the numbers NULL is unknown."""
 
     rows: NDArray[np.int64]
-    collective: pa.Array
-    group: pa.Array
-    group_size: pa.Array
-    seq: pa.Array
-    seq_evidence: pa.Array
-    dtype: pa.Array
-    in_bytes: pa.Array
-    out_bytes: pa.Array
+    collective: PlacedWords
+    group: PlacedWords
+    group_size: NDArray[np.int64]
+    seq: NDArray[np.int64]
+    seq_evidence: PlacedWords
+    dtype: PlacedWords
+    in_bytes: NDArray[np.int64]
+    out_bytes: NDArray[np.int64]
 
 
 def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
@@ -90,26 +97,28 @@ def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
     facts = [_describe(strings, *column) for column in distinct.T.tolist()]
     fact_of_row = inverse.reshape(-1).astype(np.int64)
 
-    def texts(field: Callable[[_Facts], str | None]) -> pa.Array:
-        return pa.array(map(field, facts), pa.string()).take(pa.array(fact_of_row)).dictionary_encode()
+    def texts(field: Callable[[_Facts], str | None]) -> PlacedWords:
+        place_of: dict[str, int] = {}
+        places = [NONE if word is None else place_of.setdefault(word, len(place_of)) for word in map(field, facts)]
+        return PlacedWords(np.array(places, np.int32)[fact_of_row], list(place_of))
 
-    def numbers(field: Callable[[_Facts], int | None], kind: pa.DataType) -> pa.Array:
-        return pa.array(map(field, facts), kind).take(pa.array(fact_of_row))
+    def numbers(field: Callable[[_Facts], int | None]) -> NDArray[np.int64]:
+        known = [NULL if number is None else number for number in map(field, facts)]
+        return np.array(known, np.int64)[fact_of_row]
 
     numbers_of_groups = {fact.group or "": number for number, fact in enumerate(facts)}
     group = np.array([numbers_of_groups[fact.group or ""] for fact in facts], np.int64)[fact_of_row]
     seq, unknown = _numbers(strings, group, on_gpu[rows], *numbering)
-    evidence = pa.DictionaryArray.from_arrays(pa.array(unknown.astype(np.int32)), pa.array(["recorded", "inferred"]))
     return Collectives(
         rows=rows,
         collective=texts(lambda fact: fact.collective),
         group=texts(lambda fact: fact.group),
-        group_size=numbers(lambda fact: fact.group_size, pa.int32()),
-        seq=pa.array(seq),
-        seq_evidence=evidence,
+        group_size=numbers(lambda fact: fact.group_size),
+        seq=seq,
+        seq_evidence=PlacedWords(unknown.astype(np.int32), ["recorded", "inferred"]),
         dtype=texts(lambda fact: fact.dtype),
-        in_bytes=numbers(lambda fact: fact.in_bytes, pa.int64()),
-        out_bytes=numbers(lambda fact: fact.out_bytes, pa.int64()),
+        in_bytes=numbers(lambda fact: fact.in_bytes),
+        out_bytes=numbers(lambda fact: fact.out_bytes),
     )
 
 

@@ -1,14 +1,18 @@
 """One trace file into the corpus: read, derive, write, publish."""
 
+import hashlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
+import xxhash
 
 from lumos_df import schema
 from lumos_df.base.errors import TraceError
 from lumos_df.base.location import is_url
-from lumos_df.corpus.layout import MANIFEST
-from lumos_df.corpus.staging import Staging, create, holds
+from lumos_df.corpus.layout import DIGEST, MANIFEST, OLD_DIGEST, digest_of_files
+from lumos_df.corpus.staging import SideWriter, Staging, create, holds
 from lumos_df.corpus.table_files import remove_replays_of_job
 from lumos_df.trace import formats, recorded_tables, sources
 from lumos_df.trace.collectives import collectives
@@ -19,8 +23,11 @@ from lumos_df.trace.named_ranges import as_named
 from lumos_df.trace.ordered_operators import OrderedOperators, in_order
 from lumos_df.trace.ranks import ranks_in_file
 from lumos_df.trace.result import Ingested, Skipped
-from lumos_df.trace.stored_file import StoredFile
+from lumos_df.trace.stored_file import Hasher, StoredFile
 from lumos_df.trace.trace_row import trace_row
+
+_HASHERS: Final[Mapping[str, Callable[[], Hasher]]] = {DIGEST: xxhash.xxh3_128, OLD_DIGEST: hashlib.sha256}
+"""By the digest that a corpus knows its traces by."""
 
 
 def take_in(
@@ -48,16 +55,17 @@ def take_in(
     """
     if not (corpus / MANIFEST).exists():
         create(corpus)
-    if look_first and not is_url(path) and not sources.is_stream(path) and holds(corpus, _digest(path)):
+    hasher = _HASHERS[digest_of_files(corpus)]
+    if look_first and not is_url(path) and not sources.is_stream(path) and holds(corpus, _digest(path, hasher())):
         return Skipped(path, _already(rank, job))
     name = sources.STDIN_NAME if path == sources.STDIN else path
     with Staging(corpus) as staging:
         with sources.open_source(path) as stream:
-            file = StoredFile(stream, name)
+            file = StoredFile(stream, name, hasher())
             recording = formats.read(file, staging.add_args)
             file.drain()
         staging.close_args()
-        if holds(corpus, file.sha256):
+        if holds(corpus, file.digest):
             return Skipped(name, _already(rank, job))
         recording = as_named(recording, step_from, rank_from if rank is None else None)
         ranks, rank_warnings = ranks_in_file(recording, name, rank)
@@ -72,7 +80,7 @@ def take_in(
             ops = in_order(recording, recorded_rank)
             if not len(ops) and not recording.tables:
                 of_file.append("no event of the file lasts any time: there is nothing to ask about")
-            trace_id = file.sha256[: schema.ID_LENGTH] + (f"-r{ops.rank.rank}" if len(ranks) > 1 else "")
+            trace_id = file.digest[: schema.ID_LENGTH] + (f"-r{ops.rank.rank}" if len(ranks) > 1 else "")
             if execution:
                 ops = _paired(ops, execution, staging, trace_id, of_file)
             row = _write(
@@ -118,11 +126,11 @@ def _already(rank: int | None, job: str | None) -> str:
     return f"already in the corpus{other}"
 
 
-def _digest(path: str) -> str:
+def _digest(path: str, hasher: Hasher) -> str:
     with sources.open_source(path) as stream:
-        file = StoredFile(stream, path)
+        file = StoredFile(stream, path, hasher)
         file.drain()
-    return file.sha256
+    return file.digest
 
 
 def _write(
@@ -140,7 +148,7 @@ def _write(
     ops, malformed = without_malformed(ops)
     derived = derive(ops)
     described = collectives(ops, derived)
-    with staging.writer(trace_id, schema.OPERATORS) as writer:
+    with SideWriter(staging.writer(trace_id, schema.OPERATORS)) as writer:
         for batch in recorded_tables.operator_batches(ops, derived, described):
             writer.write_table(batch)
     counters = recorded_tables.counters(ops)

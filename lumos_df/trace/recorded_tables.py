@@ -12,7 +12,7 @@ from lumos_df import schema
 from lumos_df.corpus.staging import operator_schema
 from lumos_df.schema.arrow import arrow_schema
 from lumos_df.schema.codes import GPU, GPU_ANNOTATION, MEMCPY, MEMSET, NONE, NULL, NULL32, SYNC
-from lumos_df.trace.collectives import Collectives
+from lumos_df.trace.collectives import Collectives, PlacedWords
 from lumos_df.trace.derive import Derived
 from lumos_df.trace.flops import flops
 from lumos_df.trace.ordered_operators import OrderedOperators
@@ -40,6 +40,7 @@ def operator_batches(ops: OrderedOperators, derived: Derived, collectives: Colle
 
 def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Collectives) -> dict[str, Part]:
     recorded, strings = ops.recording.operators, ops.recording.strings
+    target = operator_schema()
     threads = np.append(ops.recording.threads, NULL)  # which NONE finds
     on_stream = ops.is_kind(*GPU, SYNC)
     on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
@@ -102,8 +103,8 @@ def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Coll
     flop_counts = flops(ops)
     if (flop_counts != NULL).any():
         columns["flops"] = lambda rows: _nullable(flop_counts[rows], NULL)
-    sparse: dict[str, tuple[Indices, Any]] = {
-        "sequence_number": (derived.sequence_rows.astype(np.int64), pa.array(derived.sequence)),
+    sparse: dict[str, tuple[Indices, NDArray[np.int64] | PlacedWords]] = {
+        "sequence_number": (derived.sequence_rows.astype(np.int64), derived.sequence),
         "wait_stream": _sorted(*ops.attribute(Attribute.WAIT_STREAM)),
         "wait_correlation": _sorted(*ops.attribute(Attribute.WAIT_CORRELATION)),
         "collective": (collectives.rows, collectives.collective),
@@ -115,7 +116,11 @@ def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Coll
         "in_bytes": _merge_bytes(bytes_moved, collectives.rows, collectives.in_bytes),
         "out_bytes": _merge_bytes(bytes_moved, collectives.rows, collectives.out_bytes),
     }
-    columns |= {name: _scattered(where, values) for name, (where, values) in sparse.items() if len(where)}
+    columns |= {
+        name: _scattered(where, values, target.field(name).type)
+        for name, (where, values) in sparse.items()
+        if len(where)
+    }
     return columns
 
 
@@ -137,22 +142,28 @@ def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], 
     return lambda rows: _words(place[np.maximum(part(rows), NONE)], words)
 
 
-def _sorted(rows: NDArray[Any], values: NDArray[np.int64]) -> tuple[Indices, pa.Array]:
+def _sorted(rows: NDArray[Any], values: NDArray[np.int64]) -> tuple[Indices, NDArray[np.int64]]:
     order = np.argsort(rows, kind="stable")
-    return rows[order].astype(np.int64), pa.array(values[order])
+    return rows[order].astype(np.int64), values[order]
 
 
-def _scattered(where: Indices, values: pa.Array) -> Part:
-    """Return a column that has `values` at the rows `where` (ordered) and null elsewhere."""
+def _scattered(where: Indices, values: NDArray[np.int64] | PlacedWords, kind: pa.DataType) -> Part:
+    """Return a column of `kind` that has `values` at the rows `where` (ordered) and null elsewhere.
+
+    By numpy: the first `take` of pyarrow loads all that it can compute, as long as a small trace takes altogether.
+    """
+    numbers = values.places if isinstance(values, PlacedWords) else values
+    null = NONE if isinstance(values, PlacedWords) else NULL
+    words = pa.array(values.words, pa.string()) if isinstance(values, PlacedWords) else None
 
     def part(rows: slice) -> pa.Array:
         size = rows.stop - rows.start
         first, last = np.searchsorted(where, (rows.start, rows.stop))
         if first == last:
-            return pa.nulls(size, values.type)
-        take = np.full(size, NONE, np.int64)
-        take[where[first:last] - rows.start] = np.arange(first, last)
-        return values.take(_nullable(take, NONE))
+            return pa.nulls(size, kind)
+        column = np.full(size, null, numbers.dtype)
+        column[where[first:last] - rows.start] = numbers[first:last]
+        return pa.array(column, kind, mask=column == null) if words is None else _words(column, words)
 
     return part
 
@@ -168,13 +179,10 @@ def _bytes_moved(ops: OrderedOperators, parent: NDArray[np.int32]) -> tuple[Indi
 
 
 def _merge_bytes(
-    moved: tuple[Indices, NDArray[np.int64]], rows: Indices, of_collectives: pa.Array
-) -> tuple[Indices, pa.Array]:
+    moved: tuple[Indices, NDArray[np.int64]], rows: Indices, of_collectives: NDArray[np.int64]
+) -> tuple[Indices, NDArray[np.int64]]:
     known = moved[1] != NULL
-    where = np.concatenate((moved[0][known], rows))
-    values = pa.concat_arrays([pa.array(moved[1][known]), of_collectives])
-    order = np.argsort(where, kind="stable")
-    return where[order], values.take(pa.array(order))
+    return _sorted(np.concatenate((moved[0][known], rows)), np.concatenate((moved[1][known], of_collectives)))
 
 
 def memory_events(ops: OrderedOperators) -> pa.Table:
@@ -243,24 +251,22 @@ def process_groups(ops: OrderedOperators, collectives: Collectives) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=arrow_schema(schema.PROCESS_GROUPS))
 
 
-_STATED_GROUP: Final = ["name", "size", "ranks", "description"]
-
-
 def _stated_groups(
     ops: OrderedOperators, collectives: Collectives
 ) -> dict[tuple[str, int | None], tuple[tuple[int, ...] | None, str | None]]:
     """Return what collectives state of groups: (name, size) to (ranks, description), in the order of the rows."""
     strings = ops.recording.strings
     stated = (
-        collectives.group.dictionary_decode(),
+        collectives.group.places.astype(np.int64),
         collectives.group_size,
-        pa.array(ops.attribute_at(Attribute.GROUP_RANKS, collectives.rows)),
-        pa.array(ops.attribute_at(Attribute.GROUP_DESCRIPTION, collectives.rows)),
+        ops.attribute_at(Attribute.GROUP_RANKS, collectives.rows),
+        ops.attribute_at(Attribute.GROUP_DESCRIPTION, collectives.rows),
     )
-    distinct = pa.table(stated, names=_STATED_GROUP).group_by(_STATED_GROUP, use_threads=False).aggregate([])
+    distinct, first = np.unique(np.stack(stated), axis=1, return_index=True)
     groups: dict[tuple[str, int | None], tuple[tuple[int, ...] | None, str | None]] = {}
-    for name, size, listed, described in zip(*distinct.select(_STATED_GROUP).to_pydict().values(), strict=True):
-        if name is not None:
+    for place, stated_size, listed, described in distinct.T[np.argsort(first)].tolist():
+        if place != NONE:
+            name, size = collectives.group.words[place], None if stated_size == NULL else stated_size
             ranks = _ranks(strings[listed]) if listed != NULL else None
             text = strings[described] if described != NULL else None
             before = groups.get((name, size), (None, None))

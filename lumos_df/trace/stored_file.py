@@ -1,18 +1,23 @@
 """A profiler's file as bytes: what it holds, unpacked where it is gzipped, and the digest of what is stored."""
 
-import hashlib
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+import xxhash
+from isal import isal_zlib
 
 from lumos_df.base.errors import TraceError
 
 _PACKED: Final = 1 << 20
 """Bytes of a packed file read at a time."""
 _GZIP: Final = b"\x1f\x8b"
+
+
+def _unpacker() -> Any:
+    return isal_zlib.decompressobj(isal_zlib.MAX_WBITS | 16)
 
 
 class Readable(Protocol):
@@ -27,6 +32,18 @@ class Readable(Protocol):
         ...
 
 
+class Hasher(Protocol):
+    """A digest in the making, as hashlib's."""
+
+    def update(self, data: memoryview, /) -> None:
+        """Add bytes."""
+        ...
+
+    def hexdigest(self) -> str:
+        """Return the digest of what was added, in hex."""
+        ...
+
+
 class StoredFile:
     """One pass over a stream: each byte is read once, counted and digested, then unpacked where the stream is gzipped.
 
@@ -35,9 +52,9 @@ class StoredFile:
     A format that has to seek reads `on_disk`.
     """
 
-    def __init__(self, stream: Readable, name: str) -> None:
+    def __init__(self, stream: Readable, name: str, hasher: Hasher | None = None) -> None:
         self._stream = stream
-        self._digest = hashlib.sha256()
+        self._hasher: Hasher = hasher or xxhash.xxh3_128()
         self._unpack: Any = None
         self._packed = memoryview(bytearray(_PACKED))
         self._left = b""
@@ -56,9 +73,9 @@ class StoredFile:
         """The unpacked bytes in a temporary file, once a format has asked for them."""
 
     @property
-    def sha256(self) -> str:
+    def digest(self) -> str:
         """Return the digest of the stored bytes read so far, in hex."""
-        return self._digest.hexdigest()
+        return self._hasher.hexdigest()
 
     def head(self, size: int) -> bytes:
         """Return the next `size` unpacked bytes, fewer where the file ends before; `fill` gives them again.
@@ -116,7 +133,7 @@ class StoredFile:
             if size == 0:
                 break
             if self._unpack is None and self.size_bytes == size and bytes(target[:2]) == _GZIP:  # the first bytes
-                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                self._unpack = _unpacker()
                 self._left = bytes(target[:size])
                 continue
             done += size
@@ -129,7 +146,7 @@ class StoredFile:
         except OSError as error:
             where = f"cannot be read at byte {self.size_bytes} ({error.strerror or error})"
             raise TraceError(f"{self.name}: {where}; check the file and its disk") from None
-        self._digest.update(target[:size])
+        self._hasher.update(target[:size])
         self.size_bytes += size
         return size
 
@@ -147,11 +164,11 @@ class StoredFile:
             if self._unpack.eof:
                 self._left = self._left.lstrip(b"\0")
                 if self._left:
-                    self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                    self._unpack = _unpacker()
                 continue
             try:
                 data = self._unpack.decompress(self._left, len(target))
-            except zlib.error as error:
+            except isal_zlib.error as error:  # type: ignore[misc]  # its types call the class an instance
                 self.damage = f"the gzip stream is broken near byte {self.size_bytes} ({error})"
                 break
             self._left = self._unpack.unconsumed_tail or self._unpack.unused_data

@@ -36,6 +36,7 @@ _SET: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 """One entry of an environment that is written as a list."""
 _IN_URL: Final = re.compile(r"(\w://[^/\s:@]*:)[^/\s@]+@")
 """The password of a URL, behind its user."""
+_SHA256_DIGITS: Final = 64
 _HIDDEN: Final = "<hidden>"
 
 
@@ -70,7 +71,7 @@ def trace_row(
     hidden = [f"left out of the metadata, as it looks like a secret: {', '.join(secrets)}"] if secrets else []
     row = {
         "path": _utf8(file.name),
-        "sha256": file.sha256,
+        "sha256": file.digest if len(file.digest) == _SHA256_DIGITS else None,
         "size_bytes": file.size_bytes,
         "json_bytes": file.taken_bytes or file.size_bytes,
         "job": _utf8(job),

@@ -16,6 +16,7 @@ from lumos_df.corpus import report
 from lumos_df.corpus.layout import write_manifest
 from lumos_df.corpus.output import Format
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
+from lumos_df.corpus.view_files import sorted_once
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES
 
@@ -147,6 +148,12 @@ def test_every_view_exports_the_rows_that_sql_gives(sample_corpus: Path, tmp_pat
         for file in files:
             exported = duckdb.execute(f"FROM '{file}' ORDER BY ALL").fetchall()
             assert exported == connection.execute(f"FROM {file.stem} ORDER BY ALL").fetchall()
+
+
+def test_a_report_sorts_once_what_its_views_share() -> None:
+    assert {"_gpu_launch", "_gpu_stretch"} <= set(sorted_once(report.report_views()))
+    assert sorted_once(["overlap"]) == ("_step",)  # its other sources are read once
+    assert sorted_once(["kernel_summary", "operators"]) == ()
 
 
 def test_csv_and_json_hold_the_same_rows(sample_corpus: Path, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Files into a corpus: what users name, again and in parts, two writers, a kill."""
 
 import gzip
+import hashlib
+import json
 import os
 import shutil
 import signal
@@ -175,6 +177,32 @@ def test_the_same_content_under_two_names_is_one_trace(tmp_path: Path) -> None:
         small(tmp_path / "job" / name, "a")
     assert counts(ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)) == (1, 1, 0)
     assert names(tmp_path / "corpus") == ["a"]
+
+
+def test_a_corpus_that_knows_its_files_by_sha256_goes_on_so(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    first, second = small(tmp_path / "rank0.json", "a"), small(tmp_path / "rank1.json", "b")
+    assert counts(ingest([first], corpus, workers=1)) == (1, 0, 0)
+    (new,) = writing.trace_ids(corpus)
+    assert connect(corpus).sql("SELECT sha256 FROM traces").fetchall() == [(None,)]
+    shutil.rmtree(corpus / f"trace_id={new}")
+    stated = json.loads((corpus / MANIFEST).read_text())
+    (corpus / MANIFEST).write_text(json.dumps({"format": stated["format"], "made_by": "lumos-df 0.1.0"}))
+    assert counts(ingest([first], corpus, workers=1)) == (1, 0, 0)
+    assert counts(ingest([first, second], corpus, workers=1)) == (1, 1, 0)
+    digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in (first, second)]
+    rows = connect(corpus).sql("SELECT trace_id, sha256 FROM traces ORDER BY path").fetchall()
+    assert rows == [(digest[: len(new)], digest) for digest in digests]
+
+
+def test_a_corpus_that_knows_its_files_by_a_later_digest_is_refused(tmp_path: Path, lumos: Run) -> None:
+    file = small(tmp_path / "rank0.json")
+    ingest([file], tmp_path / "corpus", workers=1)
+    manifest = tmp_path / "corpus" / MANIFEST
+    manifest.write_text(manifest.read_text().replace("xxh3_128", "blake9"))
+    done = lumos("ingest", file, "--corpus", tmp_path / "corpus")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 2)
+    assert "known by the digest 'blake9'" in done.stderr
 
 
 def test_an_ingest_takes_up_what_another_left_out(tmp_path: Path) -> None:

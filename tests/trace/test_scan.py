@@ -297,6 +297,29 @@ def test_what_follows_the_document_is_not_dropped_in_silence(behind: bytes) -> N
         assert "was not read" in raw.warnings[0]
 
 
+def test_what_stands_between_values_may_change_at_any_event() -> None:
+    spaces = ("", " ", "\n" + 30 * " ", 70 * " ")
+    events = [
+        {
+            "ph": "X",
+            "name": "n",
+            "cat": "c",
+            "pid": 1,
+            "tid": 2,
+            "ts": k,
+            "dur": 3,
+            "args": {f"key {k}": k, "stream": k},
+        }
+        for k in range(2 * scanned.PLACES)
+    ]
+    texts = (
+        json.dumps(event, separators=(f"{spaces[k % 4]},", f":{spaces[k // 4 % 4]}")) for k, event in enumerate(events)
+    )
+    raw, args = read(f'{{"traceEvents": [{",".join(texts)}]}}'.encode())
+    same_as_json(raw, args, events)
+    assert raw.wide[scanned.WIDE_STREAM].tolist() == list(range(2 * scanned.PLACES))
+
+
 def test_joined_gzip_members_are_one_file() -> None:
     half = len(EXAMPLE) // 2
     raw, _ = read(gzip.compress(EXAMPLE[:half]) + gzip.compress(EXAMPLE[half:]))

@@ -16,6 +16,7 @@ from lumos_df.trace.json import keys, scanned, strings
 from lumos_df.trace.json.header import Header
 from lumos_df.trace.json.kernels import interning, scan, tokens
 from lumos_df.trace.json.kernels.simd import PADDING
+from lumos_df.trace.json.read_ahead import ReadAhead
 from lumos_df.trace.recording import ArgsSink, AttributeValues
 from lumos_df.trace.stored_file import StoredFile
 
@@ -100,17 +101,30 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scanned.ScanColumns:
         sparse_value=np.empty(2 * rows, np.int64),
         args_event=np.empty(rows, np.int32),
         args_offset=np.zeros(rows + 1, np.int64),
-        args_text=np.empty(text_bytes, np.uint8),
+        args_text=np.empty(text_bytes + PADDING, np.uint8),
         tracks=np.zeros((256, 2), np.int64),
         track_slots=np.full(1024, -1, np.int32),
         track_size=np.zeros(1, np.int64),
         strings=texts,
         keys=known,
+        gaps=_no_gaps(),
         key_slots=slots,
         key_code=keys.key_codes(),
         top_action=top_action,
         arg_action=arg_action,
         arg_column=arg_column,
+    )
+
+
+def _no_gaps() -> scanned.Gaps:
+    begins = scanned.ARGS_PLACE + scanned.ARGS_PLACES
+    return scanned.Gaps(
+        text=np.zeros(scanned.PLACES * scanned.GAP_BYTES, np.uint8),
+        length=np.zeros(scanned.PLACES, np.int64),
+        code=np.zeros(scanned.PLACES, np.int64),
+        origin=np.full(scanned.PLACES, -1, np.int64),
+        after=np.full((scanned.PLACES, scanned.WAYS), -1, np.int64),
+        size=np.array([begins]),
     )
 
 
@@ -126,11 +140,11 @@ class _Reader:
         self._file = file
         self._sink = sink
         self._columns = new_columns(text_bytes=_TEXT)
-        self._buffer = np.zeros(chunk_bytes + PADDING, np.uint8)
+        self._ahead = ReadAhead(file, chunk_bytes)
+        self._buffer = np.zeros(0, np.uint8)
         self._end = 0
         self._before = 0
-        """Bytes of JSON before the buffer."""
-        self._ended = False
+        """Bytes of JSON before the buffer; what is before its first event in it may be below 0."""
         self._marks: list[NDArray[np.int64]] = []
         self._sparse_event: list[NDArray[np.int32]] = []
         self._sparse_key: list[NDArray[np.int32]] = []
@@ -138,6 +152,12 @@ class _Reader:
         self._warnings: list[str] = []
 
     def run(self) -> ScannedTrace:
+        with self._ahead:
+            header, truncated = self._scan()
+        return self._finish(header, truncated=truncated)
+
+    def _scan(self) -> tuple[Header, bool]:
+        """Scan the whole file; return what is beside its events, and whether it ended in the middle."""
         header = Header(self._file.name)
         truncated = inside = False
         position = self._refill(0)
@@ -154,7 +174,7 @@ class _Reader:
                 if inside or header.closed:
                     continue
             too_long = answer == scanned.MORE and self._end - position > _LONGEST
-            if answer == scanned.MORE and not self._ended and not too_long:
+            if answer == scanned.MORE and not self._ahead.ended and not too_long:
                 position = self._refill(position)
                 continue
             if too_long:
@@ -179,7 +199,7 @@ class _Reader:
         header.require_events(self._file.taken_bytes)
         if truncated and self._columns.state[scanned.EVENTS] == 0:
             raise TraceError(f"{self._file.name}: ends before its first event is complete; record it again")
-        return self._finish(header, truncated=truncated)
+        return header, truncated
 
     def _look_behind(self, position: int) -> None:
         """Warn where something follows the end of the document: a second one, joined to the first, is not read."""
@@ -189,26 +209,30 @@ class _Reader:
                 where = self._before + start
                 self._warnings.append(f"what follows the end of the JSON document, at byte {where}, was not read")
                 return
-            if self._ended:
+            if self._ahead.ended:
                 return
             position = self._refill(self._end)
 
     def _refill(self, position: int) -> int:
-        """Keep `buffer[position:end]`, read more behind it, and return its new position."""
-        kept = self._end - position
-        if kept > len(self._buffer) // 2:  # one event or value fills the buffer
-            larger = np.zeros(2 * len(self._buffer), np.uint8)
-            larger[:kept] = self._buffer[position : self._end]
-            self._buffer = larger
-        else:
-            self._buffer[:kept] = self._buffer[position : self._end].copy()
+        """Keep `buffer[position:end]`, take more behind it, and return its new position."""
+        kept = self._buffer[position : self._end]
         self._before += position
-        room = len(self._buffer) - PADDING - kept
-        size = self._file.fill(self._buffer.data[kept : kept + room])
-        self._end = kept + size
-        self._ended = size < room
-        self._buffer[self._end : self._end + PADDING] = 0
-        return 0
+        array, size = self._ahead.take()
+        room = self._ahead.room
+        if len(kept) <= room:
+            start, self._end = room - len(kept), room + size
+            array[start:room] = kept
+            self._buffer = array
+        else:  # one event or value fills the buffer: take as much again, so that few bytes are looked at often
+            start, self._end = 0, len(kept) + size
+            parts = [kept.copy(), array[room : room + size].copy()]
+            while self._end < 2 * len(kept) and not self._ahead.ended:
+                array, size = self._ahead.take()
+                parts.append(array[room : room + size].copy())
+                self._end += size
+            self._buffer = np.concatenate([*parts, np.zeros(PADDING, np.uint8)])
+        self._before -= start
+        return start
 
     def _events(self, position: int) -> tuple[int, int]:
         columns = self._columns
@@ -243,8 +267,8 @@ class _Reader:
                     sparse_key=np.empty(2 * len(columns.sparse_key), np.int32),
                     sparse_value=np.empty(2 * len(columns.sparse_value), np.int64),
                 )
-        if 6 * ahead > len(columns.args_text) and columns.state[scanned.ARGS_ROWS] == 0:
-            columns = columns._replace(args_text=np.empty(6 * ahead, np.uint8))
+        if 6 * ahead + PADDING > len(columns.args_text) and columns.state[scanned.ARGS_ROWS] == 0:
+            columns = columns._replace(args_text=np.empty(6 * ahead + PADDING, np.uint8))
         return columns
 
     def _drain(self) -> None:

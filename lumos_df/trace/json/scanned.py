@@ -56,6 +56,37 @@ LOWEST_ID: Final = TEXT_ID + (1 << 31)
 """A process or thread number below this is read as null: there the strings' numbers lie, of which each fits 31 bits."""
 
 
+GAP_BYTES: Final = 64
+"""Bytes between two values that are remembered at most, see `kernels.gaps`."""
+CLOSED: Final = -1
+"""Stands for the code of a key where an object ends."""
+PLACES: Final = 512
+"""Gaps that are remembered at most; a recorder writes fewer than a hundred."""
+WAYS: Final = 4
+"""Gaps that are tried at a place."""
+TOP_PLACE: Final = 1
+"""Where an event begins. Place 0 is where nothing is known of what was before."""
+ARGS_PLACE: Final = 2
+"""Where its args begin: this place of the first category, and so on."""
+ARGS_PLACES: Final = 16
+
+
+class Gaps(NamedTuple):
+    """What stood between values, by its place: the gap after which the scan stands."""
+
+    text: NDArray[np.uint8]
+    """[place * GAP_BYTES + byte]"""
+    length: NDArray[np.int64]
+    code: NDArray[np.int64]
+    """Of the key in the gap, or CLOSED."""
+    origin: NDArray[np.int64]
+    """The place before."""
+    after: NDArray[np.int64]
+    """[place, WAYS]: the places that came after, the last new one first, -1 for none."""
+    size: NDArray[np.int64]
+    """One element: how many places there are."""
+
+
 class ScanColumns(NamedTuple):
     """What the scanner fills; rows beyond the counts in `state` are scratch."""
 
@@ -86,6 +117,7 @@ class ScanColumns(NamedTuple):
     track_size: NDArray[np.int64]
     strings: Strings
     keys: Strings
+    gaps: Gaps
     key_slots: NDArray[np.int16]
     key_code: NDArray[np.int16]
     top_action: NDArray[np.int16]

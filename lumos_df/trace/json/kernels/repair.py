@@ -3,7 +3,7 @@
 import numpy as np
 
 from lumos_df.base.jit import lean_kernel
-from lumos_df.trace.json.kernels.simd import stay_apart
+from lumos_df.trace.json.kernels.simd import LANES, copy_lanes, stay_apart
 
 _QUOTE, _BACKSLASH, _MINUS = 34, 92, 45
 
@@ -45,6 +45,14 @@ def copy(source, start, end, target, used):
     """Copy `source[start:end]` to `target[used:]`; return the end of the copy."""
     for i in range(end - start):
         target[used + i] = source[start + i]
+    return used + end - start
+
+
+@lean_kernel
+def copy_ahead(source, start, end, target, used):
+    """Copy as `copy` does, in whole vectors: up to `LANES` bytes behind either end are read, and overwritten."""
+    for k in range(0, end - start, LANES):
+        copy_lanes(source, start + k, target, used + k)
     return used + end - start
 
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from lumos_df.base.jit import inlined_kernel, lean_kernel
 from lumos_df.schema.codes import EARLIEST, LATEST, NONE, NULL, NULL32
-from lumos_df.trace.json.kernels.interning import FULL, find_key, intern, track_slot
-from lumos_df.trace.json.kernels.repair import copy, copy_repaired
-from lumos_df.trace.json.kernels.tokens import read_float, read_integer, read_time, skip_space, string_end, value_end
+from lumos_df.trace.json.kernels.gaps import next_value, read_gap
+from lumos_df.trace.json.kernels.interning import FULL, intern, track_slot
+from lumos_df.trace.json.kernels.repair import copy_ahead, copy_repaired
+from lumos_df.trace.json.kernels.simd import PADDING, byte_at
+from lumos_df.trace.json.kernels.tokens import integer_of, read_float, skip_space, time_of, value_end
 from lumos_df.trace.json.keys import (
     ARGS,
     BLOCK,
@@ -44,8 +46,11 @@ from lumos_df.trace.json.keys import (
 )
 from lumos_df.trace.json.scanned import (
     ARGS_BYTES,
+    ARGS_PLACE,
+    ARGS_PLACES,
     ARGS_ROWS,
     BROKEN,
+    CLOSED,
     COMM_NAME,
     CONTROLS,
     CUT,
@@ -79,6 +84,7 @@ from lumos_df.trace.json.scanned import (
     POSITION,
     SPARSE,
     TEXT_ID,
+    TOP_PLACE,
     UTF8,
     WIDE_CORRELATION,
     WIDE_DUR,
@@ -90,8 +96,8 @@ from lumos_df.trace.json.scanned import (
 MAX_SPARSE: Final = 64
 """Room for sparse values that an event is begun with; more are rare, and make room then."""
 
-_QUOTE, _COMMA, _COLON = 34, 44, 58
-_OPEN, _CLOSE, _CLOSE_LIST = 123, 125, 93
+_QUOTE, _COMMA = 34, 44
+_OPEN, _CLOSE_LIST = 123, 93
 _PHASE_X, _PHASE_C = 88, 67
 
 
@@ -121,10 +127,10 @@ def _identity(buffer, i, stop, strings):
 
     In the 2021 dialect a GPU row's tid is `"stream 7"`; a string, so that it meets no thread of that number.
     """
-    value = read_integer(buffer, i)
+    value = integer_of(buffer, i, stop)
     if value != NULL:
         return value if value >= LOWEST_ID else NULL
-    if buffer[i] != _QUOTE:
+    if byte_at(buffer, i) != _QUOTE:
         return NULL
     k = intern(buffer, i + 1, stop - 1, strings)
     return k if k == FULL else k + TEXT_ID
@@ -144,36 +150,23 @@ def _put_sparse(columns, sparse, event, key, value):
 
 
 @inlined_kernel
-def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, texts, sparse, dirt):
+def _read_args(buffer, i, end, columns, place, event, is_counter, is_comm, integers, texts, sparse, dirt):
     """Read the args object at `i`; return the position after it, -1 more, -2 broken, -3 grow.
 
-    `integers` and `texts` get the dense values; `sparse[0]` is the row to write next.
+    `place` is where the args begin; `integers` and `texts` get the dense values; `sparse[0]` is the row to write next.
     """
     i += 1
+    key_start = key_end = np.int64(0)
     while True:
-        i = skip_space(buffer, i)
-        c = buffer[i]
-        if c == _COMMA:
-            i += 1
-            continue
-        if c == _CLOSE:
-            return i + 1
-        if c != _QUOTE:
-            return np.int64(-1) if i >= end else np.int64(-2)
-        key_start = i + 1
-        key_end = string_end(buffer, key_start, end, dirt)
-        if key_end < 0:
-            return key_end
-        i = skip_space(buffer, key_end + 1)
-        if buffer[i] != _COLON:
-            return np.int64(-1) if i >= end else np.int64(-2)
-        start = skip_space(buffer, i + 1)
+        if is_counter:
+            start, code, key_start, key_end = read_gap(buffer, i, end, columns, dirt)
+        else:
+            start, code, place = next_value(buffer, i, end, columns, place, dirt)
+        if start < 0 or code == CLOSED:
+            return start
         i = value_end(buffer, start, end, dirt)
         if i < 0:
             return i
-
-        k = find_key(buffer, key_start, key_end, columns.key_slots, columns.keys)
-        code = columns.key_code[k] if k >= 0 else 0
         action = columns.arg_action[code]
         if is_counter and code != RANK:
             value = read_float(buffer, start)
@@ -182,15 +175,15 @@ def _read_args(buffer, i, end, columns, event, is_counter, is_comm, integers, te
                 if k == FULL or not _put_sparse(columns, sparse, event, -1 - k, np.float64(value).view(np.int64)):
                     return np.int64(-3)
         elif action == INTEGER:
-            integers[columns.arg_column[code]] = read_integer(buffer, start)
+            integers[columns.arg_column[code]] = integer_of(buffer, start, i)
         elif action == PERCENT:
             value = read_float(buffer, start)
             texts[OCCUPANCY] = NULL32 if np.isnan(value) else np.int32(np.rint(min(max(value, -1e6), 1e6) * 100.0))
         elif action == SPARSE_INTEGER:
-            if not _put_sparse(columns, sparse, event, code, read_integer(buffer, start)):
+            if not _put_sparse(columns, sparse, event, code, integer_of(buffer, start, i)):
                 return np.int64(-3)
         elif action == TEXT or action == SPARSE_TEXT or (action == SPARSE_COMM_TEXT and is_comm):
-            quoted = 1 if buffer[start] == _QUOTE else 0
+            quoted = 1 if byte_at(buffer, start) == _QUOTE else 0
             k = intern(buffer, start + quoted, i - quoted, columns.strings)
             if k == FULL:
                 return np.int64(-3)
@@ -212,7 +205,7 @@ def scan_events(buffer, end, columns):
     while True:
         i = skip_space(buffer, i)
         state[POSITION] = i
-        c = buffer[i]
+        c = byte_at(buffer, i)
         if c == _COMMA:
             i += 1
             continue
@@ -250,34 +243,34 @@ def scan_events(buffer, end, columns):
         texts[OCCUPANCY] = NULL32
         dirt[0] = dirt[1] = dirt[2] = 0
         sparse[0] = state[SPARSE]
+        place = np.int64(TOP_PLACE)
         i += 1
         while True:
-            i = skip_space(buffer, i)
-            c = buffer[i]
-            if c == _COMMA:
-                i += 1
-                continue
-            if c == _CLOSE:
-                i += 1
+            start, code, place = next_value(buffer, i, end, columns, place, dirt)
+            if start < 0:
+                return MORE if start == -1 else BROKEN
+            if code == CLOSED:
+                i = start
                 break
-            if c != _QUOTE:
-                return MORE if i >= end else BROKEN
-            key_start = i + 1
-            key_end = string_end(buffer, key_start, end, dirt)
-            if key_end < 0:
-                return MORE
-            i = skip_space(buffer, key_end + 1)
-            if buffer[i] != _COLON:
-                return MORE if i >= end else BROKEN
-            start = skip_space(buffer, i + 1)
-            k = find_key(buffer, key_start, key_end, columns.key_slots, columns.keys)
-            action = columns.top_action[columns.key_code[k]] if k >= 0 else 0
-            if action == ARGS and buffer[start] == _OPEN:
+            action = columns.top_action[code]
+            if action == ARGS and byte_at(buffer, start) == _OPEN:
                 args_start = start
                 if phase != 0 and name >= 0:
                     is_comm = name == COMM_NAME
+                    args_place = ARGS_PLACE + (category & (ARGS_PLACES - 1))
                     i = _read_args(
-                        buffer, start, end, columns, event, phase == _PHASE_C, is_comm, integers, texts, sparse, dirt
+                        buffer,
+                        start,
+                        end,
+                        columns,
+                        args_place,
+                        event,
+                        phase == _PHASE_C,
+                        is_comm,
+                        integers,
+                        texts,
+                        sparse,
+                        dirt,
                     )
                     args_read = True
                 else:
@@ -288,13 +281,17 @@ def scan_events(buffer, end, columns):
             if i < 0:
                 return MORE if i == -1 else (BROKEN if i == -2 else GROW)
             if action == TS:
-                ts = read_time(buffer, start)
+                ts = time_of(buffer, start, i)
             elif action == DUR:
-                dur = read_time(buffer, start)
+                dur = time_of(buffer, start, i)
             elif action == PH:
-                phase = np.int64(buffer[start + 1]) if buffer[start] == _QUOTE and i == start + 3 else np.int64(0)
+                phase = (
+                    np.int64(byte_at(buffer, start + 1))
+                    if byte_at(buffer, start) == _QUOTE and i == start + 3
+                    else np.int64(0)
+                )
             elif action == NAME or action == CAT:
-                quoted = 1 if buffer[start] == _QUOTE else 0
+                quoted = 1 if byte_at(buffer, start) == _QUOTE else 0
                 stop = min(i - quoted, start + quoted + LONGEST_NAME)
                 is_cut += stop < i - quoted
                 k = intern(buffer, start + quoted, stop, strings)
@@ -319,6 +316,7 @@ def scan_events(buffer, end, columns):
                 args_start,
                 end,
                 columns,
+                np.int64(ARGS_PLACE),
                 event,
                 phase == _PHASE_C,
                 name == COMM_NAME,
@@ -339,12 +337,12 @@ def scan_events(buffer, end, columns):
         dirty = dirt[0] + dirt[1] + dirt[2] > 0
         if args_end > 0:
             used = state[ARGS_BYTES]
-            if used + 6 * (args_end - args_start) > len(columns.args_text):
+            if used + 6 * (args_end - args_start) > len(columns.args_text) - PADDING:
                 return DRAIN if state[ARGS_ROWS] > 0 else GROW
             if dirty:
                 used = copy_repaired(buffer, args_start, args_end, columns.args_text, used)
             else:
-                used = copy(buffer, args_start, args_end, columns.args_text, used)
+                used = copy_ahead(buffer, args_start, args_end, columns.args_text, used)
             columns.args_event[state[ARGS_ROWS]] = event
             columns.args_offset[state[ARGS_ROWS] + 1] = used
             state[ARGS_ROWS] += 1

@@ -21,9 +21,9 @@ def _splat(value: int):
     return ir.Constant(_VECTOR, [value] * LANES)
 
 
-def _load(context, builder, signature, args, kind):
+def _load(context, builder, types_of_args, args, kind):
     """Load `kind` from `args[0][args[1]:]`, aligned or not."""
-    array = context.make_array(signature.args[0])(context, builder, args[0])
+    array = context.make_array(types_of_args[0])(context, builder, args[0])
     pointer = builder.gep(array.data, [args[1]])
     load = builder.load(builder.bitcast(pointer, kind.as_pointer()))
     load.align = 1
@@ -35,7 +35,7 @@ def _first(matches):
 
     def implementation(typing_context, buffer, i):
         def codegen(context, builder, signature, args):
-            lanes = matches(builder, _load(context, builder, signature, args, _VECTOR))
+            lanes = matches(builder, _load(context, builder, signature.args, args, _VECTOR))
             mask = builder.bitcast(lanes, ir.IntType(LANES))
             return builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
 
@@ -91,11 +91,48 @@ first_delimiter = intrinsic(
 
 
 @intrinsic
+def equal_bytes(typing_context, buffer, i, other, j):
+    """Return how many of the next `LANES` bytes of two arrays are equal before the first that differ."""
+
+    def codegen(context, builder, signature, args):
+        ours = _load(context, builder, signature.args, args, _VECTOR)
+        theirs = _load(context, builder, signature.args[2:], args[2:], _VECTOR)
+        mask = builder.bitcast(builder.icmp_unsigned("!=", ours, theirs), ir.IntType(LANES))
+        return builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
+
+    return types.int64(buffer, types.int64, other, types.int64), codegen
+
+
+@intrinsic
+def byte_at(typing_context, buffer, i):
+    """Return buffer[i] for an i that is not below 0; numba would ask, and count such an i from the end."""
+
+    def codegen(context, builder, signature, args):
+        return _load(context, builder, signature.args, args, _BYTE)
+
+    return types.uint8(buffer, types.int64), codegen
+
+
+@intrinsic
+def copy_lanes(typing_context, source, i, target, j):
+    """Copy `LANES` bytes from source[i:] to target[j:]."""
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[2])(context, builder, args[2])
+        pointer = builder.gep(array.data, [args[3]])
+        lanes = _load(context, builder, signature.args, args, _VECTOR)
+        builder.store(lanes, builder.bitcast(pointer, _VECTOR.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return types.none(source, types.int64, target, types.int64), codegen
+
+
+@intrinsic
 def load8(typing_context, buffer, i):
     """Return buffer[i:i+8] as one little-endian uint64."""
 
     def codegen(context, builder, signature, args):
-        return _load(context, builder, signature, args, ir.IntType(64))
+        return _load(context, builder, signature.args, args, ir.IntType(64))
 
     return types.uint64(buffer, types.int64), codegen
 
