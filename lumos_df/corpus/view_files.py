@@ -167,6 +167,16 @@ def _sources(view: View | Macro) -> set[str]:
     return set(_SOURCE.findall(_COMMENT.sub("", view.sql)))
 
 
+def read_by(names: Iterable[str]) -> frozenset[str]:
+    """Return some views, and the stored tables and views that they read, directly or through views."""
+    by_name = {view.name: view for view in views()}
+    found, left = set[str](), set(names)
+    while left:
+        found |= left
+        left = {source for name in left if name in by_name for source in _sources(by_name[name])} - found
+    return frozenset(found)
+
+
 @cache
 def readers(table: str) -> frozenset[str]:
     """Return a stored table's name, and those of the views and macros that read it, directly or through views."""
