@@ -35,7 +35,9 @@ def off_pct(corpus: Path, plan: str) -> float:
 def grid(emulated: Path) -> Grid:
     ran = anchor_of(emulated, None)
     return Grid.make(
-        [model_of(ran)], [hardware_of(ran)], [PLANS, "tp=2,dp=4,batch=16,mbs=4,zero=1,sp", "dp=4,batch=16,mbs=4,recompute=full"]
+        [model_of(ran)],
+        [hardware_of(ran)],
+        [PLANS, "tp=2,dp=4,batch=16,mbs=4,zero=1,sp", "dp=4,batch=16,mbs=4,recompute=full"],
     )
 
 
