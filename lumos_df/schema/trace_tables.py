@@ -22,7 +22,7 @@ TRACES: Final = table(
     (
         "rank_source",
         "string",
-        "Where the rank came from: `distributedInfo`, `args`, `environment`, `records`, `process order`, `file name`, `option`, `assumed`.",
+        "Where the rank came from: `distributedInfo`, `args`, `environment`, `records`, `process order`, `file name`, `process groups`, `process groups and GPU`, `option`, `assumed`.",
     ),
     ("ranks_in_file", "int32", "How many ranks the file holds; 1 unless ranks were merged into one file."),
     ("world_size", "int32", "Ranks in the job as the trace states it; null where it does not."),
@@ -67,6 +67,14 @@ TRACES: Final = table(
     ("truncated", "bool", "The file ended in the middle; every complete event before that point was read."),
     ("warnings", "list<string>", "What a reader should know about this trace, one sentence each."),
     ("metadata", "string", "JSON object of the file's top-level values other than the events."),
+)
+
+ORIGINS: Final = table(
+    "origins",
+    "One row a trace that was read from a store: what the store said of the file, so that it is not read again.",
+    ("url", "string", "URL the file was read from."),
+    ("etag", "string", "Its ETag; where the store has none, when it was written."),
+    ("size_bytes", "int64", "Its size on the store."),
 )
 
 OPERATORS: Final = table(
