@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lumos_df.base.errors import LumosError, TraceError
-from lumos_df.base.kernel_cache import compiled
+from lumos_df.base.kernel_cache import COMPILING, compiled
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Progress, Report, map_items
 from lumos_df.base.runner import shard as shard_of
@@ -79,7 +79,7 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
     failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}
     if not compiled():
         if report:
-            report(Progress(0, len(files), "compiling, once"))
+            report(Progress(0, len(files), COMPILING))
         formats.compile_kernels()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     for outcome in map_items(task, files, workers=workers, report=report):
