@@ -8,11 +8,12 @@ exit status, stand beside each in a file of its own.
 import contextlib
 import io
 import os
-import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from lumos_df.cli.app import main as lumos_df
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -79,7 +80,7 @@ def run(arguments: list[str]) -> tuple[str, str]:
     sys.argv = ["lumos-df", *arguments]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(notes):
         try:
-            runpy.run_module("lumos_df", run_name="__main__")
+            lumos_df()
         except SystemExit as stop:
             status = stop.code
         except Exception as error:  # noqa: BLE001 - a traceback is a result that should show as a difference

@@ -28,6 +28,9 @@ SOURCES: Final = (
 )
 """Files of the package that kernels are made of: their own, and those whose constants they read."""
 
+COMPILING: Final = "compiling kernels, once, about 20 s"
+"""What a user is told while that lasts, after an installation or an upgrade."""
+
 _UNUSED_DAYS: Final = 1.0
 """Days since a process last began to use a folder of other sources, after which it goes.
 
@@ -115,4 +118,4 @@ def _remove_stale(current: Path) -> None:
 def tell_compiling() -> None:
     """Say once, on a terminal, why nothing happens for a while."""
     if sys.stderr.isatty():
-        sys.stderr.write("compiling kernels, once after an installation or upgrade: about 20 s\n")
+        sys.stderr.write(f"{COMPILING}\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lumos_df.base.errors import LumosError, TraceError
-from lumos_df.base.kernel_cache import compiled
+from lumos_df.base.kernel_cache import COMPILING, compiled
 from lumos_df.base.location import is_url
 from lumos_df.base.runner import Progress, Report, map_items
 from lumos_df.base.runner import shard as shard_of
@@ -101,7 +101,7 @@ def _ingest(
     failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}
     if not compiled():
         if report:
-            report(Progress(0, len(files), "compiling, once"))
+            report(Progress(0, len(files), COMPILING))
         formats.compile_kernels()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     for outcome in map_items(task, [files[index] for index in left], workers=workers, report=report):

@@ -5,21 +5,23 @@ import json
 import re
 from pathlib import Path
 
-_IDS = re.compile(rb'("(?:correlation|External id|external id|id)": )(\d+)')
-_TIMES = re.compile(rb'("ts": )(\d+)((?:\.\d+)?)')
+_IDS = re.compile(rb'("(?:correlation|External id|external id|id)": ?)(\d+)')
+_TIMES = re.compile(rb'("ts": ?)(\d+)((?:\.\d+)?)')
 _STEPS = re.compile(rb'("ProfilerStep#)(\d+)')
 _ID_STEP = 10_000_000
 """Far above the ids of one repetition."""
 
 
-def repeat(base: Path, megabytes: float, target: Path, *, rank: int = 0) -> Path:
+def repeat(base: Path, megabytes: float, target: Path, *, rank: int = 0, dense: bool = False) -> Path:
     """Write `base` repeated until the file has `megabytes` (10^6 bytes).
 
     Times, ids and steps move on with each repetition. The text of an event stays as recorded, white space and all:
-    how a file is laid out decides how fast it reads.
+    how a file is laid out decides how fast it reads. Or else it is `dense`, with no white space between tokens.
     """
     data = gzip.decompress(base.read_bytes()) if base.suffix == ".gz" else base.read_bytes()
     document = json.loads(data)
+    if dense:
+        data = json.dumps(document, separators=(",", ":")).encode()
     start = data.index(b"[", data.index(b'"traceEvents"'))
     text = data[start:].decode()
     body = text[1 : json.JSONDecoder().raw_decode(text)[1] - 1].encode().rstrip()

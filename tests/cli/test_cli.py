@@ -222,6 +222,14 @@ def test_wrong_usage_is_exit_2(lumos: Run, arguments: list[str], complaint: str)
 # --- leaving
 
 
+@pytest.mark.parametrize(("argument", "status"), [("--version", 0), ("nonsense", 2)])
+def test_a_process_ends_with_the_commands_status_and_what_it_registered(argument: str, status: int) -> None:
+    code = "import atexit, sys; atexit.register(sys.stderr.write, 'cleared'); from lumos_df.__main__ import run; run()"
+    done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.endswith("cleared")) == (status, True)
+    assert status or done.stdout.startswith("lumos-df ")
+
+
 def test_a_closed_pipe_is_quiet(sample_corpus: Path) -> None:
     ask = command("sql", "SELECT * FROM range(1000000)", "--corpus", sample_corpus, "--format", "csv")
     with subprocess.Popen(ask, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
