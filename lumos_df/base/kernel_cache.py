@@ -79,6 +79,11 @@ def _places() -> Iterator[Path]:
     if named := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(named)
     yield PACKAGE / "__pycache__"
+    yield from user_places()
+
+
+def user_places() -> Iterator[Path]:
+    """Give the folders where this user's caches may lie, the best first: the user's cache, a private temporary one."""
     # A user whom the system does not know, as in containers, has no home.
     with contextlib.suppress(RuntimeError):
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lumos-df"

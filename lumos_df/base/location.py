@@ -3,11 +3,12 @@
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lumos_df.base.errors import LumosError
 
 _URL: Final = re.compile(r"(?i)[a-z][a-z0-9+.-]*://")
+_EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "https", "https": "https"}
 
 
 def is_url(place: str) -> bool:
@@ -16,7 +17,7 @@ def is_url(place: str) -> bool:
 
 
 def local_path(place: str | os.PathLike[str]) -> Path:
-    """Return the path of a corpus, or of what is written. Raise `LumosError` for a URL: only traces are read there."""
+    """Return the path of what is read or written. Raise `LumosError` for a URL: only traces and corpora have them."""
     text = os.fspath(place)
     if is_url(text):
         # A path of it would be a folder of this machine: ./s3:/bucket.
@@ -25,3 +26,17 @@ def local_path(place: str | os.PathLike[str]) -> Path:
             "and copy it from or to the store with the store's own tool"
         )
     return Path(place)
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path inside it. Raise `LumosError` where there is none."""
+    import fsspec  # noqa: PLC0415  # only URLs need it, and it is slow to import
+
+    protocol = url.split("://", 1)[0]
+    try:
+        files, inner = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        extra = _EXTRAS.get(protocol)
+        remedy = f"pip install 'lumos-df[{extra}]'" if extra else "use a local file, s3://, gs:// or https://"
+        raise LumosError(f"{url}: cannot open {protocol}:// ({error}); {remedy}") from None
+    return files, inner

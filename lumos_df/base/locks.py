@@ -8,16 +8,17 @@ import os
 from pathlib import Path
 
 
-def hold(path: Path) -> int:
+def hold(path: Path, *, shared: bool = False) -> int:
     """Make the file `path` and lock it until the returned descriptor is closed or the process ends.
 
+    Those who share it hold it together, and wait for one who does not.
     Where the file system knows no locks, the file alone is there, and nobody finds it free. Raises `OSError` where it
     cannot be made.
     """
     while True:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         except OSError:
             return descriptor
         # Between the two calls somebody may have found it free, and removed it.

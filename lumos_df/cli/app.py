@@ -27,8 +27,10 @@ from lumos_df.cli.options import (
     Scale,
     Trace,
     part_of,
+    store_corpora,
     switches,
 )
+from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, choose_format, write
 
 app = typer.Typer(
@@ -42,8 +44,13 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def options(*, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def options(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     """Profiler traces of training jobs, as tables: ingest them, ask with SQL, report."""
+    context.call_on_close(store_corpora)
     if version:
         typer.echo(f"lumos-df {__version__}")
         raise typer.Exit
@@ -331,5 +338,5 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"lumos-df: {' '.join(message.split())}", file=sys.stderr)
+    print(f"lumos-df: {as_named(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(1)

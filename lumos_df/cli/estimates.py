@@ -12,7 +12,20 @@ from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, Report, progress
 from lumos_df.base.units import format_bytes
 from lumos_df.cli import notes
-from lumos_df.cli.options import DEFAULT_CORPUS, Drop, Form, Full, NoWait, Output, Scale, Step, Trace, part_of, switches
+from lumos_df.cli.options import (
+    DEFAULT_CORPUS,
+    Drop,
+    Form,
+    Full,
+    NoWait,
+    Output,
+    Scale,
+    Step,
+    Trace,
+    corpus_folder,
+    part_of,
+    switches,
+)
 from lumos_df.corpus.output import Format, choose_format, write_json, write_table
 
 if TYPE_CHECKING:
@@ -43,8 +56,8 @@ def estimate(
     corpus: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path,
-            metavar="DIR",
+            parser=corpus_folder,
+            metavar="DIR|URL",
             help="With --model: also store it there. Without: the corpus of the recorded job.",
         ),
     ] = None,
@@ -74,7 +87,9 @@ def estimate(
     into: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path, metavar="DIR", help="Also store the changed job, replayed, as traces of this corpus."
+            parser=corpus_folder,
+            metavar="DIR|URL",
+            help="Also store the changed job, replayed, as traces of this corpus.",
         ),
     ] = None,
     form: Form = None,
@@ -224,8 +239,8 @@ def sweep(
     corpus: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path,
-            metavar="DIR",
+            parser=corpus_folder,
+            metavar="DIR|URL",
             help="Kernels, collectives and host as this corpus's traces show them; unless given, model and GPU, too.",
         ),
     ] = None,
@@ -239,7 +254,9 @@ def sweep(
     into: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path, metavar="DIR", help="Also store the rebuilt jobs, replayed, as traces of this corpus."
+            parser=corpus_folder,
+            metavar="DIR|URL",
+            help="Also store the rebuilt jobs, replayed, as traces of this corpus.",
         ),
     ] = None,
     where: Annotated[

@@ -9,7 +9,7 @@ import typer
 from lumos_df.base.location import local_path
 from lumos_df.base.units import format_count
 from lumos_df.cli import notes
-from lumos_df.cli.options import Form, Output
+from lumos_df.cli.options import Form, Output, corpus_folder
 from lumos_df.corpus.output import Format, choose_format, write_table
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ def calibrate(
     *,
     corpus: Annotated[
         Path | None,
-        typer.Option(parser=local_path, metavar="DIR", help="Instead: the kernels of a corpus, as they were measured."),
+        typer.Option(
+            parser=corpus_folder, metavar="DIR|URL", help="Instead: the kernels of a corpus, as they were measured."
+        ),
     ] = None,
     measure: Annotated[
         str | None,
@@ -92,7 +94,7 @@ def calibrate(
     from_corpus: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path, metavar="DIR", help="Instead: run a corpus's operators again here. Needs torch."
+            parser=corpus_folder, metavar="DIR|URL", help="Instead: run a corpus's operators again here. Needs torch."
         ),
     ] = None,
     hardware: Annotated[

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lumos_df.base.units import format_count
+from lumos_df.corpus.object_store import as_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 
 def tell(sentence: str) -> None:
     """Say something besides the result."""
-    print(sentence, file=sys.stderr)
+    print(as_named(sentence), file=sys.stderr)
 
 
 def ingested(result: "IngestResult", corpus: Path) -> None:
@@ -41,7 +42,7 @@ def ingested(result: "IngestResult", corpus: Path) -> None:
         print(f"warning: {alike[0]}{more}", file=sys.stderr)
     warnings = sum(map(len, kinds))
     if len(kinds) > _KINDS_SHOWN or warnings > len(kinds):
-        every = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {corpus}'
+        every = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {as_named(str(corpus))}'
         print(
             f"warning: {format_count(warnings, 'warning')} of {format_count(len(kinds), 'kind')}; {every}",
             file=sys.stderr,
@@ -54,7 +55,7 @@ def ingested(result: "IngestResult", corpus: Path) -> None:
     }
     skipped = Counter(skip.reason for skip in result.skipped)
     print(
-        f"{corpus}: read {', '.join(format_count(number, noun) for noun, number in read.items())}",
+        f"{as_named(str(corpus))}: read {', '.join(format_count(number, noun) for noun, number in read.items())}",
         *(f"skipped {format_count(number, 'file')} ({reason})" for reason, number in skipped.items()),
         *([f"{format_count(len(result.failed), 'file')} failed"] if result.failed else []),
         *([format_count(warnings, "warning")] if warnings else []),

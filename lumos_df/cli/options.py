@@ -1,5 +1,6 @@
 """Options that several commands have, and what they mean."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -8,6 +9,7 @@ import typer
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import parse_shard
+from lumos_df.corpus.object_store import stored
 from lumos_df.corpus.output import Format
 
 if TYPE_CHECKING:
@@ -16,7 +18,21 @@ if TYPE_CHECKING:
 DEFAULT_CORPUS: Final = Path("corpus")
 """Where a corpus is unless a command is told."""
 
-Corpus = Annotated[Path, typer.Option(parser=local_path, metavar="DIR", help="The corpus folder.")]
+_on_stores: Final = ExitStack()
+"""Corpora that the command was given by their URLs."""
+
+
+def corpus_folder(place: str) -> Path:
+    """Return the folder of a corpus, of a URL that of its copy; what the command adds to it is stored after it."""
+    return _on_stores.enter_context(stored(place))
+
+
+def store_corpora() -> None:
+    """Store what the command has added to corpora that it was given by their URLs."""
+    _on_stores.close()
+
+
+Corpus = Annotated[Path, typer.Option(parser=corpus_folder, metavar="DIR|URL", help="The corpus.")]
 Form = Annotated[
     Format | None,
     typer.Option("--format", help="How to write the result; by default what the file's name ends in, else a table."),

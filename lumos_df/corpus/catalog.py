@@ -22,8 +22,8 @@ import duckdb
 from lumos_df.base.errors import CorpusError, QueryError, nearest
 from lumos_df.base.files import publish_file
 from lumos_df.base.kernel_cache import folder as cache_folder
-from lumos_df.base.location import local_path
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, check, table_glob
+from lumos_df.corpus.object_store import opened
 from lumos_df.corpus.view_files import macros, views
 from lumos_df.schema import TABLES, Table
 
@@ -51,10 +51,11 @@ def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
     """Open a corpus for reading, with every stored table and view at hand.
 
     The catalogue is written anew when it does not fit this version or the corpus has moved; where it cannot be
-    written, the views live in memory. Raises `CorpusError` when `corpus` is no corpus that this version reads, and
-    `LumosError` when it is a URL.
+    written, the views live in memory. A corpus on a store, named by its URL, is copied to this machine before.
+
+    Raises `CorpusError` when `corpus` is no corpus that this version reads, or its store cannot be read.
     """
-    folder = local_path(corpus)
+    folder = opened(corpus)
     check(folder)
     script = _script(folder)
     connection = _open(folder, script)

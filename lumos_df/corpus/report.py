@@ -14,6 +14,7 @@ from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.location import local_path
 from lumos_df.base.units import format_count
 from lumos_df.corpus.catalog import connect, one_line_errors, query
+from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, interruptible, write
 from lumos_df.corpus.view_files import sorted_once, views
 from lumos_df.schema import COLLECTIVE_MEMBERS, TABLES
@@ -152,7 +153,7 @@ def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
         return interruptible(
             connection,
             lambda: CorpusSummary(
-                os.fspath(corpus),
+                as_named(os.fspath(corpus)),
                 _rows(connection, JobSummary, "FROM corpus_summary"),
                 _rows(connection, KernelSummary, _KERNELS),
                 _rows(connection, StragglerSummary, _STRAGGLERS),

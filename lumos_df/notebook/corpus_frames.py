@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from lumos_df.advice import job_advice, on_demand
-from lumos_df.base.location import local_path
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.corpus import diff as comparison
 from lumos_df.corpus import report
 from lumos_df.corpus.catalog import connect, one_line_errors
+from lumos_df.corpus.object_store import opened
 from lumos_df.graph import run, switches
 from lumos_df.structure import describe as structure
 
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 
 class Corpus:
-    """A corpus folder, opened for reading: every method returns a polars frame.
+    """A corpus, a folder or the URL of one, opened for reading: every method returns a polars frame.
 
     Times are nanoseconds where a column's name ends in `_ns`, or is `ts` or `dur`. What was never computed is computed
-    when it is first asked for, and kept in the corpus. All methods raise `LumosError` for what the corpus lacks.
+    when it is first asked for, and kept in the corpus; of a URL in its copy on this machine, which the
+    next command that names it stores. All methods raise `LumosError` for what the corpus lacks.
     """
 
     def __init__(self, path: str | os.PathLike[str] = "corpus") -> None:
-        self.path: Path = local_path(path)
+        self.path: Path = opened(path)
         """The folder."""
         connect(self.path).close()
 

@@ -31,6 +31,7 @@ from lumos_df.schema.trace_tables import (
     MEMORY_HISTORY,
     MEMORY_SEGMENTS,
     OPERATORS,
+    ORIGINS,
     PROCESS_GROUPS,
     TRACES,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "MEMORY_SEGMENTS",
     "OPERATORS",
     "OPERATOR_SOURCES",
+    "ORIGINS",
     "PHASES",
     "PROCESS_GROUPS",
     "REPLAYS",
@@ -85,6 +87,7 @@ ID_LENGTH: Final = 16
 
 TABLES: Final = (
     TRACES,
+    ORIGINS,
     OPERATORS,
     ARGS,
     MEMORY_EVENTS,

@@ -69,6 +69,14 @@ TRACES: Final = table(
     ("metadata", "string", "JSON object of the file's top-level values other than the events."),
 )
 
+ORIGINS: Final = table(
+    "origins",
+    "One row a trace that was read from a store: what the store said of the file, so that it is not read again.",
+    ("url", "string", "URL the file was read from."),
+    ("etag", "string", "Its ETag; where the store has none, when it was written."),
+    ("size_bytes", "int64", "Its size on the store."),
+)
+
 OPERATORS: Final = table(
     "operators",
     "One row an operator: every timed thing of the trace, ordered by ts, then -dur.",

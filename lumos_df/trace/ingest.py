@@ -4,21 +4,23 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from lumos_df.base.errors import LumosError, TraceError
 from lumos_df.base.kernel_cache import compiled
-from lumos_df.base.location import local_path
+from lumos_df.base.location import is_url
 from lumos_df.base.runner import Progress, Report, map_items
 from lumos_df.base.runner import shard as shard_of
 from lumos_df.corpus.folder import open_for_writing, trace_ids
 from lumos_df.corpus.layout import CATALOG, MANIFEST
+from lumos_df.corpus.object_store import stored
 from lumos_df.trace import formats, sources
 from lumos_df.trace.execution_pairing import pair
 from lumos_df.trace.result import Failed, Ingested, IngestResult, Skipped
 
 __all__ = ["Failed", "IngestResult", "Ingested", "Skipped", "ingest"]
 
+_UNCHANGED: Final = "already in the corpus, and not changed on its store"
 Fate = TypeVar("Fate", Ingested, Skipped, Failed)
 
 
@@ -38,7 +40,7 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
 
     Args:
         paths: files, folders, globs, URLs, or `-` for standard input; one, or several.
-        corpus: the corpus folder.
+        corpus: the corpus folder, or the URL of a corpus on a store.
         rank: rank of the traces, over what the files say; of a file of several processes that does not say it, the
             first one's.
         job: job of the traces; by default the name of each file's folder.
@@ -57,7 +59,26 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
 
     What was replayed of a job that has more ranks now is removed.
     """
-    folder = local_path(corpus)
+    with stored(corpus) as folder:
+        return _ingest(
+            paths,
+            folder,
+            {"rank": rank, "job": job, "step_from": step_from, "rank_from": rank_from},
+            workers=workers,
+            shard=shard,
+            report=report,
+        )
+
+
+def _ingest(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    folder: Path,
+    said: dict[str, Any],
+    *,
+    workers: int | None,
+    shard: tuple[int, int],
+    report: Report | None,
+) -> IngestResult:
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     expanded, bad = sources.expand([os.fspath(path) for path in named])
     if not expanded:
@@ -70,28 +91,38 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
     files = shard_of(traces, *shard)
     open_for_writing(folder)
     known = trace_ids(folder)
-    said = {"rank": rank, "job": job, "step_from": step_from, "rank_from": rank_from}
     task = partial(_take_in, corpus=folder, said=said, execution_of=execution_of, look_first=bool(known))
     if any(map(sources.is_stream, files)):
         workers = 1  # what is read once is open in this process
     done: dict[int, Ingested] = {}
-    skipped: dict[int, Skipped] = {}
+    unread = _unchanged(folder, files) if known else set()
+    skipped = {index: Skipped(path, _UNCHANGED) for index, path in enumerate(files) if path in unread}
+    left = [index for index in range(len(files)) if index not in skipped]
     failed = {index - len(bad): Failed(path, message) for index, (path, message) in enumerate(bad)}
     if not compiled():
         if report:
             report(Progress(0, len(files), "compiling, once"))
         formats.compile_kernels()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
-    for outcome in map_items(task, files, workers=workers, report=report):
+    for outcome in map_items(task, [files[index] for index in left], workers=workers, report=report):
         _write_catalog(folder)
-        path, value = files[outcome.index], outcome.value
+        index, value = left[outcome.index], outcome.value
+        path = files[index]
         if isinstance(value, Ingested):
-            done[outcome.index] = value
+            done[index] = value
         elif isinstance(value, Skipped):
-            skipped[outcome.index] = value
+            skipped[index] = value
         else:
-            failed[outcome.index] = Failed(path, _one_line(path, outcome.error))
+            failed[index] = Failed(path, _one_line(path, outcome.error))
     return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed))
+
+
+def _unchanged(folder: Path, files: Sequence[str]) -> set[str]:
+    if not any(map(is_url, files)):
+        return set()
+    from lumos_df.trace.origins import unchanged  # noqa: PLC0415  # DuckDB and pyarrow: see ingest()
+
+    return unchanged(folder, files)
 
 
 def _in_order(fates: dict[int, Fate]) -> tuple[Fate, ...]:

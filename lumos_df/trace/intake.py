@@ -14,7 +14,7 @@ from lumos_df.base.location import is_url
 from lumos_df.corpus.layout import DIGEST, MANIFEST, OLD_DIGEST, digest_of_files
 from lumos_df.corpus.staging import SideWriter, Staging, create, holds
 from lumos_df.corpus.table_files import remove_replays_of_job
-from lumos_df.trace import formats, recorded_tables, sources
+from lumos_df.trace import formats, origins, recorded_tables, sources
 from lumos_df.trace.collectives import collectives
 from lumos_df.trace.derive import derive
 from lumos_df.trace.execution_trace import fill_shapes, nodes
@@ -60,6 +60,8 @@ def take_in(
         return Skipped(path, _already(rank, job))
     name = sources.STDIN_NAME if path == sources.STDIN else path
     with Staging(corpus) as staging:
+        # Before it is opened: of an object that is replaced meanwhile the next ingest finds another version.
+        version = origins.version_of(path)
         with sources.open_source(path) as stream:
             file = StoredFile(stream, name, hasher())
             recording = formats.read(file, staging.add_args)
@@ -81,6 +83,7 @@ def take_in(
             if not len(ops) and not recording.tables:
                 of_file.append("no event of the file lasts any time: there is nothing to ask about")
             trace_id = file.digest[: schema.ID_LENGTH] + (f"-r{ops.rank.rank}" if len(ranks) > 1 else "")
+            staging.write(trace_id, schema.ORIGINS, origins.rows(path, version))
             if execution:
                 ops = _paired(ops, execution, staging, trace_id, of_file)
             row = _write(

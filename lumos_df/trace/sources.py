@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from lumos_df.base.errors import TraceError
-from lumos_df.base.location import is_url
+from lumos_df.base.errors import LumosError, TraceError
+from lumos_df.base.location import file_system, is_url
 from lumos_df.corpus.layout import EMPTY_PARTITION
 from lumos_df.trace.formats import endings
 from lumos_df.trace.stored_file import Readable
@@ -19,7 +19,6 @@ STDIN: Final = "-"
 STDIN_NAME: Final = "<stdin>"
 _DIGITS: Final = re.compile(r"([0-9]+)")
 _MAGIC: Final = re.compile(r"[*?\[]")
-_EXTRAS: Final = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "http": "https", "https": "https"}
 
 
 def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -35,8 +34,8 @@ def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
         unread: list[tuple[str, str]] = []
         try:
             named = [path] if path == STDIN else _expand_url(path) if is_url(path) else _expand_local(path, unread)
-        except (TraceError, OSError) as error:
-            known = isinstance(error, TraceError)
+        except (LumosError, OSError) as error:
+            known = isinstance(error, LumosError)
             bad.append((path, str(error) if known else f"{path}: cannot be listed ({error}); check its permissions"))
             continue
         bad += unread
@@ -83,7 +82,7 @@ def is_stream(path: str) -> bool:
 
 
 def _expand_url(path: str) -> list[str]:
-    files, inner = _file_system(path)
+    files, inner = file_system(path)
     try:
         if _MAGIC.search(path) and not is_web(path):
             matches = files.glob(inner)
@@ -106,20 +105,6 @@ def _ordered(files: Iterable[str]) -> list[str]:
     return sorted(files, key=lambda name: [int(part) if part.isdecimal() else part for part in _DIGITS.split(name)])
 
 
-def _file_system(path: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path inside it."""
-    import fsspec  # noqa: PLC0415  # only URLs need it, and it is slow to import
-
-    protocol = path.split("://", 1)[0]
-    try:
-        files, inner = fsspec.core.url_to_fs(path)
-    except (ImportError, ValueError) as error:
-        extra = _EXTRAS.get(protocol)
-        remedy = f"pip install 'lumos-df[{extra}]'" if extra else "use a local file, s3://, gs:// or https://"
-        raise TraceError(f"{path}: cannot open {protocol}:// ({error}); {remedy}") from None
-    return files, inner
-
-
 def open_source(path: str) -> AbstractContextManager[Readable]:
     """Open a trace file for reading bytes.
 
@@ -130,7 +115,7 @@ def open_source(path: str) -> AbstractContextManager[Readable]:
         if path == STDIN:
             return nullcontext(cast("Readable", sys.stdin.buffer))
         if is_url(path):
-            files, inner = _file_system(path)
+            files, inner = file_system(path)
             opened: AbstractContextManager[Readable] = files.open(inner, "rb")
             return opened
         return Path(path).open("rb", buffering=0)
@@ -138,7 +123,7 @@ def open_source(path: str) -> AbstractContextManager[Readable]:
         raise TraceError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
         raise TraceError(f"{path}: a folder, not a file") from None
-    except TraceError:
+    except LumosError:
         raise
     except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
         raise TraceError(f"{path}: cannot be opened ({error}); check the path and your permissions") from None

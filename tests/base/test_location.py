@@ -9,14 +9,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import lumos_df
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import is_url
 from lumos_df.capture import profile
 from lumos_df.cli.app import app
 from lumos_df.corpus import report
 from tests.conftest import Run
-from tests.trace.corpora import ONE
 
 REFUSED = "{}: a URL where only a local path will do; name a local file or folder, and copy it from or to the store"
 
@@ -26,7 +24,7 @@ def path_options() -> Iterator[tuple[str, ...]]:
     for name, command in getattr(typer.main.get_command(app), "commands", {}).items():
         types = get_type_hints(inspect.unwrap(command.callback))
         for parameter in command.params:
-            if Path in (types[parameter.name], *get_args(types[parameter.name])):
+            if Path in (types[parameter.name], *get_args(types[parameter.name])) and parameter.metavar != "DIR|URL":
                 yield (name, *parameter.opts[:1]) if parameter.param_type_name == "option" else (name,)
 
 
@@ -43,22 +41,20 @@ def test_every_path_of_every_command_is_local(
 
 def test_commands_have_paths() -> None:
     options = {*path_options()}
-    assert {("ingest", "--corpus"), ("report", "--html"), ("estimate", "--into"), ("sweep",), ("calibrate",)} < options
-    assert sum(option[1:] == ("--output",) for option in options) == len({name for name, *_ in options}) - 1
+    assert {("report", "--html"), ("sql", "--file"), ("sweep",), ("calibrate",)} < options
+    assert not {("ingest", "--corpus"), ("estimate", "--into")} & options
+    assert sum(option[1:] == ("--output",) for option in options) == len({name for name, *_ in options})
 
 
 def test_a_refusal_is_one_line_and_a_status(lumos: Run, tmp_path: Path) -> None:
-    done = lumos("ingest", ONE, "--corpus", "s3://bucket/corpus")
+    done = lumos("report", "--html", "s3://bucket/page.html")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("lumos-df: " + REFUSED.format("s3://bucket/corpus"))
+    assert done.stderr.startswith("lumos-df: " + REFUSED.format("s3://bucket/page.html"))
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
 CALLS: dict[str, Callable[[Path, str], object]] = {
-    "ingest": lambda _, url: lumos_df.ingest([ONE], url, workers=1),
-    "connect": lambda _, url: lumos_df.connect(url),
-    "summary": lambda _, url: report.summary(url),
     "export": report.export,
     "profile": lambda _, url: profile(url).__enter__(),
 }
