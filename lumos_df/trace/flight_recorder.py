@@ -13,7 +13,7 @@ from lumos_df.base.errors import TraceError
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.dtypes import element_type
 from lumos_df.trace import communication_records, plain_pickle
-from lumos_df.trace.ranks import rank_list
+from lumos_df.trace.group_ranks import rank_list
 from lumos_df.trace.recording import ArgsSink, RecordedGroup, Recording
 from lumos_df.trace.stored_file import StoredFile
 

@@ -29,9 +29,10 @@ from lumos_df.schema.codes import (
     RUNTIME,
     SYNC,
 )
+from lumos_df.trace.group_ranks import rank_list
 from lumos_df.trace.json import scanned
 from lumos_df.trace.json.reader import ScannedTrace, read_trace
-from lumos_df.trace.ranks import RANKS, rank_list
+from lumos_df.trace.ranks import RANKS
 from lumos_df.trace.recording import (
     ArgsSink,
     Attribute,
@@ -76,6 +77,7 @@ _ATTRIBUTES: Final = {
     Attribute.GROUP: "Process Group Name",
     Attribute.GROUP_SIZE: "Group size",
     Attribute.GROUP_RANKS: "Process Group Ranks",
+    Attribute.GROUP_PLACE: "Rank",
     Attribute.GROUP_DESCRIPTION: "Process Group Description",
     Attribute.SEQUENCE_NUMBER: "Sequence number",
     Attribute.FORWARD_THREAD: "Fwd thread id",

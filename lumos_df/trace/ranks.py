@@ -1,4 +1,4 @@
-"""Which ranks a file holds: what the user says, else what the file states, else what its name says."""
+"""Which ranks a file holds: what the user says, else the file, else its name, else its process groups."""
 
 import re
 from dataclasses import replace
@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from lumos_df.base.errors import TraceError
-from lumos_df.schema import within
 from lumos_df.schema.codes import KERNEL, NONE
 from lumos_df.trace import classify
+from lumos_df.trace.group_ranks import rank_by_groups
 from lumos_df.trace.recording import RecordedRank, Recording
 
 RANKS: Final = 1 << 31
@@ -18,14 +18,6 @@ RANKS: Final = 1 << 31
 _RANK_IN_NAME: Final = re.compile(r"(?i)(?<![a-z])(?:rank|worker|device)[-_.]?([0-9]{1,7})(?![0-9])")
 _HOST_AND_PROCESS: Final = re.compile(r".+_[0-9]+\.[0-9]+\.pt\.trace\.json")
 """torch.profiler's own file name, host_process.time: digits in it belong to the host."""
-
-
-def rank_list(values: object) -> tuple[int, ...] | None:
-    """Return a JSON list of ranks, None for what is none."""
-    if not isinstance(values, list):
-        return None
-    ranks = tuple(rank for value in values if (rank := within(value, 32)) is not None)
-    return ranks if len(ranks) == len(values) else None
 
 
 def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tuple[RecordedRank, ...], list[str]]:
@@ -51,10 +43,13 @@ def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tu
     name = path.rsplit("/", 1)[-1]
     if not _HOST_AND_PROCESS.match(name) and (numbers := _RANK_IN_NAME.findall(name)):
         return (RecordedRank(rank=int(numbers[-1]), source="file name"),), []
+    known, warnings = rank_by_groups(recording)
+    if known:
+        return (known,), warnings
     if _has_collectives(recording):
         raise TraceError(
-            f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives; "
-            "give it with --rank N, or name the file rankN.json"
+            f"{path}: rank unknown: neither distributedInfo, the file name nor process groups say it, and the trace "
+            "has collectives; give it with --rank N, or name the file rankN.json"
         )
     warning = "rank taken as 0: neither distributedInfo nor the file name says it; --rank N sets it"
     return (RecordedRank(rank=0, source="assumed"),), [warning]

@@ -1,6 +1,5 @@
 """Rows to Arrow: the stored tables of one trace, in the columns and types of `schema`."""
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -15,8 +14,8 @@ from lumos_df.schema.codes import GPU, GPU_ANNOTATION, MEMCPY, MEMSET, NONE, NUL
 from lumos_df.trace.collectives import Collectives, PlacedWords
 from lumos_df.trace.derive import Derived
 from lumos_df.trace.flops import flops
+from lumos_df.trace.group_ranks import rank_list_in
 from lumos_df.trace.ordered_operators import OrderedOperators
-from lumos_df.trace.ranks import rank_list
 from lumos_df.trace.recording import Attribute
 
 _ROWS: Final = 1 << 17
@@ -267,16 +266,8 @@ def _stated_groups(
     for place, stated_size, listed, described in distinct.T[np.argsort(first)].tolist():
         if place != NONE:
             name, size = collectives.group.words[place], None if stated_size == NULL else stated_size
-            ranks = _ranks(strings[listed]) if listed != NULL else None
+            ranks = rank_list_in(strings[listed]) if listed != NULL else None
             text = strings[described] if described != NULL else None
             before = groups.get((name, size), (None, None))
             groups[name, size] = (before[0] or ranks, before[1] or text)
     return groups
-
-
-def _ranks(text: str) -> tuple[int, ...] | None:
-    """Return the ranks in a text like `[0, 1]`; a shortened one (`[0, 1, ...]`) is no list."""
-    try:
-        return rank_list(json.loads(text))
-    except ValueError:
-        return None

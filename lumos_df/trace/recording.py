@@ -64,6 +64,8 @@ class Attribute(IntEnum):
     """Ranks in the process group."""
     GROUP_RANKS = auto()
     """Text: JSON list of its ranks; one that a recorder has shortened is no JSON and not read."""
+    GROUP_PLACE = auto()
+    """This rank's place among them; of collectives with a root the root's, of sends and receives the peer's."""
     GROUP_DESCRIPTION = auto()
     """Text: what it was made for."""
     SEQUENCE_NUMBER = auto()

@@ -292,6 +292,54 @@ def test_a_rank_in_the_args_of_every_event(tmp_path: Path) -> None:
     assert corpus.execute("SELECT rank, rank_source FROM traces").fetchall() == [(5, "args")]
 
 
+_HOST = {"deviceProperties": [{"id": gpu} for gpu in range(4)]}
+
+
+@pytest.mark.parametrize(
+    ("collectives", "top", "expected"),
+    [
+        # A rank is in each of its groups; what its place says, and its GPU, comes after that.
+        ([("allreduce", "[4, 5]", 0), ("allreduce", "[1, 5]", None)], {}, (5, "process groups")),
+        ([("allreduce", "[7]", None)], {}, (7, "process groups")),
+        ([("_allgather_base", "[2, 6, 9]", 1)], {}, (6, "process groups")),
+        ([("allreduce", "[2, 6]", 1), ("reduce_scatter", "[0, 2, 6]", 2)], {}, (6, "process groups")),
+        ([("allreduce", "[0, 1, ...]", 0), ("allreduce", "[1, 3]", 1)], {}, (3, "process groups")),
+        ([("allreduce", "[4, 5, 6]", None)], _HOST, (6, "process groups and GPU")),
+        ([("broadcast", "[4, 6]", 0)], _HOST, (6, "process groups and GPU")),
+        # Nothing decides: a root, a peer, two hosts, no list, groups that share no rank.
+        ([("broadcast", "[4, 5]", 0)], {}, None),
+        ([("send", "[4, 5]", 1)], {}, None),
+        ([("allreduce", "[2, 6]", None)], _HOST, None),
+        ([("allreduce", "[0, 1, ...]", 0)], {}, None),
+        ([("allreduce", "[0, 1]", None), ("allreduce", "[2, 3]", None)], {}, None),
+        ([("allreduce", "[0, 1]", 0), ("allreduce", "[1, 0]", 0)], {}, None),
+        ([("allreduce", "[0, 1]", 2)], {}, None),
+    ],
+)
+def test_process_groups_tell_the_rank(
+    tmp_path: Path,
+    collectives: list[tuple[str, str, int | None]],
+    top: dict[str, Any],
+    expected: tuple[int, str] | None,
+) -> None:
+    events = [
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 10 * place, 2, device=2)
+        | {"args": {"device": 2, "stream": 7, "Collective name": name, "Process Group Ranks": ranks}}
+        for place, (name, ranks, _) in enumerate(collectives)
+    ]
+    for event, (_, _, in_group) in zip(events, collectives, strict=True):
+        event["args"] |= {} if in_group is None else {"Rank": in_group}
+    path = write(tmp_path / "libkineto_activities_4711.json", events, **top)
+    result = ingest([path], tmp_path / "c", workers=1)
+    if expected is None:
+        assert "rank unknown" in result.failed[0].message
+        return
+    with connect(tmp_path / "c") as corpus:
+        assert corpus.execute("SELECT rank, rank_source FROM traces").fetchall() == [expected]
+        warned = corpus.execute("SELECT len(warnings) FROM traces WHERE warnings[1] LIKE 'rank taken%'").fetchall()
+    assert bool(warned) == (expected[1] == "process groups and GPU")
+
+
 @pytest.mark.parametrize(
     "event",
     [
@@ -303,9 +351,9 @@ def test_a_rank_in_the_args_of_every_event(tmp_path: Path) -> None:
 def test_collectives_need_a_rank(tmp_path: Path, event: Event) -> None:
     path = write(tmp_path / "trace.json", [event])
     result = ingest([path], tmp_path / "c", workers=1)
-    assert [failed.message.split("; give it")[0] for failed in result.failed] == [
-        f"{path}: rank unknown: neither distributedInfo nor the file name says it, and the trace has collectives"
-    ]
+    unknown = "rank unknown: neither distributedInfo, the file name nor process groups say it"
+    said = [failed.message.split("; give it")[0] for failed in result.failed]
+    assert said == [f"{path}: {unknown}, and the trace has collectives"]
     assert not ingest([path], tmp_path / "c", rank=2, workers=1).failed
 
 

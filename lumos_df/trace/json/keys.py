@@ -37,6 +37,7 @@ SPARSE_INTEGERS: Final = (
     "Out msg nelems",
     "Seq",
     "rank",
+    "Rank",
 )
 SPARSE_TEXTS: Final = (
     "Collective name",
