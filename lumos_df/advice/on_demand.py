@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -32,7 +33,7 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
     Raises:
         CorpusError: there is no corpus, or a trace of it cannot be read.
     """
-    from lumos_df.corpus import folder, layout, view_files  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import folder, layout, summaries, view_files  # noqa: PLC0415 - slow to import
     from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, STALLS  # noqa: PLC0415 - as above
 
     asked = {name.lower() for name in names}
@@ -44,6 +45,19 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
     # Advice has found those of its jobs.
     if asked & view_files.readers(STALLS.name) and folder.traces_without(corpus, STALLS):
         _find_stalls(corpus, say)
+    if summaries.helps(asked):
+        _summarise(corpus, say)
+
+
+def _summarise(corpus: Path, say: Say) -> None:
+    import duckdb  # noqa: PLC0415 - slow to import
+
+    from lumos_df.corpus import summaries  # noqa: PLC0415 - slow to import
+
+    # Without them every answer is the same; who asks says what is wrong with a table.
+    with suppress(OSError, duckdb.Error):
+        if kept := summaries.keep(corpus):
+            say(f"summaries of {kept:,} traces are kept: until the corpus changes, reports answer from them")
 
 
 def prepare_page(corpus: Path, say: Say) -> None:

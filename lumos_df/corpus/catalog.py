@@ -4,14 +4,13 @@ The catalogue holds views only. Their paths start from the file's own folder whe
 folder where it was written when it is attached to another database, so a corpus that was moved still opens.
 """
 
-import glob
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -22,19 +21,11 @@ import duckdb
 from lumos_df.base.errors import CorpusError, QueryError, nearest
 from lumos_df.base.files import publish_file
 from lumos_df.base.kernel_cache import folder as cache_folder
-from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, check, table_glob
+from lumos_df.corpus import definitions, summaries
+from lumos_df.corpus.layout import CATALOG, check
 from lumos_df.corpus.object_store import opened
-from lumos_df.corpus.view_files import macros, views
-from lumos_df.schema import TABLES, Table
-
-_DUCKDB_TYPES: Final = {
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-    "bool": "BOOLEAN",
-    "string": "VARCHAR",
-}
+from lumos_df.corpus.view_files import views
+from lumos_df.schema import TABLES
 
 _KEY_BYTES: Final = 32
 _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
@@ -43,8 +34,6 @@ _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
 _CLOSED: Final = ("autoinstall_known_extensions", "autoload_known_extensions")
 """Settings that go off: no query fetches code. It may read other files, as one that compares a corpus with them does;
 views that a corpus of somebody else brings along are never run."""
-_FOLDER: Final = "_corpus_folder"
-"""Macro of the folder where the tables lie: with the fingerprint all that differs between catalogues of two corpora."""
 
 
 def connect(corpus: str | os.PathLike[str]) -> duckdb.DuckDBPyConnection:
@@ -99,9 +88,9 @@ def blank() -> duckdb.DuckDBPyConnection:
     """Return a database in memory that has every stored table, empty, and every view over them."""
     connection = duckdb.connect()
     for table in TABLES:
-        columns = ", ".join(f'"{column.name}" {_duckdb_type(column.type)}' for column in table.columns)
+        columns = ", ".join(f'"{column.name}" {definitions.duckdb_type(column.type)}' for column in table.columns)
         connection.execute(f"CREATE TABLE {table.name}({columns})")
-    _define(connection, tuple(_view_statements()))
+    _define(connection, tuple(definitions.of_views()))
     return connection
 
 
@@ -152,10 +141,10 @@ def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | 
 
 def _write(corpus: Path, script: tuple[str, ...]) -> None:
     """Write the catalogue: of one with the same views that is kept, or else of nothing."""
-    of_corpus, *of_all = script
+    of_corpus, of_all = script[:2], script[2:]
     mark = (
-        f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT {_quoted(_signed(script))}",
-        *_comments(
+        f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT {definitions.quoted(_signed(script))}",
+        *definitions.comments(
             "_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their HMAC, by its maker.")]
         ),
     )
@@ -164,7 +153,7 @@ def _write(corpus: Path, script: tuple[str, ...]) -> None:
     tables_read = "FROM " + ", ".join(f"(SELECT 1 FROM {table.name} LIMIT 0)" for table in TABLES)
     content = b""
     with suppress(OSError, duckdb.Error, CorpusError):
-        content = _content(corpus, (of_corpus, tables_read, *mark), template.read_bytes())
+        content = _content(corpus, (*of_corpus, tables_read, *mark), template.read_bytes())
     if not content:
         content = _content(corpus, (*script, *mark))
         with suppress(OSError):
@@ -234,65 +223,10 @@ def _define(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> N
 
 
 def _script(corpus: Path) -> tuple[str, ...]:
-    """Return the statements that make the catalogue of a corpus; only the first says where it is."""
-    tables = (statement for table in TABLES for statement in _table_statements(corpus, table))
-    return (_folder_statement(corpus), *tables, *_view_statements())
-
-
-def _view_statements() -> Iterator[str]:
-    for view in views():
-        yield view.sql
-        yield from _comments(view.name, view.doc, ((column.name, column.doc) for column in view.columns))
-    for macro in macros():
-        yield macro.sql
-        yield f"COMMENT ON MACRO TABLE {macro.name} IS {_quoted(macro.doc)}"
-
-
-def _table_statements(corpus: Path, table: Table) -> Iterator[str]:
-    key, *stored = (f'"{column.name}"' for column in table.columns)
-    if _has_files(corpus, table):
-        # Not hive_partitioning: it would also take `rank=0` in the path of the corpus itself for a column.
-        trace = f"regexp_extract(filename, 'trace_id=([^/]*)/[^/]*$', 1) AS {key}"
-        files = f"read_parquet({_FOLDER}() || {_quoted(table_glob(table.name))}, hive_partitioning = false)"
-        select = f"SELECT {', '.join([trace, *stored])} FROM {files}"
-    else:
-        select = f"SELECT {', '.join(f'NULL::{_duckdb_type(column.type)}' for column in table.columns)} WHERE false"
-    yield f"CREATE VIEW {table.name}({', '.join([key, *stored])}) AS {select}"
-    yield from _comments(table.name, table.doc, ((column.name, column.doc) for column in table.columns))
-
-
-def _has_files(corpus: Path, table: Table) -> bool:
-    """Whether the corpus holds the table; one made before the table was thought of does not."""
-    file = f"{table.name}.parquet"
-    return (corpus / EMPTY_PARTITION / file).exists() or any(corpus.glob(f"trace_id=*/{file}"))
-
-
-def _folder_statement(corpus: Path) -> str:
-    """Return the macro of the corpus's folder, as the beginning of a glob.
-
-    DuckDB has no setting for the folder of the open database, but derives `temp_directory` from it; any other value
-    of that setting means that the catalogue is attached to another database.
-    """
-    written_in = _quoted(glob.escape(f"{corpus.resolve()}/"))
-    mark = _quoted(f"{CATALOG}.tmp")
-    setting = "current_setting('temp_directory')"
-    of_database = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g')"
+    """Return the statements that make the catalogue of a corpus; only the first two say where it is."""
+    folder, kept = summaries.current(corpus)
     return (
-        f"CREATE OR REPLACE MACRO {_FOLDER}() AS "
-        f"CASE WHEN suffix({setting}, {mark}) THEN {of_database} ELSE {written_in} END"
+        *definitions.of_corpus(corpus, folder),
+        *definitions.of_tables(corpus, kept),
+        *definitions.of_views(kept),
     )
-
-
-def _duckdb_type(arrow: str) -> str:
-    inner = arrow.removeprefix("list<").removesuffix(">")
-    return _DUCKDB_TYPES[inner] + ("[]" if inner != arrow else "")
-
-
-def _comments(name: str, doc: str, columns: Iterable[tuple[str, str]]) -> Iterator[str]:
-    yield f"COMMENT ON VIEW {name} IS {_quoted(doc)}"
-    for column, text in columns:
-        yield f'COMMENT ON COLUMN {name}."{column}" IS {_quoted(text)}'
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -140,9 +140,8 @@ _STRAGGLERS: Final = """
 
 _UNMATCHED: Final = f"""
     SELECT DISTINCT job
-    FROM operators JOIN traces USING (trace_id)
-    WHERE kind = 'kernel' AND family = 'communication'
-        AND trace_id NOT IN (SELECT trace_id FROM {COLLECTIVE_MEMBERS.name})
+    FROM kernel_summary
+    WHERE family = 'communication' AND trace_id NOT IN (SELECT trace_id FROM {COLLECTIVE_MEMBERS.name})
     ORDER BY job
 """
 

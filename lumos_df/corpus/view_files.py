@@ -169,15 +169,20 @@ def _sources(view: View | Macro) -> set[str]:
     return set(_SOURCE.findall(_COMMENT.sub("", view.sql)))
 
 
+def read_by(names: Iterable[str]) -> frozenset[str]:
+    """Return some views, and the stored tables and views that they read, directly or through views."""
+    by_name = {view.name: view for view in views()}
+    found, left = set[str](), set(names)
+    while left:
+        found |= left
+        left = {source for name in left if name in by_name for source in _sources(by_name[name])} - found
+    return frozenset(found)
+
+
 def sorted_once(names: Iterable[str]) -> tuple[str, ...]:
     """Return the internal views that sort rows and that several views below `names` read, each after those it reads."""
-    by_name = {view.name: view for view in views()}
-    below: set[str] = set()
-    found = set(names) & by_name.keys()
-    while found:
-        below |= found
-        found = {source for name in found for source in _sources(by_name[name])} & by_name.keys() - below
-    read = Counter(source for name in below for source in _sources(by_name[name]))
+    below = read_by(names)
+    read = Counter(source for view in views() if view.name in below for source in _sources(view))
     return tuple(
         view.name for view in views() if view.internal and read[view.name] > 1 and _WINDOW.search(view.sql) is not None
     )

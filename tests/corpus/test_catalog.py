@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from lumos_df.base.errors import CorpusError, QueryError
-from lumos_df.corpus import catalog, layout, view_files
+from lumos_df.corpus import catalog, definitions, layout, view_files
 from lumos_df.corpus.reference import sql_reference
 from lumos_df.schema import TABLES, Table, TableColumn
 
@@ -238,7 +238,8 @@ def test_a_table_that_the_corpus_was_made_without_is_empty_until_it_arrives(
         "A table to come.",
         (TableColumn("trace_id", "string", "Trace."), TableColumn("x", "list<int32>", "X.")),
     )
-    monkeypatch.setattr(catalog, "TABLES", (*TABLES, table))
+    for module in (catalog, definitions):
+        monkeypatch.setattr(module, "TABLES", (*TABLES, table))
     with catalog.connect(corpus) as connection:
         described = connection.execute("DESCRIBE later").fetchall()
         assert [row[:2] for row in described] == [("trace_id", "VARCHAR"), ("x", "INTEGER[]")]
