@@ -31,7 +31,7 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
     if plain_pickle.is_pickle(file):
         data = plain_pickle.load(file)
     else:
-        with file.on_disk() as path, open(path, "rb") as stream:  # noqa: PTH123  # as a path is what it is
+        with file.on_disk(in_memory=True) as path, open(path, "rb") as stream:  # noqa: PTH123  # as a path is what it is
             text = stream.read()
         try:
             data = json.loads(text)

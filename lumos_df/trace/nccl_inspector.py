@@ -38,7 +38,7 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
     Raises:
         TraceError: no line of it is a record.
     """
-    with file.on_disk() as path:
+    with file.on_disk(in_memory=True) as path:
         texts = pl.Series(Path(path).read_bytes().decode("utf-8", "replace").splitlines(), dtype=pl.String)
     whole = texts.filter(texts.str.contains(r"^\s*\{.*\}\s*$"))  # a writer that is killed leaves half a line
     try:

@@ -37,11 +37,11 @@ def load(file: StoredFile) -> Any:
     Raises:
         TraceError: it is damaged, or holds anything but plain data.
     """
-    try:
-        with file.on_disk() as path, open(path, "rb") as stream:  # noqa: PTH123  # as a path is what it is
+    with file.on_disk(in_memory=True) as path, open(path, "rb") as stream:  # noqa: PTH123  # as a path is what it is
+        try:
             return _PlainUnpickler(stream).load()
-    except TraceError as error:
-        raise TraceError(f"{file.name}: {error}") from None
-    except Exception as error:  # noqa: BLE001  # a damaged pickle fails in whichever way its bytes happen to
-        what = f"{type(error).__name__}: {error}".partition("\n")[0][:120]
-        raise TraceError(f"{file.name}: a damaged pickle ({what}); save it again") from None
+        except TraceError as error:
+            raise TraceError(f"{file.name}: {error}") from None
+        except Exception as error:  # noqa: BLE001  # a damaged pickle fails in whichever way its bytes happen to
+            what = f"{type(error).__name__}: {error}".partition("\n")[0][:120]
+            raise TraceError(f"{file.name}: a damaged pickle ({what}); save it again") from None

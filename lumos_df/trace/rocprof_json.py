@@ -33,7 +33,7 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
     Raises:
         TraceError: it is no whole JSON, is not written as rocprofv3 does, or holds nothing that lasts.
     """
-    with file.on_disk() as path, open(path, "rb") as stream:  # noqa: PTH123  # as a path is what it is
+    with file.on_disk(in_memory=True) as path, open(path, "rb") as stream:  # noqa: PTH123  # as a path is what it is
         text = stream.read()
     try:
         processes = json.loads(text)[_KEY]

@@ -10,10 +10,15 @@ import xxhash
 from isal import isal_zlib
 
 from lumos_df.base.errors import TraceError
+from lumos_df.base.units import format_bytes
 
 _PACKED: Final = 1 << 20
 """Bytes of a packed file read at a time."""
 _GZIP: Final = b"\x1f\x8b"
+MOST_COPIED: Final = 32 << 30
+"""Bytes of an unpacked copy in the folder of temporary files."""
+MOST_IN_MEMORY: Final = 4 << 30
+"""Bytes of a file whose format is read as a whole into memory, where it takes several times as many."""
 
 
 def _unpacker() -> Any:
@@ -104,22 +109,49 @@ class StoredFile:
         return size
 
     @contextmanager
-    def on_disk(self) -> Iterator[str]:
+    def on_disk(self, *, in_memory: bool = False) -> Iterator[str]:
         """Give the path of a file with the unpacked bytes: `name` itself, or a copy that lasts as long as this object.
 
         `fill` gives nothing after a copy has been made.
+
+        Args:
+            in_memory: it will be read as a whole.
+
+        Raises:
+            TraceError: the copy has more than `MOST_COPIED` bytes, what will be read as a whole more than
+                `MOST_IN_MEMORY`, or the copy cannot be written.
         """
         self.head(len(_GZIP))
         if self._unpack is None and Path(self.name).is_file():
+            self._bound(Path(self.name).stat().st_size if in_memory else 0, in_memory=in_memory)
             yield self.name
             return
         if self._copy is None:
-            self._copy = tempfile.NamedTemporaryFile(prefix="lumos-df-")  # noqa: SIM115  # it lasts as long as this
-            block = memoryview(bytearray(_PACKED))
-            while size := self.fill(block):
-                self._copy.write(block[:size])
-            self._copy.flush()
+            copy = tempfile.NamedTemporaryFile(prefix="lumos-df-")  # noqa: SIM115  # it lasts as long as this
+            self._copy_to(copy, in_memory=in_memory)
+            self._copy = copy
         yield self._copy.name
+
+    def _copy_to(self, copy: Any, *, in_memory: bool) -> None:
+        """Write the unpacked bytes to a temporary file. Raises `TraceError` as `on_disk`."""
+        block = memoryview(bytearray(_PACKED))
+        try:
+            while size := self.fill(block):
+                self._bound(self.taken_bytes, in_memory=in_memory)
+                copy.write(block[:size])
+            copy.flush()
+        except OSError as error:
+            where = f"{Path(copy.name).parent} ({error.strerror or error})"
+            raise TraceError(
+                f"{self.name}: cannot be unpacked to {where}; unpack it yourself, or set TMPDIR to a larger disk"
+            ) from None
+
+    def _bound(self, size: int, *, in_memory: bool) -> None:
+        most = MOST_IN_MEMORY if in_memory else MOST_COPIED
+        if size > most:
+            why = "its format is read as a whole" if in_memory else "its format is read from an unpacked copy"
+            remedy = "record less" if in_memory else "unpack it yourself, or record less"
+            raise TraceError(f"{self.name}: more than {format_bytes(most)}, and {why}; {remedy}")
 
     def drain(self) -> None:
         """Read what is left, so that the digest and the size are those of the whole file."""

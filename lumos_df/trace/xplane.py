@@ -51,7 +51,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
     Raises:
         TraceError: it is damaged from the beginning, or holds nothing that lasts.
     """
-    with file.on_disk() as path:
+    with file.on_disk(in_memory=True) as path:
         data = np.fromfile(path, np.uint8)
     reader = _SpaceReader(data, sink)
     try:

@@ -102,6 +102,8 @@ NO_DECISION = {
     "trace.row_collector.LANES",
     "trace.row_collector.TID_BITS",
     "trace.sqlite_columns._ROWS",
+    "trace.stored_file.MOST_COPIED",
+    "trace.stored_file.MOST_IN_MEMORY",
     "trace.stored_file._PACKED",
     "whatif.answer.estimated_traces._COPY_BITS",
     "whatif.durations.host_times._ELEMENT_BYTES",

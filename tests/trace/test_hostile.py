@@ -1,13 +1,17 @@
 """Files that somebody made to be read badly, and files that are read once: nothing lost, nothing endless."""
 
+import contextlib
 import gzip
 import os
+import pickle
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
 from lumos_df.schema.codes import EARLIEST, LATEST
+from lumos_df.trace import stored_file
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
 from tests.trace.literal import corpus_of, kernel, op, rows, write
@@ -147,3 +151,45 @@ def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path: Path, lumos: Run)
     query = "SELECT name, 1 AS one FROM operators ORDER BY ts"
     result = lumos("sql", query, "--corpus", tmp_path / "corpus", "--format", "csv")
     assert result.stdout.splitlines() == ["name,one", "'=1+1,1", "'+1,1", "'-1,1", "'@x,1", "plain=1,1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "bound", "why"),
+    [
+        (
+            b"SQLite format 3\0" + bytes(4096),
+            "MOST_COPIED",
+            "from an unpacked copy; unpack it yourself, or record less",
+        ),
+        (pickle.dumps({"segments": [0] * 4096}, protocol=4), "MOST_IN_MEMORY", "as a whole; record less"),
+        (b'{"entries": []' + b" " * 4096 + b"}", "MOST_IN_MEMORY", "as a whole; record less"),
+        (b'{"rocprofiler-sdk-tool": []' + b" " * 4096 + b"}", "MOST_IN_MEMORY", "as a whole; record less"),
+        (b"\n/host:CPU" + bytes(4096), "MOST_IN_MEMORY", "as a whole; record less"),
+        (b'{"coll_perf": {}}' + b" " * 4096, "MOST_IN_MEMORY", "as a whole; record less"),
+    ],
+    ids=["SQLite", "snapshot", "flight recorder", "rocprofv3", "XPlane", "NCCL Inspector"],
+)
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_what_a_file_unpacks_to_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, bound: str, why: str, *, is_packed: bool
+) -> None:
+    monkeypatch.setattr(stored_file, bound, 2048)
+    monkeypatch.setattr(stored_file, "_PACKED", 1024)
+    file = tmp_path / "trace.file"
+    file.write_bytes(gzip.compress(content) if is_packed else content)
+    (failed,) = ingest([file], tmp_path / "c", workers=1).failed
+    told = f"{file}: more than 2.00 KiB, and its format is read {why}"
+    assert (failed.message == told) == (is_packed or bound == "MOST_IN_MEMORY")
+
+
+def test_a_full_disk_under_the_copy_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("wb") as full:
+        monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **_: full)
+        file = tmp_path / "trace.sqlite"
+        file.write_bytes(gzip.compress(b"SQLite format 3\0" + bytes(1 << 16)))
+        (failed,) = ingest([file], tmp_path / "c", workers=1).failed
+        # What it still holds never goes out.
+        with contextlib.suppress(OSError):
+            full.close()
+    told = "cannot be unpacked to /dev (No space left on device); unpack it yourself, or set TMPDIR to a larger disk"
+    assert failed.message == f"{file}: {told}"
