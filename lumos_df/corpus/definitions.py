@@ -37,6 +37,9 @@ def of_corpus(corpus: Path, summaries: str) -> tuple[str, str]:
     setting = "current_setting('temp_directory')"
     of_database = f"regexp_replace(replace({setting}, {mark}, ''), '([*?[])', '[\\1]', 'g')"
     folder = f"CASE WHEN suffix({setting}, {mark}) THEN {of_database} ELSE {written_in} END"
+    if _partitioned(corpus):
+        moved = "the corpus now lies below a folder with = in its name: open it once with lumos-df sql"
+        folder = f"CASE WHEN contains({folder}, '=') THEN error({quoted(moved)}) ELSE {folder} END"
     return (
         f"CREATE OR REPLACE MACRO {_FOLDER}() AS {folder}",
         f"CREATE OR REPLACE MACRO {_SUMMARIES}() AS {quoted(f'{summaries}/')}",
@@ -49,27 +52,40 @@ def of_tables(corpus: Path, kept: Container[str]) -> Iterator[str]:
         if table.name in kept:
             select = f"SELECT {_columns(table)} FROM {_summary(table.name)}"
         elif _has_files(corpus, table):
-            select = _rows_of(table, f"{_FOLDER}() || {quoted(table_glob(table.name))}")
+            select = _rows_of(
+                table, f"{_FOLDER}() || {quoted(table_glob(table.name))}", partitioned=_partitioned(corpus)
+            )
         else:
             select = _no_rows(table)
         yield f"CREATE VIEW {table.name}({_columns(table)}) AS {select}"
         yield from comments(table.name, table.doc, ((column.name, column.doc) for column in table.columns))
 
 
-def of_files(table: Table, files: Sequence[Path]) -> str:
+def of_files(corpus: Path, table: Table, files: Sequence[Path]) -> str:
     """Return the statement that defines a stored table by some of its files."""
-    paths = f"[{', '.join(quoted(glob.escape(str(file))) for file in files)}]"
-    return f"CREATE VIEW {table.name}({_columns(table)}) AS {_rows_of(table, paths) if files else _no_rows(table)}"
+    paths = f"[{', '.join(quoted(glob.escape(str(file.resolve()))) for file in files)}]"
+    select = _rows_of(table, paths, partitioned=_partitioned(corpus)) if files else _no_rows(table)
+    return f"CREATE VIEW {table.name}({_columns(table)}) AS {select}"
+
+
+def _partitioned(corpus: Path) -> bool:
+    """Whether DuckDB may take `trace_id` from the path, and skip files by it, also in a join.
+
+    It would take `rank=0` in the path of the corpus itself for a column, too.
+    """
+    return "=" not in str(corpus.resolve())
 
 
 def _columns(table: Table) -> str:
     return ", ".join(f'"{column.name}"' for column in table.columns)
 
 
-def _rows_of(table: Table, files: str) -> str:
+def _rows_of(table: Table, files: str, *, partitioned: bool) -> str:
     """Return the query for a table's rows in `files`, an expression for one glob or a list of them."""
     key, *stored = (f'"{column.name}"' for column in table.columns)
-    # Not hive_partitioning: it would also take `rank=0` in the path of the corpus itself for a column.
+    if partitioned:
+        options = f"hive_partitioning = true, hive_types = {{{key}: VARCHAR}}"
+        return f"SELECT {_columns(table)} FROM read_parquet({files}, {options})"
     trace = f"regexp_extract(filename, 'trace_id=([^/]*)/[^/]*$', 1) AS {key}"
     return f"SELECT {', '.join([trace, *stored])} FROM read_parquet({files}, hive_partitioning = false)"
 

@@ -91,7 +91,7 @@ def _write(corpus: Path, traces: Sequence[str], names: Sequence[str], into: Path
         for table in TABLES:
             if table.name in read:
                 files = [corpus / trace / f"{table.name}.parquet" for trace in traces]
-                connection.execute(definitions.of_files(table, [file for file in files if file.exists()]))
+                connection.execute(definitions.of_files(corpus, table, [file for file in files if file.exists()]))
         for view in views():
             if view.name in read:
                 connection.execute(view.sql)
