@@ -35,7 +35,7 @@ _BASES, _LARGE = (
     for name in ("megatron_tp8_forward", "megatron_tp2_train")
 )
 _SMALL = sorted(_SAMPLE.glob("rank*.json.gz"))
-_RANKS = (16, 64, 256)
+_RECORDED_RANKS, _TRAINED_RANKS = (16, 64, 256), (8, 16, 32)
 _MANY = 10_000
 _SMALL_RANKS = 1024
 _LARGE_MB = 100
@@ -101,9 +101,9 @@ def small_ranks() -> None:
     claim(f"lumos-df critical-path: {_SMALL_RANKS:,} small ranks, CPU", cost.cpu_s, "s", 60)
 
 
-def line(what: str, values: list[float], digits: int) -> str:
+def line(what: str, ranks: tuple[int, int, int], values: list[float], digits: int) -> str:
     """Return a row: the values measured, the growth of a rank's cost, and the value extrapolated."""
-    (low, middle, high), (least, between, most) = _RANKS, values
+    (low, middle, high), (least, between, most) = ranks, values
     before, last = (between - least) / (middle - low), (most - between) / (high - middle)
     growth = f"{last / before:.2f}" if before > 0 else "-"
     far = most + last * (_MANY - high)
@@ -111,21 +111,21 @@ def line(what: str, values: list[float], digits: int) -> str:
     return f"| {what} | {' | '.join(shown)} | {growth} | {far:,.0f} |"
 
 
-def table(name: str, make: Callable[[int, Path], None]) -> None:
+def table(name: str, sizes_of_job: tuple[int, int, int], make: Callable[[int, Path], None]) -> None:
     """Print what a job costs at each size."""
     found = []
-    for ranks in _RANKS:
+    for ranks in sizes_of_job:
         with tempfile.TemporaryDirectory(prefix="lumos-df-bench-") as folder:
             make(ranks, Path(folder) / "traces")
             found.append(measured(Path(folder) / "traces", Path(folder)))
         print(f"{ranks} ranks measured", file=sys.stderr)
-    print(f"| ranks of {name} | {' | '.join(map(str, _RANKS))} | growth | {_MANY:,}, extrapolated |")
-    print("|---" * (len(_RANKS) + 3) + "|")
+    print(f"| ranks of {name} | {' | '.join(map(str, sizes_of_job))} | growth | {_MANY:,}, extrapolated |")
+    print("|---" * (len(found) + 3) + "|")
     for size in found[0][1]:
-        print(line(size, [sizes[size] for _, sizes in found], 0))
+        print(line(size, sizes_of_job, [sizes[size] for _, sizes in found], 0))
     for command in found[0][0]:
-        print(line(f"{command}, CPU s", [costs[command].cpu_s for costs, _ in found], 1))
-        print(line(f"{command}, peak MiB", [costs[command].peak_mib for costs, _ in found], 0))
+        print(line(f"{command}, CPU s", sizes_of_job, [costs[command].cpu_s for costs, _ in found], 1))
+        print(line(f"{command}, peak MiB", sizes_of_job, [costs[command].peak_mib for costs, _ in found], 0))
 
 
 def large_ranks() -> None:
@@ -176,8 +176,8 @@ def summarised(commands: Sequence[Sequence[str]]) -> None:
 def main() -> None:
     """Measure and print."""
     ingest(_BASES[:1])  # kernels compiled
-    table(f"`{_BASES[0].parent.name}`", recorded)
-    table("an emulated GPT in training", trained)
+    table(f"`{_BASES[0].parent.name}`", _RECORDED_RANKS, recorded)
+    table("an emulated GPT in training", _TRAINED_RANKS, trained)
     large_ranks()
     summarised(
         [
