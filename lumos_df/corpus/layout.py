@@ -5,6 +5,7 @@ corpus/
   catalog.duckdb                  views over the tables, for any DuckDB client
   trace_id=<id>/<table>.parquet   the tables of one trace; a trace appears whole, by one rename
   trace_id=__HIVE_DEFAULT_PARTITION__/<table>.parquet   no rows: gives a table its columns before any trace has it
+  .summaries/<state>/             tables and views of many traces in few files; made anew when a trace changes
   .staging/                       traces being written; never read
 """
 
