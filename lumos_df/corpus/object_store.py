@@ -97,19 +97,20 @@ class _Copy:
     def fetch(self) -> None:
         """Make the copy what the store holds; what is new here and not stored yet stays."""
         with self._alone():
-            known, there = self._known(), self._listed()
-            for name in known.keys() - there.keys():
-                if self._here(name) == known[name][1:]:
+            before, there = self._known(), self._listed()
+            for name in before.keys() - there.keys():
+                if self._here(name) == before[name][1:]:
                     (self.folder / name).unlink()
                     with suppress(OSError):  # of others
                         (self.folder / name).parent.rmdir()
-            known = {name: version for name, version in known.items() if name in there}
+            known = {name: version for name, version in before.items() if name in there}
             missing = sorted(name for name, version in there.items() if known.get(name, ())[:2] != version[:2])
             if missing:
                 self._make_room(sum(version.size for version in there.values()))
                 self._get(missing)
                 known |= {name: _Version(*there[name][:2], self._here(name)[1]) for name in missing}
-            self._keep(known)
+            if known != before:
+                self._keep(known)
 
     def store(self) -> None:
         """Make the store what the copy holds."""

@@ -16,6 +16,7 @@ from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import MANIFEST
 from lumos_df.trace import sources
 from lumos_df.trace.ingest import ingest
+from tests.conftest import Run
 from tests.trace.corpora import counts, names, small
 
 URL = "memory://bucket/corpus"
@@ -184,6 +185,22 @@ def test_a_full_cache_gives_up_what_was_used_longest_ago(
     machine("third")
     with pytest.raises(CorpusError, match=r"bucket/a: .* of tables, where a copy may have 10 B; copy it to a disk"):
         connect(urls[0])
+
+
+@pytest.mark.usefixtures("store", "machine")
+def test_a_command_whose_result_cannot_be_stored_fails_in_a_line(
+    tmp_path: Path, lumos: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(MemoryFileSystem, "put", full)
+    done = lumos("ingest", small(tmp_path / "rank0.json"), "--corpus", URL)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        1,
+        f"lumos-df: {URL}: cannot be written (no room); check the URL and your credentials",
+    )
+    assert done.stdout.startswith(f"{URL}: read 1 file")
 
 
 @pytest.mark.usefixtures("store", "machine")
