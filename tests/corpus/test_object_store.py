@@ -9,7 +9,9 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
+from lumos_df.base import locks
 from lumos_df.base.errors import CorpusError
+from lumos_df.base.location import file_system
 from lumos_df.cli.app import app
 from lumos_df.corpus import object_store
 from lumos_df.corpus.catalog import connect
@@ -155,7 +157,12 @@ def test_files_of_a_store_are_not_read_again_unless_they_changed(
     assert counts(ingest("memory://job", corpus, workers=1)) == (2, 0, 0)
     opened: list[str] = []
     open_source = sources.open_source
-    monkeypatch.setattr(sources, "open_source", lambda path: (opened.append(path), open_source(path))[1])
+
+    def noted(path: str) -> Any:
+        opened.append(path)
+        return open_source(path)
+
+    monkeypatch.setattr(sources, "open_source", noted)
     store.pipe("/job/rank1.json", small(tmp_path / "rank1.json", "changed").read_bytes())
     store.pipe("/job/rank2.json", small(tmp_path / "rank2.json").read_bytes())
     assert counts(ingest("memory://job", corpus, workers=1)) == (2, 1, 0)
@@ -173,7 +180,7 @@ def test_a_full_cache_gives_up_what_was_used_longest_ago(
     machine("second")
     with monkeypatch.context() as patch:
         # As two commands that have ended leave them: nobody holds the copies.
-        patch.setattr(object_store.locks, "hold", lambda path, **_: os.open(path, os.O_CREAT | os.O_RDWR))
+        patch.setattr(locks, "hold", lambda path, **_: os.open(path, os.O_CREAT | os.O_RDWR))
         copies = [object_store.opened(url) for url in urls[:2]]
     size = sum(file.stat().st_size for file in copies[0].rglob("*"))
     monkeypatch.setattr(object_store, "MOST_BYTES", int(size * 1.5))
@@ -225,7 +232,7 @@ def test_a_real_server(tmp_path: Path, machine: Callable[[str], None], monkeypat
             "AWS_DEFAULT_REGION": "us-east-1",
         }.items():
             monkeypatch.setenv(name, value)
-        files, _ = object_store.file_system("s3://bucket")
+        files, _ = file_system("s3://bucket")
         files.mkdir("bucket")
         for rank in range(2):
             files.pipe(f"bucket/job/rank{rank}.json", small(tmp_path / f"rank{rank}.json").read_bytes())

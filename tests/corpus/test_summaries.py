@@ -127,7 +127,7 @@ def test_a_writer_that_dies_leaves_what_the_next_ingest_removes(corpus: Path, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(summaries, "publish_folder", dies)
-        patch.setattr(summaries.shutil, "rmtree", lambda *_, **__: None)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         with pytest.raises(Killed):
             summaries.keep(corpus)
     assert not summaries.current(corpus)[0]
