@@ -181,9 +181,8 @@ def read_by(names: Iterable[str]) -> frozenset[str]:
 
 def sorted_once(names: Iterable[str]) -> tuple[str, ...]:
     """Return the internal views that sort rows and that several views below `names` read, each after those it reads."""
-    by_name = {view.name: view for view in views()}
-    below = read_by(names) & by_name.keys()
-    read = Counter(source for name in below for source in _sources(by_name[name]))
+    below = read_by(names)
+    read = Counter(source for view in views() if view.name in below for source in _sources(view))
     return tuple(
         view.name for view in views() if view.internal and read[view.name] > 1 and _WINDOW.search(view.sql) is not None
     )

@@ -87,7 +87,10 @@ def _expand_url(path: str) -> list[str]:
         if _MAGIC.search(path) and not is_web(path):
             matches = files.glob(inner)
         elif not is_web(path) and files.isdir(inner):
-            matches = [file for file in files.find(inner) if file.endswith(endings())]
+            found = files.find(inner)
+            inside = f"/{EMPTY_PARTITION}/"
+            corpora = tuple({f"{file.partition(inside)[0]}/" for file in found if inside in file})
+            matches = [file for file in found if file.endswith(endings()) and not file.startswith(corpora)]
         else:
             return [path]
         return _ordered(files.unstrip_protocol(match) for match in matches)

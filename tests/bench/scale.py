@@ -35,7 +35,7 @@ _BASES, _LARGE = (
     for name in ("megatron_tp8_forward", "megatron_tp2_train")
 )
 _SMALL = sorted(_SAMPLE.glob("rank*.json.gz"))
-_RECORDED_RANKS, _TRAINED_RANKS = (16, 64, 256), (8, 16, 32)
+_RECORDED_RANKS, _TRAINED_RANKS = (16, 64, 256), (16, 32, 64)
 _MANY = 10_000
 _SMALL_RANKS = 1024
 _LARGE_MB = 100

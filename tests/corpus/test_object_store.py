@@ -170,6 +170,13 @@ def test_files_of_a_store_are_not_read_again_unless_they_changed(
     assert names(corpus) == ["changed", "rank0", "rank1", "rank2"]
 
 
+@pytest.mark.usefixtures("machine")
+def test_a_corpus_below_the_traces_is_no_trace(tmp_path: Path, store: MemoryFileSystem) -> None:
+    store.pipe("/job/rank0.json", small(tmp_path / "rank0.json").read_bytes())
+    for expected in ((1, 0, 0), (0, 1, 0)):
+        assert counts(ingest("memory://job", "memory://job/corpus", workers=1)) == expected
+
+
 @pytest.mark.usefixtures("store")
 def test_a_full_cache_gives_up_what_was_used_longest_ago(
     tmp_path: Path, machine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
