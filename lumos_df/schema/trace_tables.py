@@ -22,7 +22,7 @@ TRACES: Final = table(
     (
         "rank_source",
         "string",
-        "Where the rank came from: `distributedInfo`, `args`, `environment`, `records`, `process order`, `file name`, `option`, `assumed`.",
+        "Where the rank came from: `distributedInfo`, `args`, `environment`, `NCCL` (its communicators), `records`, `process order`, `file name`, `option`, `assumed`.",
     ),
     ("ranks_in_file", "int32", "How many ranks the file holds; 1 unless ranks were merged into one file."),
     ("world_size", "int32", "Ranks in the job as the trace states it; null where it does not."),
