@@ -16,8 +16,26 @@ from lumos_df.trace.stored_tables import StoredTables
 _HEADER: Final = 32
 """Bytes before a payload."""
 _TYPES: Final = {
-    3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<i8", 8: "<u8", 9: "<i8", 10: "<u8", 11: "<i1", 12: "<u1",
-    13: "<i2", 14: "<u2", 15: "<i4", 16: "<u4", 17: "<i8", 18: "<u8", 19: "<f4", 20: "<f8", 22: "<u8", 23: "<u8",
+    3: "<i2",
+    4: "<u2",
+    5: "<i4",
+    6: "<u4",
+    7: "<i8",
+    8: "<u8",
+    9: "<i8",
+    10: "<u8",
+    11: "<i1",
+    12: "<u1",
+    13: "<i2",
+    14: "<u2",
+    15: "<i4",
+    16: "<u4",
+    17: "<i8",
+    18: "<u8",
+    19: "<f4",
+    20: "<f8",
+    22: "<u8",
+    23: "<u8",
 }
 """Numbers among the types of entries, as a 64-bit Linux has them; entries of other types are not read."""
 _ENTRY: Final = {
