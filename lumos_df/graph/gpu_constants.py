@@ -44,7 +44,7 @@ class GpuConstants:
     gap: NDArray[np.int64]
     """[g] Between the end of the row before on the stream and the row's start, when the row was in the queue."""
     unknown: NDArray[np.int64]
-    """[g] Part of that gap in which something happened that was not recorded: the row's launch, or the GPU's standstill."""
+    """[g] Part of that gap in which something happened that was not recorded: a launch, a standstill of the GPU."""
     of_rare_graph: NDArray[np.bool_]
     """[g] Whether the row is of a CUDA graph with too few launches to tell what unrecorded nodes of it take."""
 
@@ -94,7 +94,7 @@ def _prompt(values: NDArray[np.int64], otherwise: int) -> int:
 
 
 def _unknown(rows: Rows, gpu: GpuStreams, gap: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return by how much more than the gap each row starts after the one before on its stream for no recorded reason, ns.
+    """Return by how much more than the gap each row starts after the one before on its stream for no reason, ns.
 
     Nothing says what the GPU waited for, so it goes on to wait so long, whatever else changes: of rows without a call,
     where most launches were not recorded (where they were, such rows were in the queue when the recording began); of
