@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import typical_values
-from lumos_df.graph.gpu_streams import LATE_NS, GpuStreams, copies_begun_in_call
+from lumos_df.graph import gpu_streams, typical_values
+from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches, inner_gaps
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.packed_keys import dense, packed
@@ -105,7 +105,7 @@ def _unknown(rows: Rows, gpu: GpuStreams, gap: NDArray[np.int64]) -> NDArray[np.
     if 2 * np.count_nonzero(without_call) > len(gpu.row):
         stands = without_call & (gpu.before >= 0)
     elif len(np.unique(rows.stream[gpu.row])) == 1:
-        stands = _queued(rows, gpu) & (late > LATE_NS)
+        stands = _queued(rows, gpu) & (late > gpu_streams.LATE_NS)
     else:
         stands = np.zeros(len(gpu.row), np.bool_)
     return np.where(stands, np.maximum(late, 0), 0)

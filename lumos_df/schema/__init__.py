@@ -32,6 +32,7 @@ from lumos_df.schema.trace_tables import (
     MEMORY_SEGMENTS,
     OPERATORS,
     PROCESS_GROUPS,
+    RECORD_DIALECTS,
     TRACES,
 )
 from lumos_df.schema.words import EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, STEP_MARK
@@ -65,6 +66,7 @@ __all__ = [
     "OPERATOR_SOURCES",
     "PHASES",
     "PROCESS_GROUPS",
+    "RECORD_DIALECTS",
     "REPLAYS",
     "REPLAY_STEPS",
     "STALLS",

@@ -6,6 +6,9 @@ from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.schema.table import table
 from lumos_df.schema.words import FAMILIES, KINDS, PHASES
 
+RECORD_DIALECTS: Final = frozenset({"memory-snapshot", "flight-recorder", "nccl-inspector"})
+"""Dialects of files that hold records and no operators."""
+
 TRACES: Final = table(
     "traces",
     "One row a trace: where it came from, what it holds, what was repaired or skipped.",
