@@ -136,7 +136,8 @@ class RowCollector:
         timed = (columns["ts"] >= EARLIEST) & (columns["ts"] <= LATEST)
         timed &= columns["dur"] <= LATEST - np.where(timed, columns["ts"], 0)
         types[columns["event"][~timed]] = EventType.UNTIMED
-        columns = {name: column[timed] for name, column in columns.items()}
+        if not timed.all():
+            columns = {name: column[timed] for name, column in columns.items()}
         ranks, others = self._ranks(columns, nccl_ranks or {})
         left_out = [*left_out, *others]
         on_gpu = np.isin(columns["kind"], GPU)
