@@ -56,8 +56,13 @@ class Database(StoredTables):
 
     def _bytes(self, table: str, column: str, named: list[str], tail: str) -> pa.Array:
         values: list[bytes | None] = []
+        rows = f"FROM {self._padded(table, named)} {tail}"
         try:
-            cursor = self._connection.execute(f"SELECT {column} FROM {self._padded(table, named)} {tail}")
+            # Most columns of texts are empty in most files, and to count takes far less than to fetch.
+            count, known = self._connection.execute(f"SELECT count(*), count({column}) {rows}").fetchone()
+            if not known:
+                return pa.nulls(count, pa.binary())
+            cursor = self._connection.execute(f"SELECT {column} {rows}")
             while block := cursor.fetchmany(_ROWS):
                 values.extend(chain.from_iterable(block))
         except sqlite3.Error as error:
