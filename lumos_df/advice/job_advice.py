@@ -65,7 +65,9 @@ def advise(corpus: Path, job: str | None = None, trace: str | None = None) -> li
 def advise_new(corpus: Path) -> list[JobAdvice]:
     """Do the same for the jobs that have a trace without stored advice. Raises as `advise` does."""
     missing = traces_without(corpus, schema.JOB_ADVICE)
-    return list(_advised(corpus, [ids for ids in groups(corpus) if missing & set(ids)] if missing else []))
+    return list(
+        _advised(corpus, [ids for ids in groups(corpus, needed=False) if missing & set(ids)] if missing else [])
+    )
 
 
 def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:

@@ -148,14 +148,18 @@ def _estimate_plan(
         raise typer.BadParameter("names a job of a corpus; give --corpus", param_hint="--job")
     chosen = choose_format(form, output)
     estimated = estimate_job(model, hardware, plan)
+    stored = None
     if corpus is not None:
         from lumos_df.estimate import store  # noqa: PLC0415 - slow to import
 
-        print(f"{corpus}: stored as {store.write(corpus, estimated, job)}", file=sys.stderr)
+        stored = store.write(corpus, estimated, job)
+        print(f"{corpus}: stored as {stored}", file=sys.stderr)
     if chosen is None:
-        from lumos_df.cli.screens.estimate_screen import draw_plan  # noqa: PLC0415 - slow to import
+        from lumos_df.cli.screens.estimate_screen import draw_held, draw_plan  # noqa: PLC0415 - slow to import
 
         draw_plan(estimated, model, hardware)
+        if corpus is not None and stored is not None and job is not None:
+            draw_held(corpus, stored)
     elif chosen is Format.JSON:
         write_json(estimated.to_dict(), output)
     else:

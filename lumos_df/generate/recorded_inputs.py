@@ -5,12 +5,16 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lumos_df.schema.codes import NONE
 from lumos_df.schema.dtypes import element_type
 
 _NUMBER: Final = re.compile(r"-?(\d+(\.\d*)?(e[+-]?\d+)?|inf|nan)")
 _WORDS: Final = {"None": None, "True": True, "False": False}
 _TENSOR_FIELDS: Final = 6
 """Of a tensor in an execution trace: tensor, storage, offset, elements, bytes of one, device."""
+_INTEGERS: Final = {8: "int64", 4: "int32", 2: "int16", 1: "bool"}
+_HALF: Final = 2
+"""Bytes of an element of the usual types of lists that are no float32."""
 _NEED_A_LIST: Final = {"aten::index": 1, "aten::index_put_": 1, "aten::_index_put_impl_": 1, "aten::_unsafe_index": 1}
 """Operators whose list of optional tensors a profiler records as nothing, and its place."""
 
@@ -48,7 +52,9 @@ def recorded_inputs(
     complete = True
     for place, kind in enumerate(map(str, kinds)):
         if kind == "TensorList":
-            listed = _tensors(shapes[place], steps[place], values[place], floating)
+            listed = _tensors(
+                shapes[place], steps[place], values[place], floating, indices=_NEED_A_LIST.get(name) == place
+            )
             inputs.append({"list": listed} if listed else None)
             complete &= bool(listed)
         elif known := _element_type(kind):
@@ -84,14 +90,31 @@ def _tensor(dims: Any, strides: Any, given: Any, dtype: str) -> dict[str, Any]:
     return tensor
 
 
-def _tensors(dims: Any, strides: Any, given: Any, dtype: str) -> list[dict[str, Any]]:
-    """Return a list's tensors; none where it was recorded as a list without what is in it."""
+def _tensors(dims: Any, strides: Any, given: Any, dtype: str, *, indices: bool) -> list[dict[str, Any]]:
+    """Return a list's tensors; none where it was recorded as a list without what is in it.
+
+    Of the types of tensors in lists profilers say nothing: `dtype`, unless an execution trace says another size.
+    """
     if not isinstance(dims, list) or not all(isinstance(each, list) for each in dims):
         return []
     steps, values = (
         each if isinstance(each, list) and len(each) == len(dims) else [None] * len(dims) for each in (strides, given)
     )
-    return [_tensor(*each, dtype) for each in zip(dims, steps, values, strict=True)]
+    return [
+        _tensor(shape, step, value, _type_of_width(value, dtype, indices=indices))
+        for shape, step, value in zip(dims, steps, values, strict=True)
+    ]
+
+
+def _type_of_width(given: Any, dtype: str, *, indices: bool) -> str:
+    """Return an element type of the size that an execution trace says: of indices an integer or a mask."""
+    width = given[4] if isinstance(given, list) and len(given) == _TENSOR_FIELDS else NONE
+    if indices:
+        return _INTEGERS.get(width, "int64")
+    known = element_type(dtype)
+    if width == NONE or known is None or known.bytes == width:
+        return dtype
+    return "bfloat16" if width == _HALF else _INTEGERS.get(width, dtype)
 
 
 def _value(text: Any, given: Any) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import typical_values
+from lumos_df.graph import gpu_streams, typical_values
 from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches, inner_gaps
 from lumos_df.graph.host import Atoms
@@ -44,7 +44,7 @@ class GpuConstants:
     gap: NDArray[np.int64]
     """[g] Between the end of the row before on the stream and the row's start, when the row was in the queue."""
     unknown: NDArray[np.int64]
-    """[g] Part of that gap in which something happened that was not recorded: the row's launch."""
+    """[g] Part of that gap in which something happened that was not recorded: a launch, a standstill of the GPU."""
     of_rare_graph: NDArray[np.bool_]
     """[g] Whether the row is of a CUDA graph with too few launches to tell what unrecorded nodes of it take."""
 
@@ -94,30 +94,37 @@ def _prompt(values: NDArray[np.int64], otherwise: int) -> int:
 
 
 def _unknown(rows: Rows, gpu: GpuStreams, gap: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return by how much more than the gap each row starts after the one before on its stream, without a call, ns.
+    """Return by how much more than the gap each row starts after the one before on its stream for no reason, ns.
 
-    Where most launches were recorded, rows without one were in the queue when the recording began. Where they were not,
-    nothing says what the GPU waited for: it goes on to wait so long, whatever else changes.
+    Nothing says what the GPU waited for, so it goes on to wait so long, whatever else changes: of rows without a call,
+    where most launches were not recorded (where they were, such rows were in the queue when the recording began); of
+    rows in the queue of the only stream, which have no other row to wait for: another program had the GPU.
     """
-    without_call = gpu.call < 0
-    if 2 * np.count_nonzero(without_call) <= len(gpu.row):
-        return np.zeros(len(gpu.row), np.int64)
     late = rows.ts[gpu.row] - rows.end[np.maximum(gpu.before, 0)] - gap
-    return np.where(without_call & (gpu.before >= 0), np.maximum(late, 0), 0)
+    without_call = gpu.call < 0
+    if 2 * np.count_nonzero(without_call) > len(gpu.row):
+        stands = without_call & (gpu.before >= 0)
+    elif len(np.unique(rows.stream[gpu.row])) == 1:
+        stands = _queued(rows, gpu) & (late > gpu_streams.LATE_NS)
+    else:
+        stands = np.zeros(len(gpu.row), np.bool_)
+    return np.where(stands, np.maximum(late, 0), 0)
+
+
+def _queued(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
+    """Return which rows were in the queue: their launch call had ended well before the row in front of them [g]."""
+    call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
+    return (gpu.before >= 0) & gpu.launched & (rows.end[np.maximum(gpu.before, 0)] > call_end + _QUEUED_NS)
 
 
 def _gaps(rows: Rows, gpu: GpuStreams, of_graph: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the gap constant of each GPU row: the typical one of its kind of neighbours, among rows that queued [g].
 
-    A row queued when its launch call had ended well before the row in front of it. Around rows of graphs whose own
-    launches tell (`of_graph` [g]), the graph worked.
+    Around rows of graphs whose own launches tell (`of_graph` [g]), the graph worked.
     """
-    has = gpu.before >= 0
     front = np.maximum(gpu.before, 0)
     gap = rows.ts[gpu.row] - rows.end[front]
-    call_end = rows.end[np.maximum(rows.parent[gpu.row], 0)]
-    queued = has & gpu.launched & (rows.end[front] > call_end + _QUEUED_NS)
-    queued &= ~of_graph & ~np.append(False, of_graph[:-1])
+    queued = _queued(rows, gpu) & ~of_graph & ~np.append(False, of_graph[:-1])
     # What is far above the usual gap waited for something else.
     limit = 0.0
     if queued.any():

@@ -1,12 +1,13 @@
 """Jobs of a corpus: which traces belong together, their graphs, and their simulation."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from lumos_df import schema
 from lumos_df.base.errors import CorpusError, QueryError, nearest
 from lumos_df.base.runner import available_cpus
 from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, check
@@ -51,20 +52,25 @@ class Played:
     """One a graph."""
 
 
-def groups(corpus: Path, trace: str | None = None) -> list[list[str]]:
+def groups(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list[list[str]]:
     """Return the trace ids of each job of a corpus, or of the job of one trace (a prefix of its id will do).
 
-    Traces of one job whose ranks differ ran together; several traces of one rank are runs of their own.
+    Traces of one job whose ranks differ ran together; several traces of one rank are runs of their own. Those of
+    formats that hold records alone, such as memory snapshots, have nothing that runs, and are of no job.
 
     Raises:
-        CorpusError: `corpus` is no corpus, or holds no trace.
+        CorpusError: `corpus` is no corpus, or holds no trace of a job although one is `needed`.
         QueryError: no trace, or more than one, goes by that id.
     """
     jobs: list[list[str]] = []
     for members in _members(corpus).values():
         traces = [trace_id for _, trace_id in members]
         jobs.extend([[trace_id] for trace_id in traces] if _twice(members) else [traces])
-    if not jobs:
+    if not jobs and needed and next(_about(corpus), None):
+        raise CorpusError(
+            f"{corpus}: no trace here has operators; what it holds says: lumos-df report --corpus {corpus}"
+        )
+    if not jobs and needed:
         raise CorpusError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
     if trace is None:
         return jobs
@@ -84,14 +90,19 @@ def doubled(corpus: Path) -> dict[str, tuple[int, ...]]:
 
 def _members(corpus: Path) -> dict[str, list[tuple[int, str]]]:
     """Return (rank, trace id) of the traces of each job, both in order."""
-    check(corpus)
     jobs: dict[str, list[tuple[int, str]]] = {}
+    for trace_id, about in _about(corpus):
+        if about["dialect"] not in schema.RECORD_DIALECTS:
+            jobs.setdefault(str(about["job"]), []).append((int(about["rank"]), trace_id))
+    return {job: sorted(members) for job, members in sorted(jobs.items())}
+
+
+def _about(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    check(corpus)
     for folder in corpus.iterdir():
         trace_id = folder.name.removeprefix("trace_id=")
         if trace_id != folder.name != EMPTY_PARTITION and not trace_id.startswith(ESTIMATE):
-            about = rows.about(corpus, trace_id, "job", "rank")
-            jobs.setdefault(str(about["job"]), []).append((int(about["rank"]), trace_id))
-    return {job: sorted(members) for job, members in sorted(jobs.items())}
+            yield trace_id, rows.about(corpus, trace_id, "job", "rank", "dialect")
 
 
 def _twice(members: list[tuple[int, str]]) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def match_collectives(corpus: Path) -> list[MatchedJob]:
         CorpusError: `corpus` is no corpus, or cannot be read or written.
     """
     missing = traces_without(corpus, schema.COLLECTIVE_MEMBERS)
-    jobs = groups(corpus) if missing else []
+    jobs = groups(corpus, needed=False) if missing else []
     matched = [_match_job(corpus, trace_ids) for trace_ids in jobs if missing & set(trace_ids)]
     return [job for job in matched if job.collectives]
 

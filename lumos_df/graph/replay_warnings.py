@@ -59,9 +59,9 @@ def _of_graph(graph: TraceGraph) -> list[str]:
                 f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
             )
     if unknown := int(graph.constants.unknown.sum()):
-        warnings.append(
-            f"{format_ns(unknown)} between GPU operators without a launch call are unknown: they stay as recorded"
-        )
+        unlaunched = 2 * np.count_nonzero(gpu.call < 0) > len(gpu.row)
+        idle = "without a launch call" if unlaunched else "that were in the queue of the only stream"
+        warnings.append(f"{format_ns(unknown)} between GPU operators {idle} are unknown: they stay as recorded")
     if rare := np.count_nonzero(graph.constants.of_rare_graph):
         warnings.append(
             f"{rare} GPU operators are of CUDA graphs launched fewer than {typical_values.FEW} times: if the recording "

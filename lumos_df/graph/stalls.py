@@ -134,7 +134,7 @@ def find_stalls(corpus: Path) -> list[str]:
     """
     missing = traces_without(corpus, schema.STALLS)
     found = []
-    for ids in groups(corpus) if missing else []:
+    for ids in groups(corpus, needed=False) if missing else []:
         if missing & set(ids):
             for graph in load(corpus, ids).graphs:
                 write(corpus, graph, find(graph, shape=shape_codes(corpus, graph.rows.trace_id)))

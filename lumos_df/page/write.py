@@ -15,6 +15,7 @@ from lumos_df.corpus.output import interruptible, whole_file
 from lumos_df.page import (
     advised_changes,
     gpu_usage,
+    held_memory,
     jobs,
     kernel_tables,
     ranked_plans,
@@ -128,6 +129,7 @@ def _sections(
     collective = kernel_tables.collective_rows(connection)
     error, gain = replays.error_rows(connection, budget), replays.gain_rows(connection)
     kinds, pieces = replays.kind_rows(connection), replays.path_rows(connection)
+    held = held_memory.rows(connection)
     traces = jobs.traces(connection)
     for summary in summaries:
         if (job := summary["job"]) not in traces:
@@ -147,4 +149,6 @@ def _sections(
             "memory": gpu_usage.memory(memory.get(job), labels),
             "replay": replays.error(error.get(job), corpus),
         }
+        if snapshot := held_memory.section(held, job):
+            parts["held"] = snapshot
         yield job, {name: asdict(part) for name, part in parts.items()}

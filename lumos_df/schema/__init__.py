@@ -33,6 +33,7 @@ from lumos_df.schema.trace_tables import (
     OPERATORS,
     ORIGINS,
     PROCESS_GROUPS,
+    RECORD_DIALECTS,
     TRACES,
 )
 from lumos_df.schema.words import EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, STEP_MARK
@@ -67,6 +68,7 @@ __all__ = [
     "ORIGINS",
     "PHASES",
     "PROCESS_GROUPS",
+    "RECORD_DIALECTS",
     "REPLAYS",
     "REPLAY_STEPS",
     "STALLS",

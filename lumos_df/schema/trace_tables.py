@@ -6,6 +6,9 @@ from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.schema.table import table
 from lumos_df.schema.words import FAMILIES, KINDS, PHASES
 
+RECORD_DIALECTS: Final = frozenset({"memory-snapshot", "flight-recorder", "nccl-inspector"})
+"""Dialects of files that hold records and no operators."""
+
 TRACES: Final = table(
     "traces",
     "One row a trace: where it came from, what it holds, what was repaired or skipped.",
@@ -22,7 +25,7 @@ TRACES: Final = table(
     (
         "rank_source",
         "string",
-        "Where the rank came from: `distributedInfo`, `args`, `environment`, `records`, `process order`, `file name`, `process groups`, `process groups and GPU`, `option`, `assumed`.",
+        "Where the rank came from: `distributedInfo`, `args`, `environment`, `NCCL` (its communicators), `records`, `process order`, `file name`, `process groups`, `process groups and GPU`, `option`, `assumed`.",
     ),
     ("ranks_in_file", "int32", "How many ranks the file holds; 1 unless ranks were merged into one file."),
     ("world_size", "int32", "Ranks in the job as the trace states it; null where it does not."),

@@ -1,7 +1,7 @@
 """The formats of profilers' files: a new one is its reader, a module of its own, and one entry of `FORMATS`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -23,21 +23,24 @@ class TraceFormat:
     """How the names of its files end: what an ingest takes from a folder."""
     recognises: Callable[[StoredFile], bool]
     """Whether a file is of the format, by its `head`, or by its name where that is a local file that it may open."""
+    folder_of: str = ""
+    """A file by which a folder is one trace, whose bytes are those of its files; empty where traces are files."""
     read: "Callable[[StoredFile, ArgsSink], Recording]"
     """Read a file, and give the raw args of its events to the sink. Raises `TraceError`, which names the file."""
 
 
-def _by(module: str) -> "Callable[[StoredFile, ArgsSink], Recording]":
+def _by(module: str, reader: str = "read") -> "Callable[[StoredFile, ArgsSink], Recording]":
     """Return a reader that is imported when it is called: numba, polars and the like only the worker needs."""
 
     def read(file: StoredFile, sink: "ArgsSink") -> "Recording":
-        recording: Recording = import_module(f"lumos_df.trace.{module}").read(file, sink)
+        recording: Recording = getattr(import_module(f"lumos_df.trace.{module}"), reader)(file, sink)
         return recording
 
     return read
 
 
 _SQLITE: Final = b"SQLite format 3\0"
+_PARQUET: Final = b"PAR1"
 _HEAD: Final = 256
 """Bytes from the beginning in which a format shows itself."""
 
@@ -76,6 +79,13 @@ FORMATS: Final = (
         endings=(".sqlite",),
         recognises=lambda file: file.head(len(_SQLITE)) == _SQLITE,  # and what no other knows
         read=_by("nsight"),
+    ),
+    TraceFormat(
+        name="Nsight Systems, Parquet",
+        endings=(),
+        folder_of="StringIds.parquet",
+        recognises=lambda file: file.head(len(_PARQUET)) == _PARQUET,
+        read=_by("nsight", "read_folder"),
     ),
     TraceFormat(
         name="PyTorch memory snapshot",
@@ -136,6 +146,11 @@ FORMATS: Final = (
 def endings() -> tuple[str, ...]:
     """Return how the names of traces end."""
     return tuple(dict.fromkeys(ending for trace_format in FORMATS for ending in trace_format.endings))
+
+
+def is_one_trace(names: Iterable[str]) -> bool:
+    """Return whether a folder with files of such names is one trace."""
+    return not {trace_format.folder_of for trace_format in FORMATS if trace_format.folder_of}.isdisjoint(names)
 
 
 def read(file: StoredFile, sink: "ArgsSink") -> "Recording":

@@ -1,8 +1,10 @@
-"""The reader of Nsight Systems, as `nsys export --type sqlite` writes it: what its tables and columns mean.
+"""The reader of Nsight Systems, as `nsys export` writes SQLite and Parquet: what its tables and columns mean.
 
 Versions differ in tables and columns: what a file lacks is null [Nsight Systems User Guide, SQLite schema reference].
 """
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -14,14 +16,16 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import TraceError
 from lumos_df.base.units import format_count
 from lumos_df.schema.codes import ANNOTATION, KERNEL, MEMCPY, MEMSET, NONE, NULL, OTHER_KIND, RUNTIME, SYNC
-from lumos_df.trace import nvtx_texts
+from lumos_df.trace import nccl_ranges, nvtx_payloads, nvtx_texts
 from lumos_df.trace.event_args import give
 from lumos_df.trace.nsight_session import Session, session
+from lumos_df.trace.parquet_columns import ParquetFolder
 from lumos_df.trace.recorded_processes import last_places
 from lumos_df.trace.recording import ArgsSink, Attribute, EventType, Recording
 from lumos_df.trace.row_collector import CROSSING, NESTED, PROFILER, TID_BITS, Columns, RowCollector, left, sizes
-from lumos_df.trace.sqlite_columns import Database, opened
+from lumos_df.trace.sqlite_columns import opened
 from lumos_df.trace.stored_file import StoredFile
+from lumos_df.trace.stored_tables import StoredTables
 
 _KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 _COPIES: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -32,10 +36,15 @@ _RECORDS: Final = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 _CALLS: Final = "CUPTI_ACTIVITY_KIND_RUNTIME"
 _RANGES: Final = "NVTX_EVENTS"
 _METRICS: Final = "GPU_METRICS"
+_CARD_METRICS: Final = "NET_NIC_METRIC"
 _OTHERS: Final = {"OSRT_API": NESTED, "CUPTI_ACTIVITY_KIND_OVERHEAD": PROFILER, "PROFILER_OVERHEAD": PROFILER}
 """Tables of what lasts on the host beside calls and ranges, each with its lane."""
 _INSTANTS: Final = ("CUDA_GRAPH_EVENTS",)
-_READ: Final = {_KERNELS, _COPIES, _FILLS, _GRAPHS, _WAITS, _RECORDS, _CALLS, _RANGES, _METRICS, *_OTHERS, *_INSTANTS}
+_READ: Final = {
+    *(_KERNELS, _COPIES, _FILLS, _GRAPHS, _WAITS, _RECORDS, _CALLS, _RANGES, _METRICS, _CARD_METRICS),
+    *_OTHERS,
+    *_INSTANTS,
+}
 
 _SPAN: Final = {"ts": '"start"', "dur": '"end" - "start"'}
 _ON_GPU: Final = {
@@ -64,9 +73,24 @@ _WAIT_WORDS: Final = (
     ("Synchronize", "Context Sync"),
 )
 """How Kineto writes what a call waits for. The types of Nsight's rows have other numbers in other versions."""
+_CARD: Final = {
+    "ts": '"start"',
+    "value": '"value"',
+    "card": '"globalId"',
+    "list": '"metricsListId"',
+    "metric": '"metricsIdx"',
+}
+"""Columns of the metrics of network cards."""
 _NO_ID: Final = (1 << 32) - 1
 _VERSION_OF_CALL: Final = "_v[0-9]{4,}$"
 """What Nsight adds to the name of a runtime call: since which CUDA it is so."""
+_RANGE: Final = {
+    **_SPAN,
+    "thread": '"globalTid"',
+    "type": '"eventType"',
+    "text": '"textId"',
+    "payload": '"jsonTextId"',
+}
 _PUSH_POP, _START_END = 59, 60
 """NVTX_EVENTS.eventType of ranges."""
 _LASTS: Final = f'"end" IS NOT NULL AND "eventType" IN ({_PUSH_POP}, {_START_END})'
@@ -80,21 +104,37 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
         TraceError: it is no report, it cannot be read, or it holds nothing that lasts.
     """
     with opened(file) as database:
-        if not _READ & database.tables.keys():
-            raise TraceError(
-                f"{file.name}: SQLite without a table of a profiler that this version knows, such as {_KERNELS} or "
-                f"{_RANGES}; write it with: nsys export --type sqlite REPORT.nsys-rep"
-            )
-        return _ReportReader(database, sink).run()
+        return _read(database, "SQLite", "sqlite", sink)
+
+
+def read_folder(file: StoredFile, sink: ArgsSink) -> Recording:
+    """Read a report that was exported as a folder of Parquet files.
+
+    Raises:
+        TraceError: it is no report, it cannot be read, or it holds nothing that lasts.
+    """
+    if not Path(file.name).is_dir():
+        raise TraceError(f"{file.name}: one table of an export; name the folder that it lies in")
+    return _read(ParquetFolder(file.name), "Parquet", "parquetdir", sink)
+
+
+def _read(database: StoredTables, form: str, export: str, sink: ArgsSink) -> Recording:
+    if not _READ & database.tables.keys():
+        raise TraceError(
+            f"{database.name}: {form} without a table of a profiler that this version knows, such as {_KERNELS} or "
+            f"{_RANGES}; write it with: nsys export --type {export} REPORT.nsys-rep"
+        )
+    return _ReportReader(database, sink).run()
 
 
 class _ReportReader:
     """Collects the rows of one table after another."""
 
-    def __init__(self, database: Database, sink: ArgsSink) -> None:
+    def __init__(self, database: StoredTables, sink: ArgsSink) -> None:
         self._database = database
         self._sink = sink
         self._rows = RowCollector()
+        self._nccl_ranks: list[nccl_ranges.NcclRank] = []
         ids = database.numbers("StringIds", {"id": '"id"'})["id"]
         self._values = database.texts("StringIds", '"value"')
         self._by_id = np.argsort(ids[: len(self._values)], kind="stable")
@@ -122,6 +162,7 @@ class _ReportReader:
         return self._rows.recording(
             dialect="nsight",
             rank=said.rank,
+            nccl_ranks={(one.process, one.device): one.rank for one in self._nccl_ranks},
             broken_texts=database.broken_texts,
             left_out=[*left(self._unread()), *database.damage],
             clock_origin_ns=said.clock_origin_ns,
@@ -135,15 +176,18 @@ class _ReportReader:
     def _named(self, ids: NDArray[np.int64], superfluous: str = "") -> NDArray[np.int32]:
         """Return the place of the text of each id of StringIds, less what is superfluous; NONE where it lacks one."""
         coded = pa.array(ids).dictionary_encode()
-        wanted = coded.dictionary.to_numpy()
-        at = np.minimum(np.searchsorted(self._ids, wanted), max(len(self._ids) - 1, 0))
-        if not len(self._ids):
-            return np.full(len(ids), NONE, np.int32)
-        texts = self._values.take(pa.array(self._by_id[at], mask=self._ids[at] != wanted))
+        texts = self._by_ids(coded.dictionary.to_numpy())
         if superfluous:
             texts = pc.replace_substring_regex(texts, superfluous, "")
         places: NDArray[np.int32] = self._rows.texts.places(texts)[coded.indices.to_numpy()]
         return places
+
+    def _by_ids(self, ids: NDArray[np.int64]) -> pa.Array:
+        """Return the text of each id of StringIds, null where it lacks one."""
+        if not len(self._ids):
+            return pa.nulls(len(ids), pa.string())
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return self._values.take(pa.array(self._by_id[at], mask=self._ids[at] != ids))
 
     def _calls(self) -> Columns:
         """Take in the calls of CUDA's runtime and driver, and return them."""
@@ -179,7 +223,9 @@ class _ReportReader:
         unknown = rows["process"] == NULL
         if unknown.any():
             place, known = last_places(calls["correlation"], rows["correlation"][unknown])
-            rows["process"][unknown] = np.where(known, np.append(calls["thread"], 0)[place] >> TID_BITS, 0)
+            process = rows["process"].copy()
+            process[unknown] = np.where(known, np.append(calls["thread"], 0)[place] >> TID_BITS, 0)
+            rows["process"] = process
         return rows
 
     def _waits(self, calls: Columns) -> None:
@@ -196,7 +242,7 @@ class _ReportReader:
         ]
         words = np.array([self._rows.texts.place(word) for word in (*kinds, "Sync")], np.int32)
         rows["name"] = words[np.where(known, np.append(calls["name"], NONE)[place], NONE)]
-        rows["stream"][rows["stream"] == _NO_ID] = NULL
+        rows["stream"] = np.where(rows["stream"] == _NO_ID, NULL, rows["stream"])
         waited = {name: rows.pop(name) for name in event}
         events = self._rows.add(SYNC, rows)
         at, known = _records_before(records, {**rows, **waited})
@@ -205,20 +251,17 @@ class _ReportReader:
 
     def _ranges(self) -> None:
         """Take in NVTX: ranges as operators and annotations, anything else as instants."""
-        numbers = {**_SPAN, "thread": '"globalTid"', "type": '"eventType"'}
-        rows = self._database.numbers(_RANGES, numbers, f"WHERE {_LASTS}")
-        texts, payloads = (
-            self._database.texts(
-                _RANGES,
-                f'coalesce("{name}", (SELECT value FROM StringIds WHERE id = "{name}Id"))'
-                if "StringIds" in self._database.tables
-                else f'"{name}"',
-                f"WHERE {_LASTS}",
-            )
-            for name in ("text", "jsonText")
+        tail = f"WHERE {_LASTS}"
+        rows = self._database.numbers(_RANGES, _RANGE, tail)
+        texts, payloads = (self._database.texts(_RANGES, column, tail) for column in ('"text"', '"jsonText"'))
+        binary = self._database.blobs(_RANGES, '"binaryData"', tail)
+        # A damaged file may give fewer of one than of another.
+        count = min(len(texts), len(payloads), len(binary), len(rows["ts"]))
+        rows = {name: column[:count] for name, column in rows.items()}
+        texts = pc.coalesce(texts[:count], self._by_ids(rows.pop("text")))
+        payloads = pc.coalesce(
+            payloads[:count], self._by_ids(rows.pop("payload")), nvtx_payloads.as_json(self._database, binary[:count])
         )
-        count = min(len(texts), len(payloads), len(rows["ts"]))  # a damaged file may give fewer of one than of another
-        rows, texts, payloads = {name: column[:count] for name, column in rows.items()}, texts[:count], payloads[:count]
         said = nvtx_texts.parts(texts)
         crosses = rows.pop("type") == _START_END
         events = self._rows.add(
@@ -231,10 +274,13 @@ class _ReportReader:
         numbered = said.sequence != NULL
         self._rows.state(Attribute.SEQUENCE_NUMBER, events, said.sequence)
         self._rows.state(Attribute.FORWARD_THREAD, events[numbered], said.backward[numbered].astype(np.int64))
-        called = nvtx_texts.nccl_calls(texts, payloads)
+        ranges = nccl_ranges.frame(texts, payloads, rows["thread"], rows["ts"])
+        called = nccl_ranges.calls(ranges)
         self._rows.state(Attribute.COLLECTIVE, events[called.row], self._rows.texts.places(called.name))
         self._rows.state(Attribute.COLLECTIVE_BYTES, events[called.row], called.bytes)
         self._rows.state(Attribute.GROUP, events[called.row], self._rows.texts.places(called.communicator))
+        self._rows.state(Attribute.GROUP_SIZE, events[called.row], called.size)
+        self._nccl_ranks = nccl_ranges.ranks(ranges)
         give(self._sink, events, pl.DataFrame({"text": pl.Series(texts), "payload": pl.Series(payloads)}))
         others = self._database.numbers(
             _RANGES, {"thread": '"globalTid"', "type": '"eventType"'}, f"WHERE NOT ({_LASTS})"
@@ -245,19 +291,47 @@ class _ReportReader:
             self._rows.warnings.append(f"{format_count(endless, 'NVTX range')} without an end read as instants")
 
     def _metrics(self, said: Session) -> None:
-        """Take in the metrics of GPUs."""
+        """Take in the metrics of GPUs, and of network cards, which are those of every process."""
         database = self._database
         rows = database.numbers(
             _METRICS, {"ts": '"timestamp"', "gpu": '"typeId" & 255', "metric": '"metricId"', "value": '"value"'}
         )
-        ids = database.numbers("TARGET_INFO_GPU_METRICS", {"metric": '"metricId"'})["metric"].tolist()
-        names = dict(zip(ids, database.texts("TARGET_INFO_GPU_METRICS", '"metricName"').to_pylist(), strict=False))
+        names = self._names("TARGET_INFO_GPU_METRICS", ("metricId",), "metricName")
         gpus = pa.array(rows["gpu"]).dictionary_encode()
         devices = np.array([*(said.device_of_gpu.get(gpu, gpu) for gpu in gpus.dictionary.to_pylist()), NONE])
         rows["gpu"] = devices[gpus.indices.to_numpy()]
+        name = self._rows.worded(rows.pop("metric"), lambda metric: names.get((metric,)) or f"metric {metric}")
+        cards = database.numbers(_CARD_METRICS, _CARD)
+        cards["gpu"] = np.full(len(cards["ts"]), NULL)
+        of_card = self._card_metrics(*(cards.pop(column) for column in ("card", "list", "metric")))
         self._rows.counters(
-            rows, self._rows.worded(rows["metric"], lambda metric: names.get(metric) or f"metric {metric}")
+            {column: np.concatenate((rows[column], cards[column])) for column in rows}, np.concatenate((name, of_card))
         )
+
+    def _card_metrics(
+        self, card: NDArray[np.int64], metrics: NDArray[np.int64], metric: NDArray[np.int64]
+    ) -> NDArray[np.int32]:
+        """Return the place of `card metric` for values of network cards."""
+        numbers = dict(
+            zip(*self._database.numbers("NIC_ID_MAP", {"id": '"globalId"', "card": '"nicId"'}).values(), strict=True)
+        )
+        cards = self._names("TARGET_INFO_NIC_INFO", ("nicId",), "name")
+        names = self._names("TARGET_INFO_NETWORK_METRICS", ("metricsListId", "metricsIdx"), "name")
+        distinct, inverse = np.unique(np.stack((card, metrics, metric)), axis=1, return_inverse=True)
+        places = [
+            self._rows.texts.place(
+                f"{cards.get((numbers.get(of_card, of_card),)) or f'NIC {of_card}'} "
+                f"{names.get((of_list, index)) or f'metric {index}'}"
+            )
+            for of_card, of_list, index in distinct.T.tolist()
+        ]
+        return np.array(places, np.int32)[inverse.reshape(-1)]
+
+    def _names(self, table: str, keys: Sequence[str], name: str) -> dict[tuple[int, ...], str | None]:
+        """Return the names that a small table gives to numbers."""
+        numbers = self._database.numbers(table, {key: f'"{key}"' for key in keys})
+        rows = zip(*(column.tolist() for column in numbers.values()), strict=True)
+        return dict(zip(rows, self._database.texts(table, f'"{name}"').to_pylist(), strict=False))
 
     def _unread(self) -> dict[str, int]:
         """Return the tables of what has a time and is not read, with their rows."""

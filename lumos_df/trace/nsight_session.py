@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 from lumos_df.schema import within
 from lumos_df.schema.codes import NONE, NULL
 from lumos_df.trace.recording import RecordedDevice
-from lumos_df.trace.sqlite_columns import Database
+from lumos_df.trace.stored_tables import StoredTables
 
 _RANK: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _WORLD_SIZE: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -30,7 +30,7 @@ class Session(NamedTuple):
     metadata: dict[str, Any]
 
 
-def session(database: Database) -> Session:
+def session(database: StoredTables) -> Session:
     """Read what a report says of itself."""
     exported = _pairs(database, "META_DATA_EXPORT") or _pairs(database, "EXPORT_META_DATA")
     captured = _pairs(database, "META_DATA_CAPTURE")
@@ -52,7 +52,7 @@ def session(database: Database) -> Session:
     )
 
 
-def _pairs(database: Database, table: str) -> list[tuple[str, str]]:
+def _pairs(database: StoredTables, table: str) -> list[tuple[str, str]]:
     names, values = (database.texts(table, column) for column in ('"name"', '"value"'))
     return [(name, value) for name, value in zip(names.to_pylist(), values.to_pylist(), strict=False) if name and value]
 

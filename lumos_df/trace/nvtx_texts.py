@@ -1,4 +1,4 @@
-"""What NVTX ranges say: operators of PyTorch's `emit_nvtx`, and calls of NCCL."""
+"""What the texts of NVTX ranges say: operators of PyTorch's `emit_nvtx`."""
 
 from typing import Final, NamedTuple
 
@@ -49,37 +49,6 @@ def parts(texts: pa.Array) -> NvtxTexts:
         sequence=fields.field("seq").cast(pl.Int64).fill_null(NULL).to_numpy(),
         sizes=_arrow(fields.field("sizes")),
         backward=name.str.contains(_BACKWARD).fill_null(False).to_numpy(),
-    )
-
-
-_COLLECTIVE: Final = r"^nccl(?:AllReduce|AllGather|AlltoAll|Broadcast|Gather|Recv|Reduce|ReduceScatter|Scatter|Send)$"
-_BYTES: Final = r"Message size \[bytes\]\W+([0-9]{1,18})"
-_COMMUNICATOR: Final = r"NCCL communicator ID\W+(\w+)"
-"""Entries of the payloads of NCCL's ranges [NCCL, src/include/nvtx_payload_schemas.h]."""
-
-
-class NcclCalls(NamedTuple):
-    """The ranges of NCCL's calls: n of some texts."""
-
-    row: NDArray[np.int64]
-    """Place among the texts."""
-    name: pa.Array
-    """Of the collective: `AllReduce`."""
-    bytes: NDArray[np.int64]
-    """Size of the message, NULL where the payload does not say it."""
-    communicator: pa.Array
-    """Null where the payload does not say it."""
-
-
-def nccl_calls(texts: pa.Array, payloads: pa.Array) -> NcclCalls:
-    """Return the calls of NCCL among ranges, by their texts and JSON payloads."""
-    frame = pl.DataFrame({"name": pl.Series(texts, dtype=pl.String), "payload": pl.Series(payloads, dtype=pl.String)})
-    calls = frame.with_row_index("row").filter(pl.col("name").str.contains(_COLLECTIVE))
-    return NcclCalls(
-        row=calls["row"].cast(pl.Int64).to_numpy(),
-        name=_arrow(calls["name"].str.strip_prefix("nccl")),
-        bytes=calls["payload"].str.extract(_BYTES).cast(pl.Int64).fill_null(NULL).to_numpy(),
-        communicator=_arrow(calls["payload"].str.extract(_COMMUNICATOR)),
     )
 
 

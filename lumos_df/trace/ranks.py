@@ -15,6 +15,9 @@ from lumos_df.trace.recording import RecordedRank, Recording
 RANKS: Final = 1 << 31
 """Ranks are below this: they are stored in 32 bits."""
 
+NCCL: Final = "NCCL"
+"""Source of ranks that are those of communicators: an option of the user is over them."""
+
 _RANK_IN_NAME: Final = re.compile(r"(?i)(?<![a-z])(?:rank|worker|device)[-_.]?([0-9]{1,7})(?![0-9])")
 _HOST_AND_PROCESS: Final = re.compile(r".+_[0-9]+\.[0-9]+\.pt\.trace\.json")
 """torch.profiler's own file name, host_process.time: digits in it belong to the host."""
@@ -27,13 +30,13 @@ def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tu
         recording: the file as read.
         path: names the file, in errors and for a rank in its name.
         rank: what the user says: the whole file is of this rank; where the file has several processes and no word on
-            their ranks, the first of them is. None to go by the file.
+            their ranks, or NCCL's alone, the first of them is. None to go by the file.
 
     Raises:
         TraceError: the rank matters (the file has collectives) and nothing tells it.
     """
     stated = recording.ranks
-    if len(stated) > 1 and stated[0].rank == NONE:
+    if len(stated) > 1 and (stated[0].rank == NONE or (rank is not None and stated[0].source == NCCL)):
         first, source = (0, "process order") if rank is None else (rank, "option")
         return tuple(replace(one, rank=first + place, source=source) for place, one in enumerate(stated)), []
     if rank is not None:

@@ -1,5 +1,6 @@
 """Which events of a file of several processes and GPUs are whose: a trace a process and GPU."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -7,6 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.base.units import format_count
 from lumos_df.schema.codes import GPU, NONE, NULL, RUNTIME
+from lumos_df.trace.ranks import NCCL
 from lumos_df.trace.recording import RecordedRank
 
 ANY: Final = -1
@@ -19,13 +21,14 @@ def ranks_of_processes(
     kind: NDArray[np.int64],
     correlation: NDArray[np.int64],
     thread: NDArray[np.int64],
+    nccl_ranks: Mapping[tuple[int, int], int],
 ) -> tuple[tuple[RecordedRank, ...], list[str]]:
-    """Return the traces of a file, none with a rank, and what is in none of them, a clause each.
+    """Return the traces of a file, and what is in none of them, a clause each.
 
     A process that used several GPUs is a trace for each, with its host's rows but the calls that launched something on
     another one, and the threads that launched for that one alone. Processes without a row of a GPU are left out where
     any process has one. Where each has a GPU of its own they are in the order of the GPUs, as launchers give out ranks,
-    else in that of the processes.
+    else in that of the processes. They have ranks where NCCL says that of each, and no two the same.
 
     Args:
         process: process of each event, or ANY.
@@ -33,6 +36,7 @@ def ranks_of_processes(
         kind: place in `schema.KINDS`, NONE of events that are no operators.
         correlation: what a call shares with the rows that it launched, in a process; NULL where it launched nothing.
         thread: thread of each event of the host; NULL of the others.
+        nccl_ranks: ranks by process and GPU, NULL for any of its GPUs.
     """
     on_gpu = np.isin(kind, GPU)
     owners = _distinct(process[on_gpu], device[on_gpu])
@@ -43,11 +47,16 @@ def ranks_of_processes(
         owners.sort(key=lambda owner: owner[1])
     if len(owners) > len(processes):
         device = _with_launches(process, device, kind, correlation, thread)
+    said = [nccl_ranks.get(owner, nccl_ranks.get((owner[0], NULL), NONE)) for owner in owners]
+    if NONE in said or len(set(said)) < len(said):
+        said = [NONE] * len(owners)
     ranks = tuple(
         RecordedRank(
-            events=((process == number) | (process == ANY)) & ((device == NULL) | (device == gpu) | (gpu == NULL))
+            rank=rank,
+            source="" if rank == NONE else NCCL,
+            events=((process == number) | (process == ANY)) & ((device == NULL) | (device == gpu) | (gpu == NULL)),
         )
-        for number, gpu in owners
+        for rank, (number, gpu) in sorted(zip(said, owners, strict=True), key=lambda one: one[0])
     )
     others = (kind != NONE) & ~np.isin(process, [*processes, ANY])
     if not others.any():

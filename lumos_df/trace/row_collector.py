@@ -92,7 +92,7 @@ class RowCollector:
         self._attributes.setdefault(attribute, []).append(AttributeValues(event[known], value[known].astype(np.int64)))
 
     def counters(self, rows: Columns, name: NDArray[np.int32]) -> None:
-        """Take in values of counters: `ts`, `gpu` (its index), `value`."""
+        """Take in values of counters: `ts`, `gpu` (its index, NULL where it is of none), `value`."""
         self._counters = RecordedCounters(
             event=self.count(EventType.COUNTER, np.full(len(rows["ts"]), ANY)),
             ts=rows["ts"],
@@ -111,13 +111,21 @@ class RowCollector:
         return column
 
     def recording(
-        self, *, dialect: str, rank: int = NONE, broken_texts: int = 0, left_out: list[str], **more: Any
+        self,
+        *,
+        dialect: str,
+        rank: int = NONE,
+        nccl_ranks: Mapping[tuple[int, int], int] | None = None,
+        broken_texts: int = 0,
+        left_out: list[str],
+        **more: Any,
     ) -> Recording:
         """Return all that was taken in.
 
         Args:
             dialect: as in `Recording`.
             rank: rank of the process, if the file is of one and says it.
+            nccl_ranks: ranks by process and GPU, NULL for any of its GPUs, as NCCL's communicators have them.
             broken_texts: texts that were no UTF-8.
             left_out: what was not read, a clause each.
             more: fields of `Recording`; `world_size` holds for a file of one process.
@@ -128,8 +136,9 @@ class RowCollector:
         timed = (columns["ts"] >= EARLIEST) & (columns["ts"] <= LATEST)
         timed &= columns["dur"] <= LATEST - np.where(timed, columns["ts"], 0)
         types[columns["event"][~timed]] = EventType.UNTIMED
-        columns = {name: column[timed] for name, column in columns.items()}
-        ranks, others = self._ranks(columns)
+        if not timed.all():
+            columns = {name: column[timed] for name, column in columns.items()}
+        ranks, others = self._ranks(columns, nccl_ranks or {})
         left_out = [*left_out, *others]
         on_gpu = np.isin(columns["kind"], GPU)
         warnings = [f"left out: {', '.join(left_out)}"] if left_out else []
@@ -168,7 +177,7 @@ class RowCollector:
             **more,
         )
 
-    def _ranks(self, columns: Columns) -> Any:
+    def _ranks(self, columns: Columns, nccl_ranks: Mapping[tuple[int, int], int]) -> Any:
         """Return the traces of the file, and what is in none of them."""
         device, correlation, thread, kind = np.full((4, self._events), NULL)
         kind[:] = NONE
@@ -177,7 +186,7 @@ class RowCollector:
         device[self._counters.event] = self._gpu_of_counter
         correlation[columns["event"]] = columns["correlation"]
         thread[columns["event"]] = np.where(np.isin(columns["kind"], (*GPU, SYNC)), NULL, columns["thread"])
-        return ranks_of_processes(np.concatenate(self._process), device, kind, correlation, thread)
+        return ranks_of_processes(np.concatenate(self._process), device, kind, correlation, thread, nccl_ranks)
 
 
 def sizes(packed: int) -> str:

@@ -1,6 +1,7 @@
 """What a user names on the command line, as trace files: folders, globs, URLs and standard input."""
 
 import glob
+import io
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from typing import Final, cast
 from lumos_df.base.errors import LumosError, TraceError
 from lumos_df.base.location import file_system, is_url
 from lumos_df.corpus.layout import EMPTY_PARTITION
-from lumos_df.trace.formats import endings
+from lumos_df.trace.formats import endings, is_one_trace
 from lumos_df.trace.stored_file import Readable
 
 STDIN: Final = "-"
@@ -48,12 +49,18 @@ def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
 def _expand_local(path: str, bad: list[tuple[str, str]]) -> list[str]:
     """Return the files that a local path names; what of a folder cannot be read is added to `bad`."""
     if Path(path).is_dir():
+        if _is_one_trace(Path(path)):
+            return [path]
         return _ordered(_files_below(path, bad))
     if _MAGIC.search(path) and not Path(path).exists():
         matches = glob.glob(path, recursive=True)  # noqa: PTH207  # the pattern may be absolute
         below = [file for match in matches if Path(match).is_dir() for file in _expand_local(match, bad)]
         return _ordered([match for match in matches if not Path(match).is_dir()] + below)
     return [path]
+
+
+def _is_one_trace(folder: Path) -> bool:
+    return is_one_trace(file.name for file in folder.iterdir())
 
 
 def _files_below(path: str, bad: list[tuple[str, str]]) -> Iterator[str]:
@@ -63,6 +70,10 @@ def _files_below(path: str, bad: list[tuple[str, str]]) -> Iterator[str]:
     for folder, inside, names in os.walk(path, onerror=unlisted):
         if EMPTY_PARTITION in inside:
             inside.clear()
+            continue
+        if is_one_trace(names):
+            inside.clear()
+            yield folder
             continue
         for name in names:
             file = Path(folder, name)
@@ -78,7 +89,9 @@ def _files_below(path: str, bad: list[tuple[str, str]]) -> Iterator[str]:
 
 def is_stream(path: str) -> bool:
     """Return whether a file can be read once only: standard input, a pipe, a process's output."""
-    return path == STDIN or (not is_url(path) and Path(path).exists() and not Path(path).is_file())
+    return path == STDIN or (
+        not is_url(path) and Path(path).exists() and not Path(path).is_file() | Path(path).is_dir()
+    )
 
 
 def _expand_url(path: str) -> list[str]:
@@ -121,6 +134,8 @@ def open_source(path: str) -> AbstractContextManager[Readable]:
             files, inner = file_system(path)
             opened: AbstractContextManager[Readable] = files.open(inner, "rb")
             return opened
+        if Path(path).is_dir() and _is_one_trace(Path(path)):
+            return JoinedFiles(sorted(file for file in Path(path).iterdir() if file.is_file()))
         return Path(path).open("rb", buffering=0)
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file; check the path") from None
@@ -130,6 +145,34 @@ def open_source(path: str) -> AbstractContextManager[Readable]:
         raise
     except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
         raise TraceError(f"{path}: cannot be opened ({error}); check the path and your permissions") from None
+
+
+class JoinedFiles(io.RawIOBase):
+    """The bytes of files, one after another."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._left = list(files)
+        self._open: io.FileIO | None = None
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill `buffer` from its start; return the bytes read, 0 at the end."""
+        while self._open is not None or self._left:
+            self._open = self._open or io.FileIO(self._left.pop(0))
+            if size := self._open.readinto(buffer):
+                return size
+            self._open.close()
+            self._open = None
+        return 0
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._open is not None:
+            self._open.close()
+        super().close()
 
 
 def job_of(path: str) -> str:

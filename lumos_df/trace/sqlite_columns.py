@@ -1,39 +1,34 @@
 """SQLite files of profilers as columns: a block of rows at a time, without a Python statement for a row."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import TraceError
-from lumos_df.schema.codes import NULL
 from lumos_df.trace.stored_file import StoredFile
+from lumos_df.trace.stored_tables import StoredTables, columns_named
 
 MAGIC: Final = b"SQLite format 3\0"
 _ROWS: Final = 1 << 16
 """Rows of a block."""
 
 
-class Database:
-    """An open file: its tables, and their columns. What cannot be read of it stands in `damage`."""
+class Database(StoredTables):
+    """An open SQLite file."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         connection.text_factory = bytes  # the texts of some recorders are no UTF-8
         self._connection = connection
-        self.name = name
-        self.damage: list[str] = []
-        """What was left out since the file is damaged, a clause each."""
-        self.broken_texts = 0
-        """Texts that are no UTF-8."""
         try:
             found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
-            self.tables = {
+            tables = {
                 table.decode(): frozenset(
                     row[1].decode() for row in connection.execute(f'PRAGMA table_info("{table.decode()}")')
                 )
@@ -41,13 +36,10 @@ class Database:
             }
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise TraceError(f"{name}: SQLite cannot read it ({error}); {_remedy(error)}") from None
-
-    def columns(self, table: str, wanted: Sequence[str]) -> list[str]:
-        """Return those of the wanted columns that a table has."""
-        return [column for column in wanted if column in self.tables.get(table, ())]
+        super().__init__(name, tables)
 
     def rows(self, table: str) -> int:
-        """Return the rows of a table, by its last row's number: no more than that; 0 where there is none."""
+        """Return the number of the table's last row: no fewer than it has; 0 where there is none."""
         if table not in self.tables:
             return 0
         try:
@@ -55,44 +47,27 @@ class Database:
         except sqlite3.Error:
             return 0
 
-    def numbers(self, table: str, columns: Mapping[str, str], tail: str = "") -> dict[str, NDArray[Any]]:
-        """Return columns of integers, int64, NULL for null.
+    def _integers(
+        self, table: str, select: str, named: list[str], tail: str, width: int
+    ) -> Sequence[NDArray[np.int64]]:
+        blocks = list(self._blocks(table, f"{select} FROM {self._padded(table, named)} {tail}", width))
+        whole: NDArray[np.int64] = np.concatenate(blocks, axis=1) if blocks else np.zeros((width, 0), np.int64)
+        return list(whole)
 
-        Args:
-            table: no rows where the file lacks it.
-            columns: SQL of each column by its name in the answer. Names of columns stand in double quotes; one that the
-                table lacks is null.
-            tail: SQL behind FROM.
-        """
-        present = self.tables.get(table)
-        if present is None:
-            return dict.fromkeys(columns, np.zeros(0, np.int64))
-        selected = ", ".join(f"coalesce(cast({sql} AS INTEGER), {NULL + 1} - 1)" for sql in columns.values())
-        query = f"SELECT {selected} FROM {self._padded(table, *columns.values(), tail)} {tail}"
-        blocks = list(self._blocks(table, query, len(columns)))
-        whole = np.concatenate(blocks, axis=1) if blocks else np.zeros((len(columns), 0), np.int64)
-        return dict(zip(columns, whole, strict=True))
-
-    def texts(self, table: str, text: str, tail: str = "") -> pa.Array:
-        """Return a column of texts by its SQL, null for null; what is no UTF-8 is replaced by U+FFFD and counted."""
-        if table not in self.tables:
-            return pa.array([], pa.string())
-        texts: list[bytes | None] = []
+    def _bytes(self, table: str, column: str, named: list[str], tail: str) -> pa.Array:
+        values: list[bytes | None] = []
+        rows = f"FROM {self._padded(table, named)} {tail}"
         try:
-            cursor = self._connection.execute(
-                f"SELECT cast({text} AS TEXT) FROM {self._padded(table, text, tail)} {tail}"
-            )
+            # Most columns of texts are empty in most files, and to count takes far less than to fetch.
+            count, known = self._connection.execute(f"SELECT count(*), count({column}) {rows}").fetchone()
+            if not known:
+                return pa.nulls(count, pa.binary())
+            cursor = self._connection.execute(f"SELECT {column} {rows}")
             while block := cursor.fetchmany(_ROWS):
-                texts.extend(chain.from_iterable(block))
+                values.extend(chain.from_iterable(block))
         except sqlite3.Error as error:
             self._damaged(table, error)
-        array = pa.array(texts, pa.binary())
-        try:
-            return array.cast(pa.string())
-        except pa.ArrowInvalid:
-            decoded = [None if text is None else text.decode("utf-8", "replace") for text in texts]
-            self.broken_texts += sum("\ufffd" in text for text in decoded if text is not None)
-            return pa.array(decoded, pa.string())
+        return pa.array(values, pa.binary())
 
     def _blocks(self, table: str, query: str, width: int) -> Iterator[NDArray[np.int64]]:
         """Yield the rows of a query as [column, row], until they end or cannot be read."""
@@ -103,10 +78,10 @@ class Database:
         except (sqlite3.Error, OverflowError) as error:
             self._damaged(table, error)
 
-    def _padded(self, table: str, *sql: str) -> str:
-        """Return the table with a null in each column, in double quotes, that the SQL names and the file lacks."""
-        named = {column for text in sql for column in text.split('"')[1::2]}
-        nulls = "".join(f', NULL AS "{column}"' for column in sorted(named - self.tables[table]))
+    def _padded(self, table: str, named: list[str]) -> str:
+        """Return the table with a null in each column that the SQL names and the file lacks."""
+        absent = sorted(columns_named(named) - self.tables[table])
+        nulls = "".join(f', NULL AS "{column}"' for column in absent)
         return f'(SELECT *{nulls} FROM "{table}")' if nulls else f'"{table}"'
 
     def _damaged(self, table: str, error: Exception) -> None:

@@ -28,6 +28,7 @@ from lumos_df.schema.codes import (
 )
 from lumos_df.trace import hlo_texts
 from lumos_df.trace.event_args import give
+from lumos_df.trace.kernels.intervals import lanes
 from lumos_df.trace.recording import ArgsSink, Attribute, EventType, RecordedDevice, Recording
 from lumos_df.trace.row_collector import TID_BITS, RowCollector, left
 from lumos_df.trace.stored_file import StoredFile
@@ -41,6 +42,8 @@ _GRID: Final = re.compile(r"(grid|block):([0-9]+),([0-9]+),([0-9]+)")
 _ASYNC: Final = "Async XLA Ops"
 _READ: Final = {"XLA Ops": KERNEL, _ASYNC: MEMCPY, "XLA Modules": GPU_ANNOTATION}
 """Lines of a TPU; those of a GPU that bear these names repeat its streams."""
+_LANE: Final = 16
+"""Bits of a stream below its lane: lines of a plane have small numbers."""
 _STEPS: Final = "Steps"
 _REPLACED: Final = "\ufffd".encode()
 
@@ -212,12 +215,17 @@ class _SpaceReader:
         kind = np.array([_READ.get(name, NONE) for name in [*plane.lines, ""]], np.int8)[plane.line][taken]
         kind[(kind == MEMCPY) & np.isin(plane.id[taken], communicates)] = KERNEL
         ids = plane.id[taken]
+        # A device may have several planes: one for each kind of core.
+        stream = number << 32 | plane.line_ids[plane.line]
+        # What runs beside the rest waits for nothing of its line: several are under way at a time.
+        beside = np.flatnonzero(taken & (line == _ASYNC))
+        beside = beside[np.argsort(plane.ts[beside], kind="stable")]
+        stream[beside] |= lanes(plane.ts[beside], plane.dur[beside]) << _LANE
         events = self.rows.add(
             kind,
             self._span(plane, taken),
             device=np.full(len(ids), device),
-            # A device may have several planes: one for each kind of core.
-            stream=(number << 32 | plane.line_ids[plane.line])[taken],
+            stream=stream[taken],
             name=self.rows.worded(ids, lambda place: said[place].name),
         )
         place = self.rows.texts.place

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ def test_an_estimate_lands_beside_what_was_measured(lumos: Run) -> None:
     # The corpus is as good as before: the same trace is still in, and replays.
     assert "skipped 4 files" in lumos("ingest", SAMPLES / "gpu_generated", "--corpus", "c", "--workers", 1).stdout
     assert lumos("replay", "--corpus", "c", "--format", "json").returncode == 0
+
+
+def test_an_estimate_says_where_its_memory_differs_from_a_snapshot(lumos: Run, tmp_path: Path) -> None:
+    held = {"action": "alloc", "addr": 0, "size": 40_000_000_000, "stream": 0, "time_us": 1, "frames": []}
+    block = {"address": 0, "size": 40_000_000_000, "requested_size": 40_000_000_000, "state": "active_allocated"}
+    segment = {"device": 0, "address": 0, "total_size": 40_000_000_000, "stream": 0, "segment_type": "large"}
+    snapshot = {"segments": [{**segment, "blocks": [block]}], "device_traces": [[held]]}
+    (tmp_path / "rank0.pickle").write_bytes(pickle.dumps(snapshot))
+    assert lumos("ingest", "rank0.pickle", "--corpus", "c", "--job", "one").returncode == 0
+    screen = lumos("estimate", *JOB, *PLAN, "--corpus", "c", "--job", "one").stdout
+    assert " snapshot: 40.0 GB held at the peak; the estimate without libraries has " in screen
+    assert "optimizer +" in screen.partition("snapshot: ")[2]
 
 
 def test_an_estimate_that_was_killed_early_leaves_a_folder_that_becomes_a_corpus(tmp_path: Path) -> None:

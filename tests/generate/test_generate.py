@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from lumos_df.corpus.diff import Grouping, diff
 from lumos_df.generate.benchmark_folder import generate
 from lumos_df.generate.operator_script import SCRIPT, write_family, write_operator
 from lumos_df.trace.ingest import ingest
-from tests.conftest import SAMPLES, Run
+from tests.conftest import ROOT, SAMPLES, Run
 from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, stated, write, x
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (extra: capture)")
@@ -320,3 +321,50 @@ def test_two_ranks_run_over_gloo_and_their_own_trace_compares_with_the_recording
     rows, *_ = diff(corpus, "recorded", "benchmark", [Grouping.OPERATOR])
     both = {row["value"] for row in rows.to_pylist() if row["a_ns"] and row["b_ns"]}
     assert {"aten::addmm", "aten::mm"} <= both
+
+
+INDEXED = """
+import torch
+w = torch.nn.Parameter(torch.randn(64, 64)); which = torch.tensor([3, 1, 7, 5])
+optimizer = torch.optim.SGD([w], lr=0.01)
+for _ in range(6):
+    (w[which] @ w @ w).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+
+
+@needs_torch
+def test_an_execution_trace_beside_the_profile_makes_the_benchmark_exact(tmp_path: Path) -> None:
+    """With it the list of indices is known, and the parameter that three operators read is one tensor; else neither."""
+    (tmp_path / "train.py").write_text(INDEXED)
+    command = (sys.executable, "-m", "lumos_df", "capture", "--warmup", 1, "--unprofiled", 0, "--steps", 2)
+    command = (
+        *command,
+        "--execution-trace",
+        "--output",
+        tmp_path / "with",
+        "--",
+        sys.executable,
+        tmp_path / "train.py",
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "without").mkdir()
+    shutil.copy(tmp_path / "with" / "rank0.json.gz", tmp_path / "without")
+    indexes, storages = {}, {}
+    for name in ("with", "without"):
+        assert not ingest([tmp_path / name], tmp_path / f"{name}-corpus", workers=1).failed
+        generate(tmp_path / f"{name}-corpus", tmp_path / f"{name}-benchmark")
+        plan = json.loads((tmp_path / f"{name}-benchmark" / "plan.json").read_text())
+        operators = next(iter(plan["ranks"].values()))["operators"]
+        read = [
+            each for one in operators if one["name"] in {"aten::matmul", "aten::index"} for each in one["inputs"][:2]
+        ]
+        storages[name] = [each.get("storage") for each in read if each.get("dims") == [64, 64]]
+        indexes[name] = [one["inputs"][1]["list"][0]["dtype"] for one in operators if one["name"] == "aten::index"]
+    assert (indexes["with"], indexes["without"]) == (["int64"], [])
+    assert len(storages["with"]) == 3
+    assert len(set(storages["with"])) == 1
+    assert set(storages["without"]) == {None}
+    assert run_benchmark(tmp_path / "with-benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}

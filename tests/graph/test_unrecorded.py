@@ -50,6 +50,25 @@ def test_few_kernels_without_launches_were_in_the_queue_when_the_recording_began
     assert any("2 GPU operators were issued before the recording began" in text for text in warnings)
 
 
+@pytest.mark.parametrize(("other_stream", "lost_us"), [([], 3_000), ([kernel("copy", 50, 20, stream=8)], 0)])
+def test_a_queued_kernel_of_the_only_stream_that_starts_late_waited_for_another_program(
+    tmp_path: Path, other_stream: list[Event], lost_us: int
+) -> None:
+    """Ten launches in 100 us, ten kernels of 100 us one after another; before the sixth the GPU stands still 3 ms."""
+    events = [
+        event
+        for number in range(10)
+        for event in (
+            launch(10 * number, 5, number + 1),
+            kernel("gemm", 100 + 101 * number + (3_000 if number > 4 else 0), 100, correlation=number + 1),
+        )
+    ]
+    replay, warnings = replays(tmp_path, [*events, *other_stream])
+    assert length_us(replay) == pytest.approx(100 + 10 * 101 + lost_us, abs=100)  # what a launch takes shows nowhere
+    text = "3.00 ms between GPU operators that were in the queue of the only stream are unknown: they stay as recorded"
+    assert (text in warnings) == bool(lost_us)
+
+
 @pytest.mark.parametrize("waiting", [("python_function", "threading.py: wait"), ("Trace", "PyTorch Profiler (0)")])
 def test_what_merely_waits_does_not_lengthen_a_trace_without_steps(tmp_path: Path, waiting: tuple[str, str]) -> None:
     category, name = waiting

@@ -19,9 +19,12 @@ from lumos_df.estimate.ranking import pareto_front
 from lumos_df.estimate.search import Search
 from lumos_df.page.document import embedded, render
 from lumos_df.page.write import collect, write
+from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
 from tests.page.browser import data_of, job_of
 from tests.trace.literal import annotation, corpus_of, kernel, launch, op
+from tests.trace.literal import write as write_trace
+from tests.trace.test_memory_snapshot import write as write_snapshot
 
 MAX_BYTES = 5_000_000
 
@@ -310,3 +313,21 @@ def test_the_page_takes_no_other_option(lumos: Run) -> None:
     done = lumos("report", "--html", "page.html", "--view", "step")
     assert done.returncode == 2
     assert "leave out --view" in done.stderr
+
+
+def test_a_memory_snapshot_says_what_is_held_and_what_is_stuck(tmp_path: Path) -> None:
+    """Beside a trace of its job and by itself: 1,612 bytes at the peak, 1,012 of them older than any event."""
+    (tmp_path / "job").mkdir()
+    snapshot = write_snapshot(tmp_path / "job" / "rank0.pickle")
+    trace = write_trace(tmp_path / "job" / "rank0.json", [op("aten::mm", 0, 90)])
+    for name, files in (("alone", [snapshot]), ("beside", [snapshot, trace])):
+        assert not ingest(files, tmp_path / name, workers=1).failed
+        write(tmp_path / name, tmp_path / f"{name}.html")
+        held = job_of(tmp_path / f"{name}.html", "job")["sections"]["held"]
+        peak, stuck = held["title"].split("; ")
+        assert peak == "The allocator held 1.57 KiB at its peak, 100% of it activations"
+        assert stuck == "512 B of 2.00 KiB reserved are stuck (25%)"
+        assert held["data"]["stacks"]["stack"] == ["linear (functional.py:3), in forward (model.py:7)"]
+        assert held["data"]["pools"]["stuck_bytes"] == [512]
+    lone = page_of(tmp_path / "no", [op("aten::mm", 0, 90)])
+    assert "held" not in job_of(lone, "no")["sections"]

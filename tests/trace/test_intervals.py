@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.trace.kernels.intervals import enclosing, order_ties
+from lumos_df.trace.kernels.intervals import enclosing, lanes, order_ties
 
 times = st.integers(0, 12)
 spans = st.lists(st.tuples(times, times, st.integers(-1, 2)), max_size=25)  # (ts, dur, track)
@@ -43,3 +43,14 @@ def test_ties_are_put_in_order_of_falling_duration_and_else_stay(drawn: list[tup
     order = np.argsort(ts, kind="stable")
     order_ties(order, ts, dur)
     assert order.tolist() == sorted(range(len(drawn)), key=lambda k: (drawn[k][0], -drawn[k][1]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(times, times), max_size=25))
+def test_rows_of_a_lane_do_not_overlap_and_no_lane_is_without_need(drawn: list[tuple[int, int]]) -> None:
+    rows = sorted(drawn)
+    ts, dur = np.array(rows, np.int64).reshape(-1, 2).T.copy()
+    of_rows = list(zip(rows, lanes(ts, dur).tolist(), strict=True))
+    for place, ((start, _), lane) in enumerate(of_rows):
+        open_lanes = {other for (ts, dur), other in of_rows[:place] if ts + dur > start}
+        assert lane == min(set(range(len(rows))) - open_lanes)

@@ -8,8 +8,13 @@ from typing import Any
 
 import pytest
 
+from lumos_df.base.errors import CorpusError
 from lumos_df.corpus.catalog import connect
+from lumos_df.graph.job import doubled
+from lumos_df.graph.run import replay
 from lumos_df.trace.ingest import ingest
+from tests.trace.literal import op
+from tests.trace.literal import write as write_trace
 from tests.trace.nsight_files import PROFILES
 
 
@@ -159,3 +164,15 @@ def test_recorded_snapshots_add_up(tmp_path: Path, file: Path) -> None:
     assert (change, peak) == (held, parts)
     assert lowest >= 0
     assert reserved == sum(segment["total_size"] for segment in data["segments"])
+
+
+def test_a_job_is_replayed_without_its_snapshots_and_a_snapshot_alone_has_no_job(tmp_path: Path) -> None:
+    """The snapshot of rank 0 lies in the same folder as its trace: it is no second run of that rank."""
+    trace = write_trace(tmp_path / "rank0.json", [op("aten::mm", 0, 90)])
+    snapshot = write(tmp_path / "rank0.pickle")
+    assert not ingest([trace, snapshot], tmp_path / "both", workers=1).failed
+    assert len(replay(tmp_path / "both")) == 1
+    assert doubled(tmp_path / "both") == {replay(tmp_path / "both")[0]: ()}
+    assert not ingest([snapshot], tmp_path / "alone", workers=1).failed
+    with pytest.raises(CorpusError, match="no trace here has operators; what it holds says: lumos-df report --corpus"):
+        replay(tmp_path / "alone")

@@ -21,8 +21,10 @@ from tests.trace.nsight_files import (
     PROFILES,
     WAIT,
     calls,
+    export_parquet,
     gid,
     kernels,
+    payload,
     ranges,
     write,
 )  # fmt: skip
@@ -189,6 +191,124 @@ def test_calls_of_nccl_say_what_the_kernel_that_they_launch_moves(tmp_path: Path
         database.execute("UPDATE StringIds SET value = 'ncclDevKernel_AllReduce_Sum_bf16_RING_LL' WHERE id = 0")
     query = """SELECT collective, "group", in_bytes, dtype FROM operators WHERE kind = 'kernel'"""
     assert asked(path, query, rank=0) == [("all_reduce", "0x1f", 4096, "bfloat16")]
+
+
+COMMUNICATOR = (
+    *((1, 7, 0, 18, "NCCL communicator ID", None), (1, 7, 1, 5, "No. of ranks", 8), (1, 7, 2, 5, "Rank", 12)),
+    *((1, 8, 0, 18, "NCCL communicator ID", None), (1, 8, 1, 22, "Message size [bytes]", 8)),
+    *((1, 8, 2, 5, "Peer rank", 16), (1, 8, 3, 1 << 24, "Reduction operation", 20)),
+)
+SCHEMAS = ("domainId, schemaId, idx, type, name, offset", COMMUNICATOR + COMMUNICATOR)
+
+
+def test_binary_payloads_of_nccl_say_ranks_groups_and_bytes(tmp_path: Path) -> None:
+    said = payload(1, 8, "QQii", 31, 4096, 1, 0)
+    path = write(
+        tmp_path / "a.sqlite",
+        NVTX_PAYLOAD_SCHEMA_ENTRIES=SCHEMAS,
+        # By the GPUs process 222 would be rank 0: its communicator says 1.
+        **{
+            KERNELS: kernels((300, 500, 1, 7, 9, 111), (310, 400, 0, 7, 9, 222)),
+            CALLS: calls((100, 200, 111, 5, 9, LAUNCH), (100, 200, 222, 5, 9, LAUNCH)),
+        },
+        NVTX_EVENTS=ranges(
+            (1, 9, 111, 5, "ncclCommInitRank", None, payload(1, 7, "Qii", 31, 2, 0)),
+            (1, 9, 222, 5, "ncclCommInitRank", None, payload(1, 7, "Qii", 31, 2, 1)),
+            (2, 3, 222, 5, "ncclCommInitRank", None, payload(1, 7, "Qii", 30, 1, 0)),
+            (50, 250, 111, 5, "ncclAllGather", None, said),
+            (50, 250, 222, 5, "ncclAllGather", None, said[:40]),
+        ),
+    )
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE StringIds SET value = 'ncclDevKernel_AllGather_RING_LL' WHERE id = 0")
+    query = """
+      SELECT rank, rank_source, "group", group_size, in_bytes, out_bytes,
+      (SELECT raw.args ->> 'payload' FROM args AS raw JOIN operators AS call USING (trace_id, event)
+       WHERE raw.trace_id = kernels.trace_id AND name = 'ncclAllGather')
+      FROM operators AS kernels JOIN traces USING (trace_id, rank) WHERE kind = 'kernel' ORDER BY rank"""
+    one = '{"NCCL communicator ID":31,"Message size [bytes]":4096,"Peer rank":1}'
+    assert asked(path, query) == [(0, "NCCL", "31", 2, 4096, 8192, one), (1, "NCCL", None, None, None, None, None)]
+    other = export_parquet(path, tmp_path / "first" / "a_pqtdir")
+    assert [row[:2] for row in asked(other, query, rank=4)] == [(4, "option"), (5, "option")]
+
+
+def test_a_group_of_nccl_launches_what_the_calls_in_it_say(tmp_path: Path) -> None:
+    def called(name: str, start: int, size: int | None = None) -> tuple[Any, ...]:
+        json_text = json.dumps({"NCCL communicator ID": "0x1f", "Message size [bytes]": size}) if size else None
+        return (start, start + 4, 111, 5, name, json_text)
+
+    end = (200, 290, 111, 5, "ncclGroupEnd")
+    path = write(
+        tmp_path / "a.sqlite",
+        **{
+            KERNELS: kernels((300, 500, 0, 7, 9, 111), (600, 700, 0, 7, 10, 111)),
+            CALLS: calls((210, 220, 111, 5, 9, LAUNCH), (410, 420, 111, 5, 10, LAUNCH)),
+        },
+        NVTX_EVENTS=ranges(
+            *(called("ncclGroupStart", 100), called("ncclSend", 110, 512), called("ncclRecv", 120, 256)),
+            *(called("ncclGroupStart", 130), called("ncclSend", 140, 64), called("ncclGroupEnd", 150), end),
+            *(called("ncclGroupStart", 300), called("ncclAllReduce", 310, 8), called("ncclAllReduce", 320, 8)),
+            (400, 490, 111, 5, "ncclGroupEnd"),
+        ),
+    )
+    query = """SELECT collective, in_bytes, "group" FROM operators WHERE kind = 'kernel' ORDER BY ts"""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE StringIds SET value = 'ncclDevKernel_Generic' WHERE id = 0")
+    assert asked(path, query, rank=0) == [("send_recv", 576, "0x1f"), ("all_reduce", 16, "0x1f")]
+
+
+def test_metrics_of_network_cards_are_counters_of_every_process(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.sqlite",
+        **{KERNELS: kernels((3, 5, 0, 7, 9, 111), (3, 4, 1, 7, 9, 222))},
+        NET_NIC_METRIC=(
+            "start, end, globalId, metricsListId, metricsIdx, value",
+            [(5, 9, 40, 1, 2, 70), (6, 9, 41, 1, 2, 3)],
+        ),
+        NIC_ID_MAP=("nicId, globalId", [(8, 40)]),
+        TARGET_INFO_NIC_INFO=("nicId, name", [(8, "mlx5_0")]),
+        TARGET_INFO_NETWORK_METRICS=(
+            "metricsListId, metricsIdx, name",
+            [(1, 2, "Bytes sent"), (2, 2, "Bytes received")],
+        ),
+    )
+    of_each = [(5, "mlx5_0 Bytes sent", 70.0), (6, "NIC 41 Bytes sent", 3.0)]
+    query = "SELECT rank, ts, name, value FROM counters ORDER BY ALL"
+    assert asked(path, query) == [(rank, *row) for rank in (0, 1) for row in of_each]
+
+
+@pytest.mark.parametrize("inside", ["", "reports"], ids=["named", "in a folder"])
+def test_a_folder_of_parquet_is_read_as_its_sqlite(tmp_path: Path, inside: str) -> None:
+    path = write(
+        tmp_path / "of_sqlite" / "a.sqlite",
+        **ONE,
+        CUPTI_ACTIVITY_KIND_MEMCPY=(
+            "start, end, deviceId, streamId, correlationId, globalPid, bytes, copyKind, srcKind, dstKind",
+            [(520, 530, 0, 7, 10, gid(111), 64, 1, 0, 2)],
+        ),
+        NVTX_EVENTS=ranges((50, 250, 111, 5, "aten::mm, op_id = 3"), (260, None, 111, 5, "mark")),
+    )
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE StringIds SET value = CAST(X'61FF' AS TEXT) WHERE id = 0")
+    folder = tmp_path / "of_parquet" / inside / "a_pqtdir"
+    export_parquet(path, folder)
+    query = "SELECT o.* EXCLUDE (trace_id), repaired_utf8 FROM operators o JOIN traces USING (trace_id) ORDER BY op_id"
+    found = asked(path, query, job="one")
+    assert not ingest([folder.parent if inside else folder], tmp_path / "corpus", workers=1, job="one").failed
+    with connect(tmp_path / "corpus") as connection:
+        assert (len(found), connection.sql(query).fetchall()) == (4, found)
+
+
+def test_a_table_of_an_export_alone_and_a_folder_of_no_report_are_one_line(tmp_path: Path) -> None:
+    folder = export_parquet(write(tmp_path / "a.sqlite", **ONE), tmp_path / "a_pqtdir")
+    (alone,) = ingest([folder / f"{KERNELS}.parquet"], tmp_path / "corpus", workers=1).failed
+    assert alone.message == f"{folder / KERNELS}.parquet: one table of an export; name the folder that it lies in"
+    (folder / f"{CALLS}.parquet").write_bytes(b"PAR1 and no more")
+    ((warnings,),) = asked(folder, "SELECT warnings FROM traces", rank=0)
+    assert any(f"{CALLS}.parquet" in warning for warning in warnings)
+    (folder / f"{KERNELS}.parquet").unlink()
+    (failed,) = ingest([folder], tmp_path / "other", workers=1).failed
+    assert failed.message.startswith(f"{folder}: Parquet without a table of a profiler")
 
 
 def test_ranges_named_by_the_user_are_steps(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_a_tpu_has_operations_modules_and_steps_and_hlo_says_what_a_collective_m
         "/device:TPU:2",
         line("XLA Modules", event(1, 0, 90), number=2),
         line("XLA Ops", event(2, 10, 20), event(3, 40, 30), number=3),
-        line("Async XLA Ops", event(4, 15, 40), number=4),
+        line("Async XLA Ops", event(4, 15, 40), event(4, 20, 30), event(4, 56, 2), number=4),
         line("Steps", event(5, 0, 100), number=6),
         line("XLA TraceMe", event(1, 0, 1), number=7),
         *named(4, {1: "jit_f(7)", 2: "%fusion.1 = f32[8] fusion(f32[8] %a)", 3: ALL_REDUCE,
@@ -145,9 +145,15 @@ def test_a_tpu_has_operations_modules_and_steps_and_hlo_says_what_a_collective_m
         ("gpu_annotation", "jit_f(7)", 0, 90, *[None] * 7, 41),
         ("kernel", "fusion.1", 10, 20, 2, "other", *[None] * 5, 41),
         ("memcpy", "copy-start", 15, 40, 2, "copy", *[None] * 5, 41),
+        ("memcpy", "copy-start", 20, 30, 2, "copy", *[None] * 5, 41),
         ("kernel", "all-reduce.3", 40, 30, 2, "communication", "all_reduce", "{{0,1},{2,3}}", 2, "float32", 128, 41),
+        ("memcpy", "copy-start", 56, 2, 2, "copy", *[None] * 5, 41),
     ]
     with connect(tmp_path / "corpus") as connection:
+        streams = connection.sql(
+            "SELECT dense_rank() OVER (ORDER BY stream) FROM operators WHERE kind = 'memcpy' ORDER BY ts"
+        )
+        assert streams.fetchall() == [(1,), (2,), (1,)]
         (raw,) = connection.sql(
             "SELECT args->>'$.flops' FROM args JOIN operators USING (event) WHERE name = 'fusion.1'"
         ).fetchall()

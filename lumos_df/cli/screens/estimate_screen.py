@@ -23,6 +23,8 @@ _NOTES: Final = 3
 _CAUSES: Final = 3
 _COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp")
 _MEMORY: Final = ("activations", "gradients", "weights", "optimizer", "logits", "reserve")
+_SHOWN_BYTES: Final = 50_000_000
+"""What of a memory's difference is shown: with a decimal of 10^9 bytes less is nothing."""
 _HOW_KNOWN: Final = ("kernels and collectives", "software")
 
 
@@ -56,6 +58,25 @@ def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
     say(screen, "; ".join(str(known[name]) for name in _HOW_KNOWN if name in known), before=" how known: ")
     plan = estimate.plan
     say_next(screen, f"sweep --model {model} --hardware {hardware} --gpus {plan.gpus} --batch {plan.batch}")
+
+
+def draw_held(corpus: Path, estimate: str) -> None:
+    """Print where the memory of a stored estimate differs from what a snapshot of its job holds, if there is one."""
+    from lumos_df.corpus.catalog import connect, query  # noqa: PLC0415 - imports DuckDB
+
+    with connect(corpus) as connection:
+        columns = "category, coalesce(held_bytes, 0), difference_bytes"
+        found = query(connection, f"SELECT {columns} FROM estimate_vs_held WHERE trace_id = '{estimate}'").fetchall()
+    if not found:
+        return
+    (_, held, whole), *kinds = found
+    parts = ", ".join(f"{kind} {more / 1e9:+.1f}" for kind, _, more in kinds if abs(more) >= _SHOWN_BYTES)
+    say(
+        console(),
+        f"{held / 1e9:.1f} GB held at the peak; the estimate without libraries has {whole / 1e9:+.1f}"
+        + (f": {parts}" if parts else ""),
+        before=" snapshot: ",
+    )
 
 
 def seconds(amount: float) -> str:

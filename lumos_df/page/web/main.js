@@ -15,7 +15,7 @@ function show(job) {
   const main = document.getElementById("main");
   const cards = [];
   if (job) {
-    for (const [name, kind, wide] of SECTIONS) cards.push(section(name, kind, wide, job.sections[name], job.traces.label, job));
+    for (const [name, kind, wide] of SECTIONS.filter(([part]) => job.sections[part])) cards.push(section(name, kind, wide, job.sections[name], job.traces.label, job));
     if (job.warnings) {
       cards.push([el("section", { "aria-labelledby": "h-warnings", data: { section: "warnings" } }, el("h2", { id: "h-warnings" }, el("span", { class: "kind" }, "Warnings"), "What a reader should know about these traces"),
         el("ul", { class: "plain" }, ...job.warnings.warning.map((text_, row) => el("li", {}, `${text_} (${job.warnings.traces[row]} ${job.warnings.traces[row] === 1 ? "trace" : "traces"})`)))), () => {}]);

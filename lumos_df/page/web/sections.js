@@ -254,6 +254,27 @@ const DRAW = {
     });
   },
 
+  held(host, { categories, stacks, pools }, labels) {
+    const bytes = (key, label, extra = {}) => ({ key, label, write: asBytes, ...extra });
+    if (categories) {
+      table(host, {
+        name: "held.categories", caption: "Held at the peak, by what it is for", rows: withRanks(categories, labels),
+        columns: [text("rank", "rank"), count("device", "device"), text("category", "category"), share("share_pct", "of the peak", { bar: true }), bytes("bytes", "bytes"), count("blocks", "blocks")],
+      });
+      table(host, {
+        name: "held.stacks", caption: "Held at the peak, by where it was allocated", rows: withRanks(stacks, labels), limit: 12,
+        columns: [text("stack", "allocated in"), text("category", "category"), share("share_pct", "of the peak", { bar: true }), bytes("bytes", "bytes"), count("blocks", "blocks"), text("rank", "rank")],
+      });
+    }
+    if (pools) {
+      numbers(host, {
+        name: "held.pools", caption: "Segments of the allocator when the snapshot was taken", rows: withRanks(pools, labels),
+        columns: [text("rank", "rank"), count("device", "device"), text("pool", "pool"), count("stream", "stream"), count("segments", "segments"), bytes("reserved_bytes", "reserved"), bytes("allocated_bytes", "held"),
+          bytes("empty_bytes", "can go back"), bytes("stuck_bytes", "stuck"), share("stuck_pct", "of reserved")],
+      });
+    }
+  },
+
   replay(host, { replays: rows }, labels) {
     numbers(host, {
       name: "replay.replays", caption: "Recorded and replayed steps", rows: withRanks(rows, labels),
@@ -309,7 +330,7 @@ const DRAW = {
 const SECTIONS = [
   ["advice", "What to change", true], ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true],
   ["path", "Critical path and gains", true], ["kernels", "Top kernels", true], ["stragglers", "Who is waited for", false],
-  ["collectives", "Collectives", false], ["busy", "A kernel runs", false], ["memory", "Memory", false], ["replay", "Replay error", false],
+  ["collectives", "Collectives", false], ["busy", "A kernel runs", false], ["memory", "Memory", false], ["held", "Held memory", true], ["replay", "Replay error", false],
 ];
 
 function section(name, kind, wide, found, labels, job) {

@@ -69,3 +69,22 @@ def order_ties(order, ts, dur):
                 order[k] = merged[k]
             width *= 2
         start = stop
+
+
+@kernel
+def lanes(ts, dur):
+    """Return for each row the first lane whose rows are over when it starts: on a lane rows do not overlap.
+
+    Args:
+        ts, dur: int64 [n], ns, ordered by ts.
+
+    Returns:
+        int64 [n] from 0.
+    """
+    lane = np.zeros(len(ts), np.int64)
+    over = np.full(len(ts), np.iinfo(np.int64).min)
+    for row in range(len(ts)):
+        while over[lane[row]] > ts[row]:
+            lane[row] += 1
+        over[lane[row]] = ts[row] + dur[row]
+    return lane
