@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from lumos_df.base.errors import LumosError, TraceError
 from lumos_df.base.location import file_system, is_url

@@ -337,16 +337,9 @@ for _ in range(6):
 def test_an_execution_trace_beside_the_profile_makes_the_benchmark_exact(tmp_path: Path) -> None:
     """With it the list of indices is known, and the parameter that three operators read is one tensor; else neither."""
     (tmp_path / "train.py").write_text(INDEXED)
-    command = (sys.executable, "-m", "lumos_df", "capture", "--warmup", 1, "--unprofiled", 0, "--steps", 2)
-    command = (
-        *command,
-        "--execution-trace",
-        "--output",
-        tmp_path / "with",
-        "--",
-        sys.executable,
-        tmp_path / "train.py",
-    )
+    capture = ("lumos_df", "capture", "--warmup", 1, "--unprofiled", 0, "--steps", 2, "--execution-trace")
+    script = ("--output", tmp_path / "with", "--", sys.executable, tmp_path / "train.py")
+    command = (sys.executable, "-m", *capture, *script)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
