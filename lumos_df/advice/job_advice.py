@@ -24,6 +24,8 @@ class JobAdvice:
     """What to change in one job."""
 
     job: str
+    trace_id: str
+    """Trace of its first rank, which tells it from another job of its name."""
     device_name: str | None
     """Name of its GPU."""
     ranks: int
@@ -82,6 +84,7 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
         warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
         result = JobAdvice(
             job=of_job.name,
+            trace_id=ids[0],
             device_name=about(corpus, ids[0], "device_name")["device_name"],
             ranks=len(ids),
             steps=len(steps),

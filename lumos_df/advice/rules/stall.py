@@ -64,12 +64,13 @@ def _remedy(
 
     steps = len(np.unique(advised.step_number))
     when = f"in {len(np.unique(step))} of {steps} steps" if steps > 1 else "once"
+    most = "up to " if len(item) > 1 else ""
     return Remedy(
         rule="stall",
-        what=f"{name}, {when}, takes {format_ns(int(over.max()))} longer than ever else: {_cause(name)}",
+        what=f"{name}, {when}, takes {most}{format_ns(int(over.max()))} longer than ever else: {_cause(name)}",
         known=Known.MEASURED,
         rests_on=f"{format_count(len(item), 'stall')} on {format_count(len(advised.graphs), 'rank')}",
-        command="critical-path",
+        command="report --view stall",
         apply=apply,
         once=True,
     )

@@ -32,12 +32,14 @@ def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
     for place, job in enumerate(jobs):
         if place:
             screen.print()
-        _draw_job(screen, job, where(corpus), most)
+        alike = sum(other.job == job.job for other in jobs)
+        _draw_job(screen, job, f" ({job.trace_id})" if alike > 1 else "", where(corpus), most)
 
 
-def _draw_job(screen: "Console", job: "JobAdvice", in_corpus: str, most: int | None) -> None:
+def _draw_job(screen: "Console", job: "JobAdvice", which: str, in_corpus: str, most: int | None) -> None:
+    """Print the advice on one job; `which`: which of several of its name."""
     machine = f"{job.ranks} {job.device_name}" if job.device_name else format_count(job.ranks, "rank")
-    say(screen, (job.job, "bold"), f", {format_ns(job.step_ns)} a step on {machine}")
+    say(screen, (job.job, "bold"), f"{which}, {format_ns(job.step_ns)} a step on {machine}")
     if job.error_pct > replay_screen.TRUSTED_PCT:
         say(screen, f"careful: the replay is {job.error_pct:.1f}% off the recording, and so may be every gain")
     for warning in job.warnings[: None if most is None else 2]:

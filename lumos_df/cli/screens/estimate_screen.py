@@ -101,9 +101,8 @@ def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | 
     of_job = [f"--job {job}"] if job else []
     if len(jobs) > 1:
         of_job = ["--trace ID"] if len(named) < len(jobs) else ["--job NAME"]
-    say_next(
-        screen, f"estimate {' '.join([*of_job, *changes])}{' --format csv' if len(jobs) == 1 else ''}{where(corpus)}"
-    )
+    words = ["estimate", *of_job, *changes, *(["--format csv"] if len(jobs) == 1 else [])]
+    say_next(screen, " ".join(words) + where(corpus))
 
 
 def _numbers(job: "pl.Expr", rank: "pl.Expr", trace: "pl.Expr") -> "pl.Expr":
