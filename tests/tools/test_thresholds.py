@@ -47,6 +47,7 @@ NO_DECISION = {
     "capture.microbenchmarks._MOST_CALLS",
     "capture.microbenchmarks._ROUNDS",
     "capture.publish._HEAD",
+    "corpus.summaries._TICK_S",
     "estimate.block_operators._NS",
     "estimate.search.STRETCH",
     "estimate.store._NS",
