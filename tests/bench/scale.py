@@ -21,7 +21,7 @@ from lumos_df import connect
 from lumos_df.corpus.folder import trace_ids
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.corpus.staging import create
-from tests.bench.__main__ import Cost, ingest, lumos
+from tests.bench.__main__ import Cost, lumos
 from tests.bench.inputs import repeat
 from tests.bench.measure import claim
 from tests.emulator import Profiler, write
@@ -175,7 +175,9 @@ def summarised(commands: Sequence[Sequence[str]]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    ingest(_BASES[:1])  # kernels compiled
+    with tempfile.TemporaryDirectory(prefix="lumos-df-bench-") as folder:
+        recorded(1, Path(folder) / "traces")
+        measured(Path(folder) / "traces", Path(folder))  # kernels compiled
     table(f"`{_BASES[0].parent.name}`", _RECORDED_RANKS, recorded)
     table("an emulated GPT in training", _TRAINED_RANKS, trained)
     large_ranks()
