@@ -38,12 +38,12 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
 
     asked = {name.lower() for name in names}
     layout.check(corpus)
-    if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and folder.traces_without(corpus, COLLECTIVE_MEMBERS):
+    if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and folder.unanswered(corpus, COLLECTIVE_MEMBERS):
         _match(corpus, say)
-    if asked & view_files.readers(JOB_ADVICE.name) and folder.traces_without(corpus, JOB_ADVICE):
+    if asked & view_files.readers(JOB_ADVICE.name) and folder.unanswered(corpus, JOB_ADVICE):
         _advise(corpus, say)
     # Advice has found those of its jobs.
-    if asked & view_files.readers(STALLS.name) and folder.traces_without(corpus, STALLS):
+    if asked & view_files.readers(STALLS.name) and folder.unanswered(corpus, STALLS):
         _find_stalls(corpus, say)
     if summaries.helps(asked):
         _summarise(corpus, say)
@@ -116,10 +116,10 @@ def _advise(corpus: Path, say: Say) -> None:
 
 
 def _find_paths(corpus: Path, say: Say) -> None:
-    from lumos_df.corpus.folder import traces_without  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus.folder import unanswered  # noqa: PLC0415 - slow to import
     from lumos_df.schema import CRITICAL_PATH, GAINS  # noqa: PLC0415 - as above
 
-    missing = traces_without(corpus, CRITICAL_PATH) | traces_without(corpus, GAINS)
+    missing = unanswered(corpus, CRITICAL_PATH) | unanswered(corpus, GAINS)
     unknown = "critical paths are not known yet"
     if not missing or not _replayed_at_once(corpus, unknown, "critical-path --gains", say):
         return

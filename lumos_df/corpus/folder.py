@@ -60,3 +60,19 @@ def traces_without(corpus: Path, table: Table) -> set[str]:
     """Return the ids of the traces of which a table is not there; estimates of jobs without traces do not count."""
     traces = (trace_id for trace_id in trace_ids(corpus) if not trace_id.startswith(ESTIMATE))
     return {trace_id for trace_id in traces if not (trace_folder(corpus, trace_id) / f"{table.name}.parquet").exists()}
+
+
+def unanswered(corpus: Path, table: Table) -> set[str]:
+    """Return those of `traces_without` that have operators: files of records alone never get what a replay tells."""
+    return {trace_id for trace_id in traces_without(corpus, table) if _has_operators(corpus, trace_id)}
+
+
+def _has_operators(corpus: Path, trace_id: str) -> bool:
+    """Return whether a trace has operators; what cannot be read is for whoever reads it to say."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    try:
+        return bool(pq.read_metadata(trace_folder(corpus, trace_id) / "operators.parquet").num_rows)
+    except (OSError, pa.ArrowException):
+        return True

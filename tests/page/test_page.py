@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lumos_df.advice.on_demand import prepare_page
 from lumos_df.corpus.catalog import blank, connect
 from lumos_df.corpus.layout import write_manifest
 from lumos_df.estimate.grid import Grid
@@ -322,6 +323,10 @@ def test_a_memory_snapshot_says_what_is_held_and_what_is_stuck(tmp_path: Path) -
     trace = write_trace(tmp_path / "job" / "rank0.json", [op("aten::mm", 0, 90)])
     for name, files in (("alone", [snapshot]), ("beside", [snapshot, trace])):
         assert not ingest(files, tmp_path / name, workers=1).failed
+        told: list[str] = []
+        prepare_page(tmp_path / name, told.append)
+        prepare_page(tmp_path / name, told.append)
+        assert len(told) == (name == "beside")  # what was replayed by the way, once
         write(tmp_path / name, tmp_path / f"{name}.html")
         held = job_of(tmp_path / f"{name}.html", "job")["sections"]["held"]
         peak, stuck = held["title"].split("; ")
