@@ -25,7 +25,7 @@ class Table:
 def table(name: str, doc: str, *columns: tuple[str, str, str]) -> Table:
     """Return a table of columns (name, type, documentation), behind the key `trace_id` that all have."""
     key = TableColumn(
-        "trace_id", "string", "The trace: first 16 hex digits of the file's SHA-256 (and its rank, for merged files)."
+        "trace_id", "string", "The trace: first 16 hex digits of the file's digest (and its rank, for merged files)."
     )
     return Table(name, doc, (key, *(TableColumn(*column) for column in columns)))
 
