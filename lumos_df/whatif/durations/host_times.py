@@ -160,7 +160,9 @@ def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDAr
         return layer
     _, symbols = np.unique(np.stack((rows.name[row], shape)), axis=1, return_inverse=True)
     symbols = symbols.reshape(-1).astype(np.int32)
-    bounds, order = forward_star(rows.step[row] + 1, int(rows.step[row].max()) + 2)
+    # Steps are counted from the job's first, however many of them were recorded.
+    step = np.unique(rows.step[row], return_inverse=True)[1].reshape(-1).astype(np.int32)
+    bounds, order = forward_star(step, int(step.max()) + 1)
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         in_step = order[low:high]
         start, period = _repeated(symbols[in_step], len(known))
