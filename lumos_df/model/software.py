@@ -52,6 +52,11 @@ SOFTWARE_COLUMNS: Final = (
     ),
     Column("keep_ffn", "tensors as wide as the MLP that are kept beside those its products read", REAL),
     Column("keep_rotary", "tensors as wide as query and key that are kept beside those attention reads", REAL),
+    Column(
+        "keep_products",
+        "1: selective recomputation keeps every second matrix product and attention, and computes all else of a layer again"
+        " (torchtitan); 0: it computes attention's core again (Megatron)",
+    ),
     Column("balanced", "1: a pipeline's chunks are cut at equal compute, head included, instead of equal layers"),
     Column("gradient_bytes", "bytes a parameter in which gradients are kept: 2 or 4", REAL),
     Column("reduce_bytes", "bytes a parameter in which gradients are reduced over data-parallel ranks", REAL),
@@ -161,6 +166,9 @@ class Software:
     """Tensors as wide as the MLP that are kept beside those its products read: 0 where activations are fused."""
     keep_rotary: float
     """Tensors as wide as query and key that are kept beside those attention reads: 0 where positions are fused."""
+    keep_products: bool
+    """Whether selective recomputation keeps every second matrix product and attention, and computes all else of a layer
+    again (torchtitan's), instead of attention's core alone (Megatron's)."""
     balanced: bool
     """Whether a pipeline's chunks are cut at equal compute, head included, instead of equal layers."""
     gradient_bytes: float

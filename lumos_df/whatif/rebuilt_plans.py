@@ -125,6 +125,8 @@ def _settings(
         raise PlanError(f"flash={_word(row['flash'])}, and the job was recorded with flash={_word(does.flash)}")
     if row["offload_optimizer"]:
         raise PlanError("offload_optimizer, and from a trace there is none")
+    if row["lora"]:
+        raise PlanError(f"lora={row['lora']}, and from a trace there is none")
     if model.experts or model.gated != does.gated:
         what = "experts" if model.experts else "gated=" + _word(model.gated)
         raise PlanError(f"model {model.name} has {what}, and the recorded one has not")

@@ -5,7 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels import layer_operators as op
+from lumos_df.model.kernels.cost import BACKWARD_WEIGHT, KINDS, LAUNCHES, PASSES, block_cost
+from lumos_df.model.pipeline.stages import products_again
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
@@ -230,3 +233,27 @@ def test_every_operator_has_a_name_and_a_family() -> None:
     ops = rows(Model.read("deepseek-v3"), Plan(tp=2, ep=8, dp=8, sequence_parallel=True, batch=8), expert=True)
     assert {op.NAMES[int(code)] for code in ops[:, op.NAME]} >= {"attention", "dispatch", "shared_up", "key_value_down"}
     assert ((ops[:, op.FAMILY] >= 0) & (ops[:, op.FAMILY] < len(op.FAMILIES))).all()
+
+
+def test_adapters_are_two_thin_products_beside_attentions_own() -> None:
+    """Llama 2 70B: 8192 -> 16 -> 10240 beside query, key and value, 8192 -> 16 -> 8192 beside the output."""
+    model = Model.read("llama-2-70b")
+    plain, adapted = rows(model, Plan()), rows(model, Plan(lora=16))
+    more = products(adapted) - products(plain)
+    assert more == 2 * model.seq * 16 * (8192 + 10240 + 8192 + 8192)
+
+
+def test_frozen_weights_have_no_gradient() -> None:
+    model, gpu = Model.read("llama-2-70b"), Hardware.read("h100-sxm")
+    ops = rows(model, Plan(lora=16))
+    cost = np.zeros((PASSES, KINDS))
+    block_cost(ops, 0, len(ops), model.row(), Plan(lora=16).row(), gpu.row(), MEGATRON, cost)
+    trained = ops[ops[:, op.WEIGHT_S] > 0.0]
+    assert {op.NAMES[int(row[op.NAME])] for row in trained} == {"adapter_down", "adapter_up"}
+    assert cost[BACKWARD_WEIGHT, LAUNCHES] == len(trained) == 4
+
+
+def test_every_second_product_is_computed_again() -> None:
+    """Llama 3 8B: key 1024, output 4096 and up 14336 of 53,248 columns; GPT 125M: key 1, output 1, down 4 of 12."""
+    assert products_again(Model.read("llama-3-8b").row()) == pytest.approx(19456 / 53248, rel=1e-3)
+    assert products_again(replace(Model.read("gpt3-125m"), biases=False).row()) == pytest.approx(6 / 12, rel=1e-3)

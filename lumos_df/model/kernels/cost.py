@@ -56,8 +56,10 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
                 factor *= software.expert_factor
             forward = _product(m, n, k, batch, plan, hardware) * factor
             backward = _product(m, k, n, batch, plan, hardware) * factor
-            weight = _product(k, n, m, batch, plan, hardware) * factor
-            cost[BACKWARD_WEIGHT, LAUNCHES] += launches
+            # Frozen weights have no gradient.
+            if plan.lora == 0 or ops[i, op.NAME] >= op.ADAPTER_DOWN:
+                weight = _product(k, n, m, batch, plan, hardware) * factor
+                cost[BACKWARD_WEIGHT, LAUNCHES] += launches
         elif family == op.ATTENTION:
             kind = ATTENTION_S
             forward = _attention(ops, i, model, plan, hardware, software, False)

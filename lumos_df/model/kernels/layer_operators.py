@@ -72,6 +72,8 @@ NAMES: Final = (
     "query_down",
     "key_value_down",
     "key_value_up",
+    "adapter_down",
+    "adapter_up",
 )
 (
     _NORM,
@@ -101,6 +103,8 @@ NAMES: Final = (
     _QUERY_DOWN,
     _KEY_VALUE_DOWN,
     _KEY_VALUE_UP,
+    ADAPTER_DOWN,
+    ADAPTER_UP,
 ) = range(len(NAMES))
 
 
@@ -173,6 +177,7 @@ def attention_block(model, plan, software, ops, i):
     else:
         kv_width = kv_heads * model.head_dim
         i = _product(ops, i, _QKV, tokens, width + 2 * kv_width, model.hidden, 1.0)
+    i = _adapter(plan, ops, i, tokens, model.hidden, width + 2 * kv_width, passes)
     if model.learned_positions == 0:
         rotated = 2 * tokens * (width + kv_width) * size * passes
         i = _pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
@@ -186,8 +191,20 @@ def attention_block(model, plan, software, ops, i):
     ops[i, BATCH] = plan.micro_batch * heads
     i += 1
     i = _product(ops, i, _OUTPUT, tokens, model.hidden, width, 1.0)
+    i = _adapter(plan, ops, i, tokens, width, model.hidden, passes)
     i = _leave(plan, ops, i, hidden_bytes)
     return _pass(ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes)
+
+
+@lean_kernel
+def _adapter(plan, ops, i, tokens, inputs, outputs, passes):
+    # Two thin products beside a frozen one, and what they put out is added to its output.
+    if plan.lora == 0:
+        return i
+    i = _product(ops, i, ADAPTER_DOWN, tokens, plan.lora, inputs, 1.0)
+    i = _product(ops, i, ADAPTER_UP, tokens, outputs, plan.lora, 1.0)
+    added = tokens * outputs * activation_bytes(plan)
+    return _pass(ops, i, ADAPTER_UP, 3 * added, 2 * added, passes)
 
 
 @lean_kernel

@@ -9,6 +9,7 @@ from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels.layer_operators import activation_bytes
 from lumos_df.schema.dtypes import FP32, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import (
+    FSDP,
     RECOMPUTE_ATTENTION,
     RECOMPUTE_LAYERS,
     SHARD_GRADIENTS,
@@ -47,6 +48,18 @@ def layer_parameters(model, plan, expert):
 
 
 @lean_kernel
+def adapter_parameters(model, plan):
+    """Return the parameters of one layer's adapters on one rank: beside query, key and value, and beside the output.
+
+    Of both products of an adapter, the one with the width of the tensor-parallel shard is split.
+    """
+    inward = (
+        (model.heads + 2.0 * model.kv_heads) * model.head_dim if model.kv_rank == 0 else model.heads * model.head_dim
+    )
+    return plan.lora * (2.0 * model.hidden + (inward + model.heads * model.v_dim) / plan.tp)
+
+
+@lean_kernel
 def layer_activation_bytes(model, plan, software, expert):
     """Return the bytes that a layer's forward pass keeps for its backward pass, one micro-batch."""
     size = activation_bytes(plan)
@@ -56,10 +69,21 @@ def layer_activation_bytes(model, plan, software, expert):
     narrow = t if plan.sequence_parallel else 1
     if plan.recompute == RECOMPUTE_LAYERS:
         return hidden / (t if plan.sequence_parallel else 1)
+    if plan.recompute == RECOMPUTE_ATTENTION and software.keep_products:
+        # The layer's input, what every second product puts out, and attention's output with its sum a row.
+        keys = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
+        inner = tokens * model.ffn / t * size
+        if expert:
+            inner = tokens / t * model.top_k * model.expert_ffn * size + tokens * model.shared_ffn / t * size
+        products = tokens * model.heads / t * model.head_dim * size + keys + inner
+        attended = tokens * model.heads / t * (model.v_dim * size + 4.0)
+        return (2.0 if model.gated else 1.0) * hidden / narrow + products + attended
     # Inputs of both norms, and what the norms put out, gathered or not.
     norms = 2.0 * hidden / narrow
     narrower = operand_bytes(plan) / size
-    inputs = 2.0 * hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
+    # The MLP's input is kept for its weight gradient alone; attention's goes into an adapter, too.
+    read = 2.0 if plan.lora == 0 else 1.0
+    inputs = read * hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
     masks = 2.0 * hidden / size / narrow if software.dropout else 0.0
     width = tokens * model.heads / t * size
     if model.kv_rank > 0:
@@ -81,7 +105,8 @@ def layer_activation_bytes(model, plan, software, expert):
 @lean_kernel
 def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     # What goes into the second product is kept as that product read it; what the activation needs is not.
-    parts = (2.0 if model.gated else 1.0) + software.keep_ffn + operand_bytes(plan) / size
+    trained = 1.0 if plan.lora == 0 else 0.0
+    parts = (2.0 if model.gated else 1.0) + software.keep_ffn + trained * operand_bytes(plan) / size
     if not expert:
         return parts * tokens * model.ffn / plan.tp * size
     share = tokens / plan.tp
@@ -103,23 +128,45 @@ def operand_bytes(plan):
 
 
 @lean_kernel
-def state_bytes(plan, software, replicated, expert, out):
+def state_bytes(plan, software, replicated, expert, trained, trained_expert, out):
     """Write weights, gradients and optimizer states of a rank to `out` [3].
 
     Args:
         replicated: parameters of the rank that `dp * cp` ranks hold alike.
         expert: parameters of the rank's experts, which fewer ranks hold alike.
+        trained, trained_expert: those of each that have gradients and states.
     """
     copies = float(plan.dp * plan.cp)
     expert_copies = max(plan.dp * plan.cp * plan.tp / (plan.ep * plan.etp), 1.0)
     optimizer_bytes = software.optimizer_bytes if plan.precision != FP32 else 8.0
-    whole = replicated + expert
-    shard = replicated / copies + expert / expert_copies
-    out[0] = STORED_BYTES[plan.precision] * (shard if plan.zero >= SHARD_PARAMETERS else whole)
+    whole = trained + trained_expert
+    shard = trained / copies + trained_expert / expert_copies
+    weights = replicated + expert
+    if plan.schedule == FSDP:
+        # Shards are the optimizer's own single precision.
+        weights = 0.0
+    elif plan.zero >= SHARD_PARAMETERS:
+        weights = replicated / copies + expert / expert_copies
+    out[0] = STORED_BYTES[plan.precision] * weights
     out[1] = software.gradient_bytes * (shard if plan.zero >= SHARD_GRADIENTS else whole)
     out[2] = optimizer_bytes * (shard if plan.zero >= SHARD_OPTIMIZER else whole)
     if plan.offload_optimizer:
         out[2] = 0.0
+
+
+@lean_kernel
+def gathered_bytes(layer, head, plan, software):
+    """Return the bytes of whole parameters and gradients that are alive where ranks hold shards of them (ZeRO 3).
+
+    The layer at work and the next one, the head, which is not given up between its passes, and one layer's gradients.
+
+    Args:
+        layer, head: parameters of a layer and of the head on one tensor-parallel rank.
+        plan, software: records.
+    """
+    if plan.zero < SHARD_PARAMETERS:
+        return 0.0
+    return STORED_BYTES[plan.precision] * (2.0 * layer + head) + software.reduce_bytes * layer
 
 
 @lean_kernel

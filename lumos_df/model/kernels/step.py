@@ -12,7 +12,14 @@ from lumos_df.base.jit import kernel, lean_kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import data_parallel as dp
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels.memory import layer_activation_bytes, layer_parameters, recomputed_bytes, state_bytes
+from lumos_df.model.kernels.memory import (
+    adapter_parameters,
+    gathered_bytes,
+    layer_activation_bytes,
+    layer_parameters,
+    recomputed_bytes,
+    state_bytes,
+)
 from lumos_df.model.pipeline import schedule as pipeline
 from lumos_df.model.pipeline import stages as st
 from lumos_df.schema.collective_kinds import SEND
@@ -105,7 +112,7 @@ def evaluate(model, plan, hardware, software, ops, costs, chunks, pipe, stages, 
         return pipeline.TOO_MANY_CHUNKS
     block_costs(model, plan, hardware, software, ops, costs)
     st.cut(model, plan, software, chunks)
-    st.chunk_seconds(plan, hardware, software, costs, chunks)
+    st.chunk_seconds(model, plan, hardware, software, costs, chunks)
     micro_batches = plan.batch // (plan.dp * plan.micro_batch)
     makespan = _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work)
     if makespan < 0.0:
@@ -208,8 +215,23 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
         layers = dense_layers + expert_layers
         shared += dense_layers * dense_parameters + expert_layers * shared_parameters
         expert = expert_layers * expert_parameters
+        trained, trained_expert = shared, expert
+        if plan.lora > 0:
+            trained, trained_expert = layers * adapter_parameters(model, plan), 0.0
+            shared += trained
         dp.data_parallel_seconds(
-            shared, expert, layers, compute, backward, micro_batches, plan, hardware, software, added
+            shared,
+            expert,
+            trained,
+            trained_expert,
+            layers,
+            compute,
+            backward,
+            micro_batches,
+            plan,
+            hardware,
+            software,
+            added,
         )
         end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + software.layer_step_s * layers
         # Stages that end alike: the one that computes most says where the time went.
@@ -222,7 +244,11 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
             out[OVERLAPPED_S] = added[dp.HIDDEN_S]
             out[OPTIMIZER_S] = added[dp.OPTIMIZER_S]
             out[HOST_S] = software.step_s + software.layer_step_s * layers
-        state_bytes(plan, software, shared, expert, states)
+        state_bytes(plan, software, shared, expert, trained, trained_expert, states)
+        layer = (
+            max(dense_parameters, shared_parameters + expert_parameters) if expert_layers > 0.0 else dense_parameters
+        )
+        states[0] += gathered_bytes(layer, table if s == plan.pp - 1 else 0.0, plan, software)
         in_flight = stages[s, pipeline.KEPT] / (plan.vp * directions)
         activations = in_flight * (dense_layers * dense_bytes + expert_layers * expert_bytes)
         if plan.recompute == RECOMPUTE_LAYERS:
@@ -243,12 +269,12 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
             out[RESERVE_BYTES] = memory - tensors
             out[MEMORY_BYTES] = memory
             out[MEMORY_STAGE] = s
-    _parts(plan, software, micro_batches, makespan, slowest, costs, chunks, stages, out)
-    _flops(model, plan, out)
+    _parts(model, plan, software, micro_batches, makespan, slowest, costs, chunks, stages, out)
+    _flops(model, plan, software, out)
 
 
 @lean_kernel
-def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
+def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
     """Split the step by what stage `s` does: the parts add up to it."""
     before = st.hidden_share(plan, software, True)
     after = st.hidden_share(plan, software, False)
@@ -274,17 +300,14 @@ def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, ou
                     out[OVERLAPPED_S] += times * hidden * cost[row, c.TP_S]
                     out[CP_S] += times * cost[row, c.CP_S]
                     out[EP_S] += times * cost[row, c.EP_S]
-                if block <= st.EXPERT and plan.recompute == RECOMPUTE_LAYERS:
-                    forward = (
-                        cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ATTENTION_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
-                    )
-                    out[RECOMPUTE_S] += times * forward
+                if block > st.EXPERT:
+                    continue
+                out[RECOMPUTE_S] += times * st.again_seconds(model, plan, software, cost)
+                if plan.recompute == RECOMPUTE_LAYERS:
                     out[TP_S] += times * (1.0 - before) * cost[c.FORWARD, c.TP_S]
                     out[OVERLAPPED_S] += times * before * cost[c.FORWARD, c.TP_S]
                     out[CP_S] += times * cost[c.FORWARD, c.CP_S]
                     out[EP_S] += times * cost[c.FORWARD, c.EP_S]
-                elif block <= st.EXPERT and plan.recompute == RECOMPUTE_ATTENTION:
-                    out[RECOMPUTE_S] += times * cost[c.FORWARD, c.ATTENTION_S]
     out[PP_S] = stages[s, pipeline.BLOCKED]
     # A stage that never waits has none, whatever the sums round to.
     out[BUBBLE_S] = max(makespan - stages[s, pipeline.COMPUTE] - out[PP_S], 0.0)
@@ -294,15 +317,19 @@ def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, ou
 
 
 @lean_kernel
-def _flops(model, plan, out):
+def _flops(model, plan, software, out):
     tokens = float(plan.batch) * model.seq
     forward = model.flops * tokens
-    out[MODEL_FLOPS] = c.PASSES * forward
+    attention = 2.0 * model.layers * model.seq * model.heads * (model.head_dim + model.v_dim) * tokens
+    # Frozen weights have no gradient; attention has no weights.
+    out[MODEL_FLOPS] = c.PASSES * forward - (forward - attention if plan.lora > 0 else 0.0)
     again = 0.0
     if plan.recompute == RECOMPUTE_LAYERS:
         again = forward - 2.0 * model.vocab * model.hidden * tokens
     elif plan.recompute == RECOMPUTE_ATTENTION:
-        again = 2.0 * model.layers * model.seq * model.heads * (model.head_dim + model.v_dim) * tokens
+        again = attention
+        if software.keep_products:
+            again = st.products_again(model) * (forward - attention - 2.0 * model.vocab * model.hidden * tokens)
     out[HARDWARE_FLOPS] = out[MODEL_FLOPS] + again
 
 

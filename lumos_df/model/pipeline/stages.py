@@ -88,14 +88,41 @@ def hidden_share(plan, software, forward):
 
 
 @lean_kernel
-def pass_seconds(cost, row, hidden):
-    """Return the GPU's seconds of one pass over a block, without communication that is hidden."""
-    compute = cost[row, c.GEMM_S] + cost[row, c.ATTENTION_S] + cost[row, c.ELEMENTWISE_S]
-    return compute + cost[row, c.CP_S] + cost[row, c.EP_S] + (1.0 - hidden) * cost[row, c.TP_S]
+def compute_seconds(cost, row):
+    """Return the GPU's seconds of one pass over a block, without communication."""
+    return cost[row, c.GEMM_S] + cost[row, c.ATTENTION_S] + cost[row, c.ELEMENTWISE_S]
 
 
 @lean_kernel
-def chunk_seconds(plan, hardware, software, costs, chunks):
+def again_seconds(model, plan, software, cost):
+    """Return the GPU's seconds of what the backward pass of a layer computes again, without communication."""
+    if plan.recompute == RECOMPUTE_LAYERS:
+        return compute_seconds(cost, c.FORWARD)
+    if plan.recompute != RECOMPUTE_ATTENTION:
+        return 0.0
+    if software.keep_products:
+        return products_again(model) * cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
+    return cost[c.FORWARD, c.ATTENTION_S]
+
+
+@lean_kernel
+def products_again(model):
+    """Return the share of a layer's matrix products that are computed again where every second is kept.
+
+    Of query, key, value, output, gate, up and down those of even number: key, output and up, or down without a gate.
+    """
+    again = model.hidden * (model.kv_heads * model.head_dim + model.heads * model.v_dim + model.ffn)
+    return again / (attention_parameters(model) + feed_forward_parameters(model, float(model.ffn)))
+
+
+@lean_kernel
+def pass_seconds(cost, row, hidden):
+    """Return the GPU's seconds of one pass over a block, without communication that is hidden."""
+    return compute_seconds(cost, row) + cost[row, c.CP_S] + cost[row, c.EP_S] + (1.0 - hidden) * cost[row, c.TP_S]
+
+
+@lean_kernel
+def chunk_seconds(model, plan, hardware, software, costs, chunks):
     """Write the seconds of a micro-batch on every chunk into `chunks`; `costs` is float64 [BLOCKS, PASSES, KINDS].
 
     The host runs ahead of the GPU within a micro-batch: the slower of both sets the pace, and where they are near each
@@ -119,11 +146,15 @@ def chunk_seconds(plan, hardware, software, costs, chunks):
             b_host = (
                 cost[c.BACKWARD_INPUT, c.LAUNCHES] + cost[c.BACKWARD_WEIGHT, c.LAUNCHES]
             ) * software.backward_launch_s + cost[c.BACKWARD_INPUT, c.COLLECTIVES] * collective_s
-            if block <= EXPERT and plan.recompute == RECOMPUTE_LAYERS:
-                b += f
-                b_host += f_host
-            elif block <= EXPERT and plan.recompute == RECOMPUTE_ATTENTION:
-                b += cost[c.FORWARD, c.ATTENTION_S]
+            if block <= EXPERT:
+                b += again_seconds(model, plan, software, cost)
+                if plan.recompute == RECOMPUTE_LAYERS:
+                    # Its communication comes again, too.
+                    b += f - compute_seconds(cost, c.FORWARD)
+                if plan.recompute == RECOMPUTE_LAYERS or (
+                    plan.recompute == RECOMPUTE_ATTENTION and software.keep_products
+                ):
+                    b_host += f_host
             forward += times * f
             backward += times * b
             weight += times * pass_seconds(cost, c.BACKWARD_WEIGHT, after)
