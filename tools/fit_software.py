@@ -59,6 +59,17 @@ _KERNELS: Final = {
     "compute_factor": Prior(1.05, 0.1),
 }
 
+_NEMO: Final = {
+    **_KERNELS,
+    "tp_hidden": Prior(0.7, 0.3, high=1.0),
+    "slowdown": Prior(0.1),
+    "attention_factor": Prior(0.9, 0.2),
+    "expert_factor": Prior(1.3, 0.3),
+    "network_share": Prior(0.7, 0.3, high=1.0),
+    "collective_s": Prior(20e-6, 0.5),
+    "scan_passes": Prior(3.0, 0.5, low=1.0),
+}
+
 PROFILES: Final = {
     "megatron-deepspeed": Profile(
         {"vtrain_single": 1.0, "vtrain_multi": 12.0},
@@ -98,18 +109,13 @@ PROFILES: Final = {
     "nemo": Profile(
         {"mlperf": 3.0, "published_training_runs": 1.0},
         {
-            **_KERNELS,
-            "tp_hidden": Prior(0.7, 0.3, high=1.0),
-            "slowdown": Prior(0.1),
-            "attention_factor": Prior(0.9, 0.2),
-            "expert_factor": Prior(1.3, 0.3),
-            "network_share": Prior(0.7, 0.3, high=1.0),
-            "collective_s": Prior(20e-6, 0.5),
+            **_NEMO,
             # Around their generation's; other GPUs and precisions have fewer than five runs.
             **{f"gemm@{gpu}@fp8": Prior(1.0, 0.1) for gpu in ("b200", "b300", "gb200", "gb300")},
             "gemm@blackwell@fp4": Prior(1.3, 0.2),
         },
     ),
+    "nemo-26.06": Profile({"published_training_runs": 1.0}, _NEMO),
 }
 """The profiles that measured runs say something about. Priors are of the order that profilers show."""
 

@@ -20,6 +20,7 @@ from lumos_df.calibrate.levenberg_marquardt import minimum, soften
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
 from lumos_df.model.fitted import GemmParameters, place_of_factor
 from lumos_df.model.hardware import GENERATIONS
+from lumos_df.model.software import Software
 from lumos_df.schema.dtypes import PRECISIONS
 
 Array = NDArray[np.float64]
@@ -124,7 +125,9 @@ def sources(folder: Path) -> list[Source]:
         for place, software in enumerate(told.software_names):
             rows = np.flatnonzero(of_run == place)
             if len(rows):
-                parts.setdefault(name if software == GENERIC else software, []).append(runs.take(rows))
+                # Releases of a software are one source.
+                source = Software.read(software).release_of or software
+                parts.setdefault(name if source == GENERIC else source, []).append(runs.take(rows))
     if len(parts) < 2:
         raise TruthError(f"{folder}: leaving a source out needs the runs of two or more, and there are {len(parts)}")
     return [Source(name, tuple(of_source)) for name, of_source in parts.items()]

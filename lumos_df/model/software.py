@@ -46,6 +46,7 @@ SOFTWARE_COLUMNS: Final = (
         "memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone",
         REAL,
     ),
+    Column("scan_passes", "memory traffic of a state-space scan over the bytes of its operands and states", REAL),
     Column("dropout", "1: the model is trained with dropout"),
     Column(
         "keep_gathered", "share of inputs gathered for sequence parallelism that is kept for the backward pass", REAL
@@ -158,6 +159,8 @@ class Software:
     """How sharply the slower of host and GPU sets the pace: exponent of their norm, 1 (one after the other) or more."""
     passes: float
     """Memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone."""
+    scan_passes: float
+    """Memory traffic of a state-space scan over the bytes of its operands and states."""
     dropout: bool
     """Whether the model is trained with dropout."""
     keep_gathered: float
@@ -242,6 +245,8 @@ class Software:
     """GPUs of its largest measured job; 0: none was measured."""
     longest_seq: int
     """Tokens of its longest measured sequence; 0: none was measured."""
+    release_of: str = ""
+    """The profile that this one is a later release of."""
     source: str = ""
     """Where the figures are from."""
 
@@ -252,7 +257,7 @@ class Software:
             SoftwareError,
             f"software '{self.name}'",
             [
-                *text(values, "name", "source"),
+                *text(values, "name", "release_of", "source"),
                 *flag(values, *flags),
                 *words(values, "generations", GENERATIONS),
                 *words(values, "precisions", PRECISIONS),

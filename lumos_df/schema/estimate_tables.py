@@ -30,7 +30,7 @@ ESTIMATES: Final = table(
         )
     ),
     ("sequence_parallel", "bool", "Norms and dropout are split along the sequence."),
-    ("recompute", "string", "What the backward pass computes again: none, selective, full."),
+    ("recompute", "string", "What the backward pass computes again: none, selective, full, light."),
     ("schedule", "string", "Pipeline schedule."),
     ("precision", "string", "Number format of matrix products."),
     ("flash", "bool", "Attention never stores its scores."),

@@ -10,6 +10,7 @@ from lumos_df.estimate.grid import Grid
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.transformer import Model
 from lumos_df.schema.dtypes import PRECISION_OF_WORD
+from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import modelled, step_rows
 from lumos_df.whatif.durations import host_times
@@ -123,10 +124,11 @@ def _settings(
             raise PlanError(f"{name}={row[name]}, and from a trace there is none")
     if row["flash"] != does.flash:
         raise PlanError(f"flash={_word(row['flash'])}, and the job was recorded with flash={_word(does.flash)}")
-    if row["offload_optimizer"]:
-        raise PlanError("offload_optimizer, and from a trace there is none")
-    if row["lora"]:
-        raise PlanError(f"lora={row['lora']}, and from a trace there is none")
+    if row["recompute"] == RECOMPUTATIONS[RECOMPUTE_LIGHT]:
+        raise PlanError(f"recompute={row['recompute']}, and from a trace there is none")
+    for name in ("offload_optimizer", "lora"):
+        if row[name]:
+            raise PlanError(f"{name}={int(row[name])}, and from a trace there is none")
     if model.experts or model.gated != does.gated:
         what = "experts" if model.experts else "gated=" + _word(model.gated)
         raise PlanError(f"model {model.name} has {what}, and the recorded one has not")

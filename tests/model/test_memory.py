@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lumos_df.estimate import estimate
 from lumos_df.model.kernels.memory import (
     adapter_parameters,
     gathered_bytes,
@@ -13,6 +14,7 @@ from lumos_df.model.kernels.memory import (
     recomputed_bytes,
     state_bytes,
 )
+from lumos_df.model.kernels.state_space import mixer_activation_bytes
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
@@ -142,3 +144,42 @@ def test_sharded_parameters_are_whole_for_two_layers_and_the_head() -> None:
     states = np.zeros(3)
     state_bytes(fsdp.row(), software, 8e9, 0.0, 8e9, 0.0, states)
     assert states.tolist() == [0.0, 4e9, 12e9]
+
+
+def test_light_recomputation_keeps_what_cannot_be_had_for_little() -> None:
+    """DeepSeek-V3's expert layer in 8 bits, a token.
+
+    Inputs of both norms, 2 * 7168 * 2; compressed query, key and value, (1536 + 2 * 512) * 2; attention's output, 128 *
+    128, and its sum for 128 heads; routed copies, 8 * 7168; gate and up of 8 experts and the shared one, 9 * 2 * 2048; 4
+    bytes an expert of the router.
+    """
+    model = Model.read("deepseek-v3")
+    light = Plan(recompute="light", precision="fp8", batch=1).row()
+    kept = layer_activation_bytes(model.row(), light, Software.read("nemo").row(), True)
+    norms, latents, attended = 2 * 7168 * 2, (1536 + 2 * 512) * 2, 128 * 128 + 4 * 128
+    assert kept == model.seq * (norms + latents + attended + 8 * 7168 + 9 * 2 * 2048 + 4 * 256)
+
+
+def test_deepseek_v3_fits_its_gpus_as_it_was_trained() -> None:
+    """On 2,048 H800: 16 stages both ways, experts over 64 ranks, ZeRO 1, FP8, gradients in single precision."""
+    trained = Plan(
+        pp=16,
+        dp=128,
+        ep=64,
+        batch=15360,
+        zero=1,
+        schedule="dualpipe",
+        recompute="light",
+        precision="fp8",
+        software="megatron",
+    )
+    assert estimate("deepseek-v3", "h800", trained).answers["fits"]
+    assert not estimate("deepseek-v3", "h800", replace(trained, recompute="none")).answers["fits"]
+
+
+def test_a_state_space_mixer_keeps_its_projections_and_its_scan() -> None:
+    """Nemotron 3 Nano, a token of 16 bits: the norm's input and output, 10,304 columns of the input projection, 6,144 of
+    the convolution, and the scan's 4,096 before and after its gate."""
+    model = Model.read("nemotron-3-nano").row()
+    kept = mixer_activation_bytes(model, Plan(batch=1).row(), 2.0)
+    assert kept == 8192 * 2 * (2 * 2688 + 10304 + 6144 + 2 * 4096)

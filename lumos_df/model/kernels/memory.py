@@ -6,12 +6,14 @@ Megatron's distributed optimizer. Sizes are bytes of one GPU.
 """
 
 from lumos_df.base.jit import lean_kernel
+from lumos_df.model.kernels import state_space
 from lumos_df.model.kernels.layer_operators import activation_bytes
 from lumos_df.schema.dtypes import FP32, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import (
     FSDP,
     RECOMPUTE_ATTENTION,
     RECOMPUTE_LAYERS,
+    RECOMPUTE_LIGHT,
     SHARD_GRADIENTS,
     SHARD_OPTIMIZER,
     SHARD_PARAMETERS,
@@ -32,6 +34,15 @@ def attention_parameters(model):
 
 
 @lean_kernel
+def mixer_parameters(model):
+    """Return the parameters of a layer's mixers: attention, or in a hybrid model the mean of what its layers have."""
+    if model.mamba_layers == 0:
+        return attention_parameters(model)
+    attention = model.attention_layers * attention_parameters(model)
+    return (attention + model.mamba_layers * state_space.mixer_parameters(model)) / model.layers
+
+
+@lean_kernel
 def feed_forward_parameters(model, width):
     """Return the parameters of a feed-forward block of inner width `width`."""
     return (3.0 if model.gated else 2.0) * model.hidden * width
@@ -40,11 +51,14 @@ def feed_forward_parameters(model, width):
 @lean_kernel
 def layer_parameters(model, plan, expert):
     """Return the parameters of a layer on one rank: (replicated over data-parallel ranks, experts' own)."""
-    dense = attention_parameters(model) / plan.tp
+    dense = mixer_parameters(model) / plan.tp
     if not expert:
         return dense + feed_forward_parameters(model, model.ffn) / plan.tp, 0.0
     dense += model.hidden * model.experts + feed_forward_parameters(model, model.shared_ffn) / plan.tp
-    return dense, model.experts * feed_forward_parameters(model, model.expert_ffn) / (plan.ep * plan.etp)
+    dense += 2.0 * model.latent * model.hidden
+    expert_width = (model.latent or model.hidden) / model.hidden
+    experts = model.experts * expert_width * feed_forward_parameters(model, model.expert_ffn)
+    return dense, experts / (plan.ep * plan.etp)
 
 
 @lean_kernel
@@ -79,15 +93,18 @@ def layer_activation_bytes(model, plan, software, expert):
         attended = tokens * model.heads / t * (model.v_dim * size + 4.0)
         return (2.0 if model.gated else 1.0) * hidden / narrow + products + attended
     # Inputs of both norms, and what the norms put out, gathered or not.
-    norms = 2.0 * hidden / narrow
+    norms = hidden / narrow
     narrower = operand_bytes(plan) / size
     # The MLP's input is kept for its weight gradient alone; attention's goes into an adapter, too.
-    read = 2.0 if plan.lora == 0 else 1.0
-    inputs = read * hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
-    masks = 2.0 * hidden / size / narrow if software.dropout else 0.0
+    light = plan.recompute == RECOMPUTE_LIGHT
+    gathered = 0.0 if light else hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
+    masks = hidden / size / narrow if software.dropout else 0.0
+    outside = norms + masks
     width = tokens * model.heads / t * size
     if model.kv_rank > 0:
-        qkv = width * (2.0 * model.head_dim + model.v_dim) + tokens * (model.q_rank + 2.0 * model.kv_rank) * size
+        qkv = tokens * (model.q_rank + 2.0 * model.kv_rank) * size
+        if not light:
+            qkv += width * (2.0 * model.head_dim + model.v_dim)
     else:
         key = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
         qkv = width * model.head_dim + 2.0 * key
@@ -99,7 +116,12 @@ def layer_activation_bytes(model, plan, software, expert):
     elif plan.recompute != RECOMPUTE_ATTENTION:
         pairs = plan.micro_batch * model.heads / t * (model.seq / plan.cp) * model.seq
         core += pairs * (2.0 * size + (1.0 if software.dropout else 0.0))
-    return norms + inputs + masks + qkv + core + _feed_forward_bytes(model, plan, software, expert, tokens, size)
+    mixers = outside + gathered + qkv + core
+    if model.mamba_layers > 0:
+        state = model.mamba_layers * state_space.mixer_activation_bytes(model, plan, operand_bytes(plan))
+        mixers = (model.attention_layers * mixers + state) / model.layers
+    block = outside + (gathered if plan.lora == 0 else 0.0)
+    return mixers + block + _feed_forward_bytes(model, plan, software, expert, tokens, size)
 
 
 @lean_kernel
@@ -107,6 +129,11 @@ def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     # What goes into the second product is kept as that product read it; what the activation needs is not.
     trained = 1.0 if plan.lora == 0 else 0.0
     parts = (2.0 if model.gated else 1.0) + software.keep_ffn + trained * operand_bytes(plan) / size
+    returned = size
+    if plan.recompute == RECOMPUTE_LIGHT:
+        # What the activation needs alone, as narrow as products read it; experts' outputs are weighted before the last.
+        parts = (2.0 if model.gated else 1.0) * operand_bytes(plan) / size
+        returned = 0.0
     if not expert:
         return parts * tokens * model.ffn / plan.tp * size
     share = tokens / plan.tp
@@ -114,7 +141,8 @@ def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     routed = share * kept
     # Routed copies of the tokens before and after the experts, and the experts' inner values.
     return (
-        routed * model.hidden * (operand_bytes(plan) + size)
+        routed * (model.latent or model.hidden) * (operand_bytes(plan) + returned)
+        + 2.0 * share * model.latent * size
         + parts * routed * model.expert_ffn * size
         + parts * tokens * model.shared_ffn / plan.tp * size
         + 4.0 * share * model.experts
