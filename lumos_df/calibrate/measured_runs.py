@@ -281,9 +281,9 @@ _NUMBERS: Final = re.compile(r"( =)?( \*)?( /)? ?'?\{[^}]+\}'?")
 
 
 def _measured_seconds(runs: MeasuredRuns, out: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the seconds of a step [n]: as stated, from tokens/s, from FLOP/s that count recomputation, or from the model's.
+    """Return the seconds of a step [n]: as stated, from tokens/s, or from FLOP/s.
 
-    The latter count the pairs that a causal mask leaves (Megatron-Bridge).
+    Those either count recomputation, or are the model's with the pairs that a causal mask leaves (Megatron-Bridge).
     """
     causal = (runs.models["causal_flops"] / runs.models["flops"])[runs.model_of]
     said = runs.table.select(

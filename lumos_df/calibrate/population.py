@@ -121,6 +121,8 @@ def sources(folder: Path) -> list[Source]:
         if not file.is_file():
             continue
         told, runs = read(dataset, file), read(dataset, file, GENERIC)
+        # A profile may be unknown where the generic one is not.
+        runs = runs.take(np.flatnonzero(runs.table["row"].is_in(told.table["row"].implode()).to_numpy()))
         of_run = told.plans["software"]
         for place, software in enumerate(told.software_names):
             rows = np.flatnonzero(of_run == place)

@@ -55,10 +55,10 @@ _SHARDED: Final = {
 def read_runs(dataset: Dataset, file: Path) -> pl.DataFrame:
     """Return a set's rows in our names of columns: `WHOLE`, `REAL`, `TEXT` and `model.x` (text), null where unknown.
 
-    `fsdp` is true where parameters are sharded by FSDP. Raises `TruthError` for a file that does not read, or lacks a
-    column that the set needs.
+    `row` counts the file's rows; `fsdp` is true where parameters are sharded by FSDP. Raises `TruthError` for a file
+    that does not read, or lacks a column that the set needs.
     """
-    table = _rename(dataset, file)
+    table = _rename(dataset, file).with_row_index("row")
     matching = [pl.col(name).cast(pl.String).str.contains(pattern) for name, pattern in dataset.where.items()]
     enough = [pl.col(name).cast(pl.Float64, strict=False) >= least for name, least in dataset.at_least.items()]
     table = table.filter(*matching, *enough)

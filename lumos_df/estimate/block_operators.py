@@ -16,7 +16,8 @@ from lumos_df.schema.codes import NONE
 from lumos_df.schema.plan_words import GROUPS
 
 BLOCKS: Final = ("attention", "state_space", "mlp", "experts", "embedding", "head")
-"""Parts of a model that repeat: attention and state-space mixers of the layers that have them, the MLP of dense layers, that of layers with experts."""
+"""Parts of a model that repeat: attention and state-space mixers of the layers that have them, the MLP of dense layers,
+that of layers with experts."""
 
 _PRODUCTS: Final = ("gemm", "grouped_gemm")
 _NS: Final = 1e9

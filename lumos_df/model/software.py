@@ -35,6 +35,8 @@ SOFTWARE_COLUMNS: Final = (
     Column("step_s", "host time a step beside micro-batches (data, logging, optimizer), in seconds", REAL),
     Column("layer_step_s", "host time a step of each layer of a rank (optimizer, gradient norm), in seconds", REAL),
     Column("send_s", "host time of a send to the next stage, in seconds", REAL),
+    Column("slow_node", "chance that a node makes the messages between a pipeline's stages slow", REAL),
+    Column("slow_message_s", "seconds by which each message of the pipeline is longer then", REAL),
     Column("blocking_send", "1: a stage waits until what it sends is there"),
     Column(
         "run_ahead",
@@ -55,8 +57,8 @@ SOFTWARE_COLUMNS: Final = (
     Column("keep_rotary", "tensors as wide as query and key that are kept beside those attention reads", REAL),
     Column(
         "keep_products",
-        "1: selective recomputation keeps every second matrix product and attention, and computes all else of a layer again"
-        " (torchtitan); 0: it computes attention's core again (Megatron)",
+        "1: selective recomputation keeps every second matrix product and attention, and computes all else of a layer"
+        " again (torchtitan); 0: it computes attention's core again (Megatron)",
     ),
     Column("balanced", "1: a pipeline's chunks are cut at equal compute, head included, instead of equal layers"),
     Column("gradient_bytes", "bytes a parameter in which gradients are kept: 2 or 4", REAL),
@@ -153,6 +155,10 @@ class Software:
     """Host time a step of each layer of a rank (optimizer, gradient norm), in seconds."""
     send_s: float
     """Host time of a send to the next stage, in seconds."""
+    slow_node: float
+    """Chance that a node makes the messages between a pipeline's stages slow."""
+    slow_message_s: float
+    """Seconds by which each message of the pipeline is longer then."""
     blocking_send: bool
     """Whether a stage waits until what it sends is there."""
     run_ahead: float

@@ -128,7 +128,7 @@ class Model:
     latent: int = 0
     """Width of what routed experts read and write, between two projections (latent MoE); 0: `hidden`."""
     attention_layers: int = 0
-    """Layers with attention; without `mamba_layers` all, whatever is said. Layers of a hybrid model are counted by their MLPs."""
+    """Layers with attention; without `mamba_layers` all, whatever is said. A hybrid's layers are counted by MLPs."""
     mamba_layers: int = 0
     """Layers with a state-space mixer (Mamba-2); 0: no hybrid model."""
     state_heads: int = 0

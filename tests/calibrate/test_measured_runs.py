@@ -99,7 +99,7 @@ def test_a_row_that_is_no_plan_is_refused_with_the_reason(tmp_path: Path, row: d
 
 
 def test_a_run_that_trains_adapters_has_their_rank(tmp_path: Path) -> None:
-    tuned = {"task": "LoRA", "source": "NVIDIA/NeMo@1"}
+    tuned: dict[str, object] = {"task": "LoRA", "source": "NVIDIA/NeMo@1"}
     truth = published(tmp_path / "runs.csv", tuned, {"task": "SFT"})
     assert truth.plans["lora"].tolist() == [32, 0]
     assert truth.group.tolist()[0] != truth.group.tolist()[1]

@@ -150,8 +150,8 @@ def test_light_recomputation_keeps_what_cannot_be_had_for_little() -> None:
     """DeepSeek-V3's expert layer in 8 bits, a token.
 
     Inputs of both norms, 2 * 7168 * 2; compressed query, key and value, (1536 + 2 * 512) * 2; attention's output, 128 *
-    128, and its sum for 128 heads; routed copies, 8 * 7168; gate and up of 8 experts and the shared one, 9 * 2 * 2048; 4
-    bytes an expert of the router.
+    128, and its sum for 128 heads; routed copies, 8 * 7168; gate and up of 8 experts and the shared one, 9 * 2 * 2048;
+    4 bytes an expert of the router.
     """
     model = Model.read("deepseek-v3")
     light = Plan(recompute="light", precision="fp8", batch=1).row()
@@ -178,8 +178,10 @@ def test_deepseek_v3_fits_its_gpus_as_it_was_trained() -> None:
 
 
 def test_a_state_space_mixer_keeps_its_projections_and_its_scan() -> None:
-    """Nemotron 3 Nano, a token of 16 bits: the norm's input and output, 10,304 columns of the input projection, 6,144 of
-    the convolution, and the scan's 4,096 before and after its gate."""
+    """Nemotron 3 Nano, a token: the norm's input and output, the input projection, the convolution, the scan.
+
+    2688 twice, 10,304, 6,144 and, before and after the gate, twice 4,096; two bytes each.
+    """
     model = Model.read("nemotron-3-nano").row()
     kept = mixer_activation_bytes(model, Plan(batch=1).row(), 2.0)
     assert kept == 8192 * 2 * (2 * 2688 + 10304 + 6144 + 2 * 4096)

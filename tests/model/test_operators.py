@@ -317,6 +317,6 @@ def test_a_hybrid_in_4_bits_keeps_attention_in_16() -> None:
 
 
 def test_a_pair_hides_exchanges_behind_compute() -> None:
-    """Passes of 3 and 5 s, of which exchanges take 2: 6 s are left, and a tenth of what is hidden. Of 6, all but 2 hide."""
+    """Passes of 3 and 5 s, of which exchanges take 2: 6 s are left, and a tenth of what is hidden. Of 6, 2 hide."""
     assert paired_seconds(3.0, 5.0, 2.0, 0.1) == pytest.approx(6.0 + 0.2)
     assert paired_seconds(3.0, 5.0, 6.0, 0.0) == pytest.approx(6.0)

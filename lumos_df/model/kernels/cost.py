@@ -60,7 +60,7 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
             forward = _product(m, n, k, batch, precision, wide, hardware) * factor
             backward = _product(m, k, n, batch, precision, wide, hardware) * factor
             if OPERAND_BYTES[precision] < STORED_BYTES[precision]:
-                # What a product reads is converted first, and turned round, too, for the product of its weight gradient.
+                # What a product reads is converted first, and turned round, too, for the weight gradient.
                 converted = STORED_BYTES[precision] + (2.0 if trained else 1.0) * OPERAND_BYTES[precision]
                 forward += _pass(batch * m * k * converted, hardware) * software.memory_factor
                 backward += _pass(batch * m * n * converted, hardware) * software.memory_factor
@@ -176,8 +176,8 @@ def _mirrored(collective):
 def _precision(name, model, plan):
     """Return the precision of a product.
 
-    Logits, the router and adapters have 16 bits in every recipe of fewer. In 4 bits a hybrid model keeps attention's and
-    the experts' common projections in 16, and those of state-space mixers in 8 (NVIDIA's recipe of Nemotron 3).
+    Logits, the router and adapters have 16 bits in every recipe of fewer. In 4 bits a hybrid model keeps projections of
+    attention and into experts in 16, and those of state-space mixers in 8 (NVIDIA's recipe of Nemotron 3).
     """
     precision = plan.precision
     if name == op.HEAD or name == op.ROUTER or name >= op.ADAPTER_DOWN:

@@ -36,7 +36,7 @@ def _parted(model, inner, groups):
 
 @lean_kernel
 def mixer_parameters(model):
-    """Return the parameters of one such mixer: projections, the convolution of four taps and its biases, steps, norms."""
+    """Return the parameters of one such mixer: projections, convolution of four taps and its biases, steps, norms."""
     inner = model.state_heads * model.state_head_dim
     projections = model.hidden * (_parted(model, 2.0, 2.0) + inner)
     return projections + 5.0 * _parted(model, 1.0, 2.0) + 3.0 * model.state_heads + inner + model.hidden

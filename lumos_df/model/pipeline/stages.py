@@ -188,8 +188,9 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
 
 @lean_kernel
 def paired_seconds(forward, backward, ep, slowdown):
-    """Return the seconds of a forward and a backward pass that run side by side: experts' exchanges of the one behind
-    compute of the other (DeepSeek-V3's DualPipe, arXiv 2412.19437), which they slow down.
+    """Return the seconds of a forward and a backward pass that run side by side.
+
+    Exchanges with experts of the one run behind compute of the other, and slow it down (DualPipe, arXiv 2412.19437).
 
     Args:
         forward, backward: seconds of either pass, exchanges included.
