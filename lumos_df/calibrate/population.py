@@ -124,12 +124,12 @@ def sources(folder: Path) -> list[Source]:
         # A profile may be unknown where the generic one is not.
         runs = runs.take(np.flatnonzero(runs.table["row"].is_in(told.table["row"].implode()).to_numpy()))
         of_run = told.plans["software"]
-        for place, software in enumerate(told.software_names):
-            rows = np.flatnonzero(of_run == place)
+        # Releases of a software are one source.
+        of_source = np.array([Software.read(software).release_of or software for software in told.software_names])
+        for software in dict.fromkeys(of_source.tolist()):
+            rows = np.flatnonzero((of_source == software)[of_run])
             if len(rows):
-                # Releases of a software are one source.
-                source = Software.read(software).release_of or software
-                parts.setdefault(name if source == GENERIC else source, []).append(runs.take(rows))
+                parts.setdefault(name if software == GENERIC else software, []).append(runs.take(rows))
     if len(parts) < 2:
         raise TruthError(f"{folder}: leaving a source out needs the runs of two or more, and there are {len(parts)}")
     return [Source(name, tuple(of_source)) for name, of_source in parts.items()]
