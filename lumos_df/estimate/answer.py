@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.model import uncertainty
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.step import RESULTS
 from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, WORDS, placement_text
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
-from lumos_df.model.uncertainty import AT_RISK, ends, slow_messages
 from lumos_df.schema import STEP_PARTS
 
 _COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s", "recompute_s", "optimizer_s")
@@ -116,8 +116,8 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
     result = dict(zip(RESULT_COLUMNS, np.ascontiguousarray(results.T), strict=True))
     step = result["iteration_time_s"]
     gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
-    low, high = ends(results, plans, models[model_of], hardware[hardware_of], software[plans["software"]])
-    chance, longer = slow_messages(plans, hardware[hardware_of], software[plans["software"]])
+    low, high = uncertainty.ends(results, plans, models[model_of], hardware[hardware_of], software[plans["software"]])
+    chance, longer = uncertainty.slow_messages(plans, hardware[hardware_of], software[plans["software"]])
     compute = sum(result[name] for name in _COMPUTE)
     communication = sum(result[name] for name in _COMMUNICATION)
     other = result["bubble_s"] + result["host_s"]
@@ -135,7 +135,7 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
         "low_s": step * low,
         "high_s": step * high,
         "expected_s": step + chance * longer,
-        "at_risk": chance >= AT_RISK,
+        "at_risk": chance >= uncertainty.AT_RISK,
         "tokens_per_s_per_gpu": plans["batch"] * models["seq"][model_of] / step / gpus,
         "mfu_pct": 100.0 * causal * result["model_flops"] / peak,
         "hfu_pct": 100.0 * causal * result["hardware_flops"] / peak,
