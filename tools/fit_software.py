@@ -8,7 +8,7 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -46,6 +46,8 @@ class Profile:
     figures: Mapping[str, Prior]
     """By figure: a column of SOFTWARE_COLUMNS, or `gemm@GPU@PRECISION`, the `training_factor` of a GPU or
     of a generation."""
+    broken: str = ""
+    """The set with runs that broke down, too, where slow messages are counted."""
 
 
 _HOST: Final = {
@@ -57,6 +59,17 @@ _HOST: Final = {
 _KERNELS: Final = {
     "passes": Prior(2.2, 0.4, low=1.0),
     "compute_factor": Prior(1.05, 0.1),
+}
+
+_NEMO: Final = {
+    **_KERNELS,
+    "tp_hidden": Prior(0.7, 0.3, high=1.0),
+    "slowdown": Prior(0.1),
+    "attention_factor": Prior(0.9, 0.2),
+    "expert_factor": Prior(1.3, 0.3),
+    "network_share": Prior(0.7, 0.3, high=1.0),
+    "collective_s": Prior(20e-6, 0.5),
+    "scan_passes": Prior(3.0, 0.5, low=1.0),
 }
 
 PROFILES: Final = {
@@ -86,6 +99,7 @@ PROFILES: Final = {
             "optimizer_traffic": Prior(60.0, 0.3),
             "network_share": Prior(0.5, 0.5, high=1.0),
         },
+        broken="playbook_h100_runs_all",
     ),
     "megatron-2021": Profile({"korthikanti": 2.0, "published_training_runs": 1.0}, {**_KERNELS}),
     "llm-foundry": Profile(
@@ -98,18 +112,13 @@ PROFILES: Final = {
     "nemo": Profile(
         {"mlperf": 3.0, "published_training_runs": 1.0},
         {
-            **_KERNELS,
-            "tp_hidden": Prior(0.7, 0.3, high=1.0),
-            "slowdown": Prior(0.1),
-            "attention_factor": Prior(0.9, 0.2),
-            "expert_factor": Prior(1.3, 0.3),
-            "network_share": Prior(0.7, 0.3, high=1.0),
-            "collective_s": Prior(20e-6, 0.5),
+            **_NEMO,
             # Around their generation's; other GPUs and precisions have fewer than five runs.
             **{f"gemm@{gpu}@fp8": Prior(1.0, 0.1) for gpu in ("b200", "b300", "gb200", "gb300")},
             "gemm@blackwell@fp4": Prior(1.3, 0.2),
         },
     ),
+    "nemo-26.06": Profile({"published_training_runs": 1.0}, _NEMO),
 }
 """The profiles that measured runs say something about. Priors are of the order that profilers show."""
 
@@ -226,6 +235,30 @@ def ends(parts: tuple[MeasuredRuns, ...], unseen: list[Array]) -> dict[str, floa
     return {"low_ratio": low, "high_ratio": high, "expert_spread": spread}
 
 
+SLOW: Final = 1.5
+"""Time of a run over its estimate from which its messages were slow. Few runs lie between 1.3 and 2."""
+
+
+def slow_messages(runs: MeasuredRuns, seconds: Array) -> dict[str, float]:
+    """Return how often a node makes a pipeline's messages slow, and by how many seconds a message.
+
+    The most likely chance of a node, where one of a job's is enough; the median of what slow runs took longer than
+    estimated, `seconds` [n].
+    """
+    plans, ranks = runs.plans, np.ones(len(runs), np.int64)
+    for name in ("tp", "cp", "dp", "pp"):
+        ranks *= plans[name]
+    nodes = np.ceil(ranks / runs.hardware["scale_up_gpus"][runs.hardware_of])
+    piped = (plans["pp"] > 1) & (nodes > 1)
+    slow = piped & (runs.measured_s > SLOW * seconds)
+    chances = np.linspace(1e-3, 0.2, 200)
+    none = nodes[piped, None] * np.log1p(-chances)
+    likely = np.where(slow[piped, None], np.log(-np.expm1(none)), none).sum(0)
+    messages = plans["batch"] // (plans["dp"] * plans["micro_batch"]) + plans["pp"] - 1
+    longer = np.median(((runs.measured_s - seconds) / messages)[slow])
+    return {"slow_node": float(chances[likely.argmax()]), "slow_message_s": float(longer)}
+
+
 @cache
 def _gpus(name: str) -> tuple[str, ...]:
     """Return the GPU of a name, or those of a generation."""
@@ -261,6 +294,11 @@ def main() -> int:
             print(f"  after     {error(fit.estimate(part, values), part)}")
             print(f"  left out  {error(seconds, part)}")
         interval = ends(fit.runs, unseen)
+        if broken := PROFILES[name].broken:
+            dataset = Dataset.read(broken)
+            every = read(dataset, asked.truth / dataset.file)
+            every_fit = replace(fit, runs=(every,))
+            interval |= slow_messages(every, every_fit.estimate(every, values))
         print(f"  {', '.join(f'{key} = {value:.3f}' for key, value in interval.items())}")
         if not asked.dry_run:
             figures = {key: value for key, value in values.items() if "@" not in key}

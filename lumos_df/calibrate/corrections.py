@@ -6,11 +6,16 @@ minimised is, with the logarithms of the factors f and of the ratios r of estima
     sum over runs (log r / NOISE)**2  +  sum over corrections (log f / spread)**2,
 
 the first term growing only linearly beyond `KNEE`: the most likely factors where they and the runs' own noise are
-log-normal. Three runs cannot bend eight factors far.
+log-normal. Three runs cannot bend eleven factors far.
+
+Of a software that nobody named the habits are not known either: each of `HABITS` may be the other way, for `_OTHERWISE`
+more.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import compress, product
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -71,18 +76,31 @@ def _scale_out(hardware: Rows, _: Rows, factor: float) -> None:
 
 
 SOFTWARE_FIGURES: Final[dict[str, tuple[str, ...]]] = {
-    "collectives": ("collective_s", "hop_s"),
+    "attention": ("attention_factor",),
+    "collectives": ("collective_s",),
+    "hops": ("hop_s",),
     "messages": ("send_s",),
+    "run_ahead": ("run_ahead",),
     "optimizer": ("optimizer_traffic",),
     "host": ("launch_s", "backward_launch_s", "micro_batch_s", "step_s", "layer_step_s"),
 }
 """Figures of a software that a factor of each name is of."""
 
+LEAST: Final = {"run_ahead": 1.0}
+"""Figures that are no less than this, whatever the factor."""
+
+HABITS: Final = ("piped_hops", "balanced", "overlaps_sharded")
+"""Flags of a software on which a step's time hangs most, and which no plan says."""
+
+_OTHERWISE: Final = 3.0
+"""Threshold, squares of spreads. What it costs that a habit is not the generic one's. Evidence: a chance of one in
+five, as twice its logarithm; of nine profiles one has `piped_hops`, one `balanced`, one not `overlaps_sharded`."""
+
 
 def _figures(name: str) -> Callable[[Rows, Rows, float], None]:
     def apply(_: Rows, software: Rows, factor: float) -> None:
         for figure in SOFTWARE_FIGURES[name]:
-            software[figure] *= factor
+            software[figure] = np.maximum(software[figure] * factor, LEAST.get(figure, 0.0))
 
     return apply
 
@@ -92,44 +110,64 @@ CORRECTIONS: Final = (
     Correction("memory", 0.30, _memory),
     Correction("scale_up", 0.30, _scale_up),
     Correction("scale_out", 0.50, _scale_out),
+    Correction("attention", 0.40, _figures("attention")),
     Correction("collectives", 1.00, _figures("collectives")),
+    Correction("hops", 1.20, _figures("hops")),
     Correction("messages", 1.00, _figures("messages")),
     Correction("optimizer", 0.40, _figures("optimizer")),
     Correction("host", 0.60, _figures("host")),
+    Correction("run_ahead", 0.60, _figures("run_ahead")),
 )
 """What a calibration may change. Spreads are those between the sources of `calibrate.population`, of that order."""
 
 
 def corrected(runs: MeasuredRuns, factors: Mapping[str, float]) -> tuple[Rows, Rows]:
-    """Return the hardware and the software of the runs with factors on the times of `CORRECTIONS`, 1 where none."""
+    """Return the hardware and the software of the runs with factors on the times of `CORRECTIONS`, 1 where none.
+
+    A factor on one of `HABITS`, of any size, says that it is the other way.
+    """
     hardware, software = runs.hardware.copy(), runs.software.copy()
+    for habit in HABITS:
+        if habit in factors:
+            software[habit] = 1 - software[habit]
     for correction in CORRECTIONS:
         correction.apply(hardware, software, factors.get(correction.name, 1.0))
     return hardware, software
 
 
 def fit(runs: MeasuredRuns) -> dict[str, float]:
-    """Return the factor of each of `CORRECTIONS` that the runs make most likely."""
+    """Return the factor of each of `CORRECTIONS` that the runs make most likely, and 1 for each habit that changes."""
+    if GENERIC not in runs.software_names:
+        return _fit(runs, ())[0]
+    ways = [tuple(compress(HABITS, way)) for way in product((False, True), repeat=len(HABITS))]
+    return min((_fit(runs, way) for way in ways), key=itemgetter(1))[0]
+
+
+def _fit(runs: MeasuredRuns, otherwise: tuple[str, ...]) -> tuple[dict[str, float], float]:
+    """Return the most likely factors with some habits the other way, and what is minimised."""
+    changed = dict.fromkeys(otherwise, 1.0)
     nearer = 1.0 if GENERIC in runs.software_names else _NAMED
     spreads = nearer * np.array([correction.spread for correction in CORRECTIONS])
 
     def factors(place: NDArray[np.float64]) -> dict[str, float]:
         values = np.clip(np.exp(place * spreads), 1.0 / LARGEST, LARGEST).tolist()
-        return {correction.name: value for correction, value in zip(CORRECTIONS, values, strict=True)}
+        return {correction.name: value for correction, value in zip(CORRECTIONS, values, strict=True)} | changed
 
     def residuals(place: NDArray[np.float64]) -> NDArray[np.float64]:
         off = np.log(runs.estimate(*corrected(runs, factors(place)))[:, 0] / runs.measured_s)
         return np.concatenate([soften(off, KNEE) / NOISE, place])
 
-    return factors(minimum(residuals, np.zeros(len(CORRECTIONS))))
+    place = minimum(residuals, np.zeros(len(CORRECTIONS)))
+    return factors(place), float((residuals(place) ** 2).sum()) + _OTHERWISE * len(otherwise)
 
 
 def left_out(runs: MeasuredRuns) -> NDArray[np.float64]:
-    """Return the seconds [n] that each run is estimated at by the factors fitted to the others."""
+    """Return the seconds [n] that each run is estimated at by the factors fitted to the others, habits as of all."""
+    habits = tuple(name for name in HABITS if name in fit(runs))
     seconds = np.empty(len(runs))
     places = np.arange(len(runs))
     for place in places:
-        factors = fit(runs.take(places[places != place]))
+        factors, _ = _fit(runs.take(places[places != place]), habits)
         run = runs.take(np.array([place]))
         seconds[place] = run.estimate(*corrected(run, factors))[0, 0]
     return seconds

@@ -37,7 +37,7 @@ _Input = TypeVar("_Input", Model, Hardware, Software)
 _FIGURES: Final = ("layers", "hidden", "heads", "ffn", "kv_heads", "vocab")
 """Figures of a model that a table may state."""
 
-_GROUP: Final = ("model", *_FIGURES, "seq", "gpu", "num_gpus", "gbs")
+_GROUP: Final = ("model", *_FIGURES, "seq", "gpu", "num_gpus", "gbs", "lora_rank")
 """What runs have in common among which a plan is chosen."""
 
 
@@ -220,8 +220,21 @@ def _software(said: dict[str, Any]) -> Software:
 def _plans(table: pl.DataFrame, software: NDArray[np.void], software_of: NDArray[np.int64]) -> NDArray[np.void]:
     """Return PLAN_ROW [n]: what the rows say; what they do not, as `Plan` and the software have it."""
     plans = np.full(len(table), Plan().row(), PLAN_ROW)
-    names = {"micro_batch": "mbs", "batch": "gbs", "sequence_parallel": "sp"}
-    for name in ("tp", "pp", "vp", "dp", "cp", "ep", "etp", "zero", "micro_batch", "batch", "sequence_parallel"):
+    names = {"micro_batch": "mbs", "batch": "gbs", "sequence_parallel": "sp", "lora": "lora_rank"}
+    for name in (
+        "lora",
+        "tp",
+        "pp",
+        "vp",
+        "dp",
+        "cp",
+        "ep",
+        "etp",
+        "zero",
+        "micro_batch",
+        "batch",
+        "sequence_parallel",
+    ):
         plans[name] = table[names.get(name, name)].to_numpy()
     plans["software"] = software_of
     plans["recompute"] = table["recompute"].replace_strict(
@@ -268,7 +281,11 @@ _NUMBERS: Final = re.compile(r"( =)?( \*)?( /)? ?'?\{[^}]+\}'?")
 
 
 def _measured_seconds(runs: MeasuredRuns, out: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the seconds of a step [n]: as stated, from tokens/s, or from FLOP/s that count recomputation."""
+    """Return the seconds of a step [n]: as stated, from tokens/s, or from FLOP/s.
+
+    Those either count recomputation, or are the model's with the pairs that a causal mask leaves (Megatron-Bridge).
+    """
+    causal = (runs.models["causal_flops"] / runs.models["flops"])[runs.model_of]
     said = runs.table.select(
         stated="iteration_time_s",
         by_gpu=pl.col("gbs") * pl.col("seq") / pl.col("num_gpus") / pl.col("tokens_per_s_per_gpu"),
@@ -276,8 +293,11 @@ def _measured_seconds(runs: MeasuredRuns, out: NDArray[np.float64]) -> NDArray[n
         derived="iteration_time_s_derived",
         by_flops=pl.Series(out[:, _HARDWARE_FLOPS])
         / (pl.col("hw_tflops_per_gpu_incl_recompute") * 1e12 * pl.col("num_gpus")),
+        by_model_flops=pl.Series(out[:, _MODEL_FLOPS] * causal)
+        / (pl.col("model_tflops_per_gpu") * 1e12 * pl.col("num_gpus")),
     )
     return said.select(pl.coalesce(pl.all()).fill_null(np.nan)).to_series().to_numpy()
 
 
+_MODEL_FLOPS: Final = RESULT_COLUMNS.index("model_flops")
 _HARDWARE_FLOPS: Final = RESULT_COLUMNS.index("hardware_flops")

@@ -20,6 +20,7 @@ from lumos_df.calibrate.levenberg_marquardt import minimum, soften
 from lumos_df.calibrate.measured_runs import MeasuredRuns, read
 from lumos_df.model.fitted import GemmParameters, place_of_factor
 from lumos_df.model.hardware import GENERATIONS
+from lumos_df.model.software import Software
 from lumos_df.schema.dtypes import PRECISIONS
 
 Array = NDArray[np.float64]
@@ -120,9 +121,13 @@ def sources(folder: Path) -> list[Source]:
         if not file.is_file():
             continue
         told, runs = read(dataset, file), read(dataset, file, GENERIC)
+        # A profile may be unknown where the generic one is not.
+        runs = runs.take(np.flatnonzero(runs.table["row"].is_in(told.table["row"].implode()).to_numpy()))
         of_run = told.plans["software"]
-        for place, software in enumerate(told.software_names):
-            rows = np.flatnonzero(of_run == place)
+        # Releases of a software are one source.
+        of_source = np.array([Software.read(software).release_of or software for software in told.software_names])
+        for software in dict.fromkeys(of_source.tolist()):
+            rows = np.flatnonzero((of_source == software)[of_run])
             if len(rows):
                 parts.setdefault(name if software == GENERIC else software, []).append(runs.take(rows))
     if len(parts) < 2:

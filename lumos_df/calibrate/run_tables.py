@@ -13,13 +13,13 @@ from lumos_df.schema.dtypes import PRECISION_TABLE
 
 WHOLE: Final = (
     *("num_gpus", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "gbs", "mbs", "grad_accum"),
-    *("tp", "pp", "vp", "dp", "cp", "ep", "etp", "accumulation"),
+    *("tp", "pp", "vp", "dp", "cp", "ep", "etp", "accumulation", "lora_rank"),
 )
 """Columns that are whole numbers. `accumulation`: micro-batches of a step, which give a batch that is not said."""
 
 REAL: Final = (
     *("iteration_time_s", "iteration_time_ms", "tokens_per_s_per_gpu", "tokens_per_s", "iteration_time_s_derived"),
-    *("hw_tflops_per_gpu_incl_recompute", "memory_gb", "network_bandwidth"),
+    *("hw_tflops_per_gpu_incl_recompute", "model_tflops_per_gpu", "memory_gb", "network_bandwidth"),
 )
 """Columns that are numbers above 0; what is none says nothing."""
 
@@ -31,12 +31,15 @@ TEXT: Final = (
 
 TIMES: Final = (
     *("iteration_time_s", "tokens_per_s_per_gpu", "tokens_per_s", "iteration_time_s_derived"),
-    "hw_tflops_per_gpu_incl_recompute",
+    *("hw_tflops_per_gpu_incl_recompute", "model_tflops_per_gpu"),
 )
 """What says how long a step took, the best first."""
 
 _PLAN: Final = ("gpu", "num_gpus", "model", "seq", "gbs", "mbs", "tp", "pp", "precision", "software")
 """What a row must say, or a fact of its set, to be a full plan."""
+
+_ADAPTED: Final = pl.col("task").str.to_lowercase().str.contains("lora").fill_null(False)
+"""Whether a run trains adapters alone."""
 
 _PRECISIONS: Final = {precision.name: precision.written for precision in PRECISION_TABLE}
 
@@ -52,10 +55,10 @@ _SHARDED: Final = {
 def read_runs(dataset: Dataset, file: Path) -> pl.DataFrame:
     """Return a set's rows in our names of columns: `WHOLE`, `REAL`, `TEXT` and `model.x` (text), null where unknown.
 
-    `fsdp` is true where parameters are sharded by FSDP. Raises `TruthError` for a file that does not read, or lacks a
-    column that the set needs.
+    `row` counts the file's rows; `fsdp` is true where parameters are sharded by FSDP. Raises `TruthError` for a file
+    that does not read, or lacks a column that the set needs.
     """
-    table = _rename(dataset, file)
+    table = _rename(dataset, file).with_row_index("row")
     matching = [pl.col(name).cast(pl.String).str.contains(pattern) for name, pattern in dataset.where.items()]
     enough = [pl.col(name).cast(pl.Float64, strict=False) >= least for name, least in dataset.at_least.items()]
     table = table.filter(*matching, *enough)
@@ -120,6 +123,7 @@ def _typed(table: pl.DataFrame) -> pl.DataFrame:
     above = [pl.when(value.is_finite() & (value > 0)).then(value).alias(name) for name, value in real.items()]
     table = table.with_columns(*whole, *above)
     table = table.with_columns(pl.col(name).fill_null(1) for name in ("vp", "cp", "ep", "etp"))
+    table = table.with_columns(pl.when(_ADAPTED).then("lora_rank").otherwise(0).alias("lora_rank"))
     degree = pl.col("tp") * pl.col("pp") * pl.col("cp")
     table = table.with_columns(
         dp=pl.coalesce("dp", pl.when(pl.col("num_gpus") % degree == 0).then(pl.col("num_gpus") // degree)),
@@ -129,7 +133,8 @@ def _typed(table: pl.DataFrame) -> pl.DataFrame:
         precision=_word("precision", _PRECISIONS),
         precision_said=pl.col("precision"),
         zero=_word("zero", _SHARDED).fill_null("0").cast(pl.Int64),
-        recompute=_word("recompute", {"full": "^full", "selective": "^selective", "none": "^none"}),
+        recompute=_word("recompute", {"full": "^full", "selective": "^selective(:core_attn)?$", "none": "^none"}),
+        recompute_said=pl.col("recompute"),
         sp=_word("sp", {"1": "^(yes|true|1|1.0)$"}).eq_missing("1")
         | ((pl.col("sp") == "with tp") & (pl.col("tp") > 1)).fill_null(False),
     )
@@ -163,10 +168,14 @@ def faults(dataset: Dataset) -> list[pl.Expr]:
         pl.when(unknown_precision).then(
             pl.concat_str(pl.lit("precision "), "precision_said", pl.lit(" is not modelled"))
         ),
+        pl.when(pl.col("recompute").is_null() & pl.col("recompute_said").is_not_null()).then(
+            pl.concat_str(pl.lit("recompute "), "recompute_said", pl.lit(" is not modelled"))
+        ),
         pl.when(unsaid != "").then(pl.concat_str(pl.lit("does not say"), unsaid)),
         pl.when(pl.col("dp").is_null() | (gpus != pl.col("num_gpus"))).then(
             pl.lit("contradicts itself: num_gpus is not tp * pp * cp * dp")
         ),
+        pl.when(pl.col("lora_rank").is_null()).then(pl.lit("does not say lora_rank")),
         pl.when(stepped != pl.col("gbs")).then(pl.lit("contradicts itself: gbs is not mbs * grad_accum * dp")),
         pl.when(~positive).then(pl.lit("contradicts itself: a degree below 1")),
     ]
@@ -177,5 +186,5 @@ def faults(dataset: Dataset) -> list[pl.Expr]:
     if dataset.tasks:
         wrong = ~pl.col("task").is_in(dataset.tasks).fill_null(False)
         task = pl.col("task").fill_null("nothing")
-        reasons.insert(0, pl.when(wrong).then(pl.concat_str(pl.lit("no full-parameter pre-training but "), task)))
+        reasons.insert(0, pl.when(wrong).then(pl.concat_str(pl.lit("training that is not modelled: "), task)))
     return reasons

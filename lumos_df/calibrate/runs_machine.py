@@ -37,7 +37,7 @@ class Calibration:
     mape_after_pct: float
     """Error of the runs that it is fitted to."""
     factors: dict[str, float]
-    """Factor on the time of each kind of work."""
+    """Factor on the time of each kind of work; 1 of each habit of the software that is the other way."""
     hardware_file: str
     """The file for `--hardware`."""
     software_files: list[str]
@@ -119,9 +119,12 @@ def hardware_figures(hardware: Hardware, factors: Mapping[str, float], name: str
 def software_figures(software: Software, factors: Mapping[str, float], name: str) -> dict[str, Any]:
     """Return the figures of a software file with the factors of `corrections.SOFTWARE_FIGURES` in them."""
     figures = {**vars(software), "name": name}
-    return figures | {
-        name: figures[name] * factors[kind] for kind, names in corrections.SOFTWARE_FIGURES.items() for name in names
+    changed = {
+        name: max(figures[name] * factors[kind], corrections.LEAST.get(name, 0.0))
+        for kind, names in corrections.SOFTWARE_FIGURES.items()
+        for name in names
     }
+    return figures | changed | {habit: not figures[habit] for habit in corrections.HABITS if habit in factors}
 
 
 def _layout(runs: Path, hardware: str, software: str | None) -> Dataset:

@@ -27,6 +27,7 @@ from lumos_df.cli.options import (
     switches,
 )
 from lumos_df.corpus.output import Format, choose_format, write_json, write_table
+from lumos_df.schema.rankings import RankBy
 
 if TYPE_CHECKING:
     import polars as pl
@@ -267,6 +268,9 @@ def sweep(
         str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
     ] = "fits",
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Write the N fastest.")] = 10,
+    rank_by: Annotated[
+        RankBy, typer.Option(help="The fastest by the estimate, or by what is expected with messages that may be slow.")
+    ] = RankBy.TIME,
     pareto: Annotated[
         bool, typer.Option("--pareto", help="Write those that no other beats in time, memory and GPUs at once.")
     ] = False,
@@ -313,7 +317,7 @@ def sweep(
     if address is not None and engine is not Engine.RAY:
         raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
     axes = asked.axes()
-    search = Search(axes, where, top, pareto, output)
+    search = Search(axes, where, top, pareto, rank_by, output)
 
     def run(wanted: Search, report: Report | None = None) -> "Found":
         return wanted.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)

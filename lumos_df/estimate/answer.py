@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.model import uncertainty
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.step import RESULTS
 from lumos_df.model.plan import FLAGS, PLAN_COLUMNS, WORDS, placement_text
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
-from lumos_df.model.uncertainty import ends
 from lumos_df.schema import STEP_PARTS
 
 _COMPUTE: Final = ("gemm_s", "attention_s", "elementwise_s", "recompute_s", "optimizer_s")
@@ -37,6 +37,11 @@ ANSWERS: Final = (
     ("iteration_time_s", "seconds of a step"),
     ("low_s", "lower end of the interval that holds the truth 8 times of 10"),
     ("high_s", "upper end of that interval"),
+    (
+        "expected_s",
+        "mean over steps with messages between stages as they should be and, as often as that is seen, slow",
+    ),
+    ("at_risk", "whether slow messages are met 1 time in 10 or more"),
     ("tokens_per_s_per_gpu", "tokens a second and GPU"),
     (
         "mfu_pct",
@@ -111,7 +116,8 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
     result = dict(zip(RESULT_COLUMNS, np.ascontiguousarray(results.T), strict=True))
     step = result["iteration_time_s"]
     gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
-    low, high = ends(results, plans, models[model_of], hardware[hardware_of], software[plans["software"]])
+    low, high = uncertainty.ends(results, plans, models[model_of], hardware[hardware_of], software[plans["software"]])
+    chance, longer = uncertainty.slow_messages(plans, hardware[hardware_of], software[plans["software"]])
     compute = sum(result[name] for name in _COMPUTE)
     communication = sum(result[name] for name in _COMMUNICATION)
     other = result["bubble_s"] + result["host_s"]
@@ -128,6 +134,8 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
         "iteration_time_s": step,
         "low_s": step * low,
         "high_s": step * high,
+        "expected_s": step + chance * longer,
+        "at_risk": chance >= uncertainty.AT_RISK,
         "tokens_per_s_per_gpu": plans["batch"] * models["seq"][model_of] / step / gpus,
         "mfu_pct": 100.0 * causal * result["model_flops"] / peak,
         "hfu_pct": 100.0 * causal * result["hardware_flops"] / peak,

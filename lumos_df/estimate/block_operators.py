@@ -15,8 +15,9 @@ from lumos_df.model.transformer import Model
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.plan_words import GROUPS
 
-BLOCKS: Final = ("attention", "mlp", "experts", "embedding", "head")
-"""Parts of a model that repeat: attention of every layer, the MLP of dense layers, that of layers with experts."""
+BLOCKS: Final = ("attention", "state_space", "mlp", "experts", "embedding", "head")
+"""Parts of a model that repeat: attention and state-space mixers of the layers that have them, the MLP of dense layers,
+that of layers with experts."""
 
 _PRODUCTS: Final = ("gemm", "grouped_gemm")
 _NS: Final = 1e9
@@ -32,7 +33,10 @@ def block_operators(model: Model, hardware: Hardware, software: Software, plan: 
     rows = [np.array([described.row()]) for described in (model, plan, hardware, software)]
     write_blocks(*rows, table, np.zeros((c.PASSES, c.KINDS)), ends)
     dense = model.dense_layers if model.experts else model.layers
-    times = (model.layers, dense, model.layers - dense, 1, 1)
+    more = model.mtp_layers
+    sparse = model.layers - dense + (more if model.experts else 0)
+    dense += 0 if model.experts else more
+    times = (model.attention_layers + more, model.mamba_layers, dense, sparse, 1, 1 + more)
     sizes = {name: getattr(plan, name) for name in GROUPS}
     operators: list[dict[str, Any]] = []
     for place, row in enumerate(table[: ends[-1]].tolist()):
@@ -72,12 +76,14 @@ def _passes_back(phase: str, family: str) -> bool:
 def _phases(row: list[float], plan: Plan, family: str, block: str) -> list[tuple[str, float, float]]:
     """Return (phase, seconds, matrix products) of an operator: attention has two forward and five backward."""
     forward = 2.0 if family == "attention" else 1.0
-    backward = 5.0 if family == "attention" else 2.0
+    # A frozen weight has no gradient.
+    backward = 5.0 if family == "attention" else 2.0 if row[op.WEIGHT_S] > 0.0 else 1.0
     phases = [
         ("forward", row[op.FORWARD_S], forward),
         ("backward", row[op.INPUT_S] + row[op.WEIGHT_S], backward),
     ]
     again = plan.recompute == "full" or (plan.recompute == "selective" and family == "attention")
+    again = again or (plan.recompute == "light" and family == "elementwise")
     if again and block not in {"embedding", "head"}:
         phases.append(("recompute", row[op.FORWARD_S], forward))
     return phases

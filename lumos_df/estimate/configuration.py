@@ -45,7 +45,9 @@ class Estimate:
         """Return everything but the operators, as JSON has it."""
         answers = self.answers
         parts = [
-            name for name in answers if name.endswith("_s") and name not in {"iteration_time_s", "low_s", "high_s"}
+            name
+            for name in answers
+            if name.endswith("_s") and name not in {"iteration_time_s", "low_s", "high_s", "expected_s"}
         ]
         sizes = [name for name in answers if name.endswith("_gb") and name not in {"memory_gb", "memory_margin_gb"}]
         nested = {*parts, *sizes, "memory_gb", "memory_margin_gb", "memory_stage"}

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from lumos_df.estimate.kernels.configurations import front
+from lumos_df.schema.rankings import RankBy
 
 NUMBER: Final = "number"
 """Column: a configuration's number in its grid, which settles ties."""
@@ -13,9 +14,9 @@ NUMBER: Final = "number"
 _AIMS: Final = ("iteration_time_s", "memory_gb", "gpus")
 
 
-def fastest(frame: pl.DataFrame, count: int) -> pl.DataFrame:
+def fastest(frame: pl.DataFrame, count: int, by: RankBy = RankBy.TIME) -> pl.DataFrame:
     """Return the `count` rows with the shortest step, shortest first."""
-    order = np.lexsort((frame[NUMBER].to_numpy(), frame["iteration_time_s"].to_numpy()))
+    order = np.lexsort((frame[NUMBER].to_numpy(), frame[by.column].to_numpy()))
     return frame[order[:count]]
 
 

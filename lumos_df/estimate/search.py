@@ -27,6 +27,7 @@ from lumos_df.estimate.kernels.configurations import first_rules_broken
 from lumos_df.estimate.ranking import NUMBER, fastest, pareto_front
 from lumos_df.model.plan import PLAN_COLUMNS, WORDS
 from lumos_df.model.rules import RULES
+from lumos_df.schema.rankings import RankBy
 
 STRETCH: Final = 1 << 16
 """Configurations that are in memory at once."""
@@ -88,6 +89,8 @@ class Search:
     """How many of the fastest to return."""
     pareto: bool = False
     """Whether to return the Pareto front of time, memory and GPUs instead."""
+    rank_by: RankBy = RankBy.TIME
+    """By which time the fastest are told."""
     folder: Path | None = None
     """Where to store all that pass the filter: a Parquet file a stretch."""
 
@@ -185,7 +188,7 @@ class Search:
             raise QueryError(f"filter '{self.where}': {first}") from None
 
     def _best(self, frame: pl.DataFrame) -> pl.DataFrame:
-        return pareto_front(frame) if self.pareto else fastest(frame, self.top)
+        return pareto_front(frame) if self.pareto else fastest(frame, self.top, self.rank_by)
 
     def _stored(self, file: Path) -> Found:
         """Return what a file of an earlier run says."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 from lumos_df.base.errors import LumosError
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.transformer import Model
-from lumos_df.schema.plan_words import RECOMPUTATIONS
+from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, RECOMPUTE_NOTHING
 
 _LONG: Final = 32_768
 """Threshold, tokens. Shorter sequences are not split over ranks. Evidence: a convention of every framework's
@@ -46,7 +46,7 @@ def sensible_plans(model: Model, hardware: Hardware, gpus: int, batch: int) -> l
         "cp": splits,
         "ep": experts,
         "micro_batch": [size for size in _MICRO_BATCHES if batch % size == 0],
-        "recompute": list(RECOMPUTATIONS),
+        "recompute": [RECOMPUTATIONS[each] for each in (RECOMPUTE_NOTHING, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS)],
     }
     blocks: list[dict[str, list[Any]]] = []
     for tp in widths:

@@ -41,6 +41,8 @@ _NUMBERS: Final = frozenset(
         *("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "expansion_ratio"),
         *("n_layer", "n_embd", "n_inner", "n_head", "n_positions", "n_layers", "n_heads", "d_model", "max_seq_len"),
         *("ffn_dim", "word_embed_proj_dim", "num_nextn_predict_layers", "intermediate_size_mlp"),
+        *("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "moe_latent_size"),
+        *("moe_shared_expert_intermediate_size",),
         *("interleave_moe_layer_step", "sliding_window_pattern", "num_kv_heads", "ffn_hidden_size"),
     }
 )
@@ -238,6 +240,40 @@ def _llama4(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _nemotron_h(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Nemotron-H and 3: a layer is a state-space mixer, attention, an MLP or experts, as its pattern says."""
+    pattern = config.get("hybrid_override_pattern") or [_PATTERN[word] for word in config["layers_block_type"]]
+    counts = {kind: pattern.count(kind) for kind in "M*-E"}
+    if counts["-"] and counts["E"]:
+        raise _NotModelledError("MLPs beside experts (hybrid_override_pattern) are not modelled")
+    figures = {
+        **_llama(config),
+        "gated": False,
+        "layers": counts["-"] + counts["E"],
+        "attention_layers": counts["*"],
+        "mamba_layers": counts["M"],
+        "state_heads": config["mamba_num_heads"],
+        "state_head_dim": config["mamba_head_dim"],
+        "state_size": config["ssm_state_size"],
+        "state_groups": config["n_groups"],
+        "mtp_layers": config.get("num_nextn_predict_layers") or 0,
+    }
+    if not counts["E"]:
+        return figures
+    return {
+        **figures,
+        "experts": config["n_routed_experts"],
+        "top_k": config["num_experts_per_tok"],
+        "expert_ffn": config["moe_intermediate_size"],
+        "shared_ffn": (config.get("n_shared_experts") or 0) * config["moe_shared_expert_intermediate_size"],
+        "latent": config.get("moe_latent_size") or 0,
+    }
+
+
+_PATTERN: Final = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+"""Letters of a hybrid pattern, by the words of newer files."""
+
+
 def _falcon(config: Mapping[str, Any]) -> dict[str, Any]:
     heads = config["num_attention_heads"]
     shared = 1 if config.get("multi_query", True) else heads
@@ -276,4 +312,5 @@ _READERS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "minimax_m2": _minimax_m2,
     "llama4_text": _llama4,
     "falcon": _falcon,
+    "nemotron_h": _nemotron_h,
 }

@@ -42,6 +42,7 @@ PLAN_COLUMNS: Final = (
     Column("overlap_dp", "1: gradient and parameter communication runs beside compute"),
     Column("overlap_pp", "1: pipeline communication runs beside compute"),
     Column("offload_optimizer", "1: optimizer states and step on the host"),
+    Column("lora", "rank of the adapters that alone are trained; 0: every parameter is"),
     Column("placement", "order of DIMENSIONS on ranks: a base-8 digit each, innermost lowest"),
     Column("software", "row of the sweep's software table"),
 )
@@ -119,6 +120,8 @@ class Plan:
     """Whether pipeline communication runs beside compute."""
     offload_optimizer: bool = False
     """Whether optimizer states and step are on the host."""
+    lora: int = 0
+    """Rank of the adapters of attention's projections that alone are trained (LoRA); 0: every parameter is."""
     placement: str = "tp-cp-ep-dp-pp"
     """Order of `DIMENSIONS` on ranks, innermost first."""
     software: str = "generic"
@@ -216,7 +219,7 @@ class Plan:
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)
         yield from whole(values, 1, "tp", "pp", "vp", "dp", "cp", "ep", "etp", "micro_batch", "batch")
-        yield from whole(values, 0, "zero")
+        yield from whole(values, 0, "zero", "lora")
         most = len(ZERO_STAGES) - 1
         if type(self.zero) is int and self.zero > most:
             yield Complaint("zero", f"= {self.zero}: must be 0 to {most}; nearest is {most}")

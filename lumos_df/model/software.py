@@ -35,6 +35,8 @@ SOFTWARE_COLUMNS: Final = (
     Column("step_s", "host time a step beside micro-batches (data, logging, optimizer), in seconds", REAL),
     Column("layer_step_s", "host time a step of each layer of a rank (optimizer, gradient norm), in seconds", REAL),
     Column("send_s", "host time of a send to the next stage, in seconds", REAL),
+    Column("slow_node", "chance that a node makes the messages between a pipeline's stages slow", REAL),
+    Column("slow_message_s", "seconds by which each message of the pipeline is longer then", REAL),
     Column("blocking_send", "1: a stage waits until what it sends is there"),
     Column(
         "run_ahead",
@@ -46,12 +48,18 @@ SOFTWARE_COLUMNS: Final = (
         "memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone",
         REAL,
     ),
+    Column("scan_passes", "memory traffic of a state-space scan over the bytes of its operands and states", REAL),
     Column("dropout", "1: the model is trained with dropout"),
     Column(
         "keep_gathered", "share of inputs gathered for sequence parallelism that is kept for the backward pass", REAL
     ),
     Column("keep_ffn", "tensors as wide as the MLP that are kept beside those its products read", REAL),
     Column("keep_rotary", "tensors as wide as query and key that are kept beside those attention reads", REAL),
+    Column(
+        "keep_products",
+        "1: selective recomputation keeps every second matrix product and attention, and computes all else of a layer"
+        " again (torchtitan); 0: it computes attention's core again (Megatron)",
+    ),
     Column("balanced", "1: a pipeline's chunks are cut at equal compute, head included, instead of equal layers"),
     Column("gradient_bytes", "bytes a parameter in which gradients are kept: 2 or 4", REAL),
     Column("reduce_bytes", "bytes a parameter in which gradients are reduced over data-parallel ranks", REAL),
@@ -147,12 +155,18 @@ class Software:
     """Host time a step of each layer of a rank (optimizer, gradient norm), in seconds."""
     send_s: float
     """Host time of a send to the next stage, in seconds."""
+    slow_node: float
+    """Chance that a node makes the messages between a pipeline's stages slow."""
+    slow_message_s: float
+    """Seconds by which each message of the pipeline is longer then."""
     blocking_send: bool
     """Whether a stage waits until what it sends is there."""
     run_ahead: float
     """How sharply the slower of host and GPU sets the pace: exponent of their norm, 1 (one after the other) or more."""
     passes: float
     """Memory traffic of element-wise operators over that of fused ones: 1 fused, 2 and more where each runs alone."""
+    scan_passes: float
+    """Memory traffic of a state-space scan over the bytes of its operands and states."""
     dropout: bool
     """Whether the model is trained with dropout."""
     keep_gathered: float
@@ -161,6 +175,9 @@ class Software:
     """Tensors as wide as the MLP that are kept beside those its products read: 0 where activations are fused."""
     keep_rotary: float
     """Tensors as wide as query and key that are kept beside those attention reads: 0 where positions are fused."""
+    keep_products: bool
+    """Whether selective recomputation keeps every second matrix product and attention, and computes all else of a layer
+    again (torchtitan's), instead of attention's core alone (Megatron's)."""
     balanced: bool
     """Whether a pipeline's chunks are cut at equal compute, head included, instead of equal layers."""
     gradient_bytes: float
@@ -234,6 +251,8 @@ class Software:
     """GPUs of its largest measured job; 0: none was measured."""
     longest_seq: int
     """Tokens of its longest measured sequence; 0: none was measured."""
+    release_of: str = ""
+    """The profile that this one is a later release of."""
     source: str = ""
     """Where the figures are from."""
 
@@ -244,7 +263,7 @@ class Software:
             SoftwareError,
             f"software '{self.name}'",
             [
-                *text(values, "name", "source"),
+                *text(values, "name", "release_of", "source"),
                 *flag(values, *flags),
                 *words(values, "generations", GENERATIONS),
                 *words(values, "precisions", PRECISIONS),

@@ -39,6 +39,14 @@ MODEL_COLUMNS: Final = (
     Column("shared_ffn", "inner width of all shared experts together; 0: none"),
     Column("dense_layers", "first layers that are dense although the model has experts; all layers of a dense model"),
     Column("capacity", "tokens an expert takes, as a multiple of an even share; 0: all that come (dropless)", REAL),
+    Column("latent", "width of what experts read and write; 0: hidden"),
+    Column("attention_layers", "layers with attention; all but in hybrid models"),
+    Column("mamba_layers", "layers with a state-space mixer (Mamba-2); 0: no hybrid model"),
+    Column("state_heads", "heads of a state-space mixer"),
+    Column("state_head_dim", "width of such a head"),
+    Column("state_size", "states of each of its channels"),
+    Column("state_groups", "groups of heads that share the state's input and output"),
+    Column("mtp_layers", "layers of multi-token prediction, each with logits of its own"),
     Column("q_rank", "MLA: rank of the query's compression; 0: not compressed"),
     Column("kv_rank", "MLA: rank of the compression of key and value; 0: the model has no MLA"),
     Column("rope_dim", "MLA: part of head_dim that is rotary and shared by all heads; 0 without MLA"),
@@ -117,6 +125,22 @@ class Model:
     """First layers that are dense although the model has experts."""
     capacity: float = 0.0
     """Tokens an expert takes, as a multiple of an even share; 0: all that come (dropless)."""
+    latent: int = 0
+    """Width of what routed experts read and write, between two projections (latent MoE); 0: `hidden`."""
+    attention_layers: int = 0
+    """Layers with attention; without `mamba_layers` all, whatever is said. A hybrid's layers are counted by MLPs."""
+    mamba_layers: int = 0
+    """Layers with a state-space mixer (Mamba-2); 0: no hybrid model."""
+    state_heads: int = 0
+    """Heads of a state-space mixer."""
+    state_head_dim: int = 0
+    """Width of such a head."""
+    state_size: int = 0
+    """States of each of its channels."""
+    state_groups: int = 0
+    """Groups of heads that share the state's input and output."""
+    mtp_layers: int = 0
+    """Layers of multi-token prediction, each with logits of its own; they share one layer's weights."""
     q_rank: int = 0
     """MLA: rank of the query's compression; 0: not compressed."""
     kv_rank: int = 0
@@ -132,6 +156,9 @@ class Model:
         what = f"model '{self.name}'"
         values = vars(self)
         refuse(ModelError, what, _kinds(values))
+        if not self.mamba_layers:
+            # Whatever was said, so that a copy with other layers has them.
+            object.__setattr__(self, "attention_layers", self.layers)
         for name, value in _implied(values):
             if values[name] == 0:
                 object.__setattr__(self, name, value)
@@ -169,14 +196,20 @@ class Model:
     def parameters(self) -> ParameterCount:
         """Count the parameters, before the vocabulary is padded."""
         norm = self.hidden * (2 if self.biases else 1)
-        common = self._attention_weights() + self._attention_vectors() + 2 * norm
-        dense = common + self._mlp(self.ffn)
+        attention = self._attention_weights() + self._attention_vectors() + norm
+        mixers = self.attention_layers * attention + self.mamba_layers * self._state_space_parameters()
+        dense = norm + self._mlp(self.ffn)
         sparse_layers = self.layers - self.dense_layers if self.experts else 0
-        router = self.hidden * self.experts
-        sparse = common + router + self._mlp(self.shared_ffn)
-        expert = self._mlp(self.expert_ffn)
+        router = self.hidden * (self.experts + 2 * self.latent)
+        sparse = norm + router + self._mlp(self.shared_ffn)
+        expert = self._mlp(self.expert_ffn) * (self.latent or self.hidden) // self.hidden
+        if self.mtp_layers:
+            # One more layer, and the projection of both streams into one; each has a norm.
+            mixers += attention + 2 * self.hidden**2 + 2 * norm
+            sparse_layers += self.experts > 0
         embedding = (1 if self.tied else 2) * self.vocab * self.hidden + self.learned_positions * self.hidden
-        core = embedding + norm + (self.layers - sparse_layers) * dense + sparse_layers * sparse
+        dense_layers = self.layers + (self.mtp_layers > 0) - sparse_layers
+        core = embedding + norm + mixers + dense_layers * dense + sparse_layers * sparse
         return ParameterCount(
             total=core + sparse_layers * self.experts * expert,
             active=core + sparse_layers * self.top_k * expert,
@@ -188,17 +221,22 @@ class Model:
 
         Attention counts 2 * (head_dim + v_dim) * heads for every pair of tokens: all `seq` pairs a token, which is how
         Narayanan et al. (2021, eq. 3) and PaLM (2022, app. B) count model FLOPs; with `causal` half of them. A layer
-        with a sliding window has window * (1 - window / (2 * seq)) causal pairs a token. Training takes three times
-        as much.
+        with a sliding window has window * (1 - window / (2 * seq)) causal pairs a token. A state-space layer takes a
+        token in and out of every state of its channels. Training takes three times as much.
         """
-        sparse_layers = self.layers - self.dense_layers if self.experts else 0
+        depths = self.mtp_layers
+        sparse_layers = self.layers - self.dense_layers + depths if self.experts else 0
         matrices = 3 if self.gated else 2
-        sparse_width = self.shared_ffn + self.top_k * self.expert_ffn
-        mlp = matrices * self.hidden * ((self.layers - sparse_layers) * self.ffn + sparse_layers * sparse_width)
-        router = sparse_layers * self.hidden * self.experts
-        weights = self.layers * self._attention_weights() + mlp + router + self.hidden * self.vocab
+        sparse = self.shared_ffn * self.hidden + self.top_k * self.expert_ffn * (self.latent or self.hidden)
+        dense_layers = self.layers + depths - sparse_layers
+        mlp = matrices * (dense_layers * self.ffn * self.hidden + sparse_layers * sparse)
+        router = sparse_layers * self.hidden * (self.experts + 2 * self.latent)
+        mixers = (self.attention_layers + depths) * self._attention_weights()
+        mixers += self.mamba_layers * (self._state_space_weights() + 2 * self._state_width() * self.state_size)
+        heads = (1 + depths) * self.hidden * self.vocab + depths * 2 * self.hidden**2
+        weights = mixers + mlp + router + heads
         window = min(self.window, self.seq)
-        full_layers = self.layers - self.window_layers
+        full_layers = self.attention_layers + depths - self.window_layers
         pairs = full_layers * self.seq / 2 + self.window_layers * window * (1 - window / (2 * self.seq))
         return 2 * weights + (1 if causal else 2) * pairs * 2 * self.heads * (self.head_dim + self.v_dim)
 
@@ -219,6 +257,20 @@ class Model:
         biases = (qkv if self.biases or self.qkv_bias else 0) + (self.hidden if self.biases else 0)
         return biases + (2 * self.head_dim if self.qk_norm else 0) + self.q_rank + self.kv_rank
 
+    def _state_width(self) -> int:
+        """Return the channels of a state-space mixer."""
+        return self.state_heads * self.state_head_dim
+
+    def _state_space_weights(self) -> int:
+        """Return the weights of a state-space mixer's projections: in to gate, input, states' ends and steps; out."""
+        inner = self._state_width()
+        return self.hidden * (2 * inner + 2 * self.state_groups * self.state_size + self.state_heads + inner)
+
+    def _state_space_parameters(self) -> int:
+        """Return the parameters of a state-space mixer: projections, convolution and its biases, steps, both norms."""
+        channels = self._state_width() + 2 * self.state_groups * self.state_size
+        return self._state_space_weights() + 5 * channels + 3 * self.state_heads + self._state_width() + self.hidden
+
     def _mlp(self, width: int) -> int:
         """Return the parameters of an MLP of an inner width; 0 for none."""
         if not width:
@@ -233,7 +285,8 @@ def _kinds(values: dict[str, Any]) -> Iterator[Complaint]:
     yield from whole(values, 1, "layers", "hidden", "heads", "vocab", "seq", "vocab_multiple")
     yield from whole(values, 0, "ffn", "kv_heads", "head_dim", "v_dim", "learned_positions", "window", "window_layers")
     yield from whole(values, 0, "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers")
-    yield from whole(values, 0, "q_rank", "kv_rank", "rope_dim")
+    yield from whole(values, 0, "q_rank", "kv_rank", "rope_dim", "latent", "attention_layers", "mamba_layers")
+    yield from whole(values, 0, "state_heads", "state_head_dim", "state_size", "state_groups", "mtp_layers")
     yield from flag(values, "gated", "tied", "biases", "qkv_bias", "qk_norm")
     yield from real(values, 0, "capacity")
 
@@ -245,7 +298,7 @@ def _implied(values: dict[str, Any]) -> Iterator[tuple[str, int]]:
     yield "head_dim", values["hidden"] // values["heads"]
     yield "v_dim", values["head_dim"]
     if values["window"]:
-        yield "window_layers", values["layers"]
+        yield "window_layers", values["attention_layers"]
 
 
 def _contradictions(model: Model) -> Iterator[Complaint]:
@@ -255,11 +308,15 @@ def _contradictions(model: Model) -> Iterator[Complaint]:
     if model.heads % model.kv_heads:
         legal = closest(model.kv_heads, (n for n in range(1, model.heads + 1) if model.heads % n == 0))
         yield Complaint("kv_heads", f"= {model.kv_heads}: does not divide heads = {model.heads}; nearest is {legal}")
-    if model.window_layers > (model.layers if model.window else 0):
-        most = model.layers if model.window else 0
+    if model.window_layers > (model.attention_layers if model.window else 0):
+        most = model.attention_layers if model.window else 0
         yield Complaint("window_layers", f"= {model.window_layers}: at most {most}; nearest is {most}")
     if model.dense_layers > model.layers:
         yield Complaint("dense_layers", f"= {model.dense_layers}: at most layers; nearest is {model.layers}")
+    for name in ("state_heads", "state_head_dim", "state_size", "state_groups"):
+        if (getattr(model, name) > 0) != (model.mamba_layers > 0):
+            has = "the model has state-space layers" if model.mamba_layers else "the model has no state-space layers"
+            yield Complaint(name, f"= {getattr(model, name)}: {has}; nearest is {int(model.mamba_layers > 0)}")
     yield from _expert_contradictions(model)
     yield from _mla_contradictions(model)
 
@@ -272,7 +329,7 @@ def _expert_contradictions(model: Model) -> Iterator[Complaint]:
         if model.expert_ffn < 1:
             yield Complaint("expert_ffn", "= 0: a model with experts needs their width; nearest is 1")
         return
-    for name in ("top_k", "expert_ffn", "shared_ffn", "dense_layers", "capacity"):
+    for name in ("top_k", "expert_ffn", "shared_ffn", "dense_layers", "capacity", "latent"):
         if getattr(model, name):
             yield Complaint(name, f"= {getattr(model, name)}: the model has no experts; nearest is 0")
 

@@ -55,8 +55,30 @@ def shares(results: Array) -> dict[str, Array]:
     return {name: sum(results[:, column(part)] for part in parts) / step for name, parts in PARTS.items()}
 
 
+AT_RISK: Final = 0.1
+"""Threshold, chance. A plan that meets slow messages more often is at risk, and its interval reaches to them. Evidence:
+where 8 runs of 10 are within an interval, one is above it."""
+
+
+def slow_messages(plans: Rows, hardware: Rows, software: Rows) -> tuple[Array, Array]:
+    """Return the chance [n] that messages between stages are slow, and the seconds [n] that a step takes longer then.
+
+    One node of the job is enough, and nodes are independent; every micro-batch passes through all stages in turn.
+
+    Args:
+        plans, hardware, software: records [n], a row a configuration.
+    """
+    gpus = plans["tp"] * plans["cp"] * plans["dp"] * plans["pp"]
+    nodes = np.ceil(gpus / hardware["scale_up_gpus"])
+    chance = np.where((plans["pp"] > 1) & (nodes > 1), 1.0 - (1.0 - software["slow_node"]) ** nodes, 0.0)
+    micro_batches = plans["batch"] // (plans["dp"] * plans["micro_batch"])
+    return chance, software["slow_message_s"] * (micro_batches + plans["pp"] - 1)
+
+
 def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Rows) -> tuple[Array, Array]:
     """Return the ends of the interval over the estimate [n], that 8 runs of 10 lie between.
+
+    A plan at risk may take as long as with slow messages.
 
     Independent errors add up by their squares: those of plans like what was measured, one for each part of the step by
     its share, and one for each way of being unlike.
@@ -83,7 +105,9 @@ def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Ro
         + sum((share * software[name]) ** 2 for name, share in shares(results).items())
     )
     low, high = (np.sqrt(np.log(software[name]) ** 2 + unlike) for name in ("low_ratio", "high_ratio"))
-    return np.exp(-low), np.exp(high)
+    chance, longer = slow_messages(plans, hardware, software)
+    slow = np.where(chance >= AT_RISK, 1.0 + longer / results[:, RESULT_COLUMNS.index("iteration_time_s")], 0.0)
+    return np.exp(-low), np.maximum(np.exp(high), slow)
 
 
 def _doublings(value: NDArray[np.int64], most: NDArray[np.int64]) -> Array:

@@ -30,7 +30,7 @@ ESTIMATES: Final = table(
         )
     ),
     ("sequence_parallel", "bool", "Norms and dropout are split along the sequence."),
-    ("recompute", "string", "What the backward pass computes again: none, selective, full."),
+    ("recompute", "string", "What the backward pass computes again: none, selective, full, light."),
     ("schedule", "string", "Pipeline schedule."),
     ("precision", "string", "Number format of matrix products."),
     ("flash", "bool", "Attention never stores its scores."),
@@ -38,6 +38,7 @@ ESTIMATES: Final = table(
     ("overlap_dp", "bool", "Gradient and parameter communication runs while compute does."),
     ("overlap_pp", "bool", "Pipeline communication runs while compute does."),
     ("offload_optimizer", "bool", "Optimizer states and step are on the host."),
+    ("lora", "int64", "Rank of the adapters that alone are trained; 0: every parameter is."),
     ("placement", "string", "Order of dimensions on ranks, innermost first."),
     *(
         (f"{name}_ns", "int64", f"{doc}, ns.")

@@ -10,6 +10,7 @@ from lumos_df.estimate.grid import Grid
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.transformer import Model
 from lumos_df.schema.dtypes import PRECISION_OF_WORD
+from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import modelled, step_rows
 from lumos_df.whatif.durations import host_times
@@ -20,8 +21,8 @@ from lumos_df.whatif.job.settings import Settings
 
 _OF_MODEL: Final = ("layers", "hidden", "ffn", "heads", "seq", "vocab")
 _OF_PLAN: Final = ("tp", "pp", "vp", "dp", "cp", "micro_batch")
-_ALONE: Final = ("ep", "etp")
-"""Degrees that a rebuilt graph cannot have."""
+_ALONE: Final = {"ep": 1, "etp": 1, "lora": 0, "offload_optimizer": False}
+"""Fields of a plan of which a rebuilt graph has only this."""
 _SCHEMA: Final = {
     "rebuilt_s": pl.Float64,
     "rebuilt_low_s": pl.Float64,
@@ -118,13 +119,13 @@ def _settings(
         LumosError: why there is no such change.
     """
     old = anchor.sizes
-    for name in _ALONE:
-        if row[name] > 1:
-            raise PlanError(f"{name}={row[name]}, and from a trace there is none")
+    for name, alone in _ALONE.items():
+        if row[name] != alone:
+            raise PlanError(f"{name}={_word(row[name])}, and from a trace there is none")
     if row["flash"] != does.flash:
         raise PlanError(f"flash={_word(row['flash'])}, and the job was recorded with flash={_word(does.flash)}")
-    if row["offload_optimizer"]:
-        raise PlanError("offload_optimizer, and from a trace there is none")
+    if row["recompute"] == RECOMPUTATIONS[RECOMPUTE_LIGHT]:
+        raise PlanError(f"recompute={row['recompute']}, and from a trace there is none")
     if model.experts or model.gated != does.gated:
         what = "experts" if model.experts else "gated=" + _word(model.gated)
         raise PlanError(f"model {model.name} has {what}, and the recorded one has not")
@@ -151,5 +152,5 @@ def _settings(
     return settings, kept
 
 
-def _word(value: bool | str) -> str:  # noqa: FBT001 - a value of a plan, whichever kind
-    return value if isinstance(value, str) else "on" if value else "off"
+def _word(value: bool | int | str) -> str:  # noqa: FBT001 - a value of a plan, whichever kind
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

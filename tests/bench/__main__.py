@@ -189,7 +189,7 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
-        for part in ("graph", "structure", "schedule", "estimate", "paper", "whatif", "page", "capture"):
+        for part in ("graph", "structure", "schedule", "estimate", "plans", "paper", "whatif", "page", "capture"):
             alone(part)
 
 

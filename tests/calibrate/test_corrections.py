@@ -1,5 +1,6 @@
 """Corrections of a machine: found when the runs say so, near 1 when they do not, and written so that they read back."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,8 @@ def test_a_slow_part_is_found(tmp_path: Path) -> None:
     truth = read(Dataset.read("published"), write(file, slower(runs(file), compute=1.3)))
     factors = corrections.fit(truth)
     assert 1.1 < factors["compute"] < 1.35
-    assert all(0.8 < factor < 1.2 for name, factor in factors.items() if name != "compute")
+    # Attention is compute, too.
+    assert all(0.8 < factor < 1.2 for name, factor in factors.items() if name not in {"compute", "attention"})
     after = truth.estimate(*corrections.corrected(truth, factors))[:, 0]
     assert np.abs(after / truth.measured_s - 1).max() < 0.06
 
@@ -114,3 +116,39 @@ def test_the_left_out_error_is_of_runs_that_were_not_seen(tmp_path: Path) -> Non
     seconds = corrections.left_out(truth)
     # The others know nothing of the first: its estimate stays what it would be on a machine as it is.
     assert seconds[0] == pytest.approx(truth.measured_s[0] / 2, rel=0.02)
+
+
+def test_habits_of_a_software_that_nobody_named_are_found(tmp_path: Path) -> None:
+    """Collectives of a pipeline over two nodes that wait for every rank, and say so: only there are they longer."""
+    file = tmp_path / "runs.csv"
+    rows: list[dict[str, object]] = [
+        {
+            "framework": "generic",
+            "model": "gpt3-1.3b",
+            "seq": 2048,
+            "tp": tp,
+            "pp": pp,
+            "dp": 16 // tp // pp,
+            "gbs": gbs,
+        }
+        for tp in (1, 2, 4, 8)
+        for pp in (1, 2)
+        for gbs in (64, 256)
+    ]
+    truth = read(Dataset.read("published"), write(file, rows))
+    seconds = truth.estimate(*corrections.corrected(truth, {"piped_hops": 1.0, "hops": 2.4}))[:, 0]
+    found = corrections.fit(replace(truth, measured_s=seconds))
+    assert set(corrections.HABITS) & set(found) == {"piped_hops"}
+    assert 1.8 < found["hops"] < 2.6
+    profile = Software.read("generic")
+    assert runs_machine.software_figures(profile, found, "mine")["piped_hops"] is not profile.piped_hops
+    # The habits of a software that has a profile are known.
+    named = read(Dataset.read("published"), write(file, [{**run, "iteration_time_s": 99.0} for run in RUNS]))
+    assert not set(corrections.HABITS) & set(corrections.fit(named))
+
+
+def test_the_host_is_never_more_than_beside_the_gpu() -> None:
+    """An exponent below 1 would make both together shorter than either alone."""
+    profile = replace(Software.read("nemo"), run_ahead=1.5)
+    factors = dict.fromkeys((correction.name for correction in corrections.CORRECTIONS), 0.5)
+    assert runs_machine.software_figures(profile, factors, "mine")["run_ahead"] == 1.0

@@ -92,14 +92,14 @@ def test_calibration_helps_and_a_seed_repeats(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_json(tmp_path: Path) -> None:
-    write(tmp_path / FILE, [{}, {"task": "SFT"}])
+    write(tmp_path / FILE, [{}, {"task": "DPO"}])
     done = CliRunner().invoke(
         app, ["scoreboard", "--truth", str(tmp_path), "--dataset", "published", "--format", "json"]
     )
     assert done.exit_code == 0
     (row,) = json.loads(done.stdout)
     assert (row["dataset"], row["used"], row["refused"]) == ("published_training_runs", 1, 1)
-    assert row["refused_reasons"] == [{"reason": "no full-parameter pre-training but SFT", "rows": 1}]
+    assert row["refused_reasons"] == [{"reason": "training that is not modelled: DPO", "rows": 1}]
     assert row["top1_regret_pct"] is None
 
 

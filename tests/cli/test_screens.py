@@ -36,7 +36,7 @@ RUNS: list[dict[str, object]] = [
     {"tp": 4, "dp": 2, "iteration_time_s": 12.0},
     {"tp": 1, "pp": 1, "dp": 16, "sp": "", "iteration_time_s": 9.0},
     {"gbs": 256, "iteration_time_s": 19.0},
-    {"task": "SFT"},
+    {"task": "DPO"},
 ]
 LINES = 60
 """A screen scrolls a little where a corpus has two jobs, and never by hundreds of lines."""
@@ -83,7 +83,7 @@ def test_a_scoreboard_says_first_how_far_estimates_are_off(columns: int | None, 
     assert max(map(len, lines)) <= (columns or 100)
     assert re.fullmatch(r"4 of 5 measured runs estimated, \d+\.\d% off on average", lines[0])
     assert re.match(r"published_training_runs +4 +\d+\.\d% ", lines[2])
-    assert lines[3] == "  1 not estimated: no full-parameter pre-training but SFT"
+    assert lines[3] == "  1 not estimated: training that is not modelled: DPO"
     assert "next: lumos-df scoreboard" in "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ from lumos_df.estimate.search import STRETCH, Found, Search
 from lumos_df.model.kernels.legality import violated
 from lumos_df.model.plan import PLAN_COLUMNS, Plan
 from lumos_df.model.rules import RULES
+from lumos_df.schema.rankings import RankBy
 
 SMALL = Grid.make(
     ["llama-3-8b", "mixtral-8x7b"],
@@ -220,3 +221,12 @@ def test_a_cluster_that_is_not_there_is_named(address: str) -> None:
 def test_without_ray_the_remedy_is_named() -> None:
     with pytest.raises(LumosError, match=r"pip install 'lumos-df\[ray\]'"):
         Search(SMALL).run(engine=Engine.RAY)
+
+
+def test_plans_are_ranked_by_what_is_expected_of_them(everything: pl.DataFrame) -> None:
+    """Slow messages cost the first most, more than it is faster by."""
+    rows = everything.head(3).with_columns(
+        iteration_time_s=pl.Series([1.0, 2.0, 3.0]), expected_s=pl.Series([5.0, 2.5, 3.0])
+    )
+    by_time, by_expected = (fastest(rows, 3, by)["iteration_time_s"].to_list() for by in (RankBy.TIME, RankBy.EXPECTED))
+    assert (by_time, by_expected) == ([1.0, 2.0, 3.0], [2.0, 3.0, 1.0])

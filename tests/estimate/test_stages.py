@@ -113,6 +113,8 @@ def test_a_table_is_padded_so_that_ranks_have_the_same_number_of_rows() -> None:
 @pytest.mark.parametrize(("pp", "vp"), [(1, 1), (2, 1), (4, 1), (2, 2), (4, 3)])
 def test_the_first_chunk_embeds_and_the_last_has_the_head(pp: int, vp: int) -> None:
     chunks, count = np.zeros((stages.CHUNK_ROWS, 64)), pp * vp
-    for block, place in ((stages.EMBEDDING, 0), (stages.HEAD, count - 1)):
-        times = [stages.times_of(block, chunk, count, chunks) for chunk in range(count)]
-        assert times == [float(chunk == place) for chunk in range(count)]
+    # Two predictions more have logits of their own.
+    predicting = replace(model(tied=False), mtp_layers=2).row()
+    for block, place, times in ((stages.EMBEDDING, 0, 1.0), (stages.HEAD, count - 1, 3.0)):
+        found = [stages.times_of(predicting, block, chunk, count, chunks) for chunk in range(count)]
+        assert found == [times * (chunk == place) for chunk in range(count)]

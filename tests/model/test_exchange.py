@@ -77,7 +77,7 @@ def test_gradients_of_chunks_hide_behind_the_last_micro_batches_of_a_pipeline() 
         out = np.zeros(3)
         plan = replace(plan, overlap_dp=True, zero=0)
         # 1e9 parameters of 4 bytes: an all-reduce of 8 * 3 / 4 / 10 = 0.6 s; a backward pass of 0.1 s.
-        data_parallel_seconds(1e9, 0.0, 4, 0.15, 0.1, micro_batches, plan.row(), GPU.row(), software, out)
+        data_parallel_seconds(1e9, 0.0, 1e9, 0.0, 4, 0.15, 0.1, micro_batches, plan.row(), GPU.row(), software, out)
         return float(out[0])
 
     one = exposed(Plan(tp=8, pp=4, dp=4, batch=64), 16)

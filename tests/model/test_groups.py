@@ -123,7 +123,7 @@ def data_parallel(plan: Plan, shared: float, expert: float, micro_batches: int =
     """Return seconds of communication and of the optimizer of a stage, with nothing to hide behind."""
     found = np.zeros(3)
     row = plan.row()
-    data_parallel_seconds(shared, expert, 4, 0.0, 0.0, micro_batches, row, ROW, BARE.row(), found)
+    data_parallel_seconds(shared, expert, shared, expert, 4, 0.0, 0.0, micro_batches, row, ROW, BARE.row(), found)
     return float(found[EXPOSED_S]), float(found[OPTIMIZER_S])
 
 

@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lumos_df.model.kernels.memory import layer_activation_bytes, recomputed_bytes, state_bytes
+from lumos_df.estimate import estimate
+from lumos_df.model.kernels.memory import (
+    adapter_parameters,
+    gathered_bytes,
+    layer_activation_bytes,
+    recomputed_bytes,
+    state_bytes,
+)
+from lumos_df.model.kernels.state_space import mixer_activation_bytes
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
@@ -75,19 +83,105 @@ def test_full_recomputation_keeps_a_layers_input_and_one_layer_alive() -> None:
 def test_zero_shards_states_as_its_paper_says(zero: int, expected: float) -> None:
     software = replace(Software.read("megatron"), gradient_bytes=2.0)
     states = np.zeros(3)
-    state_bytes(Plan(dp=64, zero=zero, batch=64).row(), software.row(), 7.5e9, 0.0, states)
+    state_bytes(Plan(dp=64, zero=zero, batch=64).row(), software.row(), 7.5e9, 0.0, 7.5e9, 0.0, states)
     assert states.sum() / 1e9 == pytest.approx(expected, rel=0.01)
 
 
 def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
     states = np.zeros(3)
     spread = Plan(dp=64, ep=8, zero=1, batch=64).row()
-    state_bytes(spread, Software.read("megatron").row(), 0.0, 1e9, states)
+    state_bytes(spread, Software.read("megatron").row(), 0.0, 1e9, 0.0, 1e9, states)
     assert states[2] == pytest.approx(12e9 / 8)
 
 
 def test_an_offloaded_optimizer_takes_no_gpu_memory() -> None:
     states = np.zeros(3)
-    state_bytes(Plan(offload_optimizer=True, batch=1).row(), Software.read("megatron").row(), 1e9, 0.0, states)
+    state_bytes(
+        Plan(offload_optimizer=True, batch=1).row(), Software.read("megatron").row(), 1e9, 0.0, 1e9, 0.0, states
+    )
     assert states[2] == 0.0
     assert states[0] == 2e9
+
+
+def test_adapters_alone_have_gradients_and_states() -> None:
+    """Llama 2 70B, rank 16, tp 4: beside query, key and value 8192 x 16 and 16 x 10240 / 4, beside the output as much.
+
+    So 16 * (8192 + 2560) + 16 * (2048 + 8192) = 335,872 parameters a layer.
+    """
+    adapted = Plan(tp=4, dp=2, zero=1, lora=16, batch=2)
+    assert adapter_parameters(Model.read("llama-2-70b").row(), adapted.row()) == 335872
+    states = np.zeros(3)
+    software = Software.read("nemo")
+    state_bytes(adapted.row(), software.row(), 17e9, 0.0, 26e6, 0.0, states)
+    assert states.tolist() == [2 * 17e9, 2 * 26e6, 12 * 26e6 / 2]
+
+
+def test_inputs_of_frozen_products_are_not_kept() -> None:
+    """The MLP's input, 8192 wide, and that of its second product, 28672 wide, two bytes each."""
+    model = Model.read("llama-2-70b")
+    software = Software.read("nemo").row()
+    trained, adapted = (
+        layer_activation_bytes(model.row(), Plan(lora=rank, batch=1).row(), software, False) for rank in (0, 16)
+    )
+    assert trained - adapted == model.seq * 2 * (8192 + 28672)
+
+
+def test_torchtitan_keeps_every_second_product_of_a_layer() -> None:
+    """Llama 3 8B a token: the input, query, value, gate, down and attention's output, and its sum for 32 heads."""
+    model = Model.read("llama-3-8b")
+    software = Software.read("torchtitan").row()
+    selective = Plan(recompute="selective", batch=1).row()
+    kept = layer_activation_bytes(model.row(), selective, software, False)
+    assert kept == model.seq * (2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32)
+
+
+def test_sharded_parameters_are_whole_for_two_layers_and_the_head() -> None:
+    """Two layers and the head in 16 bits, a layer's gradients in 32; FSDP's shards are the optimizer's own."""
+    fsdp = Plan(dp=8, zero=3, schedule="fsdp", batch=8)
+    software = Software.read("torchtitan").row()
+    assert gathered_bytes(2e8, 5e8, fsdp.row(), software) == 2 * (2 * 2e8 + 5e8) + 4 * 2e8
+    assert gathered_bytes(2e8, 5e8, replace(fsdp, zero=2).row(), software) == 0.0
+    states = np.zeros(3)
+    state_bytes(fsdp.row(), software, 8e9, 0.0, 8e9, 0.0, states)
+    assert states.tolist() == [0.0, 4e9, 12e9]
+
+
+def test_light_recomputation_keeps_what_cannot_be_had_for_little() -> None:
+    """DeepSeek-V3's expert layer in 8 bits, a token.
+
+    Inputs of both norms, 2 * 7168 * 2; compressed query, key and value, (1536 + 2 * 512) * 2; attention's output, 128 *
+    128, and its sum for 128 heads; routed copies, 8 * 7168; gate and up of 8 experts and the shared one, 9 * 2 * 2048;
+    4 bytes an expert of the router.
+    """
+    model = Model.read("deepseek-v3")
+    light = Plan(recompute="light", precision="fp8", batch=1).row()
+    kept = layer_activation_bytes(model.row(), light, Software.read("nemo").row(), True)
+    norms, latents, attended = 2 * 7168 * 2, (1536 + 2 * 512) * 2, 128 * 128 + 4 * 128
+    assert kept == model.seq * (norms + latents + attended + 8 * 7168 + 9 * 2 * 2048 + 4 * 256)
+
+
+def test_deepseek_v3_fits_its_gpus_as_it_was_trained() -> None:
+    """On 2,048 H800: 16 stages both ways, experts over 64 ranks, ZeRO 1, FP8, gradients in single precision."""
+    trained = Plan(
+        pp=16,
+        dp=128,
+        ep=64,
+        batch=15360,
+        zero=1,
+        schedule="dualpipe",
+        recompute="light",
+        precision="fp8",
+        software="megatron",
+    )
+    assert estimate("deepseek-v3", "h800", trained).answers["fits"]
+    assert not estimate("deepseek-v3", "h800", replace(trained, recompute="none")).answers["fits"]
+
+
+def test_a_state_space_mixer_keeps_its_projections_and_its_scan() -> None:
+    """Nemotron 3 Nano, a token: the norm's input and output, the input projection, the convolution, the scan.
+
+    2688 twice, 10,304, 6,144 and, before and after the gate, twice 4,096; two bytes each.
+    """
+    model = Model.read("nemotron-3-nano").row()
+    kept = mixer_activation_bytes(model, Plan(batch=1).row(), 2.0)
+    assert kept == 8192 * 2 * (2 * 2688 + 10304 + 6144 + 2 * 4096)

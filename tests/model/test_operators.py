@@ -5,11 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels import layer_operators as op
+from lumos_df.model.kernels.cost import BACKWARD_WEIGHT, KINDS, LAUNCHES, PASSES, block_cost
+from lumos_df.model.kernels.elementwise import elementwise_seconds
+from lumos_df.model.kernels.gemm import gemm_seconds
+from lumos_df.model.kernels.state_space import mixer_block
+from lumos_df.model.pipeline.stages import paired_seconds, products_again
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from lumos_df.schema.codes import NONE
+from lumos_df.schema.dtypes import FP8
 from lumos_df.schema.plan_words import GROUPS
 
 MEGATRON = Software.read("megatron").row()
@@ -230,3 +237,86 @@ def test_every_operator_has_a_name_and_a_family() -> None:
     ops = rows(Model.read("deepseek-v3"), Plan(tp=2, ep=8, dp=8, sequence_parallel=True, batch=8), expert=True)
     assert {op.NAMES[int(code)] for code in ops[:, op.NAME]} >= {"attention", "dispatch", "shared_up", "key_value_down"}
     assert ((ops[:, op.FAMILY] >= 0) & (ops[:, op.FAMILY] < len(op.FAMILIES))).all()
+
+
+def test_adapters_are_two_thin_products_beside_attentions_own() -> None:
+    """Llama 2 70B: 8192 -> 16 -> 10240 beside query, key and value, 8192 -> 16 -> 8192 beside the output."""
+    model = Model.read("llama-2-70b")
+    plain, adapted = rows(model, Plan()), rows(model, Plan(lora=16))
+    more = products(adapted) - products(plain)
+    assert more == 2 * model.seq * 16 * (8192 + 10240 + 8192 + 8192)
+
+
+def test_frozen_weights_have_no_gradient() -> None:
+    model, gpu = Model.read("llama-2-70b"), Hardware.read("h100-sxm")
+    ops = rows(model, Plan(lora=16))
+    cost = np.zeros((PASSES, KINDS))
+    block_cost(ops, 0, len(ops), model.row(), Plan(lora=16).row(), gpu.row(), MEGATRON, cost)
+    trained = ops[ops[:, op.WEIGHT_S] > 0.0]
+    assert {op.NAMES[int(row[op.NAME])] for row in trained} == {"adapter_down", "adapter_up"}
+    assert cost[BACKWARD_WEIGHT, LAUNCHES] == len(trained) == 4
+
+
+def test_every_second_product_is_computed_again() -> None:
+    """Llama 3 8B: key 1024, output 4096 and up 14336 of 53,248 columns; GPT 125M: key 1, output 1, down 4 of 12."""
+    assert products_again(Model.read("llama-3-8b").row()) == pytest.approx(19456 / 53248, rel=1e-3)
+    assert products_again(replace(Model.read("gpt3-125m"), biases=False).row()) == pytest.approx(6 / 12, rel=1e-3)
+
+
+def test_a_hybrids_layers_do_its_flop() -> None:
+    """But for the scans, which are counted by what goes in and out of the states: four a channel and state."""
+    model = Model.read("nemotron-3-super")
+    ops = np.zeros((48, op.COLUMNS))
+    mixer = ops[: mixer_block(model.row(), Plan().row(), MEGATRON, ops, 0)].copy()
+    sparse = rows(model, Plan(), expert=True)
+    attended = ops[: op.attention_block(model.row(), Plan().row(), MEGATRON, ops, 0)].copy()
+    experts = products(sparse) - products(attended)
+    both = products(attended) + attention(attended, model)
+    total = (8 + 2) * both + 40 * products(mixer) + (40 + 2) * experts
+    scans = 40 * 4 * 8192 * 128 * model.seq
+    # Each prediction has logits of its own, and a product of two streams.
+    logits = 3 * 2 * 4096 * 131072 * model.seq + 2 * 2 * 2 * 4096**2 * model.seq
+    assert total + scans + logits == pytest.approx(model.flops_per_token() * model.seq, rel=1e-9)
+
+
+def test_experts_of_a_latent_model_exchange_narrow_tokens() -> None:
+    """22 copies of 1024 numbers a token, of two bytes."""
+    ops = rows(Model.read("nemotron-3-super"), Plan(ep=8, dp=8, batch=8), expert=True)
+    sent = ops[ops[:, op.FAMILY] == op.FAMILIES.index("all_to_all")][:, op.BYTES]
+    assert sent.tolist() == [8192 * 22 * 1024 * 2] * 2
+
+
+def seconds(name: str, precision: str, model: str = "llama-3-8b") -> float:
+    """Return the seconds of the named product of a layer or the head, forward."""
+    read, plan, gpu = Model.read(model), Plan(precision=precision), Hardware.read("gb200")
+    ops = np.zeros((96, op.COLUMNS))
+    end = op.attention_block(read.row(), plan.row(), MEGATRON, ops, 0)
+    end = op.head_block(read.row(), plan.row(), MEGATRON, ops, end)
+    block_cost(ops, 0, end, read.row(), plan.row(), gpu.row(), MEGATRON, np.zeros((PASSES, KINDS)))
+    return float(ops[ops[:, op.NAME] == op.NAMES.index(name)][0, op.FORWARD_S])
+
+
+def test_logits_have_16_bits_and_narrow_products_convert_what_they_read() -> None:
+    assert seconds("head", "fp8") == seconds("head", "bf16")
+    gpu = Hardware.read("gb200")
+    attended = Model.read("llama-3-8b")
+    factor = float(MEGATRON["compute_factor"])
+    alone = factor * gemm_seconds(
+        attended.seq, 4096, 4096, 1.0, 1.0, gpu.peak_flops.fp8, gpu.hbm_bandwidth, gpu.sms, gpu.row()["gemm"][FP8]
+    )
+    # Two bytes read, one written, and one turned round.
+    converted = elementwise_seconds(attended.seq * 4096 * 4, gpu.hbm_bandwidth, gpu.row()["memory"])
+    assert seconds("attention_output", "fp8") == pytest.approx(alone + converted, rel=1e-9)
+
+
+def test_a_hybrid_in_4_bits_keeps_attention_in_16() -> None:
+    assert seconds("attention_output", "fp4", "nemotron-3-super") == seconds(
+        "attention_output", "bf16", "nemotron-3-super"
+    )
+    assert seconds("attention_output", "fp4") < seconds("attention_output", "fp8")
+
+
+def test_a_pair_hides_exchanges_behind_compute() -> None:
+    """Passes of 3 and 5 s, of which exchanges take 2: 6 s are left, and a tenth of what is hidden. Of 6, 2 hide."""
+    assert paired_seconds(3.0, 5.0, 2.0, 0.1) == pytest.approx(6.0 + 0.2)
+    assert paired_seconds(3.0, 5.0, 6.0, 0.0) == pytest.approx(6.0)

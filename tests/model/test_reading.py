@@ -72,8 +72,32 @@ MPT: dict[str, Any] = {
     "vocab_size": 50368,
     "attn_config": {"alibi": False, "attn_type": "multihead_attention"},
 }
+NEMOTRON: dict[str, Any] = {
+    "model_type": "nemotron_h",
+    "head_dim": 128,
+    "hidden_size": 2688,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    "intermediate_size": 1856,
+    "mamba_head_dim": 64,
+    "mamba_num_heads": 64,
+    "max_position_embeddings": 262144,
+    "moe_intermediate_size": 1856,
+    "moe_shared_expert_intermediate_size": 3712,
+    "n_groups": 8,
+    "n_routed_experts": 128,
+    "n_shared_experts": 1,
+    "num_attention_heads": 32,
+    "num_experts_per_tok": 6,
+    "num_hidden_layers": 52,
+    "num_key_value_heads": 2,
+    "ssm_state_size": 128,
+    "tie_word_embeddings": False,
+    "vocab_size": 131072,
+}
+
 SAME = {
     "llama-3-8b": LLAMA,
+    "nemotron-3-nano": NEMOTRON,
     "mistral-7b": LLAMA | {"model_type": "mistral", "vocab_size": 32000, "sliding_window": 4096},
     "mixtral-8x7b": LLAMA
     | {

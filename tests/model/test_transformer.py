@@ -66,6 +66,7 @@ PRINTED = {
     "nemotron-4-340b": "341B",
     "gpt-oss-20b": "20.91B",
     "gpt-oss-120b": "116.83B",
+    "nemotron-3-nano": "31.6B",
 }
 
 ACTIVE = {
@@ -75,6 +76,7 @@ ACTIVE = {
     "deepseek-v3": "37.6B",
     "kimi-k2": "32.9B",
     "llama-3-8b": "8.0B",
+    "nemotron-3-nano": "3.6B",
 }
 
 
@@ -272,3 +274,27 @@ def test_what_cannot_be_is_refused_with_the_nearest(change: dict[str, object], c
         replace(Model.read("llama-3-8b"), **change)  # type: ignore[arg-type]
     assert str(refused.value).startswith("model 'llama-3-8b': ")
     assert complaint in str(refused.value)
+
+
+def test_a_prediction_more_is_a_layer_a_projection_and_logits() -> None:
+    """DeepSeek-V3's module (arXiv 2412.19437): a layer of 256 experts, two streams into one, and three more norms."""
+    plain = Model.read("deepseek-v3")
+    predicting = replace(plain, mtp_layers=1)
+    layer = replace(plain, layers=62).parameters().total - plain.parameters().total
+    assert predicting.parameters().total - plain.parameters().total == layer + 2 * 7168**2 + 2 * 7168
+    flops = replace(plain, layers=62).flops_per_token() - plain.flops_per_token()
+    more = predicting.flops_per_token() - plain.flops_per_token()
+    assert more == pytest.approx(flops + 2 * (7168 * 129280 + 2 * 7168**2), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("figures", "complaint"),
+    [
+        ({"mamba_layers": 2}, "state_heads = 0: the model has state-space layers; nearest is 1"),
+        ({"state_size": 128}, "state_size = 128: the model has no state-space layers; nearest is 0"),
+        ({"latent": 64}, "latent = 64: the model has no experts; nearest is 0"),
+    ],
+)
+def test_figures_of_a_hybrid_go_together(figures: dict[str, int], complaint: str) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        Model(name="m", layers=2, hidden=64, heads=4, vocab=100, seq=64, **figures)  # type: ignore[arg-type]

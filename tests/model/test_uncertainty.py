@@ -11,7 +11,7 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
-from lumos_df.model.uncertainty import distance, ends
+from lumos_df.model.uncertainty import distance, ends, slow_messages
 
 MODEL = Model("small", 4, 256, 8, 1000, 2048)
 EXPERTS = replace(MODEL, experts=8, top_k=2, expert_ffn=128)
@@ -75,3 +75,21 @@ def test_a_profile_of_no_measurement_has_only_its_own_interval() -> None:
 
 def test_an_architecture_without_a_name_was_measured_by_nobody() -> None:
     assert high(Plan(), gpu="rtx-5090") == pytest.approx(high(Plan(), gpu="mi300x"))
+
+
+RISKY = replace(PROFILE, slow_node=0.02, slow_message_s=0.5)
+
+
+def test_one_node_of_a_pipeline_is_enough_to_make_its_messages_slow() -> None:
+    """Four nodes: 1 - 0.98^4. Of 4 stages and 8 micro-batches 11 messages follow each other."""
+    plans = np.array([Plan(tp=4, pp=4, dp=2, batch=16).row(), Plan(tp=4, dp=8, batch=16).row()])
+    hardware, software = (np.array(2 * [noun.row()]) for noun in (Hardware.read(HOPPER), RISKY))
+    chance, longer = slow_messages(plans, hardware, software)
+    assert chance.tolist() == pytest.approx([1 - 0.98**4, 0.0])
+    assert longer[0] == 11 * 0.5
+
+
+def test_the_interval_of_a_plan_at_risk_reaches_to_slow_messages() -> None:
+    # Eight nodes are slow 15 times in 100: 3 + 4 - 1 messages of half a second. One node never is.
+    assert high(Plan(tp=4, pp=4, dp=4, batch=12), software=RISKY) == pytest.approx(1 + 6 * 0.5)
+    assert high(Plan(tp=2, pp=4, batch=3), software=RISKY) == pytest.approx(1.2)

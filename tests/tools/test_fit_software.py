@@ -13,7 +13,7 @@ from lumos_df.calibrate.population import Prior
 from lumos_df.model.library import data_folder
 from lumos_df.model.software import SOFTWARE_COLUMNS
 from tests.calibrate.tables import write
-from tools.fit_software import PROFILES, Fit, rewritten
+from tools.fit_software import PROFILES, Fit, rewritten, slow_messages
 
 RUNS: list[dict[str, object]] = [
     {"model": "gpt3-1.3b", "seq": 2048, "tp": tp, "pp": pp, "dp": 16 // tp // pp, "gbs": gbs, "sp": "", "memory_gb": ""}
@@ -53,3 +53,15 @@ def test_a_profile_s_file_keeps_what_was_not_fitted(name: str) -> None:
 def test_a_figure_that_a_file_lacks_is_named() -> None:
     with pytest.raises(KeyError, match="launch_s"):
         rewritten("step_s = 1 # a launch_s = 2\n", {"launch_s": 3.0})
+
+
+def test_the_chance_of_a_slow_node_is_that_of_the_runs(tmp_path: Path) -> None:
+    """One run in four of two nodes is slow by 0.3 s for each of 64 + 2 - 1 messages: 1 - 0.75^(1/2) of nodes are."""
+    rows = [dict(RUNS[0], pp=2, dp=8, gbs=512) for _ in range(8)]
+    truth = read(Dataset.read("published"), write(tmp_path / "runs.csv", rows))
+    seconds = truth.estimate()[:, 0]
+    slow = np.arange(8) < 2
+    messages = 512 // 8 + 2 - 1
+    found = slow_messages(replace(truth, measured_s=seconds + slow * messages * 0.3), seconds)
+    assert found["slow_node"] == pytest.approx(1 - 0.75**0.5, abs=1e-3)
+    assert found["slow_message_s"] == pytest.approx(0.3)

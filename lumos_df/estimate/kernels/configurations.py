@@ -5,6 +5,7 @@ import numpy as np
 from lumos_df.base.jit import kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import layer_operators as op
+from lumos_df.model.kernels import state_space
 from lumos_df.model.kernels.legality import first_broken, violated
 
 
@@ -57,14 +58,17 @@ def write_blocks(models, plans, hardware, software, table, cost, ends):
     model, plan, gpu, profile = models[0], plans[0], hardware[0], software[0]
     n = op.attention_block(model, plan, profile, table, 0)
     ends[0] = n
+    if model.mamba_layers > 0:
+        n = state_space.mixer_block(model, plan, profile, table, n)
+    ends[1] = n
     if model.dense_layers > 0:
         n = op.dense_block(model, plan, profile, table, n)
-    ends[1] = n
+    ends[2] = n
     if model.experts > 0:
         n = op.expert_block(model, plan, profile, table, n)
-    ends[2] = n
-    n = op.embedding_block(model, plan, table, n)
     ends[3] = n
-    n = op.head_block(model, plan, profile, table, n)
+    n = op.embedding_block(model, plan, table, n)
     ends[4] = n
+    n = op.head_block(model, plan, profile, table, n)
+    ends[5] = n
     c.block_cost(table, 0, n, model, plan, gpu, profile, cost)

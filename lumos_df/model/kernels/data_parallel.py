@@ -29,11 +29,25 @@ def expert_copies(plan):
 
 
 @lean_kernel
-def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_batches, plan, hardware, software, out):
+def data_parallel_seconds(
+    shared,
+    expert,
+    trained,
+    trained_expert,
+    layers,
+    compute_s,
+    backward_s,
+    micro_batches,
+    plan,
+    hardware,
+    software,
+    out,
+):
     """Write what data parallelism adds to the step of one stage into `out` [COLUMNS].
 
     Args:
         shared, expert: parameters of a rank of the stage that all data-parallel ranks hold, and those of its experts.
+        trained, trained_expert: those of each that have gradients.
         layers: layers of the stage.
         compute_s: seconds of one micro-batch, forward and backward.
         backward_s: seconds of its backward pass.
@@ -49,8 +63,8 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
     copies = expert_copies(plan)
     copies_stride = placement.expert_group_stride(plan, DP)
     if plan.zero >= SHARD_PARAMETERS:
-        each = _unit_seconds(shared, ranks, stride, hardware, software)
-        each += _unit_seconds(expert, copies, copies_stride, hardware, software)
+        each = _unit_seconds(shared, trained, ranks, stride, hardware, software)
+        each += _unit_seconds(expert, trained_expert, copies, copies_stride, hardware, software)
         total = micro_batches * each
         exposed = total
         if plan.overlap_dp:
@@ -59,12 +73,12 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
             exposed = micro_batches * (max(each - software.dp_hidden * compute_s, 0.0) + ends)
             exposed = min(exposed, total)
     else:
-        scattered = _scatter_seconds(shared, ranks, stride, plan, hardware, software)
-        scattered += _scatter_seconds(expert, copies, copies_stride, plan, hardware, software)
+        scattered = _scatter_seconds(trained, ranks, stride, plan, hardware, software)
+        scattered += _scatter_seconds(trained_expert, copies, copies_stride, plan, hardware, software)
         gathered = 0.0
         if plan.zero >= SHARD_OPTIMIZER:
-            gathered = _gather_seconds(shared, ranks, stride, hardware, software)
-            gathered += _gather_seconds(expert, copies, copies_stride, hardware, software)
+            gathered = _gather_seconds(trained, ranks, stride, hardware, software)
+            gathered += _gather_seconds(trained_expert, copies, copies_stride, hardware, software)
         total = scattered + gathered
         exposed = total
         if plan.overlap_dp and (plan.zero == SHARD_NOTHING or software.overlaps_sharded):
@@ -74,9 +88,9 @@ def data_parallel_seconds(shared, expert, layers, compute_s, backward_s, micro_b
             exposed = max(scattered - behind * backward_s, _LEFT_OVER * scattered)
             exposed += max(gathered - behind * (compute_s - backward_s), _LEFT_OVER * gathered)
     hidden = total - exposed
-    local = shared + expert
+    local = trained + trained_expert
     if plan.zero >= SHARD_OPTIMIZER:
-        local = shared / ranks + expert / copies
+        local = trained / ranks + trained_expert / copies
     bandwidth = hardware.hbm_bandwidth * hardware.memory[1]
     if plan.offload_optimizer:
         # Gradients down and parameters up; the host's own memory is slower than that by less than its update takes.
@@ -119,11 +133,11 @@ def _gather_seconds(parameters, ranks, stride, hardware, software):
 
 
 @lean_kernel
-def _unit_seconds(parameters, ranks, stride, hardware, software):
+def _unit_seconds(parameters, trained, ranks, stride, hardware, software):
     """Return seconds of a micro-batch with sharded parameters: gathered for both passes, gradients scattered."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     gathered = _gather_seconds(parameters, ranks, stride, hardware, software)
     return 2.0 * gathered + ranks_seconds(
-        REDUCE_SCATTER, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share
+        REDUCE_SCATTER, trained * software.reduce_bytes, ranks, stride, hardware, software.network_share
     )

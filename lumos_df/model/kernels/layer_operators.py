@@ -72,21 +72,30 @@ NAMES: Final = (
     "query_down",
     "key_value_down",
     "key_value_up",
+    "state_input",
+    "convolution",
+    "state_scan",
+    "state_gate",
+    "state_output",
+    "latent_down",
+    "latent_up",
+    "adapter_down",
+    "adapter_up",
 )
 (
     _NORM,
     _GATHER,
-    _QKV,
+    QKV,
     _ROTARY,
     _CONTEXT,
     _ATTENTION,
-    _OUTPUT,
+    OUTPUT,
     _SCATTER,
     _RESIDUAL,
     _UP,
     _ACTIVATION,
     _DOWN,
-    _ROUTER,
+    ROUTER,
     _PERMUTE,
     _DISPATCH,
     _EXPERT_UP,
@@ -96,16 +105,26 @@ NAMES: Final = (
     _SHARED_UP,
     _SHARED_DOWN,
     _EMBEDDING,
-    _HEAD,
+    HEAD,
     _LOSS,
     _QUERY_DOWN,
     _KEY_VALUE_DOWN,
     _KEY_VALUE_UP,
+    STATE_INPUT,
+    CONVOLUTION,
+    STATE_SCAN,
+    STATE_GATE,
+    STATE_OUTPUT,
+    LATENT_DOWN,
+    LATENT_UP,
+    ADAPTER_DOWN,
+    ADAPTER_UP,
 ) = range(len(NAMES))
 
 
 @lean_kernel
-def _product(ops, i, name, m, n, k, batch):
+def product(ops, i, name, m, n, k, batch):
+    """Write a matrix product into row `i`, `batch` of m x k and k x n; return the next row."""
     _row(ops, i, name, GEMM, NONE, 1.0)
     ops[i, M] = m
     ops[i, N] = n
@@ -115,7 +134,8 @@ def _product(ops, i, name, m, n, k, batch):
 
 
 @lean_kernel
-def _pass(ops, i, name, forward_bytes, backward_bytes, launches):
+def memory_pass(ops, i, name, forward_bytes, backward_bytes, launches):
+    """Write a pass over memory into row `i`, with the bytes that it reads and writes; return the next row."""
     _row(ops, i, name, ELEMENTWISE, NONE, launches)
     ops[i, BYTES] = forward_bytes
     ops[i, BACKWARD_BYTES] = backward_bytes
@@ -152,7 +172,7 @@ def attention_block(model, plan, software, ops, i):
     hidden_bytes = tokens * model.hidden * size
     narrow = t if plan.sequence_parallel else 1
     passes = software.passes
-    i = _pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
+    i = memory_pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
     if t > 1 and plan.sequence_parallel:
         i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
     heads = model.heads / t
@@ -161,21 +181,22 @@ def attention_block(model, plan, software, ops, i):
     if model.kv_rank > 0:
         q_in = float(model.hidden)
         if model.q_rank > 0:
-            i = _product(ops, i, _QUERY_DOWN, tokens, model.q_rank, model.hidden, 1.0)
+            i = product(ops, i, _QUERY_DOWN, tokens, model.q_rank, model.hidden, 1.0)
             q_in = float(model.q_rank)
-        i = _product(ops, i, _QKV, tokens, heads * model.head_dim, q_in, 1.0)
-        i = _product(ops, i, _KEY_VALUE_DOWN, tokens, model.kv_rank + model.rope_dim, model.hidden, 1.0)
-        i = _product(
+        i = product(ops, i, QKV, tokens, heads * model.head_dim, q_in, 1.0)
+        i = product(ops, i, _KEY_VALUE_DOWN, tokens, model.kv_rank + model.rope_dim, model.hidden, 1.0)
+        i = product(
             ops, i, _KEY_VALUE_UP, tokens, heads * (model.head_dim - model.rope_dim + model.v_dim), model.kv_rank, 1.0
         )
         width = heads * model.v_dim
         kv_width = heads * model.head_dim
     else:
         kv_width = kv_heads * model.head_dim
-        i = _product(ops, i, _QKV, tokens, width + 2 * kv_width, model.hidden, 1.0)
+        i = product(ops, i, QKV, tokens, width + 2 * kv_width, model.hidden, 1.0)
+    i = _adapter(plan, ops, i, tokens, model.hidden, width + 2 * kv_width, passes)
     if model.learned_positions == 0:
         rotated = 2 * tokens * (width + kv_width) * size * passes
-        i = _pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
+        i = memory_pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
     if plan.cp > 1:
         # Keys and values of every other rank pass through each rank of the context group once.
         i = _collective(ops, i, _CONTEXT, ALL_GATHER, CP, 2 * tokens * plan.cp * kv_width * size)
@@ -185,9 +206,23 @@ def attention_block(model, plan, software, ops, i):
     ops[i, K] = model.head_dim
     ops[i, BATCH] = plan.micro_batch * heads
     i += 1
-    i = _product(ops, i, _OUTPUT, tokens, model.hidden, width, 1.0)
-    i = _leave(plan, ops, i, hidden_bytes)
-    return _pass(ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes)
+    i = product(ops, i, OUTPUT, tokens, model.hidden, width, 1.0)
+    i = _adapter(plan, ops, i, tokens, width, model.hidden, passes)
+    i = leave(plan, ops, i, hidden_bytes)
+    return memory_pass(
+        ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes
+    )
+
+
+@lean_kernel
+def _adapter(plan, ops, i, tokens, inputs, outputs, passes):
+    # Two thin products beside a frozen one, and what they put out is added to its output.
+    if plan.lora == 0:
+        return i
+    i = product(ops, i, ADAPTER_DOWN, tokens, plan.lora, inputs, 1.0)
+    i = product(ops, i, ADAPTER_UP, tokens, outputs, plan.lora, 1.0)
+    added = tokens * outputs * activation_bytes(plan)
+    return memory_pass(ops, i, ADAPTER_UP, 3 * added, 2 * added, passes)
 
 
 @lean_kernel
@@ -195,10 +230,10 @@ def dense_block(model, plan, software, ops, i):
     """Write the forward operators of one dense feed-forward block from row `i` on; return the row after the last."""
     tokens = plan.micro_batch * model.seq / plan.cp
     hidden_bytes = tokens * model.hidden * activation_bytes(plan)
-    i = _enter(plan, software, ops, i, hidden_bytes)
+    i = enter(plan, software, ops, i, hidden_bytes)
     i = _feed_forward(model, plan, software, ops, i, tokens, model.ffn / plan.tp, _UP, _DOWN)
-    i = _leave(plan, ops, i, hidden_bytes)
-    return _residual(plan, software, ops, i, hidden_bytes)
+    i = leave(plan, ops, i, hidden_bytes)
+    return residual(plan, software, ops, i, hidden_bytes)
 
 
 @lean_kernel
@@ -215,76 +250,86 @@ def expert_block(model, plan, software, ops, i):
     share = tokens / plan.tp
     kept = model.top_k if model.capacity <= 0 else min(float(model.top_k), model.top_k * model.capacity)
     routed = share * kept
-    i = _pass(ops, i, _NORM, 2 * passes * hidden_bytes / plan.tp, 3 * passes * hidden_bytes / plan.tp, passes)
-    i = _product(ops, i, _ROUTER, share, model.experts, model.hidden, 1.0)
-    routed_bytes = routed * model.hidden * size
-    i = _pass(ops, i, _PERMUTE, share * model.hidden * size + routed_bytes, 2 * routed_bytes, 4.0 * passes)
+    i = memory_pass(ops, i, _NORM, 2 * passes * hidden_bytes / plan.tp, 3 * passes * hidden_bytes / plan.tp, passes)
+    i = product(ops, i, ROUTER, share, model.experts, model.hidden, 1.0)
+    width = model.latent or model.hidden
+    if model.latent > 0:
+        i = product(ops, i, LATENT_DOWN, share, model.latent, model.hidden, 1.0)
+    routed_bytes = routed * width * size
+    i = memory_pass(ops, i, _PERMUTE, share * width * size + routed_bytes, 2 * routed_bytes, 4.0 * passes)
     if plan.ep > 1:
         i = _collective(ops, i, _DISPATCH, ALL_TO_ALL, EP, routed_bytes)
     if plan.etp > 1:
         i = _collective(ops, i, _GATHER, ALL_GATHER, ETP, routed_bytes * plan.etp)
     local = max(model.experts / plan.ep, 1.0)
     rows = routed * plan.etp / local
-    i = _experts(model, plan, ops, i, rows, local)
-    width = model.expert_ffn / plan.etp
-    activated = routed * plan.etp * width * size * (3 if model.gated else 2) * passes
-    i = _pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, passes)
+    i = _experts(model, plan, ops, i, rows, local, width)
+    inner = model.expert_ffn / plan.etp
+    activated = routed * plan.etp * inner * size * (3 if model.gated else 2) * passes
+    i = memory_pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, passes)
     if plan.etp > 1:
         i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, ETP, routed_bytes * plan.etp)
     if plan.ep > 1:
         i = _collective(ops, i, _COMBINE, ALL_TO_ALL, EP, routed_bytes)
-    i = _pass(ops, i, _UNPERMUTE, share * model.hidden * size + routed_bytes, 2 * routed_bytes, 3.0 * passes)
+    i = memory_pass(ops, i, _UNPERMUTE, share * width * size + routed_bytes, 2 * routed_bytes, 3.0 * passes)
+    if model.latent > 0:
+        i = product(ops, i, LATENT_UP, share, model.hidden, model.latent, 1.0)
     if model.shared_ffn > 0:
         if plan.tp > 1:
             i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
         i = _feed_forward(model, plan, software, ops, i, tokens, model.shared_ffn / plan.tp, _SHARED_UP, _SHARED_DOWN)
         if plan.tp > 1:
             i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, TP, hidden_bytes)
-    return _residual(plan, software, ops, i, hidden_bytes)
+    return residual(plan, software, ops, i, hidden_bytes)
 
 
 @lean_kernel
-def _experts(model, plan, ops, i, rows, local):
-    width = model.expert_ffn / plan.etp
-    up = 2 * width if model.gated else width
-    i = _product(ops, i, _EXPERT_UP, rows, up, model.hidden, local)
-    i = _product(ops, i, _EXPERT_DOWN, rows, model.hidden, width, local)
+def _experts(model, plan, ops, i, rows, local, width):
+    inner = model.expert_ffn / plan.etp
+    up = 2 * inner if model.gated else inner
+    i = product(ops, i, _EXPERT_UP, rows, up, width, local)
+    i = product(ops, i, _EXPERT_DOWN, rows, width, inner, local)
     ops[i - 2, FAMILY] = GROUPED_GEMM
     ops[i - 1, FAMILY] = GROUPED_GEMM
     return i
 
 
 @lean_kernel
-def _enter(plan, software, ops, i, hidden_bytes):
+def enter(plan, software, ops, i, hidden_bytes):
+    """Write a block's norm, and the gathering of its input where the sequence is split; return the next row."""
     narrow = plan.tp if plan.sequence_parallel else 1
     passes = software.passes
-    i = _pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
+    i = memory_pass(ops, i, _NORM, 2 * passes * hidden_bytes / narrow, 3 * passes * hidden_bytes / narrow, passes)
     if plan.tp > 1 and plan.sequence_parallel:
         i = _collective(ops, i, _GATHER, ALL_GATHER, TP, hidden_bytes)
     return i
 
 
 @lean_kernel
-def _leave(plan, ops, i, hidden_bytes):
+def leave(plan, ops, i, hidden_bytes):
+    """Write the reduction of a block's output over tensor-parallel ranks; return the next row."""
     if plan.tp > 1:
         return _collective(ops, i, _SCATTER, REDUCE_SCATTER if plan.sequence_parallel else ALL_REDUCE, TP, hidden_bytes)
     return i
 
 
 @lean_kernel
-def _residual(plan, software, ops, i, hidden_bytes):
+def residual(plan, software, ops, i, hidden_bytes):
+    """Write the addition of a block's output to the stream; return the next row."""
     narrow = plan.tp if plan.sequence_parallel else 1
     passes = software.passes
-    return _pass(ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes)
+    return memory_pass(
+        ops, i, _RESIDUAL, 3 * passes * hidden_bytes / narrow, 2 * passes * hidden_bytes / narrow, passes
+    )
 
 
 @lean_kernel
 def _feed_forward(model, plan, software, ops, i, tokens, width, up_name, down_name):
     up = 2 * width if model.gated else width
-    i = _product(ops, i, up_name, tokens, up, model.hidden, 1.0)
+    i = product(ops, i, up_name, tokens, up, model.hidden, 1.0)
     activated = tokens * width * activation_bytes(plan) * (3 if model.gated else 2) * software.passes
-    i = _pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, software.passes)
-    return _product(ops, i, down_name, tokens, model.hidden, width, 1.0)
+    i = memory_pass(ops, i, _ACTIVATION, activated, _ACTIVATION_BACKWARD * activated, software.passes)
+    return product(ops, i, down_name, tokens, model.hidden, width, 1.0)
 
 
 @lean_kernel
@@ -292,8 +337,8 @@ def embedding_block(model, plan, ops, i):
     """Write the embedding's forward operators from row `i` on; return the row after the last."""
     tokens = plan.micro_batch * model.seq / plan.cp
     hidden_bytes = tokens * model.hidden * activation_bytes(plan)
-    i = _pass(ops, i, _EMBEDDING, 2 * hidden_bytes, 3 * hidden_bytes, 2.0)
-    return _leave(plan, ops, i, hidden_bytes)
+    i = memory_pass(ops, i, _EMBEDDING, 2 * hidden_bytes, 3 * hidden_bytes, 2.0)
+    return leave(plan, ops, i, hidden_bytes)
 
 
 @lean_kernel
@@ -302,12 +347,12 @@ def head_block(model, plan, software, ops, i):
     tokens = plan.micro_batch * model.seq / plan.cp
     size = activation_bytes(plan)
     hidden_bytes = tokens * model.hidden * size
-    i = _enter(plan, software, ops, i, hidden_bytes)
+    i = enter(plan, software, ops, i, hidden_bytes)
     width = vocabulary(model, plan) / plan.tp
     logits = tokens * width
-    i = _product(ops, i, _HEAD, tokens, width, model.hidden, 1.0)
+    i = product(ops, i, HEAD, tokens, width, model.hidden, 1.0)
     # Logits are read in half and kept in single precision for the loss.
-    return _pass(ops, i, _LOSS, logits * (size + 8), logits * (4 + size), 4.0)
+    return memory_pass(ops, i, _LOSS, logits * (size + 8), logits * (4 + size), 4.0)
 
 
 @lean_kernel

@@ -6,11 +6,14 @@ Megatron's distributed optimizer. Sizes are bytes of one GPU.
 """
 
 from lumos_df.base.jit import lean_kernel
+from lumos_df.model.kernels import state_space
 from lumos_df.model.kernels.layer_operators import activation_bytes
 from lumos_df.schema.dtypes import FP32, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import (
+    FSDP,
     RECOMPUTE_ATTENTION,
     RECOMPUTE_LAYERS,
+    RECOMPUTE_LIGHT,
     SHARD_GRADIENTS,
     SHARD_OPTIMIZER,
     SHARD_PARAMETERS,
@@ -31,6 +34,15 @@ def attention_parameters(model):
 
 
 @lean_kernel
+def mixer_parameters(model):
+    """Return the parameters of a layer's mixers: attention, or in a hybrid model the mean of what its layers have."""
+    if model.mamba_layers == 0:
+        return attention_parameters(model)
+    attention = model.attention_layers * attention_parameters(model)
+    return (attention + model.mamba_layers * state_space.mixer_parameters(model)) / model.layers
+
+
+@lean_kernel
 def feed_forward_parameters(model, width):
     """Return the parameters of a feed-forward block of inner width `width`."""
     return (3.0 if model.gated else 2.0) * model.hidden * width
@@ -39,11 +51,26 @@ def feed_forward_parameters(model, width):
 @lean_kernel
 def layer_parameters(model, plan, expert):
     """Return the parameters of a layer on one rank: (replicated over data-parallel ranks, experts' own)."""
-    dense = attention_parameters(model) / plan.tp
+    dense = mixer_parameters(model) / plan.tp
     if not expert:
         return dense + feed_forward_parameters(model, model.ffn) / plan.tp, 0.0
     dense += model.hidden * model.experts + feed_forward_parameters(model, model.shared_ffn) / plan.tp
-    return dense, model.experts * feed_forward_parameters(model, model.expert_ffn) / (plan.ep * plan.etp)
+    dense += 2.0 * model.latent * model.hidden
+    expert_width = (model.latent or model.hidden) / model.hidden
+    experts = model.experts * expert_width * feed_forward_parameters(model, model.expert_ffn)
+    return dense, experts / (plan.ep * plan.etp)
+
+
+@lean_kernel
+def adapter_parameters(model, plan):
+    """Return the parameters of one layer's adapters on one rank: beside query, key and value, and beside the output.
+
+    Of both products of an adapter, the one with the width of the tensor-parallel shard is split.
+    """
+    inward = (
+        (model.heads + 2.0 * model.kv_heads) * model.head_dim if model.kv_rank == 0 else model.heads * model.head_dim
+    )
+    return plan.lora * (2.0 * model.hidden + (inward + model.heads * model.v_dim) / plan.tp)
 
 
 @lean_kernel
@@ -56,14 +83,28 @@ def layer_activation_bytes(model, plan, software, expert):
     narrow = t if plan.sequence_parallel else 1
     if plan.recompute == RECOMPUTE_LAYERS:
         return hidden / (t if plan.sequence_parallel else 1)
+    if plan.recompute == RECOMPUTE_ATTENTION and software.keep_products:
+        # The layer's input, what every second product puts out, and attention's output with its sum a row.
+        keys = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
+        inner = tokens * model.ffn / t * size
+        if expert:
+            inner = tokens / t * model.top_k * model.expert_ffn * size + tokens * model.shared_ffn / t * size
+        products = tokens * model.heads / t * model.head_dim * size + keys + inner
+        attended = tokens * model.heads / t * (model.v_dim * size + 4.0)
+        return (2.0 if model.gated else 1.0) * hidden / narrow + products + attended
     # Inputs of both norms, and what the norms put out, gathered or not.
-    norms = 2.0 * hidden / narrow
+    norms = hidden / narrow
     narrower = operand_bytes(plan) / size
-    inputs = 2.0 * hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
-    masks = 2.0 * hidden / size / narrow if software.dropout else 0.0
+    # The MLP's input is kept for its weight gradient alone; attention's goes into an adapter, too.
+    light = plan.recompute == RECOMPUTE_LIGHT
+    gathered = 0.0 if light else hidden * narrower * (software.keep_gathered + (1.0 - software.keep_gathered) / narrow)
+    masks = hidden / size / narrow if software.dropout else 0.0
+    outside = norms + masks
     width = tokens * model.heads / t * size
     if model.kv_rank > 0:
-        qkv = width * (2.0 * model.head_dim + model.v_dim) + tokens * (model.q_rank + 2.0 * model.kv_rank) * size
+        qkv = tokens * (model.q_rank + 2.0 * model.kv_rank) * size
+        if not light:
+            qkv += width * (2.0 * model.head_dim + model.v_dim)
     else:
         key = tokens * max(model.kv_heads / t, 1.0) * model.head_dim * size
         qkv = width * model.head_dim + 2.0 * key
@@ -75,13 +116,24 @@ def layer_activation_bytes(model, plan, software, expert):
     elif plan.recompute != RECOMPUTE_ATTENTION:
         pairs = plan.micro_batch * model.heads / t * (model.seq / plan.cp) * model.seq
         core += pairs * (2.0 * size + (1.0 if software.dropout else 0.0))
-    return norms + inputs + masks + qkv + core + _feed_forward_bytes(model, plan, software, expert, tokens, size)
+    mixers = outside + gathered + qkv + core
+    if model.mamba_layers > 0:
+        state = model.mamba_layers * state_space.mixer_activation_bytes(model, plan, operand_bytes(plan))
+        mixers = (model.attention_layers * mixers + state) / model.layers
+    block = outside + (gathered if plan.lora == 0 else 0.0)
+    return mixers + block + _feed_forward_bytes(model, plan, software, expert, tokens, size)
 
 
 @lean_kernel
 def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     # What goes into the second product is kept as that product read it; what the activation needs is not.
-    parts = (2.0 if model.gated else 1.0) + software.keep_ffn + operand_bytes(plan) / size
+    trained = 1.0 if plan.lora == 0 else 0.0
+    parts = (2.0 if model.gated else 1.0) + software.keep_ffn + trained * operand_bytes(plan) / size
+    returned = size
+    if plan.recompute == RECOMPUTE_LIGHT:
+        # What the activation needs alone, as narrow as products read it; experts' outputs are weighted before the last.
+        parts = (2.0 if model.gated else 1.0) * operand_bytes(plan) / size
+        returned = 0.0
     if not expert:
         return parts * tokens * model.ffn / plan.tp * size
     share = tokens / plan.tp
@@ -89,7 +141,8 @@ def _feed_forward_bytes(model, plan, software, expert, tokens, size):
     routed = share * kept
     # Routed copies of the tokens before and after the experts, and the experts' inner values.
     return (
-        routed * model.hidden * (operand_bytes(plan) + size)
+        routed * (model.latent or model.hidden) * (operand_bytes(plan) + returned)
+        + 2.0 * share * model.latent * size
         + parts * routed * model.expert_ffn * size
         + parts * tokens * model.shared_ffn / plan.tp * size
         + 4.0 * share * model.experts
@@ -103,23 +156,45 @@ def operand_bytes(plan):
 
 
 @lean_kernel
-def state_bytes(plan, software, replicated, expert, out):
+def state_bytes(plan, software, replicated, expert, trained, trained_expert, out):
     """Write weights, gradients and optimizer states of a rank to `out` [3].
 
     Args:
         replicated: parameters of the rank that `dp * cp` ranks hold alike.
         expert: parameters of the rank's experts, which fewer ranks hold alike.
+        trained, trained_expert: those of each that have gradients and states.
     """
     copies = float(plan.dp * plan.cp)
     expert_copies = max(plan.dp * plan.cp * plan.tp / (plan.ep * plan.etp), 1.0)
     optimizer_bytes = software.optimizer_bytes if plan.precision != FP32 else 8.0
-    whole = replicated + expert
-    shard = replicated / copies + expert / expert_copies
-    out[0] = STORED_BYTES[plan.precision] * (shard if plan.zero >= SHARD_PARAMETERS else whole)
+    whole = trained + trained_expert
+    shard = trained / copies + trained_expert / expert_copies
+    weights = replicated + expert
+    if plan.schedule == FSDP:
+        # Shards are the optimizer's own single precision.
+        weights = 0.0
+    elif plan.zero >= SHARD_PARAMETERS:
+        weights = replicated / copies + expert / expert_copies
+    out[0] = STORED_BYTES[plan.precision] * weights
     out[1] = software.gradient_bytes * (shard if plan.zero >= SHARD_GRADIENTS else whole)
     out[2] = optimizer_bytes * (shard if plan.zero >= SHARD_OPTIMIZER else whole)
     if plan.offload_optimizer:
         out[2] = 0.0
+
+
+@lean_kernel
+def gathered_bytes(layer, head, plan, software):
+    """Return the bytes of whole parameters and gradients that are alive where ranks hold shards of them (ZeRO 3).
+
+    The layer at work and the next one, the head, which is not given up between its passes, and one layer's gradients.
+
+    Args:
+        layer, head: parameters of a layer and of the head on one tensor-parallel rank.
+        plan, software: records.
+    """
+    if plan.zero < SHARD_PARAMETERS:
+        return 0.0
+    return STORED_BYTES[plan.precision] * (2.0 * layer + head) + software.reduce_bytes * layer
 
 
 @lean_kernel

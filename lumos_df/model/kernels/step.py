@@ -12,15 +12,23 @@ from lumos_df.base.jit import kernel, lean_kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import data_parallel as dp
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels.memory import layer_activation_bytes, layer_parameters, recomputed_bytes, state_bytes
+from lumos_df.model.kernels import state_space
+from lumos_df.model.kernels.memory import (
+    adapter_parameters,
+    gathered_bytes,
+    layer_activation_bytes,
+    layer_parameters,
+    recomputed_bytes,
+    state_bytes,
+)
 from lumos_df.model.pipeline import schedule as pipeline
 from lumos_df.model.pipeline import stages as st
 from lumos_df.schema.collective_kinds import SEND
-from lumos_df.schema.plan_words import DUALPIPE, PP, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS
+from lumos_df.schema.plan_words import DUALPIPE, PP, RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, RECOMPUTE_LIGHT
 
 RESULTS: Final = (
     ("iteration_time_s", "seconds of a step"),
-    ("gemm_s", "matrix products of the slowest stage, recomputation aside"),
+    ("gemm_s", "matrix products of the slowest stage and conversions for them, recomputation aside"),
     ("attention_s", "attention, recomputation aside"),
     ("elementwise_s", "memory-bound kernels, recomputation aside"),
     ("recompute_s", "what the backward pass computes again"),
@@ -105,7 +113,7 @@ def evaluate(model, plan, hardware, software, ops, costs, chunks, pipe, stages, 
         return pipeline.TOO_MANY_CHUNKS
     block_costs(model, plan, hardware, software, ops, costs)
     st.cut(model, plan, software, chunks)
-    st.chunk_seconds(plan, hardware, software, costs, chunks)
+    st.chunk_seconds(model, plan, hardware, software, costs, chunks)
     micro_batches = plan.batch // (plan.dp * plan.micro_batch)
     makespan = _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work)
     if makespan < 0.0:
@@ -120,6 +128,17 @@ def block_costs(model, plan, hardware, software, ops, costs):
     costs[:] = 0.0
     n = op.attention_block(model, plan, software, ops, 0)
     c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
+    if model.mamba_layers > 0:
+        # A layer of a hybrid model is the mean of what its layers have; the head's row is free as yet.
+        n = state_space.mixer_block(model, plan, software, ops, 0)
+        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.HEAD])
+        for row in range(c.PASSES):
+            for kind in range(c.KINDS):
+                both = (
+                    model.attention_layers * costs[st.DENSE, row, kind] + model.mamba_layers * costs[st.HEAD, row, kind]
+                )
+                costs[st.DENSE, row, kind] = both / model.layers
+                costs[st.HEAD, row, kind] = 0.0
     if model.experts > 0:
         for row in range(c.PASSES):
             for kind in range(c.KINDS):
@@ -152,7 +171,10 @@ def _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stag
                 pipe[row, plan.pp + s] = pipe[row, plan.pp - 1 - s]
         for i in range(2 * plan.pp):
             opposite = (i + plan.pp) % (2 * plan.pp)
-            pipe[_OVERLAPPED, i] = pipe[_FORWARD, i] + pipe[_INPUT, opposite] + pipe[_WEIGHT, opposite]
+            there, here = min(i, 2 * plan.pp - 1 - i), min(opposite, 2 * plan.pp - 1 - opposite)
+            exchanged = chunks[st.EP_FORWARD_S, there] + chunks[st.EP_BACKWARD_S, here]
+            backward = pipe[_INPUT, opposite] + pipe[_WEIGHT, opposite]
+            pipe[_OVERLAPPED, i] = st.paired_seconds(pipe[_FORWARD, i], backward, exchanged, software.slowdown)
     send = 0.0
     if plan.pp > 1:
         tokens = plan.micro_batch * model.seq / plan.cp
@@ -208,8 +230,23 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
         layers = dense_layers + expert_layers
         shared += dense_layers * dense_parameters + expert_layers * shared_parameters
         expert = expert_layers * expert_parameters
+        trained, trained_expert = shared, expert
+        if plan.lora > 0:
+            trained, trained_expert = layers * adapter_parameters(model, plan), 0.0
+            shared += trained
         dp.data_parallel_seconds(
-            shared, expert, layers, compute, backward, micro_batches, plan, hardware, software, added
+            shared,
+            expert,
+            trained,
+            trained_expert,
+            layers,
+            compute,
+            backward,
+            micro_batches,
+            plan,
+            hardware,
+            software,
+            added,
         )
         end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + software.layer_step_s * layers
         # Stages that end alike: the one that computes most says where the time went.
@@ -222,7 +259,9 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
             out[OVERLAPPED_S] = added[dp.HIDDEN_S]
             out[OPTIMIZER_S] = added[dp.OPTIMIZER_S]
             out[HOST_S] = software.step_s + software.layer_step_s * layers
-        state_bytes(plan, software, shared, expert, states)
+        state_bytes(plan, software, shared, expert, trained, trained_expert, states)
+        layer = shared_parameters + expert_parameters if expert_layers > 0.0 else dense_parameters
+        states[0] += gathered_bytes(layer, table if s == plan.pp - 1 else 0.0, plan, software)
         in_flight = stages[s, pipeline.KEPT] / (plan.vp * directions)
         activations = in_flight * (dense_layers * dense_bytes + expert_layers * expert_bytes)
         if plan.recompute == RECOMPUTE_LAYERS:
@@ -230,7 +269,7 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
         logits = 0.0
         if s == plan.pp - 1 or (directions == 2 and s == 0):
             tokens = plan.micro_batch * model.seq / plan.cp
-            logits = tokens * table / model.hidden * software.logits_bytes
+            logits = (1 + model.mtp_layers) * tokens * table / model.hidden * software.logits_bytes
         tensors = states[0] + states[1] + states[2] + activations + logits
         memory = tensors * (1.0 + software.reserve_fraction) + software.reserve_bytes
         if memory > fullest:
@@ -243,12 +282,12 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
             out[RESERVE_BYTES] = memory - tensors
             out[MEMORY_BYTES] = memory
             out[MEMORY_STAGE] = s
-    _parts(plan, software, micro_batches, makespan, slowest, costs, chunks, stages, out)
-    _flops(model, plan, out)
+    _parts(model, plan, software, micro_batches, makespan, slowest, costs, chunks, stages, out)
+    _flops(model, plan, software, out)
 
 
 @lean_kernel
-def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
+def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
     """Split the step by what stage `s` does: the parts add up to it."""
     before = st.hidden_share(plan, software, True)
     after = st.hidden_share(plan, software, False)
@@ -261,7 +300,7 @@ def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, ou
         for v in range(place, count, plan.pp):
             out[HOST_S] += runs * chunks[st.HOST_S, v]
             for block in range(st.BLOCKS):
-                times = runs * st.times_of(block, v, count, chunks)
+                times = runs * st.times_of(model, block, v, count, chunks)
                 if times == 0.0:
                     continue
                 cost = costs[block]
@@ -274,17 +313,20 @@ def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, ou
                     out[OVERLAPPED_S] += times * hidden * cost[row, c.TP_S]
                     out[CP_S] += times * cost[row, c.CP_S]
                     out[EP_S] += times * cost[row, c.EP_S]
-                if block <= st.EXPERT and plan.recompute == RECOMPUTE_LAYERS:
-                    forward = (
-                        cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ATTENTION_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
-                    )
-                    out[RECOMPUTE_S] += times * forward
+                if block > st.EXPERT:
+                    continue
+                out[RECOMPUTE_S] += times * st.again_seconds(model, plan, software, cost)
+                if plan.recompute == RECOMPUTE_LAYERS:
                     out[TP_S] += times * (1.0 - before) * cost[c.FORWARD, c.TP_S]
                     out[OVERLAPPED_S] += times * before * cost[c.FORWARD, c.TP_S]
                     out[CP_S] += times * cost[c.FORWARD, c.CP_S]
                     out[EP_S] += times * cost[c.FORWARD, c.EP_S]
-                elif block <= st.EXPERT and plan.recompute == RECOMPUTE_ATTENTION:
-                    out[RECOMPUTE_S] += times * cost[c.FORWARD, c.ATTENTION_S]
+    if plan.schedule == DUALPIPE:
+        # Exchanges that ran behind the other direction's compute.
+        busy = runs * (_chunk_seconds(chunks, s) + _chunk_seconds(chunks, plan.pp - 1 - s))
+        behind = min(max(busy - stages[s, pipeline.COMPUTE], 0.0), out[EP_S])
+        out[EP_S] -= behind
+        out[OVERLAPPED_S] += behind
     out[PP_S] = stages[s, pipeline.BLOCKED]
     # A stage that never waits has none, whatever the sums round to.
     out[BUBBLE_S] = max(makespan - stages[s, pipeline.COMPUTE] - out[PP_S], 0.0)
@@ -294,15 +336,26 @@ def _parts(plan, software, micro_batches, makespan, s, costs, chunks, stages, ou
 
 
 @lean_kernel
-def _flops(model, plan, out):
+def _chunk_seconds(chunks, v):
+    return chunks[st.FORWARD_S, v] + chunks[st.INPUT_S, v] + chunks[st.WEIGHT_S, v]
+
+
+@lean_kernel
+def _flops(model, plan, software, out):
     tokens = float(plan.batch) * model.seq
     forward = model.flops * tokens
-    out[MODEL_FLOPS] = c.PASSES * forward
+    attention = 2.0 * model.attention_layers * model.seq * model.heads * (model.head_dim + model.v_dim) * tokens
+    # Frozen weights have no gradient; attention has no weights.
+    out[MODEL_FLOPS] = c.PASSES * forward - (forward - attention if plan.lora > 0 else 0.0)
     again = 0.0
     if plan.recompute == RECOMPUTE_LAYERS:
         again = forward - 2.0 * model.vocab * model.hidden * tokens
     elif plan.recompute == RECOMPUTE_ATTENTION:
-        again = 2.0 * model.layers * model.seq * model.heads * (model.head_dim + model.v_dim) * tokens
+        again = attention
+        if software.keep_products:
+            again = st.products_again(model) * (forward - attention - 2.0 * model.vocab * model.hidden * tokens)
+    elif plan.recompute == RECOMPUTE_LIGHT:
+        again = st.latent_share(model) * (forward - attention - 2.0 * model.vocab * model.hidden * tokens)
     out[HARDWARE_FLOPS] = out[MODEL_FLOPS] + again
 
 

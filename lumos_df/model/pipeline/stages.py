@@ -8,8 +8,8 @@ from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import placement
 from lumos_df.model.kernels.layer_operators import vocabulary
-from lumos_df.model.kernels.memory import attention_parameters, feed_forward_parameters
-from lumos_df.schema.plan_words import RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, TP
+from lumos_df.model.kernels.memory import attention_parameters, feed_forward_parameters, mixer_parameters
+from lumos_df.schema.plan_words import RECOMPUTE_ATTENTION, RECOMPUTE_LAYERS, RECOMPUTE_LIGHT, TP
 
 DENSE: Final = 0
 EXPERT: Final = 1
@@ -24,9 +24,11 @@ FORWARD_S: Final = 2
 INPUT_S: Final = 3
 WEIGHT_S: Final = 4
 HOST_S: Final = 5
-CHUNK_ROWS: Final = 6
-"""Rows of the table of chunks: layers of both kinds; seconds of a micro-batch, by pass; seconds by which the host is
-slower than the GPU, of those."""
+EP_FORWARD_S: Final = 6
+EP_BACKWARD_S: Final = 7
+CHUNK_ROWS: Final = 8
+"""Rows of the table of chunks: layers of both kinds; seconds of a micro-batch, by pass; of those, seconds by which the
+host is slower than the GPU, and expert-parallel ones of both passes."""
 
 
 @lean_kernel
@@ -34,23 +36,24 @@ def cut(model, plan, software, chunks):
     """Write the layers of every chunk into `chunks`, float64 [CHUNK_ROWS, pp * vp].
 
     Even, or where the software balances its pipeline: every chunk takes layers until its share of the compute, the
-    head's included, is passed (nanotron's `build_and_set_rank`).
+    head's included, is passed (nanotron's `build_and_set_rank`). Layers of multi-token prediction are the last.
     """
+    layers = model.layers + model.mtp_layers
     count = plan.pp * plan.vp
     head = vocabulary(model, plan) * model.hidden
-    layer = attention_parameters(model) + feed_forward_parameters(model, float(model.ffn))
-    share = (model.layers + head / layer) / count
+    layer = mixer_parameters(model) + feed_forward_parameters(model, float(model.ffn))
+    share = (layers + head / layer) / count
     chunk = 0
     before = 0
     taken = 0
     for v in range(count):
         if software.balanced:
             taken = 0
-            while chunk < model.layers and (v == count - 1 or taken == 0 or chunk <= share * (v + 1)):
+            while chunk < layers and (v == count - 1 or taken == 0 or chunk <= share * (v + 1)):
                 chunk += 1
                 taken += 1
         else:
-            taken = placement.chunk_layers(model.layers, count, v)
+            taken = placement.chunk_layers(layers, count, v)
         dense = min(max(model.dense_layers - before, 0), taken)
         chunks[DENSE_LAYERS, v] = dense
         chunks[EXPERT_LAYERS, v] = taken - dense
@@ -58,13 +61,15 @@ def cut(model, plan, software, chunks):
 
 
 @lean_kernel
-def times_of(block, v, count, chunks):
-    """Return how many blocks of a kind chunk `v` of `count` has."""
+def times_of(model, block, v, count, chunks):
+    """Return how many blocks of a kind chunk `v` of `count` has; each multi-token prediction has logits of its own."""
     if block == DENSE:
         return chunks[DENSE_LAYERS, v]
     if block == EXPERT:
         return chunks[EXPERT_LAYERS, v]
-    return 1.0 if v == (0 if block == EMBEDDING else count - 1) else 0.0
+    if block == EMBEDDING:
+        return 1.0 if v == 0 else 0.0
+    return 1.0 + model.mtp_layers if v == count - 1 else 0.0
 
 
 @lean_kernel
@@ -88,14 +93,51 @@ def hidden_share(plan, software, forward):
 
 
 @lean_kernel
-def pass_seconds(cost, row, hidden):
-    """Return the GPU's seconds of one pass over a block, without communication that is hidden."""
-    compute = cost[row, c.GEMM_S] + cost[row, c.ATTENTION_S] + cost[row, c.ELEMENTWISE_S]
-    return compute + cost[row, c.CP_S] + cost[row, c.EP_S] + (1.0 - hidden) * cost[row, c.TP_S]
+def compute_seconds(cost, row):
+    """Return the GPU's seconds of one pass over a block, without communication."""
+    return cost[row, c.GEMM_S] + cost[row, c.ATTENTION_S] + cost[row, c.ELEMENTWISE_S]
 
 
 @lean_kernel
-def chunk_seconds(plan, hardware, software, costs, chunks):
+def again_seconds(model, plan, software, cost):
+    """Return the GPU's seconds of what the backward pass of a layer computes again, without communication."""
+    if plan.recompute == RECOMPUTE_LAYERS:
+        return compute_seconds(cost, c.FORWARD)
+    if plan.recompute == RECOMPUTE_LIGHT:
+        return latent_share(model) * cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
+    if plan.recompute != RECOMPUTE_ATTENTION:
+        return 0.0
+    if software.keep_products:
+        return products_again(model) * cost[c.FORWARD, c.GEMM_S] + cost[c.FORWARD, c.ELEMENTWISE_S]
+    return cost[c.FORWARD, c.ATTENTION_S]
+
+
+@lean_kernel
+def products_again(model):
+    """Return the share of a layer's matrix products that are computed again where every second is kept.
+
+    Of query, key, value, output, gate, up and down those of even number: key, output and up, or down without a gate.
+    """
+    again = model.hidden * (model.kv_heads * model.head_dim + model.heads * model.v_dim + model.ffn)
+    return again / (attention_parameters(model) + feed_forward_parameters(model, float(model.ffn)))
+
+
+@lean_kernel
+def latent_share(model):
+    """Return the share of a layer's matrix products that are MLA's projections out of its compressed vectors."""
+    up = model.heads * (model.q_rank * model.head_dim + model.kv_rank * (model.head_dim - model.rope_dim + model.v_dim))
+    inner = float(model.ffn) if model.experts == 0 else float(model.top_k * model.expert_ffn + model.shared_ffn)
+    return up / (attention_parameters(model) + feed_forward_parameters(model, inner)) if model.kv_rank > 0 else 0.0
+
+
+@lean_kernel
+def pass_seconds(cost, row, hidden):
+    """Return the GPU's seconds of one pass over a block, without communication that is hidden."""
+    return compute_seconds(cost, row) + cost[row, c.CP_S] + cost[row, c.EP_S] + (1.0 - hidden) * cost[row, c.TP_S]
+
+
+@lean_kernel
+def chunk_seconds(model, plan, hardware, software, costs, chunks):
     """Write the seconds of a micro-batch on every chunk into `chunks`; `costs` is float64 [BLOCKS, PASSES, KINDS].
 
     The host runs ahead of the GPU within a micro-batch: the slower of both sets the pace, and where they are near each
@@ -106,10 +148,10 @@ def chunk_seconds(plan, hardware, software, costs, chunks):
     before = hidden_share(plan, software, True)
     after = hidden_share(plan, software, False)
     for v in range(count):
-        forward, backward, weight = 0.0, 0.0, 0.0
+        forward, backward, weight, ep_forward, ep_backward = 0.0, 0.0, 0.0, 0.0, 0.0
         host = software.micro_batch_s / plan.vp
         for block in range(BLOCKS):
-            times = times_of(block, v, count, chunks)
+            times = times_of(model, block, v, count, chunks)
             if times == 0.0:
                 continue
             cost = costs[block]
@@ -119,12 +161,17 @@ def chunk_seconds(plan, hardware, software, costs, chunks):
             b_host = (
                 cost[c.BACKWARD_INPUT, c.LAUNCHES] + cost[c.BACKWARD_WEIGHT, c.LAUNCHES]
             ) * software.backward_launch_s + cost[c.BACKWARD_INPUT, c.COLLECTIVES] * collective_s
-            if block <= EXPERT and plan.recompute == RECOMPUTE_LAYERS:
-                b += f
-                b_host += f_host
-            elif block <= EXPERT and plan.recompute == RECOMPUTE_ATTENTION:
-                b += cost[c.FORWARD, c.ATTENTION_S]
+            if block <= EXPERT:
+                b += again_seconds(model, plan, software, cost)
+                if plan.recompute == RECOMPUTE_LAYERS:
+                    # Its communication comes again, too.
+                    b += f - compute_seconds(cost, c.FORWARD)
+                operators = plan.recompute == RECOMPUTE_ATTENTION and software.keep_products
+                if plan.recompute == RECOMPUTE_LAYERS or plan.recompute == RECOMPUTE_LIGHT or operators:
+                    b_host += f_host
             forward += times * f
+            ep_forward += times * cost[c.FORWARD, c.EP_S]
+            ep_backward += times * cost[c.BACKWARD_INPUT, c.EP_S]
             backward += times * b
             weight += times * pass_seconds(cost, c.BACKWARD_WEIGHT, after)
             host += times * (f_host + b_host)
@@ -135,3 +182,20 @@ def chunk_seconds(plan, hardware, software, costs, chunks):
         chunks[INPUT_S, v] = backward * slower
         chunks[WEIGHT_S, v] = weight * slower
         chunks[HOST_S, v] = gpu * (slower - 1.0)
+        chunks[EP_FORWARD_S, v] = ep_forward
+        chunks[EP_BACKWARD_S, v] = ep_backward
+
+
+@lean_kernel
+def paired_seconds(forward, backward, ep, slowdown):
+    """Return the seconds of a forward and a backward pass that run side by side.
+
+    Exchanges with experts of the one run behind compute of the other, and slow it down (DualPipe, arXiv 2412.19437).
+
+    Args:
+        forward, backward: seconds of either pass, exchanges included.
+        ep: seconds of the exchanges of both.
+        slowdown: compute time added a second of communication that runs beside it.
+    """
+    both = forward + backward
+    return both - (1.0 - min(slowdown, 1.0)) * min(ep, both - ep)

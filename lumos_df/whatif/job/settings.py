@@ -8,7 +8,7 @@ from lumos_df.base.errors import HardwareError, QueryError, nearest
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import value_of
 from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
-from lumos_df.schema.plan_words import RECOMPUTATIONS, SHARD_NOTHING, SHARD_PARAMETERS, ZERO_STAGES
+from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT, SHARD_NOTHING, SHARD_PARAMETERS, ZERO_STAGES
 from lumos_df.structure import sharding
 from lumos_df.structure.describe import Description, whole_number
 from lumos_df.structure.experts import Routing
@@ -48,7 +48,7 @@ LEVELS: Final = {"zero": SHARD_PARAMETERS}
 _SWITCHES: Final = ("sp", "overlap")
 """Words that are on or off."""
 _CHOICES: Final[Mapping[str, Mapping[str, str | int | bool]]] = {
-    "recompute": {word: word for word in RECOMPUTATIONS},
+    "recompute": {word: word for word in RECOMPUTATIONS if word != RECOMPUTATIONS[RECOMPUTE_LIGHT]},
     "zero": {str(stage): stage for stage in range(len(ZERO_STAGES))},
     **{name: {"on": True, "off": False} for name in _SWITCHES},
 }
