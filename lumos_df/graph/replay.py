@@ -130,3 +130,16 @@ def last_nodes(graph: TraceGraph, marks: Steps, end: NDArray[np.int64]) -> NDArr
         atom = graph.atoms.last_before(thread, marks.high[on_thread])
         last[on_thread] = np.where(atom >= 0, graph.atoms.row[np.maximum(atom, 0)], NONE)
     return last
+
+
+def step_nodes(graph: TraceGraph, marks: Steps) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the nodes that end no later than a step does, whatever the simulation, and which step that is [k].
+
+    A step that is marked ends with the last node before its mark ends. A trace without marks ends with all its work.
+    """
+    if marks.mark[0] == NONE:
+        node = graph.order[works(graph.rows)[graph.order]]
+        return node, np.zeros(len(node), np.int64)
+    last = last_nodes(graph, marks, graph.ended)
+    step = np.flatnonzero(last >= 0)
+    return last[step], step
