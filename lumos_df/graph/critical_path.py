@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.event_graph import EventGraph, Run
-from lumos_df.graph.replay import Replay, last_nodes, step_nodes
+from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate import backward
+from lumos_df.graph.step_nodes import last_nodes, step_nodes
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import (
     HOST_PIECE,
@@ -114,9 +115,7 @@ def slack(event_graph: EventGraph, result: Run, graphs: list[TraceGraph], replay
     return room
 
 
-def late(
-    event_graph: EventGraph, result: Run, limit: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def late(event_graph: EventGraph, result: Run, limit: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return `simulate.backward.slack` of an event graph and its simulation."""
     room, decided = backward.slack(
         event_graph.order,

@@ -54,25 +54,24 @@ def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
     for k, trace_id in enumerate(trace_ids):
         # A rank came since the last replay, if there was one.
         table_files.remove_replay(corpus, trace_id)
-        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(ranks, of_job, k))
+        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(of_job, k))
         write_clock(corpus, ranks[k], instances, k)
     collectives = len(np.unique(of_job.instance))
     alone = int(np.count_nonzero(of_job.members == 1))
     return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
 
 
-def collective_columns(ranks: list[Rows], of_job: CollectiveWaits, k: int) -> dict[str, Any]:
+def collective_columns(of_job: CollectiveWaits, k: int) -> dict[str, Any]:
     """Return the rows of `collectives` of the k-th trace, without a replay."""
     here = of_job.of_trace(k)
-    rank_of = np.array([*(rows.rank for rows in ranks)])
     last, unseen, transfer = of_job.last[here], of_job.unseen[here], of_job.transfer[here]
     kernels = len(last)
     return {
-        "rank": np.full(kernels, ranks[k].rank),
+        "rank": np.full(kernels, of_job.rank[k]),
         "instance_id": of_job.instance[here],
         "op_id": of_job.row[here],
         "members": of_job.members[here],
-        "last_rank": pa.array(rank_of[of_job.trace[last]], mask=last == NONE) if kernels else [],
+        "last_rank": pa.array(of_job.rank[of_job.trace[last]], mask=last == NONE) if kernels else [],
         "arrival_ns": of_job.arrival[here],
         "waiting_ns": of_job.waiting[here],
         "waiting_unseen_ns": pa.array(unseen, mask=unseen == NONE),

@@ -16,8 +16,8 @@ from lumos_df.graph.edges.collective import waiting_members
 from lumos_df.graph.exposed_waiting import recorded_waiting, recorded_waits, simulated_waiting
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.matching import collective_columns, write_clock
-from lumos_df.graph.replay import Replay, last_nodes
-from lumos_df.graph.simulate import path_shares
+from lumos_df.graph.path_ways import WalkedGraph, collective_ends, path_shares
+from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.schema.codes import COLLECTIVE, END_START, NONE, START_END
 from lumos_df.schema.words import BINDS, EDGE_KINDS
@@ -64,7 +64,7 @@ def edge_columns(job: Job, collectives: CollectiveWaits, k: int) -> dict[str, An
         "binds": words(columns["binds"], BINDS),
         "lag": columns["lag"],
         "evidence": words(columns["recorded"].astype(np.int8), ("inferred", "recorded")),
-        "src_trace_id": words(columns["src_trace"], [graph.rows.trace_id for graph in job.graphs]),
+        "src_trace_id": words(columns["src_trace"], collectives.trace_id),
     }
 
 
@@ -76,7 +76,7 @@ def _replayed_collectives(job: Job, played: Played, collectives: CollectiveWaits
     apart = instance == NONE
     waited = end - played.run.start[node] - np.append(played.event_graph.transfer, 0)[instance]
     return {
-        **collective_columns([graph.rows for graph in job.graphs], collectives, k),
+        **collective_columns(collectives, k),
         "waiting_replayed_ns": pa.array(waited, mask=apart),
         "replayed_end": pa.array(end, mask=apart),
     }
@@ -157,29 +157,11 @@ def _waiting_columns(played: Played, collectives: CollectiveWaits, k: int) -> di
 
 def path_columns(job: Job, played: Played) -> Iterator[dict[str, Any]]:
     """Yield the columns of `replay_steps` that say of what each step's critical path is made, trace by trace."""
-    graphs = job.graphs
-    edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
-    recorded = np.concatenate([graph.edges.recorded for graph in graphs])
-    on_host = ~np.concatenate([graph.rows.on_gpu for graph in graphs])
-    numbered = np.concatenate([graph.rows.seq_recorded for graph in graphs])
-    event_graph, run = played.event_graph, played.run
-    for replay, base, shift in zip(played.replays, event_graph.base[:-1], event_graph.shift, strict=True):
-        last = last_nodes(replay.graph, replay.steps, replay.run.end)
-        host, inferred = path_shares.shares(
-            np.where(last >= 0, last + base, NONE),
-            replay.low + shift,
-            replay.high + shift,
-            event_graph.src,
-            event_graph.binds,
-            edge_kind,
-            recorded,
-            on_host,
-            numbered,
-            run.start,
-            run.end,
-            run.start_cause,
-            run.end_cause,
-        )
+    whole = WalkedGraph.of(played.event_graph, played.run, job.graphs)
+    last = collective_ends(played.event_graph, played.run)
+    of_collectives = whole.from_members(last)
+    for k, replay in enumerate(played.replays):
+        host, inferred = path_shares(whole.of_steps(replay, k), of_collectives)
         yield {"host_ns": host, "inferred_ns": inferred}
 
 

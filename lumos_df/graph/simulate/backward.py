@@ -310,9 +310,7 @@ def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, limit,
                     decided[i], _latest_end(w, pointer, edge, dst, binds, lag, late_start, late_end, limit)
                 )
                 w = next_member[w]
-        allowed = (
-            decided[i] if i >= 0 else _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, limit)
-        )
+        allowed = decided[i] if i >= 0 else _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, limit)
         late_end[v] = allowed
         late_start[v] = allowed - (transfer[i] if i >= 0 else own[v])
         for at in range(pointer[v], pointer[v + 1]):
