@@ -81,9 +81,9 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
         transfer = instances.transfer
         instance[base[instances.trace] + instances.row] = instances.instance
         if len(graphs) > 1:
-            members = _by_trace(instances, len(graphs))
+            members = members_of_traces(instances, len(graphs))
             parts = [contracted(graph, row) for graph, (row, _) in zip(graphs, members, strict=True)]
-            instance[np.isin(instance, _in_circles(contracted_graph(parts, shift, instances), instances))] = NONE
+            instance[np.isin(instance, in_circles(contracted_graph(parts, shift, instances), instances))] = NONE
     if len(graphs) > 1:
         order = _joint_order(graphs, base, shift, src, instance, len(transfer))
     unseen, waited = collective_waits.lasting(ranks, instances)
@@ -126,7 +126,7 @@ def contracted_graph(parts: list[ContractedGraph], shift: NDArray[np.int64], ins
     begun = np.concatenate([part.begun + shift[k] for k, part in enumerate(parts)])
     pointer, edge = forward.forward_star(src, nodes)
     instance = np.full(nodes, NONE, np.int32)
-    for k, (row, collective) in enumerate(_by_trace(instances, len(parts))):
+    for k, (row, collective) in enumerate(members_of_traces(instances, len(parts))):
         place = np.searchsorted(parts[k].row, row)
         there = np.append(parts[k].row, NONE)[place] == row
         instance[base[k] + place[there]] = collective[there]
@@ -171,7 +171,7 @@ def to_job_time(ranks: list[Rows], instances: Instances | None) -> NDArray[np.in
     return np.array(unix, np.int64) - min(start + to for start, to in zip(first, unix, strict=True))
 
 
-def _by_trace(instances: Instances, traces: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+def members_of_traces(instances: Instances, traces: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
     """Return (row, collective) of the members on each trace."""
     place = np.argsort(instances.trace, kind="stable")
     bounds = np.searchsorted(instances.trace[place], np.arange(1, traces))
@@ -201,7 +201,7 @@ def _broken(
     return np.unique(of_src[place[dst[leaves]] < complete[of_src]])
 
 
-def _in_circles(graph: EventGraph, instances: Instances) -> NDArray[np.int64]:
+def in_circles(graph: EventGraph, instances: Instances) -> NDArray[np.int64]:
     """Return the collectives that a contracted graph leaves out."""
     return np.setdiff1d(instances.instance, graph.instance)
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
-from lumos_df.graph.collective_instances import Instances, match
+from lumos_df.graph.collective_instances import ClockSkew, match
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.job import groups, read_ranks
-from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import NONE
 
 
@@ -55,7 +54,7 @@ def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
         # A rank came since the last replay, if there was one.
         table_files.remove_replay(corpus, trace_id)
         table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(of_job, k))
-        write_clock(corpus, ranks[k], instances, k)
+        write_clock(corpus, trace_id, ranks[k].rank, instances and instances.clocks[k])
     collectives = len(np.unique(of_job.instance))
     alone = int(np.count_nonzero(of_job.members == 1))
     return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
@@ -81,20 +80,19 @@ def collective_columns(of_job: CollectiveWaits, k: int) -> dict[str, Any]:
     }
 
 
-def write_clock(corpus: Path, rows: Rows, instances: Instances | None, k: int) -> bool:
-    """Store the row of `clocks` of the k-th trace, none of a rank by itself; return whether that differs from before.
+def write_clock(corpus: Path, trace_id: str, rank: int, clock: ClockSkew | None) -> bool:
+    """Store the row of `clocks` of a trace, none of a rank by itself; return whether that differs from before.
 
     Raises `CorpusError` when it cannot be written.
     """
-    if instances is None:
-        return table_files.remove(corpus, rows.trace_id, schema.CLOCKS)
-    clock = instances.clocks[k]
+    if clock is None:
+        return table_files.remove(corpus, trace_id, schema.CLOCKS)
     return table_files.write(
         corpus,
-        rows.trace_id,
+        trace_id,
         schema.CLOCKS,
         {
-            "rank": [rows.rank],
+            "rank": [rank],
             "offset_ns": [clock.offset_ns],
             "drift_ppm": [clock.drift_ppm],
             "residual_ns": [clock.residual_ns],

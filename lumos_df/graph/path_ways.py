@@ -125,7 +125,7 @@ class WalkedGraph:
         return Ways(low=low, high=high, bounds=bounds, moment=moment, host=host, inferred=inferred, stop=stop)
 
 
-def collective_ends(graph: EventGraph, result: Run) -> NDArray[np.int64]:
+def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:
     """Return the member of each collective that was the last to start, or NONE for one without members."""
     last = np.full(len(graph.transfer), NONE)
     node = np.flatnonzero((graph.instance != NONE) & (result.end_cause == NONE))
