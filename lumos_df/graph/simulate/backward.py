@@ -335,7 +335,7 @@ def _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, limit):
         if binds[e] == END_START:
             latest = min(latest, late_start[w] - lag[e])
         elif binds[e] == END_END:
-            allowed = late_end[w]
+            allowed = min(late_end[w], limit[w])
             for again in range(pointer[w], pointer[w + 1]):
                 f = edge[again]
                 if binds[f] == END_START:
