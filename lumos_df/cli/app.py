@@ -14,11 +14,12 @@ from lumos_df import __version__
 from lumos_df.advice import on_demand
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
-from lumos_df.base.runner import progress
+from lumos_df.base.runner import Engine, progress
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.cli import estimates, measurements, notes, recorded_jobs
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
+    Address,
     Corpus,
     Drop,
     Form,
@@ -26,6 +27,8 @@ from lumos_df.cli.options import (
     Output,
     Scale,
     Trace,
+    Where,
+    check_cluster,
     part_of,
     store_corpora,
     switches,
@@ -82,6 +85,8 @@ def ingest(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Files read at once; by default one a CPU.")
     ] = None,
+    engine: Where = Engine.PROCESSES,
+    address: Address = None,
     shard: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Read only part I of N of the files, for N jobs on one corpus."),
@@ -93,6 +98,7 @@ def ingest(
     """
     from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
 
+    check_cluster(engine, address)
     with progress(sys.stderr) as report:
         result = ingest_files(
             paths,
@@ -102,6 +108,8 @@ def ingest(
             step_from=step_from,
             rank_from=rank_from,
             workers=workers,
+            engine=engine,
+            address=address,
             shard=part_of(shard),
             report=report,
         )

@@ -54,7 +54,7 @@ def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
         # A rank came since the last replay, if there was one.
         table_files.remove_replay(corpus, trace_id)
         table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(of_job, k))
-        write_clock(corpus, trace_id, ranks[k].rank, instances and instances.clocks[k])
+        write_clock(corpus, trace_id, ranks[k].rank, None if instances is None else instances.clocks[k])
     collectives = len(np.unique(of_job.instance))
     alone = int(np.count_nonzero(of_job.members == 1))
     return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)

@@ -1,4 +1,4 @@
-"""The paths to the ends of steps, followed rank by rank: each way goes back to a collective, and another one goes on."""
+"""Paths to the ends of steps, followed rank by rank: each way goes back to a collective, from which another goes on."""
 
 from dataclasses import dataclass
 from typing import Self

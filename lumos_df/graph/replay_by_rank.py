@@ -1,8 +1,8 @@
 """A job replayed rank by rank, in the memory of a few ranks: they exchange only the times of their collectives.
 
 Every rank is visited twice. First its graph is rebuilt and contracted to its collectives; the contracted graphs of all
-ranks, simulated as one, say when each collective starts and by when it has to end. With that, each rank is simulated and
-stored by itself, and all is as if the whole job had been simulated at once.
+ranks, simulated as one, say when each collective starts and by when it has to end. With that, each rank is simulated
+and stored by itself, and all is as if the whole job had been simulated at once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.base.runner import Outcome
+from lumos_df.base.outcome import Outcome
+from lumos_df.base.runner import results
 from lumos_df.corpus.folder import scratch
 from lumos_df.graph import collective_instances, event_graph
 from lumos_df.graph.collective_instances import Instances
@@ -52,11 +53,11 @@ def replay_by_rank(
         LumosError: a trace cannot be read, or nothing can be stored.
     """
     with scratch(corpus) as graphs:
-        outlines: list[RankOutline] = _results(map_ranks(partial(outline_rank, corpus, graphs), trace_ids))
+        outlines: list[RankOutline] = results(map_ranks(partial(outline_rank, corpus, graphs), trace_ids))
         ranks = [rank.communication for rank in outlines]
         instances = collective_instances.match(ranks)
         tasks = _tasks(outlines, instances, doubled)
-        replays: list[RankReplay] = _results(map_ranks(partial(replay_rank, corpus, graphs), tasks))
+        replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs), tasks))
     columns = share_columns([replay.of_steps for replay in replays], _of_collectives(replays, len(instances.transfer)))
     differs = any(replay.differs for replay in replays)
     for rows, clock, replay, of_path in zip(ranks, instances.clocks, replays, columns, strict=True):
@@ -64,16 +65,6 @@ def replay_by_rank(
     if differs:
         remove_paths(corpus, list(trace_ids))
     return {number for replay in replays for number in replay.step.tolist()}
-
-
-def _results(outcomes: Iterator[Outcome[_Result]]) -> list[_Result]:
-    """Return the results in the order of the items. Raise what one of them raised."""
-    results: dict[int, _Result] = {}
-    for outcome in outcomes:
-        if outcome.error is not None:
-            raise outcome.error
-        results[outcome.index] = outcome.value  # type: ignore[assignment]  # no error, so there is one
-    return [results[index] for index in range(len(results))]
 
 
 def _tasks(outlines: list[RankOutline], instances: Instances, doubled: tuple[int, ...]) -> list[RankTask]:
@@ -122,10 +113,10 @@ def _tasks(outlines: list[RankOutline], instances: Instances, doubled: tuple[int
     return tasks
 
 
-def _in_trace(outlines: list[RankOutline], trace: NDArray[Any], row: NDArray[Any]) -> NDArray[np.int32]:
+def _in_trace(outlines: list[RankOutline], trace: NDArray[Any], row: NDArray[Any]) -> NDArray[Any]:
     """Return the numbers in their traces of rows of `RankOutline.communication`."""
     first = np.cumsum([0, *(len(rank.row) for rank in outlines)])
-    in_trace: NDArray[np.int32] = np.concatenate([rank.row for rank in outlines])[first[trace] + row]
+    in_trace: NDArray[Any] = np.concatenate([rank.row for rank in outlines])[first[trace] + row].astype(row.dtype)
     return in_trace
 
 

@@ -190,8 +190,8 @@ def write_rank(
         (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, collectives, k)),
         (schema.REPLAYS, replay_columns(played.replays[k], slack)),
     )
-    # Every one of them, whether an earlier one differs or not.
-    return any([table_files.write(corpus, trace_id, table, columns) for table, columns in written])
+    differ = [table_files.write(corpus, trace_id, table, columns) for table, columns in written]
+    return any(differ)
 
 
 def columns_of_steps(played: Played, collectives: CollectiveWaits, k: int, of_trace: list[str]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lumos_df.base.errors import LumosError
-from lumos_df.base.runner import Progress, WorkerError, map_items, parse_shard, progress, shard
+from lumos_df.base.outcome import WorkerError
+from lumos_df.base.runner import Progress, map_items, parse_shard, progress, shard
 
 ROOT = Path(__file__).parents[2]
 WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in two"])
