@@ -28,6 +28,7 @@ from lumos_df.cli.options import (
     Scale,
     Trace,
     Where,
+    Workers,
     check_cluster,
     part_of,
     store_corpora,
@@ -280,6 +281,9 @@ def report(
             help="With --html: also the plans that sweep --output DIR has stored, ranked.",
         ),
     ] = None,
+    engine: Where = Engine.SERIAL,
+    workers: Workers = None,
+    address: Address = None,
 ) -> None:
     """Say what is in a corpus.
 
@@ -288,6 +292,7 @@ def report(
     from lumos_df.corpus import report as reports  # noqa: PLC0415 - slow to import
 
     names = view or []
+    check_cluster(engine, address)
     on_screen = html is None and output is None
     if plans is not None and html is None:
         raise typer.BadParameter("the plans stand on the page; give --html FILE, too", param_hint="--plans")
@@ -308,7 +313,9 @@ def report(
     if output is not None and len(names) == 1 and output.suffix:
         reports.show(corpus, names[0], choose_format(form, output), output)
     elif output is not None:
-        files = reports.export(corpus, output, names, form or Format.CSV)
+        files = reports.export(
+            corpus, output, names, form or Format.CSV, engine=engine, workers=workers, address=address
+        )
         typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
     elif names:
         reports.show(corpus, names[0], form)

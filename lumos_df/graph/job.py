@@ -38,7 +38,7 @@ class Job:
         """Simulate the job, or a changed event graph of it."""
         graph = changed or self.event_graph
         result = run(graph)
-        replays = _in_threads(lambda k: replay(self.graphs[k], of_trace(graph, result, k)), range(len(self.graphs)))
+        replays = in_threads(lambda k: replay(self.graphs[k], of_trace(graph, result, k)), range(len(self.graphs)))
         return Played(graph, result, replays)
 
 
@@ -110,21 +110,16 @@ def _twice(members: list[tuple[int, str]]) -> tuple[int, ...]:
     return tuple(rank for rank in sorted(traces) if traces[rank] > 1)
 
 
-def read_ranks(corpus: Path, trace_ids: Sequence[str]) -> list[rows.Rows]:
-    """Read the traces of one job. Raise `CorpusError` when one cannot be read."""
-    return _in_threads(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
-
-
 def load(corpus: Path, trace_ids: Sequence[str], twice: tuple[int, ...] = ()) -> Job:
     """Read the traces of one job and rebuild their graphs; `twice`: as `doubled` says of them."""
-    ranks = read_ranks(corpus, trace_ids)
-    graphs = _in_threads(lambda rank: stored_graph.as_stored(corpus, trace_graph.build(rank)), ranks)
+    ranks = in_threads(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
+    graphs = in_threads(lambda rank: stored_graph.as_stored(corpus, trace_graph.build(rank)), ranks)
     return _joined(graphs, twice, stored_graph.instances(corpus, graphs) if len(graphs) > 1 else None)
 
 
 def build(ranks: list[rows.Rows], twice: tuple[int, ...] = ()) -> Job:
     """Rebuild the graphs of a job's ranks, at once where there are processors for it."""
-    return _joined(_in_threads(trace_graph.build, ranks), twice)
+    return _joined(in_threads(trace_graph.build, ranks), twice)
 
 
 def _joined(graphs: list[TraceGraph], twice: tuple[int, ...], instances: Instances | None = None) -> Job:
@@ -133,7 +128,7 @@ def _joined(graphs: list[TraceGraph], twice: tuple[int, ...], instances: Instanc
     return Job(graphs, instances, event_graph(graphs, instances), twice)
 
 
-def _in_threads(do: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+def in_threads(do: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
     """Do the same for every rank, at once where there are processors for it.
 
     The loops and numpy's large operations hold no interpreter lock.

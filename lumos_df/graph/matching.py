@@ -3,19 +3,23 @@
 Nothing is simulated for that. What a replay adds to `collectives` is null until there is one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.graph.collective_instances import ClockSkew, match
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
-from lumos_df.graph.job import groups, read_ranks
+from lumos_df.graph.job import groups, in_threads
+from lumos_df.graph.rank_outline import communication, in_trace
+from lumos_df.graph.rows import Rows, read
 from lumos_df.schema.codes import NONE
 
 
@@ -47,9 +51,10 @@ def match_collectives(corpus: Path) -> list[MatchedJob]:
 
 
 def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
-    ranks = read_ranks(corpus, trace_ids)
-    instances = match(ranks) if len(ranks) > 1 else None
-    of_job = waits(ranks, instances)
+    ranks, rows = zip(*in_threads(partial(_communication, corpus), trace_ids), strict=True)
+    instances = match(list(ranks)) if len(ranks) > 1 else None
+    of_job = waits(list(ranks), instances)
+    of_job = replace(of_job, row=in_trace(list(rows), of_job.trace, of_job.row))
     for k, trace_id in enumerate(trace_ids):
         # A rank came since the last replay, if there was one.
         table_files.remove_replay(corpus, trace_id)
@@ -58,6 +63,10 @@ def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
     collectives = len(np.unique(of_job.instance))
     alone = int(np.count_nonzero(of_job.members == 1))
     return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
+
+
+def _communication(corpus: Path, trace_id: str) -> tuple[Rows, NDArray[np.int32]]:
+    return communication(read(corpus, trace_id))
 
 
 def collective_columns(of_job: CollectiveWaits, k: int) -> dict[str, Any]:

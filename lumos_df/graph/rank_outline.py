@@ -1,6 +1,7 @@
 """What the other ranks of a job need to know of one: its communication, and how its collectives follow one another."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,26 @@ class RankOutline:
 
 def outline(graph: TraceGraph) -> RankOutline:
     """Return what other ranks need to know of the graph of a trace."""
-    row = _told(graph.rows)
-    return RankOutline(communication=graph.rows.only(row), row=row, graph=contracted(graph))
+    rows, row = communication(graph.rows)
+    return RankOutline(communication=rows, row=row, graph=contracted(graph))
+
+
+def communication(rows: Rows) -> tuple[Rows, NDArray[np.int32]]:
+    """Return the rows of a trace from which collectives are matched, and their numbers in it, as in `RankOutline`."""
+    row = _told(rows)
+    return rows.only(row), row
+
+
+def in_trace(rows: list[NDArray[np.int32]], trace: NDArray[Any], place: NDArray[Any]) -> NDArray[Any]:
+    """Return the numbers in their traces of some rows, known by trace and place in what `communication` returns [k].
+
+    Args:
+        rows: of each trace, the numbers that `communication` returns.
+        trace, place: [k]
+    """
+    first = np.cumsum([0, *map(len, rows)])
+    number: NDArray[Any] = np.concatenate(rows)[first[trace] + place].astype(place.dtype)
+    return number
 
 
 def _told(rows: Rows) -> NDArray[np.int32]:

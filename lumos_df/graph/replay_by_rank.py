@@ -23,7 +23,7 @@ from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.critical_path import late
 from lumos_df.graph.event_graph import EventGraph, Run
 from lumos_df.graph.path_ways import Ways, last_members
-from lumos_df.graph.rank_outline import RankOutline
+from lumos_df.graph.rank_outline import RankOutline, in_trace
 from lumos_df.graph.rank_replay import RankReplay, RankTask, outline_rank, replay_rank
 from lumos_df.graph.replay_warnings import beside_others
 from lumos_df.graph.replayed_tables import remove_paths, share_columns, write_steps
@@ -77,9 +77,10 @@ def _tasks(outlines: list[RankOutline], instances: Instances, doubled: tuple[int
     """
     ranks = [rank.communication for rank in outlines]
     collectives = waits(ranks, instances)
-    collectives = replace(collectives, row=_in_trace(outlines, collectives.trace, collectives.row))
+    rows = [rank.row for rank in outlines]
+    collectives = replace(collectives, row=in_trace(rows, collectives.trace, collectives.row))
     shift = event_graph.to_job_time(ranks, instances)
-    instances = replace(instances, row=_in_trace(outlines, instances.trace, instances.row))
+    instances = replace(instances, row=in_trace(rows, instances.trace, instances.row))
     whole = event_graph.contracted_graph([rank.graph for rank in outlines], shift, instances)
     result = event_graph.run(whole)
     last = last_members(whole, result)
@@ -111,13 +112,6 @@ def _tasks(outlines: list[RankOutline], instances: Instances, doubled: tuple[int
             )
         )
     return tasks
-
-
-def _in_trace(outlines: list[RankOutline], trace: NDArray[Any], row: NDArray[Any]) -> NDArray[Any]:
-    """Return the numbers in their traces of rows of `RankOutline.communication`."""
-    first = np.cumsum([0, *(len(rank.row) for rank in outlines)])
-    in_trace: NDArray[Any] = np.concatenate([rank.row for rank in outlines])[first[trace] + row].astype(row.dtype)
-    return in_trace
 
 
 def _latest_ends(whole: EventGraph, result: Run, outlines: list[RankOutline]) -> NDArray[np.int64]:

@@ -153,9 +153,8 @@ def test_a_search_finds_the_same(cluster: str, tmp_path: Path) -> None:
 
 def test_a_cluster_that_asks_for_a_token_says_what_to_set(tmp_path: Path) -> None:
     port = free_port()
-    head = node(
-        tmp_path, "--head", f"--port={port}", "--include-dashboard=false", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="a" * 64
-    )
+    asks = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
+    head = node(tmp_path, "--head", f"--port={port}", "--include-dashboard=false", **asks)
     try:
         until_listening(port)
         with pytest.raises(LumosError, match="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"):

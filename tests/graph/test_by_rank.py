@@ -3,12 +3,15 @@
 import gzip
 import json
 import shutil
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from lumos_df.base.outcome import Outcome
 from lumos_df.base.runner import Engine, map_items
 from lumos_df.corpus.layout import STAGING, trace_folder
 from lumos_df.graph import run
@@ -24,7 +27,7 @@ TABLES = (EDGES, COLLECTIVE_MEMBERS, REPLAYS, REPLAY_STEPS, CLOCKS)
 HERE = partial(map_items, engine=Engine.SERIAL)
 
 
-def stored(corpus: Path) -> dict[tuple[str, str], object]:
+def stored(corpus: Path) -> dict[tuple[str, str], Any]:
     """Return what replays stored, and take it away."""
     found = {}
     for trace_id in (trace_id for ids in groups(corpus) for trace_id in ids):
@@ -111,10 +114,16 @@ def test_a_job_of_many_operators_goes_rank_by_rank_by_itself(
     run.replay(corpus, ids[0], path=True)
     path = trace_folder(corpus, ids[0]) / f"{CRITICAL_PATH.name}.parquet"
     assert path.exists()
-    asked: list[object] = []
+    ranks: list[int] = []
+
+    def here(function: Callable[[Any], Any], items: list[Any], **_: object) -> Iterator[Outcome[Any]]:
+        ranks.append(len(items))
+        return HERE(function, items)
+
     monkeypatch.setattr(run, "_AT_ONCE", 1)
-    monkeypatch.setattr(run, "map_items", lambda function, items, **_: asked.append(function) or HERE(function, items))
+    monkeypatch.setattr(run, "map_items", here)
     assert run.replay(corpus, ids[0]) == ids
-    assert len(asked) > 2
+    # No job at once, and two visits of each rank.
+    assert ranks == [0, 4, 4]
     # What did not change lets the paths stand.
     assert path.exists()

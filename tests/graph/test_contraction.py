@@ -39,24 +39,20 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(own, edges, kept, draw(st.lists(st.integers(0, 40), min_size=5, max_size=5)))
 
 
-def laid_out(
+def simulated(
+    edges: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     own: np.ndarray,
-    src: np.ndarray,
-    dst: np.ndarray,
-    binds: np.ndarray,
-    lag: np.ndarray,
     floor: np.ndarray,
     instance: np.ndarray,
     transfer: np.ndarray,
     order: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Simulate and return start, end, and by when each collective has to end so that the last node stays."""
-    pointer, edge = forward.forward_star(src.astype(np.int32), len(own))
+    src, dst, binds, lag = edges
+    pointer, edge = forward.forward_star(src, len(own))
     members = np.bincount(instance[instance >= 0], minlength=len(transfer)).astype(np.int32)
-    instance, dst = instance.astype(np.int32), dst.astype(np.int32)
-    start, end, _, _ = forward.simulate(
-        order, pointer, edge, dst, binds, lag, own, floor, instance, members, transfer
-    )
+    instance = instance.astype(np.int32)
+    start, end, _, _ = forward.simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, members, transfer)
     limit = np.full(len(own), backward.FAR)
     limit[-1] = end[-1]
     _, decided = backward.slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, limit, start)
@@ -85,7 +81,7 @@ def test_what_is_left_of_a_graph_has_the_times_that_it_had(case: Case) -> None:
     whole_order = forward.topological(order, pointer, edge, dst, many, instance.astype(np.int32), members)
     if in_a_circle(whole_order, src, dst, instance):
         return
-    start, end, latest = laid_out(own, src, dst, binds, lag, floor, instance, transfer, whole_order)
+    start, end, latest = simulated((src, dst, binds, lag), own, floor, instance, transfer, whole_order)
 
     kept, sink = np.full(many, NONE, np.int32), np.full(many, NONE, np.int32)
     kept[case.kept] = np.arange(len(case.kept))
@@ -103,8 +99,8 @@ def test_what_is_left_of_a_graph_has_the_times_that_it_had(case: Case) -> None:
     pointer, edge = forward.forward_star(new_src, nodes)
     joint = forward.topological(new_order, pointer, edge, new_dst, nodes, new_instance.astype(np.int32), members)
     assert not in_a_circle(joint, new_src, new_dst, new_instance)
-    left, left_end, left_latest = laid_out(
-        new_own, new_src, new_dst, new_binds, new_lag, new_floor, new_instance, transfer, joint
+    left, left_end, left_latest = simulated(
+        (new_src, new_dst, new_binds, new_lag), new_own, new_floor, new_instance, transfer, joint
     )
     assert left[: len(case.kept)].tolist() == start[case.kept].tolist()
     assert left_end[: len(case.kept)].tolist() == end[case.kept].tolist()
