@@ -35,15 +35,12 @@ MapRanks = Callable[[Callable[[_Item], _Result], Sequence[_Item]], Iterator[Outc
 """Runs a function over items somewhere, as `base.runner.map_items` does."""
 
 
-def replay_by_rank(
-    corpus: Path, trace_ids: Sequence[str], doubled: tuple[int, ...], map_ranks: MapRanks[Any, Any]
-) -> set[int]:
+def replay_by_rank(corpus: Path, trace_ids: Sequence[str], map_ranks: MapRanks[Any, Any]) -> set[int]:
     """Replay the ranks of a job, several of them, and store what `replayed_tables.write_replay` stores.
 
     Args:
         corpus: the corpus folder.
         trace_ids: its traces, by rank.
-        doubled: as in `Job`.
         map_ranks: where each rank is worked on.
 
     Returns:
@@ -56,7 +53,7 @@ def replay_by_rank(
         outlines: list[RankOutline] = results(map_ranks(partial(outline_rank, corpus, graphs), trace_ids))
         ranks = [rank.communication for rank in outlines]
         instances = collective_instances.match(ranks)
-        tasks = _tasks(outlines, instances, doubled)
+        tasks = _tasks(outlines, instances)
         replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs), tasks))
     columns = share_columns([replay.of_steps for replay in replays], _of_collectives(replays, len(instances.transfer)))
     differs = any(replay.differs for replay in replays)
@@ -67,13 +64,12 @@ def replay_by_rank(
     return {number for replay in replays for number in replay.step.tolist()}
 
 
-def _tasks(outlines: list[RankOutline], instances: Instances, doubled: tuple[int, ...]) -> list[RankTask]:
+def _tasks(outlines: list[RankOutline], instances: Instances) -> list[RankTask]:
     """Simulate the contracted graphs of a job and return what each rank has to know of it.
 
     Args:
         outlines: its ranks.
         instances: their collectives, by the rows of `RankOutline.communication`.
-        doubled: as in `Job`.
     """
     ranks = [rank.communication for rank in outlines]
     collectives = waits(ranks, instances)
@@ -87,7 +83,7 @@ def _tasks(outlines: list[RankOutline], instances: Instances, doubled: tuple[int
     last_trace = np.searchsorted(whole.base, last, side="right") - 1
     latest = _latest_ends(whole, result, outlines)
     kept = np.isin(instances.instance, whole.instance)
-    told = beside_others(ranks, instances, np.flatnonzero(kept), doubled)
+    told = beside_others(ranks, instances, np.flatnonzero(kept), ())
     of_kept = replace(
         instances, instance=instances.instance[kept], trace=instances.trace[kept], row=instances.row[kept]
     )

@@ -218,11 +218,6 @@ def read(corpus: Path, trace_id: str) -> Rows:
     )
 
 
-def count(corpus: Path, trace_id: str) -> int:
-    """Return how many operators a trace has. Raises as `about` does."""
-    return int(about(corpus, trace_id, "operators")["operators"])
-
-
 def shape_codes(corpus: Path, trace_id: str) -> NDArray[np.int32]:
     """Return a number of the shapes of each row's inputs, NONE where none were recorded [n]. Raises as `read` does."""
     file = trace_folder(corpus, trace_id) / "operators.parquet"

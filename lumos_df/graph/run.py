@@ -16,11 +16,10 @@ from lumos_df.graph import replay_warnings, stored_graph
 from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.host_work import host_work
-from lumos_df.graph.job import Job, Played, doubled, groups, load
+from lumos_df.graph.job import Job, JobTraces, Played, jobs, load
 from lumos_df.graph.path_tables import write_gains, write_paths
 from lumos_df.graph.replay_by_rank import replay_by_rank
 from lumos_df.graph.replayed_tables import replay_columns, write_replay
-from lumos_df.graph.rows import count
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.graph.switches import Change, changed, meant
 from lumos_df.schema.codes import NONE
@@ -61,32 +60,27 @@ def replay(
     Raises:
         LumosError: no such corpus, trace or step, or it cannot be read or written.
     """
-    jobs, twice = groups(corpus, trace), doubled(corpus)
-    whole = [ids for ids in jobs if path or gains or not _rank_by_rank(corpus, ids, engine)]
+    found = jobs(corpus, trace)
+    whole = [job for job in found if path or gains or not _rank_by_rank(corpus, job, engine)]
     seen: set[int] = set()
-    at_once = partial(_replay_at_once, corpus, twice, path=path, gains=gains)
-    for found in results(map_items(at_once, whole, engine=engine or Engine.SERIAL, workers=workers, address=address)):
-        seen |= found
+    at_once = partial(_replay_at_once, corpus, path=path, gains=gains)
+    seen.update(*results(map_items(at_once, whole, engine=engine or Engine.SERIAL, workers=workers, address=address)))
     by_rank = partial(map_items, engine=engine or Engine.PROCESSES, workers=workers, address=address)
-    for ids in jobs:
-        if ids not in whole:
-            seen |= replay_by_rank(corpus, ids, twice[ids[0]], by_rank)
+    seen.update(*(replay_by_rank(corpus, job.trace_ids, by_rank) for job in found if job not in whole))
     _check_step(corpus, step, seen)
-    return [trace_id for ids in jobs for trace_id in ids]
+    return [trace_id for job in found for trace_id in job.trace_ids]
 
 
-def _rank_by_rank(corpus: Path, trace_ids: list[str], engine: Engine | None) -> bool:
+def _rank_by_rank(corpus: Path, job: JobTraces, engine: Engine | None) -> bool:
     """Return whether a job's ranks are replayed by themselves; an estimate has its graph, and its collectives."""
-    if len(trace_ids) == 1 or any(stored_graph.is_estimate(corpus, trace_id) for trace_id in trace_ids):
+    if len(job.trace_ids) == 1 or any(stored_graph.is_estimate(corpus, trace_id) for trace_id in job.trace_ids):
         return False
-    return engine is not None or sum(count(corpus, trace_id) for trace_id in trace_ids) > _AT_ONCE
+    return engine is not None or job.operators > _AT_ONCE
 
 
-def _replay_at_once(
-    corpus: Path, twice: dict[str, tuple[int, ...]], trace_ids: list[str], *, path: bool, gains: bool
-) -> set[int]:
+def _replay_at_once(corpus: Path, traces: JobTraces, *, path: bool, gains: bool) -> set[int]:
     """Simulate a job and store what comes out. Return the numbers of its steps."""
-    job = load(corpus, trace_ids, twice[trace_ids[0]])
+    job = load(corpus, traces.trace_ids, traces.doubled)
     played = job.replay()
     slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
     write_replay(corpus, job, played, slack)
@@ -173,9 +167,8 @@ def _changed(
 def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[Job, Played]]:
     """Simulate one job after another; at the end raise `QueryError` if no step had that number."""
     seen: set[int] = set()
-    jobs, twice = groups(corpus, trace), doubled(corpus)
-    for ids in jobs:
-        job = load(corpus, ids, twice[ids[0]])
+    for traces in jobs(corpus, trace):
+        job = load(corpus, traces.trace_ids, traces.doubled)
         played = job.replay()
         seen |= _numbers(played)
         yield job, played

@@ -15,7 +15,7 @@ from lumos_df.base.outcome import Outcome
 from lumos_df.base.runner import Engine, map_items
 from lumos_df.corpus.layout import STAGING, trace_folder
 from lumos_df.graph import run
-from lumos_df.graph.job import doubled, groups
+from lumos_df.graph.job import groups
 from lumos_df.graph.replay_by_rank import replay_by_rank
 from lumos_df.schema import CLOCKS, COLLECTIVE_MEMBERS, CRITICAL_PATH, EDGES, REPLAY_STEPS, REPLAYS
 from lumos_df.trace.ingest import ingest
@@ -44,7 +44,7 @@ def both(corpus: Path) -> int:
     for ids in jobs:
         run.replay(corpus, ids[0])
         at_once = stored(corpus)
-        steps = replay_by_rank(corpus, ids, doubled(corpus)[ids[0]], HERE)
+        steps = replay_by_rank(corpus, ids, HERE)
         by_rank = stored(corpus)
         assert by_rank == at_once
         assert all(at_once[trace_id, EDGES.name] for trace_id in ids)
