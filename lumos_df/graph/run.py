@@ -25,7 +25,7 @@ from lumos_df.graph.switches import Change, changed, meant
 from lumos_df.schema.codes import NONE
 
 _AT_ONCE: Final = 4_000_000
-"""Threshold, operators. A job of more is replayed rank by rank: at once, an operator takes some 280 bytes."""
+"""Operators. A job of more is replayed rank by rank: at once, an operator takes some 280 bytes of memory."""
 
 
 def replay(
