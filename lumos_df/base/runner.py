@@ -8,7 +8,6 @@ multiprocessing's spawn would), and a worker that dies takes one item with it, n
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import traceback
@@ -20,9 +19,10 @@ from enum import StrEnum
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock
-from typing import IO, Any, Final, Generic, TextIO, TypeVar
+from typing import IO, Any, Final, TextIO, TypeVar
 
 from lumos_df.base.errors import LumosError
+from lumos_df.base.outcome import Outcome, WorkerError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,21 +31,8 @@ _LENGTH_BYTES: Final = 8
 """Every message between the processes follows its own length."""
 
 
-_REACH_S: Final = 10
-"""Seconds until a cluster counts as not there."""
-
-
-class WorkerError(LumosError):
-    """A worker process ended before it answered: killed, out of memory, or crashed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[Result]):
-    """What became of one item: its place in the list, and either its result or why there is none."""
-
-    index: int
-    value: Result | None
-    error: Exception | None
+TRIES: Final = 3
+"""Times that an item is tried whose worker ends before it answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +69,9 @@ def map_items(
 ) -> Iterator[Outcome[Result]]:
     """Yield the outcome of `function(item)` for every item, as they finish.
 
-    An exception, or a worker that dies, is the outcome of its own item; the other items still run. In this process
-    everything runs with the engine `serial`, one worker, or one item. Otherwise `function`, the items and the results
+    An exception is the outcome of its own item; the other items still run. An item whose worker dies goes to another
+    one, and when it has lost `TRIES` of them, that is its outcome. In this process everything runs with the engine
+    `serial`, one worker, or one item. Otherwise `function`, the items and the results
     travel by pickle, so `function` must be importable, and what it prints goes to standard error. `workers` defaults to
     the CPUs this process may use, and never exceeds the items; on a cluster that is there already, at an `address`, it
     is the cluster's business. `report` is called at the start and after each item, and gets the item's `str`. Closing
@@ -93,7 +81,9 @@ def map_items(
         raise LumosError(f"workers is {workers}: it must be at least 1")
     count = min(len(items), workers or available_cpus())
     if engine is Engine.RAY:
-        outcomes = _map_on_ray(function, items, count, address)
+        from lumos_df.base.ray_cluster import map_on_ray  # noqa: PLC0415 - an extra
+
+        outcomes = map_on_ray(function, items, count, address, TRIES)
     elif engine is Engine.SERIAL or count <= 1:
         outcomes = _map_here(function, items)
     else:
@@ -105,6 +95,16 @@ def map_items(
     for done, outcome in enumerate(outcomes, start=1):
         report(Progress(done, len(items), str(items[outcome.index])))
         yield outcome
+
+
+def results(outcomes: Iterator[Outcome[Result]]) -> list[Result]:
+    """Return the results in the order of the items. Raise what was raised of one of them."""
+    values: dict[int, Result] = {}
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+        values[outcome.index] = outcome.value  # type: ignore[assignment]  # no error, so there is one
+    return [values[index] for index in range(len(values))]
 
 
 def available_cpus() -> int:
@@ -148,6 +148,9 @@ def _map_in_workers(function: Callable[[Item], Result], items: Sequence[Item], c
     def run(index: int) -> Outcome[Result]:
         worker = idle.get()
         try:
+            for _ in range(TRIES - 1):
+                with suppress(WorkerError):
+                    return Outcome(index, worker.call(items[index]), None)
             return Outcome(index, worker.call(items[index]), None)
         except Exception as error:  # noqa: BLE001 - the outcome of the item, whatever it is
             return Outcome(index, None, error)
@@ -166,50 +169,6 @@ def _map_in_workers(function: Callable[[Item], Result], items: Sequence[Item], c
         threads.shutdown()
         for worker in crew:
             worker.close()
-
-
-def _map_on_ray(
-    function: Callable[[Item], Result], items: Sequence[Item], count: int, address: str | None
-) -> Iterator[Outcome[Result]]:
-    try:
-        import ray  # noqa: PLC0415 - an extra
-    except ImportError:
-        raise LumosError("engine ray: Ray is not installed; pip install 'lumos-df[ray]'") from None
-
-    def answer(item: Item) -> Result:  # Ray takes no methods
-        return function(item)
-
-    if address and ":" in address:
-        _reach(address)
-    environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    local = {"num_cpus": max(count, 1), "include_dashboard": False, "runtime_env": {"env_vars": environment}}
-    try:
-        ray.init(log_to_driver=False, **({"address": address} if address else local))
-    except (ConnectionError, ValueError) as error:
-        raise LumosError(f"engine ray: no cluster at '{address}' ({error})") from None
-    try:
-        call = ray.remote(max_retries=0)(answer)
-        waiting = {call.remote(item): index for index, item in enumerate(items)}
-        while waiting:
-            for done in ray.wait(list(waiting))[0]:
-                index = waiting.pop(done)
-                try:
-                    yield Outcome(index, ray.get(done), None)
-                except ray.exceptions.RayTaskError as error:
-                    yield Outcome(index, None, error.cause if isinstance(error.cause, Exception) else error)
-                except ray.exceptions.RayError as error:
-                    yield Outcome(index, None, WorkerError(f"its Ray worker ended: {error}"))
-    finally:
-        ray.shutdown()
-
-
-def _reach(address: str) -> None:
-    """Raise `LumosError` where nothing listens at an address: Ray itself would try for many minutes."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=_REACH_S).close()
-    except (OSError, ValueError) as error:
-        raise LumosError(f"engine ray: no cluster at '{address}' ({error}); write HOST:PORT of its head") from None
 
 
 class _Worker:

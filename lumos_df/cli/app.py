@@ -14,11 +14,12 @@ from lumos_df import __version__
 from lumos_df.advice import on_demand
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
-from lumos_df.base.runner import progress
+from lumos_df.base.runner import Engine, progress
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.cli import estimates, measurements, notes, recorded_jobs
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
+    Address,
     Corpus,
     Drop,
     Form,
@@ -26,6 +27,9 @@ from lumos_df.cli.options import (
     Output,
     Scale,
     Trace,
+    Where,
+    Workers,
+    check_cluster,
     part_of,
     store_corpora,
     switches,
@@ -82,6 +86,8 @@ def ingest(
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Files read at once; by default one a CPU.")
     ] = None,
+    engine: Where = Engine.PROCESSES,
+    address: Address = None,
     shard: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Read only part I of N of the files, for N jobs on one corpus."),
@@ -93,6 +99,7 @@ def ingest(
     """
     from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
 
+    check_cluster(engine, address)
     with progress(sys.stderr) as report:
         result = ingest_files(
             paths,
@@ -102,6 +109,8 @@ def ingest(
             step_from=step_from,
             rank_from=rank_from,
             workers=workers,
+            engine=engine,
+            address=address,
             shard=part_of(shard),
             report=report,
         )
@@ -272,6 +281,9 @@ def report(
             help="With --html: also the plans that sweep --output DIR has stored, ranked.",
         ),
     ] = None,
+    engine: Where = Engine.SERIAL,
+    workers: Workers = None,
+    address: Address = None,
 ) -> None:
     """Say what is in a corpus.
 
@@ -280,6 +292,7 @@ def report(
     from lumos_df.corpus import report as reports  # noqa: PLC0415 - slow to import
 
     names = view or []
+    check_cluster(engine, address)
     on_screen = html is None and output is None
     if plans is not None and html is None:
         raise typer.BadParameter("the plans stand on the page; give --html FILE, too", param_hint="--plans")
@@ -300,7 +313,9 @@ def report(
     if output is not None and len(names) == 1 and output.suffix:
         reports.show(corpus, names[0], choose_format(form, output), output)
     elif output is not None:
-        files = reports.export(corpus, output, names, form or Format.CSV)
+        files = reports.export(
+            corpus, output, names, form or Format.CSV, engine=engine, workers=workers, address=address
+        )
         typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
     elif names:
         reports.show(corpus, names[0], form)

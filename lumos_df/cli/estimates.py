@@ -14,6 +14,7 @@ from lumos_df.base.units import format_bytes
 from lumos_df.cli import notes
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
+    Address,
     Drop,
     Form,
     Full,
@@ -22,6 +23,9 @@ from lumos_df.cli.options import (
     Scale,
     Step,
     Trace,
+    Where,
+    Workers,
+    check_cluster,
     corpus_folder,
     part_of,
     switches,
@@ -277,16 +281,9 @@ def sweep(
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Only part I of N of the grid, for N jobs on one folder.")
     ] = None,
-    engine: Annotated[
-        Engine, typer.Option(help="Where to run: here, in processes, or on a Ray cluster.")
-    ] = Engine.SERIAL,
-    workers: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Processes at once; by default one a CPU.")
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
-    ] = None,
+    engine: Where = Engine.SERIAL,
+    workers: Workers = None,
+    address: Address = None,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -314,8 +311,7 @@ def sweep(
     asked.check()
     if corpus is None and any(option is not None for option in (job, rebuild, into)):
         raise typer.BadParameter("--job, --rebuild and --into go with --corpus")
-    if address is not None and engine is not Engine.RAY:
-        raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
+    check_cluster(engine, address)
     axes = asked.axes()
     search = Search(axes, where, top, pareto, rank_by, output)
 

@@ -8,7 +8,7 @@ import typer
 
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
-from lumos_df.base.runner import parse_shard
+from lumos_df.base.runner import Engine, parse_shard
 from lumos_df.corpus.object_store import stored
 from lumos_df.corpus.output import Format
 
@@ -58,6 +58,23 @@ NoWait = Annotated[
     list[str] | None,
     typer.Option(metavar="rank=N", help="Shorten a rank's silences to what other ranks have before the same row."),
 ]
+
+Where = Annotated[Engine, typer.Option("--engine", help="Where to run: here, in processes, or on a Ray cluster.")]
+WhereIfMany = Annotated[
+    Engine | None,
+    typer.Option("--engine", help="Where to run: here, in processes, or on a Ray cluster; by default what fits."),
+]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Processes at once; by default one a CPU.")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="With --engine ray: the cluster to join; else one starts here."),
+]
+
+
+def check_cluster(engine: Engine | None, address: str | None) -> None:
+    """Refuse an --address that --engine has no use for."""
+    if address is not None and engine is not Engine.RAY:
+        raise typer.BadParameter("joins a Ray cluster; give --engine ray", param_hint="--address")
 
 
 def switches(scale: list[str] | None, drop: list[str] | None, no_wait: list[str] | None) -> "list[Change]":

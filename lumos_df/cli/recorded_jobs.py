@@ -12,6 +12,7 @@ from lumos_df.base.units import format_count
 from lumos_df.cli import notes
 from lumos_df.cli.options import (
     DEFAULT_CORPUS,
+    Address,
     Corpus,
     Drop,
     Form,
@@ -21,6 +22,9 @@ from lumos_df.cli.options import (
     Scale,
     Step,
     Trace,
+    WhereIfMany,
+    Workers,
+    check_cluster,
     percent,
     switches,
 )
@@ -38,6 +42,9 @@ def replay(
     scale: Scale = None,
     drop: Drop = None,
     no_wait: NoWait = None,
+    engine: WhereIfMany = None,
+    workers: Workers = None,
+    address: Address = None,
     full: Full = False,
     form: Form = None,
     output: Output = None,
@@ -50,6 +57,7 @@ def replay(
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
     freed_memory.keep()
+    check_cluster(engine, address)
     chosen, on_screen = choose_format(form, output), form is None and output is None
     changes = switches(scale, drop, no_wait)
     if changes:
@@ -62,7 +70,7 @@ def replay(
         asked = (("--scale", scale), ("--drop", drop), ("--no-wait", no_wait))
         draw_changed(rows, [f"{switch} {text}" for switch, texts in asked for text in texts or ()], corpus, full=full)
         return
-    trace_ids = run.replay(corpus, trace, step)
+    trace_ids = run.replay(corpus, trace, step, engine=engine, workers=workers, address=address)
     with catalog.connect(corpus) as connection:
         if not on_screen:
             write(connection, _rows_of("replay_error", trace_ids, step), chosen, output)
@@ -82,6 +90,9 @@ def critical_path(
         bool,
         typer.Option("--gains", help="Also simulate what faster operators would gain; it is in the view gain."),
     ] = False,
+    engine: WhereIfMany = None,
+    workers: Workers = None,
+    address: Address = None,
     full: Full = False,
     form: Form = None,
     output: Output = None,
@@ -94,8 +105,9 @@ def critical_path(
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
     freed_memory.keep()
+    check_cluster(engine, address)
     chosen = choose_format(form, output)
-    trace_ids = run.replay(corpus, trace, step, path=True, gains=gains)
+    trace_ids = run.replay(corpus, trace, step, path=True, gains=gains, engine=engine, workers=workers, address=address)
     with catalog.connect(corpus) as connection:
         if form is not None or output is not None:
             write(connection, _rows_of("critical_path_summary", trace_ids, step), chosen, output)

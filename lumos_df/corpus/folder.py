@@ -3,12 +3,16 @@
 No pyarrow here: a command that hands files to workers says what is wrong, and starts them, without waiting for it.
 """
 
+import os
+import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.base.files import unwritable
-from lumos_df.base.locks import is_held
+from lumos_df.base.locks import hold, is_held
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, ESTIMATE, MANIFEST, STAGING, check, trace_folder
 from lumos_df.schema import Table
 
@@ -37,6 +41,27 @@ def open_for_writing(corpus: Path) -> None:
 def lock_of(folder: Path) -> Path:
     """Return the file that a writer holds, as `base.locks` does, from before its staging folder is there."""
     return folder.with_name(f"{folder.name}.lock")
+
+
+@contextmanager
+def scratch(corpus: Path) -> Iterator[Path]:
+    """Give a new folder for what a command needs while it runs; if it is killed, the next writer removes it.
+
+    Raises `CorpusError` where it cannot be made.
+    """
+    open_for_writing(corpus)
+    folder = corpus / STAGING / secrets.token_hex(8)
+    try:
+        lock = hold(lock_of(folder))
+        folder.mkdir()
+    except OSError as error:
+        raise CorpusError(unwritable(corpus, error)) from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock_of(folder).unlink(missing_ok=True)
+        os.close(lock)
 
 
 def _remove_leftovers(staging: Path) -> None:

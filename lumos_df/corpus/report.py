@@ -12,6 +12,7 @@ import duckdb
 
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.location import local_path
+from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
 from lumos_df.corpus.catalog import connect, one_line_errors, query
 from lumos_df.corpus.object_store import as_named
@@ -198,20 +199,44 @@ def export(
     folder: str | os.PathLike[str],
     names: Sequence[str] = (),
     form: Format = Format.CSV,
+    *,
+    engine: Engine = Engine.SERIAL,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> tuple[Path, ...]:
     """Write one file a view into `folder`, which is made if it is not there, and return the files.
 
-    Without `names` these are the report's views. Each file appears whole or not at all. Raises `CorpusError` when there
-    is no corpus, `QueryError` for a view it does not have, `OSError` when a file cannot be written.
+    Without `names` these are the report's views. Each file appears whole or not at all.
+
+    Args:
+        corpus: the corpus folder.
+        folder: where to write.
+        names: the views.
+        form: how to write them.
+        engine, workers, address: where each view is asked, as for `runner.map_items`.
+
+    Raises:
+        CorpusError: there is no corpus.
+        QueryError: it does not have such a view.
+        OSError: a file cannot be written.
     """
     place = local_path(folder)
     queries = {name: select(name, form) for name in names or report_views()}
     files = tuple(place / f"{name}.{form.suffix}" for name in queries)
+    if engine is not Engine.SERIAL:
+        ask = partial(_show_view, corpus, form)
+        each = list(zip(queries, files, strict=True))
+        results(map_items(ask, each, engine=engine, workers=workers, address=address))
+        return files
     with connect(corpus) as connection:
         interruptible(connection, partial(_sort_once, connection, queries))
         for sql, file in zip(queries.values(), files, strict=True):
             write(connection, sql, form, file)
     return files
+
+
+def _show_view(corpus: str | os.PathLike[str], form: Format, view: tuple[str, Path]) -> None:
+    show(corpus, view[0], form, view[1])
 
 
 def _sort_once(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:

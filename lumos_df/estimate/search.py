@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from lumos_df import __version__
 from lumos_df.base.errors import LumosError, QueryError
 from lumos_df.base.files import publish_file
-from lumos_df.base.runner import Engine, Report, map_items, shard
+from lumos_df.base.runner import Engine, Report, map_items, results, shard
 from lumos_df.estimate.answer import ANSWERS, Jobs, WordColumn, answers, labels
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.kernels.configurations import first_rules_broken
@@ -120,13 +120,10 @@ class Search:
         parts = [
             Part(number, first, min(first + STRETCH, total)) for number, first in enumerate(range(0, total, STRETCH))
         ]
-        results = [
-            (outcome.index, _value(outcome.value, outcome.error))
-            for outcome in map_items(
-                self.work, shard(parts, *part), workers=workers, engine=engine, address=address, report=report
-            )
-        ]
-        return self._together([part_found for _, part_found in sorted(results, key=lambda result: result[0])])
+        found = results(
+            map_items(self.work, shard(parts, *part), workers=workers, engine=engine, address=address, report=report)
+        )
+        return self._together(found)
 
     def work(self, part: Part) -> Found:
         """Search one stretch of the grid: estimate, filter, store, rank."""
@@ -251,12 +248,6 @@ def _names() -> Iterator[str]:
 
 def _digests(described: Iterable[Any]) -> dict[str, str]:
     return {each.name: hashlib.sha256(each.row().tobytes()).hexdigest()[:16] for each in described}
-
-
-def _value(value: Found | None, error: Exception | None) -> Found:
-    if value is None:
-        raise error or LumosError("a part of the search has no result")
-    return value
 
 
 def _example(jobs: Jobs, row: int, field: str, text: str) -> str:

@@ -46,18 +46,53 @@ class CollectiveWaits:
     """[k] whether every rank of its group was recorded: else its transfer may hold waiting, too."""
     bounds: NDArray[np.int64]
     """[traces + 1] where the kernels of each trace begin."""
+    rank: NDArray[np.int32]
+    """[traces]"""
+    trace_id: list[str]
+    """[traces]"""
 
     def of_trace(self, k: int) -> slice:
         """Return where the kernels of the k-th trace are."""
         return slice(int(self.bounds[k]), int(self.bounds[k + 1]))
 
+    def alone(self, k: int) -> "CollectiveWaits":
+        """Return what there is of the kernels of the k-th trace, as the first one, and of those that they wait for."""
+        kernels = self.of_trace(k)
+        own = np.arange(kernels.start, kernels.stop)
+        last = self.last[kernels]
+        place = np.append(own, np.setdiff1d(last[last != NONE], own))
+        others = np.setdiff1d(self.trace[place], k)
+        traces = np.append(k, others)
+        number = np.empty(len(self.rank), np.int64)
+        number[traces] = np.arange(len(traces))
+        order = np.argsort(number[self.trace[place]], kind="stable")
+        place = place[order]
+        of_place = np.full(len(self.row) + 1, NONE)
+        of_place[place] = np.arange(len(place))
+        trace = number[self.trace[place]]
+        return CollectiveWaits(
+            instance=self.instance[place],
+            trace=trace,
+            row=self.row[place],
+            members=self.members[place],
+            last=of_place[self.last[place]],
+            arrival=self.arrival[place],
+            waiting=self.waiting[place],
+            unseen=self.unseen[place],
+            transfer=self.transfer[place],
+            whole=self.whole[place],
+            bounds=np.searchsorted(trace, np.arange(len(traces) + 1)),
+            rank=self.rank[traces],
+            trace_id=[self.trace_id[trace] for trace in traces.tolist()],
+        )
+
 
 def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
     """Return how long the communication kernels of a job wait; `instances`: those matched, None of a rank by itself."""
     base = np.cumsum([0, *map(len, ranks)])
-    communicates = [base[k] + np.flatnonzero(_communicates(rows)) for k, rows in enumerate(ranks)]
+    kernels = [base[k] + np.flatnonzero(communicates(rows)) for k, rows in enumerate(ranks)]
     matched = np.empty(0, np.int64) if instances is None else base[instances.trace] + instances.row
-    node = np.union1d(np.concatenate(communicates), matched)
+    node = np.union1d(np.concatenate(kernels), matched)
     trace = np.searchsorted(base, node, side="right") - 1
     row, bounds = node - base[trace], np.searchsorted(node, base)
     instance = np.full(len(node), NONE, np.int64)
@@ -110,6 +145,8 @@ def waits(ranks: list[Rows], instances: Instances | None) -> CollectiveWaits:
         transfer=transfer[instance],
         whole=whole[instance],
         bounds=bounds,
+        rank=np.array([rows.rank for rows in ranks], np.int32),
+        trace_id=[rows.trace_id for rows in ranks],
     )
 
 
@@ -144,7 +181,8 @@ def _recorded_by_all(ranks: list[Rows], instances: Instances | None) -> tuple[in
     return max(begin), min(end)
 
 
-def _communicates(rows: Rows) -> NDArray[np.bool_]:
+def communicates(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows are communication kernels [n]."""
     kernels: NDArray[np.bool_] = (rows.kind == KERNEL) & (rows.family == COMMUNICATION)
     return kernels
 

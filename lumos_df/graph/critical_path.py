@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.event_graph import EventGraph, Run
-from lumos_df.graph.replay import Replay, last_nodes
+from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate import backward
+from lumos_df.graph.step_nodes import last_nodes, step_nodes
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import (
     HOST_PIECE,
@@ -104,11 +105,19 @@ def _pieces(event_graph: EventGraph, graphs: list[TraceGraph]) -> NDArray[np.int
 
 def slack(event_graph: EventGraph, result: Run, graphs: list[TraceGraph], replays: list[Replay]) -> NDArray[np.int64]:
     """Return [N] ns by which each node may begin later without any step ending later; UNSET where unbounded."""
-    pinned = np.zeros(len(event_graph.own), np.bool_)
+    limit = np.full(len(event_graph.own), backward.FAR)
     for k, (graph, replay) in enumerate(zip(graphs, replays, strict=True)):
-        last = last_nodes(graph, replay.steps, _ends(event_graph, result, k))
-        pinned[int(event_graph.base[k]) + last[last >= 0]] = True
-    room: NDArray[np.int64] = backward.slack(
+        ends = _ends(event_graph, result, k)
+        node, step = step_nodes(graph, replay.steps)
+        last = last_nodes(graph, replay.steps, ends)
+        limit[int(event_graph.base[k]) + node] = ends[last[step]]
+    room, _ = late(event_graph, result, limit)
+    return room
+
+
+def late(event_graph: EventGraph, result: Run, limit: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return `simulate.backward.slack` of an event graph and its simulation."""
+    room, decided = backward.slack(
         event_graph.order,
         event_graph.pointer,
         event_graph.edge,
@@ -118,8 +127,7 @@ def slack(event_graph: EventGraph, result: Run, graphs: list[TraceGraph], replay
         event_graph.own,
         event_graph.instance,
         event_graph.transfer,
-        pinned,
+        limit,
         result.start,
-        result.end,
     )
-    return room
+    return room, decided

@@ -7,9 +7,11 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import collective_waits
 from lumos_df.graph.collective_instances import Instances
+from lumos_df.graph.contracted_graph import ContractedGraph, contracted, earliest_starts
+from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate import forward
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import END_END, NONE
+from lumos_df.schema.codes import NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,38 +67,28 @@ class Run:
 
 
 def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) -> EventGraph:
-    """Lay the graphs of a job out for simulation; without `instances` the ranks run by themselves.
-
-    Rows without any predecessor, and those that waited for work from before the recording, start as recorded: that is
-    the state in which it began, which nothing in it explains.
-    """
-    base = np.cumsum([0, *(len(graph.rows) for graph in graphs)])
+    """Lay the graphs of a job out for simulation; without `instances` the ranks run by themselves."""
+    ranks = [graph.rows for graph in graphs]
+    base = np.cumsum([0, *map(len, ranks)])
     nodes = int(base[-1])
-    shift = _shift(graphs, instances)
+    shift = to_job_time(ranks, instances)
     src = np.concatenate([graph.edges.src + np.int32(base[k]) for k, graph in enumerate(graphs)])
-    dst = np.concatenate([graph.edges.dst + np.int32(base[k]) for k, graph in enumerate(graphs)])
-    binds = np.concatenate([graph.edges.binds for graph in graphs])
-    floor = np.full(nodes, forward.UNSET, np.int64)
-    led = np.zeros(nodes, np.bool_)
-    led[dst[binds != END_END]] = True
-    for k, graph in enumerate(graphs):
-        free = graph.order[~led[base[k] : base[k + 1]][graph.order]]
-        for rows in (free, graph.carried):
-            floor[base[k] + rows] = graph.rows.ts[rows] + shift[k]
-    pointer, edge = forward.forward_star(src, nodes)
+    floor = [forward.shifted(earliest_starts(graph), shift[k]) for k, graph in enumerate(graphs)]
     instance = np.full(nodes, NONE, np.int32)
     transfer = np.empty(0, np.int64)
-    if instances is not None:
-        instance[base[instances.trace] + instances.row] = instances.instance
-        transfer = instances.transfer
-    unseen, waited = collective_waits.lasting([graph.rows for graph in graphs], instances)
-    own = np.concatenate([graph.own for graph in graphs])
     order = graphs[0].order
+    if instances is not None:
+        transfer = instances.transfer
+        instance[base[instances.trace] + instances.row] = instances.instance
+        if len(graphs) > 1:
+            members = members_of_traces(instances, len(graphs))
+            parts = [contracted(graph, row) for graph, (row, _) in zip(graphs, members, strict=True)]
+            instance[np.isin(instance, in_circles(contracted_graph(parts, shift, instances), instances))] = NONE
     if len(graphs) > 1:
-        begin = np.concatenate([graph.rows.ts + shift[k] for k, graph in enumerate(graphs)])
-        by_time = np.concatenate([base[k] + graph.order for k, graph in enumerate(graphs)]).astype(np.int32)
-        by_time = by_time[np.argsort(begin[by_time], kind="stable")]
-        order, instance = _joint_order(graphs, base, by_time, src, instance, len(transfer))
+        order = _joint_order(graphs, base, shift, src, instance, len(transfer))
+    unseen, waited = collective_waits.lasting(ranks, instances)
+    own = np.concatenate([graph.own for graph in graphs])
+    pointer, edge = forward.forward_star(src, nodes)
     return EventGraph(
         base=base,
         shift=shift,
@@ -104,11 +96,11 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
         pointer=pointer,
         edge=edge,
         src=src,
-        dst=dst,
-        binds=binds,
+        dst=np.concatenate([graph.edges.dst + np.int32(base[k]) for k, graph in enumerate(graphs)]),
+        binds=np.concatenate([graph.edges.binds for graph in graphs]),
         lag=np.concatenate([graph.edges.lag for graph in graphs]),
         own=own,
-        floor=floor,
+        floor=np.concatenate(floor),
         instance=instance,
         members=_members(instance, len(transfer)),
         transfer=transfer,
@@ -117,16 +109,73 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
     )
 
 
-def _shift(graphs: list[TraceGraph], instances: Instances | None) -> NDArray[np.int64]:
+def contracted_graph(parts: list[ContractedGraph], shift: NDArray[np.int64], instances: Instances) -> EventGraph:
+    """Lay the contracted graphs of a job out; collectives that make a circle are left out.
+
+    Args:
+        parts: those of its ranks.
+        shift: what to add to each trace's time to get job time, ns [traces].
+        instances: its collectives.
+    """
+    base = np.cumsum([0, *(len(part.own) for part in parts)])
+    nodes = int(base[-1])
+    src, dst, order = (
+        np.concatenate([getattr(part, name) + np.int32(base[k]) for k, part in enumerate(parts)])
+        for name in ("src", "dst", "order")
+    )
+    begun = np.concatenate([part.begun + shift[k] for k, part in enumerate(parts)])
+    pointer, edge = forward.forward_star(src, nodes)
+    instance = np.full(nodes, NONE, np.int32)
+    for k, (row, collective) in enumerate(members_of_traces(instances, len(parts))):
+        place = np.searchsorted(parts[k].row, row)
+        there = np.append(parts[k].row, NONE)[place] == row
+        instance[base[k] + place[there]] = collective[there]
+    collectives = len(instances.transfer)
+    by_time = order[np.argsort(begun[order], kind="stable")]
+    while True:
+        order = forward.topological(by_time, pointer, edge, dst, nodes, instance, _members(instance, collectives))
+        broken = _broken(order, src, dst, instance, collectives)
+        if not len(broken):
+            break
+        # What was matched wrongly, or cut off on one rank: these members last as long as they were recorded.
+        instance = np.where(np.isin(instance, broken), NONE, instance).astype(np.int32)
+    return EventGraph(
+        base=base,
+        shift=shift,
+        order=order,
+        pointer=pointer,
+        edge=edge,
+        src=src,
+        dst=dst,
+        binds=np.concatenate([part.binds for part in parts]),
+        lag=np.concatenate([part.lag for part in parts]),
+        own=np.concatenate([part.own for part in parts]),
+        floor=np.concatenate([forward.shifted(part.floor, shift[k]) for k, part in enumerate(parts)]),
+        instance=instance,
+        members=_members(instance, collectives),
+        transfer=instances.transfer,
+        unseen=np.zeros(collectives, np.int64),
+        waited=np.zeros(nodes, np.int64),
+    )
+
+
+def to_job_time(ranks: list[Rows], instances: Instances | None) -> NDArray[np.int64]:
     """Return what to add to each trace's time to get job time, ns [traces].
 
     Job time starts with the first row of any rank, so that numbers stay small.
     """
-    first = [int(graph.rows.ts[0]) if len(graph.rows) else 0 for graph in graphs]
+    first = [int(rows.ts[0]) if len(rows) else 0 for rows in ranks]
     if instances is None:
         return -np.array(first, np.int64)
-    unix = [graph.rows.clock_origin - clock.offset_ns for graph, clock in zip(graphs, instances.clocks, strict=True)]
+    unix = [rows.clock_origin - clock.offset_ns for rows, clock in zip(ranks, instances.clocks, strict=True)]
     return np.array(unix, np.int64) - min(start + to for start, to in zip(first, unix, strict=True))
+
+
+def members_of_traces(instances: Instances, traces: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """Return (row, collective) of the members on each trace."""
+    place = np.argsort(instances.trace, kind="stable")
+    bounds = np.searchsorted(instances.trace[place], np.arange(1, traces))
+    return [(instances.row[here], instances.instance[here]) for here in np.split(place, bounds)]
 
 
 def _members(instance: NDArray[np.int32], collectives: int) -> NDArray[np.int32]:
@@ -134,36 +183,51 @@ def _members(instance: NDArray[np.int32], collectives: int) -> NDArray[np.int32]
     return np.bincount(instance[instance >= 0], minlength=collectives).astype(np.int32)
 
 
+def _broken(
+    order: NDArray[np.int32],
+    src: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    instance: NDArray[np.int32],
+    collectives: int,
+) -> NDArray[np.int32]:
+    """Return the collectives of which a member is followed by something before all of them are there."""
+    place = np.empty(len(instance), np.int64)
+    place[order] = np.arange(len(order))
+    complete = np.full(collectives, -1, np.int64)
+    inside = np.flatnonzero(instance >= 0)
+    np.maximum.at(complete, instance[inside], place[inside])
+    leaves = instance[src] >= 0
+    of_src = instance[src[leaves]]
+    return np.unique(of_src[place[dst[leaves]] < complete[of_src]])
+
+
+def in_circles(graph: EventGraph, instances: Instances) -> NDArray[np.int64]:
+    """Return the collectives that a contracted graph leaves out."""
+    return np.setdiff1d(instances.instance, graph.instance)
+
+
 def _joint_order(
     graphs: list[TraceGraph],
     base: NDArray[np.int64],
-    by_time: NDArray[np.int32],
+    shift: NDArray[np.int64],
     src: NDArray[np.int32],
     instance: NDArray[np.int32],
     collectives: int,
-) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return an order for all ranks, and each node's collective without those that would make a circle."""
+) -> NDArray[np.int32]:
+    """Return an order for all ranks of a job whose collectives make no circle."""
+    begin = np.concatenate([graph.rows.ts + shift[k] for k, graph in enumerate(graphs)])
+    by_time = np.concatenate([base[k] + graph.order for k, graph in enumerate(graphs)]).astype(np.int32)
+    by_time = by_time[np.argsort(begin[by_time], kind="stable")]
     target = np.concatenate(
         [np.where(graph.order_target >= 0, graph.order_target + base[k], NONE) for k, graph in enumerate(graphs)]
     )
     real = target >= 0
-    source, to = src[real], target[real].astype(np.int32)
     nodes = int(base[-1])
-    pointer, edge = forward.forward_star(source, nodes)
-    while True:
-        order = forward.topological(by_time, pointer, edge, to, nodes, instance, _members(instance, collectives))
-        place = np.empty(nodes, np.int64)
-        place[order] = np.arange(len(order))
-        complete = np.full(collectives, -1, np.int64)
-        inside = np.flatnonzero(instance >= 0)
-        np.maximum.at(complete, instance[inside], place[inside])
-        leaves = instance[source] >= 0
-        early = place[to[leaves]] < complete[instance[source[leaves]]]
-        broken = np.unique(instance[source[leaves]][early])
-        if not len(broken):
-            return order, instance
-        # What was matched wrongly, or cut off on one rank: these members last as long as they were recorded.
-        instance = np.where(np.isin(instance, broken), NONE, instance).astype(np.int32)
+    pointer, edge = forward.forward_star(src[real], nodes)
+    order: NDArray[np.int32] = forward.topological(
+        by_time, pointer, edge, target[real].astype(np.int32), nodes, instance, _members(instance, collectives)
+    )
+    return order
 
 
 def kept_members(graph: EventGraph, instances: Instances) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ class Job:
         """Simulate the job, or a changed event graph of it."""
         graph = changed or self.event_graph
         result = run(graph)
-        replays = _in_threads(lambda k: replay(self.graphs[k], of_trace(graph, result, k)), range(len(self.graphs)))
+        replays = in_threads(lambda k: replay(self.graphs[k], of_trace(graph, result, k)), range(len(self.graphs)))
         return Played(graph, result, replays)
 
 
@@ -52,8 +52,19 @@ class Played:
     """One a graph."""
 
 
-def groups(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list[list[str]]:
-    """Return the trace ids of each job of a corpus, or of the job of one trace (a prefix of its id will do).
+@dataclass(frozen=True, slots=True)
+class JobTraces:
+    """The traces of a job in a corpus, by rank, or one trace of a rank by itself."""
+
+    trace_ids: list[str]
+    operators: int
+    """How many they have together."""
+    doubled: tuple[int, ...]
+    """As in `Job`."""
+
+
+def jobs(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list[JobTraces]:
+    """Return the jobs of a corpus, or the job of one trace (a prefix of its id will do).
 
     Traces of one job whose ranks differ ran together; several traces of one rank are runs of their own. Those of
     formats that hold records alone, such as memory snapshots, have nothing that runs, and are of no job.
@@ -62,38 +73,47 @@ def groups(corpus: Path, trace: str | None = None, *, needed: bool = True) -> li
         CorpusError: `corpus` is no corpus, or holds no trace of a job although one is `needed`.
         QueryError: no trace, or more than one, goes by that id.
     """
-    jobs: list[list[str]] = []
+    found: list[JobTraces] = []
     for members in _members(corpus).values():
-        traces = [trace_id for _, trace_id in members]
-        jobs.extend([[trace_id] for trace_id in traces] if _twice(members) else [traces])
-    if not jobs and needed and next(_about(corpus), None):
+        together = [([member], twice) for member in members] if (twice := _twice(members)) else [(members, ())]
+        found.extend(
+            JobTraces([trace_id for _, trace_id, _ in traces], sum(operators for *_, operators in traces), of_job)
+            for traces, of_job in together
+        )
+    if not found and needed and next(_about(corpus), None):
         raise CorpusError(
             f"{corpus}: no trace here has operators; what it holds says: lumos-df report --corpus {corpus}"
         )
-    if not jobs and needed:
+    if not found and needed:
         raise CorpusError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
     if trace is None:
-        return jobs
-    ids = sorted(trace_id for traces in jobs for trace_id in traces)
+        return found
+    ids = sorted(trace_id for job in found for trace_id in job.trace_ids)
     chosen = [known for known in ids if known == trace] or [known for known in ids if known.startswith(trace)]
     if len(chosen) != 1:
         why = "no trace has" if not chosen else f"{len(chosen)} traces have"
         see = f"lumos-df sql 'SELECT trace_id, path FROM traces' --corpus {corpus}"
         raise QueryError(f"{corpus}: {why} the id '{trace}'{nearest(trace, ids)}; see: {see}")
-    return [traces for traces in jobs if chosen[0] in traces]
+    return [job for job in found if chosen[0] in job.trace_ids]
+
+
+def groups(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list[list[str]]:
+    """Return the trace ids of `jobs`; raises as that does."""
+    return [job.trace_ids for job in jobs(corpus, trace, needed=needed)]
 
 
 def doubled(corpus: Path) -> dict[str, tuple[int, ...]]:
-    """Return, for every trace of a corpus, the ranks of which its job has several traces. Raises as `groups` does."""
-    return {trace_id: _twice(members) for members in _members(corpus).values() for _, trace_id in members}
+    """Return, for every trace of a corpus, the ranks of which its job has several traces. Raises as `jobs` does."""
+    return {trace_id: job.doubled for job in jobs(corpus, needed=False) for trace_id in job.trace_ids}
 
 
-def _members(corpus: Path) -> dict[str, list[tuple[int, str]]]:
-    """Return (rank, trace id) of the traces of each job, both in order."""
-    jobs: dict[str, list[tuple[int, str]]] = {}
+def _members(corpus: Path) -> dict[str, list[tuple[int, str, int]]]:
+    """Return (rank, trace id, operators) of the traces of each job, all in order."""
+    jobs: dict[str, list[tuple[int, str, int]]] = {}
     for trace_id, about in _about(corpus):
         if about["dialect"] not in schema.RECORD_DIALECTS:
-            jobs.setdefault(str(about["job"]), []).append((int(about["rank"]), trace_id))
+            member = int(about["rank"]), trace_id, int(about["operators"] or 0)
+            jobs.setdefault(str(about["job"]), []).append(member)
     return {job: sorted(members) for job, members in sorted(jobs.items())}
 
 
@@ -102,29 +122,24 @@ def _about(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for folder in corpus.iterdir():
         trace_id = folder.name.removeprefix("trace_id=")
         if trace_id != folder.name != EMPTY_PARTITION and not trace_id.startswith(ESTIMATE):
-            yield trace_id, rows.about(corpus, trace_id, "job", "rank", "dialect")
+            yield trace_id, rows.about(corpus, trace_id, "job", "rank", "operators", "dialect")
 
 
-def _twice(members: list[tuple[int, str]]) -> tuple[int, ...]:
-    traces = Counter(rank for rank, _ in members)
+def _twice(members: list[tuple[int, str, int]]) -> tuple[int, ...]:
+    traces = Counter(rank for rank, *_ in members)
     return tuple(rank for rank in sorted(traces) if traces[rank] > 1)
-
-
-def read_ranks(corpus: Path, trace_ids: Sequence[str]) -> list[rows.Rows]:
-    """Read the traces of one job. Raise `CorpusError` when one cannot be read."""
-    return _in_threads(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
 
 
 def load(corpus: Path, trace_ids: Sequence[str], twice: tuple[int, ...] = ()) -> Job:
     """Read the traces of one job and rebuild their graphs; `twice`: as `doubled` says of them."""
-    ranks = read_ranks(corpus, trace_ids)
-    graphs = _in_threads(lambda rank: stored_graph.as_stored(corpus, trace_graph.build(rank)), ranks)
+    ranks = in_threads(lambda trace_id: rows.read(corpus, trace_id), trace_ids)
+    graphs = in_threads(lambda rank: stored_graph.as_stored(corpus, trace_graph.build(rank)), ranks)
     return _joined(graphs, twice, stored_graph.instances(corpus, graphs) if len(graphs) > 1 else None)
 
 
 def build(ranks: list[rows.Rows], twice: tuple[int, ...] = ()) -> Job:
     """Rebuild the graphs of a job's ranks, at once where there are processors for it."""
-    return _joined(_in_threads(trace_graph.build, ranks), twice)
+    return _joined(in_threads(trace_graph.build, ranks), twice)
 
 
 def _joined(graphs: list[TraceGraph], twice: tuple[int, ...], instances: Instances | None = None) -> Job:
@@ -133,7 +148,7 @@ def _joined(graphs: list[TraceGraph], twice: tuple[int, ...], instances: Instanc
     return Job(graphs, instances, event_graph(graphs, instances), twice)
 
 
-def _in_threads(do: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+def in_threads(do: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
     """Do the same for every rank, at once where there are processors for it.
 
     The loops and numpy's large operations hold no interpreter lock.

@@ -3,20 +3,23 @@
 Nothing is simulated for that. What a replay adds to `collectives` is null until there is one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
-from lumos_df.graph.collective_instances import Instances, match
+from lumos_df.graph.collective_instances import ClockSkew, match
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
-from lumos_df.graph.job import groups, read_ranks
-from lumos_df.graph.rows import Rows
+from lumos_df.graph.job import groups, in_threads
+from lumos_df.graph.rank_outline import communication, in_trace
+from lumos_df.graph.rows import Rows, read
 from lumos_df.schema.codes import NONE
 
 
@@ -48,31 +51,35 @@ def match_collectives(corpus: Path) -> list[MatchedJob]:
 
 
 def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
-    ranks = read_ranks(corpus, trace_ids)
-    instances = match(ranks) if len(ranks) > 1 else None
-    of_job = waits(ranks, instances)
+    ranks, rows = zip(*in_threads(partial(_communication, corpus), trace_ids), strict=True)
+    instances = match(list(ranks)) if len(ranks) > 1 else None
+    of_job = waits(list(ranks), instances)
+    of_job = replace(of_job, row=in_trace(list(rows), of_job.trace, of_job.row))
     for k, trace_id in enumerate(trace_ids):
         # A rank came since the last replay, if there was one.
         table_files.remove_replay(corpus, trace_id)
-        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(ranks, of_job, k))
-        write_clock(corpus, ranks[k], instances, k)
+        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(of_job, k))
+        write_clock(corpus, trace_id, ranks[k].rank, None if instances is None else instances.clocks[k])
     collectives = len(np.unique(of_job.instance))
     alone = int(np.count_nonzero(of_job.members == 1))
     return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
 
 
-def collective_columns(ranks: list[Rows], of_job: CollectiveWaits, k: int) -> dict[str, Any]:
+def _communication(corpus: Path, trace_id: str) -> tuple[Rows, NDArray[np.int32]]:
+    return communication(read(corpus, trace_id))
+
+
+def collective_columns(of_job: CollectiveWaits, k: int) -> dict[str, Any]:
     """Return the rows of `collectives` of the k-th trace, without a replay."""
     here = of_job.of_trace(k)
-    rank_of = np.array([*(rows.rank for rows in ranks)])
     last, unseen, transfer = of_job.last[here], of_job.unseen[here], of_job.transfer[here]
     kernels = len(last)
     return {
-        "rank": np.full(kernels, ranks[k].rank),
+        "rank": np.full(kernels, of_job.rank[k]),
         "instance_id": of_job.instance[here],
         "op_id": of_job.row[here],
         "members": of_job.members[here],
-        "last_rank": pa.array(rank_of[of_job.trace[last]], mask=last == NONE) if kernels else [],
+        "last_rank": pa.array(of_job.rank[of_job.trace[last]], mask=last == NONE) if kernels else [],
         "arrival_ns": of_job.arrival[here],
         "waiting_ns": of_job.waiting[here],
         "waiting_unseen_ns": pa.array(unseen, mask=unseen == NONE),
@@ -82,20 +89,19 @@ def collective_columns(ranks: list[Rows], of_job: CollectiveWaits, k: int) -> di
     }
 
 
-def write_clock(corpus: Path, rows: Rows, instances: Instances | None, k: int) -> bool:
-    """Store the row of `clocks` of the k-th trace, none of a rank by itself; return whether that differs from before.
+def write_clock(corpus: Path, trace_id: str, rank: int, clock: ClockSkew | None) -> bool:
+    """Store the row of `clocks` of a trace, none of a rank by itself; return whether that differs from before.
 
     Raises `CorpusError` when it cannot be written.
     """
-    if instances is None:
-        return table_files.remove(corpus, rows.trace_id, schema.CLOCKS)
-    clock = instances.clocks[k]
+    if clock is None:
+        return table_files.remove(corpus, trace_id, schema.CLOCKS)
     return table_files.write(
         corpus,
-        rows.trace_id,
+        trace_id,
         schema.CLOCKS,
         {
-            "rank": [rows.rank],
+            "rank": [rank],
             "offset_ns": [clock.offset_ns],
             "drift_ppm": [clock.drift_ppm],
             "residual_ns": [clock.residual_ns],

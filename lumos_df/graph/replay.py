@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.event_graph import Run
 from lumos_df.graph.simulate import backward, forward, threads
+from lumos_df.graph.step_nodes import last_nodes
 from lumos_df.graph.steps import Breakdown, Steps, breakdown, steps, works
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE
@@ -116,17 +117,3 @@ def _unexplained(graph: TraceGraph, marks: Steps) -> NDArray[np.int64]:
         end_ready,
     )
     return total
-
-
-def last_nodes(graph: TraceGraph, marks: Steps, end: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the node from whose end each step's end follows, or NONE; `end`: [n] ns."""
-    if marks.mark[0] == NONE:
-        order = graph.order[works(graph.rows)[graph.order]]
-        return order[np.argmax(end[order], keepdims=True)] if len(order) else marks.mark
-    last = np.full(len(marks.mark), NONE, np.int32)
-    mark_thread = graph.rows.thread[marks.mark]
-    for thread in np.unique(mark_thread).tolist():
-        on_thread = mark_thread == thread
-        atom = graph.atoms.last_before(thread, marks.high[on_thread])
-        last[on_thread] = np.where(atom >= 0, graph.atoms.row[np.maximum(atom, 0)], NONE)
-    return last

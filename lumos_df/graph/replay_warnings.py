@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lumos_df.base.units import format_ns
 from lumos_df.graph import typical_values
+from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import kept_members
 from lumos_df.graph.job import Job
 from lumos_df.graph.rows import Rows
@@ -24,24 +25,45 @@ _WHOLE_SHARE: Final = 0.75
 
 def of_traces(job: Job) -> list[list[str]]:
     """Return what holds for the whole of each trace of a job, one sentence each."""
-    present = {graph.rows.rank for graph in job.graphs}
-    warnings = [_missing_ranks(graph.rows, present, job.doubled) + _of_graph(graph) for graph in job.graphs]
-    if job.instances is None:
-        return warnings
-    unmatched = {text.partition(":")[0]: text for text in job.instances.warnings}
-    members = job.instances.trace
-    kept = members[kept_members(job.event_graph, job.instances)]
-    ranks = len(job.graphs)
-    broken = (np.bincount(members, minlength=ranks) - np.bincount(kept, minlength=ranks)).tolist()
-    for graph, of_trace, count in zip(job.graphs, warnings, broken, strict=True):
-        if (rank := f"rank {graph.rows.rank}") in unmatched:
-            of_trace.append(unmatched[rank])
+    kept = None if job.instances is None else kept_members(job.event_graph, job.instances)
+    ranks = [graph.rows for graph in job.graphs]
+    return [
+        [*missing, *of_graph(graph), *unmatched]
+        for graph, (missing, unmatched) in zip(
+            job.graphs, beside_others(ranks, job.instances, kept, job.doubled), strict=True
+        )
+    ]
+
+
+def beside_others(
+    ranks: list[Rows], instances: Instances | None, kept: NDArray[np.int64] | None, doubled: tuple[int, ...]
+) -> list[tuple[list[str], list[str]]]:
+    """Return what is missing around each rank of a job, and what of it did not fit the others, one sentence each.
+
+    Args:
+        ranks: their rows, at least those that communicate.
+        instances: their collectives.
+        kept: the members of these that make no circle.
+        doubled: as in `Job`.
+    """
+    present = {rows.rank for rows in ranks}
+    missing = [_missing_ranks(rows, present, doubled) for rows in ranks]
+    if instances is None or kept is None:
+        return [(of_trace, []) for of_trace in missing]
+    unmatched = {text.partition(":")[0]: text for text in instances.warnings}
+    traces = len(ranks)
+    broken = np.bincount(instances.trace, minlength=traces) - np.bincount(instances.trace[kept], minlength=traces)
+    told = []
+    for rows, of_trace, count in zip(ranks, missing, broken.tolist(), strict=True):
+        misfits = [unmatched[rank]] if (rank := f"rank {rows.rank}") in unmatched else []
         if count:
-            of_trace.append(f"{count} collectives do not fit the order of the others; they last as long as recorded")
-    return warnings
+            misfits.append(f"{count} collectives do not fit the order of the others; they last as long as recorded")
+        told.append((of_trace, misfits))
+    return told
 
 
-def _of_graph(graph: TraceGraph) -> list[str]:
+def of_graph(graph: TraceGraph) -> list[str]:
+    """Return what holds for the whole of a trace by itself."""
     warnings, gpu = [], graph.gpu
     if not len(gpu.row):
         warnings.append("no GPU operator in the trace: its steps are host work alone")

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.graph import replay_warnings
+from lumos_df.graph.collective_instances import ClockSkew
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.edges.collective import waiting_members
 from lumos_df.graph.exposed_waiting import recorded_waiting, recorded_waits, simulated_waiting
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.matching import collective_columns, write_clock
-from lumos_df.graph.replay import Replay, last_nodes
-from lumos_df.graph.simulate import path_shares
+from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members, path_shares
+from lumos_df.graph.replay import Replay
+from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.schema.codes import COLLECTIVE, END_START, NONE, START_END
 from lumos_df.schema.words import BINDS, EDGE_KINDS
@@ -64,7 +66,7 @@ def edge_columns(job: Job, collectives: CollectiveWaits, k: int) -> dict[str, An
         "binds": words(columns["binds"], BINDS),
         "lag": columns["lag"],
         "evidence": words(columns["recorded"].astype(np.int8), ("inferred", "recorded")),
-        "src_trace_id": words(columns["src_trace"], [graph.rows.trace_id for graph in job.graphs]),
+        "src_trace_id": words(columns["src_trace"], collectives.trace_id),
     }
 
 
@@ -76,7 +78,7 @@ def _replayed_collectives(job: Job, played: Played, collectives: CollectiveWaits
     apart = instance == NONE
     waited = end - played.run.start[node] - np.append(played.event_graph.transfer, 0)[instance]
     return {
-        **collective_columns([graph.rows for graph in job.graphs], collectives, k),
+        **collective_columns(collectives, k),
         "waiting_replayed_ns": pa.array(waited, mask=apart),
         "replayed_end": pa.array(end, mask=apart),
     }
@@ -157,30 +159,44 @@ def _waiting_columns(played: Played, collectives: CollectiveWaits, k: int) -> di
 
 def path_columns(job: Job, played: Played) -> Iterator[dict[str, Any]]:
     """Yield the columns of `replay_steps` that say of what each step's critical path is made, trace by trace."""
-    graphs = job.graphs
-    edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
-    recorded = np.concatenate([graph.edges.recorded for graph in graphs])
-    on_host = ~np.concatenate([graph.rows.on_gpu for graph in graphs])
-    numbered = np.concatenate([graph.rows.seq_recorded for graph in graphs])
-    event_graph, run = played.event_graph, played.run
-    for replay, base, shift in zip(played.replays, event_graph.base[:-1], event_graph.shift, strict=True):
-        last = last_nodes(replay.graph, replay.steps, replay.run.end)
-        host, inferred = path_shares.shares(
-            np.where(last >= 0, last + base, NONE),
-            replay.low + shift,
-            replay.high + shift,
-            event_graph.src,
-            event_graph.binds,
-            edge_kind,
-            recorded,
-            on_host,
-            numbered,
-            run.start,
-            run.end,
-            run.start_cause,
-            run.end_cause,
-        )
+    walked = WalkedGraph.of(played.event_graph, played.run, job.graphs)
+    of_collectives = walked.from_members(last_members(played.event_graph, played.run))
+    return share_columns([walked.of_steps(replay, k) for k, replay in enumerate(played.replays)], of_collectives)
+
+
+def share_columns(of_steps: list[Ways], of_collectives: Ways) -> Iterator[dict[str, Any]]:
+    """Yield the same from the ways back from the steps of each trace, and from each collective of the job."""
+    shares = path_shares(Ways.joined(of_steps), of_collectives)
+    bounds = np.cumsum([len(ways.low) for ways in of_steps])[:-1]
+    for host, inferred in zip(*(np.split(share, bounds) for share in shares), strict=True):
         yield {"host_ns": host, "inferred_ns": inferred}
+
+
+def write_rank(
+    corpus: Path, job: Job, played: Played, collectives: CollectiveWaits, k: int, slack: NDArray[np.int64]
+) -> bool:
+    """Store edges, collectives and replayed operators of the k-th trace; return whether any differ from before.
+
+    Args:
+        corpus: the corpus folder.
+        job, played: its job, or the rank alone, and the simulation.
+        collectives: how long the kernels of the job, or those of the rank, wait.
+        k: number of the trace in all of these.
+        slack: ns of its rows.
+    """
+    trace_id = job.graphs[k].rows.trace_id
+    written = (
+        (schema.EDGES, edge_columns(job, collectives, k)),
+        (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, collectives, k)),
+        (schema.REPLAYS, replay_columns(played.replays[k], slack)),
+    )
+    differ = [table_files.write(corpus, trace_id, table, columns) for table, columns in written]
+    return any(differ)
+
+
+def columns_of_steps(played: Played, collectives: CollectiveWaits, k: int, of_trace: list[str]) -> dict[str, Any]:
+    """Return the rows of `replay_steps` of the k-th trace, but for what `path_columns` yields."""
+    return step_columns(played.replays[k], of_trace) | _waiting_columns(played, collectives, k)
 
 
 def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64]) -> None:
@@ -193,19 +209,24 @@ def write_replay(corpus: Path, job: Job, played: Played, slack: NDArray[np.int64
     warnings = replay_warnings.of_traces(job)
     base = job.event_graph.base
     differs = False
-    for k, (replay, of_path) in enumerate(zip(played.replays, path_columns(job, played), strict=True)):
-        trace_id = replay.graph.rows.trace_id
-        of_steps = step_columns(replay, warnings[k]) | of_path | _waiting_columns(played, collectives, k)
-        written = (
-            (schema.EDGES, edge_columns(job, collectives, k)),
-            (schema.COLLECTIVE_MEMBERS, _replayed_collectives(job, played, collectives, k)),
-            (schema.REPLAYS, replay_columns(replay, slack[int(base[k]) : int(base[k + 1])])),
-            (schema.REPLAY_STEPS, of_steps),
+    for k, (graph, of_path) in enumerate(zip(job.graphs, path_columns(job, played), strict=True)):
+        differs |= write_rank(corpus, job, played, collectives, k, slack[int(base[k]) : int(base[k + 1])])
+        clock = None if job.instances is None else job.instances.clocks[k]
+        differs |= write_steps(
+            corpus, graph.rows, clock, columns_of_steps(played, collectives, k, warnings[k]) | of_path
         )
-        for table, columns in written:
-            differs |= table_files.write(corpus, trace_id, table, columns)
-        differs |= write_clock(corpus, replay.graph.rows, job.instances, k)
     if differs:
-        for graph in job.graphs:
-            table_files.remove(corpus, graph.rows.trace_id, schema.CRITICAL_PATH)
-            table_files.remove(corpus, graph.rows.trace_id, schema.GAINS)
+        remove_paths(corpus, [graph.rows.trace_id for graph in job.graphs])
+
+
+def write_steps(corpus: Path, rows: Rows, clock: ClockSkew | None, columns: dict[str, Any]) -> bool:
+    """Store the replayed steps and the clock of a trace; return whether any differ from before."""
+    differs = table_files.write(corpus, rows.trace_id, schema.REPLAY_STEPS, columns)
+    return write_clock(corpus, rows.trace_id, rows.rank, clock) or differs
+
+
+def remove_paths(corpus: Path, trace_ids: list[str]) -> None:
+    """Remove critical paths and gains of an earlier replay."""
+    for trace_id in trace_ids:
+        table_files.remove(corpus, trace_id, schema.CRITICAL_PATH)
+        table_files.remove(corpus, trace_id, schema.GAINS)

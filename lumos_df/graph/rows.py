@@ -1,6 +1,6 @@
 """Operators of one trace as arrays: what the rest of the graph reads of a corpus."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,6 +116,27 @@ class Rows:
         wanted = np.zeros(len(KINDS) + 1, np.bool_)
         wanted[list(kinds)] = True
         return wanted[self.kind]
+
+    def only(self, row: NDArray[np.int32]) -> "Rows":
+        """Return some rows of the trace, ascending, under new numbers; what they refer to outside of these is NONE."""
+        place = np.full(len(self) + 1, NONE, np.int32)
+        place[row] = np.arange(len(row))
+        taken = {
+            column.name: getattr(self, column.name)[row]
+            for column in fields(self)
+            if column.init and column.name != "stream_keys" and isinstance(getattr(self, column.name), np.ndarray)
+        }
+        used, name = np.unique(np.append(taken["name"], NONE), return_inverse=True)
+        return replace(
+            self,
+            **taken
+            | {
+                "parent": place[taken["parent"]],
+                "forward": place[taken["forward"]],
+                "name": (name[:-1] - 1).astype(np.int32),
+                "names": [self.names[code] for code in used[1:].tolist()],
+            },
+        )
 
     def nearest(self, has: NDArray[np.bool_], row: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return the nearest row above each of `row` for which `has`, one value a row, holds; or NONE."""

@@ -1,31 +1,48 @@
 """What the commands do: simulate jobs of a corpus and store what comes out."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lumos_df import schema
 from lumos_df.base.errors import QueryError
+from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.graph import critical_path as paths
-from lumos_df.graph import replay_warnings
+from lumos_df.graph import replay_warnings, stored_graph
 from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.host_work import host_work
-from lumos_df.graph.job import Job, Played, doubled, groups, load
+from lumos_df.graph.job import Job, JobTraces, Played, jobs, load
 from lumos_df.graph.path_tables import write_gains, write_paths
+from lumos_df.graph.replay_by_rank import replay_by_rank
 from lumos_df.graph.replayed_tables import replay_columns, write_replay
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.graph.switches import Change, changed, meant
 from lumos_df.schema.codes import NONE
 
+_AT_ONCE: Final = 4_000_000
+"""Operators. A job of more is replayed rank by rank: at once, an operator takes some 280 bytes of memory."""
+
 
 def replay(
-    corpus: Path, trace: str | None = None, step: int | None = None, *, path: bool = False, gains: bool = False
+    corpus: Path,
+    trace: str | None = None,
+    step: int | None = None,
+    *,
+    path: bool = False,
+    gains: bool = False,
+    engine: Engine | None = None,
+    workers: int | None = None,
+    address: str | None = None,
 ) -> list[str]:
     """Simulate every job of a corpus, or that of one trace, and store edges, collectives, replays and steps.
+
+    A job of several ranks that has many operators, or for which an engine is given, is replayed rank by rank, without
+    critical paths and gains. What is stored is the same.
 
     Args:
         corpus: the corpus folder.
@@ -33,6 +50,9 @@ def replay(
         step: a step that there has to be; all are simulated.
         path: also store the critical path of every step.
         gains: also store what every step would gain from faster operators.
+        engine: where ranks, or with paths and gains whole jobs, are replayed; None: here, or in processes where ranks
+            are replayed by themselves.
+        workers, address: as for `runner.map_items`.
 
     Returns:
         The ids of the traces.
@@ -40,18 +60,37 @@ def replay(
     Raises:
         LumosError: no such corpus, trace or step, or it cannot be read or written.
     """
-    done = []
-    for job, played in _jobs(corpus, trace, step):
-        slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
-        write_replay(corpus, job, played, slack)
-        if path or gains:
-            works = [host_work(graph) for graph in job.graphs]
-            if path:
-                write_paths(corpus, job, played, works, slack)
-            if gains:
-                write_gains(corpus, job, played, works)
-        done += [graph.rows.trace_id for graph in job.graphs]
-    return done
+    found = jobs(corpus, trace)
+    whole = [job for job in found if path or gains or not _rank_by_rank(corpus, job, engine)]
+    seen: set[int] = set()
+    at_once = partial(_replay_at_once, corpus, path=path, gains=gains)
+    seen.update(*results(map_items(at_once, whole, engine=engine or Engine.SERIAL, workers=workers, address=address)))
+    by_rank = partial(map_items, engine=engine or Engine.PROCESSES, workers=workers, address=address)
+    seen.update(*(replay_by_rank(corpus, job.trace_ids, by_rank) for job in found if job not in whole))
+    _check_step(corpus, step, seen)
+    return [trace_id for job in found for trace_id in job.trace_ids]
+
+
+def _rank_by_rank(corpus: Path, job: JobTraces, engine: Engine | None) -> bool:
+    """Return whether a job's ranks are replayed by themselves; an estimate has its graph, and its collectives."""
+    if len(job.trace_ids) == 1 or any(stored_graph.is_estimate(corpus, trace_id) for trace_id in job.trace_ids):
+        return False
+    return engine is not None or job.operators > _AT_ONCE
+
+
+def _replay_at_once(corpus: Path, traces: JobTraces, *, path: bool, gains: bool) -> set[int]:
+    """Simulate a job and store what comes out. Return the numbers of its steps."""
+    job = load(corpus, traces.trace_ids, traces.doubled)
+    played = job.replay()
+    slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
+    write_replay(corpus, job, played, slack)
+    if path or gains:
+        works = [host_work(graph) for graph in job.graphs]
+        if path:
+            write_paths(corpus, job, played, works, slack)
+        if gains:
+            write_gains(corpus, job, played, works)
+    return _numbers(played)
 
 
 def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step: int | None = None) -> pa.Table:
@@ -128,12 +167,20 @@ def _changed(
 def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[Job, Played]]:
     """Simulate one job after another; at the end raise `QueryError` if no step had that number."""
     seen: set[int] = set()
-    jobs, twice = groups(corpus, trace), doubled(corpus)
-    for ids in jobs:
-        job = load(corpus, ids, twice[ids[0]])
+    for traces in jobs(corpus, trace):
+        job = load(corpus, traces.trace_ids, traces.doubled)
         played = job.replay()
-        seen.update(number for replay in played.replays for number in replay.steps.number.tolist())
+        seen |= _numbers(played)
         yield job, played
+    _check_step(corpus, step, seen)
+
+
+def _numbers(played: Played) -> set[int]:
+    return {number for replay in played.replays for number in replay.steps.number.tolist()}
+
+
+def _check_step(corpus: Path, step: int | None, seen: set[int]) -> None:
+    """Raise `QueryError` if no step had that number."""
     if step is not None and step not in seen:
         see = f"lumos-df sql 'SELECT trace_id, step FROM step' --corpus {corpus}"
         raise QueryError(f"{corpus}: no step {step}; see: {see}")

@@ -74,11 +74,15 @@ def instances(corpus: Path, graphs: list[TraceGraph]) -> Instances | None:
     )
 
 
+def is_estimate(corpus: Path, trace_id: str) -> bool:
+    """Return whether a trace was estimated from a recorded one."""
+    return (trace_folder(corpus, trace_id) / f"{schema.OPERATOR_SOURCES.name}.parquet").exists()
+
+
 def _table(corpus: Path, graph: TraceGraph, table: schema.Table) -> pa.Table | None:
     """Return a table of an estimate; None of a recorded trace."""
-    folder = trace_folder(corpus, graph.rows.trace_id)
-    file = folder / f"{table.name}.parquet"
-    if not (folder / f"{schema.OPERATOR_SOURCES.name}.parquet").exists() or not file.exists():
+    file = trace_folder(corpus, graph.rows.trace_id) / f"{table.name}.parquet"
+    if not is_estimate(corpus, graph.rows.trace_id) or not file.exists():
         return None
     return pq.read_table(file, partitioning=None)
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from lumos_df.base.errors import LumosError, TraceError
 from lumos_df.base.kernel_cache import COMPILING, compiled
 from lumos_df.base.location import is_url
-from lumos_df.base.runner import Progress, Report, map_items
+from lumos_df.base.runner import Engine, Progress, Report, map_items
 from lumos_df.base.runner import shard as shard_of
 from lumos_df.corpus.folder import open_for_writing, trace_ids
 from lumos_df.corpus.layout import CATALOG, MANIFEST
@@ -33,6 +33,8 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
     step_from: str | None = None,
     rank_from: str | None = None,
     workers: int | None = None,
+    engine: Engine | str = Engine.PROCESSES,
+    address: str | None = None,
     shard: tuple[int, int] = (0, 1),
     report: Report | None = None,
 ) -> IngestResult:
@@ -48,6 +50,9 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
             marks; in files of other profilers else ranges that repeat and cover half of the trace.
         rank_from: name of a range whose first `*` is the process's rank: `rank *`.
         workers: processes; by default one a CPU, and no more than files.
+        engine: where files are read: `serial` (here), `processes`, or `ray`; on a cluster, files and corpus are on a
+            disk that all its machines share, under the same names.
+        address: HOST:PORT of a Ray cluster to join; else one starts here.
         shard: (i, n): take only the i-th (from 0) of n parts of the files, for n independent jobs on one corpus.
         report: told how far it is.
 
@@ -65,6 +70,8 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
             folder,
             {"rank": rank, "job": job, "step_from": step_from, "rank_from": rank_from},
             workers=workers,
+            engine=Engine(engine),
+            address=address,
             shard=shard,
             report=report,
         )
@@ -76,6 +83,8 @@ def _ingest(
     said: dict[str, Any],
     *,
     workers: int | None,
+    engine: Engine,
+    address: str | None,
     shard: tuple[int, int],
     report: Report | None,
 ) -> IngestResult:
@@ -93,7 +102,7 @@ def _ingest(
     known = trace_ids(folder)
     task = partial(_take_in, corpus=folder, said=said, execution_of=execution_of, look_first=bool(known))
     if any(map(sources.is_stream, files)):
-        workers = 1  # what is read once is open in this process
+        engine = Engine.SERIAL  # what is read once is open in this process
     done: dict[int, Ingested] = {}
     unread = _unchanged(folder, files) if known else set()
     skipped = {index: Skipped(path, _UNCHANGED) for index, path in enumerate(files) if path in unread}
@@ -104,7 +113,8 @@ def _ingest(
             report(Progress(0, len(files), COMPILING))
         formats.compile_kernels()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
-    for outcome in map_items(task, [files[index] for index in left], workers=workers, report=report):
+    each = [files[index] for index in left]
+    for outcome in map_items(task, each, workers=workers, engine=engine, address=address, report=report):
         _write_catalog(folder)
         index, value = left[outcome.index], outcome.value
         path = files[index]

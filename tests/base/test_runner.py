@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lumos_df.base.errors import LumosError
-from lumos_df.base.runner import Progress, WorkerError, map_items, parse_shard, progress, shard
+from lumos_df.base.outcome import WorkerError
+from lumos_df.base.runner import Progress, map_items, parse_shard, progress, shard
 
 ROOT = Path(__file__).parents[2]
 WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["in this process", "in two"])
@@ -39,6 +40,13 @@ def die_at_three(number: int) -> int:
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+def die_the_first_time(path: str) -> str:
+    if not Path(path).exists():
+        Path(path).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return path
 
 
 def leave_at_three(number: int) -> int:
@@ -102,6 +110,12 @@ def test_a_killed_worker_takes_only_its_item_with_it() -> None:
     assert isinstance(outcomes[3].error, WorkerError)
     assert "was killed (out of memory?); use fewer workers" in str(outcomes[3].error)
     assert [outcomes[n].value for n in range(8) if n != 3] == [n for n in range(8) if n != 3]
+
+
+def test_an_item_whose_worker_was_killed_goes_to_another_one(tmp_path: Path) -> None:
+    items = [str(tmp_path / name) for name in "abcd"]
+    outcomes = sorted((outcome.index, outcome.value) for outcome in map_items(die_the_first_time, items, workers=2))
+    assert outcomes == list(enumerate(items))
 
 
 def test_a_worker_that_leaves_says_its_exit_status() -> None:

@@ -73,6 +73,9 @@ def measured(traces: Path, folder: Path) -> tuple[dict[str, Cost], dict[str, flo
     costs = {
         "`ingest`": lumos("ingest", traces, *of_corpus, "--workers", "1"),
         "`replay`": lumos("replay", *of_corpus, "--output", folder / "replay.parquet"),
+        "`replay --engine processes`": lumos(
+            "replay", *of_corpus, "--engine", "processes", "--output", folder / "replay.parquet"
+        ),
         "`critical-path`": lumos("critical-path", *of_corpus, "--output", folder / "path.parquet"),
         "`describe`": lumos("describe", *of_corpus, "--output", folder / "layers.parquet"),
         "`report --output`, all views": lumos("report", *of_corpus, "--output", folder / "answers"),

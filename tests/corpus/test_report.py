@@ -11,6 +11,7 @@ import pytest
 
 import lumos_df
 from lumos_df.base.errors import QueryError
+from lumos_df.base.runner import Engine
 from lumos_df.cli.screens.summary_screen import draw
 from lumos_df.corpus import report
 from lumos_df.corpus.layout import write_manifest
@@ -154,6 +155,13 @@ def test_a_report_sorts_once_what_its_views_share() -> None:
     assert {"_gpu_launch", "_gpu_stretch"} <= set(sorted_once(report.report_views()))
     assert sorted_once(["overlap"]) == ("_step",)  # its other sources are read once
     assert sorted_once(["kernel_summary", "operators"]) == ()
+
+
+def test_workers_write_the_same_files(sample_corpus: Path, tmp_path: Path) -> None:
+    names = ["breakdown", "gpu_time"]
+    here = report.export(sample_corpus, tmp_path / "here", names)
+    there = report.export(sample_corpus, tmp_path / "there", names, engine=Engine.PROCESSES, workers=2)
+    assert [file.read_bytes() for file in there] == [file.read_bytes() for file in here]
 
 
 def test_csv_and_json_hold_the_same_rows(sample_corpus: Path, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
     launches that follows another thread's (4)."""
     src, dst, lag = np.array([1, 3, 4], np.int32), np.array([0, 2, 3], np.int32), np.array([4, 20, 20])
     binds = np.array([END_END, END_START, END_START], np.int8)
+    instance = np.array([NONE, 0, 0, NONE, NONE], np.int32)
     pointer, edge = forward.forward_star(src, 5)
     played = forward.simulate(
         np.array([4, 3, 2, 1, 0], np.int32),
@@ -77,22 +78,28 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
         lag,
         np.array([5, 9, 9, 20, 10]),
         np.array([20, 10, forward.UNSET, forward.UNSET, 0]),
-        np.array([NONE, 0, 0, NONE, NONE], np.int32),
+        instance,
         np.array([2], np.int32),
         np.array([30]),
     )
-    host, handed_on = path_shares.shares(
-        np.array([0, NONE]),
-        np.array([0, 110]),
-        np.array([110, 120]),
+    low, high = np.array([0, 110, forward.UNSET]), np.array([110, 120, played[0][2]])
+    # From the end of the call, of nothing, and from the start of the member that comes last.
+    bounds, moment, host_stretch, guessed, stop = path_shares.ways(
+        np.array([0, NONE, 2]),
+        np.array([True, True, False]),
+        low,
+        high,
         src,
         binds,
         np.array([SYNC_EDGE, LAUNCH, HANDOFF], np.int8),
         np.array([wait_recorded, True, True]),
         np.array([True, False, False, True, True]),
         np.full(5, numbered),
+        instance,
         *played,
     )
+    assert stop.tolist() == [0, NONE, NONE]
+    host, handed_on = path_shares.shares(low[:2], high[:2], 2, bounds, moment, host_stretch, guessed, stop)
     assert host.tolist() == [6 + 20 + 20 + 10, 0]
     assert handed_on.tolist() == [inferred, 0]
 

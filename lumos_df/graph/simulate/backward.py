@@ -21,6 +21,9 @@ from lumos_df.schema.codes import (
     UNEXPLAINED_PIECE,
 )
 
+FAR = 1 << 61
+"""A moment that nothing limits, ns."""
+
 
 @kernel
 def recorded_causes(src, dst, binds, lag, own, ts, end, carried):
@@ -272,10 +275,20 @@ def decisive(last, src, binds, instance, collectives, start_cause, end_cause):
 
 
 @kernel
-def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned, start, end):
-    """Return int64 [N]: ns by which nodes may start later and no pinned node end later; UNSET if unbounded."""
+def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, limit, start):
+    """Return by how much nodes may start later, so that none ends after its limit.
+
+    Args:
+        order, pointer, edge, dst, binds, lag, own, instance, transfer: as for `simulate`.
+        limit: int64 [N] ns by when a node has to end, `FAR` or more where nothing says so.
+        start: int64 [N] ns as `simulate` returns it.
+
+    Returns:
+        room: int64 [N] ns, UNSET if unbounded.
+        decided: int64 [I] ns by when each collective has to end, `FAR` or so if unbounded.
+    """
     n = len(own)
-    far = np.int64(1) << 61
+    far = np.int64(FAR)
     late_start = np.full(n, far, np.int64)
     late_end = np.full(n, far, np.int64)
     first_member = np.full(len(transfer), NONE, np.int32)
@@ -294,12 +307,10 @@ def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned
             w = v
             while w >= 0:
                 decided[i] = min(
-                    decided[i], _latest_end(w, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end)
+                    decided[i], _latest_end(w, pointer, edge, dst, binds, lag, late_start, late_end, limit)
                 )
                 w = next_member[w]
-        allowed = (
-            decided[i] if i >= 0 else _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end)
-        )
+        allowed = decided[i] if i >= 0 else _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, limit)
         late_end[v] = allowed
         late_start[v] = allowed - (transfer[i] if i >= 0 else own[v])
         for at in range(pointer[v], pointer[v + 1]):
@@ -311,20 +322,20 @@ def slack(order, pointer, edge, dst, binds, lag, own, instance, transfer, pinned
         v = order[k]
         if late_start[v] < far // 2:
             room[v] = late_start[v] - start[v]
-    return room
+    return room, decided
 
 
 @kernel
-def _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, pinned, end):
+def _latest_end(v, pointer, edge, dst, binds, lag, late_start, late_end, limit):
     """Return by when v must have ended, from what its successors allow."""
-    latest = end[v] if pinned[v] else np.int64(1) << 61
+    latest = limit[v]
     for at in range(pointer[v], pointer[v + 1]):
         e = edge[at]
         w = dst[e]
         if binds[e] == END_START:
             latest = min(latest, late_start[w] - lag[e])
         elif binds[e] == END_END:
-            allowed = late_end[w]
+            allowed = min(late_end[w], limit[w])
             for again in range(pointer[w], pointer[w + 1]):
                 f = edge[again]
                 if binds[f] == END_START:

@@ -133,7 +133,8 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
     Returns:
         start, end: int64 [N] ns.
         start_cause, end_cause: int32 [N] the edge that bound, NONE for none (the floor; the node's own duration), or
-        CAME_LAST - v where node v was the last member of its collective to start.
+        CAME_LAST - v where node v was the last member of its collective to start. Of several at one moment it is the
+        one of the lowest number, whatever the order.
     """
     n = len(own)
     start = floor.copy()
@@ -159,7 +160,7 @@ def simulate(order, pointer, edge, dst, binds, lag, own, floor, instance, arriva
             continue
         next_member[v] = first_member[i]
         first_member[i] = v
-        if last[i] < 0 or start[v] > start[last[i]]:
+        if last[i] < 0 or start[v] > start[last[i]] or (start[v] == start[last[i]] and v < last[i]):
             last[i] = v
         missing[i] -= 1
         if missing[i] == 0:
@@ -185,20 +186,23 @@ def _leave(v, pointer, edge, dst, binds, lag, start, end, start_cause, end_cause
         w = dst[e]
         if binds[e] == END_END:
             moment = end[v] + lag[e]
-            if moment > end[w]:
+            if moment > end[w] or (moment == end[w] and e < end_cause[w]):
                 end[w] = moment
                 end_cause[w] = e
                 if left[w]:
                     for again in range(pointer[w], pointer[w + 1]):
                         f = edge[again]
-                        if binds[f] == END_START and moment + lag[f] > start[dst[f]]:
-                            start[dst[f]] = moment + lag[f]
-                            start_cause[dst[f]] = f
+                        if binds[f] == END_START:
+                            _start_no_earlier(dst[f], moment + lag[f], f, start, start_cause)
         else:
-            moment = (start[v] if binds[e] == START_START else end[v]) + lag[e]
-            if moment > start[w]:
-                start[w] = moment
-                start_cause[w] = e
+            _start_no_earlier(w, (start[v] if binds[e] == START_START else end[v]) + lag[e], e, start, start_cause)
+
+
+@kernel
+def _start_no_earlier(v, moment, e, start, start_cause):
+    if moment > start[v] or (moment == start[v] and e < start_cause[v]):
+        start[v] = moment
+        start_cause[v] = e
 
 
 @kernel

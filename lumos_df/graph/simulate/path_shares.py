@@ -1,4 +1,8 @@
-"""The loop that says of what the path to the end of a step is made: host time, and what inferred edges hand on."""
+"""The loops that say of what the path to the end of a step is made: host time, and what inferred edges hand on.
+
+A path is followed in ways: from the end of a step, or from where the last member of a collective starts, back to where
+the last member of another one starts. The ways of a rank are found on that rank alone.
+"""
 
 import numpy as np
 
@@ -8,78 +12,117 @@ from lumos_df.schema.codes import END_START, HANDOFF, NONE, SYNC_EDGE, THREAD
 
 
 @kernel
-def shares(last, low, high, src, binds, edge_kind, recorded, on_host, numbered, start, end, start_cause, end_cause):
-    """Return how much of each step's path is host time, and how much of it inferred edges hand on.
+def ways(
+    node,
+    from_end,
+    low,
+    high,
+    src,
+    binds,
+    edge_kind,
+    recorded,
+    on_host,
+    numbered,
+    instance,
+    start,
+    end,
+    start_cause,
+    end_cause,
+):
+    """Walk back from some moments along what was binding, to the start of a member of a collective, or as far as known.
 
     An inferred edge hands on its lag and, where it waits for the end of a node, what that node took.
 
     Args:
-        last: int [steps] the last node of each step, NONE for a step of which nothing is known.
-        low, high: int64 [steps] ns: the simulated step.
+        node: int [k] where each way begins, NONE for one of which nothing is known.
+        from_end: bool [k] whether at the end of that node, else at its start.
+        low, high: int64 [k] ns: how far back to go, and the moment at which it begins; what follows the node is host
+            time.
         src, binds, edge_kind, recorded: [m] the edges; whether the trace says so.
         on_host: bool [N] whether a node is the host's.
         numbered: bool [N] whether a member's collective is known by its recorded number.
+        instance: int32 [N] collective of which the node is a member, or NONE.
         start, end, start_cause, end_cause: [N] as `simulate` returns them.
 
     Returns:
-        host, inferred: int64 [steps] ns; what is both counts for both.
+        bounds: int64 [k + 1]: way k has the stretches `bounds[k]:bounds[k + 1]`.
+        moment: int64 [p] when each stretch begins, ns; it lasts until the one before it begins, the first until `high`.
+        host, inferred: bool [p] whether it is host time, whether inferred edges hand it on; it may be both.
+        stop: int32 [k] the collective whose last member starts where the way stops, or NONE.
     """
-    host, inferred = np.zeros(len(last), np.int64), np.zeros(len(last), np.int64)
-    for k in range(len(last)):
-        if last[k] >= 0:
-            host[k], inferred[k] = _shares(
-                last[k],
-                low[k],
-                high[k],
-                src,
-                binds,
-                edge_kind,
-                recorded,
-                on_host,
-                numbered,
-                start,
-                end,
-                start_cause,
-                end_cause,
-            )
-    return host, inferred
+    bounds = np.zeros(len(node) + 1, np.int64)
+    stop = np.full(len(node), NONE, np.int32)
+    # One of each, so that their types are known.
+    moments, hosts, guessed = [np.int64(0)], [False], [False]
+    for k in range(len(node)):
+        v = node[k]
+        reached = high[k]
+        at_end = from_end[k]
+        # Whether the trace says that what comes next in the path waited for v.
+        known = True
+        if v >= 0 and at_end:
+            reached = max(min(end[v], reached), low[k])
+            moments.append(reached)
+            hosts.append(True)
+            guessed.append(False)
+        for _ in range(2 * len(start) + 2):
+            if v < 0 or reached <= low[k] or stop[k] >= 0:
+                break
+            cause = end_cause[v] if at_end else start_cause[v]
+            if cause >= 0:
+                # Edges that bind an end wait for one.
+                known = recorded[cause]
+                kind = edge_kind[cause]
+                of_host = kind == THREAD or kind == HANDOFF or (kind == SYNC_EDGE and not at_end)
+                v = src[cause]
+                at_end = at_end or binds[cause] == END_START
+                moment = end[v] if at_end else start[v]
+            elif at_end:
+                stop[k] = instance[v]
+                if cause != NONE:
+                    known = known and numbered[v]
+                    v = CAME_LAST - cause
+                of_host = on_host[v]
+                moment = start[v]
+                at_end = False
+            else:
+                break
+            moment = max(moment, low[k])
+            if moment < reached:
+                moments.append(moment)
+                hosts.append(of_host)
+                guessed.append(not known)
+                reached = moment
+        bounds[k + 1] = len(moments) - 1
+    return bounds, np.array(moments[1:], np.int64), np.array(hosts[1:], np.bool_), np.array(guessed[1:], np.bool_), stop
 
 
 @kernel
-def _shares(at, low, high, src, binds, edge_kind, recorded, on_host, numbered, start, end, start_cause, end_cause):
-    inferred = np.int64(0)
-    v = at
-    at_end = True
-    # Whether the trace says that what comes next in the path waited for v.
-    known = True
-    reached = max(min(end[v], high), low)
-    host = high - reached  # what follows the last node
-    for _ in range(2 * len(start) + 2):
-        if reached <= low:
-            break
-        cause = end_cause[v] if at_end else start_cause[v]
-        if cause >= 0:
-            # Edges that bind an end wait for one.
-            known = recorded[cause]
-            kind = edge_kind[cause]
-            of_host = kind == THREAD or kind == HANDOFF or (kind == SYNC_EDGE and not at_end)
-            v = src[cause]
-            at_end = at_end or binds[cause] == END_START
-            moment = end[v] if at_end else start[v]
-        elif at_end:
-            if cause != NONE:
-                known = known and numbered[v]
-                v = CAME_LAST - cause
-            of_host = on_host[v]
-            moment = start[v]
-            at_end = False
-        else:
-            break
-        moment = max(moment, low)
-        if moment < reached:
-            if of_host:
-                host += reached - moment
-            if not known:
-                inferred += reached - moment
-            reached = moment
-    return host, inferred
+def shares(low, high, first_of_collectives, bounds, moment, host, inferred, stop):
+    """Return how much of each step's path is host time, and how much of it inferred edges hand on.
+
+    Args:
+        low, high: int64 [steps] ns: the simulated step.
+        first_of_collectives: the ways are first those of the steps, then from this one on those of the collectives.
+        bounds, moment, host, inferred, stop: as `ways` returns them.
+
+    Returns:
+        host_time, handed_on: int64 [steps] ns; what is both counts for both.
+    """
+    host_time, handed_on = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
+    for k in range(len(low)):
+        way = k
+        reached = high[k]
+        for _ in range(len(stop)):
+            for p in range(bounds[way], bounds[way + 1]):
+                begin = max(moment[p], low[k])
+                if begin < reached:
+                    if host[p]:
+                        host_time[k] += reached - begin
+                    if inferred[p]:
+                        handed_on[k] += reached - begin
+                    reached = begin
+            if stop[way] < 0 or reached <= low[k]:
+                break
+            way = first_of_collectives + stop[way]
+    return host_time, handed_on

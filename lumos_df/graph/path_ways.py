@@ -1,0 +1,154 @@
+"""Paths to the ends of steps, followed rank by rank: each way goes back to a collective, from which another goes on."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.event_graph import EventGraph, Run
+from lumos_df.graph.replay import Replay
+from lumos_df.graph.simulate import path_shares as loops
+from lumos_df.graph.simulate.forward import UNSET
+from lumos_df.graph.step_nodes import last_nodes
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """k ways back in time, cut into p stretches; ns, job time."""
+
+    low: NDArray[np.int64]
+    """[k] how far back each is wanted."""
+    high: NDArray[np.int64]
+    """[k] where it begins."""
+    bounds: NDArray[np.int64]
+    """[k + 1] where the stretches of each begin, and the end."""
+    moment: NDArray[np.int64]
+    """[p] when each stretch begins; it ends where the one before it begins."""
+    host: NDArray[np.bool_]
+    """[p] whether it is host time."""
+    inferred: NDArray[np.bool_]
+    """[p] whether inferred edges hand it on."""
+    stop: NDArray[np.int32]
+    """[k] the collective with whose way it goes on, or NONE."""
+
+    @classmethod
+    def joined(cls, parts: "list[Ways]") -> Self:
+        """Return several ways as one."""
+        stretches = np.cumsum([0, *(len(part.moment) for part in parts)])
+        columns = {
+            name: np.concatenate([getattr(part, name) for part in parts])
+            for name in ("low", "high", "moment", "host", "inferred", "stop")
+        }
+        bounds = [part.bounds[1:] + stretches[k] for k, part in enumerate(parts)]
+        return cls(bounds=np.concatenate([np.zeros(1, np.int64), *bounds]), **columns)
+
+    def reordered(self, way: NDArray[np.int64]) -> "Ways":
+        """Return the ways in another order."""
+        length = np.diff(self.bounds)[way]
+        bounds = np.append(0, np.cumsum(length))
+        place = np.arange(bounds[-1]) + np.repeat(self.bounds[way] - bounds[:-1], length)
+        return Ways(
+            low=self.low[way],
+            high=self.high[way],
+            bounds=bounds,
+            moment=self.moment[place],
+            host=self.host[place],
+            inferred=self.inferred[place],
+            stop=self.stop[way],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkedGraph:
+    """A simulated event graph, and what paths are asked about its m edges and N nodes."""
+
+    event_graph: EventGraph
+    run: Run
+    edge_kind: NDArray[np.int8]
+    """[m]"""
+    recorded: NDArray[np.bool_]
+    """[m]"""
+    on_host: NDArray[np.bool_]
+    """[N]"""
+    numbered: NDArray[np.bool_]
+    """[N] whether a member's collective is known by its recorded number."""
+
+    @classmethod
+    def of(cls, event_graph: EventGraph, result: Run, graphs: list[TraceGraph]) -> Self:
+        """Gather what the graphs of an event graph say of it; its first nodes may be of none of them."""
+        others = np.zeros(int(event_graph.base[0]), np.bool_)
+        return cls(
+            event_graph=event_graph,
+            run=result,
+            edge_kind=np.concatenate([graph.edges.kind for graph in graphs]),
+            recorded=np.concatenate([graph.edges.recorded for graph in graphs]),
+            on_host=np.concatenate([others, *(~graph.rows.on_gpu for graph in graphs)]),
+            numbered=np.concatenate([others, *(graph.rows.seq_recorded for graph in graphs)]),
+        )
+
+    def of_steps(self, replay: Replay, k: int) -> Ways:
+        """Return the ways from the ends of the steps of the k-th trace."""
+        base, shift = self.event_graph.base[k], self.event_graph.shift[k]
+        last = last_nodes(replay.graph, replay.steps, replay.run.end)
+        node = np.where(last >= 0, last + base, NONE)
+        return self._ways(node, replay.low + shift, replay.high + shift, from_end=True)
+
+    def from_members(self, member: NDArray[np.int64]) -> Ways:
+        """Return the ways from where some nodes start, or empty ones for NONE."""
+        high = np.where(member >= 0, self.run.start[member], 0)
+        return self._ways(member, np.full(len(member), UNSET), high, from_end=False)
+
+    def _ways(
+        self, node: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], *, from_end: bool
+    ) -> Ways:
+        graph, run = self.event_graph, self.run
+        bounds, moment, host, inferred, stop = loops.ways(
+            node,
+            np.full(len(node), from_end),
+            low,
+            high,
+            graph.src,
+            graph.binds,
+            self.edge_kind,
+            self.recorded,
+            self.on_host,
+            self.numbered,
+            graph.instance,
+            run.start,
+            run.end,
+            run.start_cause,
+            run.end_cause,
+        )
+        return Ways(low=low, high=high, bounds=bounds, moment=moment, host=host, inferred=inferred, stop=stop)
+
+
+def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:
+    """Return the member of each collective that was the last to start, or NONE for one without members."""
+    last = np.full(len(graph.transfer), NONE)
+    node = np.flatnonzero((graph.instance != NONE) & (result.end_cause == NONE))
+    last[graph.instance[node]] = node
+    return last
+
+
+def path_shares(of_steps: Ways, of_collectives: Ways) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how much of each step's path is host time, and how much inferred edges hand on, ns [steps].
+
+    Args:
+        of_steps: the ways from the ends of steps.
+        of_collectives: the ways from where the last member of each collective of the job starts.
+    """
+    whole = Ways.joined([of_steps, of_collectives])
+    host, inferred = loops.shares(
+        of_steps.low,
+        of_steps.high,
+        len(of_steps.low),
+        whole.bounds,
+        whole.moment,
+        whole.host,
+        whole.inferred,
+        whole.stop,
+    )
+    return host, inferred
