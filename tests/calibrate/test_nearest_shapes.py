@@ -113,7 +113,7 @@ def test_a_faster_gpu_rescales_by_its_roofline(corpus: Path) -> None:
     asked = pl.DataFrame({"family": ["gemm"], "dtype": ["bf16"], "m": [65536], "n": [8192], "k": [8192]})
     a100, h200 = (estimate_kernels(corpus, asked, name).row(0, named=True) for name in ("a100", "h200"))
     assert h200["provenance"] == "rescaled"
-    assert 2.5 < a100["kernel_ns"] / h200["kernel_ns"] < 3.5  # 312 to 989 TFLOP/s
+    assert 2.4 < a100["kernel_ns"] / h200["kernel_ns"] < 3.5  # 312 to 989 TFLOP/s
 
 
 @pytest.mark.parametrize(

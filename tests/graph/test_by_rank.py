@@ -41,6 +41,7 @@ def stored(corpus: Path) -> dict[tuple[str, str], Any]:
 def both(corpus: Path) -> int:
     """Replay each job of several ranks in both ways, and return how many there are."""
     jobs = [ids for ids in groups(corpus) if len(ids) > 1]
+    stored(corpus)
     for ids in jobs:
         run.replay(corpus, ids[0])
         at_once = stored(corpus)

@@ -108,10 +108,10 @@ def test_what_follows_a_graph_waits_for_what_was_not_recorded_of_it(tmp_path: Pa
     assert step_us(job, "name=softmax:3") == pytest.approx(whole + LAUNCHES * 400, abs=LAUNCHES)
 
 
-def test_what_few_launches_show_is_no_rule(tmp_path: Path) -> None:
+def test_what_few_launches_show_stays_as_recorded_on_the_only_stream(tmp_path: Path) -> None:
     job = rounds(tmp_path, 2, head=300, gap=200)
-    # Of heads and gaps nothing is known.
-    assert step_us(job) == pytest.approx(2 * ROUND_US + 200 - 2 * (300 + 200), abs=5)
+    # Nothing tells what the GPU did before and between the rows, but no other stream held them up.
+    assert step_us(job) == pytest.approx(2 * ROUND_US + 200, abs=5)
 
 
 def test_streams_of_a_graph_wait_for_one_another(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_what_a_plan_says_is_read_as_that_plan(plan: Plan, text: str | None) -> 
         ("tp=99999999999999999999", "plan: tp = 99999999999999999999: must be at most 2147483647; nearest is 2147"),
         ("zero=4", "plan: zero = 4: must be 0 to 3; nearest is 3"),
         ("flash=2", "plan: flash = '2': must be true or false"),
-        ("recompute=ful", "plan: recompute = 'ful': must be one of none, selective, full; did you mean 'full'?"),
+        ("recompute=ful", "plan: recompute = 'ful': must be one of none, selective, full, light; did you mean 'full'?"),
         ("schedule=1f2b", "plan: schedule = '1f2b': must be one of 1f1b, "),
         ("placement=tp-dp-pp", "plan: placement = 'tp-dp-pp': must name each of tp-cp-ep-dp-pp once"),
     ],
