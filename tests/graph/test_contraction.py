@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lumos_df.graph.simulate import backward, forward
@@ -59,6 +59,16 @@ def simulated(
     return start, end, decided
 
 
+TWO_WAYS = Case(
+    own=[0] * 5,
+    edges=[(0, 1, END_START, 5), (0, 3, END_START, 9), (1, 4, END_START, 0), (3, 4, END_START, 0)],
+    kept=[0, 4],
+    transfer=[0] * 5,
+)
+"""The second way from a node to another takes longer."""
+
+
+@example(TWO_WAYS)
 @settings(deadline=None, max_examples=300)  # the first call compiles
 @given(cases())
 def test_what_is_left_of_a_graph_has_the_times_that_it_had(case: Case) -> None:
