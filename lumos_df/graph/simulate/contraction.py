@@ -44,6 +44,7 @@ def contract(order, pointer, edge, dst, binds, lag, own, floor, kept, sink, node
     new_floor = np.full(nodes, UNSET, np.int64)
     left = np.zeros(n, np.bool_)
     count = np.int64(nodes)
+    new = (source, after, known, new_src, new_dst, new_lag, new_order, new_of)
     for k in range(len(order)):
         v = order[k]
         if known[2 * v] == UNSET and source[2 * v, 0] == NONE:
@@ -64,71 +65,25 @@ def contract(order, pointer, edge, dst, binds, lag, own, floor, kept, sink, node
                 after[2 * v + point, 0] = 0
                 known[2 * v + point] = UNSET
         else:
-            count = _hand_on(
-                2 * v, 2 * v + 1, own[v], v, source, after, known, new_src, new_dst, new_lag, new_order, new_of, count
-            )
+            count = _hand_on(2 * v, 2 * v + 1, own[v], v, new, count)
         left[v] = True
         for at in range(pointer[v], pointer[v + 1]):
             e = edge[at]
             w = dst[e]
             if binds[e] == END_END:
-                count = _hand_on(
-                    2 * v + 1,
-                    2 * w + 1,
-                    lag[e],
-                    w,
-                    source,
-                    after,
-                    known,
-                    new_src,
-                    new_dst,
-                    new_lag,
-                    new_order,
-                    new_of,
-                    count,
-                )
+                count = _hand_on(2 * v + 1, 2 * w + 1, lag[e], w, new, count)
                 if left[w]:
                     for again in range(pointer[w], pointer[w + 1]):
                         f = edge[again]
                         if binds[f] == END_START and not left[dst[f]]:
-                            count = _hand_on(
-                                2 * v + 1,
-                                2 * dst[f],
-                                lag[e] + lag[f],
-                                dst[f],
-                                source,
-                                after,
-                                known,
-                                new_src,
-                                new_dst,
-                                new_lag,
-                                new_order,
-                                new_of,
-                                count,
-                            )
+                            count = _hand_on(2 * v + 1, 2 * dst[f], lag[e] + lag[f], dst[f], new, count)
             elif not left[w]:
                 point = 2 * v if binds[e] == START_START else 2 * v + 1
-                count = _hand_on(
-                    point, 2 * w, lag[e], w, source, after, known, new_src, new_dst, new_lag, new_order, new_of, count
-                )
+                count = _hand_on(point, 2 * w, lag[e], w, new, count)
     for k in range(len(order)):
         v = order[k]
         if sink[v] >= 0:
-            count = _hand_on(
-                2 * v + 1,
-                2 * n + sink[v],
-                np.int64(0),
-                v,
-                source,
-                after,
-                known,
-                new_src,
-                new_dst,
-                new_lag,
-                new_order,
-                new_of,
-                count,
-            )
+            count = _hand_on(2 * v + 1, 2 * n + sink[v], np.int64(0), v, new, count)
     floors = np.full(count + sinks, UNSET, np.int64)
     floors[:nodes] = new_floor
     for k in range(sinks):
@@ -160,8 +115,9 @@ def contract(order, pointer, edge, dst, binds, lag, own, floor, kept, sink, node
 
 
 @kernel
-def _hand_on(point, to, by, node, source, after, known, new_src, new_dst, new_lag, new_order, new_of, count):
+def _hand_on(point, to, by, node, new, count):
     """Let a moment follow what another one follows, so much later; return how many nodes the new graph has then."""
+    source, after, known, new_src, new_dst, new_lag, new_order, new_of = new
     if known[point] != UNSET:
         known[to] = max(known[to], known[point] + by)
     for s in range(SOURCES):
