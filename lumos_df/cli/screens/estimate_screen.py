@@ -3,6 +3,7 @@
 A plan that never ran is drawn without polars, pyarrow and DuckDB: to import them takes longer than to estimate it.
 """
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,7 @@ _MEMORY: Final = ("activations", "gradients", "weights", "optimizer", "logits", 
 _SHOWN_BYTES: Final = 50_000_000
 """What of a memory's difference is shown: with a decimal of 10^9 bytes less is nothing."""
 _HOW_KNOWN: Final = ("kernels and collectives", "software")
+_LISTED: Final = re.compile(r" \(|: |; ")
 
 
 def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
@@ -55,7 +57,9 @@ def draw_plan(estimate: "Estimate", model: str, hardware: str) -> None:
     named = [f"{'libraries' if name == 'reserve' else name} {size:.1f}" for size, name in pieces if size >= 0.05]
     say(screen, f"{', '.join(named)} GB", before=" memory: ")
     known = estimate.to_dict()["provenance"]
-    say(screen, "; ".join(str(known[name]) for name in _HOW_KNOWN if name in known), before=" how known: ")
+    # What a source goes on to list is in `--format json`.
+    begun = (_LISTED.split(str(known[name]))[0] for name in _HOW_KNOWN if name in known)
+    say(screen, "; ".join(begun), before=" how known: ")
     plan = estimate.plan
     say_next(screen, f"sweep --model {model} --hardware {hardware} --gpus {plan.gpus} --batch {plan.batch}")
 
