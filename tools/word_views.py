@@ -44,7 +44,6 @@ _OF_VIEWS = {
     "accident_share": "graph.typical_values.ACCIDENT_SHARE",
     "long_calls": "graph.edges.full_queue._LONG_CALLS",
     "nearing": "calibrate.nearest_shapes._NEARING",
-    "unknown_bytes": "calibrate.nearest_shapes._UNKNOWN_BYTES",
 }
 """Which of them, by the name of their column."""
 

@@ -29,9 +29,6 @@ _SIZES: Final = ("m", "n", "k", "batch", "ranks", "bytes")
 _HALVES: Final = tuple(kind.name for kind in ELEMENT_TYPES if kind.floating and kind.bytes == 2)
 """Types whose kernels are nearly alike."""
 _BYTES: Final = {kind.name: float(kind.bytes) for kind in ELEMENT_TYPES}
-_UNKNOWN_BYTES: Final = 2.0
-"""Threshold, bytes. What an element has of a type that is not told. Evidence: a judgement; most tensors are of 16
-bits. No kernel of the scores lacks its type, and one that does needs some size."""
 _ROOFS: Final = """
 SELECT
   * REPLACE (
@@ -162,7 +159,8 @@ def _roofed(shapes: pl.DataFrame, roofs: pl.DataFrame) -> pl.DataFrame:
     family, operator, dtype = pl.col("family"), pl.col("operator"), pl.col("dtype")
     backward = operator.str.to_lowercase().str.contains("backward", literal=True).fill_null(value=False)
     passes = pl.when(family != "attention").then(1.0).when(backward).then(5.0).otherwise(2.0)
-    element = dtype.replace_strict(_BYTES, default=_UNKNOWN_BYTES, return_dtype=pl.Float64)
+    # Most tensors of a type that is not told are of 16 bits.
+    element = dtype.replace_strict(_BYTES, default=_BYTES["bfloat16"], return_dtype=pl.Float64)
     rounds = operator.replace_strict(ROUNDS, default=0, return_dtype=pl.Float64)
     moved = (
         pl.when((family == "attention") & m.is_not_null()).then(4.0 * (m + n) * k * batch)

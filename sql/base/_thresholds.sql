@@ -6,12 +6,9 @@ CREATE VIEW _thresholds(
   -- usual launch calls: A launch call that lasts no longer did not wait.
   long_calls,
   -- power of size: So fast kernels that are slower than the roof come nearer to it beyond the largest that was measured.
-  nearing,
-  -- bytes: What an element has of a type that is not told.
-  unknown_bytes
+  nearing
 ) AS
 SELECT
   0.05::DOUBLE,
   10::DOUBLE,
-  0.2::DOUBLE,
-  2.0::DOUBLE;
+  0.2::DOUBLE;

@@ -112,7 +112,7 @@ FROM (
       CASE
         WHEN family = 'attention' AND m IS NOT NULL THEN 4.0::DOUBLE * (m + n) * k * batch
         WHEN m IS NOT NULL THEN (m::DOUBLE * k + k::DOUBLE * n + m::DOUBLE * n) * batch
-          * coalesce(bytes_of[dtype], unknown_bytes)
+          * coalesce(bytes_of[dtype], bytes_of['bfloat16'])
         WHEN family <> 'communication' THEN bytes::DOUBLE
         WHEN rounds > 0 THEN bytes * (rounds::DOUBLE * (ranks - 1) / ranks)
         ELSE bytes::DOUBLE

@@ -3,6 +3,7 @@
 The recorded traces are those of LUMOS_TRACES; what they cannot tell, emulated and made jobs do, whose truth is known.
 """
 
+import gzip
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -30,8 +31,10 @@ from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import DescribedRank, of_traces
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.trace.ingest import ingest
-from lumos_df.whatif.estimate import estimate
-from lumos_df.whatif.job.settings import parse
+from lumos_df.whatif.answer import step_rows
+from lumos_df.whatif.estimate import estimate, estimated
+from lumos_df.whatif.job import recorded_job
+from lumos_df.whatif.job.settings import Settings, parse
 from tests.advice import test_fused_elementwise, test_unfused_attention
 from tests.advice.emulated import advised, true_gain_ns
 from tests.bench import whatif_truth
@@ -39,6 +42,7 @@ from tests.calibrate.test_measured_runs import TRUTH
 from tests.calibrate.test_nearest_shapes import calls_of
 from tests.emulator import Job as Emulated
 from tests.emulator import Profiler, simulate, write
+from tests.emulator.hardware import DEVICE
 from tests.emulator.job import Waits
 from tests.emulator.megatron import Megatron
 from tests.graph.test_truth import BRIEF, CHANGES, FASTER, FULL_QUEUE, JOBS, NOISY, Change, errors, recorded
@@ -59,6 +63,7 @@ _RUNS: Final = 3
 """Of every set are calibrated on."""
 _OFFSETS_NS: Final = (0, 1_000_000, -2_000_000, 400_000)
 _WAITS: Final[tuple[Waits, ...]] = ("called", "unseen")
+_MODELLED: Final = Emulated(ranks=2, layers=4, steps=2)
 _HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
     (("hidden=256", "ffn=1024", "heads=16"), {"hidden": 256}),
     (("micro_batch=6",), {"batch": 6}),
@@ -68,6 +73,7 @@ _HOST_CHANGES: Final[tuple[tuple[tuple[str, ...], dict[str, Any]], ...]] = (
 _NOISY_CHANGES: Final[tuple[tuple[Emulated | Megatron, list[dict[str, Any]]], ...]] = (
     (whatif_truth.NOISY["four"], [{"dp": 8}, {"layers": 12}, {"micro_batch": 8}, {"network": 0.5}]),
     (whatif_truth.NOISY["host-bound"], [{"dp": 8}, {"layers": 3}]),
+    (replace(whatif_truth.NOISY["host-bound"], steps=1), [{"dp": 8}, {"layers": 12}]),
     (whatif_truth.MEGATRON, [{"dp": 4}, {"tp": 4}, {"pp": 2}, {"batch": 8}]),
 )
 
@@ -118,6 +124,10 @@ SCORES: Final = {
     "changed": Score("%", "mean error of the steps of changed emulated jobs with noise"),
     "held": Score("%", "such steps that lie in the interval that is told of them"),
     "width": Score("%", "half the width of these intervals, mean"),
+    "held batch": Score("%", "recorded batch sizes that lie in the interval that another size tells of them"),
+    "batch width": Score("%", "half the width of these intervals, mean"),
+    "modelled width": Score("%", "the same of emulated jobs on more ranks, whose recordings tell nothing of links"),
+    "counted": Score("", "ranks and steps of recorded jobs whose FLOP are counted"),
 }
 
 Measure = Callable[[], Scores]
@@ -404,6 +414,54 @@ def intervals(folder: Path) -> Measure:
             "held": 100 * float(np.mean([pair.inside for pair in pairs])),
             "width": float(np.mean([pair.half_width for pair in pairs])),
         }
+
+    return measure
+
+
+def recorded_intervals() -> Measure:
+    """Return what measures whether recorded batch sizes lie in the intervals that other sizes tell of them."""
+    anchors = whatif_truth.batch_sizes()
+
+    def measure() -> Scores:
+        pairs = whatif_truth.from_one(anchors)
+        return {
+            "held batch": 100 * float(np.mean([pair.inside for pair in pairs])),
+            "batch width": float(np.mean([pair.half_width for pair in pairs])),
+        }
+
+    return measure
+
+
+def modelling(folder: Path) -> Measure:
+    """Return what measures intervals of answers that rest on a network model alone.
+
+    Of a job on one GPU that is spread over two, and of one on a GPU that nobody knows, whose collectives tell no bytes.
+    """
+    write(simulate(replace(_MODELLED, ranks=1)), Profiler(memory=False, stacks=False), folder / "alone")
+    write(simulate(_MODELLED), Profiler(memory=False, stacks=False, collective_args=False), folder / "unknown")
+    for file in (folder / "unknown").iterdir():
+        told = gzip.decompress(file.read_bytes()).replace(DEVICE.name.encode(), b"unheard of")
+        file.write_bytes(gzip.compress(told))
+    corpora = [folder / name / "corpus" for name in ("alone", "unknown")]
+    for corpus in corpora:
+        assert not ingest([corpus.parent], corpus, workers=1).failed
+
+    def measure() -> Scores:
+        rows = [estimate(corpus, parse(["dp=4"])).to_pylist()[0] for corpus in corpora]
+        return {
+            "modelled width": float(np.mean([5e10 * (row["high_s"] - row["low_s"]) / row["step_ns"] for row in rows]))
+        }
+
+    return measure
+
+
+def counting(recorded: list[Path]) -> Measure:
+    """Return what measures of how many ranks of the recorded jobs of some corpora FLOP are counted."""
+    jobs = [recorded_job.load(corpus, ids, {}) for corpus in recorded for ids in groups(corpus)]
+
+    def measure() -> Scores:
+        told = [step_rows.rows(estimated(job, Settings()))["flops_from"].to_pylist() for job in jobs]
+        return {"counted": sum(ranks.count("recorded") for ranks in told)}
 
     return measure
 

@@ -88,36 +88,53 @@ def summary(name: str, pairs: list[Pair]) -> None:
 
 def sweep(*, told: bool) -> None:
     """Predict every batch size from every other one, and from two. `told`: print every pair."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = [file for traces in SETS for file in sorted((traces / "transformer_batch_sweep").glob("bs*.json.gz"))]
-        if not files:
-            print(ABSENT)
-            return
-        ingest(files, Path(folder), workers=1)
-        anchors = {}
-        for ids in groups(Path(folder)):
-            job = load(Path(folder), ids, {})
-            size = int(Path(job.job.graphs[0].rows.path).name.removeprefix("bs").partition(".")[0])
-            if job.sizes.seq is None:
-                known = dict(zip(("sequence", "micro_batch"), SWEEP[size], strict=True)) | {"heads": _HEADS}
-                job = load(Path(folder), ids, known)
-            anchors[size] = job
+    anchors = batch_sizes()
+    if not anchors:
+        print(ABSENT)
+        return
     truths = {size: _recorded(job, stalls=True) for size, job in anchors.items()}
-    without = {size: _recorded(job, stalls=False) for size, job in anchors.items()}
-    pairs, calm = [], []
-    for before, after in permutations(sorted(anchors), 2):
-        what = f"bs{before} -> bs{after}"
-        pairs.append(_pair(what, anchors[before], after, [], truths[after]))
-        calm.append(replace(pairs[-1], true=without[after]))
+    calm = from_one(anchors)
+    pairs = [replace(pair, true=truths[size]) for pair, (_, size) in zip(calm, _ordered(anchors), strict=True)]
     _say("batch sizes, stalls in the truth", pairs, told=False)
     _say("batch sizes, stalls left out of the truth", calm, told=told)
     _say("those without bs512", [pair for pair in calm if "512" not in pair.what], told=False)
+    without = {size: _recorded(job, stalls=False) for size, job in anchors.items()}
     both = [
         _pair(f"bs{before} and bs{beside} -> bs{after}", anchors[before], after, [anchors[beside]], without[after])
         for before, beside, after in permutations(sorted(anchors), 3)
     ]
     _say("from two sizes, stalls left out of the truth", both, told=False)
     _say("those without bs512", [pair for pair in both if "512" not in pair.what], told=False)
+
+
+def batch_sizes() -> dict[int, RecordedJob]:
+    """Return the recorded jobs that differ in their batch, by the size in their file's name."""
+    files = [file for traces in SETS for file in sorted((traces / "transformer_batch_sweep").glob("bs*.json.gz"))]
+    anchors: dict[int, RecordedJob] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if files:
+            ingest(files, Path(folder), workers=1)
+        for ids in groups(Path(folder)) if files else ():
+            job = load(Path(folder), ids, {})
+            size = int(Path(job.job.graphs[0].rows.path).name.removeprefix("bs").partition(".")[0])
+            if job.sizes.seq is None:
+                known = dict(zip(("sequence", "micro_batch"), SWEEP[size], strict=True)) | {"heads": _HEADS}
+                job = load(Path(folder), ids, known)
+            anchors[size] = job
+    return anchors
+
+
+def from_one(anchors: dict[int, RecordedJob]) -> list[Pair]:
+    """Predict every batch size from every other one; what came once is left out of the truth."""
+    without = {size: _recorded(job, stalls=False) for size, job in anchors.items()}
+    return [
+        _pair(f"bs{before} -> bs{after}", anchors[before], after, [], without[after])
+        for before, after in _ordered(anchors)
+    ]
+
+
+def _ordered(anchors: dict[int, RecordedJob]) -> list[tuple[int, int]]:
+    return list(permutations(sorted(anchors), 2))
 
 
 def _recorded(job: RecordedJob, *, stalls: bool) -> dict[str, float]:

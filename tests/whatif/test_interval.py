@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,22 +64,36 @@ def test_a_host_that_bounds_the_step_is_why_it_may_be_longer(emulated: Path, tmp
         assert row["interval_from"].startswith("kernels ±")
 
 
-def test_the_only_step_of_a_job_differs_as_its_like_launches_do(tmp_path: Path) -> None:
-    steady = emulate(tmp_path, Job(ranks=1, layers=6, steps=1, hidden=256, python_ns=6_000))
-    _vary(tmp_path / "four", 0.4)
+def test_the_only_step_of_a_job_differs_as_its_stretches_do(tmp_path: Path) -> None:
+    job = Job(ranks=1, layers=6, steps=1, hidden=256, python_ns=6_000)
+    steady = emulate(tmp_path, job)
+    _warp(tmp_path / "four", stretches=8, slowest=1.4)
     shaky = ingested(tmp_path / "again", tmp_path / "four")
     (row,), (other,) = answers(steady), answers(shaky)
     assert 0.02 < half(row) < 0.5 * half(other)
 
 
-def _vary(folder: Path, share: float) -> None:
-    """Make every launching call of a trace longer or shorter within the gap behind it, without moving another row."""
-    chance = np.random.default_rng(7)
+def test_what_only_single_launches_differ_by_is_nothing_that_a_step_differs_by(tmp_path: Path) -> None:
+    job = Job(ranks=1, layers=6, steps=1, hidden=256, python_ns=6_000)
+    steady, noisy = (emulate(tmp_path / str(jitter), replace(job, jitter_ns=jitter)) for jitter in (0, 3_000))
+    (row,), (other,) = answers(steady), answers(noisy)
+    assert half(other) < 1.5 * half(row)
+
+
+def _warp(folder: Path, stretches: int, slowest: float) -> None:
+    """Let the time of a trace pass more slowly in some stretches than in others, up to `slowest` times."""
     for file in folder.glob("*.gz"):
         trace = json.loads(gzip.decompress(file.read_bytes()))
-        for event in trace["traceEvents"]:
-            if event.get("name") == "cudaLaunchKernel":
-                event["dur"] *= 1 - share * chance.random()
+        timed = [event for event in trace["traceEvents"] if "ts" in event]
+        begin = [event["ts"] for event in timed]
+        end = [event["ts"] + event.get("dur", 0) for event in timed]
+        edges = np.linspace(min(begin), max(end), stretches + 1)
+        speed = np.tile([1.0, slowest], stretches)[:stretches]
+        later = np.append(edges[0], edges[0] + np.cumsum(speed * np.diff(edges)))
+        for event, first, last in zip(timed, np.interp(begin, edges, later), np.interp(end, edges, later), strict=True):
+            event["ts"] = first
+            if "dur" in event:
+                event["dur"] = last - first
         file.write_bytes(gzip.compress(json.dumps(trace).encode()))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import QueryError
+from lumos_df.graph import typical_values
 from lumos_df.graph.collective_instances import ClockSkew, Instances
 from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import Job
@@ -27,12 +28,6 @@ from lumos_df.whatif.pipeline.cut_ranks import Cut, cut, joined
 from lumos_df.whatif.rewrite.host_turns import host_turns
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
-_UNTOLD_SHARE: Final = 0.05
-"""Threshold, share of the time of the backward pass's products. A warning is given where more of them are not told to
-be of weights or of inputs. Evidence: a judgement."""
-_HOLDING_SHARE: Final = 0.5
-"""Threshold, share of sends. Where so many hold a kernel, ranks compute and communicate in turns. Evidence: of a send
-and a receive that are waited for together, the later one holds what follows."""
 _IN_TURN: Final = (ONE_F_ONE_B, GPIPE)
 """Schedules that are run so where the traces' is: the others are there to communicate meanwhile."""
 _MEASURED_ERROR: Final = 0.1
@@ -105,7 +100,7 @@ def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]]) -> list[
     """Return what a reader should know of the schedule."""
     warnings = []
     untold = max(maker.untold for makers in stages for maker in makers)
-    if untold > _UNTOLD_SHARE:
+    if 100 * untold > typical_values.LEAST_PCT:
         warnings.append(
             f"{untold:.0%} of the time of the backward pass's products is not told to be of weights or of inputs, and "
             "does not move: the schedule gains less than it would; record with record_shapes=True"
@@ -211,7 +206,8 @@ def _in_turn(job: Job) -> bool:
         holds = (edges.kind == EVENT) & rows.on_gpu[edges.dst] & (rows.family[edges.dst] != COMMUNICATION)
         total += len(sent)
         held += int(np.isin(sent, edges.src[holds]).sum())
-    return total > 0 and held >= _HOLDING_SHARE * total
+    # Of a send and a receive that are waited for together, the later one holds what follows.
+    return 0 < total <= 2 * held
 
 
 def _crossing(anchor: RecordedJob, instances: Instances | None) -> NDArray[np.bool_]:
