@@ -17,10 +17,10 @@ def test_the_page_shows_what_its_commands_print(lumos: Run, tmp_path: Path) -> N
     assert rewritten(page, tmp_path, lumos) == page, "written anew by python -m tools.tutorial?"
 
 
-def test_the_commands_of_the_readme_run(sample_corpus: Path, tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_run(sample_corpus: Path, lumos: Run, tmp_path: Path) -> None:
     shutil.copytree(sample_corpus, tmp_path / "corpus")  # so its ingest has only to see that all is in
     page = README.read_text("utf-8")
-    assert rewritten(page, tmp_path) == page, "written anew by python -m tools.tutorial?"
+    assert rewritten(page, tmp_path, lumos) == page, "written anew by python -m tools.tutorial?"
     assert (tmp_path / "page.html").exists()
 
 
