@@ -8,40 +8,29 @@ A kernel that moves its tensors runs in waves of blocks: to start takes as long 
 1 + w times a wave, and no less than its bytes over the bandwidth.
 """
 
-import json
 import zlib
 from dataclasses import dataclass, replace
-from math import ceil, gcd, log2, prod
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.model.kernels.attention import QUERIES, attention_seconds
-from lumos_df.model.kernels.gemm import gemm_seconds
-from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
-from lumos_df.schema.dtypes import element_type
-from lumos_df.structure.axes import Axes, tensors
-from lumos_df.structure.axis_labels import Labels
+from lumos_df.structure.axes import Axes
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
-from lumos_df.structure.shapes import PRODUCT, Operation, Shape
+from lumos_df.structure.shapes import PRODUCT
+from lumos_df.whatif.durations.kernel_kind import GEMM, KernelKind
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.widths import widths
 from lumos_df.whatif.job.recorded_gpu import Machine
 
-GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
 MEASURED, RESCALED, INTERPOLATED, MODELLED = range(4)
 PROVENANCE: Final = ("measured", "rescaled", "interpolated", "modelled")
 MODELLED_ERROR: Final = 0.3
 """Threshold, relative error. What nothing measured is like is so far off, and so are transfers whose bytes are not told
 or that may all hold waiting. Evidence: a judgement."""
 
-_UNALIGNED: Final = 5.0
-"""Threshold, times. A 16-bit matrix product whose inner or last size is odd takes so many times as long above the floor
-as one of multiples of 8, which are loaded 16 bytes at a time; what is loaded 8 or 4 bytes at a time lies between.
-Evidence: 71 beside 128 on an A100, in one of the recorded traces, and 66 between."""
 _START: Final = 0.2
 """Threshold, floors. What a kernel of waves takes besides a wave to start. Evidence: kernels of one name at two grids,
 27 recorded jobs: half are within 25 % from the smaller one, 35 % from the larger one, and as many above as below."""
@@ -49,10 +38,6 @@ _THREADS: Final = 2048
 """Threads that a multiprocessor holds at once (compute capability 8.0 and 9.0)."""
 _BLOCKS: Final = 32
 """Blocks that it holds at once."""
-_NORM_WIDTH: Final = 512
-"""Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
-_SOFTMAX_WIDTH: Final = 1024
-"""Elements of a row up to which PyTorch's softmax works on the next power of two."""
 _FLOOR_PERCENTILE: Final = 5
 """Threshold, percentile. The floor of a trace's kernels is where this part of them is shorter."""
 _WIDEST_FLOOR_S: Final = 10e-6
@@ -133,7 +118,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
     blocks = trace.blocks[row] / resident
     kinds: list[tuple[object, ...]] = []
     for number, at in enumerate(first.tolist()):
-        kernel = _Kernel.of(
+        kernel = KernelKind.of(
             trace,
             axes,
             int(row[at]),
@@ -223,211 +208,3 @@ def floor_of(times: NDArray[np.float64]) -> float:
 def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the nearest operator above each row that has shapes, or NONE."""
     return trace.rows.nearest(trace.dims.code >= 0, row)
-
-
-def element_bytes(inputs: list[object], types: list[object]) -> tuple[float, ...]:
-    """Return the bytes of an element of each tensor in an operator's inputs, nothing where any is of unknown type."""
-    each: list[float] = []
-    for entry, name in zip(inputs, types, strict=False):
-        if isinstance(entry, list) and entry:
-            kind = element_type(str(name))
-            if kind is None:
-                return ()
-            each.append(float(kind.bytes))
-    return tuple(each) if len(each) == len(tensors(inputs)) else ()
-
-
-def operation_of(trace: Trace, operator: int) -> Operation:
-    """Return what one operator with shapes does."""
-    inputs = json.loads(trace.dims.words[trace.dims.code[operator]])
-    shapes = tuple(tuple(entry) if entry and all(type(size) is int for size in entry) else None for entry in inputs)
-    return Operation(trace.rows.names[trace.rows.name[operator]], shapes, (), 1, operator, inside=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Kernel:
-    """One kind of kernel launched by one kind of operator."""
-
-    family: int
-    operation: Operation | None
-    numel: tuple[Shape, ...]
-    """All tensors of the operator, those in lists as well."""
-    widths: tuple[float, ...]
-    """Bytes of an element of each; nothing where their types were not recorded."""
-    labels: tuple[Labels, ...]
-    """What is known of their axes; nothing where empty."""
-    blocks: float
-    """Blocks over those that the GPU runs at once, for a GPU with one multiprocessor."""
-    wide: int
-    """What its widths are, a kind of `widths`."""
-    backward: bool
-    context: float = 1.0
-    """How many times as long its keys are as their tensor: those of all context-parallel ranks."""
-
-    @classmethod
-    def of(
-        cls, trace: Trace, axes: Axes, row: int, operator: int, *, blocks: float, wide: int, backward: bool
-    ) -> "_Kernel":
-        rows = trace.rows
-        shapes: tuple[Shape, ...] = ()
-        element: tuple[float, ...] = ()
-        operation = None
-        if operator >= 0:
-            inputs = json.loads(trace.dims.words[trace.dims.code[operator]])
-            shapes = tuple(tensors(inputs))
-            operation = operation_of(trace, operator)
-            known = int(trace.types.code[operator])
-            element = element_bytes(inputs, json.loads(trace.types.words[known])) if known >= 0 else ()
-        labels = axes.labels(operator)
-        return cls(int(rows.family[row]), operation, shapes, element, labels, blocks, wide, backward)
-
-    def kind(self) -> tuple[object, ...]:
-        """Return what names it in any trace of the model."""
-        name = self.operation.name if self.operation else ""
-        return name, self.family, tuple(len(shape) for shape in self.numel), self.backward
-
-    def seconds(self, machine: Machine) -> float:
-        """Return the part of its time that grows with work, s; nan where nothing tells the work."""
-        operation = self.operation
-        if operation is None or not self.numel:
-            return float("nan")
-        if self.family == GEMM and operation.multiplies():
-            m, k, n = operation.product
-            return _product_seconds(m, k, n, _products(operation), machine)
-        if self.family == ATTENTION and operation.is_attention():
-            return _attention(operation, machine, self.context, backward=self.backward)
-        return self._memory(machine)
-
-    def changed(self, symbols: Symbols, old: Machine, new: Machine) -> float:
-        """Return the same for the changed job."""
-        operation = self.operation
-        if operation is None or not self.numel:
-            return float("nan")
-        shapes = symbols.operands(operation.shapes, self.wide, self.labels)
-        if operation.is_grouped():
-            shapes = symbols.groups(operation.shapes, shapes)
-        after = replace(
-            self,
-            operation=replace(operation, shapes=shapes),
-            numel=self._resized(symbols),
-            context=self.context * symbols.context,
-        )
-        if self.family in (GEMM, ATTENTION) and (operation.multiplies() or operation.is_attention()):
-            return after.seconds(new)
-        ratio = after._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
-        rate = old.memory_rate / new.memory_rate * new.element_bytes / old.element_bytes
-        return self._memory(old) * ratio * rate
-
-    def flop(self) -> float:
-        """Return the floating-point operations of a product, or the fewest of attention; 0 of other kernels."""
-        operation = self.operation
-        if operation is None or not self.numel:
-            return 0.0
-        if self.family == GEMM and operation.multiplies():
-            return 2.0 * _products(operation) * prod(operation.product)
-        if self.family == ATTENTION and operation.is_attention():
-            query, key = operation.operands[:2]
-            # Both products, of which a causal mask leaves half.
-            return 2.0 * prod(query) * sorted(key[1:3])[1]
-        return 0.0
-
-    def operations(self, symbols: Symbols) -> float:
-        """Return by how much its operations grow; nan where nothing tells them."""
-        operation = self.operation
-        if operation is None or not self.numel:
-            return float("nan")
-        after = replace(operation, shapes=symbols.operands(operation.shapes, self.wide, self.labels))
-        if self.family == GEMM and operation.is_grouped():
-            after = replace(operation, shapes=symbols.groups(operation.shapes, after.shapes))
-            whole = operation.groups * prod(operation.product)
-            return after.groups * prod(after.product) / max(whole, 1)
-        if self.family == GEMM and operation.multiplies():
-            batches = after.operands[0][0] / max(operation.operands[0][0], 1) if operation.is_batched() else 1.0
-            return batches * prod(after.product) / max(prod(operation.product), 1)
-        if self.family == ATTENTION and operation.is_attention():
-            was, now = operation.operands[0], after.operands[0]
-            return symbols.context * prod(now) * sorted(now[1:3])[1] / max(prod(was) * sorted(was[1:3])[1], 1)
-        return replace(self, numel=self._resized(symbols))._units() / max(self._units(), 1.0)  # noqa: SLF001 - of the same class
-
-    def _resized(self, symbols: Symbols) -> tuple[Shape, ...]:
-        labels = self.labels or ((),) * len(self.numel)
-        return tuple(map(symbols.rescaled, self.numel, (self.wide,) * len(labels), labels))
-
-    def waves(self, machine: Machine) -> float:
-        """Return how many waves of blocks it runs in; nan for products and attention, and where nothing tells."""
-        operation = self.operation
-        multiplies = operation is not None and (operation.multiplies() or operation.is_attention())
-        if not self.blocks or not self.numel or (self.family in (GEMM, ATTENTION) and multiplies):
-            return float("nan")
-        return self.blocks / machine.sms
-
-    def _memory(self, machine: Machine) -> float:
-        """Return the time of moving its tensors, s."""
-        each = self.widths or (machine.element_bytes,) * len(self.numel)
-        return sum(prod(shape) * width for shape, width in zip(self.numel, each, strict=True)) / machine.memory_rate
-
-    def _elements(self) -> float:
-        return float(sum(prod(shape) for shape in self.numel))
-
-    def _units(self) -> float:
-        """Return the work in units that keep their time: rows of a width, as the library pads it, or elements."""
-        largest = max(self.numel, key=prod)
-        width = max(largest[-1], 1)
-        if self.family == SOFTMAX:
-            return prod(largest) / width * (2 ** ceil(log2(width)) if width <= _SOFTMAX_WIDTH else width)
-        if self.family == NORM and self.operation is not None and self.operation.is_norm():
-            return prod(largest) / width * ceil(width / _NORM_WIDTH)
-        return self._elements()
-
-
-def _products(operation: Operation) -> int:
-    """Return how many matrices a product makes."""
-    if operation.is_grouped():
-        return operation.groups
-    return operation.operands[0][0] if operation.is_batched() else 1
-
-
-def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> float:
-    row = machine.row
-    seconds = float(
-        gemm_seconds(
-            max(m, 1),
-            max(n, 1),
-            max(k, 1),
-            max(batch, 1),
-            float(machine.element_bytes),
-            row["peak_flops"][machine.precision],
-            row["hbm_bandwidth"],
-            row["sms"],
-            row["gemm"][machine.precision],
-        )
-    )
-    grown = max(seconds - float(row["gemm"][machine.precision][0]), 1e-9)
-    return grown * (_UNALIGNED ** (1 - log2(gcd(k, n, 8)) / 3) if machine.element_bytes == 2 and min(m, n) > 1 else 1.0)
-
-
-def _attention(operation: Operation, machine: Machine, context: float, *, backward: bool) -> float:
-    """Return the time of attention; of a shared sequence each rank takes parts of both ends: half the keys."""
-    row = machine.row
-    query, key = operation.operands[:2]
-    # (batch, heads, sequence, width), or the middle two the other way round: the sequence is the longer.
-    heads, seq = sorted(query[1:3])
-    kv_heads, keys = sorted(key[1:3])
-    return float(
-        attention_seconds(
-            query[0],
-            seq,
-            keys if context == 1 else 0.5 * (context * keys + QUERIES),
-            heads,
-            kv_heads,
-            query[3],
-            context == 1,
-            backward,
-            float(machine.element_bytes),
-            row["peak_flops"][machine.precision],
-            row["hbm_bandwidth"],
-            row["sms"],
-            row["attention"][machine.precision],
-        )
-        - row["attention"][machine.precision][0]
-    )

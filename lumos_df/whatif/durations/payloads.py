@@ -13,7 +13,8 @@ from lumos_df.schema.dtypes import precision_of
 from lumos_df.schema.plan_words import DP, EP, PP, TP
 from lumos_df.structure.experts import distinct
 from lumos_df.whatif.durations.collective_times import Groups, Links
-from lumos_df.whatif.durations.kernel_times import operation_of, shaped
+from lumos_df.whatif.durations.kernel_kind import operation_of
+from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives, tokens
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Sizes, parameters, told_precision

@@ -18,7 +18,7 @@ from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, CPU_OP, FORWARD, KERNEL, NONE, RECOMPUTE
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.shapes import BATCHED, PRODUCT, Operation
-from lumos_df.whatif.durations.kernel_times import GEMM, operation_of
+from lumos_df.whatif.durations.kernel_kind import GEMM, operation_of
 from lumos_df.whatif.rewrite.blocks import BACKWARD_PASS, FORWARD_PASS, OUTSIDE, WEIGHTS, Blocks, placed
 from lumos_df.whatif.rewrite.rewritten_graph import rewritten
 
