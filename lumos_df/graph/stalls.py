@@ -84,35 +84,40 @@ def find(
     row = np.concatenate((node, edges.dst[edge]))
     item, ns = np.concatenate((node, edge)), np.concatenate((graph.own[node], edges.lag[edge]))
     works = np.arange(len(item)) >= len(node)
-    least = max(round(typical_values.LEAST_PCT / 100 * float((marks.high - marks.low).sum())), 1)
     # In one step stretches are like all others of the thread: none of a name comes before the same.
     like = packed(np.where(works & (not several), NONE, rows.name[row]), rows.thread[row], works)
     in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
     grows = ~works & np.isin(item, growth(rows)) & (not several)
-    grows &= bool(ns[grows].sum() >= least)
-    compared = np.flatnonzero(in_step & (grows | np.isin(like, like[in_step & (ns >= least)])))
-    longest = (
-        _in_other_steps(like[compared], rows.step[row[compared]], ns[compared])
-        if several
-        else longest_usual(like[compared], ns[compared])
-    )
-    over = ns[compared] - longest
-    # Most of it is what no other takes; otherwise such times merely differ.
-    stalls = (longest != NONE) & (over >= least) & (over >= longest)
+    may = ~works | several
     if not several:
-        once = inside_first_calls(host, shape) | _longer_than(edges.lag[edge], beside)
-        may = np.append(np.ones(len(node), np.bool_), once)
-        stalls = stalls & may[compared] | grows[compared]
-        longest[grows[compared]] = 0
-    if several and not every:
-        stalls &= _of_unusual_steps(rows.step[row[compared]], np.where(stalls, over, 0), marks.number)
-    chosen = compared[stalls]
+        may[works] = inside_first_calls(host, shape) | _longer_than(edges.lag[edge], beside)
+
+    def over(least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        told = grows & bool(ns[grows].sum() >= least)
+        compared = np.flatnonzero(in_step & (told | np.isin(like, like[in_step & (ns >= least)])))
+        like_it, took = like[compared], ns[compared]
+        longest = _in_other_steps(like_it, rows.step[row[compared]], took) if several else longest_usual(like_it, took)
+        # Most of it is what no other takes; otherwise such times merely differ.
+        stalls = (longest != NONE) & (took - longest >= np.maximum(least, longest)) & may[compared]
+        if several and not every:
+            stalls &= _of_unusual_steps(rows.step[row[compared]], np.where(stalls, took - longest, 0), marks.number)
+        longest[told[compared]] = 0
+        stalls |= told[compared]
+        return compared[stalls], longest[stalls]
+
+    # What is little of a step that lasts long through stalls alone, is much of it without them.
+    whole = int((marks.high - marks.low).sum())
+    least = _least(whole)
+    chosen, longest = over(least)
+    while (less := _least(whole - int((ns[chosen] - longest).sum()))) < least:
+        least = less
+        chosen, longest = over(least)
     return Stalls(
         item=item[chosen],
         works=works[chosen],
-        row=row[chosen],
+        row=row[chosen].astype(np.int64),
         ns=ns[chosen],
-        longest=longest[stalls],
+        longest=longest,
         step=rows.step[row[chosen]].astype(np.int64),
         name=[*_calls(rows, item[chosen[~works[chosen]]]), *_works(host, item[chosen[works[chosen]]])],
     )
@@ -158,6 +163,11 @@ def write(corpus: Path, graph: TraceGraph, stalls: Stalls) -> None:
             "longest_ns": stalls.longest[order],
         },
     )
+
+
+def _least(steps_ns: int) -> int:
+    """Return what is told of steps that take so long together, ns."""
+    return max(round(typical_values.LEAST_PCT / 100 * steps_ns), 1)
 
 
 def _longer_than(ns: NDArray[np.int64], beside: Sequence[TraceGraph]) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.trace.ingest import ingest
 
 _LONG_US = 2_000
+_HUGE_US = 1_000_000
 
 
 def operator(name: str, ts: int, dur: int, shape: list[int]) -> dict[str, Any]:
@@ -38,11 +39,16 @@ def launch(ts: int, number: int, name: str = "cudaLaunchKernel", dur: int = 5) -
     return [{**call, "args": args}, {**kernel, "args": {**args, "device": 0, "stream": 7}}]
 
 
-def recorded(folder: Path, *, slow: int, where: str = "inside", malloc: bool = False, free: bool = False) -> TraceGraph:
-    """Return one step of forty operators, of shapes that come twice each; what `slow` launches takes 2 ms longer."""
+def recorded(
+    folder: Path, *, slow: int, huge: int = -1, where: str = "inside", malloc: bool = False, free: bool = False
+) -> TraceGraph:
+    """Return one step of forty operators, of shapes that come twice each.
+
+    What `slow` launches takes 2 ms longer, what `huge` launches 1 s.
+    """
     events, ts = [], 0
     for number in range(40):
-        late = _LONG_US if number == slow else 0
+        late = {slow: _LONG_US, huge: _HUGE_US}.get(number, 0)
         if where == "between":
             ts, late = ts + late, 0
         events.append(operator("aten::mm", ts, 90 + late, [8, 8 + number % 20]))
@@ -75,6 +81,11 @@ def lost_us(graph: TraceGraph, folder: Path, *beside: TraceGraph) -> float:
 def test_a_stretch_inside_a_first_call_comes_once(tmp_path: Path, slow: int, where: str, lost: float) -> None:
     graph = recorded(tmp_path / "job", slow=slow, where=where)
     assert lost_us(graph, tmp_path / "job") == pytest.approx(lost, rel=0.05)
+
+
+def test_a_huge_stall_hides_no_smaller_one(tmp_path: Path) -> None:
+    graph = recorded(tmp_path / "job", slow=7, huge=3)
+    assert lost_us(graph, tmp_path / "job") == pytest.approx(_HUGE_US + _LONG_US, rel=0.0005)
 
 
 def test_a_stretch_that_no_other_size_has_comes_once(tmp_path: Path) -> None:
