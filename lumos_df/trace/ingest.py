@@ -146,6 +146,9 @@ def _take_in(
 ) -> Ingested | Skipped:
     from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
 
+    of_path = sources.path_pattern(said["rank_from"]) if said["rank"] is None else None
+    if of_path:
+        said = said | {"rank": sources.rank_of(path, of_path)}
     return take_in(path, corpus, execution=execution_of.get(path), look_first=look_first, **said)
 
 

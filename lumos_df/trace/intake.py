@@ -50,11 +50,9 @@ def take_in(
         job: job of the trace; by default the name of its folder.
         execution: the PyTorch execution trace of the same run.
         step_from: name of the ranges that are steps, as for `ingest`.
-        rank_from: what says the rank, as for `ingest`.
+        rank_from: name of the ranges that say the rank, as for `ingest`.
         look_first: the corpus has traces, so the file's digest is looked up before the file is read.
     """
-    if rank is None and (of_path := sources.path_pattern(rank_from)):
-        rank = sources.rank_of(path, of_path)
     if not (corpus / MANIFEST).exists():
         create(corpus)
     hasher = _HASHERS[digest_of_files(corpus)]
