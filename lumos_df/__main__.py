@@ -13,6 +13,9 @@ def run() -> NoReturn:
 
     To free every function that numba and pyarrow have made took a fifth of what a small trace takes.
     """
+    if "capture" not in sys.argv:  # whose job has threads of its own
+        # Those of numpy's linear algebra spin when they start, and nothing here is large enough for them.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         main()
     except SystemExit as leaving:

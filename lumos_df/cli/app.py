@@ -81,7 +81,12 @@ def ingest(
         ),
     ] = None,
     rank_from: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Ranges whose name says the rank of their process: 'rank *'.")
+        str | None,
+        typer.Option(
+            metavar="NAME|path:REGEX",
+            help="Ranges whose name says the rank of their process: 'rank *'; or the rank in a file's path: "
+            "'path:gpu([0-9]+)'.",
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Files read at once; by default one a CPU.")

@@ -42,6 +42,10 @@ def replay(
     scale: Scale = None,
     drop: Drop = None,
     no_wait: NoWait = None,
+    rank_classes: Annotated[
+        bool,
+        typer.Option("--rank-classes", help="Of ranks that do the same work in the same time, simulate one for all."),
+    ] = False,
     engine: WhereIfMany = None,
     workers: Workers = None,
     address: Address = None,
@@ -60,6 +64,8 @@ def replay(
     check_cluster(engine, address)
     chosen, on_screen = choose_format(form, output), form is None and output is None
     changes = switches(scale, drop, no_wait)
+    if changes and rank_classes:
+        raise typer.BadParameter("not with --scale, --drop or --no-wait", param_hint="--rank-classes")
     if changes:
         rows = run.what_if(corpus, changes, trace, step)
         if not on_screen:
@@ -70,7 +76,7 @@ def replay(
         asked = (("--scale", scale), ("--drop", drop), ("--no-wait", no_wait))
         draw_changed(rows, [f"{switch} {text}" for switch, texts in asked for text in texts or ()], corpus, full=full)
         return
-    trace_ids = run.replay(corpus, trace, step, engine=engine, workers=workers, address=address)
+    trace_ids = run.replay(corpus, trace, step, by_class=rank_classes, engine=engine, workers=workers, address=address)
     with catalog.connect(corpus) as connection:
         if not on_screen:
             write(connection, _rows_of("replay_error", trace_ids, step), chosen, output)

@@ -17,7 +17,7 @@ from lumos_df.base.units import format_count
 from lumos_df.corpus.catalog import connect, one_line_errors, query
 from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, interruptible, write
-from lumos_df.corpus.view_files import sorted_once, views
+from lumos_df.corpus.view_files import read_once, views
 from lumos_df.schema import COLLECTIVE_MEMBERS, TABLES
 
 REPORT_FOLDER: Final = "report"
@@ -229,7 +229,7 @@ def export(
         results(map_items(ask, each, engine=engine, workers=workers, address=address))
         return files
     with connect(corpus) as connection:
-        interruptible(connection, partial(_sort_once, connection, queries))
+        interruptible(connection, partial(_read_once, connection, queries))
         for sql, file in zip(queries.values(), files, strict=True):
             write(connection, sql, form, file)
     return files
@@ -239,9 +239,9 @@ def _show_view(corpus: str | os.PathLike[str], form: Format, view: tuple[str, Pa
     show(corpus, view[0], form, view[1])
 
 
-def _sort_once(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Keep what several views would sort anew, each in a temporary table, which hides the view of its name."""
-    for base in sorted_once(names):
+def _read_once(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    """Keep what several views would read or sort anew, each in a temporary table, which hides the view of its name."""
+    for base in read_once(names):
         query(connection, f"CREATE TEMP TABLE {base} AS FROM {base}")
 
 

@@ -57,10 +57,9 @@ def holds(corpus: Path, digest: str) -> list[str]:
     stored = sorted(name for name in trace_ids(corpus) if name.split("-")[0] == stem)
     if not stored:
         return []
-    table = pq.read_table(
-        trace_folder(corpus, stored[0]) / "traces.parquet", columns=["ranks_in_file"], partitioning=None
-    )
-    return stored if len(stored) == table["ranks_in_file"][0].as_py() else []
+    with pq.ParquetFile(trace_folder(corpus, stored[0]) / "traces.parquet") as file:
+        ranks = file.read(["ranks_in_file"])["ranks_in_file"][0].as_py()
+    return stored if len(stored) == ranks else []
 
 
 class SideWriter:

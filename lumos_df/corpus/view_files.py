@@ -9,6 +9,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
+from lumos_df.schema import OPERATORS
+
 _VIEW: Final = re.compile(
     r"-- (?P<first>\S[^\n]*)\n-- (?P<second>\S[^\n]*)\n"
     r"(?P<sql>CREATE VIEW (?P<name>\w+)\(\n(?P<columns>.*?)\n\) AS\n.+);\n\Z",
@@ -179,12 +181,19 @@ def read_by(names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def sorted_once(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the internal views that sort rows and that several views below `names` read, each after those it reads."""
+def read_once(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the internal views that several views below `names` read, and that sort rows or go through all operators.
+
+    Each comes after those it reads.
+    """
     below = read_by(names)
     read = Counter(source for view in views() if view.name in below for source in _sources(view))
     return tuple(
-        view.name for view in views() if view.internal and read[view.name] > 1 and _WINDOW.search(view.sql) is not None
+        view.name
+        for view in views()
+        if view.internal
+        and read[view.name] > 1
+        and (OPERATORS.name in _sources(view) or _WINDOW.search(view.sql) is not None)
     )
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lumos_df import schema
 from lumos_df.corpus import table_files
@@ -18,8 +17,8 @@ from lumos_df.corpus.folder import traces_without
 from lumos_df.graph.collective_instances import ClockSkew, match
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.job import groups, in_threads
-from lumos_df.graph.rank_outline import communication, in_trace
-from lumos_df.graph.rows import Rows, read
+from lumos_df.graph.rank_outline import communication_of, in_trace
+from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import NONE
 
 
@@ -51,22 +50,25 @@ def match_collectives(corpus: Path) -> list[MatchedJob]:
 
 
 def _match_job(corpus: Path, trace_ids: list[str]) -> MatchedJob:
-    ranks, rows = zip(*in_threads(partial(_communication, corpus), trace_ids), strict=True)
+    ranks, rows = zip(*in_threads(partial(communication_of, corpus), trace_ids), strict=True)
     instances = match(list(ranks)) if len(ranks) > 1 else None
     of_job = waits(list(ranks), instances)
     of_job = replace(of_job, row=in_trace(list(rows), of_job.trace, of_job.row))
-    for k, trace_id in enumerate(trace_ids):
-        # A rank came since the last replay, if there was one.
-        table_files.remove_replay(corpus, trace_id)
-        table_files.write(corpus, trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(of_job, k))
-        write_clock(corpus, trace_id, ranks[k].rank, None if instances is None else instances.clocks[k])
+    for k, rows_of_rank in enumerate(ranks):
+        write_matched(corpus, rows_of_rank, of_job, k, None if instances is None else instances.clocks[k])
     collectives = len(np.unique(of_job.instance))
     alone = int(np.count_nonzero(of_job.members == 1))
     return MatchedJob(ranks[0].job, tuple(rows.rank for rows in ranks), collectives, collectives - alone)
 
 
-def _communication(corpus: Path, trace_id: str) -> tuple[Rows, NDArray[np.int32]]:
-    return communication(read(corpus, trace_id))
+def write_matched(corpus: Path, rows: Rows, of_job: CollectiveWaits, k: int, clock: ClockSkew | None) -> None:
+    """Store the collectives and the clock of the k-th trace of a job, which is not replayed: what was, goes.
+
+    Raises `CorpusError` when they cannot be written.
+    """
+    table_files.remove_replay(corpus, rows.trace_id)
+    table_files.write(corpus, rows.trace_id, schema.COLLECTIVE_MEMBERS, collective_columns(of_job, k))
+    write_clock(corpus, rows.trace_id, rows.rank, clock)
 
 
 def collective_columns(of_job: CollectiveWaits, k: int) -> dict[str, Any]:

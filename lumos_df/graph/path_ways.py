@@ -35,6 +35,21 @@ class Ways:
     """[k] the collective with whose way it goes on, or NONE."""
 
     @classmethod
+    def empty(cls) -> Self:
+        """Return one way of which nothing is known."""
+        times, flags = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        none = np.zeros(1, np.int64)
+        return cls(
+            low=none,
+            high=none,
+            bounds=np.zeros(2, np.int64),
+            moment=times,
+            host=flags,
+            inferred=flags,
+            stop=np.full(1, NONE, np.int32),
+        )
+
+    @classmethod
     def joined(cls, parts: "list[Ways]") -> Self:
         """Return several ways as one."""
         stretches = np.cumsum([0, *(len(part.moment) for part in parts)])

@@ -1,13 +1,15 @@
 """What the other ranks of a job need to know of one: its communication, and how its collectives follow one another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.collective_waits import communicates
 from lumos_df.graph.contracted_graph import ContractedGraph, contracted
-from lumos_df.graph.rows import Rows
+from lumos_df.graph.rows import Rows, read
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION
 
@@ -34,6 +36,25 @@ def communication(rows: Rows) -> tuple[Rows, NDArray[np.int32]]:
     """Return the rows of a trace from which collectives are matched, and their numbers in it, as in `RankOutline`."""
     row = _told(rows)
     return rows.only(row), row
+
+
+def communication_of(corpus: Path, trace_id: str) -> tuple[Rows, NDArray[np.int32]]:
+    """Read a trace and return `communication` of it. Raise `CorpusError` when it cannot be read."""
+    return communication(read(corpus, trace_id))
+
+
+def like(replayed: RankOutline, communication: Rows, row: NDArray[np.int32]) -> RankOutline:
+    """Return the outline of a rank whose communication is as that of another, which is replayed for it.
+
+    Its collectives are its own, its graph is that of the other one, in whose time it stays.
+
+    Args:
+        replayed: the outline of the other.
+        communication, row: what `communication` returns of the rank.
+    """
+    place = np.searchsorted(replayed.row[communicates(replayed.communication)], replayed.graph.row)
+    own = row[communicates(communication)][place]
+    return RankOutline(communication=communication, row=row, graph=replace(replayed.graph, row=own))
 
 
 def in_trace(rows: list[NDArray[np.int32]], trace: NDArray[Any], place: NDArray[Any]) -> NDArray[Any]:

@@ -6,7 +6,7 @@ and stored by itself, and all is as if the whole job had been simulated at once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,15 +19,18 @@ from lumos_df.base.runner import results
 from lumos_df.corpus.folder import scratch
 from lumos_df.graph import collective_instances, event_graph
 from lumos_df.graph.collective_instances import Instances
-from lumos_df.graph.collective_waits import waits
+from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.critical_path import late
 from lumos_df.graph.event_graph import EventGraph, Run
+from lumos_df.graph.matching import write_matched
 from lumos_df.graph.path_ways import Ways, last_members
-from lumos_df.graph.rank_outline import RankOutline, in_trace
+from lumos_df.graph.rank_classes import RankClasses, classes, each_by_itself, profile
+from lumos_df.graph.rank_outline import RankOutline, communication_of, in_trace, like
 from lumos_df.graph.rank_replay import RankReplay, RankTask, outline_rank, replay_rank
 from lumos_df.graph.replay_warnings import beside_others
 from lumos_df.graph.replayed_tables import remove_paths, share_columns, write_steps
 from lumos_df.graph.simulate import backward, forward
+from lumos_df.schema.codes import NONE
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -35,13 +38,16 @@ MapRanks = Callable[[Callable[[_Item], _Result], Sequence[_Item]], Iterator[Outc
 """Runs a function over items somewhere, as `base.runner.map_items` does."""
 
 
-def replay_by_rank(corpus: Path, trace_ids: Sequence[str], map_ranks: MapRanks[Any, Any]) -> set[int]:
+def replay_by_rank(
+    corpus: Path, trace_ids: Sequence[str], map_ranks: MapRanks[Any, Any], *, by_class: bool = False
+) -> set[int]:
     """Replay the ranks of a job, several of them, and store what `replayed_tables.write_replay` stores.
 
     Args:
         corpus: the corpus folder.
         trace_ids: its traces, by rank.
         map_ranks: where each rank is worked on.
+        by_class: of ranks that are alike, replay one, and store of the others their collectives and clocks alone.
 
     Returns:
         The numbers of the steps, NONE of traces without marks.
@@ -49,27 +55,54 @@ def replay_by_rank(corpus: Path, trace_ids: Sequence[str], map_ranks: MapRanks[A
     Raises:
         LumosError: a trace cannot be read, or nothing can be stored.
     """
+    alike = each_by_itself(len(trace_ids))
+    if by_class:
+        alike = classes(results(map_ranks(partial(profile, corpus), trace_ids)))
+    replayed, place = np.unique(alike.stands_for, return_inverse=True)
     with scratch(corpus) as graphs:
-        outlines: list[RankOutline] = results(map_ranks(partial(outline_rank, corpus, graphs), trace_ids))
-        ranks = [rank.communication for rank in outlines]
-        instances = collective_instances.match(ranks)
-        tasks = _tasks(outlines, instances)
-        replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs), tasks))
-    columns = share_columns([replay.of_steps for replay in replays], _of_collectives(replays, len(instances.transfer)))
+        chosen: list[RankOutline] = results(
+            map_ranks(partial(outline_rank, corpus, graphs), [trace_ids[k] for k in replayed])
+        )
+        ranks = dict(zip(replayed.tolist(), chosen, strict=True))
+        others = [k for k in range(len(trace_ids)) if k not in ranks]
+        if others:
+            rows = results(map_ranks(partial(communication_of, corpus), [trace_ids[k] for k in others]))
+            ranks |= {k: like(chosen[place[k]], *of_rank) for k, of_rank in zip(others, rows, strict=True)}
+        outlines = [ranks[k] for k in range(len(trace_ids))]
+        instances = collective_instances.match([rank.communication for rank in outlines])
+        job = _told(outlines, instances, alike)
+        replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs), job.tasks))
+    columns = share_columns([replay.of_steps for replay in replays], _of_collectives(replays, job.way))
     differs = any(replay.differs for replay in replays)
-    for rows, clock, replay, of_path in zip(ranks, instances.clocks, replays, columns, strict=True):
-        differs |= write_steps(corpus, rows, clock, replay.steps | of_path)
+    for k, replay, of_path in zip(replayed.tolist(), replays, columns, strict=True):
+        rank = outlines[k].communication
+        differs |= write_steps(corpus, rank, instances.clocks[k], replay.steps | of_path)
+    for k in others:
+        write_matched(corpus, outlines[k].communication, job.waits, k, instances.clocks[k])
     if differs:
         remove_paths(corpus, list(trace_ids))
     return {number for replay in replays for number in replay.step.tolist()}
 
 
-def _tasks(outlines: list[RankOutline], instances: Instances) -> list[RankTask]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ContractedJob:
+    """What the contracted graphs of a job say."""
+
+    tasks: list[RankTask]
+    """What each rank that is replayed has to know."""
+    waits: CollectiveWaits
+    """Of all ranks, by the rows of their traces."""
+    way: NDArray[np.int32]
+    """[collectives] the collective whose way back is that of each, or NONE."""
+
+
+def _told(outlines: list[RankOutline], instances: Instances, alike: RankClasses) -> _ContractedJob:
     """Simulate the contracted graphs of a job and return what each rank has to know of it.
 
     Args:
         outlines: its ranks.
         instances: their collectives, by the rows of `RankOutline.communication`.
+        alike: which of them are replayed.
     """
     ranks = [rank.communication for rank in outlines]
     collectives = waits(ranks, instances)
@@ -77,7 +110,8 @@ def _tasks(outlines: list[RankOutline], instances: Instances) -> list[RankTask]:
     collectives = replace(collectives, row=in_trace(rows, collectives.trace, collectives.row))
     shift = event_graph.to_job_time(ranks, instances)
     instances = replace(instances, row=in_trace(rows, instances.trace, instances.row))
-    whole = event_graph.contracted_graph([rank.graph for rank in outlines], shift, instances)
+    # A rank that another one is replayed for has the graph of that one, and what happens in it happens when it does.
+    whole = event_graph.contracted_graph([rank.graph for rank in outlines], shift[alike.stands_for], instances)
     result = event_graph.run(whole)
     last = last_members(whole, result)
     last_trace = np.searchsorted(whole.base, last, side="right") - 1
@@ -89,6 +123,8 @@ def _tasks(outlines: list[RankOutline], instances: Instances) -> list[RankTask]:
     )
     tasks = []
     for k, (row, collective) in enumerate(event_graph.members_of_traces(of_kept, len(ranks))):
+        if alike.stands_for[k] != k:
+            continue
         number, place = np.unique(collective, return_inverse=True)
         elsewhere = last_trace[number] != k
         tasks.append(
@@ -103,11 +139,34 @@ def _tasks(outlines: list[RankOutline], instances: Instances) -> list[RankTask]:
                 transfer=instances.transfer[number],
                 others_start=np.where(elsewhere, result.start[last[number]], forward.UNSET + 1),
                 latest_end=latest[number],
-                missing=told[k][0],
+                missing=[*filter(None, [alike.notes[k]]), *told[k][0]],
                 misfits=told[k][1],
             )
         )
-    return tasks
+    return _ContractedJob(tasks=tasks, waits=collectives, way=_ways(whole, last, last_trace, alike))
+
+
+def _ways(
+    whole: EventGraph, last: NDArray[np.int64], last_trace: NDArray[np.int64], alike: RankClasses
+) -> NDArray[np.int32]:
+    """Return the collective of which the last member is on a rank that is replayed, and stands for that of each.
+
+    Args:
+        whole: the contracted job.
+        last: [collectives] the node of the member that started last, or NONE.
+        last_trace: [collectives] the rank that it is on.
+        alike: which ranks are replayed.
+    """
+    replayed = alike.stands_for[last_trace]
+    here = replayed == last_trace
+    there = whole.instance[whole.base[replayed] + last - whole.base[last_trace]]
+    way = np.where(here | (last < 0), np.arange(len(last)), there).astype(np.int32)
+    if here.all():
+        return way
+    # From one to another, twice as far each time; those in a circle are of no rank that is replayed.
+    for _ in range(len(way).bit_length()):
+        way = np.append(way, np.int32(NONE))[way]
+    return np.where(np.append(here, False)[way], way, NONE).astype(np.int32)
 
 
 def _latest_ends(whole: EventGraph, result: Run, outlines: list[RankOutline]) -> NDArray[np.int64]:
@@ -121,11 +180,10 @@ def _latest_ends(whole: EventGraph, result: Run, outlines: list[RankOutline]) ->
     return decided
 
 
-def _of_collectives(replays: list[RankReplay], collectives: int) -> Ways:
-    """Return the ways back from each collective of a job; of one without members it is some other's."""
+def _of_collectives(replays: list[RankReplay], way: NDArray[np.int32]) -> Ways:
+    """Return the ways back from each collective of a job; `way`: as in `_ContractedJob`, one without is empty."""
     number = np.concatenate([replay.number for replay in replays])
-    way = np.zeros(collectives, np.int64)
-    way[number] = np.arange(len(number))
-    return Ways.joined([replay.of_collectives for replay in replays]).reordered(
-        way[: collectives if len(number) else 0]
-    )
+    known = Ways.joined([*(replay.of_collectives for replay in replays), Ways.empty()])
+    place = np.full(len(way) + 1, len(number))
+    place[number] = np.arange(len(number))
+    return known.reordered(place[way])

@@ -28,13 +28,14 @@ _AT_ONCE: Final = 4_000_000
 """Operators. A job of more is replayed rank by rank: at once, an operator takes some 280 bytes of memory."""
 
 
-def replay(
+def replay(  # noqa: PLR0913  # each says one thing of the run
     corpus: Path,
     trace: str | None = None,
     step: int | None = None,
     *,
     path: bool = False,
     gains: bool = False,
+    by_class: bool = False,
     engine: Engine | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -50,6 +51,7 @@ def replay(
         step: a step that there has to be; all are simulated.
         path: also store the critical path of every step.
         gains: also store what every step would gain from faster operators.
+        by_class: of ranks that are alike, as `rank_classes.classes` tells them, simulate one for all, rank by rank.
         engine: where ranks, or with paths and gains whole jobs, are replayed; None: here, or in processes where ranks
             are replayed by themselves.
         workers, address: as for `runner.map_items`.
@@ -61,21 +63,23 @@ def replay(
         LumosError: no such corpus, trace or step, or it cannot be read or written.
     """
     found = jobs(corpus, trace)
-    whole = [job for job in found if path or gains or not _rank_by_rank(corpus, job, engine)]
+    whole = [job for job in found if path or gains or not _rank_by_rank(corpus, job, engine, by_class=by_class)]
     seen: set[int] = set()
     at_once = partial(_replay_at_once, corpus, path=path, gains=gains)
     seen.update(*results(map_items(at_once, whole, engine=engine or Engine.SERIAL, workers=workers, address=address)))
     by_rank = partial(map_items, engine=engine or Engine.PROCESSES, workers=workers, address=address)
-    seen.update(*(replay_by_rank(corpus, job.trace_ids, by_rank) for job in found if job not in whole))
+    seen.update(
+        *(replay_by_rank(corpus, job.trace_ids, by_rank, by_class=by_class) for job in found if job not in whole)
+    )
     _check_step(corpus, step, seen)
     return [trace_id for job in found for trace_id in job.trace_ids]
 
 
-def _rank_by_rank(corpus: Path, job: JobTraces, engine: Engine | None) -> bool:
+def _rank_by_rank(corpus: Path, job: JobTraces, engine: Engine | None, *, by_class: bool) -> bool:
     """Return whether a job's ranks are replayed by themselves; an estimate has its graph, and its collectives."""
     if len(job.trace_ids) == 1 or any(stored_graph.is_estimate(corpus, trace_id) for trace_id in job.trace_ids):
         return False
-    return engine is not None or job.operators > _AT_ONCE
+    return by_class or engine is not None or job.operators > _AT_ONCE
 
 
 def _replay_at_once(corpus: Path, traces: JobTraces, *, path: bool, gains: bool) -> set[int]:

@@ -86,7 +86,7 @@ def extend(corpus: Path, rows: Rows) -> Trace:
         table = file.read([*_WORDS, "layer"])
         # A trace that names no group has no such file.
         named = folder / "process_groups.parquet"
-        groups = pq.read_table(named, partitioning=None).to_pylist() if named.exists() else []
+        groups = pq.ParquetFile(named).read().to_pylist() if named.exists() else []
     except (OSError, pa.ArrowInvalid) as error:
         raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
     texts = {name: Texts(*coded(table[name])) for name in _WORDS}

@@ -48,7 +48,8 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
         job: job of the traces; by default the name of each file's folder.
         step_from: name of the ranges that are steps, `*` for any text: `Iteration *`. By default torch.profiler's
             marks; in files of other profilers else ranges that repeat and cover half of the trace.
-        rank_from: name of a range whose first `*` is the process's rank: `rank *`.
+        rank_from: name of a range whose first `*` is the process's rank: `rank *`; or `path:REGEX`, whose group is the
+            rank in each file's path: `path:gpu([0-9]+)`. The option `rank` is over it.
         workers: processes; by default one a CPU, and no more than files.
         engine: where files are read: `serial` (here), `processes`, or `ray`; on a cluster, files and corpus are on a
             disk that all its machines share, under the same names.
@@ -60,7 +61,7 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
         What became of every file; a bad file is a `Failed` and the others still go in.
 
     Raises:
-        LumosError: the corpus cannot be written, or the paths name no file.
+        LumosError: the corpus cannot be written, the paths name no file, or `rank_from` is no rule.
 
     What was replayed of a job that has more ranks now is removed.
     """
@@ -88,6 +89,7 @@ def _ingest(
     shard: tuple[int, int],
     report: Report | None,
 ) -> IngestResult:
+    sources.path_pattern(said["rank_from"])  # one fault of all files
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
     expanded, bad = sources.expand([os.fspath(path) for path in named])
     if not expanded:
@@ -144,6 +146,9 @@ def _take_in(
 ) -> Ingested | Skipped:
     from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
 
+    of_path = sources.path_pattern(said["rank_from"]) if said["rank"] is None else None
+    if of_path:
+        said = said | {"rank": sources.rank_of(path, of_path)}
     return take_in(path, corpus, execution=execution_of.get(path), look_first=look_first, **said)
 
 

@@ -52,7 +52,7 @@ def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tu
     if _has_collectives(recording):
         raise TraceError(
             f"{path}: rank unknown: neither distributedInfo, the file name nor process groups say it, and the trace "
-            "has collectives; give it with --rank N, or name the file rankN.json"
+            "has collectives; give it with --rank N or --rank-from path:REGEX, or name the file rankN.json"
         )
     warning = "rank taken as 0: neither distributedInfo nor the file name says it; --rank N sets it"
     return (RecordedRank(rank=0, source="assumed"),), [warning]

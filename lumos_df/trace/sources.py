@@ -20,6 +20,9 @@ STDIN: Final = "-"
 STDIN_NAME: Final = "<stdin>"
 _DIGITS: Final = re.compile(r"([0-9]+)")
 _MAGIC: Final = re.compile(r"[*?\[]")
+_RANK: Final = re.compile(r"[0-9]{1,9}")
+_OF_PATH: Final = "path:"
+"""How a rule begins that takes the rank from a file's path."""
 
 
 def expand(paths: Iterable[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -181,3 +184,28 @@ def job_of(path: str) -> str:
         return "stdin"
     parent = path.rsplit("/", 2)[-2] if is_url(path) else Path(path).absolute().parent.name
     return parent or "root"
+
+
+def path_pattern(rank_from: str | None) -> re.Pattern[str] | None:
+    """Return the regular expression of `path:REGEX`, whose one group is the rank in a path; None for another rule.
+
+    Raises `LumosError` where it is none, or has not one group.
+    """
+    if rank_from is None or not rank_from.startswith(_OF_PATH):
+        return None
+    try:
+        pattern = re.compile(rank_from.removeprefix(_OF_PATH))
+    except re.error as error:
+        raise LumosError(f"--rank-from {rank_from!r}: no regular expression ({error})") from None
+    if pattern.groups != 1:
+        raise LumosError(f"--rank-from {rank_from!r}: put one pair of parentheses, around the rank")
+    return pattern
+
+
+def rank_of(path: str, pattern: re.Pattern[str]) -> int:
+    """Return the rank that the last match of `path_pattern` in a path says. Raise `TraceError` where it says none."""
+    found = pattern.findall(STDIN_NAME if path == STDIN else path)
+    if not found or not _RANK.fullmatch(found[-1]):
+        said = f"'{found[-1]}' is no rank" if found else "it does not match"
+        raise TraceError(f"{path}: --rank-from '{_OF_PATH}{pattern.pattern}': {said}; give a pattern of every path")
+    return int(found[-1])

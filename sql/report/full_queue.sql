@@ -21,25 +21,33 @@ CREATE VIEW full_queue(
   max_blocked_ns
 ) AS
 WITH
--- Not materialized, and without a list of all launching calls: one trace alone asks for its own rows only.
-wait AS NOT MATERIALIZED (
-  SELECT
+-- Distinct, so that these few rows are found first: joined in one go, calls and GPU rows of a trace met each other.
+blocked AS (
+  SELECT DISTINCT
     edges.trace_id,
     edges.rank,
+    edges.src,
+    edges.dst,
     call.step,
-    ahead.device,
-    ahead.stream,
-    least(ahead.end_ts, call.ts + call.dur) - call.ts AS blocked_ns
+    call.ts,
+    call.ts + call.dur AS end_ts
   FROM edges
   JOIN operators AS call ON call.trace_id = edges.trace_id AND call.op_id = edges.dst
-  JOIN _gpu AS ahead ON ahead.trace_id = edges.trace_id AND ahead.op_id = edges.src
-  SEMI JOIN _gpu AS launched ON launched.trace_id = edges.trace_id AND launched.parent_id = edges.dst
-  WHERE
-    edges.kind = 'sync'
-    AND edges.binds = 'end-end'
-    AND call.kind = 'runtime'
-    -- A copy that the call itself waits for is no queue.
-    AND ahead.parent_id IS DISTINCT FROM edges.dst
+  WHERE edges.kind = 'sync' AND edges.binds = 'end-end' AND call.kind = 'runtime'
+),
+wait AS (
+  SELECT
+    blocked.trace_id,
+    blocked.rank,
+    blocked.step,
+    ahead.device,
+    ahead.stream,
+    least(ahead.end_ts, blocked.end_ts) - blocked.ts AS blocked_ns
+  FROM blocked
+  JOIN _gpu AS ahead ON ahead.trace_id = blocked.trace_id AND ahead.op_id = blocked.src
+  SEMI JOIN _gpu AS launched ON launched.trace_id = blocked.trace_id AND launched.parent_id = blocked.dst
+  -- A copy that the call itself waits for is no queue.
+  WHERE ahead.parent_id IS DISTINCT FROM blocked.dst
 )
 SELECT
   any_value(job),

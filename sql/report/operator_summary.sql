@@ -21,47 +21,48 @@ CREATE VIEW operator_summary(
   gpu_ns
 ) AS
 WITH
-host AS (
+child AS (
   SELECT
     trace_id,
-    rank,
-    op_id,
     parent_id,
-    kind,
-    name,
     ts,
-    dur,
     ts + dur AS end_ts,
     -- Clocks that round, or differ between calls and operators, make siblings overlap.
     max(ts + dur) OVER (
       PARTITION BY trace_id, parent_id ORDER BY op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS sibling_end_ts
   FROM operators
-  WHERE kind IN ('cpu_op', 'runtime', 'annotation', 'python')
+  WHERE kind IN ('cpu_op', 'runtime', 'annotation', 'python') AND parent_id IS NOT NULL
 ),
-named AS (
-  SELECT trace_id, any_value(rank) AS rank, kind, name, count(*) AS calls, try_cast(sum(dur) AS BIGINT) AS total_ns
-  FROM host
-  GROUP BY trace_id, kind, name
-),
+-- Added up by row first: there are far fewer names than rows, but to join every row costs what all else does.
 beneath AS (
   SELECT
-    above.trace_id,
-    above.kind,
-    above.name,
-    try_cast(sum(greatest(
-      0,
-      least(inner_row.end_ts, above.end_ts) - greatest(inner_row.ts, inner_row.sibling_end_ts)
-    )) AS BIGINT) AS inner_ns
-  FROM host AS inner_row
-  JOIN host AS above ON above.trace_id = inner_row.trace_id AND above.op_id = inner_row.parent_id
-  GROUP BY above.trace_id, above.kind, above.name
+    trace_id,
+    parent_id AS op_id,
+    sum(greatest(0, end_ts - greatest(ts, sibling_end_ts))) AS inner_ns,
+    max(end_ts) AS end_ts
+  FROM child
+  GROUP BY trace_id, parent_id
 ),
 launched AS (
-  SELECT above.trace_id, above.kind, above.name, try_cast(sum(gpu.end_ts - gpu.ts) AS BIGINT) AS gpu_ns
-  FROM _gpu_launch AS gpu
-  JOIN host AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.operator_id
-  GROUP BY above.trace_id, above.kind, above.name
+  SELECT trace_id, operator_id AS op_id, sum(end_ts - ts) AS gpu_ns FROM _gpu_launch GROUP BY trace_id, operator_id
+),
+named AS (
+  SELECT
+    host.trace_id,
+    any_value(host.rank) AS rank,
+    host.kind,
+    host.name,
+    count(*) AS calls,
+    try_cast(sum(host.dur) AS BIGINT) AS total_ns,
+    -- A row begins before the one above it ends: what runs on behind that end is in one piece.
+    try_cast(sum(greatest(0, beneath.inner_ns - greatest(0, beneath.end_ts - (host.ts + host.dur)))) AS BIGINT) AS inner_ns,
+    try_cast(sum(launched.gpu_ns) AS BIGINT) AS gpu_ns
+  FROM operators AS host
+  LEFT JOIN beneath ON beneath.trace_id = host.trace_id AND beneath.op_id = host.op_id
+  LEFT JOIN launched ON launched.trace_id = host.trace_id AND launched.op_id = host.op_id
+  WHERE host.kind IN ('cpu_op', 'runtime', 'annotation', 'python')
+  GROUP BY host.trace_id, host.kind, host.name
 )
 SELECT
   _job.job,
@@ -71,10 +72,8 @@ SELECT
   named.name,
   named.calls,
   named.total_ns,
-  named.total_ns - coalesce(beneath.inner_ns, 0) AS self_ns,
-  coalesce(launched.gpu_ns, 0)
+  named.total_ns - coalesce(named.inner_ns, 0) AS self_ns,
+  coalesce(named.gpu_ns, 0)
 FROM named
-LEFT JOIN beneath USING (trace_id, kind, name)
-LEFT JOIN launched USING (trace_id, kind, name)
 LEFT JOIN _job ON _job.trace_id = named.trace_id
 ORDER BY named.trace_id, self_ns DESC, named.name;

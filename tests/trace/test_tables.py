@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lumos_df.base.errors import LumosError
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests.trace.literal import (
@@ -355,6 +356,30 @@ def test_collectives_need_a_rank(tmp_path: Path, event: Event) -> None:
     said = [failed.message.split("; give it")[0] for failed in result.failed]
     assert said == [f"{path}: {unknown}, and the trace has collectives"]
     assert not ingest([path], tmp_path / "c", rank=2, workers=1).failed
+
+
+def test_a_path_says_the_rank_of_its_file(tmp_path: Path) -> None:
+    for name, ts in (("node1/gpu0", 1), ("node1/gpu12", 2), ("node1/none", 3)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write(tmp_path / f"{name}.json", [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", ts, 2)])
+    result = ingest([tmp_path / "node1"], tmp_path / "c", rank_from="path:(?:node|gpu)([0-9]+)", workers=1)
+    assert not result.failed
+    with connect(tmp_path / "c") as corpus:  # the last of several matches
+        found = corpus.execute("SELECT rank, first_ts, rank_source FROM traces ORDER BY 2").fetchall()
+    assert [(rank, source) for rank, _, source in found] == [(0, "option"), (12, "option"), (1, "option")]
+    refused = ingest([tmp_path / "node1"], tmp_path / "d", rank_from="path:gpu([0-9]+)", workers=1).failed
+    assert [failed.message.split(": ", 1)[1] for failed in refused] == [
+        "--rank-from 'path:gpu([0-9]+)': it does not match; give a pattern of every path"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"), [("path:gpu([0-9]+", "no regular expression"), ("path:gpu[0-9]+", "one pair of parenth")]
+)
+def test_a_rule_for_paths_is_checked_before_any_file_is_read(tmp_path: Path, pattern: str, message: str) -> None:
+    path = write(tmp_path / "gpu1.json", [op("a", 1, 2)])
+    with pytest.raises(LumosError, match=message):
+        ingest([path], tmp_path / "c", rank_from=pattern)
 
 
 def test_names_of_the_host_are_no_kernels_that_communicate(tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
 """A replay on one screen: how far it is off, and what a changed job would take."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
-import polars as pl
 import pyarrow as pa
 from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, rows_of, say, say_next, where
 from lumos_df.schema import STEP_PARTS
+
+if TYPE_CHECKING:
+    import polars as pl
 
 TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
@@ -86,6 +88,8 @@ _PARTS: Final = tuple(
 
 def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool) -> None:
     """Print what changed jobs take: the mean step and the parts of it, and with `full` each step of each rank."""
+    import polars as pl  # noqa: PLC0415 - only here: a replay alone answers without
+
     screen = console()
     say(screen, "with ", " ".join(changes))
     for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
@@ -93,12 +97,12 @@ def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool
     say_next(screen, f"advise{where(corpus)}")
 
 
-def _draw_changed_job(screen: Console, steps: pl.DataFrame, *, full: bool) -> None:
+def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
     old, new = _mean(steps, "replayed_ns"), _mean(steps, "changed_ns")
     change = f"({change_ns(new - old)}, {change_pct(100 * (new - old) / old) if old else '-'})"
     spread = ""
     if len(steps) > 1:
-        low, high = (float(steps.select(edge).item()) for edge in (pl.col("gain_pct").max(), pl.col("gain_pct").min()))
+        low, high = (float(str(edge)) for edge in (steps["gain_pct"].max(), steps["gain_pct"].min()))
         spread = f"   {format_count(len(steps), 'step')}: {change_pct(-low)} to {change_pct(-high)}"
     times = f", {format_ns(round(old))} a step -> {format_ns(round(new))}  {change}{spread}"
     say(screen, (str(steps["job"][0]), "bold"), times)
@@ -113,8 +117,8 @@ def _draw_changed_job(screen: Console, steps: pl.DataFrame, *, full: bool) -> No
         say(screen, note, before="  note: ")
 
 
-def _mean(steps: pl.DataFrame, column: str) -> float:
-    return float(steps.select(pl.col(column).mean()).item() or 0)
+def _mean(steps: "pl.DataFrame", column: str) -> float:
+    return float(str(steps[column].mean() or 0))
 
 
 def _step_line(row: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, Final
 
-import polars as pl
 import pyarrow as pa
 from rich.console import Console
 
@@ -15,23 +14,25 @@ _DEGREES: Final = ("tp", "pp", "ep", "cp", "dp")
 def draw(rows: pa.Table, corpus: Path, *, full: bool) -> None:
     """Print the dimensions and degrees of jobs; rows as `structure.describe.describe` returns them."""
     screen = console()
-    jobs = pl.DataFrame(rows).group_by("job", "trace_id", maintain_order=True)
-    for _, dimensions in jobs:
+    jobs: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        jobs.setdefault((row["job"], row["trace_id"]), []).append(row)
+    for dimensions in jobs.values():
         _draw_job(screen, dimensions, full=full)
     if not full:
         say_next(screen, f"describe --full{where(corpus)}")
 
 
-def _draw_job(screen: Console, dimensions: pl.DataFrame, *, full: bool) -> None:
+def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) -> None:
     known: dict[str, Any] = {}
     unknown: dict[str, str] = {}
-    for row in dimensions.iter_rows(named=True):
+    for row in dimensions:
         value = row["value"] if row["value"] is not None else row["word"]
         if value is None:
             unknown[row["name"]] = "; ".join(filter(None, (row["readings"], row["reason"])))
         else:
             known[row["name"]] = row["readings"] or value
-    job, ranks = str(dimensions["job"][0]), int(dimensions["ranks"][0])
+    job, ranks = str(dimensions[0]["job"]), int(dimensions[0]["ranks"])
     parts = [str(known.get("model", "model unknown"))]
     if "layers" in known:
         parts.append(f"{known['layers']} layers" + (f" x {known['hidden']}" if "hidden" in known else ""))
@@ -49,7 +50,7 @@ def _draw_job(screen: Console, dimensions: pl.DataFrame, *, full: bool) -> None:
     say(screen, f"{', '.join(parts)}   {world}", before=f"{job}   ")
     if unknown:
         say(screen, "; ".join(f"{name} ({reason})" for name, reason in unknown.items()), before="unknown: ")
-    for row in dimensions.iter_rows(named=True) if full else ():
+    for row in dimensions if full else ():
         value = row["value"] if row["value"] is not None else row["word"]
         said = row["readings"] or ("unknown" if value is None else str(value))
         say(screen, f"{said:<12} [{row['evidence']}] {row['reason']}", before=f"  {row['name']:<14}")
