@@ -14,8 +14,8 @@ def callers(
 ) -> NDArray[np.int64]:
     """Return for each line the one whose thread made its calls, itself where that is not known.
 
-    A line is the caller of one other at most: where several could be, those with more calls choose first, and of several
-    callers the one that has less time around the calls between what it began and ended.
+    A line is the caller of one other at most, and those with more calls choose first. Of several that could be it is
+    the one that has less time between what it began and ended around the calls.
 
     Args:
         line: place of each row's line.
