@@ -27,6 +27,7 @@ from lumos_df.schema.codes import (
     RUNTIME,
 )
 from lumos_df.trace import hlo_texts
+from lumos_df.trace.call_lines import callers
 from lumos_df.trace.event_args import give
 from lumos_df.trace.kernels.intervals import lanes
 from lumos_df.trace.recording import ArgsSink, Attribute, EventType, RecordedDevice, Recording
@@ -255,13 +256,16 @@ class _SpaceReader:
         kinds = {number: _host_kind(name) for number, name in plane.names.items()}
         distinct, inverse = np.unique(plane.id[taken], return_inverse=True)
         table = np.array([*(kinds.get(number, CPU_OP) for number in distinct.tolist()), CPU_OP], np.int8)
+        kind = table[inverse.reshape(-1)]
         # Threads without an id of the system have one that is longer than any.
         known = (plane.line_ids >= 0) & (plane.line_ids < 1 << TID_BITS)
         threads = np.where(known, plane.line_ids, np.arange(len(plane.line_ids)))
+        span, line = self._span(plane, taken), plane.line[taken]
+        caller = callers(line, span["ts"], span["ts"] + span["dur"], kind == RUNTIME, len(threads))
         self.rows.add(
-            table[inverse.reshape(-1)],
-            self._span(plane, taken),
-            thread=threads[plane.line[taken]],
+            kind,
+            span,
+            thread=threads[caller[line]],
             correlation=plane.stat("correlation_id", 3, 4)[taken],
             name=self.rows.worded(plane.id[taken], plane.names.get),
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lumos_df import connect
 from lumos_df.base.runner import available_cpus
-from tests.bench.inputs import repeat
+from tests.bench.inputs import repeat, report
 from tests.bench.measure import claim, peer
 from tests.real import REAL, SETS
 
@@ -124,6 +124,15 @@ def large(folder: Path) -> None:
     file.unlink()
 
 
+def profiles(folder: Path) -> None:
+    """An export of Nsight Systems of two million rows."""
+    file = report(2_000_000, folder / "report.sqlite")
+    costs = [ingest([file]) for _ in range(_TRIES)]
+    claim("ingest of 2,000,000 rows of Nsight, CPU", min(cost.cpu_s for cost in costs), "s", 6)
+    claim("ingest of 2,000,000 rows of Nsight, peak memory", max(cost.peak_mib for cost in costs), "MiB", 1024)
+    file.unlink()
+
+
 def against_hta(file: Path) -> None:
     """Ingest and every report view beside HTA's load and analysis."""
     python = os.environ.get("PEERS", "")
@@ -189,6 +198,7 @@ def main() -> None:
         file.unlink()
         workers(folder)
         large(folder)
+        profiles(folder)
         for part in ("graph", "structure", "schedule", "estimate", "plans", "paper", "whatif", "page", "capture"):
             alone(part)
 

@@ -3,6 +3,8 @@
 import gzip
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 _IDS = re.compile(rb'("(?:correlation|External id|external id|id)": ?)(\d+)')
@@ -55,3 +57,30 @@ def _split(body: bytes, span: int) -> list[tuple[bytes, int, int]]:
 
 def _moved(pieces: list[tuple[bytes, int, int]], count: int) -> list[bytes]:
     return [text if number < 0 else b"%b%d" % (text, number + count * step) for text, number, step in pieces]
+
+
+def report(rows: int, path: Path) -> Path:
+    """Write a report of Nsight Systems with so many rows: half are operators, a quarter calls, a quarter kernels."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(
+            f"""
+            CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+            INSERT INTO StringIds VALUES (0, 'ampere_sgemm_128x64_nn'), (1, 'cudaLaunchKernel_v7000');
+            CREATE TEMP TABLE numbers AS
+              WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {rows // 4}) SELECT * FROM n;
+            CREATE TABLE NVTX_EVENTS AS
+              SELECT 1000 * i + 100 * inner AS start, 1000 * i + 900 - 100 * inner AS "end", 59 AS eventType,
+                281474993487877 AS globalTid, NULL AS textId, NULL AS jsonText,
+                printf('aten::%s, seq = %d, op_id = %d, sizes = [[%d, 768], [768, 3072]]',
+                  iif(inner, 'mm', 'linear'), i, 2 * i + inner, i % 64) AS text
+              FROM numbers, (SELECT 0 AS inner UNION ALL SELECT 1);
+            CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME AS
+              SELECT 1000 * i + 300 AS start, 1000 * i + 500 AS "end", 281474993487877 AS globalTid, 1 AS nameId,
+                i + 1 AS correlationId FROM numbers;
+            CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL AS
+              SELECT 1000 * i + 600 AS start, 1000 * i + 1500 AS "end", 0 AS deviceId, 7 AS streamId,
+                281474993487872 AS globalPid, i + 1 AS correlationId, 0 AS demangledName, 80 AS gridX, 2 AS gridY,
+                1 AS gridZ, 256 AS blockX, 1 AS blockY, 1 AS blockZ, 128 AS registersPerThread FROM numbers;
+            """
+        )
+    return path

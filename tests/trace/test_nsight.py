@@ -3,6 +3,8 @@
 import gzip
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -402,9 +404,13 @@ def test_a_locked_file_other_databases_and_nothing_that_lasts_are_one_line(tmp_p
     locked = write(tmp_path / "locked.sqlite", **ONE)
     others = write(tmp_path / "others.sqlite", mine=("a", [(1,)]))
     empty = write(tmp_path / "empty.sqlite", NVTX_EVENTS=ranges())
-    with closing(sqlite3.connect(locked)) as database:
-        database.execute("BEGIN EXCLUSIVE")
+    lock = f"import sqlite3; sqlite3.connect({str(locked)!r}).execute('BEGIN EXCLUSIVE'); print(flush=True); input()"
+    # A process does not lock itself out: another has to.
+    with subprocess.Popen([sys.executable, "-c", lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        other.stdout.readline()
         failed = ingest([locked, others, empty], tmp_path / "corpus", workers=1).failed
+        other.communicate(b"\n")
     told = (
         ": SQLite cannot read it (database is locked); another program writes it: wait until it is done",
         f": {UNKNOWN}",

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lumos_df.corpus.catalog import connect
+from lumos_df.graph.run import replay
 from lumos_df.trace.hlo_texts import instruction
 from lumos_df.trace.ingest import ingest
 from lumos_df.trace.kernels.protobuf_fields import fields
@@ -122,6 +123,31 @@ def test_streams_of_a_gpu_lie_below_the_calls_of_the_host(tmp_path: Path) -> Non
         steps = connection.sql("SELECT step, count(*) FROM operators WHERE device >= 0 GROUP BY 1").fetchall()
     assert traces == [(1_700_000_000_000_000_000, "xplane", 1, ["left out: XLA Ops (1 row)"])]
     assert steps == [(6, 2)]
+
+
+def test_calls_on_a_line_of_their_own_are_those_of_the_thread_whose_work_is_around_them(tmp_path: Path) -> None:
+    """Both threads have work around the calls of 583, and 16 the least; a call of 600 goes on when any work is over."""
+    host = plane(
+        "/host:CPU",
+        line("Host Threads/600", event(2, 95, 10), number=600),
+        line("Host Threads/583", event(2, 20, 5), event(2, 60, 5), number=583),
+        line("Host Threads/586", event(2, 21, 2), number=586),
+        line("py_xla_execute/15", event(1, 0, 100), event(3, 18, 12), number=1 << 60 | 15),
+        line("py_xla_execute/16", event(1, 1, 98), event(3, 19, 8), event(3, 58, 9), number=1 << 60 | 16),
+        *named(4, {1: "Execute", 2: "hipLaunchKernel", 3: "ExecuteThunks"}),
+    )
+    query = """
+      SELECT own.thread, own.name, around.name, list(own.ts ORDER BY own.ts)
+      FROM operators AS own LEFT JOIN operators AS around ON around.op_id = own.parent_id GROUP BY ALL ORDER BY ALL"""
+    assert asked(tmp_path, query, host) == [
+        (3, "Execute", None, [0]),
+        (3, "ExecuteThunks", "Execute", [18]),
+        (3, "hipLaunchKernel", "ExecuteThunks", [21]),
+        (4, "Execute", None, [1]),
+        (4, "ExecuteThunks", "Execute", [19, 58]),
+        (4, "hipLaunchKernel", "ExecuteThunks", [20, 60]),
+        (600, "hipLaunchKernel", None, [95]),
+    ]
 
 
 def test_a_tpu_has_operations_modules_and_steps_and_hlo_says_what_a_collective_moves(tmp_path: Path) -> None:
@@ -287,7 +313,7 @@ def _values(data: bytes, number: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_recorded_planes_add_up(tmp_path: Path, name: str) -> None:
+def test_recorded_planes_add_up_and_their_replay_takes_as_long(tmp_path: Path, name: str) -> None:
     file = PROFILES / "xplane" / f"{name}.xplane.pb"
     if not file.exists():
         pytest.skip(f"no recorded files at {PROFILES}; see LUMOS_PROFILES")
@@ -310,3 +336,6 @@ def test_recorded_planes_add_up(tmp_path: Path, name: str) -> None:
     query = "SELECT device, count(*), sum(dur)::BIGINT, min(ts) FROM operators WHERE device >= 0 GROUP BY 1 ORDER BY 1"
     with connect(tmp_path / "corpus") as connection:
         assert connection.sql(query).fetchall() == [(device, *sums) for device, sums in sorted(wanted.items())]
+    replay(tmp_path / "corpus")
+    with connect(tmp_path / "corpus") as connection:
+        assert connection.sql("SELECT max(abs(error_pct)) < 5 FROM replay_error").fetchall() == [(True,)]
