@@ -76,6 +76,18 @@ def test_parts_add_up_and_none_is_negative(plan: Plan, model: Model) -> None:
     assert np.isfinite(row).all()
 
 
+def test_the_parts_are_those_of_the_stage_that_sets_the_pace() -> None:
+    # The first stage has DeepSeek-V3's three dense layers and one with experts; the others have four with experts.
+    model = Model.read("deepseek-v3")
+    plan = Plan(pp=16, dp=64, ep=64, batch=64 * 64, zero=1)
+    exchanged, bubble, step = (
+        column(name, plan, model=model)[0] for name in ("ep_exposed_s", "bubble_s", "iteration_time_s")
+    )
+    assert exchanged > 0.1 * step
+    # 15 of 64 micro-batches fill and drain.
+    assert bubble == pytest.approx(step * 15 / 79, rel=0.1)
+
+
 def test_a_sweeps_row_is_the_single_estimate_bit_for_bit() -> None:
     plans = [replace(BASE, micro_batch=size, recompute=mode) for size in (1, 2, 4) for mode in ("none", "full")]
     together = estimate(*plans)
@@ -161,6 +173,16 @@ def test_a_balanced_pipeline_gives_the_head_its_share() -> None:
     model = Model.read("nanotron-1b")
     stages.cut(model.row(), Plan(pp=4, batch=4).row(), Software.read("nanotron").row(), chunks)
     assert list(chunks[stages.DENSE_LAYERS, :4]) == [5, 5, 5, 1]
+
+
+def test_a_balanced_pipeline_that_runs_out_of_layers_has_a_time() -> None:
+    # Its head is as heavy as several layers, so none are left for the last two of eight chunks.
+    model = Model.read("nemotron-3-nano")
+    chunks = np.zeros((stages.CHUNK_ROWS, 64))
+    plan, nanotron = Plan(pp=2, vp=4, schedule="interleaved", batch=16), Software.read("nanotron")
+    stages.cut(model.row(), plan.row(), nanotron.row(), chunks)
+    assert not (chunks[stages.DENSE_LAYERS, :8] + chunks[stages.EXPERT_LAYERS, :8]).all()
+    assert np.isfinite(estimate(plan, model=model, software=nanotron)).all()
 
 
 def test_a_pipeline_longer_than_the_working_arrays_is_no_number() -> None:

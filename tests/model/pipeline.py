@@ -54,6 +54,8 @@ class Outcome:
     makespan: float
     stages: Floats
     gradients: Floats
+    path: Floats
+    """Seconds of the critical path on each stage, and last those in messages; only the twin knows them."""
 
 
 def simulate(pipe: Pipeline) -> Outcome:
@@ -72,7 +74,27 @@ def simulate(pipe: Pipeline) -> Outcome:
         stages,
         gradients,
     )
-    return Outcome(makespan, stages, gradients)
+    return Outcome(makespan, stages, gradients, np.empty(0))
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A slot that ran: where, how long, which one it waited for (none: it was the first), how long the message took."""
+
+    stage: int
+    seconds: float
+    cause: int | None
+    message: float
+
+
+def walk(ran: list[Ran], last: int | None, stages: int) -> Floats:
+    """Follow the causes back from a slot; return the seconds on each stage, and in messages."""
+    path = np.zeros(stages + 1)
+    while last is not None:
+        path[ran[last].stage] += ran[last].seconds
+        path[-1] += ran[last].message
+        last = ran[last].cause
+    return path
 
 
 Task = tuple[str, int, int]
@@ -149,6 +171,9 @@ def twin(pipe: Pipeline) -> Outcome:
     todo = [slots(pipe, stage) for stage in range(pipe.pp)]
     clock = [0.0] * pipe.pp
     sent: dict[Task, float] = {}
+    ran: list[Ran] = []
+    latest: list[int | None] = [None] * pipe.pp
+    sender: dict[Task, int] = {}
     stages = np.zeros((pipe.pp, schedules.COLUMNS))
     stages[:, schedules.START] = np.inf
     gradients = np.zeros(pipe.pp * pipe.vp)
@@ -168,10 +193,18 @@ def twin(pipe: Pipeline) -> Outcome:
             start = max(
                 [clock[s] + receive] + [sent[task] + pipe.delay[wire] - pipe.busy[wire] for task, wire in incoming]
             )
+            before, cause, waited = clock[s] + receive, latest[s], 0.0
+            for task, wire in incoming:
+                if sent[task] + pipe.delay[wire] - pipe.busy[wire] > before:
+                    waited = pipe.delay[wire] - pipe.busy[wire]
+                    before, cause = sent[task] + waited, sender[task]
+            ran.append(Ran(s, slot.seconds + send + receive * (cause == latest[s]), cause, waited))
+            latest[s] = len(ran) - 1
             clock[s] = start + slot.seconds + send
             for task in slot.tasks:
                 assert task not in sent, "a task runs twice"
                 sent[task] = clock[s]
+                sender[task] = len(ran) - 1
             stages[s, schedules.START] = min(stages[s, schedules.START], start)
             stages[s, schedules.COMPUTE] += slot.seconds
             stages[s, schedules.BLOCKED] += receive + send
@@ -187,4 +220,4 @@ def twin(pipe: Pipeline) -> Outcome:
     stages[:, schedules.END] = clock
     makespan = max(clock)
     stages[:, schedules.BUBBLE] = makespan - stages[:, schedules.COMPUTE] - stages[:, schedules.BLOCKED]
-    return Outcome(makespan, stages, gradients)
+    return Outcome(makespan, stages, gradients, walk(ran, latest[clock.index(makespan)], pipe.pp))

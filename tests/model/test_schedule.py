@@ -1,6 +1,7 @@
 """Pipelines against a slow twin, closed forms, and orders written out by hand."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,6 +125,62 @@ def test_one_stage_is_a_sum(schedule: int) -> None:
     assert found.makespan == 7 * 1.75
     assert found.stages[0, END] == found.gradients[0] == found.makespan
     assert found.stages[0, BUBBLE] == 0
+
+
+def slow(schedule: int, many: int, times: tuple[float, ...], delay: float = 0.0, busy: float = 0.0) -> Pipeline:
+    """Stages of one chunk, each with its own time for a forward, and the same for a backward."""
+    each = np.array(times)
+    ways = np.full(len(times), delay), np.full(len(times), busy)
+    return Pipeline(schedule, len(times), 1, many, each, each / 2, each / 2, each, *ways)
+
+
+@pytest.mark.parametrize(
+    ("pipe", "pace", "bubble", "path"),
+    [
+        # Stage 1 takes twice as long: three times 2 + 2 s, while stage 0 fills and drains for 1 s each.
+        (slow(ONE_F_ONE_B, 3, (1.0, 2.0)), 1, 2.0, [2.0, 12.0, 0.0]),
+        # Stage 0 does: stage 1 has the first gradients at 4 and the last at 10, when stage 0 is done with others.
+        (slow(ONE_F_ONE_B, 3, (2.0, 1.0)), 0, 0.0, [12.0, 0.0, 0.0]),
+        # With messages of 1 s it waits for the first gradients from 4 to 6, and for the last from 12 to 14.
+        (slow(ONE_F_ONE_B, 3, (2.0, 1.0), delay=1.0), 0, 4.0, [8.0, 4.0, 4.0]),
+        # The same that stop both ends: stage 1 has three receives and sends, and waits for F0 B2 of stage 0 only.
+        (slow(ONE_F_ONE_B, 3, (1.0, 2.0), delay=1.0, busy=1.0), 1, 2.0, [3.0, 17.0, 0.0]),
+        # Stage 0 is done with forwards at 6 and waits for the last one's way through stage 1, and its first gradients.
+        (slow(GPIPE, 3, (2.0, 1.0)), 0, 2.0, [12.0, 2.0, 0.0]),
+        # F0 F1 by 2, the first gradients at 3; weight gradients fill what 1F1B would wait for the second.
+        (Pipeline.even(ZB_H1, 2, 1, 2, (1.0, 1.0, 1.0)), 0, 1.0, [5.0, 2.0, 0.0]),
+        # Four forwards by 4; gradients of the first micro-batch come at 5, of the second at 7, a task late each.
+        (Pipeline.even(INTERLEAVED, 2, 2, 2, (1.0, 0.5, 0.5)), 0, 2.0, [4.0, 6.0, 0.0]),
+        # Three times a message of 1 s comes late: before the second forward, the first pair, the last gradients.
+        (Pipeline.even(DUALPIPE, 2, 2, 4, (1.0, 1.0, 1.0), delay=1.0), 0, 3.0, [6.0, 6.0, 3.0]),
+    ],
+)
+def test_what_sets_the_pace_written_out(pipe: Pipeline, pace: int, bubble: float, path: list[float]) -> None:
+    found = simulate(pipe)
+    assert schedules.pace_stage(pipe.pp, found.stages) == pace
+    assert found.stages[pace, BUBBLE] == bubble
+    assert twin(pipe).path.tolist() == path
+
+
+@pytest.mark.parametrize("schedule", EVERY)
+@pytest.mark.parametrize("slowest", range(4))
+def test_the_critical_path_stays_where_the_pace_is_set(schedule: int, slowest: int) -> None:
+    vp = {INTERLEAVED: 2, DUALPIPE: 2}.get(schedule, 1)
+    even = Pipeline.even(schedule, 4, vp, 96, (1.0, 1.0, 1.0, 2.5), delay=0.125)
+    heavy = np.where(np.arange(4 * vp) % 4 == slowest, 1.5, 1.0)
+    pipe = replace(
+        even,
+        forward=heavy * even.forward,
+        backward_input=heavy * even.backward_input,
+        backward_weight=heavy * even.backward_weight,
+        overlapped=heavy * even.overlapped,
+    )
+    found, path = simulate(pipe), twin(pipe).path
+    pace = schedules.pace_stage(4, found.stages)
+    assert pace == slowest
+    near(path.sum(), found.makespan)
+    # All but filling and draining.
+    assert path[pace] > 0.9 * path.sum()
 
 
 def words(schedule: int, pp: int, vp: int, many: int, stage: int) -> str:

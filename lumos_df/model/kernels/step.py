@@ -1,7 +1,8 @@
 """One configuration, (model, plan, hardware, software), to a step's time, its parts and its memory.
 
 Scalar kernels that allocate nothing: `lumos_df.model.evaluate` runs them over rows. The parts that are seconds add up
-to the step; they are those of the stage that ends last.
+to the step, and follow its critical path: through the pipeline, where it runs by the stage that sets the pace, and from
+there through the gradients and the optimizer that end last.
 """
 
 from typing import Final
@@ -28,7 +29,7 @@ from lumos_df.schema.plan_words import DUALPIPE, PP, RECOMPUTE_ATTENTION, RECOMP
 
 RESULTS: Final = (
     ("iteration_time_s", "seconds of a step"),
-    ("gemm_s", "matrix products of the slowest stage and conversions for them, recomputation aside"),
+    ("gemm_s", "matrix products of the stage that sets the pace and conversions for them, recomputation aside"),
     ("attention_s", "attention, recomputation aside"),
     ("elementwise_s", "memory-bound kernels, recomputation aside"),
     ("recompute_s", "what the backward pass computes again"),
@@ -38,7 +39,7 @@ RESULTS: Final = (
     ("ep_exposed_s", "expert-parallel communication that nothing hides"),
     ("pp_exposed_s", "sends between stages that stop a stage"),
     ("dp_exposed_s", "gradient and parameter communication that nothing hides, and what the hidden rest slows down"),
-    ("bubble_s", "the stage waits for others"),
+    ("bubble_s", "that stage waits: others fill and drain the pipeline, or messages are on their way"),
     ("host_s", "the GPU waits for the host"),
     ("overlapped_s", "communication behind compute; part of the compute above"),
     ("weights_bytes", "parameters of the fullest GPU"),
@@ -89,9 +90,6 @@ LARGEST_PIPELINE: Final = 1024
 
 _FORWARD, _INPUT, _WEIGHT, _OVERLAPPED, _SEND, _SEND_BUSY = range(6)
 """Rows of `pipe`: seconds of a micro-batch on each chunk by pass and of DualPipe's pairs; seconds of each link."""
-
-_ALIKE = 1e-6
-"""Relative difference below which two stages end at the same time."""
 
 
 @lean_kernel
@@ -199,7 +197,7 @@ def _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stag
 
 @lean_kernel
 def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chunks, pipe, stages, out):
-    """Fill `out` from the schedule's result: the stage that ends last with its gradients, and the fullest stage."""
+    """Fill `out` from the schedule's result: what follows the pipeline, and the fullest stage."""
     out[:] = 0.0
     directions = 2 if plan.schedule == DUALPIPE else 1
     table = op.vocabulary(model, plan) * model.hidden / plan.tp
@@ -212,7 +210,6 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
     states = pipe[_SEND_BUSY]
     last = -1.0
     fullest = -1.0
-    slowest = 0
     for s in range(plan.pp):
         shared, expert, dense_layers, expert_layers, compute, backward = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for direction in range(directions):
@@ -249,12 +246,8 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
             added,
         )
         end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + software.layer_step_s * layers
-        # Stages that end alike: the one that computes most says where the time went.
-        if end > last * (1.0 + _ALIKE) or (
-            end > last * (1.0 - _ALIKE) and stages[s, pipeline.COMPUTE] > stages[slowest, pipeline.COMPUTE]
-        ):
+        if end > last:
             last = end
-            slowest = s
             out[DP_S] = added[dp.EXPOSED_S]
             out[OVERLAPPED_S] = added[dp.HIDDEN_S]
             out[OPTIMIZER_S] = added[dp.OPTIMIZER_S]
@@ -282,13 +275,15 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
             out[RESERVE_BYTES] = memory - tensors
             out[MEMORY_BYTES] = memory
             out[MEMORY_STAGE] = s
-    _parts(model, plan, software, micro_batches, makespan, slowest, costs, chunks, stages, out)
+    out[STEP_S] = makespan + last + software.step_s
+    pace = pipeline.pace_stage(plan.pp, stages)
+    _parts(model, plan, software, micro_batches, makespan, pace, costs, chunks, stages, out)
     _flops(model, plan, software, out)
 
 
 @lean_kernel
 def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
-    """Split the step by what stage `s` does: the parts add up to it."""
+    """Split the pipeline's time by what stage `s` does: the parts add up to it."""
     before = st.hidden_share(plan, software, True)
     after = st.hidden_share(plan, software, False)
     directions = 2 if plan.schedule == DUALPIPE else 1
@@ -330,9 +325,6 @@ def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, sta
     out[PP_S] = stages[s, pipeline.BLOCKED]
     # A stage that never waits has none, whatever the sums round to.
     out[BUBBLE_S] = max(makespan - stages[s, pipeline.COMPUTE] - out[PP_S], 0.0)
-    step = out[GEMM_S] + out[ATTENTION_S] + out[ELEMENTWISE_S] + out[RECOMPUTE_S] + out[OPTIMIZER_S]
-    step += out[TP_S] + out[CP_S] + out[EP_S] + out[PP_S] + out[DP_S] + out[BUBBLE_S] + out[HOST_S]
-    out[STEP_S] = step
 
 
 @lean_kernel

@@ -156,6 +156,21 @@ def simulate(schedule, pp, vp, micro_batches, times, work, stages, gradients):
     return makespan
 
 
+@lean_kernel
+def pace_stage(pp, stages):
+    """Return the stage that sets a pipeline's pace: the busiest, by computing and blocked; the first of several.
+
+    The critical path, back from the last end through what each task waited for, stays on this stage while the pipeline
+    is full: no schedule is shorter than it. The path leaves it where the stage waits: to fill and drain the pipeline,
+    and where a message or the order of tasks takes longer than what the stage has to do meanwhile.
+    """
+    busiest = 0
+    for s in range(1, pp):
+        if stages[s, COMPUTE] + stages[s, BLOCKED] > stages[busiest, COMPUTE] + stages[busiest, BLOCKED]:
+            busiest = s
+    return busiest
+
+
 @inlined_kernel
 def _report(schedule, pp, vp, micro_batches, times, stages, clock, makespan):
     """Write what is to be known of every stage."""

@@ -177,11 +177,12 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
             host += times * (f_host + b_host)
         gpu = forward + backward + weight
         power = software.run_ahead
-        slower = ((host / gpu) ** power + 1.0) ** (1.0 / power)
-        chunks[FORWARD_S, v] = forward * slower
+        # A balanced pipeline may run out of layers; then only the host has something to do.
+        slower = ((host / gpu) ** power + 1.0) ** (1.0 / power) if gpu > 0.0 else 0.0
+        chunks[FORWARD_S, v] = forward * slower if gpu > 0.0 else host
         chunks[INPUT_S, v] = backward * slower
         chunks[WEIGHT_S, v] = weight * slower
-        chunks[HOST_S, v] = gpu * (slower - 1.0)
+        chunks[HOST_S, v] = gpu * (slower - 1.0) if gpu > 0.0 else host
         chunks[EP_FORWARD_S, v] = ep_forward
         chunks[EP_BACKWARD_S, v] = ep_backward
 
