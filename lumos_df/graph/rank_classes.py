@@ -85,7 +85,7 @@ def profile(corpus: Path, trace_id: str) -> RankProfile:
         steps["step"].to_list(),
     )
     return RankProfile(
-        rank=int(rows["rank"].first() or 0),
+        rank=int(rows["rank"].to_numpy()[0]) if len(rows) else 0,
         shape=hashlib.sha256(repr(same).encode()).digest(),
         part=calls["part"].to_numpy(),
         calls=calls["calls"].to_numpy().astype(np.int64),
@@ -118,7 +118,9 @@ def classes(ranks: Sequence[RankProfile]) -> RankClasses:
             stands_for[left[alike]] = left[0]
             if np.count_nonzero(alike) > 1:
                 compute = apart[alike, 0].max() / max((first.mean * first.calls) @ in_part[0], 1)
-                notes[left[0]] = _note(np.count_nonzero(alike) - 1, np.abs(step[alike] / step[0] - 1).max(), compute)
+                notes[left[0]] = _note(
+                    int(np.count_nonzero(alike)) - 1, float(np.abs(step[alike] / step[0] - 1).max()), float(compute)
+                )
             left, mean, step = left[~alike], mean[~alike], step[~alike]
     return RankClasses(stands_for=stands_for, notes=tuple(notes))
 

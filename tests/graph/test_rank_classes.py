@@ -47,7 +47,7 @@ def worst_pct(every: Steps, chosen: Steps, ranks: list[int], stands_for: list[in
     """Return how far the step that stands for each step of each rank is from its own replay at most, percent."""
     of_rank = dict(zip(ranks, (ranks[place] for place in stands_for), strict=True))
     return max(
-        100 * abs(chosen[of_rank[rank], step]["replayed_ns"] / own["replayed_ns"] - 1)
+        100 * abs(float(chosen[of_rank[rank], step]["replayed_ns"] / own["replayed_ns"]) - 1)
         for (rank, step), own in every.items()
     )
 
@@ -61,7 +61,8 @@ def emulated(traces: Path, corpus: Path) -> list[str]:
 def test_stages_of_a_pipeline_are_replayed_once_and_nothing_else_changes(tmp_path: Path) -> None:
     """Ranks of a stage do the same to the nanosecond: so do paths through the ranks that nobody replays."""
     job = Megatron(tp=2, pp=2, dp=2, layers=2, hidden=256)
-    write(simulate_megatron(job), Profiler(memory=False, stacks=False), tmp_path / "traces")
+    clocks = Profiler(memory=False, stacks=False, clock_offsets_ns=(0, 7_000_000, -4_000_000, 0, 0, 9_000_000))
+    write(simulate_megatron(job), clocks, tmp_path / "traces")
     ids = emulated(tmp_path / "traces", tmp_path / "corpus")
     every, chosen, stands_for = both(tmp_path / "corpus", ids)
     assert stands_for == [0, 0, 0, 0, 4, 4, 4, 4]
@@ -93,12 +94,8 @@ def test_stages_of_a_pipeline_are_replayed_once_and_nothing_else_changes(tmp_pat
 
 @pytest.mark.parametrize("late", [None, 4])
 def test_a_rank_that_comes_late_is_replayed_by_itself(late: int | None, tmp_path: Path) -> None:
-    sleeps = {} if late is None else {"sleep_rank": late, "sleep_ns": 300_000}
-    write(
-        simulate(Job(ranks=6, layers=2, steps=3, seed=0, **sleeps)),
-        Profiler(memory=False, stacks=False),
-        tmp_path / "traces",
-    )
+    job = Job(ranks=6, layers=2, steps=3, seed=0, sleep_rank=late, sleep_ns=0 if late is None else 300_000)
+    write(simulate(job), Profiler(memory=False, stacks=False), tmp_path / "traces")
     ids = emulated(tmp_path / "traces", tmp_path / "corpus")
     every, chosen, stands_for = both(tmp_path / "corpus", ids)
     assert stands_for == [0, 0, 0, 0, late or 0, 0]
