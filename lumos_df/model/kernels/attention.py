@@ -20,7 +20,7 @@ BACKWARD_OPERATIONS = 2.5
 """Matrix products of the backward pass, five, over those of the forward pass, two."""
 
 SOFTMAX_GROUP = 4
-"""Heads, of all sequences of a micro-batch, that a block of the masked softmax's kernel takes: it has to come out even."""
+"""Heads, of all sequences of a micro-batch, that a block of the masked softmax's kernel takes, all blocks as many."""
 
 SOFTMAX_STEPS = 3
 """Further passes in single precision of a softmax without that kernel; with the two that change precision, further
