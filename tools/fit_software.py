@@ -73,13 +73,24 @@ _NEMO: Final = {
 }
 
 PROFILES: Final = {
-    "megatron-deepspeed": Profile(
-        {"vtrain_single": 1.0, "vtrain_multi": 12.0},
+    "vtrain": Profile(
+        {"vtrain_single": 1.0},
         {
             **_HOST,
-            **_KERNELS,
+            "compute_factor": _KERNELS["compute_factor"],
+            "memory_factor": Prior(1.0, 0.3),
             "collective_s": Prior(40e-6),
             "layer_step_s": Prior(1e-4),
+            "send_s": Prior(3e-4),
+            "run_ahead": Prior(4.0, low=1.0),
+        },
+    ),
+    "megatron-deepspeed": Profile(
+        {"vtrain_multi": 1.0},
+        {
+            **_KERNELS,
+            "collective_s": Prior(40e-6),
+            "micro_batch_s": Prior(2e-3),
             "send_s": Prior(3e-4),
             "run_ahead": Prior(4.0, low=1.0),
             "network_share": Prior(0.5, 0.5, high=1.0),

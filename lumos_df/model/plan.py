@@ -36,6 +36,7 @@ PLAN_COLUMNS: Final = (
         "zero",
         "what dp * cp shards, place in ZERO_STAGES: 0 nothing, 1 the optimizer, 2 gradients, too, 3 parameters, too",
     ),
+    Column("dp_replicate", "groups of ranks, each of which holds all that `zero` shards"),
     Column("precision", "place in PRECISIONS"),
     Column("flash", "1: attention never stores its scores"),
     Column("overlap_tp", "1: tensor-parallel communication runs beside GEMMs"),
@@ -58,6 +59,7 @@ _ALIASES: Final = {
     "vpp": "vp",
     "sp": "sequence_parallel",
     "offload": "offload_optimizer",
+    "hsdp": "dp_replicate",
 }
 SHORT: Final = {"micro_batch": "mbs", "sequence_parallel": "sp", "offload_optimizer": "offload"}
 """What screens call fields with long names."""
@@ -108,6 +110,8 @@ class Plan:
     """One of `SCHEDULES`. Without a pipeline, `1f1b` and `gpipe` run micro-batches one after the other."""
     zero: int = 0
     """What dp * cp shards: 0 nothing, 1 the optimizer, 2 gradients, too, 3 parameters, too (FSDP)."""
+    dp_replicate: int = 1
+    """Groups of neighbouring ranks, out of dp * cp, each of which holds all that `zero` shards (HSDP): 1, one group."""
     precision: str = "bf16"
     """Number format of matrix products: one of `PRECISIONS`."""
     flash: bool = True
@@ -218,7 +222,7 @@ class Plan:
 
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)
-        yield from whole(values, 1, "tp", "pp", "vp", "dp", "cp", "ep", "etp", "micro_batch", "batch")
+        yield from whole(values, 1, "tp", "pp", "vp", "dp", "cp", "ep", "etp", "micro_batch", "batch", "dp_replicate")
         yield from whole(values, 0, "zero", "lora")
         most = len(ZERO_STAGES) - 1
         if type(self.zero) is int and self.zero > most:

@@ -6,6 +6,8 @@ from lumos_df.model.kernels.legality import (
     BATCH_DUALPIPE,
     BATCH_REPLICAS,
     CP_SEQUENCE,
+    DP_REPLICATE_RANKS,
+    DP_REPLICATE_ZERO,
     EP_EXPERTS,
     EP_RANKS,
     ETP_RANKS,
@@ -68,6 +70,8 @@ _RULE_OF: Final = {
     ETP_RANKS: Rule("etp", "does not divide tp * cp * dp = {plan.tp} * {plan.cp} * {plan.dp}"),
     TP_SHARED_FFN: Rule("tp", "does not divide the width {model.shared_ffn} of the model's shared experts"),
     PRECISION: Rule("precision", "{hardware.name} has no {plan.precision}"),
+    DP_REPLICATE_RANKS: Rule("dp_replicate", "does not divide dp * cp = {plan.dp} * {plan.cp}"),
+    DP_REPLICATE_ZERO: Rule("dp_replicate", "zero is 0, so nothing is sharded that groups could hold"),
     GPUS: Rule("dp", f"tp * pp * cp * dp makes more than {MOST_GPUS:,} GPUs"),
 }
 

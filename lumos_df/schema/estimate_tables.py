@@ -27,6 +27,7 @@ ESTIMATES: Final = table(
             ("micro_batch", "Sequences of a micro-batch of one data-parallel rank."),
             ("batch", "Sequences of a step, all ranks together."),
             ("zero", "ZeRO stage."),
+            ("dp_replicate", "Groups of ranks, each of which holds all that is sharded."),
         )
     ),
     ("sequence_parallel", "bool", "Norms and dropout are split along the sequence."),

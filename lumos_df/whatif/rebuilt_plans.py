@@ -21,7 +21,7 @@ from lumos_df.whatif.job.settings import Settings
 
 _OF_MODEL: Final = ("layers", "hidden", "ffn", "heads", "seq", "vocab")
 _OF_PLAN: Final = ("tp", "pp", "vp", "dp", "cp", "micro_batch")
-_ALONE: Final = {"ep": 1, "etp": 1, "lora": 0, "offload_optimizer": False}
+_ALONE: Final = {"ep": 1, "etp": 1, "lora": 0, "dp_replicate": 1, "offload_optimizer": False}
 """Fields of a plan of which a rebuilt graph has only this."""
 _SCHEMA: Final = {
     "rebuilt_s": pl.Float64,

@@ -40,6 +40,8 @@ PAIRS: Final = (
     Pair("ZeRO 1 holds less than 0", "memory_gb", BASE, BASE.replace("zero=1", "zero=0")),
     Pair("ZeRO 2 holds less than 1", "memory_gb", BASE.replace("zero=1", "zero=2"), BASE),
     Pair("ZeRO 3 holds less than 2", "memory_gb", BASE.replace("zero=1", "zero=3"), BASE.replace("zero=1", "zero=2")),
+    Pair("groups that shard hold more", "memory_gb", BASE, f"{BASE},dp_replicate=2"),
+    Pair("and sum up once more", "dp_exposed_s", f"{BASE},overlap_dp=0", f"{BASE},overlap_dp=0,dp_replicate=2"),
     Pair("an optimizer elsewhere holds less", "memory_gb", f"{BASE},offload", BASE),
     Pair("adapters hold less", "memory_gb", f"{BASE},lora=16", BASE),
     Pair("adapters take less time", "iteration_time_s", f"{BASE},lora=16", BASE),

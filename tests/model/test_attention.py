@@ -70,3 +70,13 @@ def test_unfused_attention_moves_its_scores_through_memory(gpu: Gpu, backward: b
     assert plain > scores * (3 if backward else 2) * 2 / gpu.hbm_bandwidth
     assert dropped - plain > scores * 5 / gpu.hbm_bandwidth
     assert plain > 2 * seconds(rows, gpu)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 6])
+def test_heads_that_fill_no_block_have_their_softmax_in_steps(heads: int) -> None:
+    rows = Rows(1, 1024, 1024, heads, heads, 64, causal=True, backward=False)
+    together = replace(rows, batch=4)
+    scores = heads * 1024 * 1024
+    steps = unfused(rows, A100) - unfused(together, A100) / 4
+    assert steps > scores * 3 * 8 / A100.hbm_bandwidth
+    assert unfused(together, A100) > 2 * scores * 2 / A100.hbm_bandwidth

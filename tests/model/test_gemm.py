@@ -1,13 +1,14 @@
 """The time of a matrix product: against its slow twin, the roofline, and what was measured."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lumos_df.model.fitted import load, vector
-from lumos_df.model.kernels.gemm import gemm_seconds
+from lumos_df.model.kernels.gemm import gemm_seconds, misaligned
 from tests.model import kernels
 from tests.model.kernels import GPUS, H100, Gpu
 
@@ -90,3 +91,11 @@ def test_products_of_converted_operands_are_near_the_best_anyone_measured(
     )
     assert 0.85 * tflops < found < 1.02 * tflops
     assert with_conversion < 0.85 * found
+
+
+def test_rows_of_odd_size_take_longer() -> None:
+    """A thread loads 16 bytes, or 8, 4, 2."""
+    longer = [misaligned(columns, 2.0) for columns in (50_264, 50_260, 50_258, 50_257)]
+    assert longer[0] == 1
+    assert [more / less for less, more in pairwise(longer)] == pytest.approx([2**0.45] * 3)
+    assert misaligned(50_257, 4.0) == misaligned(50_258, 2.0)

@@ -144,6 +144,11 @@ def data_parallel(plan: Plan, shared: float, expert: float, micro_batches: int =
         (Plan(tp=8, dp=4, zero=0, batch=4), 4 * 100 * 2 * 3 / 4),
         # 2 x 2 ranks of which cp's neighbours are 4 apart and dp's 8: 2 in each domain.
         (Plan(tp=4, cp=2, dp=2, zero=0, batch=2), 4 * 100 * 2 * (1 / 2) / 2),
+        # Groups of 8 neighbours share, and eighths go between two of them.
+        (Plan(dp=16, zero=1, dp_replicate=2, batch=16), (4 + 2) * 10 * 7 / 8 + 4 / 8 * 100 * 2 * (1 / 2)),
+        (Plan(dp=16, zero=3, dp_replicate=2, batch=16), (4 + 2 * 2) * 10 * 7 / 8 + 4 / 8 * 100 * 2 * (1 / 2)),
+        # As many groups as ranks: nothing is shared.
+        (Plan(dp=8, zero=1, dp_replicate=8, batch=8), 4 * 10 * 2 * 7 / 8),
     ],
 )
 def test_gradients_are_reduced_among_all_ranks_that_hold_the_same_parameters(plan: Plan, ms: float) -> None:
@@ -159,6 +164,10 @@ def test_gradients_are_reduced_among_all_ranks_that_hold_the_same_parameters(pla
         (Plan(tp=2, dp=8, ep=4, etp=2, zero=0, batch=8), 4 * 100 * 2 * 1 / 2),
         # Every expert once.
         (Plan(dp=8, ep=8, zero=0, batch=8), 0),
+        # Of 4 copies, 4 apart, two neighbours share, and halves go between pairs, 8 apart.
+        (Plan(dp=16, ep=4, zero=1, dp_replicate=2, batch=16), (4 + 2) * 10 / 2 + 4 / 2 * 100 * 2 / 2),
+        # Of more groups than copies each copy is one.
+        (Plan(dp=16, ep=4, zero=1, dp_replicate=8, batch=16), 4 * 100 * 2 * (1 / 2) / 2),
     ],
 )
 def test_gradients_of_experts_are_reduced_among_their_copies(plan: Plan, ms: float) -> None:
@@ -168,6 +177,8 @@ def test_gradients_of_experts_are_reduced_among_their_copies(plan: Plan, ms: flo
 def test_sharded_parameters_are_gathered_for_every_micro_batch() -> None:
     plan = Plan(dp=8, zero=3, batch=8)
     assert data_parallel(plan, 1e9, 0.0, micro_batches=3)[0] == pytest.approx(3 * 70 * MS, rel=WITHIN)
+    twice = Plan(dp=16, zero=3, dp_replicate=2, batch=16)
+    assert data_parallel(twice, 1e9, 0.0, micro_batches=3)[0] == pytest.approx((3 * 70 + 50) * MS, rel=WITHIN)
 
 
 def test_the_optimizer_goes_over_its_share_of_the_parameters() -> None:
@@ -175,3 +186,5 @@ def test_the_optimizer_goes_over_its_share_of_the_parameters() -> None:
     assert BARE.optimizer_traffic == 40
     assert data_parallel(Plan(dp=8, zero=0, batch=8), 1e9, 0.0)[1] == pytest.approx(moved / MEMORY_RATE)
     assert data_parallel(Plan(dp=4, cp=2, zero=1, batch=4), 1e9, 0.0)[1] == pytest.approx(moved / 8 / MEMORY_RATE)
+    twice = Plan(dp=4, cp=2, zero=1, dp_replicate=2, batch=4)
+    assert data_parallel(twice, 1e9, 0.0)[1] == pytest.approx(moved / 4 / MEMORY_RATE)

@@ -87,6 +87,16 @@ def test_zero_shards_states_as_its_paper_says(zero: int, expected: float) -> Non
     assert states.sum() / 1e9 == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.parametrize(("zero", "expected"), [(1, 4 + 12 / 8), (2, 2 + 14 / 8), (3, 16 / 8)])
+def test_groups_of_ranks_shard_among_themselves(zero: int, expected: float) -> None:
+    """64 ranks in 8 groups: bytes a parameter."""
+    software = replace(Software.read("megatron"), gradient_bytes=2.0)
+    states = np.zeros(3)
+    plan = Plan(dp=32, cp=2, zero=zero, dp_replicate=8, batch=32)
+    state_bytes(plan.row(), software.row(), 1e9, 0.0, 1e9, 0.0, states)
+    assert states.sum() / 1e9 == pytest.approx(expected)
+
+
 def test_experts_are_sharded_over_the_ranks_that_hold_the_same_ones() -> None:
     states = np.zeros(3)
     spread = Plan(dp=64, ep=8, zero=1, batch=64).row()

@@ -110,6 +110,8 @@ def test_a_row_has_every_field() -> None:
     ("written", "model", "complaint"),
     [
         ("tp=5", DENSE, "tp = 5: does not divide the model's 12 heads; nearest is 4"),
+        ("dp=6,zero=3,hsdp=4,gbs=6", DENSE, "dp_replicate = 4: does not divide dp * cp = 6 * 1; nearest is 3"),
+        ("dp=4,hsdp=2,gbs=4", DENSE, "dp_replicate = 2: zero is 0, so nothing is sharded that groups could hold; "),
         ("tp=8", replace(DENSE, heads=24, kv_heads=3), "tp = 8: neither divides the model's 3 key and value heads"),
         ("tp=12", replace(DENSE, ffn=74), "tp = 12: does not divide the width 74 of the model's MLP; nearest is 2"),
         ("tp=12", replace(SPARSE, shared_ffn=6), "tp = 12: does not divide the width 6 of the model's shared experts"),

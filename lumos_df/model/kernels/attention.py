@@ -19,6 +19,13 @@ QUERIES = 128
 BACKWARD_OPERATIONS = 2.5
 """Matrix products of the backward pass, five, over those of the forward pass, two."""
 
+SOFTMAX_GROUP = 4
+"""Heads, of all sequences of a micro-batch, that a block of the masked softmax's kernel takes, all blocks as many."""
+
+SOFTMAX_STEPS = 3
+"""Further passes in single precision of a softmax without that kernel; with the two that change precision, further
+launches."""
+
 
 @lean_kernel
 def attention_seconds(
@@ -94,7 +101,8 @@ def unfused_attention_seconds(
     Forward: the product of queries and keys, masked softmax in one kernel (the scores read, the probabilities written),
     dropout (read, written, a mask of a byte), the product with the values. Backward: four products, dropout (gradient
     and mask read, gradient written), softmax (gradient and probabilities read, gradient written). A mask saves nothing:
-    the products compute every score (Megatron-LM's `CoreAttention`).
+    the products compute every score (Megatron-LM's `CoreAttention`). Heads that make no whole `SOFTMAX_GROUP` have it
+    in steps of single precision: widened, scaled, masked, softmax, narrowed (`FusedScaleMaskSoftmax`).
 
     Args:
         batch, seq_q, seq_k, heads, head_dim: whole numbers, at least 1, of this GPU's part.
@@ -121,6 +129,10 @@ def unfused_attention_seconds(
     else:
         seconds = onto_keys + onto_values
         seconds += elementwise_seconds(scores * 2.0 * dtype_bytes, hbm_bandwidth, memory_params)
+    if products % SOFTMAX_GROUP:
+        # All but the softmax itself, which is counted above: each reads and writes every score.
+        alone = scores * (2.0 * dtype_bytes + SOFTMAX_STEPS * 2.0 * 4.0)
+        seconds += elementwise_seconds(alone, hbm_bandwidth, memory_params)
     if dropout:
         seconds += elementwise_seconds(scores * (2.0 * dtype_bytes + 1.0), hbm_bandwidth, memory_params)
     return seconds

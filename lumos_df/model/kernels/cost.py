@@ -14,7 +14,7 @@ from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.kernels import network, placement
 from lumos_df.model.kernels.attention import attention_seconds, unfused_attention_seconds
 from lumos_df.model.kernels.elementwise import elementwise_seconds
-from lumos_df.model.kernels.gemm import gemm_seconds
+from lumos_df.model.kernels.gemm import gemm_seconds, misaligned
 from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER
 from lumos_df.schema.dtypes import ATTENTION_PRECISION, BF16, FP4, FP8, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import CP, EP, ETP, PP, TP
@@ -56,6 +56,9 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
                 factor *= software.expert_factor
             trained = plan.lora == 0 or ops[i, op.NAME] >= op.ADAPTER_DOWN
             precision = _precision(int(ops[i, op.NAME]), model, plan)
+            if ops[i, op.NAME] == op.HEAD:
+                # A vocabulary is the one width that may be odd.
+                factor *= misaligned(n, STORED_BYTES[precision])
             wide = _WIDE_LAYERS if precision == FP4 and model.mamba_layers > 0 else 0.0
             forward = _product(m, n, k, batch, precision, wide, hardware) * factor
             backward = _product(m, k, n, batch, precision, wide, hardware) * factor

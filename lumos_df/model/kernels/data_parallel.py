@@ -6,7 +6,7 @@ from lumos_df.base.jit import lean_kernel
 from lumos_df.model.kernels import placement
 from lumos_df.model.kernels.cost import ranks_seconds
 from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
-from lumos_df.schema.plan_words import CP, DP, SHARD_NOTHING, SHARD_OPTIMIZER, SHARD_PARAMETERS
+from lumos_df.schema.plan_words import CP, DP, SHARD_NOTHING, SHARD_PARAMETERS
 
 EXPOSED_S: Final = 0
 HIDDEN_S: Final = 1
@@ -62,35 +62,43 @@ def data_parallel_seconds(
         stride = min(stride, placement.group_stride(plan, CP))
     copies = expert_copies(plan)
     copies_stride = placement.expert_group_stride(plan, DP)
+    shards, expert_shards = placement.shard_ranks(plan, ranks), placement.shard_ranks(plan, copies)
+    # What groups of ranks have summed up among themselves they sum up with each other, once a step.
+    replicated = _reduce_seconds(ALL_REDUCE, trained / shards, ranks // shards, stride * shards, hardware, software)
+    replicated += _reduce_seconds(
+        ALL_REDUCE,
+        trained_expert / expert_shards,
+        copies // expert_shards,
+        copies_stride * expert_shards,
+        hardware,
+        software,
+    )
+    behind = software.dp_hidden * _last_micro_batches(micro_batches, plan)
     if plan.zero >= SHARD_PARAMETERS:
-        each = _unit_seconds(shared, trained, ranks, stride, hardware, software)
-        each += _unit_seconds(expert, trained_expert, copies, copies_stride, hardware, software)
-        total = micro_batches * each
+        each = _unit_seconds(shared, trained, shards, stride, hardware, software)
+        each += _unit_seconds(expert, trained_expert, expert_shards, copies_stride, hardware, software)
+        total = micro_batches * each + replicated
         exposed = total
         if plan.overlap_dp:
             # One layer is gathered while another computes; the first gather of either pass has nothing before it.
             ends = 2.0 * each / (3.0 * max(layers, 1.0))
             exposed = micro_batches * (max(each - software.dp_hidden * compute_s, 0.0) + ends)
+            exposed += max(replicated - behind * backward_s, _LEFT_OVER * replicated)
             exposed = min(exposed, total)
     else:
-        scattered = _scatter_seconds(trained, ranks, stride, plan, hardware, software)
-        scattered += _scatter_seconds(trained_expert, copies, copies_stride, plan, hardware, software)
-        gathered = 0.0
-        if plan.zero >= SHARD_OPTIMIZER:
-            gathered = _gather_seconds(trained, ranks, stride, hardware, software)
-            gathered += _gather_seconds(trained_expert, copies, copies_stride, hardware, software)
+        scattered = replicated + _reduce_seconds(REDUCE_SCATTER, trained, shards, stride, hardware, software)
+        scattered += _reduce_seconds(REDUCE_SCATTER, trained_expert, expert_shards, copies_stride, hardware, software)
+        gathered = _gather_seconds(trained, shards, stride, hardware, software)
+        gathered += _gather_seconds(trained_expert, expert_shards, copies_stride, hardware, software)
         total = scattered + gathered
         exposed = total
         if plan.overlap_dp and (plan.zero == SHARD_NOTHING or software.overlaps_sharded):
             # Gradients go while the last micro-batch's backward pass still makes others, parameters come while the
             # first micro-batch's forward pass needs only some.
-            behind = software.dp_hidden * _last_micro_batches(micro_batches, plan)
             exposed = max(scattered - behind * backward_s, _LEFT_OVER * scattered)
             exposed += max(gathered - behind * (compute_s - backward_s), _LEFT_OVER * gathered)
     hidden = total - exposed
-    local = trained + trained_expert
-    if plan.zero >= SHARD_OPTIMIZER:
-        local = trained / ranks + trained_expert / copies
+    local = trained / shards + trained_expert / expert_shards
     bandwidth = hardware.hbm_bandwidth * hardware.memory[1]
     if plan.offload_optimizer:
         # Gradients down and parameters up; the host's own memory is slower than that by less than its update takes.
@@ -114,11 +122,10 @@ def _last_micro_batches(micro_batches, plan):
 
 
 @lean_kernel
-def _scatter_seconds(parameters, ranks, stride, plan, hardware, software):
+def _reduce_seconds(collective, parameters, ranks, stride, hardware, software):
     """Return seconds to reduce the gradients of `parameters`: to all ranks, or to the one that updates them."""
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
-    collective = ALL_REDUCE if plan.zero == SHARD_NOTHING else REDUCE_SCATTER
     return ranks_seconds(
         collective, parameters * software.reduce_bytes, ranks, stride, hardware, software.network_share
     )
@@ -138,6 +145,4 @@ def _unit_seconds(parameters, trained, ranks, stride, hardware, software):
     if ranks <= 1 or parameters <= 0.0:
         return 0.0
     gathered = _gather_seconds(parameters, ranks, stride, hardware, software)
-    return 2.0 * gathered + ranks_seconds(
-        REDUCE_SCATTER, trained * software.reduce_bytes, ranks, stride, hardware, software.network_share
-    )
+    return 2.0 * gathered + _reduce_seconds(REDUCE_SCATTER, trained, ranks, stride, hardware, software)

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from lumos_df.base.jit import lean_kernel
+from lumos_df.model.kernels.attention import SOFTMAX_GROUP, SOFTMAX_STEPS
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.collective_kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVES, REDUCE_SCATTER
 from lumos_df.schema.dtypes import STORED_BYTES
@@ -200,7 +201,10 @@ def attention_block(model, plan, software, ops, i):
     if plan.cp > 1:
         # Keys and values of every other rank pass through each rank of the context group once.
         i = _collective(ops, i, _CONTEXT, ALL_GATHER, CP, 2 * tokens * plan.cp * kv_width * size)
-    _row(ops, i, _ATTENTION, ATTENTION, NONE, 1.0 if plan.flash else 6.0)
+    launches = 1.0
+    if not plan.flash:
+        launches = 6.0 if plan.micro_batch * heads % SOFTMAX_GROUP == 0 else 6.0 + SOFTMAX_STEPS + 2.0
+    _row(ops, i, _ATTENTION, ATTENTION, NONE, launches)
     ops[i, M] = model.seq / plan.cp
     ops[i, N] = model.seq
     ops[i, K] = model.head_dim

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from lumos_df.base.jit import kernel, lean_kernel
-from lumos_df.schema.plan_words import DUALPIPE, FSDP, GPIPE, INTERLEAVED, ONE_F_ONE_B, SHARD_GRADIENTS
+from lumos_df.schema.plan_words import DUALPIPE, FSDP, GPIPE, INTERLEAVED, ONE_F_ONE_B, SHARD_GRADIENTS, SHARD_NOTHING
 
 MOST_GPUS: Final = 1 << 24
 """GPUs of a job at the most, 16,777,216: a hundred times the largest that is known, so more is a slip of the pen."""
@@ -33,7 +33,9 @@ MOST_GPUS: Final = 1 << 24
     TP_SHARED_FFN,
     PRECISION,
     GPUS,
-) = range(22)
+    DP_REPLICATE_RANKS,
+    DP_REPLICATE_ZERO,
+) = range(24)
 """Numbers of the rules: places in `model.rules.RULES`, and bits of what `violated` returns."""
 
 
@@ -75,6 +77,8 @@ def violated(plan, model, hardware):
     broken |= (model.shared_ffn % tp != 0) << TP_SHARED_FFN
     broken |= (hardware.peak_flops[plan.precision] == 0.0) << PRECISION
     broken |= (float(tp) * pp * cp * plan.dp > MOST_GPUS) << GPUS
+    broken |= (cp * plan.dp % plan.dp_replicate != 0) << DP_REPLICATE_RANKS
+    broken |= (plan.dp_replicate > 1 and plan.zero == SHARD_NOTHING) << DP_REPLICATE_ZERO
     return broken
 
 

@@ -6,7 +6,7 @@ Megatron's distributed optimizer. Sizes are bytes of one GPU.
 """
 
 from lumos_df.base.jit import lean_kernel
-from lumos_df.model.kernels import state_space
+from lumos_df.model.kernels import placement, state_space
 from lumos_df.model.kernels.layer_operators import activation_bytes
 from lumos_df.schema.dtypes import FP32, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import (
@@ -160,12 +160,12 @@ def state_bytes(plan, software, replicated, expert, trained, trained_expert, out
     """Write weights, gradients and optimizer states of a rank to `out` [3].
 
     Args:
-        replicated: parameters of the rank that `dp * cp` ranks hold alike.
+        replicated: parameters of the rank that `dp * cp` ranks hold alike, or share a group of them.
         expert: parameters of the rank's experts, which fewer ranks hold alike.
         trained, trained_expert: those of each that have gradients and states.
     """
-    copies = float(plan.dp * plan.cp)
-    expert_copies = max(plan.dp * plan.cp * plan.tp / (plan.ep * plan.etp), 1.0)
+    copies = float(placement.shard_ranks(plan, plan.dp * plan.cp))
+    expert_copies = max(placement.shard_ranks(plan, plan.dp * plan.cp * plan.tp) / (plan.ep * plan.etp), 1.0)
     optimizer_bytes = software.optimizer_bytes if plan.precision != FP32 else 8.0
     whole = trained + trained_expert
     shard = trained / copies + trained_expert / expert_copies

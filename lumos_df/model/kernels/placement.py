@@ -1,7 +1,7 @@
 """Where a plan puts things: the ranks of a group, and the layers of a pipeline's chunk."""
 
 from lumos_df.base.jit import lean_kernel
-from lumos_df.schema.plan_words import CP, DP, EP, TP
+from lumos_df.schema.plan_words import CP, DP, EP, SHARD_NOTHING, TP
 
 
 @lean_kernel
@@ -22,6 +22,15 @@ def expert_group_stride(plan, dimension):
     """
     copies = plan.tp * plan.cp * plan.dp // (plan.etp * plan.ep)
     return _stride(plan.placement, dimension, plan.etp, 1, plan.ep, copies, plan.pp)
+
+
+@lean_kernel
+def shard_ranks(plan, copies):
+    """Return how many of the ranks that would hold the same parameters share them: those of a group of neighbours.
+
+    Of `copies` ranks `dp_replicate` groups are made (HSDP), as far as there are so many; 1 where nothing is sharded.
+    """
+    return 1 if plan.zero == SHARD_NOTHING else max(copies // plan.dp_replicate, 1)
 
 
 @lean_kernel
