@@ -11,7 +11,7 @@ from lumos_df.graph.simulate.contraction import contract
 from lumos_df.graph.step_nodes import step_nodes
 from lumos_df.graph.steps import steps
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import END_END, NONE
+from lumos_df.schema.codes import NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +43,6 @@ class ContractedGraph:
     """[M] recorded start."""
 
 
-def earliest_starts(graph: TraceGraph) -> NDArray[np.int64]:
-    """Return before when rows do not start, whatever they wait for, ns, or UNSET [n].
-
-    Rows without any predecessor, and those that waited for work from before the recording, start as recorded: that is
-    the state in which it began, which nothing in it explains.
-    """
-    floor = np.full(len(graph.rows), forward.UNSET, np.int64)
-    led = np.zeros(len(graph.rows), np.bool_)
-    led[graph.edges.dst[graph.edges.binds != END_END]] = True
-    for rows in (graph.order[~led[graph.order]], graph.carried):
-        floor[rows] = graph.rows.ts[rows]
-    return floor
-
-
 def contracted(graph: TraceGraph, members: NDArray[np.int32] | None = None) -> ContractedGraph:
     """Contract the graph of a rank to its communication kernels, and `members` of collectives that are none."""
     rows, edges = graph.rows, graph.edges
@@ -71,7 +57,6 @@ def contracted(graph: TraceGraph, members: NDArray[np.int32] | None = None) -> C
     node, step = step_nodes(graph, marks)
     sink[node] = step
     pointer, edge = forward.forward_star(edges.src, len(rows))
-    floor = earliest_starts(graph)
     src, dst, binds, lag, order, floor, of_node = contract(
         graph.order,
         pointer,
@@ -80,7 +65,7 @@ def contracted(graph: TraceGraph, members: NDArray[np.int32] | None = None) -> C
         edges.binds,
         edges.lag,
         graph.own,
-        floor,
+        graph.earliest_starts,
         kept,
         sink,
         len(row),

@@ -30,7 +30,7 @@ class Path:
     trace: NDArray[np.int32]
     """Place in the job of the trace on which the piece runs."""
     row: NDArray[np.int32]
-    """Row of the operator in that trace: what runs, or what waits to begin; NONE for what is unexplained."""
+    """Row of the operator in that trace: what runs, or what waits to begin; NONE where none is known."""
     kind: NDArray[np.int8]
     """Place in `schema.words.PIECES`."""
     ts: NDArray[np.int64]
@@ -50,7 +50,11 @@ def critical_paths(
     """Return the critical path of every step of every trace of a job, in their order."""
     node_piece = _pieces(event_graph, graphs)
     edge_kind = np.concatenate([graph.edges.kind for graph in graphs])
-    return [_paths(event_graph, result, replay, trace, node_piece, edge_kind) for trace, replay in enumerate(replays)]
+    unknown = np.concatenate([graph.unknown for graph in graphs])
+    return [
+        _paths(event_graph, result, replay, trace, node_piece, edge_kind, unknown)
+        for trace, replay in enumerate(replays)
+    ]
 
 
 def _paths(
@@ -60,6 +64,7 @@ def _paths(
     trace: int,
     node_piece: NDArray[np.int8],
     edge_kind: NDArray[np.int8],
+    unknown: NDArray[np.int64],
 ) -> list[Path]:
     """Return the critical path of every step of one trace."""
     base, shift = event_graph.base, int(event_graph.shift[trace])
@@ -73,6 +78,7 @@ def _paths(
         event_graph.src,
         event_graph.binds,
         edge_kind,
+        unknown,
         node_piece,
         result.start,
         result.end,

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import collective_waits
 from lumos_df.graph.collective_instances import Instances
-from lumos_df.graph.contracted_graph import ContractedGraph, contracted, earliest_starts
+from lumos_df.graph.contracted_graph import ContractedGraph, contracted
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate import forward
 from lumos_df.graph.trace_graph import TraceGraph
@@ -73,7 +73,7 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
     nodes = int(base[-1])
     shift = to_job_time(ranks, instances)
     src = np.concatenate([graph.edges.src + np.int32(base[k]) for k, graph in enumerate(graphs)])
-    floor = [forward.shifted(earliest_starts(graph), shift[k]) for k, graph in enumerate(graphs)]
+    floor = [forward.shifted(graph.earliest_starts, shift[k]) for k, graph in enumerate(graphs)]
     instance = np.full(nodes, NONE, np.int32)
     transfer = np.empty(0, np.int64)
     order = graphs[0].order

@@ -207,7 +207,7 @@ def atoms(rows: Rows, beginnings: NDArray[np.int32], works: NDArray[np.bool_]) -
     host, bounds = _host_rows(rows)
     is_atom[host[bounds[:-1][np.diff(bounds) > 0]]] = True
     is_atom[beginnings] = True
-    row = np.flatnonzero(is_atom).astype(np.int32)
+    row = _as_called(rows, np.flatnonzero(is_atom).astype(np.int32))
     thread = rows.thread[row]
     of_row = np.full(len(rows), NONE, np.int32)
     of_row[row] = np.arange(len(row))
@@ -232,3 +232,15 @@ def atoms(rows: Rows, beginnings: NDArray[np.int32], works: NDArray[np.bool_]) -
         by_thread=order,
         bounds=bounds,
     )
+
+
+def _as_called(rows: Rows, row: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return rows, ordered by time, with the calls that began at one moment in the order of their correlation ids.
+
+    A coarse clock does not tell which of them came first; CUPTI numbers the calls of a process as they come.
+    """
+    numbered = np.flatnonzero((rows.kind[row] == RUNTIME) & (rows.correlation[row] != rows.null))
+    call = row[numbered]
+    called = row.copy()
+    called[numbered] = call[np.lexsort((rows.correlation[call], rows.ts[call]))]
+    return called

@@ -19,7 +19,7 @@ from lumos_df.graph.piece_names import Pieces, named
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.replayed_tables import numbers, words
 from lumos_df.graph.simulate.forward import UNSET
-from lumos_df.schema.codes import NONE, WAIT_PIECE
+from lumos_df.schema.codes import NONE, UNKNOWN_PIECE, WAIT_PIECE
 from lumos_df.schema.words import PIECES
 
 _SILENCE: Final = "nothing recorded, before "
@@ -78,7 +78,8 @@ def _path_columns(
     begin = whole.ts + job.event_graph.shift[trace_of_step[step]]
     piece, dur, operator = _operators(job, played, works, whole, node, begin)
     step, node, trace, row = step[piece], node[piece], whole.trace[piece], whole.row[piece]
-    own_trace, known = trace_of_step[step], row >= 0
+    own_trace = trace_of_step[step]
+    waits = (trace != own_trace) & (row >= 0) & (whole.kind[piece] != UNKNOWN_PIECE)
     first = np.searchsorted(step, np.arange(len(trace_of_step) + 1))
     before = np.cumsum(dur) - dur
     first_part = np.flatnonzero(np.diff(piece, prepend=-1))
@@ -91,7 +92,7 @@ def _path_columns(
         "rank": pa.array(rank[own_trace]),
         "step": numbers(number[step]),
         "piece": pa.array((np.arange(len(piece)) - first[step]).astype(np.int32)),
-        "kind": words(np.where((trace != own_trace) & known, WAIT_PIECE, whole.kind[piece]), PIECES),
+        "kind": words(np.where(waits, WAIT_PIECE, whole.kind[piece]), PIECES),
         "on_rank": pa.array(rank[trace]),
         "on_trace_id": trace_id.take(pa.array(trace)),
         "op_id": numbers(row),

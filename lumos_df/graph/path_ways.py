@@ -31,6 +31,8 @@ class Ways:
     """[p] whether it is host time."""
     inferred: NDArray[np.bool_]
     """[p] whether inferred edges hand it on."""
+    kept: NDArray[np.bool_]
+    """[p] whether it stays as recorded because nothing explains it."""
     stop: NDArray[np.int32]
     """[k] the collective with whose way it goes on, or NONE."""
 
@@ -46,6 +48,7 @@ class Ways:
             moment=times,
             host=flags,
             inferred=flags,
+            kept=flags,
             stop=np.full(1, NONE, np.int32),
         )
 
@@ -55,7 +58,7 @@ class Ways:
         stretches = np.cumsum([0, *(len(part.moment) for part in parts)])
         columns = {
             name: np.concatenate([getattr(part, name) for part in parts])
-            for name in ("low", "high", "moment", "host", "inferred", "stop")
+            for name in ("low", "high", "moment", "host", "inferred", "kept", "stop")
         }
         bounds = [part.bounds[1:] + stretches[k] for k, part in enumerate(parts)]
         return cls(bounds=np.concatenate([np.zeros(1, np.int64), *bounds]), **columns)
@@ -72,6 +75,7 @@ class Ways:
             moment=self.moment[place],
             host=self.host[place],
             inferred=self.inferred[place],
+            kept=self.kept[place],
             stop=self.stop[way],
         )
 
@@ -84,6 +88,8 @@ class WalkedGraph:
     run: Run
     edge_kind: NDArray[np.int8]
     """[m]"""
+    unknown: NDArray[np.int64]
+    """[N] as `TraceGraph.unknown`."""
     recorded: NDArray[np.bool_]
     """[m]"""
     on_host: NDArray[np.bool_]
@@ -99,6 +105,7 @@ class WalkedGraph:
             event_graph=event_graph,
             run=result,
             edge_kind=np.concatenate([graph.edges.kind for graph in graphs]),
+            unknown=np.concatenate([others.astype(np.int64), *(graph.unknown for graph in graphs)]),
             recorded=np.concatenate([graph.edges.recorded for graph in graphs]),
             on_host=np.concatenate([others, *(~graph.rows.on_gpu for graph in graphs)]),
             numbered=np.concatenate([others, *(graph.rows.seq_recorded for graph in graphs)]),
@@ -120,7 +127,7 @@ class WalkedGraph:
         self, node: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], *, from_end: bool
     ) -> Ways:
         graph, run = self.event_graph, self.run
-        bounds, moment, host, inferred, stop = loops.ways(
+        bounds, moment, host, inferred, kept, stop = loops.ways(
             node,
             np.full(len(node), from_end),
             low,
@@ -128,6 +135,7 @@ class WalkedGraph:
             graph.src,
             graph.binds,
             self.edge_kind,
+            self.unknown,
             self.recorded,
             self.on_host,
             self.numbered,
@@ -137,7 +145,9 @@ class WalkedGraph:
             run.start_cause,
             run.end_cause,
         )
-        return Ways(low=low, high=high, bounds=bounds, moment=moment, host=host, inferred=inferred, stop=stop)
+        return Ways(
+            low=low, high=high, bounds=bounds, moment=moment, host=host, inferred=inferred, kept=kept, stop=stop
+        )
 
 
 def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:
@@ -148,15 +158,15 @@ def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:
     return last
 
 
-def path_shares(of_steps: Ways, of_collectives: Ways) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return how much of each step's path is host time, and how much inferred edges hand on, ns [steps].
+def path_shares(of_steps: Ways, of_collectives: Ways) -> tuple[NDArray[np.int64], ...]:
+    """Return how much of each step's path is host time, what inferred edges hand on, what nothing explains, ns [steps].
 
     Args:
         of_steps: the ways from the ends of steps.
         of_collectives: the ways from where the last member of each collective of the job starts.
     """
     whole = Ways.joined([of_steps, of_collectives])
-    host, inferred = loops.shares(
+    shares: tuple[NDArray[np.int64], ...] = loops.shares(
         of_steps.low,
         of_steps.high,
         len(of_steps.low),
@@ -164,6 +174,7 @@ def path_shares(of_steps: Ways, of_collectives: Ways) -> tuple[NDArray[np.int64]
         whole.moment,
         whole.host,
         whole.inferred,
+        whole.kept,
         whole.stop,
     )
-    return host, inferred
+    return shares

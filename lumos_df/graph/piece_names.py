@@ -7,7 +7,16 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import CPU_OP, GAP_PIECE, HOST_PIECE, LAUNCH_PIECE, NONE, SYNC_EDGE, SYNC_PIECE
+from lumos_df.schema.codes import (
+    CPU_OP,
+    GAP_PIECE,
+    HOST_PIECE,
+    LAUNCH_PIECE,
+    NONE,
+    SYNC_EDGE,
+    SYNC_PIECE,
+    UNKNOWN_PIECE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +68,7 @@ def named(host: HostWork, pieces: Pieces) -> NamedPieces:
     late = np.flatnonzero((pieces.kind == SYNC_PIECE) & (rows.dur[row] < pieces.dur))
     row[late] = _around(rows, row[late], pieces.dur[late], np.ones(len(rows), np.bool_))
     whole = np.flatnonzero(~before & ~after)
-    silent = (pieces.kind[whole] == LAUNCH_PIECE) | (pieces.kind[whole] == GAP_PIECE)
+    silent = np.isin(pieces.kind[whole], (LAUNCH_PIECE, GAP_PIECE, UNKNOWN_PIECE))
     between = np.flatnonzero(before | after)
     thread, at = _times(host, pieces, between, before[between])
     last = np.where(before, row, np.int32(NONE))[between]

@@ -50,7 +50,7 @@ class Replay:
     high: NDArray[np.int64]
     """When it ends, simulated."""
     unexplained: NDArray[np.int64]
-    """Time of the recorded step that no edge explains."""
+    """Time of the recorded step that no edge explains, and that the replay lacks."""
     recorded: Breakdown
     """Where the time went as recorded."""
     replayed: Breakdown
@@ -102,7 +102,7 @@ def _unexplained(graph: TraceGraph, marks: Steps) -> NDArray[np.int64]:
     """Walk back from the end of each recorded step and add up the time that no edge explains."""
     rows, edges, ended = graph.rows, graph.edges, graph.ended
     start_ready, end_ready, start_cause, end_cause = backward.recorded_causes(
-        edges.src, edges.dst, edges.binds, edges.lag, graph.own, rows.ts, ended, graph.carried
+        edges.src, edges.dst, edges.binds, edges.lag, graph.own, rows.ts, ended, graph.earliest_starts
     )
     total: NDArray[np.int64] = backward.unexplained(
         last_nodes(graph, marks, ended),

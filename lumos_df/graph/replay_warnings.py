@@ -80,7 +80,7 @@ def of_graph(graph: TraceGraph) -> list[str]:
             warnings.append(
                 f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
             )
-    if unknown := int(graph.constants.unknown.sum()):
+    if unknown := int(graph.unknown.sum()):
         unlaunched = 2 * np.count_nonzero(gpu.call < 0) > len(gpu.row)
         idle = "without a launch call" if unlaunched else "that were in the queue of the only stream"
         warnings.append(f"{format_ns(unknown)} between GPU operators {idle} are unknown: they stay as recorded")

@@ -168,8 +168,8 @@ def share_columns(of_steps: list[Ways], of_collectives: Ways) -> Iterator[dict[s
     """Yield the same from the ways back from the steps of each trace, and from each collective of the job."""
     shares = path_shares(Ways.joined(of_steps), of_collectives)
     bounds = np.cumsum([len(ways.low) for ways in of_steps])[:-1]
-    for host, inferred in zip(*(np.split(share, bounds) for share in shares), strict=True):
-        yield {"host_ns": host, "inferred_ns": inferred}
+    for host, inferred, unknown in zip(*(np.split(share, bounds) for share in shares), strict=True):
+        yield {"host_ns": host, "inferred_ns": inferred, "unknown_ns": unknown}
 
 
 def write_rank(

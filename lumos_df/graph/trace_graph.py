@@ -28,7 +28,7 @@ from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate import forward
 from lumos_df.graph.steps import step_numbers
 from lumos_df.graph.unrecorded_nodes import unrecorded_nodes
-from lumos_df.schema.codes import ANNOTATION, CPU_OP, NONE, RUNTIME, SYNC_EDGE
+from lumos_df.schema.codes import ANNOTATION, CPU_OP, END_END, NONE, RUNTIME, SYNC_EDGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +55,26 @@ class TraceGraph:
     """[n] ns that a row lasts by itself: without waiting for another thread, the GPU or a full queue."""
     idle_before: NDArray[np.int64]
     """[n] ns of a thread's gap before a row in which it waited for another thread."""
+    unknown: NDArray[np.int64]
+    """[n] ns of the gap before a row of the GPU in which something happened that was not recorded: they stay."""
     carried: NDArray[np.int32]
     """Rows that waited for what was issued before the recording began: they start as recorded."""
     dropped: int
     """Candidate edges that would have gone backward."""
+
+    @property
+    def earliest_starts(self) -> NDArray[np.int64]:
+        """Before when rows do not start, whatever they wait for, ns, or UNSET [n].
+
+        Rows without any predecessor, and those that waited for work from before the recording, start as recorded: that
+        is the state in which it began, which nothing in it explains.
+        """
+        earliest = np.full(len(self.rows), forward.UNSET, np.int64)
+        led = np.zeros(len(self.rows), np.bool_)
+        led[self.edges.dst[self.edges.binds != END_END]] = True
+        for rows in (self.order[~led[self.order]], self.carried):
+            earliest[rows] = self.rows.ts[rows]
+        return earliest
 
     @property
     def ended(self) -> NDArray[np.int64]:
@@ -104,6 +120,8 @@ def build(rows: Rows) -> TraceGraph:
         ]
     )
     edges, order, target, dropped = _forward(rows, atoms, gpu, candidates)
+    unknown = np.zeros(len(rows), np.int64)
+    unknown[gpu.row] = constants.unknown
     return TraceGraph(
         rows=rows,
         atoms=atoms,
@@ -115,6 +133,7 @@ def build(rows: Rows) -> TraceGraph:
         order_target=target,
         own=own,
         idle_before=idle_before,
+        unknown=unknown,
         carried=_carried(rows, gpu, late),
         dropped=dropped,
     )

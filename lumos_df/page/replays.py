@@ -19,7 +19,8 @@ _KINDS: Final = {
     "sync": "synchronising calls",
     "gap": "gaps between kernels",
     "wait": "waiting for other ranks",
-    "unexplained": "unexplained time",
+    "unknown": "time that nothing recorded explains",
+    "unexplained": "by what the replay is off",
 }
 
 

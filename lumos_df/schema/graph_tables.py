@@ -85,7 +85,11 @@ REPLAY_STEPS: Final = table(
     ("step", "int32", "n of ProfilerStep#n; null in a trace without marks."),
     ("recorded_ns", "int64", "Duration of the step as recorded."),
     ("replayed_ns", "int64", "Duration of the step in the replay."),
-    ("unexplained_ns", "int64", "Time along the chain that ended the recorded step which no edge explains."),
+    (
+        "unexplained_ns",
+        "int64",
+        "Time along the chain that ended the recorded step which no edge explains and the replay lacks, ns.",
+    ),
     (
         "host_ns",
         "int64",
@@ -95,6 +99,11 @@ REPLAY_STEPS: Final = table(
         "inferred_ns",
         "int64",
         "Part of that path that inferred edges hand on: their lags, and how long that took whose end they wait for, ns.",
+    ),
+    (
+        "unknown_ns",
+        "int64",
+        "Part of that path that stays as recorded because nothing explains it: the pieces `unknown` of `critical_path`, ns.",
     ),
     (
         "carried_ns",
@@ -134,11 +143,11 @@ CRITICAL_PATH: Final = table(
     (
         "kind",
         "string",
-        "host, launch, kernel, transfer, memory, sync, gap, wait (the path runs on another rank), unexplained.",
+        "host, launch, kernel, transfer, memory, sync, gap, wait (the path runs on another rank), unknown (it stays as recorded because nothing explains it), unexplained (by what the replay is off).",
     ),
     ("on_rank", "int32", "Rank on which the piece runs."),
     ("on_trace_id", "string", "Trace of that rank."),
-    ("op_id", "int32", "Operator that runs, or waits to begin; null where unexplained."),
+    ("op_id", "int32", "Operator that runs, or waits to begin; null where none is known."),
     (
         "operator",
         "string",

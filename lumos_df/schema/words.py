@@ -58,6 +58,7 @@ EDGE_KINDS: Final = ("thread", "handoff", "launch", "stream", "event", "sync", "
 BINDS: Final = ("end-start", "start-start", "end-end", "start-end")
 """Which points an edge ties: the second point of `dst` comes no earlier than the first point of `src` plus the lag."""
 
-PIECES: Final = ("host", "launch", "kernel", "transfer", "memory", "sync", "gap", "unexplained", "wait")
+PIECES: Final = ("host", "launch", "kernel", "transfer", "memory", "sync", "gap", "unknown", "unexplained", "wait")
 """What a piece of the critical path is: host work, launch latency, a kernel, a collective's transfer, a copy or clear, the
-end of a synchronising call, a gap between kernels, time that no edge explains, and time spent on another rank."""
+end of a synchronising call, a gap between kernels, time that stays as recorded because nothing explains it, by what the
+replay is off, and time spent on another rank."""

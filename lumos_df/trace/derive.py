@@ -103,6 +103,7 @@ def _parents(ops: OrderedOperators) -> tuple[NDArray[np.int32], int]:
     recording = ops.recording
     resolution = recording.resolution_ns
     parent = enclosing(ops.ts, ops.dur, track, len(recording.threads), resolution if resolution > 1 else 0)
+    _leave_calls(ops, parent)
     correlation = ops.ordered(recording.operators.correlation)
     rows = np.flatnonzero(ops.is_kind(*GPU, SYNC))
     cause = _last_sharing(correlation, np.flatnonzero(ops.kind == RUNTIME), rows)
@@ -112,6 +113,17 @@ def _parents(ops: OrderedOperators) -> tuple[NDArray[np.int32], int]:
         cause[orphans] = _last_sharing(external, np.flatnonzero(ops.kind == CPU_OP), rows[orphans])
     parent[rows] = cause
     return parent, int(np.count_nonzero(orphans & (ops.kind[rows] != SYNC)))
+
+
+def _leave_calls(ops: OrderedOperators, parent: NDArray[np.int32]) -> None:
+    """Give calls without length that seem to lie in a call the parent of that one; `parent` is written to [n].
+
+    They begin with it by a clock that is too coarse to tell which came first, and no call makes another one in no time.
+    """
+    call = np.flatnonzero((ops.kind == RUNTIME) & (ops.dur == 0) & (parent >= 0))
+    while len(call := call[(ops.kind[parent[call]] == RUNTIME) & (ops.ts[parent[call]] == ops.ts[call])]):
+        parent[call] = parent[parent[call]]
+        call = call[parent[call] >= 0]
 
 
 def _last_sharing(values: NDArray[np.int64], among: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -9,7 +9,7 @@ CREATE VIEW critical_path_summary(
   rank,
   -- n of ProfilerStep#n; null in a trace without marks.
   step,
-  -- host, launch, kernel, transfer, memory, sync, gap, wait, unexplained.
+  -- host, launch, kernel, transfer, memory, sync, gap, wait, unknown, unexplained.
   kind,
   -- Rank on which these pieces run; for a wait the one that was waited for.
   on_rank,

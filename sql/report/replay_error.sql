@@ -17,12 +17,14 @@ CREATE VIEW replay_error(
   replayed_ns,
   -- By how much the replay is longer, percent.
   error_pct,
-  -- Time along the chain that ended the recorded step which no edge explains, ns.
+  -- Time along the chain that ended the recorded step which no edge explains and the replay lacks, ns.
   unexplained_ns,
   -- Host time on the critical path of the replayed step, percent of it: as it was recorded, so a high share makes a low error easy.
   host_share_pct,
   -- Time on that path that inferred edges hand on (their lags, and how long that took whose end they wait for), percent of the step.
   inferred_share_pct,
+  -- Time on that path that stays as recorded because nothing explains it, percent of the step: no change of anything makes it shorter.
+  unknown_share_pct,
   -- How much later than recorded the step begins in the replay, where the rank's first step begins as recorded: what earlier steps hand on, ns.
   carried_ns,
   -- Median distance between recorded and simulated start of the step's operators, from the step's start, ns.
@@ -68,6 +70,7 @@ SELECT
   replay.unexplained_ns,
   round(100.0 * replay.host_ns / nullif(replay.replayed_ns, 0), 4),
   round(100.0 * replay.inferred_ns / nullif(replay.replayed_ns, 0), 4),
+  round(100.0 * replay.unknown_ns / nullif(replay.replayed_ns, 0), 4),
   replay.carried_ns,
   replay.start_error_p50_ns,
   replay.start_error_p99_ns,

@@ -84,7 +84,7 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
     )
     low, high = np.array([0, 110, forward.UNSET]), np.array([110, 120, played[0][2]])
     # From the end of the call, of nothing, and from the start of the member that comes last.
-    bounds, moment, host_stretch, guessed, stop = path_shares.ways(
+    bounds, moment, host_stretch, guessed, kept, stop = path_shares.ways(
         np.array([0, NONE, 2]),
         np.array([True, True, False]),
         low,
@@ -92,6 +92,7 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
         src,
         binds,
         np.array([SYNC_EDGE, LAUNCH, HANDOFF], np.int8),
+        np.zeros(5, np.int64),
         np.array([wait_recorded, True, True]),
         np.array([True, False, False, True, True]),
         np.full(5, numbered),
@@ -99,9 +100,12 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
         *played,
     )
     assert stop.tolist() == [0, NONE, NONE]
-    host, handed_on = path_shares.shares(low[:2], high[:2], 2, bounds, moment, host_stretch, guessed, stop)
+    host, handed_on, unknown = path_shares.shares(
+        low[:2], high[:2], 2, bounds, moment, host_stretch, guessed, kept, stop
+    )
     assert host.tolist() == [6 + 20 + 20 + 10, 0]
     assert handed_on.tolist() == [inferred, 0]
+    assert unknown.tolist() == [0, 10]
 
 
 def critical_paths(job: Job) -> list[list[paths.Path]]:

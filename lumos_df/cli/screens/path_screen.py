@@ -1,5 +1,6 @@
 """The critical path on one screen: one step a job, what it is made of and on which rank, what would shorten it."""
 
+import shlex
 from pathlib import Path
 from typing import Any, Final
 
@@ -7,25 +8,27 @@ import duckdb
 from rich.console import Console
 
 from lumos_df.base.units import format_ns
+from lumos_df.cli.screens.replay_screen import say_doubts, say_notes
 from lumos_df.cli.screens.terminal import change_pct, console, rows_of, say, say_next, say_row, where
 
 _PIECES: Final = 10
 """Rows of one path that are shown."""
 _HELPS: Final = 3
-"""Families of operators whose speed is told of."""
+"""Changes that are told of."""
 _LEAST_PCT: Final = 0.5
 """Threshold, percent of the step. Rows with less are counted and not shown. Evidence: a judgement."""
 
 _MEDIAN_STEPS: Final = """
     WITH lasted AS (
-        SELECT traces.job, replay.step, avg(replayed_ns) AS mean_ns, max(replayed_ns) AS longest_ns,
-            arg_max(trace_id, replayed_ns) AS trace_id, arg_max(replay.rank, replayed_ns) AS rank
-        FROM replay_steps AS replay
-        JOIN traces USING (trace_id)
-        WHERE trace_id IN (SELECT unnest($1)) AND ($2 IS NULL OR replay.step = $2)
-        GROUP BY traces.job, replay.step
+        SELECT job, step, avg(replayed_ns) AS mean_ns, arg_max(trace_id, replayed_ns) AS trace_id,
+            arg_max(rank, replayed_ns) AS rank, arg_max(error_pct, replayed_ns) AS error_pct,
+            arg_max(unknown_share_pct, replayed_ns) AS unknown_pct, count(DISTINCT rank) AS ranks,
+            flatten(list(warnings)) AS warnings
+        FROM replay_error
+        WHERE trace_id IN (SELECT unnest($1)) AND ($2 IS NULL OR step = $2)
+        GROUP BY job, step
     )
-    SELECT job, step, trace_id, rank, longest_ns, count(*) OVER (PARTITION BY job) AS steps
+    SELECT *, count(*) OVER (PARTITION BY job) AS steps
     FROM lasted
     QUALIFY row_number() OVER (PARTITION BY job ORDER BY mean_ns) = (1 + count(*) OVER (PARTITION BY job)) // 2
     ORDER BY job
@@ -35,7 +38,7 @@ _PATH: Final = """
         on_rank, kind,
         CASE WHEN kind IN ('kernel', 'memory', 'transfer', 'wait') THEN family END AS family,
         CASE WHEN family IS NULL OR kind NOT IN ('kernel', 'memory', 'transfer', 'wait') THEN operator END AS operator,
-        sum(dur)::BIGINT AS ns, count(*) AS pieces
+        any_value(on_trace_id) AS on_trace_id, sum(dur)::BIGINT AS ns
     FROM critical_path
     WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2
     GROUP BY ALL
@@ -44,9 +47,9 @@ _PATH: Final = """
 _GAINS: Final = """
     SELECT value, half_gain_ns
     FROM gain
-    WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2 AND what = 'family' AND half_gain_ns > 0
-    ORDER BY half_gain_ns DESC, value
+    WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2 AND what = $3
 """
+_IS_FRAME: Final = "SELECT 1 FROM operators WHERE trace_id = $1 AND kind = 'python' AND name = $2 LIMIT 1"
 
 
 def draw(
@@ -57,12 +60,14 @@ def draw(
     for place, chosen in enumerate(rows_of(connection, _MEDIAN_STEPS, (trace_ids, step))):
         if place:
             screen.print()
-        helped |= _draw_step(screen, connection, chosen, full=full)
+        helped |= _draw_step(screen, connection, chosen, corpus, full=full)
     more = [] if helped else [f"critical-path --gains{where(corpus)}"]
     say_next(screen, f"advise{where(corpus)}", *more)
 
 
-def _draw_step(screen: Console, connection: duckdb.DuckDBPyConnection, chosen: dict[str, Any], *, full: bool) -> bool:
+def _draw_step(
+    screen: Console, connection: duckdb.DuckDBPyConnection, chosen: dict[str, Any], corpus: Path, *, full: bool
+) -> bool:
     """Print the path of one step; return whether it is known what faster operators would gain."""
     path = rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"]))
     total = max(sum(row["ns"] for row in path), 1)
@@ -71,31 +76,97 @@ def _draw_step(screen: Console, connection: duckdb.DuckDBPyConnection, chosen: d
         if row["on_rank"] is not None:
             on_rank[row["on_rank"]] = on_rank.get(row["on_rank"], 0) + row["ns"]
     which = "the whole trace" if chosen["step"] is None else f"step {chosen['step']}"
+    say_doubts(screen, which, abs(chosen["error_pct"] or 0.0), chosen["unknown_pct"] or 0.0)
     median = f" (the median of {chosen['steps']})" if chosen["steps"] > 1 else ""
-    decides = f", decided by rank {max(on_rank, key=lambda rank: on_rank[rank])}" if len(on_rank) > 1 else ""
+    several = chosen["ranks"] > 1
+    decides = f", decided by rank {max(on_rank, key=lambda rank: on_rank[rank])}" if several and on_rank else ""
     say(screen, (chosen["job"], "bold"), f", {which}{median} of rank {chosen['rank']}: {format_ns(total)}{decides}")
-    shown = path if full else [row for row in path if 100 * row["ns"] >= _LEAST_PCT * total][:_PIECES]
+    shown = path if full else [row for row in path if 100 * abs(row["ns"]) >= _LEAST_PCT * total][:_PIECES]
     for row in shown:
         lead = f"{100 * row['ns'] / total:5.1f}%  {format_ns(row['ns']):>9}   "
-        rank = "" if row["on_rank"] is None or len(on_rank) < 2 else f"rank {row['on_rank']}   "
+        rank = f"rank {row['on_rank']}   " if several and row["on_rank"] is not None else ""
         say_row(screen, lead + rank, _what(row))
     rest = len(path) - len(shown)
     if rest:
         left = total - sum(row["ns"] for row in shown)
         say(screen, f"{100 * left / total:5.1f}%  {format_ns(left):>9}   {rest} more: --full")
-    gains = rows_of(connection, _GAINS, (chosen["trace_id"], chosen["step"]))
-    helps = [f"{row['value']} {change_pct(-100 * row['half_gain_ns'] / total)}" for row in gains[:_HELPS]]
-    if helps:
-        say(screen, "; ".join(helps), before="twice as fast: ")
-    return bool(gains)
+    say_notes(screen, chosen["warnings"], full=full)
+    gains = {
+        what: {row["value"]: row["half_gain_ns"] for row in rows_of(connection, _GAINS, (*asked, what))}
+        for what in ("family", "name")
+        for asked in [(chosen["trace_id"], chosen["step"])]
+    }
+    _say_helps(screen, _helps(path, _waiting_frame(connection, path), gains, chosen), total, corpus)
+    return any(gains.values())
 
 
+def _say_helps(screen: Console, helps: dict[tuple[str, str], tuple[int, str]], total: int, corpus: Path) -> None:
+    """Print the changes that shorten the step most, each with the command that replays it.
+
+    Args:
+        screen: where to.
+        helps: (what, switch of `replay`) of each change: ns, how to say them.
+        total: ns of the step.
+        corpus: the corpus folder.
+    """
+    best = sorted(helps.items(), key=lambda change: -change[1][0])[:_HELPS]
+    lead = "what would help most: "
+    for (what, switch), (ns, known) in best:
+        if 100 * ns >= _LEAST_PCT * total:
+            gain = known.format(change_pct(-100 * ns / total))
+            say(screen, f"{what}, {gain}  ", (f"(lumos-df replay {switch}{where(corpus)})", "dim"), before=lead)
+            lead = " " * len(lead)
+
+
+def _waiting_frame(connection: duckdb.DuckDBPyConnection, path: list[dict[str, Any]]) -> str:
+    """Return the Python function that is the host's longest piece of a path, or nothing: it calls no operator there."""
+    on_host = [row for row in path if row["kind"] in ("host", "wait") and row["operator"]]
+    longest = on_host[0] if on_host else {"on_trace_id": None, "operator": ""}
+    asked = (longest["on_trace_id"], longest["operator"])
+    return str(longest["operator"]) if rows_of(connection, _IS_FRAME, asked) else ""
+
+
+def _helps(
+    path: list[dict[str, Any]], frame: str, gains: dict[str, dict[str, int]], chosen: dict[str, Any]
+) -> dict[tuple[str, str], tuple[int, str]]:
+    """Return what shorter pieces of a path may bring, as `_say_helps` wants it.
+
+    A rank's silences go, and so does the `frame` in which it did nothing else; other work takes half as long. Where
+    that was not replayed, the step is shorter by no more than the path has of it.
+    """
+    found: dict[tuple[str, str], tuple[int, str]] = {}
+    for row in path:
+        operator = str(row["operator"] or "")
+        silent = operator.startswith(_SILENCE) or operator == frame != ""
+        if row["kind"] in ("host", "wait") and silent:
+            if chosen["ranks"] * chosen["steps"] == 1:
+                # Nothing says how long it would be otherwise.
+                continue
+            key, ns = (f"rank {row['on_rank']} without silences", f"--no-wait rank={row['on_rank']}"), row["ns"]
+            replayed = None
+        elif row["family"]:
+            key = f"{row['family']} twice as fast", f"--scale family={row['family']}:0.5"
+            ns, replayed = row["ns"] // 2, gains["family"].get(row["family"])
+        elif row["kind"] == "host" and operator:
+            key = f"{operator} in half the time", f"--scale {shlex.quote(f'name={operator}:0.5')}"
+            ns, replayed = row["ns"] // 2, gains["name"].get(operator)
+        else:
+            continue
+        before, _ = found.get(key, (0, ""))
+        found[key] = (before + ns, _AT_MOST) if replayed is None else (replayed, _REPLAYED)
+    return found
+
+
+_SILENCE: Final = "nothing recorded"
+_AT_MOST, _REPLAYED = "at most {}", "{} replayed"
+"""How the gain of a change is said: a path has no more of it; it was simulated."""
 _WORDS: Final = {
     "memory": "copy or clear",
     "launch": "launch latency",
     "gap": "gap between kernels",
     "sync": "the end of",
-    "unexplained": "unexplained",
+    "unknown": "unknown:",
+    "unexplained": "by what the replay is off",
 }
 
 
@@ -107,5 +178,5 @@ def _what(row: dict[str, Any]) -> str:
     if kind == "transfer":
         return kind
     if kind in ("host", "wait"):
-        return operator if operator.startswith("nothing recorded") else f"host: {operator}"
+        return operator if operator.startswith(_SILENCE) else f"host: {operator}"
     return " ".join(text for text in (_WORDS.get(kind, kind), family or operator) if text)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
 judgement; a change of settings may be off by as much."""
+_LEAST_PCT: Final = 0.05
+"""Share of the path, percent, from which on unknown time is told of: what is less is 0.0 %."""
 _NOTES: Final = 3
 """Kinds of warnings of a job that are shown."""
 
@@ -33,6 +35,7 @@ _JOBS: Final = """
         round(avg(replayed_ns))::BIGINT AS replayed_ns,
         avg(host_share_pct) AS host_share_pct,
         100 * sum(unexplained_ns) / nullif(sum(recorded_ns), 0) AS unexplained_pct,
+        sum(unknown_share_pct * replayed_ns) / nullif(sum(replayed_ns), 0) AS unknown_pct,
         flatten(list(error.warnings)) AS warnings
     FROM replay_error AS error
     WHERE error.trace_id IN (SELECT unnest($1)) AND ($2 IS NULL OR error.step = $2)
@@ -47,12 +50,9 @@ def draw(
     """Print how the stored replays of some traces compare with their recording."""
     screen = console()
     for job in rows_of(connection, _JOBS, (trace_ids, step)):
-        worst = job["worst_pct"] or 0.0
-        if worst > TRUSTED_PCT:
-            which = f"rank {job['worst_rank']}" + (
-                f", step {job['worst_step']}" if job["worst_step"] is not None else ""
-            )
-            say(screen, f"careful: the replay of {which} is {worst:.1f}% off; do not trust changes of this job further")
+        worst, unknown = job["worst_pct"] or 0.0, job["unknown_pct"] or 0.0
+        which = f"rank {job['worst_rank']}" + (f", step {job['worst_step']}" if job["worst_step"] is not None else "")
+        say_doubts(screen, which, worst, unknown)
         say(
             screen,
             (job["job"], "bold"),
@@ -61,17 +61,35 @@ def draw(
             f"{job['mean_pct'] or 0:.1f}% (worst {worst:.1f}%)",
         )
         share = job["host_share_pct"] or 0.0
-        say(
-            screen,
-            f"{share:.0f}% of the path is host work as recorded; {job['unexplained_pct'] or 0:.1f}% unexplained",
-            before="  ",
-        )
-        notes = grouped(job["warnings"])
-        for note in notes if full else notes[:_NOTES]:
-            say(screen, note, before="  note: ")
-        if len(notes) > _NOTES and not full:
-            say(screen, f"  and {len(notes) - _NOTES} more kinds of notes: --full")
+        kept = f"; {unknown:.1f}% unknown: nothing recorded explains it, and it stays" if unknown >= _LEAST_PCT else ""
+        off = f"{job['unexplained_pct'] or 0:.1f}% unexplained"
+        say(screen, f"{share:.0f}% of the path is host work as recorded; {off}{kept}", before="  ")
+        say_notes(screen, job["warnings"], full=full)
     say_next(screen, f"critical-path{where(corpus)}", f"advise{where(corpus)}")
+
+
+def say_doubts(screen: Console, which: str, off_pct: float, unknown_pct: float) -> None:
+    """Print, before anything else, why changes of a job should not be trusted far, if there is a reason.
+
+    Args:
+        screen: where to.
+        which: the step that is furthest off.
+        off_pct: by how much its replay is off, percent.
+        unknown_pct: how much of the critical paths stays as recorded because nothing explains it, percent.
+    """
+    if off_pct > TRUSTED_PCT:
+        say(screen, f"careful: the replay of {which} is {off_pct:.1f}% off; do not trust changes of this job further")
+    if unknown_pct > TRUSTED_PCT:
+        say(screen, f"careful: nothing recorded explains {unknown_pct:.0f}% of the critical path; it stays as recorded")
+
+
+def say_notes(screen: Console, warnings: list[str], *, full: bool) -> None:
+    """Print warnings, alike ones once: all of them if `full`, else as many as a screen has room for."""
+    notes = grouped(warnings)
+    for note in notes if full else notes[:_NOTES]:
+        say(screen, note, before="  note: ")
+    if len(notes) > _NOTES and not full:
+        say(screen, f"  and {format_count(len(notes) - _NOTES, 'more kind')} of notes: --full")
 
 
 _WAITING: Final = "exposed_waiting"

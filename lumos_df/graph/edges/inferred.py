@@ -172,12 +172,19 @@ def _judged(rows: Rows, ready: NDArray[np.int64], pairs: _Pairs) -> _Pairs:
 
 
 def _edges(rows: Rows, pairs: _Pairs) -> Edges:
-    """Return the edges; how long after the end, or how early before it, is one constant each for the trace."""
+    """Return the edges; how long after the end is one constant for the trace.
+
+    How early before it is a share of the source: kernels of one name let others in when as many of their blocks are
+    left. Of names with few such rows it is the trace's.
+    """
     apart = rows.ts[pairs.row] - rows.end[pairs.source]
     early = apart < 0
     after = (apart >= 0) & (apart <= event.REACTION_NS)
-    tail = _typical(apart[early] * _PARTS // np.maximum(rows.dur[pairs.source[early]], 1))
-    lag = np.where(early, tail * rows.dur[pairs.source] // _PARTS, _typical(apart[after]))
+    source = pairs.source[early]
+    left = apart[early] * _PARTS // np.maximum(rows.dur[source], 1)
+    of_name, known = typical_values.medians(left, rows.name[source])
+    lag = np.full(len(apart), _typical(apart[after]))
+    lag[early] = np.where(known, of_name, _typical(left)) * rows.dur[source] // _PARTS
     return edges(pairs.source, pairs.row, EVENT, lag, False)
 
 

@@ -14,11 +14,13 @@ from lumos_df.schema.codes import (
     LAUNCH_PIECE,
     NONE,
     START_START,
+    STREAM,
     SYNC_EDGE,
     SYNC_PIECE,
     THREAD,
     TRANSFER_PIECE,
     UNEXPLAINED_PIECE,
+    UNKNOWN_PIECE,
 )
 
 FAR = 1 << 61
@@ -26,22 +28,20 @@ FAR = 1 << 61
 
 
 @kernel
-def recorded_causes(src, dst, binds, lag, own, ts, end, carried):
+def recorded_causes(src, dst, binds, lag, own, ts, end, floor):
     """Return what should have bound each node as recorded, and when it would have let it go.
 
     Args:
         src, dst, binds, lag: [m] the edges, as for `simulate`.
         own, ts, end: int64 [N] ns: what a node lasts by itself, its recorded start and end.
-        carried: int32 [k] nodes that could not start earlier than recorded.
+        floor: int64 [N] before when nodes do not start whatever they wait for, ns, or UNSET.
 
     Returns:
         start_ready, end_ready: int64 [N] ns.
         start_cause, end_cause: int32 [N] as `simulate` returns them.
     """
     n = len(own)
-    start_ready = np.full(n, UNSET, np.int64)
-    for v in carried:
-        start_ready[v] = ts[v]
+    start_ready = floor.copy()
     end_ready = np.empty(n, np.int64)
     for v in range(n):
         end_ready[v] = ts[v] + own[v]
@@ -111,13 +111,13 @@ def _unexplained(at, begin, src, binds, start_cause, end_cause, ts, end, start_r
 
 
 @kernel
-def walks(last, low, high, recorded, src, binds, edge_kind, piece, start, end, start_cause, end_cause):
+def walks(last, low, high, recorded, src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause):
     """Cut every step into pieces, and add one for the difference to its recorded length; from first to last.
 
     Args:
         last: int [steps] the last node of each step, NONE for a step of which nothing is known.
         low, high, recorded: int64 [steps] ns: the simulated step, and how long it was.
-        src, binds, edge_kind, piece, start, end, start_cause, end_cause: as for `walk`.
+        src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause: as for `walk`.
 
     Returns:
         bounds: int64 [steps + 1]: step k has the pieces `bounds[k]:bounds[k + 1]`.
@@ -129,7 +129,7 @@ def walks(last, low, high, recorded, src, binds, edge_kind, piece, start, end, s
     for k in range(len(last)):
         if last[k] >= 0:
             nodes, codes, begins, durs = walk(
-                last[k], low[k], high[k], src, binds, edge_kind, piece, start, end, start_cause, end_cause
+                last[k], low[k], high[k], src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause
             )
             for p in range(len(nodes) - 1, -1, -1):
                 node.append(nodes[p])
@@ -138,7 +138,7 @@ def walks(last, low, high, recorded, src, binds, edge_kind, piece, start, end, s
                 dur.append(durs[p])
         else:
             node.append(NONE)
-            code.append(UNEXPLAINED_PIECE)
+            code.append(UNKNOWN_PIECE)
             begin.append(low[k])
             dur.append(high[k] - low[k])
         node.append(NONE)
@@ -156,18 +156,19 @@ def walks(last, low, high, recorded, src, binds, edge_kind, piece, start, end, s
 
 
 @kernel
-def walk(at, low, high, src, binds, edge_kind, piece, start, end, start_cause, end_cause):
+def walk(at, low, high, src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause):
     """Walk back from the end of node `at` along what was binding, and cut [low, high] into pieces.
 
     Args:
         at: the last node before the end of the step; what follows it up to `high` is host work.
         low, high: ns.
         src, binds, edge_kind: [m] the edges.
+        unknown: int64 [N] ns before each node in which nothing tells what it waited for after the one on its stream.
         piece: int8 [N] which piece a node is.
         start, end, start_cause, end_cause: as `simulate` returns them.
 
     Returns:
-        node int32, piece int8, begin int64, dur int64: the pieces from the last to the first; node NONE for unknown.
+        node int32, piece int8, begin int64, dur int64: the pieces from the last to the first.
     """
     node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
     cursor = high
@@ -208,20 +209,29 @@ def walk(at, low, high, src, binds, edge_kind, piece, start, end, start_cause, e
         cause = start_cause[v]
         owner = v
         if cause < 0:
-            owner = NONE
-            what = UNEXPLAINED_PIECE
+            # It starts as recorded.
+            what = UNKNOWN_PIECE
             moment = low
             continue
         kind = edge_kind[cause]
         # What waits for the GPU before it starts is a thread that no call shows to wait: after that it works on.
         of_host = kind == THREAD or kind == HANDOFF or kind == SYNC_EDGE
         what = HOST_PIECE if of_host else LAUNCH_PIECE if kind == LAUNCH else GAP_PIECE
+        began = start[v]
         v = src[cause]
         at_end = binds[cause] == END_START
         moment = end[v] if at_end else start[v]
+        if kind == STREAM and unknown[owner] > 0:
+            told = max(began - unknown[owner], moment, low)
+            if told < cursor:
+                node.append(owner)
+                code.append(UNKNOWN_PIECE)
+                begin.append(told)
+                dur.append(cursor - told)
+                cursor = told
     if cursor > low:
         node.append(NONE)
-        code.append(UNEXPLAINED_PIECE)
+        code.append(UNKNOWN_PIECE)
         begin.append(low)
         dur.append(cursor - low)
     return (

@@ -1,4 +1,4 @@
-"""The loops that say of what the path to the end of a step is made: host time, and what inferred edges hand on.
+"""The loops that say of what the path to the end of a step is made: host time, guesses, and what nothing explains.
 
 A path is followed in ways: from the end of a step, or from where the last member of a collective starts, back to where
 the last member of another one starts. The ways of a rank are found on that rank alone.
@@ -8,7 +8,7 @@ import numpy as np
 
 from lumos_df.base.jit import kernel
 from lumos_df.graph.simulate.forward import CAME_LAST
-from lumos_df.schema.codes import END_START, HANDOFF, NONE, SYNC_EDGE, THREAD
+from lumos_df.schema.codes import END_START, HANDOFF, NONE, STREAM, SYNC_EDGE, THREAD
 
 
 @kernel
@@ -20,6 +20,7 @@ def ways(
     src,
     binds,
     edge_kind,
+    unknown,
     recorded,
     on_host,
     numbered,
@@ -38,7 +39,9 @@ def ways(
         from_end: bool [k] whether at the end of that node, else at its start.
         low, high: int64 [k] ns: how far back to go, and the moment at which it begins; what follows the node is host
             time.
-        src, binds, edge_kind, recorded: [m] the edges; whether the trace says so.
+        src, binds, edge_kind: [m] the edges.
+        unknown: int64 [N] as for `backward.walk`.
+        recorded: bool [m] whether the trace says that the edge is there.
         on_host: bool [N] whether a node is the host's.
         numbered: bool [N] whether a member's collective is known by its recorded number.
         instance: int32 [N] collective of which the node is a member, or NONE.
@@ -47,13 +50,14 @@ def ways(
     Returns:
         bounds: int64 [k + 1]: way k has the stretches `bounds[k]:bounds[k + 1]`.
         moment: int64 [p] when each stretch begins, ns; it lasts until the one before it begins, the first until `high`.
-        host, inferred: bool [p] whether it is host time, whether inferred edges hand it on; it may be both.
+        host, inferred, kept: bool [p] whether it is host time, whether inferred edges hand it on (it may be both),
+            whether it stays as recorded because nothing explains it.
         stop: int32 [k] the collective whose last member starts where the way stops, or NONE.
     """
     bounds = np.zeros(len(node) + 1, np.int64)
     stop = np.full(len(node), NONE, np.int32)
     # One of each, so that their types are known.
-    moments, hosts, guessed = [np.int64(0)], [False], [False]
+    moments, hosts, guessed, unexplained = [np.int64(0)], [False], [False], [False]
     for k in range(len(node)):
         v = node[k]
         reached = high[k]
@@ -65,15 +69,19 @@ def ways(
             moments.append(reached)
             hosts.append(True)
             guessed.append(False)
+            unexplained.append(False)
         for _ in range(2 * len(start) + 2):
             if v < 0 or reached <= low[k] or stop[k] >= 0:
                 break
             cause = end_cause[v] if at_end else start_cause[v]
+            told = reached
             if cause >= 0:
                 # Edges that bind an end wait for one.
                 known = recorded[cause]
                 kind = edge_kind[cause]
                 of_host = kind == THREAD or kind == HANDOFF or (kind == SYNC_EDGE and not at_end)
+                if kind == STREAM:
+                    told = start[v] - unknown[v]
                 v = src[cause]
                 at_end = at_end or binds[cause] == END_START
                 moment = end[v] if at_end else start[v]
@@ -86,30 +94,51 @@ def ways(
                 moment = start[v]
                 at_end = False
             else:
-                break
+                of_host = False
+                moment = low[k]
+                told = low[k]
+                v = NONE
             moment = max(moment, low[k])
+            told = max(told, moment)
+            if told < reached:
+                moments.append(told)
+                hosts.append(False)
+                guessed.append(False)
+                unexplained.append(True)
+                reached = told
             if moment < reached:
                 moments.append(moment)
                 hosts.append(of_host)
                 guessed.append(not known)
+                unexplained.append(False)
                 reached = moment
+        if stop[k] < 0 and reached > low[k]:
+            moments.append(low[k])
+            hosts.append(False)
+            guessed.append(False)
+            unexplained.append(True)
         bounds[k + 1] = len(moments) - 1
-    return bounds, np.array(moments[1:], np.int64), np.array(hosts[1:], np.bool_), np.array(guessed[1:], np.bool_), stop
+    host, inferred = np.array(hosts[1:], np.bool_), np.array(guessed[1:], np.bool_)
+    return bounds, np.array(moments[1:], np.int64), host, inferred, np.array(unexplained[1:], np.bool_), stop
 
 
 @kernel
-def shares(low, high, first_of_collectives, bounds, moment, host, inferred, stop):
-    """Return how much of each step's path is host time, and how much of it inferred edges hand on.
+def shares(low, high, first_of_collectives, bounds, moment, host, inferred, kept, stop):
+    """Return how much of each step's path is host time, what inferred edges hand on, and what nothing explains.
 
     Args:
         low, high: int64 [steps] ns: the simulated step.
         first_of_collectives: the ways are first those of the steps, then from this one on those of the collectives.
-        bounds, moment, host, inferred, stop: as `ways` returns them.
+        bounds, moment, host, inferred, kept, stop: as `ways` returns them.
 
     Returns:
-        host_time, handed_on: int64 [steps] ns; what is both counts for both.
+        host_time, handed_on, unknown: int64 [steps] ns; what is both of the first counts for both.
     """
-    host_time, handed_on = np.zeros(len(low), np.int64), np.zeros(len(low), np.int64)
+    host_time, handed_on, unknown = (
+        np.zeros(len(low), np.int64),
+        np.zeros(len(low), np.int64),
+        np.zeros(len(low), np.int64),
+    )
     for k in range(len(low)):
         way = k
         reached = high[k]
@@ -121,8 +150,10 @@ def shares(low, high, first_of_collectives, bounds, moment, host, inferred, stop
                         host_time[k] += reached - begin
                     if inferred[p]:
                         handed_on[k] += reached - begin
+                    if kept[p]:
+                        unknown[k] += reached - begin
                     reached = begin
             if stop[way] < 0 or reached <= low[k]:
                 break
             way = first_of_collectives + stop[way]
-    return host_time, handed_on
+    return host_time, handed_on, unknown

@@ -3,7 +3,7 @@
 const CLASS_COLOURS = { compute: "--compute", communication: "--exposed", memory: "--memory", host: "--host" };
 const KIND_COLOURS = {
   host: "--host", launch: "--launch", kernel: "--compute", transfer: "--exposed", memory: "--memory", sync: "--sync",
-  gap: "--gap", wait: "--wait", unexplained: "--unexplained",
+  gap: "--gap", wait: "--wait", unknown: "--unexplained", unexplained: "--unexplained",
 };
 const LANE = 15;
 /** On a narrower page, px, the names of lanes are shortened. */

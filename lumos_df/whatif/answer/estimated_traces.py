@@ -133,6 +133,7 @@ def _renumbered(after: Replay, order: NDArray[np.int64]) -> TraceGraph:
         order_target=number[graph.order_target],
         own=graph.own[order],
         idle_before=_idle(edges.kind == THREAD, edges.dst, edges.lag, atoms, count),
+        unknown=graph.unknown[order],
         carried=number[graph.carried],
     )
 

@@ -203,6 +203,7 @@ def with_rows(graph: TraceGraph, rows: Rows, made: list[Edges]) -> TraceGraph:
         order_target=target,
         own=np.append(graph.own, rows.dur[old:]),
         idle_before=np.append(graph.idle_before, np.zeros(count, np.int64)),
+        unknown=np.append(graph.unknown, np.zeros(count, np.int64)),
         dropped=graph.dropped + dropped,
     )
 

@@ -202,6 +202,7 @@ def _graphs(first_rank: Cut, last_rank: Cut) -> TraceGraph:
         order_target=np.append(first.order_target, behind(last.order_target, row_count)),
         own=np.append(first.own, last.own),
         idle_before=np.append(first.idle_before, last.idle_before),
+        unknown=np.append(first.unknown, last.unknown),
         carried=np.append(first.carried, last.carried + row_count).astype(np.int32),
         dropped=first.dropped + last.dropped,
     )

@@ -71,6 +71,7 @@ def rewritten(graph: TraceGraph, blocks: Blocks, program: NDArray[np.int64]) -> 
         order_target=target,
         own=duration,
         idle_before=graph.idle_before[layout.source],
+        unknown=graph.unknown[layout.source],
         carried=carried[carried >= 0].astype(np.int32),
         dropped=graph.dropped + dropped,
     )
