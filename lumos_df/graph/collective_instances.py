@@ -5,8 +5,8 @@ and drift of the clocks, and the shortest member is the one that came last and w
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,10 @@ class _Members:
     end: NDArray[np.int64]
     """ns, Unix time by the rank's clock."""
 
+    def by(self, clock: ClockSkew, start: int) -> Self:
+        """Return them by another clock, of which the rank's is ahead since its trace began, at `start`, ns."""
+        return replace(self, end=self.end - clock.ahead(self.end - start))
+
     def may_be(
         self, place: NDArray[np.int64] | slice, other: "_Members", other_place: NDArray[np.int64] | slice
     ) -> NDArray[np.bool_]:
@@ -101,8 +105,9 @@ class _CommonEnds:
 def match(ranks: list[Rows]) -> Instances:
     """Find the collectives of a job and align its clocks."""
     groups = [_groups(rows) for rows in ranks]
-    common: list[_CommonEnds] = []
     parts: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+    common: list[_CommonEnds] = []
+    pairs: list[tuple[int, int, int, str]] = []
     unmatched = np.zeros(len(ranks), np.int64)
     count = 0
     for group in sorted({name for of_rank in groups for name in of_rank}):
@@ -110,19 +115,27 @@ def match(ranks: list[Rows]) -> Instances:
         if len(traces) < 2:
             continue
         reference = max(traces, key=lambda trace: (len(groups[trace][group].row), -trace))
-        against = groups[reference][group]
-        size = len(against.row)
-        parts.append((count + np.arange(size), np.full(size, reference), against.row.astype(np.int64)))
-        for trace in traces:
-            if trace == reference:
+        size = len(groups[reference][group].row)
+        parts.append((count + np.arange(size), np.full(size, reference), groups[reference][group].row.astype(np.int64)))
+        pairs += [(count, trace, reference, group) for trace in traces if trace != reference]
+        count += size
+    # What numbers tell of the clocks says where sequences without numbers may lie.
+    for by_number in (True, False):
+        clocks = None if by_number else _clocks(ranks, common)
+        for first, trace, reference, group in pairs:
+            members, against = groups[trace][group], groups[reference][group]
+            if (members.numbered and against.numbered) != by_number:
                 continue
-            members = groups[trace][group]
-            mine, theirs = _pair(members, against)
+            if clocks:
+                mine, theirs = _pair_in_time(
+                    members.by(clocks[trace], ranks[trace].begun), against.by(clocks[reference], ranks[reference].begun)
+                )
+            else:
+                mine, theirs = _pair_by_number(members, against)
             ends = _CommonEnds(trace=trace, other=reference, end=members.end[mine], other_end=against.end[theirs])
             common.append(ends)
-            parts.append((count + theirs, np.full(len(mine), trace), members.row[mine].astype(np.int64)))
+            parts.append((first + theirs, np.full(len(mine), trace), members.row[mine].astype(np.int64)))
             unmatched[trace] += len(members.row) - len(mine)
-        count += size
     none = [np.empty(0, np.int64)] * 3
     instance, trace_of, row = (np.concatenate(column) for column in zip(*parts, strict=True)) if parts else none
     shared = np.bincount(instance, minlength=count)[instance] > 1
@@ -222,12 +235,15 @@ def _route(name: str) -> tuple[int, int] | None:
     return (int(stated[1] or stated[4]), int(stated[2] or stated[3])) if stated else None
 
 
-def _pair(members: _Members, against: _Members) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pair_by_number(members: _Members, against: _Members) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return which of one rank's collectives are which of another's, as places in both."""
-    if members.numbered and against.numbered:
-        _, mine, theirs = np.intersect1d(members.seq, against.seq, return_indices=True)
-        alike = members.may_be(mine, against, theirs)
-        return mine[alike].astype(np.int64), theirs[alike].astype(np.int64)
+    _, mine, theirs = np.intersect1d(members.seq, against.seq, return_indices=True)
+    alike = members.may_be(mine, against, theirs)
+    return mine[alike].astype(np.int64), theirs[alike].astype(np.int64)
+
+
+def _pair_in_time(members: _Members, against: _Members) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the same where not both were numbered."""
     ahead = _roughly_ahead(members, against)
     if ahead is None:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -306,30 +322,36 @@ def _by_time(
 
 
 def _clocks(ranks: list[Rows], common: list[_CommonEnds]) -> list[ClockSkew]:
-    """Estimate each rank's clock against the first rank's, over as many other ranks as it takes."""
+    """Estimate each rank's clock against the first rank's, over as many other ranks as it takes.
+
+    Of ranks that have nothing in common with it, the first agrees with it.
+    """
     agreeing = ClockSkew(0, 0.0, 0, 0)
-    known = {0: agreeing}
     ends: list[list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]] = [[] for _ in ranks]
     for pair in common:
-        ends[pair.trace].append((pair.other, pair.end, pair.other_end))
-        ends[pair.other].append((pair.trace, pair.other_end, pair.end))
-    while True:
-        reached = {}
-        for trace in range(len(ranks)):
-            if trace in known:
-                continue
-            through = [
-                (mine, theirs - known[to].ahead(theirs - ranks[to].begun))
-                for to, mine, theirs in ends[trace]
-                if to in known
-            ]
-            if any(len(mine) for mine, _ in through):
-                mine, theirs = (np.concatenate(column) for column in zip(*through, strict=True))
-                reached[trace] = _fit(mine, theirs, ranks[trace].begun)
-        if not reached:
-            break
-        known |= reached
-    return [known.get(trace, agreeing) for trace in range(len(ranks))]
+        if len(pair.end):
+            ends[pair.trace].append((pair.other, pair.end, pair.other_end))
+            ends[pair.other].append((pair.trace, pair.other_end, pair.end))
+    known = {trace: agreeing for trace, of_rank in enumerate(ends) if not of_rank}
+    for origin in range(len(ranks)):
+        reached = {} if origin in known else {origin: agreeing}
+        while reached:
+            known |= reached
+            near = sorted({to for trace in reached for to, _, _ in ends[trace]} - known.keys())
+            reached = {trace: _through(ends[trace], known, ranks, trace) for trace in near}
+    return [known[trace] for trace in range(len(ranks))]
+
+
+def _through(
+    ends: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]],
+    known: dict[int, ClockSkew],
+    ranks: list[Rows],
+    trace: int,
+) -> ClockSkew:
+    """Return a rank's clock by what it has in common with ranks whose clocks are known."""
+    through = [(mine, theirs - known[to].ahead(theirs - ranks[to].begun)) for to, mine, theirs in ends if to in known]
+    mine, theirs = (np.concatenate(column) for column in zip(*through, strict=True))
+    return _fit(mine, theirs, ranks[trace].begun)
 
 
 def _fit(ends: NDArray[np.int64], other: NDArray[np.int64], start: int) -> ClockSkew:
