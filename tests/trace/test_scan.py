@@ -26,7 +26,7 @@ def read(data: bytes, chunk_bytes: int = 1 << 16) -> tuple[ScannedTrace, dict[in
 
     def sink(events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
         for event, start, end in zip(events.tolist(), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-            args[event] = text[start:end].tobytes().decode()
+            args[event] = text[start:end].tobytes().decode(errors="replace")  # where it is stored, too
 
     return read_trace(StoredFile(io.BytesIO(data), "trace.json"), sink, chunk_bytes=chunk_bytes), args
 

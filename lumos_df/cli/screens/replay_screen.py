@@ -18,7 +18,7 @@ TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
 judgement; a change of settings may be off by as much."""
 _LEAST_PCT: Final = 0.05
-"""Share of the path, percent, from which on unknown time is told of: what is less is 0.0 %."""
+"""Threshold, percent of the path. Less unknown time is not told of. Evidence: it would be written as 0.0 %."""
 _NOTES: Final = 3
 """Kinds of warnings of a job that are shown."""
 
