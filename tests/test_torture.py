@@ -9,8 +9,7 @@ from tests.torture import files, kills
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_wrong_file_is_read_or_refused_in_a_line(seed: int) -> None:
-    documents = files.documents()
-    assert list(files.faults(documents[seed % len(documents)], seed)) == []
+    assert list(files.faults(files.wrong(seed), seed)) == []
 
 
 @pytest.mark.parametrize("command", [kills.COMMANDS[1], kills.COMMANDS[4], kills.COMMANDS[6]], ids=" ".join)

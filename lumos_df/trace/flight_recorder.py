@@ -80,11 +80,11 @@ def _recording(data: Mapping[str, Any]) -> Recording:
         dialect="flight-recorder",
         origin=origin,
         rank=rank if isinstance(rank, int) else NONE,
-        nccl_version=data.get("nccl_version"),
+        nccl_version=_text(data.get("nccl_version")),
         groups=tuple(
             RecordedGroup(
                 name=str(group.get("name")),
-                description=group.get("desc"),
+                description=_text(group.get("desc")),
                 backend=None,
                 size=len(ranks) if (ranks := _ranks(group)) else None,
                 ranks=ranks,
@@ -100,9 +100,13 @@ def _group(entry: Mapping[str, Any], groups: Mapping[str, Any]) -> tuple[str, st
     """Return (name, description) of an entry's group; old versions have its number alone."""
     if "process_group" in entry:
         name, description = entry["process_group"]
-        return str(name), description
+        return str(name), _text(description)
     group = groups.get(str(entry.get("pg_id")), {})
-    return str(entry.get("pg_name") or group.get("name") or entry.get("pg_id")), group.get("desc")
+    return str(entry.get("pg_name") or group.get("name") or entry.get("pg_id")), _text(group.get("desc"))
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _ranks(group: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -103,7 +103,8 @@ def trace_row(
         "skipped": counts[EventType.UNTIMED] + counts[EventType.UNKNOWN] + repairs.non_events,
         "truncated": recording.truncated,
         "warnings": [*warnings, *hidden, *_count_warnings(counts, repairs, unlaunched)],
-        "metadata": json.dumps(shown),
+        # A pickle holds what JSON has no word for.
+        "metadata": json.dumps(shown, default=str),
     }
     return pa.Table.from_pylist([row], schema=arrow_schema(schema.TRACES))
 

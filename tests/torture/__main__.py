@@ -17,13 +17,13 @@ def main() -> int:
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
     first = int(sys.argv[2]) if len(sys.argv) > 2 else None
     end = time.monotonic() + 60 * minutes
-    documents, found, done = files.documents(), 0, 0
+    found, done = 0, 0
     killed = itertools.cycle(kills.COMMANDS)
     with tempfile.TemporaryDirectory() as folder:
         for seed in files.seeds(first):
             if done == 0:
                 print(f"from seed {seed}", flush=True)
-            faults = list(files.faults(documents[seed % len(documents)], seed))
+            faults = list(files.faults(files.wrong(seed), seed))
             if done % _KILLS_EVERY == 0:
                 faults += kills.faults(Path(folder) / "killed", next(killed), seed)
             for fault in faults:

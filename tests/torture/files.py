@@ -9,6 +9,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lumos_df.base.errors import LumosError
 from lumos_df.cli.app import main
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
-from tests.torture.mutations import mutated
+from tests.torture import mutations, pickles
 
 SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 COMMANDS = (
@@ -31,6 +32,7 @@ COMMANDS = (
 )
 
 
+@cache
 def documents() -> list[dict[str, Any]]:
     """Return one sample trace of each job, as JSON."""
     found = []
@@ -41,16 +43,27 @@ def documents() -> list[dict[str, Any]]:
     return found
 
 
-def faults(document: dict[str, Any], seed: int) -> Iterator[str]:
-    """Yield what goes wrong with one mutated trace: a line for each step that ends otherwise than it should."""
+def wrong(seed: int) -> bytes:
+    """Return one of all documents, wrong in the seed's way."""
+    traces = documents()
+    of = seed % (len(traces) + len(pickles.DOCUMENTS))
+    if of < len(traces):
+        return mutations.mutated(traces[of], seed)
+    return pickles.mutated(pickles.DOCUMENTS[of - len(traces)], seed)
+
+
+def faults(data: bytes, seed: int) -> Iterator[str]:
+    """Yield what goes wrong with one wrong file: a line for each step that ends otherwise than it should."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         file = Path("rank0.json")
-        file.write_bytes(mutated(document, seed))
+        file.write_bytes(data)
         try:
             result = ingest([file], "corpus", workers=1)
         except Exception:  # noqa: BLE001 - whatever it is, it is what is looked for
             yield f"seed {seed}: ingest: {_last_line(traceback.format_exc())}"
             return
+        if Path(pickles.RAN).exists():
+            yield f"seed {seed}: ingest: code of the file was run"
         for failed in result.failed:
             if "fault of lumos-df" in failed.message or "\n" in failed.message:
                 yield f"seed {seed}: ingest: {failed.message}"

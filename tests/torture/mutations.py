@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-_VALUES: Final[tuple[Any, ...]] = (
+VALUES: Final[tuple[Any, ...]] = (
     *(
         None,
         True,
@@ -37,19 +37,7 @@ def mutated(document: dict[str, Any], seed: int) -> bytes:
     for _ in range(choose.choice((0, 1, 3, 20))):
         choose.choice(_CHANGES)(document, choose)
     text = bytearray(json.dumps(document).encode())
-    for _ in range(choose.choice((0, 0, 1, 5, 50))):
-        place = choose.randrange(len(text))
-        change = choose.randrange(3)
-        if change == 0:
-            text[place] = choose.choice(_BYTES)
-        elif change == 1:
-            del text[place : place + choose.choice((1, 10, 1000))]
-        else:
-            text[place:place] = text[place : place + choose.choice((1, 10, 1000))]
-        if not text:
-            return b""
-    if choose.random() < 0.1:
-        del text[choose.randrange(len(text)) :]
+    damaged(text, choose, _BYTES)
     if choose.random() < 0.2:
         packed = bytearray(gzip.compress(bytes(text), 1))
         for _ in range(choose.choice((0, 0, 1, 3))):
@@ -58,13 +46,30 @@ def mutated(document: dict[str, Any], seed: int) -> bytes:
     return bytes(text)
 
 
+def damaged(data: bytearray, choose: random.Random, alphabet: bytes) -> None:
+    """Change bytes to some of an alphabet, lose or double them, and some files break off."""
+    for _ in range(choose.choice((0, 0, 1, 5, 50))):
+        place = choose.randrange(len(data))
+        change = choose.randrange(3)
+        if change == 0:
+            data[place] = choose.choice(alphabet)
+        elif change == 1:
+            del data[place : place + choose.choice((1, 10, 1000))]
+        else:
+            data[place:place] = data[place : place + choose.choice((1, 10, 1000))]
+        if not data:
+            return
+    if choose.random() < 0.1:
+        del data[choose.randrange(len(data)) :]
+
+
 def _value(document: dict[str, Any], choose: random.Random) -> None:
     """Give one key of an event, or of its args, another value."""
     event = _event(document, choose)
     args = event.get("args")
     target = args if isinstance(args, dict) and args and choose.random() < 0.6 else event
     if target:
-        target[choose.choice(list(target))] = choose.choice(_VALUES)
+        target[choose.choice(list(target))] = choose.choice(VALUES)
 
 
 def _lost(document: dict[str, Any], choose: random.Random) -> None:
@@ -87,7 +92,7 @@ def _event_changed(document: dict[str, Any], choose: random.Random) -> None:
     elif change == 1:
         events.insert(place, choose.choice(events))
     elif change == 2:
-        events[place] = choose.choice(_VALUES)
+        events[place] = choose.choice(VALUES)
     else:
         choose.shuffle(events)
 
@@ -103,7 +108,7 @@ def _shifted(document: dict[str, Any], choose: random.Random) -> None:
 def _header(document: dict[str, Any], choose: random.Random) -> None:
     keys = [key for key in document if key != "traceEvents"]
     document[choose.choice([*keys, "distributedInfo", "deviceProperties", "baseTimeNanoseconds"])] = choose.choice(
-        (*_VALUES, {"rank": 2**31, "world_size": -1, "pg_config": [1, {"pg_name": [], "ranks": "[0, x]"}]})
+        (*VALUES, {"rank": 2**31, "world_size": -1, "pg_config": [1, {"pg_name": [], "ranks": "[0, x]"}]})
     )
 
 
