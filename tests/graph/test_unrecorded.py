@@ -133,3 +133,15 @@ def test_one_of_many_silences_alike_ends_with_a_kernel_by_accident(tmp_path: Pat
     end = 2_000 + 200 * 20
     events = allocator(1_032, *more, op("aten::last", end, 10))
     assert length_us(replays(tmp_path, events, "family=gemm:0.5")[0]) == end + 10 - 5
+
+
+def test_calls_of_one_moment_came_in_the_order_of_their_correlation_ids(tmp_path: Path) -> None:
+    calls = [
+        x("cudaStreamWaitEvent", "cuda_runtime", 20, 0, correlation=2),
+        x("cudaEventRecord", "cuda_runtime", 20, 0, correlation=1),
+    ]
+    events = [launch(10, 5, 3), kernel("gemm", 20, 100, correlation=3), *calls, launch(30, 5, 4)]
+    corpus_of(tmp_path, [*events, kernel("gemm", 150, 100, correlation=4)])
+    (graph,) = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0]).graphs
+    called = [graph.rows.names[name] for name in graph.rows.name[graph.atoms.row].tolist()]
+    assert [name for name in called if "Event" in name] == ["cudaEventRecord", "cudaStreamWaitEvent"]

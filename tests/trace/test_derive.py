@@ -51,6 +51,15 @@ def test_of_two_equal_rows_the_first_in_the_file_is_the_outer_one(tmp_path: Path
     assert column(found, "parent") == {"a": None, "b": "a", "c": "b", "d": "c"}
 
 
+def test_a_call_of_no_length_lies_in_no_call_that_began_with_it(tmp_path: Path) -> None:
+    calls = [x("cudaLaunchKernel", "cuda_runtime", 5, 3), x("cudaEventRecord", "cuda_runtime", 5, 0)]
+    assert column(operators(tmp_path, [op("outer", 0, 10), *calls]), "parent") == {
+        "outer": None,
+        "cudaLaunchKernel": "outer",
+        "cudaEventRecord": "outer",
+    }
+
+
 def test_a_clock_of_microseconds_may_be_one_off(tmp_path: Path) -> None:
     events = [op("outer", 0, 10), op("one longer", 8, 3), op("two longer", 9, 3)]
     whole = column(operators(tmp_path / "us", events), "parent")
