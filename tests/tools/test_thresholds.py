@@ -120,6 +120,7 @@ NO_DECISION = {
     "trace.stored_file.MOST_COPIED",
     "trace.stored_file.MOST_IN_MEMORY",
     "trace.stored_file._PACKED",
+    "trace.call_lines._MOST_PAIRS",
     "trace.plain_pickle._MOST_OF_ANY",
     "trace.plain_pickle._MOST_OF_A_BYTE",
     "trace.trace_row._SHA256_DIGITS",
