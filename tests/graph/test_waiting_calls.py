@@ -133,7 +133,7 @@ def test_a_launch_that_takes_long_beside_a_queue_with_room_waits_for_nothing(
 
 
 def test_a_wait_in_the_tick_of_a_launch_that_it_holds_up_came_before_it(tmp_path: Path) -> None:
-    """By a clock of microseconds both begin at once; the wait has the lower number, and the longer call is the launch."""
+    """By a clock of microseconds both begin at once; the wait has the lower number, the longer call is the launch."""
     events = []
     for number in range(ROUNDS):
         at, first = 10.0 + 1000 * number, 10 * number + 1
