@@ -285,7 +285,7 @@ def test_an_instant_in_which_everything_happens(replay: Replay, sample: list[Eve
 def odd(sample: list[Event], name: str, change: Callable[[Event], list[Event]]) -> list[Event]:
     """Return the trace of rank 0 with its first call of that name in the third step changed."""
     trace, seen = again(sample[0]), False
-    events = []
+    events: list[Event] = []
     for event in trace["traceEvents"]:
         found = not seen and event.get("name") == name and start(event) > start(mark(trace, 3))
         events += change(event) if found else [event]
