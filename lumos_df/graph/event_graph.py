@@ -1,6 +1,7 @@
 """The graphs of a job's traces as one graph of events, and its simulation."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,13 +89,10 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
         order = _joint_order(graphs, base, shift, src, instance, len(transfer))
     unseen, waited = collective_waits.lasting(ranks, instances)
     own = np.concatenate([graph.own for graph in graphs])
-    pointer, edge = forward.forward_star(src, nodes)
-    return EventGraph(
+    return _laid_out(
         base=base,
         shift=shift,
         order=order,
-        pointer=pointer,
-        edge=edge,
         src=src,
         dst=np.concatenate([graph.edges.dst + np.int32(base[k]) for k, graph in enumerate(graphs)]),
         binds=np.concatenate([graph.edges.binds for graph in graphs]),
@@ -102,7 +100,6 @@ def event_graph(graphs: list[TraceGraph], instances: Instances | None = None) ->
         own=own,
         floor=np.concatenate(floor),
         instance=instance,
-        members=_members(instance, len(transfer)),
         transfer=transfer,
         unseen=unseen,
         waited=np.minimum(waited, own),
@@ -139,12 +136,10 @@ def contracted_graph(parts: list[ContractedGraph], shift: NDArray[np.int64], ins
             break
         # What was matched wrongly, or cut off on one rank: these members last as long as they were recorded.
         instance = np.where(np.isin(instance, broken), NONE, instance).astype(np.int32)
-    return EventGraph(
+    return _laid_out(
         base=base,
         shift=shift,
         order=order,
-        pointer=pointer,
-        edge=edge,
         src=src,
         dst=dst,
         binds=np.concatenate([part.binds for part in parts]),
@@ -152,11 +147,17 @@ def contracted_graph(parts: list[ContractedGraph], shift: NDArray[np.int64], ins
         own=np.concatenate([part.own for part in parts]),
         floor=np.concatenate([forward.shifted(part.floor, shift[k]) for k, part in enumerate(parts)]),
         instance=instance,
-        members=_members(instance, collectives),
         transfer=instances.transfer,
         unseen=np.zeros(collectives, np.int64),
         waited=np.zeros(nodes, np.int64),
     )
+
+
+def _laid_out(**columns: NDArray[Any]) -> EventGraph:
+    """Return the event graph of some columns with those that follow from them: edges by source, members."""
+    pointer, edge = forward.forward_star(columns["src"], int(columns["base"][-1]))
+    members = _members(columns["instance"], len(columns["transfer"]))
+    return EventGraph(pointer=pointer, edge=edge, members=members, **columns)
 
 
 def to_job_time(ranks: list[Rows], instances: Instances | None) -> NDArray[np.int64]:

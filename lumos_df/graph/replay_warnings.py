@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.units import format_ns
-from lumos_df.graph import typical_values
+from lumos_df.graph import calls, typical_values
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import kept_members
 from lumos_df.graph.job import Job
-from lumos_df.graph.rows import Rows
+from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.steps import Steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
@@ -89,8 +89,36 @@ def of_graph(graph: TraceGraph) -> list[str]:
             f"{rare} GPU operators are of CUDA graphs launched fewer than {typical_values.FEW} times: if the recording "
             "lacks nodes of these, the replay lacks their time"
         )
+    warnings += _odd_calls(graph.rows)
     if graph.dropped:
         warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")
+    return warnings
+
+
+def _odd_calls(rows: Rows) -> list[str]:
+    """Tell of calls and GPU rows whose correlation ids do not say which of them belong together."""
+    if not rows.on_gpu.any():
+        return []
+    warnings = []
+    numbered = rows.correlation != rows.null
+    odd = int(np.count_nonzero(numbered & (rows.correlation <= 0) & (rows.on_gpu | (rows.kind == RUNTIME))))
+    if odd:
+        warnings.append(f"{odd} calls and GPU operators have a correlation id below 1, which no profiler gives")
+    call = rows.correlation[numbered & (rows.kind == RUNTIME)]
+    again = len(call) - len(np.unique(call))
+    if again:
+        warnings.append(
+            f"{again} calls have the correlation id of another one: GPU operators are taken to follow the last of these"
+        )
+    graph_call = np.flatnonzero(calls.roles(rows.kind, rows.name, rows.names) == calls.GRAPH_LAUNCH)
+    launched = rows.parent[rows.on_gpu]
+    over = rows.ts[launched[launched >= 0]].max(initial=-FAR)
+    empty = int(np.count_nonzero(~np.isin(graph_call, launched) & (rows.ts[graph_call] <= over)))
+    if empty:
+        warnings.append(
+            f"{empty} launches of CUDA graphs have no GPU operator: the profiler left their nodes out, and the replay "
+            "lacks their time"
+        )
     return warnings
 
 

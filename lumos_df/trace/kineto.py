@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df import schema
+from lumos_df.base.units import format_count
 from lumos_df.schema import STEP_MARK
 from lumos_df.schema.codes import (
     ANNOTATION,
@@ -114,6 +115,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
     counts = trace.counts.tolist()
     origin = schema.within(trace.metadata.get("baseTimeNanoseconds"), 64) or 0
     end = int((operators.ts + operators.dur).max(initial=0))
+    memory = _memory(trace, threads, types)
     return Recording(
         dialect=_dialect(trace),
         clock_origin_ns=origin if 0 <= origin <= LATEST - end else 0,
@@ -123,7 +125,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
         event_types=types,
         operators=operators,
         attributes={attribute: trace.stated[key] for attribute, key in _ATTRIBUTES.items()},
-        memory=_memory(trace, threads, types),
+        memory=memory,
         counters=_counters(trace, types),
         ranks=_ranks(trace, info),
         world_size=schema.within(info.get("world_size"), 32),
@@ -142,8 +144,14 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
             non_events=counts[scanned.NOT_OBJECTS],
         ),
         truncated=trace.truncated,
-        warnings=trace.warnings,
+        warnings=(*trace.warnings, *_without_bytes(memory)),
     )
+
+
+def _without_bytes(memory: RecordedMemory) -> list[str]:
+    """Tell of changes of memory that do not say by how much."""
+    silent = int(np.count_nonzero(memory.change_bytes == NULL))
+    return [f"{format_count(silent, 'memory event')} without 'Bytes': how much changed is unknown"] if silent else []
 
 
 def compile_scanner() -> None:

@@ -280,3 +280,48 @@ def test_an_instant_in_which_everything_happens(replay: Replay, sample: list[Eve
         if event["ph"] == "X":
             event["ts"], event["dur"] = 1000.0, 0
     assert all(row["recorded_ns"] == 0 for row in replay([trace]))
+
+
+def odd(sample: list[Event], name: str, change: Callable[[Event], list[Event]]) -> list[Event]:
+    """Return the trace of rank 0 with its first call of that name in the third step changed."""
+    trace, seen = again(sample[0]), False
+    events: list[Event] = []
+    for event in trace["traceEvents"]:
+        found = not seen and event.get("name") == name and start(event) > start(mark(trace, 3))
+        events += change(event) if found else [event]
+        seen |= found
+    return [trace | {"traceEvents": events}]
+
+
+def correlated(event: Event, correlation: int) -> Event:
+    return event | {"args": event["args"] | {"correlation": correlation}}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda call: [correlated(call, -5)], "1 calls and GPU operators have a correlation id below 1"),
+        (lambda call: [correlated(call, 0)], "1 calls and GPU operators have a correlation id below 1"),
+        (lambda call: [call, call | {"ts": call["ts"] + call["dur"], "dur": 0}], "correlation id of another one"),
+        (lambda call: [correlated(call, 1 << 40)], "1 GPU operators have no launch call in the trace"),
+        (
+            lambda call: [call, correlated(call, 1 << 40) | {"name": "cudaGraphLaunch", "dur": 0}],
+            "1 launches of CUDA graphs have no GPU operator",
+        ),
+    ],
+)
+def test_a_call_that_does_not_fit_the_work_of_the_gpu_costs_a_warning(
+    replay: Replay, sample: list[Event], change: Callable[[Event], list[Event]], says: str
+) -> None:
+    rows = replay(odd(sample, "cudaLaunchKernel", change))
+    assert all(sum(says in text for text in row["warnings"]) == 1 for row in rows)
+    assert close(rows)
+
+
+def test_one_of_several_ranks_that_was_cut_off(replay: Replay, sample: list[Event]) -> None:
+    cut = middle(sample[1], 3)
+    rows = replay([sample[0], changed(sample[1], lambda event: start(event) < cut), *sample[2:]])
+    of_rank = [row for row in rows if row["rank"] == 1]
+    assert warned(of_rank, 3, "the step is cut off") or warned(of_rank, 3, "launch calls at the end")
+    assert {row["rank"] for row in rows} == {0, 1, 2, 3}
+    assert close([row for row in rows if row["rank"] != 1])

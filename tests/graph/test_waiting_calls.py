@@ -130,3 +130,24 @@ def test_a_launch_that_takes_long_beside_a_queue_with_room_waits_for_nothing(
     job = beside_room(tmp_path, launches, lasts_us, kernel_us)
     length = 10 + 6 * (launches - 10) + 10 * (lasts_us + 1)
     assert step_us(job) == step_us(job, "family=gemm:0.01") == length
+
+
+def test_a_wait_in_the_tick_of_a_launch_that_it_holds_up_came_before_it(tmp_path: Path) -> None:
+    """By a clock of microseconds both begin at once; the wait has the lower number, the longer call is the launch."""
+    events = []
+    for number in range(ROUNDS):
+        at, first = 10.0 + 1000 * number, 10 * number + 1
+        events += [
+            launch(at, 5, first),
+            kernel("gemm", at + 8, 500, correlation=first),
+            x("cudaEventRecord", "cuda_runtime", at + 10, 0, correlation=first + 1),
+            x("cudaStreamWaitEvent", "cuda_runtime", at + 20, 0, correlation=first + 2),
+            launch(at + 20, 5, first + 3),
+            kernel("softmax", at + 509, 50, correlation=first + 3, stream=8),
+            x("cudaDeviceSynchronize", "cuda_runtime", at + 30, 532, correlation=first + 4),
+        ]
+    job = job_of(tmp_path, events, end=1000 * ROUNDS)
+    assert step_us(job) - step_us(job, "name=gemm:0.5") == pytest.approx(250 * ROUNDS, abs=ROUNDS)
+    rows, atoms = job.graphs[0].rows, job.graphs[0].atoms
+    called = [rows.names[name] for name in rows.name[atoms.row].tolist() if rows.names[name].startswith("cuda")]
+    assert called[2:4] == ["cudaStreamWaitEvent", "cudaLaunchKernel"]

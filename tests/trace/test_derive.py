@@ -96,6 +96,19 @@ def test_a_gpu_row_comes_from_its_call_or_from_the_operator_of_its_external_id(t
     }
 
 
+def test_no_call_lies_in_one_that_begins_in_the_same_tick(tmp_path: Path) -> None:
+    """The clock ticks in microseconds: calls that took less have no length, and came before or after that one."""
+    events = [
+        op("asks", 0, 20),
+        launch(2, 5, correlation=12),
+        x("cudaStreamWaitEvent", "cuda_runtime", 2, 0, correlation=11),
+        x("cudaEventRecord", "cuda_runtime", 9, 0, correlation=13),
+        x("cudaEventQuery", "cuda_runtime", 9, 0, correlation=14),
+    ]
+    found = column(operators(tmp_path, events), "parent")
+    assert found == {name: None if name == "asks" else "asks" for name in found}
+
+
 def test_rows_without_a_launch_are_counted(tmp_path: Path) -> None:
     (trace,) = rows(corpus_of(tmp_path, GPU_ROWS), "SELECT warnings FROM traces")
     assert trace["warnings"] == ["3 GPU rows without a launch call"]

@@ -47,6 +47,7 @@ def test_memory_events(tmp_path: Path) -> None:
             memory(9.5, Addr=140, Bytes=512, Device_Type=1, Device_Id=3, Total_Allocated=1024, Total_Reserved=4096),
             memory(3.5, Addr=7, Bytes=-64, Device_Type=0, Device_Id=-1),
             memory(4.5, Bytes=1, Device_Type=20),
+            memory(5.5, Addr=7, Device_Type=0, Device_Id=-1),
             op("a", 1, 2),
         ],
     )
@@ -54,8 +55,11 @@ def test_memory_events(tmp_path: Path) -> None:
     assert found == [
         (3500, 5, "cpu", -1, 7, -64, None, None),
         (4500, 5, "20", -1, None, 1, None, None),
+        (5500, 5, "cpu", -1, 7, None, None, None),
         (9500, 5, "gpu", 3, 140, 512, 1024, 4096),
     ]
+    ((warnings,),) = corpus.execute("SELECT warnings FROM traces").fetchall()
+    assert warnings == ["1 memory event without 'Bytes': how much changed is unknown"]
 
 
 def test_counters(tmp_path: Path) -> None:
