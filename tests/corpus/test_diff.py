@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import sqlite3
+from contextlib import closing
 from itertools import combinations
 from pathlib import Path
 
@@ -19,8 +21,10 @@ from tests.conftest import Run
 from tests.emulator import Job, Profiler, simulate, write
 from tests.emulator.hardware import kernel_ns
 from tests.real import REAL
+from tests.trace import nsight_files
 
 STEPS = (2, 3)
+GPU_KINDS = {"kernel", "memcpy", "memset"}
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +195,40 @@ def test_real_traces_add_up(tmp_path: Path) -> None:
     assert not ingest([REAL / name for name in names], tmp_path / "corpus").failed
     for a, b in combinations(names, 2):
         adds_up(rows(tmp_path / "corpus", a, b), len(Grouping))
+
+
+def test_one_job_as_kineto_and_as_nsight_wrote_it_differs_in_nothing(corpus: Path, tmp_path: Path) -> None:
+    with connect(corpus) as connection:
+        told = connection.sql(
+            "SELECT kind, ts, ts + dur, coalesce(thread, 1), device, stream, correlation, name, sequence_number, "
+            "input_dims FROM operators JOIN traces USING (trace_id) WHERE job = 'before' ORDER BY ts, op_id"
+        ).fetchall()
+    names = {name: number for number, name in enumerate(sorted({row[7] for row in told}))}
+    ranges = [
+        (*row[1:3], 1, row[3], f"{row[7]}, seq = {row[8] or -1}, op_id = 1" if row[0] == "cpu_op" else row[7])
+        for row in told
+        if row[0] in {"cpu_op", "annotation"}
+    ]
+    columns = "start, end, deviceId, streamId, correlationId, globalPid, demangledName"
+    file = nsight_files.write(
+        tmp_path / "job.sqlite",
+        **{
+            nsight_files.KERNELS: (
+                columns,
+                [(*row[1:3], *row[4:7], nsight_files.gid(1), names[row[7]]) for row in told if row[0] in GPU_KINDS],
+            ),
+            nsight_files.CALLS: nsight_files.calls(
+                *((*row[1:3], 1, row[3], row[6], names[row[7]]) for row in told if row[0] == "runtime")
+            ),
+            "NVTX_EVENTS": nsight_files.ranges(*ranges),
+        },
+    )
+    with closing(sqlite3.connect(file)) as database, database:
+        database.execute("DELETE FROM StringIds")
+        database.executemany("INSERT INTO StringIds VALUES (?, ?)", [(number, name) for name, number in names.items()])
+    both = tmp_path / "corpus"
+    assert not ingest([corpus.parent / "before"], both, workers=1).failed
+    assert not ingest([file], both, job="nsight", rank=0, workers=1).failed
+    found = rows(both, "before", "nsight", Grouping.FAMILY, Grouping.OPERATOR, Grouping.PHASE)
+    assert {row["difference_ns"] for row in found} == {0}
+    assert {row["what"] for row in found} == {"step", "family", "operator", "phase"}

@@ -129,6 +129,13 @@ def test_a_pickle_of_something_else_is_one_line(tmp_path: Path, content: object)
     assert told(write(tmp_path / "a.pickle", content)).startswith("a pickle that is no snapshot of torch.cuda.memory (")
 
 
+def test_a_few_bytes_that_ask_for_much_memory_are_one_line(tmp_path: Path) -> None:
+    """A place of 2^31 in the memo: unpickling would set 64 GiB to null."""
+    path = tmp_path / "a.pickle"
+    path.write_bytes(b"\x80\x02}X\x08\x00\x00\x00segmentsr\xff\xff\xff\x7f]s.")
+    assert told(path) == "a damaged pickle (MemoryError: ); save it again"
+
+
 def test_damaged_pickles_are_one_line(tmp_path: Path) -> None:
     data, chance = pickle.dumps(SNAPSHOT), random.Random(1)  # noqa: S311  # which bytes are damaged is no secret
     files = []
