@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -17,6 +18,8 @@ from lumos_df.corpus.output import screen_columns
 if TYPE_CHECKING:
     import duckdb
 
+_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
+"""Of a command: what stands in quotes is one."""
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 
 
@@ -37,16 +40,38 @@ def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "")
         lead = Text(" " * lead.cell_len)
 
 
-def say_row(screen: Console, lead: str | Text, text: str) -> None:
-    """Print one line behind `lead`; a text that does not fit loses its end."""
-    line = Text.assemble(lead, plain(text))
+def say_row(screen: Console, lead: str | Text, text: str, behind: str = "") -> None:
+    """Print one line between `lead` and `behind`; a text that does not fit loses its end."""
+    before, after = Text.assemble(lead), Text(behind)
+    named = Text(plain(text))
+    named.truncate(max(screen.width - before.cell_len - after.cell_len, 1), overflow="ellipsis")
+    line = before + named + after
     line.truncate(screen.width, overflow="ellipsis")
     screen.print(line, no_wrap=True, crop=True)
 
 
+def say_command(screen: Console, command: str, before: str = "") -> None:
+    """Print a command behind `before`, to be copied: of one that does not fit every line but the last ends in `\\`."""
+    words = _WORD.findall(f"lumos-df {command}")
+    room = max(20, screen.width - cell_len(before))
+    lines = [words.pop(0)]
+    while words:
+        word = words.pop(0)
+        # The last word needs no room for the mark that the command goes on.
+        if cell_len(f"{lines[-1]} {word}") + (2 if words else 0) <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}")
+    for place, line in enumerate(lines):
+        goes_on = " \\" if place + 1 < len(lines) else ""
+        lead = before if place == 0 else " " * cell_len(before)
+        screen.print(Text.assemble(lead, (line + goes_on, "dim")), no_wrap=True, overflow="ignore", crop=False)
+
+
 def say_next(screen: Console, *commands: str) -> None:
     """Print which commands to try next."""
-    say(screen, ("; ".join(f"lumos-df {command}" for command in commands), "dim"), before="next: ")
+    for place, command in enumerate(commands):
+        say_command(screen, command, before="      " if place else "next: ")
 
 
 def where(corpus: object) -> str:
