@@ -16,7 +16,7 @@ from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.graph import replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
-from lumos_df.graph.rows import about, shape_codes
+from lumos_df.graph.rows import about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,7 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             advice=tuple(found),
             warnings=tuple(dict.fromkeys(warnings)),
         )
-        for graph, host in zip(of_job.graphs, of_job.host_works, strict=True):
-            shape = shape_codes(corpus, graph.rows.trace_id)
+        for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
         for place, trace_id in enumerate(ids):
             table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if place else len(found)))

@@ -211,8 +211,8 @@ def diff(
 ) -> None:
     """Say what made the difference of two steps: kernels, transfers, who was waited for, and in which layers.
 
-    Also by phase, family and operator; each adds up to the difference. Of a job, or a trace, the step of median duration
-    is compared.
+    Also by phase, family and operator; each adds up to the difference. Of a job, or a trace, the step of median
+    duration is compared.
     """
     from lumos_df.advice import on_demand  # noqa: PLC0415 - slow to import
     from lumos_df.corpus import diff as comparison  # noqa: PLC0415 - as above

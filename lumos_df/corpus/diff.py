@@ -56,8 +56,8 @@ _QUERIES: Final = {
             END AS cause
         FROM (
             SELECT piece.*, gpu.collective,
-                unnest([{{waits: true, ns: coalesce(waiting_ns, 0)}}, {{waits: false, ns: piece.dur - coalesce(waiting_ns, 0)}}])
-                AS part
+                coalesce(waiting_ns, 0) AS wait_ns,
+                unnest([{{waits: true, ns: wait_ns}}, {{waits: false, ns: piece.dur - wait_ns}}]) AS part
             FROM step_piece AS piece
             LEFT JOIN operators AS gpu USING (trace_id, op_id)
             WHERE trace_id = $1 AND piece.step IS NOT DISTINCT FROM $2
@@ -120,9 +120,9 @@ def diff(corpus: Path, a: str, b: str, by: Sequence[Grouping] = ()) -> tuple[pa.
         by: the groupings; none: every one.
 
     Returns:
-        Rows (what, value, a_ns, b_ns, difference_ns, difference_pct: of the step A, a_operators, b_operators: that
-        ran meanwhile, 0 of an estimate) of which the first is the step itself, and the times of each grouping add up to it, the largest
-        difference first; and the two steps.
+        Rows (what, value, a_ns, b_ns, difference_ns, difference_pct: of the step A, a_operators, b_operators: that ran
+        meanwhile, 0 of an estimate) of which the first is the step itself, and the times of each grouping add up to it,
+        the largest difference first; and the two steps.
 
     Raises:
         LumosError: no such corpus, job, trace or step.

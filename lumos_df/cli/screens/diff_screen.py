@@ -21,9 +21,7 @@ _ON_SCREEN: Final = (Grouping.CAUSE, Grouping.LAYER)
 """Groupings that are shown when none is asked for."""
 
 
-def draw(
-    rows: pa.Table, steps: tuple[ComparedStep, ComparedStep], corpus: Path, *, asked: bool, full: bool
-) -> None:
+def draw(rows: pa.Table, steps: tuple[ComparedStep, ComparedStep], corpus: Path, *, asked: bool, full: bool) -> None:
     """Print the difference of two steps; rows and steps as `corpus.diff.diff` returns them.
 
     Args:

@@ -51,7 +51,7 @@ def say_row(screen: Console, lead: str | Text, text: str, behind: str = "") -> N
 
 
 def say_command(screen: Console, command: str, before: str = "") -> None:
-    """Print a command behind `before`, to be copied: of one that does not fit every line but the last ends in `\\`."""
+    """Print a command behind `before`, to be copied; one that does not fit goes on below, as a shell takes it."""
     words = _WORD.findall(f"lumos-df {command}")
     room = max(20, screen.width - cell_len(before))
     lines = [words.pop(0)]
