@@ -14,6 +14,7 @@ from lumos_df.advice.rules import RULES
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
+from lumos_df.corpus.limits import Recorded, limits
 from lumos_df.graph import replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
@@ -38,6 +39,8 @@ class JobAdvice:
     """Mean distance between replayed and recorded step, percent of the recorded one."""
     advice: tuple[Advice, ...]
     """What is worth it, what money buys last, each by its gain; then what is not."""
+    limits: tuple[str, ...]
+    """What cannot be said of the job, and why."""
     warnings: tuple[str, ...]
     """What a reader should know about the replay, one sentence each."""
 
@@ -81,6 +84,9 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
         steps, recorded = of_job.steps_ns, of_job.recorded_ns
         known = recorded > 0
         off = np.abs(steps[known] - recorded[known]) / recorded[known]
+        error_pct = 100 * float(off.mean()) if len(off) else 0.0
+        gpu_rows = sum(int(np.count_nonzero(rows.on_gpu)) for rows in of_job.ranks)
+        world_size = max(rows.world_size for rows in of_job.ranks)
         warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
         result = JobAdvice(
             job=of_job.name,
@@ -89,8 +95,9 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             ranks=len(ids),
             steps=len(steps),
             step_ns=round(float(steps.mean())),
-            error_pct=100 * float(off.mean()) if len(off) else 0.0,
+            error_pct=error_pct,
             advice=tuple(found),
+            limits=tuple(limits([Recorded(of_job.name, gpu_rows, len(ids), world_size, error_pct)])),
             warnings=tuple(dict.fromkeys(warnings)),
         )
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):

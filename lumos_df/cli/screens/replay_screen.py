@@ -9,14 +9,12 @@ from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, rows_of, say, say_next, where
+from lumos_df.corpus.limits import TRUSTED_PCT
 from lumos_df.schema import STEP_PARTS
 
 if TYPE_CHECKING:
     import polars as pl
 
-TRUSTED_PCT: Final = 5.0
-"""Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
-judgement; a change of settings may be off by as much."""
 _LEAST_PCT: Final = 0.05
 """Threshold, percent of the path. Less unknown time is not told of. Evidence: it would be written as 0.0 %."""
 _NOTES: Final = 3

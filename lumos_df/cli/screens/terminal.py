@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from lumos_df.base.plain_names import plain
@@ -50,22 +50,31 @@ def say_row(screen: Console, lead: str | Text, text: str, behind: str = "") -> N
     screen.print(line, no_wrap=True, crop=True)
 
 
+def draw_table(screen: Console, table: RenderableType) -> None:
+    """Print a table without the blanks that fill its last cells."""
+    for segments in screen.render_lines(table, pad=False):
+        line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+        line.rstrip()
+        screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
 def say_command(screen: Console, command: str, before: str = "") -> None:
     """Print a command behind `before`, to be copied; one that does not fit goes on below, as a shell takes it."""
-    words = _WORD.findall(f"lumos-df {command}")
-    room = max(20, screen.width - cell_len(before))
-    lines = [words.pop(0)]
-    while words:
-        word = words.pop(0)
-        # The last word needs no room for the mark that the command goes on.
-        if cell_len(f"{lines[-1]} {word}") + (2 if words else 0) <= room:
+    first, *words = _WORD.findall(f"lumos-df {command}")
+    lines, mark = [before + first], " \\"
+    for place, word in enumerate(words, 1):
+        room = screen.width - (len(mark) if place < len(words) else 0)
+        if cell_len(f"{lines[-1]} {word}") <= room:
             lines[-1] += f" {word}"
         else:
-            lines.append(f"  {word}")
-    for place, line in enumerate(lines):
-        goes_on = " \\" if place + 1 < len(lines) else ""
-        lead = before if place == 0 else " " * cell_len(before)
-        screen.print(Text.assemble(lead, (line + goes_on, "dim")), no_wrap=True, overflow="ignore", crop=False)
+            lines[-1] += mark
+            lines.append(f"{' ' * cell_len(before)}  {word}")
+        # A path longer than the screen goes on at its edge, where a shell joins it.
+        while cell_len(lines[-1]) > room:
+            cut = max(screen.width - 1, 1)
+            lines[-1:] = [f"{lines[-1][:cut]}\\", lines[-1][cut:]]
+    for line in lines:
+        screen.print(Text(line, "dim"), no_wrap=True, overflow="ignore", crop=False)
 
 
 def say_next(screen: Console, *commands: str) -> None:
