@@ -9,6 +9,7 @@ import numpy as np
 
 from lumos_df import schema
 from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.evidence import evidence
 from lumos_df.advice.ranked_advice import Advice, ranked
 from lumos_df.advice.rules import RULES
 from lumos_df.base.errors import QueryError, nearest
@@ -102,8 +103,10 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
         )
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
-        for place, trace_id in enumerate(ids):
-            table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if place else len(found)))
+        shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
+        for number, trace_id in enumerate(ids):
+            table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))
+            table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if number else len(found)))
         yield result
 
 
@@ -123,3 +126,10 @@ def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:
         "rests_on": [advice.remedy.rests_on for advice in chosen],
         "command": [advice.remedy.command for advice in chosen],
     }
+
+
+def _evidence_columns(shown: list[tuple[int, dict[str, list[Any]]]]) -> dict[str, list[Any]]:
+    """Return the rows of `advice_rows` of a job: of each change by its place."""
+    names = [column.name for column in schema.ADVICE_ROWS.columns if column.name not in {"trace_id", "place"}]
+    columns = {name: [value for _, rows in shown for value in rows[name]] for name in names}
+    return {"place": [place for place, rows in shown for _ in rows["name"]], **columns}

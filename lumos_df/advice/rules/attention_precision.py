@@ -59,7 +59,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         "that multiplies in 16 bits: cast queries, keys and values, too",
         known=Known.MODELLED,
         rests_on=format_count(shorter.count, "kernel"),
-        command="report --view kernel_sequence",
         apply=shorter.change.apply,
         uncertainty=shorter.model_error,
     )

@@ -54,7 +54,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         f"tensor cores: let them run in {kind}",
         known=Known.MODELLED if unmeasured else Known.MEASURED,
         rests_on=format_count(shorter.count, "kernel"),
-        command="report --view kernel_efficiency",
         apply=shorter.change.apply,
         uncertainty=shorter.model_error if unmeasured else 0.0,
     )

@@ -76,7 +76,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         f"{format_ns(round(shorter.before / len(advised.steps_ns)))} a step, most {shapes}: pad them",
         known=Known.MODELLED,
         rests_on=format_count(shorter.count, "kernel"),
-        command="report --view kernel_efficiency",
         apply=shorter.change.apply,
         uncertainty=shorter.model_error,
     )

@@ -65,7 +65,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         f"blocks on {hardware.sms} multiprocessors: choose sizes that fill whole waves",
         known=Known.MODELLED,
         rests_on=format_count(shorter.count, "kernel"),
-        command="report --view kernel_efficiency",
         apply=shorter.change.apply,
         uncertainty=shorter.model_error,
     )
