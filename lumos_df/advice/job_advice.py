@@ -16,7 +16,7 @@ from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.corpus.limits import Recorded, limits
-from lumos_df.graph import replay_warnings, stalls
+from lumos_df.graph import matching, replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
 
@@ -78,6 +78,7 @@ def advise_new(corpus: Path) -> list[JobAdvice]:
 
 def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
     twice = doubled(corpus) if jobs else {}
+    unmatched = traces_without(corpus, schema.COLLECTIVE_MEMBERS) if jobs else set()
     for ids in jobs:
         loaded = load(corpus, ids, twice[ids[0]])
         of_job = AdvisedJob(corpus, loaded, loaded.replay())
@@ -101,6 +102,8 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             limits=tuple(limits([Recorded(of_job.name, gpu_rows, len(ids), world_size, error_pct)])),
             warnings=tuple(dict.fromkeys(warnings)),
         )
+        if unmatched & set(ids) and not loaded.doubled:
+            _store_waits(corpus, ids, of_job)
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
         shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
@@ -108,6 +111,17 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))
             table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if number else len(found)))
         yield result
+
+
+def _store_waits(corpus: Path, ids: list[str], advised: AdvisedJob) -> None:
+    """Store who waits for whom, which is known by now: who asks for it later would match the job again."""
+    instances = advised.job.instances
+    for place, trace_id in enumerate(ids):
+        table_files.write(
+            corpus, trace_id, schema.COLLECTIVE_MEMBERS, matching.collective_columns(advised.waits, place)
+        )
+        clock = None if instances is None else instances.clocks[place]
+        matching.write_clock(corpus, trace_id, advised.ranks[place].rank, clock)
 
 
 def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:

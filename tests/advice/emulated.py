@@ -58,7 +58,7 @@ def advised(folder: Path, job: Job, profiler: Profiler = BRIEF) -> Advised:
 
 def shown_figures(job: AdvisedJob, remedy: Remedy) -> set[str]:
     """Return the times and bytes that a remedy's command shows of each side together, as a person writes them."""
-    rows = pl.DataFrame(evidence(job, remedy)).group_by("side").sum()
+    rows = pl.DataFrame(evidence(job, remedy)).group_by("side").agg(pl.col("taken_ns", "less_ns", "moved_bytes").sum())
     times = {format_ns(ns) for column in ("taken_ns", "less_ns") for ns in rows[column].to_list()}
     return times | {format_bytes(moved) for moved in rows["moved_bytes"].to_list()}
 

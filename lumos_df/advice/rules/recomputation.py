@@ -33,7 +33,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="recomputation",
         what=f"activations are computed again, {takes} a step, although memory has room: keep "
-        f"{format_bytes(kept[most])} of them beside {format_bytes(memory[most].reserved)}, of {format_bytes(memory[most].total)}",
+        f"{format_bytes(kept[most])} of them beside {format_bytes(memory[most].reserved)}, of "
+        f"{format_bytes(memory[most].total)}",
         known=Known.REPLAYED,
         rests_on=f"{format_count(int(np.count_nonzero(again)), 'row')} of recomputation on GPUs",
         apply=less_work(advised, [np.where(of_rank, 0.0, 1.0) for of_rank in marked]).apply,
