@@ -33,11 +33,11 @@ class ShorterKernels:
 
     change: LessWork
     before: float
-    """What the kernels take."""
+    """What the kernels take that would take less."""
     after: float
     """What they would."""
     count: int
-    """Those that would take less."""
+    """How many they are."""
     gains: dict[Product, float]
     """What the kernels of a product would take less, the most first."""
 
@@ -56,8 +56,9 @@ def shorter_kernels(advised: AdvisedJob, ranks: Sequence[NewTimes]) -> ShorterKe
         part = np.ones(len(rank.calls.trace))
         part[rank.calls.row[rank.at]] = rank.would / np.maximum(dur, 1)
         parts.append(part)
-        before, after = before + dur.sum(), after + rank.would.sum()
-        count += int(np.count_nonzero(rank.would < dur))
+        less = rank.would < dur
+        before, after = before + dur[less].sum(), after + rank.would[less].sum()
+        count += int(np.count_nonzero(less))
         of_call = np.bincount(rank.calls.call[rank.at], rank.gain, len(rank.calls.calls))
         for call in np.flatnonzero(of_call).tolist():
             product = rank.calls.calls[call].product
