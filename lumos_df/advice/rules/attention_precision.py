@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.kernel_calls import Call, KernelCalls
@@ -49,8 +48,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         # Kernels of one operator share its time as they do now.
         _, operator = np.unique(calls.operator[at], return_inverse=True)
         together = np.bincount(operator, calls.dur[at])
-        share: NDArray[np.float64] = np.minimum(would[at] / np.maximum(together[operator], 1), 1.0)
-        times.append(NewTimes(calls=calls, at=at, would=calls.dur[at] * share))
+        share = np.minimum(would[at] / np.maximum(together[operator], 1), 1.0)
+        times.append(NewTimes(calls=calls, at=at, would=(calls.dur[at] * share).astype(np.float64)))
     shorter = shorter_kernels(advised, times)
     if shorter is None:
         return
