@@ -10,7 +10,7 @@ from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, draw_table, say, say_command
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
-from lumos_df.graph.typical_values import LEAST_PCT
+from lumos_df.graph import typical_values
 from lumos_df.schema import STEP_PARTS
 
 JOBS_SHOWN: Final = 12
@@ -103,7 +103,7 @@ def _draw_advice(screen: Console, summary: CorpusSummary, corpus: str) -> None:
     without = [job for job in summary.advised if job not in {advice.job for advice in first}]
     if without:
         names = f" in {', '.join(without)}" if name_jobs else ""
-        say(screen, f"nothing found that makes the step at least {LEAST_PCT:g}% shorter{names}")
+        say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter{names}")
     if summary.advice:
         say(screen, f"{format_count(len(summary.advice), 'change')} with intervals and commands:")
     say_command(screen, f"advise{corpus}", before="  ")
