@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from lumos_df.advice.kernel_calls import KernelCalls, kernel_calls
 from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
+from lumos_df.graph import host_spread
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.event_graph import EventGraph, run
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.rows import FAR, Rows, about, coded
+from lumos_df.graph.rows import FAR, Rows, about, coded, shape_codes
 from lumos_df.graph.step_ends import StepEnds, step_ends
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.model.hardware import Hardware
@@ -115,6 +116,31 @@ class AdvisedJob:
     def step_number(self) -> NDArray[np.int32]:
         """Number of each of these steps, NONE where nothing marks it [steps]."""
         return np.concatenate([replay.steps.number for replay in self.played.replays])
+
+    @cached_property
+    def shapes(self) -> list[NDArray[np.int32]]:
+        """Number of the shapes of each row's inputs, NONE where none were recorded [n]; rank by rank."""
+        return [shape_codes(self.corpus, rows.trace_id) for rows in self.ranks]
+
+    def spread(self, steps_ns: NDArray[np.int64]) -> float:
+        """Return by how much steps like these, ns [steps], differ from one run to the next, as a logarithm.
+
+        Of a rank with one step that is what its stretches differ by.
+        """
+        bounds = np.cumsum([len(replay.low) for replay in self.played.replays])[:-1]
+        alone = [
+            host_spread.of_steps(lengths) if len(lengths) > 1 else of_stretches
+            for lengths, of_stretches in zip(np.split(steps_ns, bounds), self._spread_of_stretches, strict=True)
+        ]
+        return host_spread.of_two_runs(float(np.mean(alone)))
+
+    @cached_property
+    def _spread_of_stretches(self) -> list[float]:
+        """Of each rank with one step; 0 of others."""
+        return [
+            host_spread.of_stretches(graph, shape) if len(replay.low) == 1 else 0.0
+            for graph, shape, replay in zip(self.graphs, self.shapes, self.played.replays, strict=True)
+        ]
 
     @cached_property
     def _ends(self) -> StepEnds:

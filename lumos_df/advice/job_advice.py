@@ -9,14 +9,16 @@ import numpy as np
 
 from lumos_df import schema
 from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.evidence import evidence
 from lumos_df.advice.ranked_advice import Advice, ranked
 from lumos_df.advice.rules import RULES
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
-from lumos_df.graph import replay_warnings, stalls
+from lumos_df.corpus.limits import Recorded, limits
+from lumos_df.graph import matching, replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
-from lumos_df.graph.rows import about, shape_codes
+from lumos_df.graph.rows import about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class JobAdvice:
     """Mean distance between replayed and recorded step, percent of the recorded one."""
     advice: tuple[Advice, ...]
     """What is worth it, what money buys last, each by its gain; then what is not."""
+    limits: tuple[str, ...]
+    """What cannot be said of the job, and why."""
     warnings: tuple[str, ...]
     """What a reader should know about the replay, one sentence each."""
 
@@ -74,6 +78,7 @@ def advise_new(corpus: Path) -> list[JobAdvice]:
 
 def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
     twice = doubled(corpus) if jobs else {}
+    unmatched = traces_without(corpus, schema.COLLECTIVE_MEMBERS) if jobs else set()
     for ids in jobs:
         loaded = load(corpus, ids, twice[ids[0]])
         of_job = AdvisedJob(corpus, loaded, loaded.replay())
@@ -81,6 +86,9 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
         steps, recorded = of_job.steps_ns, of_job.recorded_ns
         known = recorded > 0
         off = np.abs(steps[known] - recorded[known]) / recorded[known]
+        error_pct = 100 * float(off.mean()) if len(off) else 0.0
+        gpu_rows = sum(int(np.count_nonzero(rows.on_gpu)) for rows in of_job.ranks)
+        world_size = max(rows.world_size for rows in of_job.ranks)
         warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
         result = JobAdvice(
             job=of_job.name,
@@ -89,16 +97,31 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             ranks=len(ids),
             steps=len(steps),
             step_ns=round(float(steps.mean())),
-            error_pct=100 * float(off.mean()) if len(off) else 0.0,
+            error_pct=error_pct,
             advice=tuple(found),
+            limits=tuple(limits([Recorded(of_job.name, gpu_rows, len(ids), world_size, error_pct)])),
             warnings=tuple(dict.fromkeys(warnings)),
         )
-        for graph, host in zip(of_job.graphs, of_job.host_works, strict=True):
-            shape = shape_codes(corpus, graph.rows.trace_id)
+        if unmatched & set(ids) and not loaded.doubled:
+            _store_waits(corpus, ids, of_job)
+        for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
-        for place, trace_id in enumerate(ids):
-            table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if place else len(found)))
+        shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
+        for number, trace_id in enumerate(ids):
+            table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))
+            table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if number else len(found)))
         yield result
+
+
+def _store_waits(corpus: Path, ids: list[str], advised: AdvisedJob) -> None:
+    """Store who waits for whom, which is known by now: who asks for it later would match the job again."""
+    instances = advised.job.instances
+    for place, trace_id in enumerate(ids):
+        table_files.write(
+            corpus, trace_id, schema.COLLECTIVE_MEMBERS, matching.collective_columns(advised.waits, place)
+        )
+        clock = None if instances is None else instances.clocks[place]
+        matching.write_clock(corpus, trace_id, advised.ranks[place].rank, clock)
 
 
 def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:
@@ -117,3 +140,10 @@ def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:
         "rests_on": [advice.remedy.rests_on for advice in chosen],
         "command": [advice.remedy.command for advice in chosen],
     }
+
+
+def _evidence_columns(shown: list[tuple[int, dict[str, list[Any]]]]) -> dict[str, list[Any]]:
+    """Return the rows of `advice_rows` of a job: of each change by its place."""
+    names = [column.name for column in schema.ADVICE_ROWS.columns if column.name not in {"trace_id", "place"}]
+    columns = {name: [value for _, rows in shown for value in rows[name]] for name in names}
+    return {"place": [place for place, rows in shown for _ in rows["name"]], **columns}

@@ -34,6 +34,10 @@ class Product:
     n: int
     batch: int
 
+    def __str__(self) -> str:
+        """Return its sizes as one writes them."""
+        return f"[{self.m}, {self.k}] x [{self.k}, {self.n}]"
+
     @property
     def matrices(self) -> tuple[int, int, int]:
         """Elements of the two that are read, and of the one that is written."""

@@ -59,18 +59,21 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
 def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     changed = ChangedGraph.of(advised.event_graph)
     remedy.apply(changed)
-    gains = advised.steps_ns - advised.changed_steps_ns(changed)
+    after = advised.changed_steps_ns(changed)
+    gains = advised.steps_ns - after
     gain = float(gains.mean()) if len(gains) else 0.0
-    # What the replay does not explain may be what the change would take away; the rest differs from step to step.
+    # What the replay does not explain may be what the change would take away.
     missed = abs(float((advised.steps_ns - advised.recorded_ns).mean())) if len(gains) else 0.0
-    differs = 0.0 if remedy.once else _EIGHT_OF_TEN * _error_of_mean(advised, gains)
-    half = missed + remedy.uncertainty * abs(gain) + differs
+    assumed = missed + remedy.uncertainty * abs(gain)
+    # The rest differs from step to step, and from one run to the next by no less than the changed steps do.
+    steps = 0.0 if remedy.once else _EIGHT_OF_TEN * _error_of_mean(advised, gains)
+    spread = advised.spread(after) if gain else 0.0
     mean = float(advised.steps_ns.mean()) if len(gains) else 0.0
     return Advice(
         remedy=remedy,
         gain_ns=gain,
-        low_ns=gain - half,
-        high_ns=gain + half,
+        low_ns=gain - assumed - max(steps, abs(gain) * -np.expm1(-spread)),
+        high_ns=gain + assumed + max(steps, abs(gain) * np.expm1(spread)),
         worthwhile=not remedy.probe and gain >= typical_values.LEAST_PCT / 100 * mean,
     )
 

@@ -30,10 +30,10 @@ class Remedy:
     known: Known
     rests_on: str
     """What the gain is made of, counted: rows, ranks, kernels."""
-    command: str
-    """What shows it, after `lumos-df `."""
     apply: Callable[[ChangedGraph], None]
     """Makes the change."""
+    command: str = ""
+    """What shows its figure, after `lumos-df `; by default what the gain is made of."""
     uncertainty: float = 0.0
     """Relative half width of the gain's interval because of what the rule assumes."""
     once: bool = False
@@ -42,6 +42,11 @@ class Remedy:
     """What money buys: where it would not help, that is told, too."""
     probe: bool = False
     """Told only where it would not help: it is no change to the job that anyone can make."""
+
+    def __post_init__(self) -> None:
+        """Fill in the command."""
+        shows = self.command or f"sql \"FROM advice_evidence WHERE rule = '{self.rule}'\""
+        object.__setattr__(self, "command", shows)
 
 
 Rule: TypeAlias = Callable[[AdvisedJob], Iterator[Remedy]]

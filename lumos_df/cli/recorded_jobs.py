@@ -196,7 +196,7 @@ def diff(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="layer|phase|family|operator",
+            metavar="cause|layer|phase|family|operator",
             help="Only this grouping; may be given several times. By default every one.",
         ),
     ] = None,
@@ -209,25 +209,28 @@ def diff(
     form: Form = None,
     output: Output = None,
 ) -> None:
-    """Say where the time of two steps differs: by layer, phase, family and operator, each adding up to the difference.
+    """Say what made the difference of two steps: kernels, transfers, who was waited for, and in which layers.
 
-    Of a job, or a trace, the step of median duration is compared.
+    Also by phase, family and operator; each adds up to the difference. Of a job, or a trace, the step of median
+    duration is compared.
     """
-    from lumos_df.corpus import diff as comparison  # noqa: PLC0415 - slow to import
+    from lumos_df.advice import on_demand  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import diff as comparison  # noqa: PLC0415 - as above
 
     chosen = choose_format(form, output)
     try:
         groupings = [comparison.Grouping(text) for text in by or ()]
     except ValueError as error:
-        raise typer.BadParameter(f"{error}: write layer, phase, family or operator", param_hint="--by") from None
+        raise typer.BadParameter(f"{error}: write cause, layer, phase, family or operator", param_hint="--by") from None
     limit = None if fail_above is None else percent(fail_above, "--fail-above")
+    on_demand.prepare_views(corpus, [comparison.STEP_PIECE], notes.tell)
     rows, *steps = comparison.diff(corpus, a, b, groupings)
     if form is not None or output is not None:
         write_table(rows, chosen, output)
     else:
         from lumos_df.cli.screens.diff_screen import draw  # noqa: PLC0415 - slow to import
 
-        draw(rows, full=full)
+        draw(rows, (steps[0], steps[1]), corpus, asked=bool(groupings), full=full)
     for compared in steps:
         notes.compared(compared, corpus, layers=not groupings or comparison.Grouping.LAYER in groupings)
     before, after = (compared.step_ns for compared in steps)

@@ -1,7 +1,8 @@
-"""Where the time of two steps differs: `lumos-df diff`, by layer, phase, family and operator.
+"""Where the time of two steps differs: `lumos-df diff`, by cause, layer, phase, family and operator.
 
 Every nanosecond of a step belongs to one piece of the view `step_piece`, or of `host_piece` where no GPU ran, and of an
-estimated step to one of `estimate_piece`. So the rows of each grouping add up to the difference of both steps exactly.
+estimated step to one of `estimate_piece`; a piece of communication is waiting, then transfer. So the rows of each
+grouping add up to the difference of both steps exactly.
 """
 
 import re
@@ -22,6 +23,8 @@ from lumos_df.corpus.layout import ESTIMATE
 class Grouping(StrEnum):
     """What the pieces of a step are grouped by."""
 
+    CAUSE = "cause"
+    """What ran: a kernel, a transfer; or who was waited for."""
     LAYER = "layer"
     """The model's layers, as `lumos-df describe` found them."""
     PHASE = "phase"
@@ -32,13 +35,49 @@ class Grouping(StrEnum):
     """The host operators that launched them."""
 
 
+STEP_PIECE: Final = "step_piece"
+"""View of a step that ran on a GPU; it tells who waits for whom, once the job's collectives are matched."""
 _GROUPS: Final = {
+    Grouping.CAUSE: "cause",
     Grouping.LAYER: "coalesce('layer ' || layer, 'outside the layers')",
     Grouping.PHASE: "phase",
     Grouping.FAMILY: "family",
     Grouping.OPERATOR: "if(family = 'idle', 'idle before ', '') || coalesce(operator, 'the end of the step')",
 }
-_MEASURED: Final = "{} WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2"
+_WAITS: Final = """'waiting for ' || coalesce('rank ' || waits_for, 'ranks that were not recorded') || ' in '"""
+_QUERIES: Final = {
+    STEP_PIECE: f"""
+        SELECT layer, phase, family, operator, part.ns AS dur, CASE WHEN state <> 'idle' THEN op_id END AS op_id,
+            CASE
+                WHEN part.waits THEN {_WAITS} || coalesce(collective, name)
+                WHEN state = 'idle' THEN 'no kernel runs, ' || phase
+                WHEN waiting_ns IS NOT NULL THEN 'transfer of ' || coalesce(collective, name)
+                ELSE family || ' ' || name
+            END AS cause
+        FROM (
+            SELECT piece.*, gpu.collective,
+                coalesce(waiting_ns, 0) AS wait_ns,
+                unnest([{{waits: true, ns: wait_ns}}, {{waits: false, ns: piece.dur - wait_ns}}]) AS part
+            FROM step_piece AS piece
+            LEFT JOIN operators AS gpu USING (trace_id, op_id)
+            WHERE trace_id = $1 AND piece.step IS NOT DISTINCT FROM $2
+        )
+        WHERE part.ns > 0
+    """,
+    "host_piece": """
+        SELECT layer, phase, family, operator, dur, CASE WHEN state <> 'idle' THEN op_id END AS op_id,
+            CASE state WHEN 'idle' THEN 'no operator runs, ' || phase ELSE family || ' ' || operator END AS cause
+        FROM host_piece
+        WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2
+    """,
+    "estimate_piece": """
+        SELECT layer, phase, family, operator, dur, NULL AS op_id,
+            CASE WHEN family IN ('idle', operator) THEN operator ELSE family || ' ' || operator END AS cause
+        FROM estimate_piece
+        WHERE trace_id = $1
+    """,
+}
+"""Query for the pieces of a step, by the view that has them."""
 _ASKED: Final = re.compile(r"(?P<name>.*?)(?::(?P<step>[0-9]{1,9}))?")
 
 
@@ -63,6 +102,13 @@ class ComparedStep:
     has_gpu: bool = True
     """Whether anything ran on a GPU; else the pieces are of host operators."""
 
+    @property
+    def view(self) -> str:
+        """View of its pieces."""
+        if self.rank is None:
+            return "estimate_piece"
+        return STEP_PIECE if self.has_gpu else "host_piece"
+
 
 def diff(corpus: Path, a: str, b: str, by: Sequence[Grouping] = ()) -> tuple[pa.Table, ComparedStep, ComparedStep]:
     """Compare two steps.
@@ -74,8 +120,9 @@ def diff(corpus: Path, a: str, b: str, by: Sequence[Grouping] = ()) -> tuple[pa.
         by: the groupings; none: every one.
 
     Returns:
-        Rows (what, value, a_ns, b_ns, difference_ns, difference_pct: of the step A) of which the first is the step
-        itself, and those of each grouping add up to it, the largest difference first; and the two steps.
+        Rows (what, value, a_ns, b_ns, difference_ns, difference_pct: of the step A, a_operators, b_operators: that ran
+        meanwhile, 0 of an estimate) of which the first is the step itself, and the times of each grouping add up to it,
+        the largest difference first; and the two steps.
 
     Raises:
         LumosError: no such corpus, job, trace or step.
@@ -84,28 +131,26 @@ def diff(corpus: Path, a: str, b: str, by: Sequence[Grouping] = ()) -> tuple[pa.
         compared = (_compared(connection, corpus, a), _compared(connection, corpus, b))
         for name, step in zip(("_a", "_b"), compared, strict=True):
             connection.execute(
-                f"CREATE TEMP TABLE {name} AS SELECT layer, phase, family, operator, dur FROM " + _pieces(step),
+                f"CREATE TEMP TABLE {name} AS {_QUERIES[step.view]}",
                 [step.trace_id] if step.rank is None else [step.trace_id, step.step],
             )
         groupings = [("step", "'step'"), *((grouping, _GROUPS[grouping]) for grouping in dict.fromkeys(by or Grouping))]
         both = " UNION ALL ".join(
-            f"SELECT {place} AS place, '{grouping}' AS what, {value} AS value, {durations} FROM {table}"
+            f"SELECT {place} AS place, '{grouping}' AS what, {value} AS value, {columns} FROM {table}"
             for place, (grouping, value) in enumerate(groupings)
-            for table, durations in (("_a", "dur AS a_ns, 0 AS b_ns"), ("_b", "0 AS a_ns, dur AS b_ns"))
+            for table, columns in (
+                ("_a", "dur AS a_ns, 0 AS b_ns, op_id AS a_id, NULL AS b_id"),
+                ("_b", "0 AS a_ns, dur AS b_ns, NULL AS a_id, op_id AS b_id"),
+            )
         )
         rows = connection.sql(
             "SELECT what, value, a_ns, b_ns, b_ns - a_ns AS difference_ns, "
-            "round(100 * (b_ns - a_ns) / nullif(max(a_ns) OVER (), 0), 3) AS difference_pct FROM ("
-            "SELECT place, what, value, sum(a_ns)::BIGINT AS a_ns, sum(b_ns)::BIGINT AS b_ns "
+            "round(100 * (b_ns - a_ns) / nullif(max(a_ns) OVER (), 0), 3) AS difference_pct, a_operators, b_operators "
+            "FROM (SELECT place, what, value, sum(a_ns)::BIGINT AS a_ns, sum(b_ns)::BIGINT AS b_ns, "
+            "count(DISTINCT a_id) AS a_operators, count(DISTINCT b_id) AS b_operators "
             f"FROM ({both}) GROUP BY place, what, value) ORDER BY place, abs(b_ns - a_ns) DESC, a_ns DESC, value"
         ).to_arrow_table()
     return rows, *compared
-
-
-def _pieces(step: ComparedStep) -> str:
-    if step.rank is None:
-        return "estimate_piece WHERE trace_id = $1"
-    return _MEASURED.format("step_piece" if step.has_gpu else "host_piece")
 
 
 def _compared(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -> ComparedStep:

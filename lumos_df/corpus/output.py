@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
@@ -51,6 +52,16 @@ _JSON_DIGITS: Final = 12
 _ROWS_ON_TERMINAL: Final = 40
 PIPED_COLUMNS: Final = 100
 """Columns of a screen that is written to a file or a pipe."""
+_CELL: Final = 20
+"""Columns of a screen that a text may have before it goes on in the next line."""
+_TYPES: Final = {"TINYINT": "int8", "SMALLINT": "int16", "INTEGER": "int32", "BIGINT": "int64"}
+"""What stands on a screen for a type whose name is longer."""
+_LAST: Final = ("trace_id", "path")
+"""Columns that a screen has only where there is room behind all others."""
+_TEXT: Final = 3 * _CELL
+"""Characters of a text that a screen shows."""
+_BETWEEN: Final = 3
+"""Columns between one cell's text and the next one's."""
 _WITHOUT_LIMIT: Final = 10**9
 
 
@@ -69,7 +80,7 @@ def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | None
     """Run `sql`, which may hold several statements, and write the rows of the last one.
 
     A file appears whole or not at all; without `output` the rows go to standard output. Without `form` they are a table
-    as wide as the terminal, 100 columns in a pipe, whose middle columns are left out where they do not fit. JSON is one
+    as wide as the terminal, 100 columns in a pipe; the columns that do not fit are named. JSON is one
     array, in which NaN and infinity are null. Ctrl-C ends the query. Raises `QueryError` when DuckDB refuses the query,
     `LumosError` when there is none, and `OSError` when the file cannot be written.
     """
@@ -138,11 +149,7 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | Non
             with whole_file(output) as draft:
                 _save(connection, rows, form or Format.TABLE, draft)
         elif form is None:
-            terminal = sys.stdout.isatty()
-            rows.show(
-                max_width=screen_columns(),
-                max_rows=_ROWS_ON_TERMINAL if terminal else _WITHOUT_LIMIT,
-            )
+            _show(connection, rows)
         elif form is Format.TABLE:
             rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
         else:
@@ -152,6 +159,37 @@ def _write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | Non
                 _save(connection, rows, form, draft)
                 with draft.open("rb") as file:
                     shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+def _show(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelation") -> None:
+    """Print rows as a table no wider than the screen, long texts cut, and say which columns are left out."""
+    whole = connection.from_arrow(rows.to_arrow_table())
+    quoted = {name: '"' + name.replace('"', '""') + '"' for name in whole.columns}
+    cut = (
+        f"if(length({name}) > {_TEXT}, left({name}, {_TEXT} - 1) || '…', {name}) AS {name}"
+        if str(kind) == "VARCHAR"
+        else name
+        for name, kind in zip(quoted.values(), whole.types, strict=True)
+    )
+    shown = whole.project(", ".join(cut))
+    ((*longest,),) = shown.aggregate(", ".join(f"max(length({name}::VARCHAR))" for name in quoted.values())).fetchall()
+    values = {
+        name: max(length or 0, len(_TYPES.get(str(kind), str(kind))))
+        for name, length, kind in zip(quoted, longest, whole.types, strict=True)
+    }
+    # Ids and paths tell a person least; the other columns stand in the order of what they say.
+    room, kept = screen_columns() - 1, set[str]()
+    for name in sorted(quoted, key=lambda name: name in _LAST):
+        room -= max(len(name), min(values[name], _CELL)) + _BETWEEN
+        if room < 0 and kept:
+            break
+        kept.add(name)
+    most = _ROWS_ON_TERMINAL if sys.stdout.isatty() else _WITHOUT_LIMIT
+    columns = ", ".join(quoted[name] for name in quoted if name in kept)
+    shown.project(columns).show(max_width=screen_columns(), max_rows=most)
+    if left := [name for name in quoted if name not in kept]:
+        text = f"left out: {', '.join(left)}; every column: --format table, csv or json"
+        sys.stdout.write(textwrap.fill(text, screen_columns(), break_long_words=False, break_on_hyphens=False) + "\n")
 
 
 def _rows(connection: "duckdb.DuckDBPyConnection", sql: str) -> "duckdb.DuckDBPyRelation | None":

@@ -15,10 +15,12 @@ from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
 from lumos_df.corpus.catalog import connect, one_line_errors, query
+from lumos_df.corpus.folder import unanswered
+from lumos_df.corpus.limits import Recorded, limits
 from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, interruptible, write
 from lumos_df.corpus.view_files import read_once, views
-from lumos_df.schema import COLLECTIVE_MEMBERS, TABLES
+from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
 
 REPORT_FOLDER: Final = "report"
 """Views in this folder of `sql/` are what a report is made of."""
@@ -56,6 +58,8 @@ class JobSummary:
     collectives: int | None = None
     matched_collectives: int | None = None
     """Those of which kernels of several ranks were found."""
+    world_size: int | None = None
+    """Ranks of the job as the traces state it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,14 @@ class AdviceSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What is not known, and the command that finds it out, after `lumos-df `."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
 class CorpusSummary:
     """What is in a corpus, for one screen."""
 
@@ -110,8 +122,11 @@ class CorpusSummary:
     """One a job that has any, the most waited for first."""
     advice: tuple[AdviceSummary, ...] = ()
     """What to change in each job, the largest gain first; empty before anyone has asked."""
-    notes: tuple[str, ...] = ()
-    """What is not known, and the command that finds it out."""
+    notes: tuple[Note, ...] = ()
+    advised: tuple[str, ...] = ()
+    """Jobs of which it is known what to change, be it nothing."""
+    limits: tuple[str, ...] = ()
+    """What cannot be said of the jobs, and why."""
 
     def to_json(self) -> str:
         """Return the summary as one JSON object."""
@@ -149,27 +164,45 @@ _UNMATCHED: Final = f"""
 
 def summary(corpus: str | os.PathLike[str]) -> CorpusSummary:
     """Return what is in a corpus, for one screen. Raises `CorpusError` when there is none."""
+    unknown = unanswered(Path(corpus), JOB_ADVICE)
     with connect(corpus) as connection:
-        return interruptible(
-            connection,
-            lambda: CorpusSummary(
-                as_named(os.fspath(corpus)),
-                _rows(connection, JobSummary, "FROM corpus_summary"),
-                _rows(connection, KernelSummary, _KERNELS),
-                _rows(connection, StragglerSummary, _STRAGGLERS),
-                _rows(connection, AdviceSummary, "FROM advice WHERE worthwhile"),
-                tuple(_notes(connection, os.fspath(corpus))),
-            ),
-        )
+        return interruptible(connection, lambda: _summary(connection, as_named(os.fspath(corpus)), unknown))
 
 
-def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[str]:
+def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[str]) -> CorpusSummary:
+    """Return the summary of an open corpus; `unknown`: traces of which nobody asked what to change."""
+    jobs = _rows(connection, JobSummary, "FROM corpus_summary")
+    with one_line_errors():
+        replayed = dict(connection.execute("SELECT job, avg(step_ns) FROM advice GROUP BY job").fetchall())
+        asked = connection.execute(
+            "SELECT job FROM traces GROUP BY job HAVING sum(operators) > 0 "
+            "AND count(*) FILTER (list_contains($1, trace_id)) = 0 ORDER BY job",
+            [sorted(unknown)],
+        ).fetchall()
+    return CorpusSummary(
+        corpus,
+        jobs,
+        _rows(connection, KernelSummary, _KERNELS),
+        _rows(connection, StragglerSummary, _STRAGGLERS),
+        _rows(connection, AdviceSummary, "FROM advice WHERE worthwhile"),
+        tuple(_notes(connection, corpus)),
+        tuple(job for (job,) in asked),
+        tuple(limits(_recorded(job, replayed.get(job.job)) for job in jobs)),
+    )
+
+
+def _recorded(job: JobSummary, replayed_ns: float | None) -> Recorded:
+    off = 0.0 if not job.mean_step_ns or replayed_ns is None else abs(replayed_ns / job.mean_step_ns - 1)
+    return Recorded(job.job, job.gpu_rows, job.ranks, job.world_size, 100 * off)
+
+
+def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[Note]:
     jobs = [job for (job,) in connection.execute(_UNMATCHED).fetchall()]
     if jobs:
         names = ", ".join(jobs[:_JOBS_NAMED]) + (", ..." if len(jobs) > _JOBS_NAMED else "")
-        yield (
-            f"who waits for whom is not known yet in {format_count(len(jobs), 'job')} ({names}); "
-            f"to match their collectives: lumos-df report --corpus {corpus}"
+        yield Note(
+            f"who waits for whom is not known yet in {format_count(len(jobs), 'job')} ({names})",
+            f"report --corpus {corpus}",
         )
 
 

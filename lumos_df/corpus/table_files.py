@@ -11,6 +11,7 @@ from lumos_df.base.files import draft_of, unwritable
 from lumos_df.corpus.folder import trace_ids, traces_without
 from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, trace_folder
 from lumos_df.schema import (
+    ADVICE_ROWS,
     CLOCKS,
     COLLECTIVE_MEMBERS,
     CRITICAL_PATH,
@@ -24,7 +25,18 @@ from lumos_df.schema import (
 )
 from lumos_df.schema.arrow import arrow_schema
 
-OF_JOBS: Final = (CLOCKS, COLLECTIVE_MEMBERS, EDGES, REPLAYS, REPLAY_STEPS, CRITICAL_PATH, GAINS, STALLS, JOB_ADVICE)
+OF_JOBS: Final = (
+    CLOCKS,
+    COLLECTIVE_MEMBERS,
+    EDGES,
+    REPLAYS,
+    REPLAY_STEPS,
+    CRITICAL_PATH,
+    GAINS,
+    STALLS,
+    JOB_ADVICE,
+    ADVICE_ROWS,
+)
 """Tables of what was found of a trace beside the other ranks of its job."""
 
 

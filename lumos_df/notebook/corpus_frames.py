@@ -159,11 +159,12 @@ class Corpus:
         return pl.DataFrame(estimate(self.path, changes, job=job, known=overrides, force=force))
 
     def diff(self, a: str, b: str) -> pl.DataFrame:
-        """Return where the time of two steps differs, ns, by layer, phase, family and operator.
+        """Return what made the difference of two steps, ns, by cause, layer, phase, family and operator.
 
         Args:
             a, b: a job's name, or the id of a trace or an estimate; `:N` behind it means step N.
         """
+        on_demand.prepare_views(self.path, [comparison.STEP_PIECE], _quietly)
         return pl.DataFrame(comparison.diff(self.path, a, b)[0])
 
     @property

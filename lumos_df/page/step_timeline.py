@@ -109,7 +109,7 @@ def prepare(connection: duckdb.DuckDBPyConnection, budget: Budget) -> None:
           step,
           typical,
           ts AS begin_ts,
-          ts + step_ns AS end_ts,
+          ts + step_ns AS window_end,
           step_ns,
           by_clock,
           has_path,
@@ -148,25 +148,28 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         WITH
         gpu AS (
           SELECT
-            trace_id,
+            w.*,
             op_id,
-            'GPU ' || device || ' stream ' || stream AS lane,
+            coalesce('GPU ' || device || ' stream ' || stream, 'GPU') AS lane,
             class,
             name,
             ts,
-            end_ts,
+            gpu.end_ts,
             NULL::BIGINT AS thread
-          FROM _gpu
-          WHERE trace_id IN (SELECT trace_id FROM page_window)
+          FROM _gpu AS gpu
+          JOIN page_window AS w ON w.trace_id = gpu.trace_id AND ts < window_end AND gpu.end_ts > begin_ts
+        ),
+        host AS (
+          SELECT w.*, op_id, parent_id, thread, name, ts, ts + dur AS end_ts
+          FROM operators
+          JOIN page_window AS w ON w.trace_id = operators.trace_id AND ts < window_end AND ts + dur > begin_ts
+          WHERE kind IN ('cpu_op', 'runtime') AND name NOT LIKE 'ProfilerStep#%'
         ),
         call AS (
-          SELECT o.trace_id, o.op_id, o.thread, o.name, o.ts, o.ts + o.dur AS end_ts
-          FROM operators AS o
-          LEFT JOIN operators AS above ON above.trace_id = o.trace_id AND above.op_id = o.parent_id
-          WHERE o.trace_id IN (SELECT trace_id FROM page_window)
-            AND o.kind IN ('cpu_op', 'runtime')
-            AND o.name NOT LIKE 'ProfilerStep#%'
-            AND (above.kind IS NULL OR above.kind NOT IN ('cpu_op', 'runtime') OR above.name LIKE 'ProfilerStep#%')
+          SELECT host.*
+          FROM host
+          LEFT JOIN operators AS above ON above.trace_id = host.trace_id AND above.op_id = host.parent_id
+          WHERE above.kind IS NULL OR above.kind NOT IN ('cpu_op', 'runtime') OR above.name LIKE 'ProfilerStep#%'
         ),
         thread AS (
           SELECT trace_id, thread
@@ -176,48 +179,51 @@ def slice_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
         ),
         every AS (
           FROM gpu
-          UNION ALL
-          SELECT trace_id, op_id, 'thread ' || thread, 'host', name, ts, end_ts, thread
+          UNION ALL BY NAME
+          SELECT call.* EXCLUDE parent_id, 'thread ' || thread AS lane, 'host' AS class
           FROM call
           JOIN thread USING (trace_id, thread)
         )
         SELECT
-          w.job,
-          w.number,
-          w.step,
-          every.trace_id,
+          job,
+          number,
+          step,
+          trace_id,
           op_id,
-          coalesce(lane, 'GPU') AS lane,
+          lane,
           class,
           name,
           greatest(ts, begin_ts) + shift_ns AS start_ns,
-          least(every.end_ts, w.end_ts) + shift_ns AS end_ns,
+          least(end_ts, window_end) + shift_ns AS end_ns,
           bin_ns,
           thread,
           ts,
-          every.end_ts
+          end_ts
         FROM every
-        JOIN page_window AS w ON w.trace_id = every.trace_id AND ts < w.end_ts AND every.end_ts > begin_ts
+        """,
+    )
+    # What runs on the path: of a gap or a launch the row only begins after it. DuckDB joins it quickly as a table only.
+    query(
+        connection,
+        """
+        CREATE OR REPLACE TEMP TABLE page_running AS
+        SELECT DISTINCT w.step, o.trace_id, o.op_id, o.thread, o.ts
+        FROM critical_path AS piece
+        JOIN page_window AS w ON w.trace_id = piece.trace_id AND w.step IS NOT DISTINCT FROM piece.step
+        JOIN operators AS o ON o.trace_id = piece.on_trace_id AND o.op_id = piece.op_id
+        WHERE w.has_path AND piece.kind NOT IN ('gap', 'launch')
         """,
     )
     return by_job(
         connection,
         f"""
         WITH
-        -- What runs on the path: of a gap or a launch the row only begins after it.
-        running AS (
-          SELECT DISTINCT w.step, o.trace_id, o.op_id, o.thread, o.ts
-          FROM critical_path AS piece
-          JOIN page_window AS w ON w.trace_id = piece.trace_id AND w.step IS NOT DISTINCT FROM piece.step
-          JOIN operators AS o ON o.trace_id = piece.on_trace_id AND o.op_id = piece.op_id
-          WHERE w.has_path AND piece.kind NOT IN ('gap', 'launch')
-        ),
         -- The path names the calls of a thread; the lane shows the operators around them.
         path AS (
-          SELECT step, trace_id, op_id, true AS critical FROM running WHERE thread IS NULL
+          SELECT step, trace_id, op_id, true AS critical FROM page_running WHERE thread IS NULL
           UNION
           SELECT around.step, around.trace_id, around.op_id, true
-          FROM running
+          FROM page_running AS running
           ASOF JOIN page_row AS around
             ON around.trace_id = running.trace_id AND around.thread = running.thread
               AND around.step IS NOT DISTINCT FROM running.step AND running.ts >= around.ts

@@ -9,6 +9,7 @@ from typing import Final
 from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.schema.estimate_tables import ESTIMATE_OPERATORS, ESTIMATES, OPERATOR_SOURCES
 from lumos_df.schema.graph_tables import (
+    ADVICE_ROWS,
     CLOCKS,
     COLLECTIVE_MEMBERS,
     CRITICAL_PATH,
@@ -39,6 +40,7 @@ from lumos_df.schema.trace_tables import (
 from lumos_df.schema.words import EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, STEP_MARK
 
 __all__ = [
+    "ADVICE_ROWS",
     "ARGS",
     "CLOCKS",
     "COLLECTIVES",
@@ -108,6 +110,7 @@ TABLES: Final = (
     GAINS,
     STALLS,
     JOB_ADVICE,
+    ADVICE_ROWS,
     LAYERS,
     DIMENSIONS,
     ESTIMATES,

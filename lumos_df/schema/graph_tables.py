@@ -197,3 +197,15 @@ JOB_ADVICE: Final = table(
     ("rests_on", "string", "What the gain is made of, counted."),
     ("command", "string", "What shows it, after `lumos-df `."),
 )
+
+ADVICE_ROWS: Final = table(
+    "advice_rows",
+    "One row a change in `job_advice` that is worth it, and a name from which it takes time; with the job's first trace.",
+    ("place", "int32", "Number of the change in its job, as in `job_advice`."),
+    ("side", "string", "`gpu`; `launch`: what passes before GPU rows; `host`; `wait`: calls that wait for the GPU."),
+    ("name", "string", "Kernel, operator or call; `before X`: host work between rows that leads to X."),
+    ("rows", "int64", "Rows of that name, of all steps and ranks."),
+    ("taken_ns", "int64", "What they take, ns a mean step: their own time, a transfer, or what a call waits."),
+    ("less_ns", "int64", "How much less that is with the change, ns a mean step."),
+    ("moved_bytes", "int64", "What GPU rows among them give, bytes a mean step; 0 where that is not known."),
+)

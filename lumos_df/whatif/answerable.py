@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import QueryError
+from lumos_df.graph import host_spread
 from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.job import Played
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import COMMUNICATION, KERNEL
 from lumos_df.schema.dtypes import PRECISION_OF_WORD, precision_of
-from lumos_df.whatif.durations import host_spread, host_times
+from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
 from lumos_df.whatif.job.recorded_job import RecordedJob

@@ -26,7 +26,11 @@ CREATE VIEW step_piece(
   -- Host operator that launched it, else its own name.
   operator,
   -- Its name as recorded.
-  name
+  name,
+  -- Part of a communication kernel's piece in which it only waited for other ranks, ns; null where that is unknown, and elsewhere.
+  waiting_ns,
+  -- Rank that came last to the collective; null where that is the rank itself, or was not recorded, and elsewhere.
+  waits_for
 ) AS
 WITH
 -- What a row adds to the time of its class: the part of it after all rows of the class that started before it.
@@ -99,10 +103,17 @@ SELECT
   coalesce(layers.phase, gpu.phase, 'other'),
   coalesce(layers.layer, gpu.layer),
   coalesce(host.name, gpu.name),
-  gpu.name AS name
+  gpu.name AS name,
+  -- A communication kernel waits first, then it transfers.
+  CASE
+    WHEN piece.state = 'communication' AND member.transfer_ns IS NOT NULL THEN
+      greatest(least(gpu.ts + gpu.dur - member.transfer_ns, piece.end_ts) - piece.ts, 0)
+  END,
+  CASE WHEN piece.state = 'communication' AND member.last_rank <> piece.rank THEN member.last_rank END
 FROM piece
 LEFT JOIN operators AS gpu ON gpu.trace_id = piece.trace_id AND gpu.op_id = piece.op_id
 LEFT JOIN layers ON layers.trace_id = piece.trace_id AND layers.op_id = piece.op_id
+LEFT JOIN collectives AS member ON member.trace_id = piece.trace_id AND member.op_id = piece.op_id
 LEFT JOIN operators AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.parent_id
 LEFT JOIN operators AS host
   ON host.trace_id = gpu.trace_id

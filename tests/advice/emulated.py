@@ -1,18 +1,27 @@
-"""Advice on emulated jobs, each beside the job that really ran without what is wrong."""
+"""Advice on emulated jobs, each beside the job that really ran without what is wrong.
 
+The command of every advice shows its figure.
+"""
+
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.evidence import evidence
 from lumos_df.advice.ranked_advice import Advice, ranked
+from lumos_df.advice.remedy import Remedy
 from lumos_df.advice.rules import RULES
+from lumos_df.base.units import format_bytes, format_ns
 from lumos_df.graph.job import groups, load
 from lumos_df.trace.ingest import ingest
 from tests.emulator import Job, Profiler, simulate, write
 
+_FIGURE = re.compile(r"\d[\d.]* (?:ns|us|ms|s|B|KiB|MiB|GiB)\b")
 BRIEF = Profiler(stacks=False, memory=False)
 
 
@@ -40,7 +49,22 @@ def advised(folder: Path, job: Job, profiler: Profiler = BRIEF) -> Advised:
     assert not ingest([folder / "traces"], corpus, workers=1).failed
     loaded = load(corpus, groups(corpus)[0])
     of_job = AdvisedJob(corpus, loaded, loaded.replay())
-    return Advised(of_job, ranked(of_job, [remedy for rule in RULES for remedy in rule(of_job)]))
+    found = ranked(of_job, [remedy for rule in RULES for remedy in rule(of_job)])
+    for advice in found:
+        remedy = advice.remedy
+        # Of the allocator the command shows the pieces, and their sum nowhere.
+        if advice.worthwhile and "advice_evidence" in remedy.command and "the allocator" not in remedy.what:
+            figure = _FIGURE.search(remedy.what)
+            assert figure, remedy.what
+            assert figure[0] in shown_figures(of_job, remedy), remedy.what
+    return Advised(of_job, found)
+
+
+def shown_figures(job: AdvisedJob, remedy: Remedy) -> set[str]:
+    """Return the times and bytes that a remedy's command shows of each side together, as a person writes them."""
+    rows = pl.DataFrame(evidence(job, remedy)).group_by("side").agg(pl.col("taken_ns", "less_ns", "moved_bytes").sum())
+    times = {format_ns(ns) for column in ("taken_ns", "less_ns") for ns in rows[column].to_list()}
+    return times | {format_bytes(moved) for moved in rows["moved_bytes"].to_list()}
 
 
 @cache

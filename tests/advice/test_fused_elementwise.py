@@ -21,7 +21,7 @@ def test_a_chain_of_pointwise_kernels_is_the_first_advice(tmp_path: Path) -> Non
     assert said.first.remedy.rule == "fused_elementwise"
     assert said.first.remedy.known is Known.MODELLED
     # A layer has one forward and one backward.
-    assert said.first.remedy.what.startswith("4 chains of pointwise kernels take")
+    assert said.first.remedy.what.startswith("4 chains of pointwise kernels read again what they wrote, ")
     assert said.first.remedy.rests_on == f"{2 * 2 * 4 * 7} kernels"
     assert said.first.gain_ns == pytest.approx(true_gain_ns(CHAIN, FUSED), rel=0.1)
 

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.ranked_advice import ranked
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.graph import host_spread
 from tests.advice.emulated import advised
 from tests.emulator import Job
 
@@ -66,3 +68,19 @@ def test_the_interval_holds_the_gain_and_what_is_assumed(job: AdvisedJob) -> Non
     assert sure.gain_ns == unsure.gain_ns
     assert unsure.high_ns - sure.high_ns == pytest.approx(0.25 * sure.gain_ns)
     assert sure.low_ns < sure.gain_ns < sure.high_ns
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_no_interval_is_narrower_than_steps_or_stretches_differ(tmp_path: Path, steps: int) -> None:
+    job = advised(tmp_path, replace(JOB, steps=steps)).job
+    much = faster_gpu("much", job, 0.5)
+    changed = ChangedGraph.of(job.event_graph)
+    much.apply(changed)
+    after = job.changed_steps_ns(changed)
+    graph, shape = job.graphs[0], job.shapes[0]
+    alone = host_spread.of_stretches(graph, shape) if steps == 1 else host_spread.of_steps(after)
+    assert alone > 0
+    for known in (much, replace(much, once=True)):
+        (advice,) = ranked(job, [known])
+        assert np.log(advice.high_ns / advice.gain_ns) >= np.sqrt(2) * alone
+        assert advice.gain_ns - advice.low_ns > 0.02 * advice.gain_ns

@@ -1,6 +1,7 @@
 """What every command shows when nobody asks for rows: one screen, never wider than the terminal, 100 columns piped."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
+from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests import emulator
 from tests.calibrate.tables import write
@@ -58,8 +60,8 @@ def shown(command: tuple[str, ...], columns: int | None) -> list[str]:
 
 
 def without_spaces(lines: list[str]) -> str:
-    """Return lines as one text, in which a path that went on below is whole."""
-    return "".join("".join(lines).split())
+    """Return lines as one text, in which a command that went on below is whole."""
+    return "".join("".join(line.removesuffix("\\") for line in lines).split())
 
 
 @pytest.mark.parametrize("columns", [80, 100, 160, None])
@@ -109,6 +111,33 @@ def test_a_calibration_on_a_corpus_says_which_figures_it_sets(
     assert re.fullmatch(r"[\d,]+ kernels set \d+ figures?", lines[0])
     assert any(line.startswith("gemm.") for line in lines)
     assert f"--hardware{output}" in without_spaces(lines)
+
+
+def test_a_table_names_the_columns_that_it_leaves_out(corpus: Path) -> None:
+    command = ("report", "--view", "breakdown", "--corpus", str(corpus))
+    text = "\n".join(shown(command, 80))
+    left = re.search(r"left out: ([\w, \n]+); every", text)
+    assert left
+    assert "trace_id" in left[1]
+    heads = {name for line in text.splitlines() if line.startswith("│") for name in re.findall(r"[a-z_]+", line)}
+    with connect(corpus) as connection:
+        columns = connection.sql("FROM breakdown").columns
+    assert {name for name in columns if name not in heads} == set(left[1].replace("\n", " ").split(", "))
+    assert "left out" not in "\n".join(shown(command, 300))
+
+
+def test_a_report_has_no_blanks_at_the_end_of_a_line_and_no_command_that_breaks(corpus: Path) -> None:
+    for name in ("report", "advise", "diff"):
+        done = CliRunner().invoke(app, (*ON_CORPUS[name], "--corpus", str(corpus)), env={"COLUMNS": "80"})
+        lines = done.stdout.splitlines()
+        assert [line for line in lines if line != line.rstrip()] == []
+        begins = [place for place, line in enumerate(lines) if "lumos-df " in line]
+        assert begins
+        for place in begins:
+            end = next(k for k in range(place, len(lines)) if not lines[k].endswith("\\"))
+            command = "".join(f"{line} " for line in lines[place : end + 1]).replace("\\ ", "")
+            words = shlex.split(command[command.index("lumos-df ") :])
+            assert words[-2:] == ["--corpus", str(corpus)]
 
 
 def first_lines(corpus: Path, name: str, lines: int = 1) -> str:

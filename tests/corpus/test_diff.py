@@ -78,6 +78,22 @@ def test_a_known_change_is_found_where_it_was_made(corpus: Path) -> None:
     assert {str(row["value"]) for row in found if row["what"] == "phase"} >= {"forward", "backward", "optimizer"}
 
 
+def test_who_is_waited_for_is_a_cause(sample_corpus: Path) -> None:
+    found = rows(sample_corpus, "gpu_generated:2", "gpu_generated:3", Grouping.CAUSE)
+    adds_up(found, 1)
+    with connect(sample_corpus) as connection:
+        step = diff(sample_corpus, "gpu_generated:2", "gpu_generated:3")[1]
+        told = connection.execute(
+            "SELECT collective, sum(piece.waiting_ns)::BIGINT FROM step_piece AS piece "
+            "JOIN operators USING (trace_id, op_id) "
+            "WHERE trace_id = $1 AND piece.step = 2 AND waits_for = 2 GROUP BY collective",
+            [step.trace_id],
+        ).fetchall()
+    waits = {row["value"]: row["a_ns"] for row in found if str(row["value"]).startswith("waiting for rank 2 in")}
+    assert waits == {f"waiting for rank 2 in {collective}": ns for collective, ns in told}
+    assert any(waits.values())
+
+
 def test_a_step_does_not_differ_from_itself(corpus: Path) -> None:
     for row in rows(corpus, "before:3", "before:3"):
         assert row["difference_ns"] == 0
@@ -123,7 +139,7 @@ def test_the_command_writes_the_rows_and_tells_what_it_compared(corpus: Path, lu
     assert f"after: step {diff(corpus, 'before', 'after')[2].step} of rank 0" in said.stderr
     wrong = lumos("diff", "before", "after", "--by", "size", "--corpus", str(corpus))
     assert wrong.returncode == 2
-    assert "write layer, phase, family or operator" in wrong.stderr.replace("\n", " ")
+    assert "write cause, layer, phase, family or operator" in wrong.stderr.replace("\n", " ")
 
 
 def test_estimates_differ_from_each_other_and_from_traces_by_what_adds_up(corpus: Path, lumos: Run) -> None:

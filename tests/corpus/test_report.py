@@ -15,6 +15,7 @@ from lumos_df.base.runner import Engine
 from lumos_df.cli.screens.summary_screen import draw
 from lumos_df.corpus import report
 from lumos_df.corpus.layout import write_manifest
+from lumos_df.corpus.limits import TRUSTED_PCT, Recorded, limits
 from lumos_df.corpus.output import Format
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
 from lumos_df.corpus.view_files import read_once
@@ -83,9 +84,9 @@ def test_what_was_not_matched_is_said_with_the_command(tmp_path: Path, monkeypat
     (job,) = found.jobs
     assert (job.collectives, job.exposed_waiting_pct, found.stragglers) == (None, None, ())
     (note,) = found.notes
-    assert "who waits for whom is not known yet in 1 job (gpu_generated)" in note
-    assert note.endswith(f"lumos-df report --corpus {corpus}")
-    assert drawn(found, monkeypatch, columns=300)[-1] == note
+    assert note.what == "who waits for whom is not known yet in 1 job (gpu_generated)"
+    assert note.command == f"report --corpus {corpus}"
+    assert drawn(found, monkeypatch, columns=300)[-2:] == [f"{note.what}:", f"  lumos-df {note.command}"]
 
 
 def test_the_summary_says_what_waits_and_how_much_was_matched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,10 +120,37 @@ def test_the_summary_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, columns:
     assert len(lines) <= 40
 
 
+def test_what_cannot_be_said_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = (
+        Recorded("host", gpu_rows=0, ranks=2, world_size=2),
+        Recorded("part", gpu_rows=1, ranks=1, world_size=16),
+        Recorded("off", gpu_rows=1, ranks=2, world_size=None, error_pct=7.25),
+        Recorded("whole", gpu_rows=1, ranks=2, world_size=2, error_pct=TRUSTED_PCT),
+    )
+    alone = "who is late, and what a change brings to the others, is known of these alone"
+    said = [
+        "only the host of host is known, as no GPU row was recorded: kernels, launches and overlap need one",
+        f"not all ranks are here (part, 1 of 16): {alone}",
+        "careful: the replay is off the recording (off, 7.2%), and so may be every gain",
+    ]
+    assert list(limits(jobs)) == said
+    assert [list(limits([job])) for job in jobs] == [
+        ["only the host is known, as no GPU row was recorded: kernels, launches and overlap need one"],
+        [f"1 of 16 ranks is here: {alone}"],
+        ["careful: the replay is off the recording (7.2%), and so may be every gain"],
+        [],
+    ]
+    shown = drawn(
+        CorpusSummary("c", (BUSY,), (), (), advised=(BUSY.job,), limits=tuple(said)), monkeypatch, columns=300
+    )
+    assert shown[:3] == said
+    assert "nothing found that makes the step at least 0.5% shorter" in shown
+
+
 def test_the_summary_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(drawn(CorpusSummary("c", (BUSY,) * 15, (), ()), monkeypatch))
-    assert "and 3 more jobs: lumos-df report --view corpus_summary --corpus c" in text
-    assert '30 warnings: lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus c' in text
+    assert "and 3 more jobs:\n  lumos-df report --view corpus_summary --corpus c\n" in text
+    assert '30 warnings of the files:\n  lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus c' in text
 
 
 def test_a_job_without_a_gpu_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +167,10 @@ def test_a_name_with_markup_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -
 def test_an_empty_corpus_says_how_to_fill_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_manifest(tmp_path)
     lines = drawn(report.summary(tmp_path), monkeypatch, columns=300)
-    assert lines[-1] == f"no trace yet; add some with: lumos-df ingest TRACE... --corpus {tmp_path}"
+    assert lines[-2:] == [
+        "nothing can be said: no trace yet; add some with:",
+        f"  lumos-df ingest TRACE... --corpus {tmp_path}",
+    ]
 
 
 def test_every_view_exports_the_rows_that_sql_gives(sample_corpus: Path, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.kernel_calls import MODEL_ERROR, Call, KernelCalls
-from lumos_df.advice.less_work import less_work
+from lumos_df.advice.kernel_calls import Call, KernelCalls
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.shorter_kernels import NewTimes, shorter_kernels
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.schema.codes import ATTENTION, GEMM
@@ -41,7 +41,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         return
     precision = PRECISIONS.index("bf16" if "bf16" in half else min(half))
     row = hardware.row()
-    parts, before, after, count = [], 0.0, 0.0, 0
+    times = []
     for calls, of_rank in zip(advised.kernel_calls, single, strict=True):
         would = calls.of_calls([_attention_ns(call, row, precision) for call in calls.calls], 0.0)
         at = np.flatnonzero(of_rank[calls.row] & (would > 0))
@@ -49,22 +49,18 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         _, operator = np.unique(calls.operator[at], return_inverse=True)
         together = np.bincount(operator, calls.dur[at])
         share = np.minimum(would[at] / np.maximum(together[operator], 1), 1.0)
-        part = np.ones(len(calls.trace))
-        part[calls.row[at]] = share
-        parts.append(part)
-        before, after = before + calls.dur[at].sum(), after + (calls.dur[at] * share).sum()
-        count += len(at)
-    if after >= before:
+        times.append(NewTimes(calls=calls, at=at, would=(calls.dur[at] * share).astype(np.float64)))
+    shorter = shorter_kernels(advised, times)
+    if shorter is None:
         return
     yield Remedy(
         rule="attention_precision",
-        what=f"attention of float32 takes {format_ns(round(before / len(advised.steps_ns)))} a step in a job that "
-        "multiplies in 16 bits: cast queries, keys and values, too",
+        what=f"attention of float32 takes {format_ns(round(shorter.before / len(advised.steps_ns)))} a step in a job "
+        "that multiplies in 16 bits: cast queries, keys and values, too",
         known=Known.MODELLED,
-        rests_on=format_count(count, "kernel"),
-        command="report --view kernel_sequence",
-        apply=less_work(advised, parts).apply,
-        uncertainty=MODEL_ERROR * after / (before - after),
+        rests_on=format_count(shorter.count, "kernel"),
+        apply=shorter.change.apply,
+        uncertainty=shorter.model_error,
     )
 
 

@@ -37,7 +37,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         "on a stream of its own into pinned memory, with non_blocking=True",
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(node), 'row')} of copies",
-        command="report --view kernel_summary",
         apply=apply,
     )
 

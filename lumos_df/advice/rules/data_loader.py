@@ -41,6 +41,5 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         what=f"the host waits {lasts} a step for the data loader: {more}, pin_memory",
         known=Known.REPLAYED,
         rests_on=format_count(batches, "call") + " of the loader",
-        command="critical-path",
         apply=apply,
     )

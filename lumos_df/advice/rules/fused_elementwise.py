@@ -61,14 +61,13 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         part[rank.calls.row[rank.longest]] = rank.fused / np.maximum(rank.calls.dur[rank.longest], 1)
         parts.append(part)
     steps = len(advised.steps_ns)
-    took = format_ns(round(sum(int(rank.took.sum()) for rank in ranks) / steps))
+    again = format_ns(round(sum(float((rank.took - rank.fused).sum()) for rank in ranks) / steps))
     yield Remedy(
         rule="fused_elementwise",
-        what=f"{format_count(round(chains / steps), 'chain')} of pointwise kernels take {took} a step and read "
-        f"again what they wrote, most in {_most(ranks)}: fuse them with torch.compile",
+        what=f"{format_count(round(chains / steps), 'chain')} of pointwise kernels read again what they "
+        f"wrote, {again} a step, most in {_most(ranks)}: fuse them with torch.compile",
         known=Known.MODELLED,
         rests_on=format_count(kernels, "kernel"),
-        command="report --view kernel_sequence",
         apply=less_work(advised, parts).apply,
         uncertainty=_INDEPENDENT,
     )

@@ -44,7 +44,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         f"reduce them in buckets of {format_bytes(BUCKET_BYTES)}, each once it is full",
         known=Known.REPLAYED,
         rests_on=format_count(len(reductions), "reduction"),
-        command="report --view overlap",
         apply=apply,
     )
 

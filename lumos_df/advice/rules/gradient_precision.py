@@ -49,7 +49,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         "and rank: if training bears it, halve the bytes with bfloat16 (bf16_compress_hook)",
         known=Known.MODELLED,
         rests_on=format_count(int(np.count_nonzero(single)), "reduction"),
-        command="report --view collective_summary",
         apply=apply,
         # The casts may hide, or not be needed.
         uncertainty=min(1.0, float(2 * cast.sum() / max(less.sum(), 1))),

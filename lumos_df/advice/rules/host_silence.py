@@ -91,6 +91,5 @@ def _remedy(kind: tuple[bool, str], habit: float, edge: NDArray[np.int64], ns: N
         else f"{lasts} a step in {name}, which runs no operator",
         known=Known.REPLAYED,
         rests_on=format_count(len(ns), "silence") + " of the host",
-        command="critical-path",
         apply=apply,
     )

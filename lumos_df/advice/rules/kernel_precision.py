@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.kernel_calls import MODEL_ERROR, Call, KernelCalls, Product
-from lumos_df.advice.less_work import less_work
+from lumos_df.advice.kernel_calls import Call, KernelCalls, Product
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.shorter_kernels import NewTimes, shorter_kernels
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema.codes import CONVOLUTION, GEMM
@@ -34,7 +34,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         return
     row = hardware.row()
     measured = _measured(advised.kernel_calls, slow)
-    parts, before, after, count, unmeasured = [], 0.0, 0.0, 0, 0
+    times, unmeasured = [], 0
     for calls, mask in zip(advised.kernel_calls, slow, strict=True):
         single = calls.of_calls([call.dtype.name == "float32" for call in calls.calls], False).astype(np.bool_)
         at = np.flatnonzero(mask[calls.row] & single & np.isin(calls.family, (GEMM, CONVOLUTION)))
@@ -43,22 +43,19 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         least = calls.of_calls([_memory_ns(call, hardware) for call in calls.calls], 0.0)[at]
         dur = calls.dur[at]
         would = np.minimum(np.where(known >= 0, known, np.maximum(dur * ratio, least)), dur)
-        part = np.ones(len(calls.trace))
-        part[calls.row[at]] = would / np.maximum(dur, 1)
-        parts.append(part)
-        before, after, count = before + dur.sum(), after + would.sum(), count + len(at)
+        times.append(NewTimes(calls=calls, at=at, would=would))
         unmeasured += int(np.count_nonzero(known < 0))
-    if after >= before:
+    shorter = shorter_kernels(advised, times)
+    if shorter is None:
         return
     yield Remedy(
         rule="kernel_precision",
-        what=f"products of float32 take {format_ns(round(before / len(advised.steps_ns)))} a step without tensor "
-        f"cores: let them run in {kind}",
+        what=f"products of float32 take {format_ns(round(shorter.before / len(advised.steps_ns)))} a step without "
+        f"tensor cores: let them run in {kind}",
         known=Known.MODELLED if unmeasured else Known.MEASURED,
-        rests_on=format_count(count, "kernel"),
-        command="report --view kernel_efficiency",
-        apply=less_work(advised, parts).apply,
-        uncertainty=MODEL_ERROR * after / (before - after) if unmeasured else 0.0,
+        rests_on=format_count(shorter.count, "kernel"),
+        apply=shorter.change.apply,
+        uncertainty=shorter.model_error if unmeasured else 0.0,
     )
 
 

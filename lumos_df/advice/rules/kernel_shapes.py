@@ -3,16 +3,17 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.kernel_calls import MODEL_ERROR, Call, KernelCalls, Product
-from lumos_df.advice.less_work import less_work
+from lumos_df.advice.kernel_calls import Call, KernelCalls
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.advice.rules.unfused_attention import unfused_attention
+from lumos_df.advice.shorter_kernels import NewTimes, shorter_kernels, slowness
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema.codes import GEMM
@@ -53,37 +54,30 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         _products(calls, attention.products, hardware)
         for calls, attention in zip(advised.kernel_calls, attentions, strict=True)
     ]
-    usual = sum(int(rank.dur[rank.aligned].sum()) for rank in ranks)
     # How far the job's own aligned products are from the cost function; without any it holds as it is.
-    slowness = usual / sum(float(rank.modelled[rank.aligned].sum()) for rank in ranks) if usual else 1.0
-    parts, before, after, count = [], 0.0, 0.0, 0
-    gains: dict[Product, float] = {}
-    for rank in ranks:
-        odd = ~rank.aligned
-        at, dur = rank.at[odd], rank.dur[odd]
-        would = np.minimum(rank.modelled[odd] * slowness, dur)
-        part = np.ones(len(rank.calls.trace))
-        part[rank.calls.row[at]] = would / np.maximum(dur, 1)
-        parts.append(part)
-        before, after, count = before + dur.sum(), after + would.sum(), count + len(at)
-        of_call = np.bincount(rank.calls.call[at], dur - would, len(rank.calls.calls))
-        for call in np.flatnonzero(of_call).tolist():
-            product = rank.calls.calls[call].product
-            if product is not None:
-                gains[product] = gains.get(product, 0.0) + float(of_call[call])
-    if after >= before:
+    slow = slowness([(rank.dur[rank.aligned], rank.modelled[rank.aligned]) for rank in ranks], 1.0)
+    shorter = shorter_kernels(
+        advised,
+        [
+            NewTimes(
+                calls=rank.calls,
+                at=rank.at[~rank.aligned],
+                would=np.minimum(rank.modelled * slow, rank.dur)[~rank.aligned],
+            )
+            for rank in ranks
+        ],
+    )
+    if shorter is None:
         return
-    worst = sorted(gains, key=lambda product: -gains[product])[:_SHAPES]
-    shapes = ", ".join(f"[{product.m}, {product.k}] x [{product.k}, {product.n}]" for product in worst)
+    shapes = ", ".join(map(str, islice(shorter.gains, _SHAPES)))
     yield Remedy(
         rule="kernel_shapes",
         what=f"products with sizes that are no multiples of {_MULTIPLE} take "
-        f"{format_ns(round(before / len(advised.steps_ns)))} a step, most {shapes}: pad them",
+        f"{format_ns(round(shorter.before / len(advised.steps_ns)))} a step, most {shapes}: pad them",
         known=Known.MODELLED,
-        rests_on=format_count(count, "kernel"),
-        command="report --view kernel_efficiency",
-        apply=less_work(advised, parts).apply,
-        uncertainty=MODEL_ERROR * after / (before - after),
+        rests_on=format_count(shorter.count, "kernel"),
+        apply=shorter.change.apply,
+        uncertainty=shorter.model_error,
     )
 
 

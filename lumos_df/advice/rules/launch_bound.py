@@ -62,7 +62,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         'with torch.compile(mode="reduce-overhead")',
         known=Known.REPLAYED,
         rests_on=f"launches of {format_count(launches, 'kernel')} on {format_count(len(launching), 'rank')}",
-        command="report --view idle",
         apply=apply,
     )
 

@@ -47,11 +47,11 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
     yield Remedy(
         rule="pageable_copy",
-        what=f"{format_bytes(int(copies.moved.sum()))} copied to the GPU from pageable memory, for which the host "
-        "waits: pin it (pin_memory=True) and copy it ahead, with non_blocking=True on a stream of its own",
+        what=f"{format_bytes(int(copies.moved.sum()) // len(advised.steps_ns))} a step copied to the GPU from pageable "
+        "memory, for which the host waits: pin it (pin_memory=True) and copy it ahead, with non_blocking=True on a "
+        "stream of its own",
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(copies.copy), 'row')} of copies",
-        command="report --view kernel_summary",
         apply=apply,
     )
 

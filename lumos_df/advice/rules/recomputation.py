@@ -10,7 +10,7 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.gpu_memory import GpuMemory, gpu_memory
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
-from lumos_df.base.units import format_bytes, format_count
+from lumos_df.base.units import format_bytes, format_count, format_ns
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import RECOMPUTE
 
@@ -28,14 +28,15 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if not all(kept) or any(of.reserved + more > of.total for of, more in zip(memory, kept, strict=True)):
         return
     most = int(np.argmax(kept))
-    gpu = [np.count_nonzero(of_rank & rows.on_gpu) for of_rank, rows in zip(marked, advised.ranks, strict=True)]
+    again = np.concatenate([of_rank & rows.on_gpu for of_rank, rows in zip(marked, advised.ranks, strict=True)])
+    takes = format_ns(round(advised.event_graph.own[again].sum() / len(advised.steps_ns)))
     yield Remedy(
         rule="recomputation",
-        what=f"activations are computed again although memory has room: keep {format_bytes(kept[most])} of them "
-        f"beside {format_bytes(memory[most].reserved)}, of {format_bytes(memory[most].total)}",
+        what=f"activations are computed again, {takes} a step, although memory has room: keep "
+        f"{format_bytes(kept[most])} of them beside {format_bytes(memory[most].reserved)}, of "
+        f"{format_bytes(memory[most].total)}",
         known=Known.REPLAYED,
-        rests_on=f"{format_count(int(sum(gpu)), 'row')} of recomputation on GPUs",
-        command="report --view breakdown",
+        rests_on=f"{format_count(int(np.count_nonzero(again)), 'row')} of recomputation on GPUs",
         apply=less_work(advised, [np.where(of_rank, 0.0, 1.0) for of_rank in marked]).apply,
     )
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.graph.rows import shape_codes
 from lumos_df.graph.stalls import find
 
 _MOST: Final = 3
@@ -22,8 +21,8 @@ _CODE: Final = re.compile(r"(?:cuda|hip|cu)\w*(?:Launch|Module|Library|Func)")
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that what once takes long takes no longer than the longest like it."""
     of_ranks = [
-        find(graph, host, shape=shape_codes(advised.corpus, graph.rows.trace_id), every=True)
-        for graph, host in zip(advised.graphs, advised.host_works, strict=True)
+        find(graph, host, shape=shape, every=True)
+        for graph, host, shape in zip(advised.graphs, advised.host_works, advised.shapes, strict=True)
     ]
     works, over, step = (
         np.concatenate([getattr(stalls, name) for stalls in of_ranks]) for name in ("works", "over", "step")

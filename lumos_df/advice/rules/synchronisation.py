@@ -112,7 +112,6 @@ def _remedy(
         what=what,
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(np.unique(node)), 'call')} on {format_count(len(advised.graphs), 'rank')}",
-        command="critical-path",
         apply=apply,
         # What one step no longer waits for, a later one may have to.
         once=made_by == _STEP_END,

@@ -66,7 +66,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         "a step: use scaled_dot_product_attention",
         known=Known.MODELLED,
         rests_on=f"{format_count(count, 'softmax')[:-1]}es" if count > 1 else "1 softmax",
-        command="report --view kernel_sequence",
         apply=less_work(advised, parts).apply,
         uncertainty=MODEL_ERROR * after / (before - after),
     )

@@ -62,7 +62,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         f"{format_count(round(count / steps), 'kernel')} a step: pass fused=True",
         known=Known.MODELLED,
         rests_on=format_count(count, "kernel"),
-        command="report --view kernel_sequence",
         apply=less_work(advised, parts).apply,
         uncertainty=MODEL_ERROR * after / max(before - after, after),
     )

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.kernel_calls import MODEL_ERROR, Call, KernelCalls
-from lumos_df.advice.less_work import less_work
+from lumos_df.advice.kernel_calls import Call, KernelCalls, Product
 from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.shorter_kernels import NewTimes, shorter_kernels, slowness
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.gemm import FLOOR, QUANTISATION
-from lumos_df.schema.codes import GEMM, NONE
+from lumos_df.schema.codes import GEMM
 from lumos_df.schema.dtypes import BF16, PRECISIONS
 
 _MOST: Final = 0.5
@@ -44,31 +44,29 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     if hardware is None or not any((rows.family == GEMM).any() for rows in advised.ranks):
         return
     ranks = [_products(calls, hardware) for calls in advised.kernel_calls]
-    usual = sum(int(rank.dur[~rank.half].sum()) for rank in ranks)
     # How far the job's own products in fuller waves are from the cost function tells whether it loses waves at all.
-    slowness = usual / sum(float(rank.whole[~rank.half].sum()) for rank in ranks) if usual else 0.0
-    parts, before, after, count = [], 0.0, 0.0, 0
-    worst = (0.0, "")
-    for rank in ranks:
-        at, dur = rank.at[rank.half], rank.dur[rank.half]
-        would = np.minimum(np.maximum(rank.less[rank.half], slowness * rank.whole[rank.half]), dur)
-        part = np.ones(len(rank.calls.trace))
-        part[rank.calls.row[at]] = would / np.maximum(dur, 1)
-        parts.append(part)
-        before, after, count = before + dur.sum(), after + would.sum(), count + int(np.count_nonzero(would < dur))
-        worst = max(worst, _worst(rank.calls, at, dur - would))
-    if after >= before:
+    slow = slowness([(rank.dur[~rank.half], rank.whole[~rank.half]) for rank in ranks], 0.0)
+    times = [
+        NewTimes(
+            calls=rank.calls,
+            at=rank.at[rank.half],
+            would=np.minimum(np.maximum(rank.less, slow * rank.whole), rank.dur)[rank.half],
+        )
+        for rank in ranks
+    ]
+    shorter = shorter_kernels(advised, times)
+    if shorter is None:
         return
+    worst = next(iter(shorter.gains))
     yield Remedy(
         rule="wave_quantisation",
         what=f"products whose last wave of blocks is mostly empty take "
-        f"{format_ns(round(before / len(advised.steps_ns)))} a step, most {worst[1]} on {hardware.sms} "
-        "multiprocessors: choose sizes that fill whole waves",
+        f"{format_ns(round(shorter.before / len(advised.steps_ns)))} a step, most {worst} in {_blocks(times, worst):,} "
+        f"blocks on {hardware.sms} multiprocessors: choose sizes that fill whole waves",
         known=Known.MODELLED,
-        rests_on=format_count(count, "kernel"),
-        command="report --view kernel_efficiency",
-        apply=less_work(advised, parts).apply,
-        uncertainty=MODEL_ERROR * after / (before - after),
+        rests_on=format_count(shorter.count, "kernel"),
+        apply=shorter.change.apply,
+        uncertainty=shorter.model_error,
     )
 
 
@@ -103,13 +101,10 @@ def _seconds(call: Call, hardware: np.void) -> float:
     return call.product.seconds(hardware, peak, call.dtype.bytes) if peak else 0.0
 
 
-def _worst(calls: KernelCalls, at: NDArray[np.int64], gain: NDArray[Any]) -> tuple[float, str]:
-    """Return what the products of one operator and shape would gain at most, ns, and what they are."""
-    gains = np.bincount(calls.call[at], gain, len(calls.calls))
-    call = int(gains.argmax()) if gains.any() else NONE
-    product = calls.calls[call].product if call != NONE else None
-    if product is None:
-        return 0.0, ""
-    sizes = f"[{product.m}, {product.k}] x [{product.k}, {product.n}]"
-    blocks = calls.trace.blocks[calls.row[at[calls.call[at] == call][0]]]
-    return float(gains[call]), f"{sizes} in {blocks:,.0f} blocks"
+def _blocks(ranks: list[NewTimes], product: Product) -> int:
+    """Return in how many blocks a product runs that would take less."""
+    for rank in ranks:
+        for place in rank.at[rank.gain > 0].tolist():
+            if rank.calls.calls[rank.calls.call[place]].product == product:
+                return int(rank.calls.trace.blocks[rank.calls.row[place]])
+    return 0

@@ -7,8 +7,7 @@ from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens import replay_screen
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, where
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, say_command, where
 from lumos_df.graph import typical_values
 
 if TYPE_CHECKING:
@@ -38,10 +37,10 @@ def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
 
 def _draw_job(screen: "Console", job: "JobAdvice", which: str, in_corpus: str, most: int | None) -> None:
     """Print the advice on one job; `which`: which of several of its name."""
+    for limit in job.limits:
+        say(screen, (limit, "bold"))
     machine = f"{job.ranks} {job.device_name}" if job.device_name else format_count(job.ranks, "rank")
     say(screen, (job.job, "bold"), f"{which}, {format_ns(job.step_ns)} a step on {machine}")
-    if job.error_pct > replay_screen.TRUSTED_PCT:
-        say(screen, f"careful: the replay is {job.error_pct:.1f}% off the recording, and so may be every gain")
     for warning in job.warnings[: None if most is None else 2]:
         say(screen, warning, before="note: ")
     worth = [advice for advice in job.advice if advice.worthwhile]
@@ -62,6 +61,6 @@ def _draw_advice(screen: "Console", place: int, advice: "Advice", step_ns: int, 
     share = f"({change_pct(-100 * advice.gain_ns / step_ns)})"
     lead = Text.assemble(f"{place:>2} ", (f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
     say(screen, f"{plain(remedy.what)}  [{remedy.known}]", before=lead)
-    between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}"
-    rest = f"{between}; {remedy.rests_on}; lumos-df {remedy.command}{in_corpus}"
-    say(screen, (rest, "dim"), before=" " * lead.cell_len)
+    between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}; {remedy.rests_on}"
+    say(screen, (between, "dim"), before=" " * lead.cell_len)
+    say_command(screen, f"{remedy.command}{in_corpus}", before=" " * lead.cell_len)

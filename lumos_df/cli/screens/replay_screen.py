@@ -9,14 +9,12 @@ from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, rows_of, say, say_next, where
+from lumos_df.corpus import limits
 from lumos_df.schema import STEP_PARTS
 
 if TYPE_CHECKING:
     import polars as pl
 
-TRUSTED_PCT: Final = 5.0
-"""Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
-judgement; a change of settings may be off by as much."""
 _LEAST_PCT: Final = 0.05
 """Threshold, percent of the path. Less unknown time is not told of. Evidence: it would be written as 0.0 %."""
 _NOTES: Final = 3
@@ -77,9 +75,9 @@ def say_doubts(screen: Console, which: str, off_pct: float, unknown_pct: float) 
         off_pct: by how much its replay is off, percent.
         unknown_pct: how much of the critical paths stays as recorded because nothing explains it, percent.
     """
-    if off_pct > TRUSTED_PCT:
+    if off_pct > limits.TRUSTED_PCT:
         say(screen, f"careful: the replay of {which} is {off_pct:.1f}% off; do not trust changes of this job further")
-    if unknown_pct > TRUSTED_PCT:
+    if unknown_pct > limits.TRUSTED_PCT:
         say(screen, f"careful: nothing recorded explains {unknown_pct:.0f}% of the critical path; it stays as recorded")
 
 

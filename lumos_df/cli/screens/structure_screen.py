@@ -48,8 +48,11 @@ def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) 
     degrees = " x ".join(f"{name}{known[name]}" for name in _DEGREES if known.get(name, 1) != 1)
     world = f"world {known.get('world', ranks)}" + (f" = {degrees}" if degrees else "")
     say(screen, f"{', '.join(parts)}   {world}", before=f"{job}   ")
-    if unknown:
-        say(screen, "; ".join(f"{name} ({reason})" for name, reason in unknown.items()), before="unknown: ")
+    reasons: dict[str, list[str]] = {}
+    for name, reason in unknown.items():
+        reasons.setdefault(reason, []).append(name)
+    for place, (reason, names) in enumerate(reasons.items()):
+        say(screen, f"{', '.join(names)} ({reason})", before="         " if place else "unknown: ")
     for row in dimensions if full else ():
         value = row["value"] if row["value"] is not None else row["word"]
         said = row["readings"] or ("unknown" if value is None else str(value))

@@ -1,16 +1,16 @@
 """The summary of a corpus, drawn for a terminal."""
 
-from collections.abc import Iterable
 from typing import Final, TextIO
 
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console
-from lumos_df.corpus.report import AdviceSummary, CorpusSummary, JobSummary, KernelSummary, StragglerSummary
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, draw_table, say, say_command
+from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
+from lumos_df.graph import typical_values
 from lumos_df.schema import STEP_PARTS
 
 JOBS_SHOWN: Final = 12
@@ -33,62 +33,80 @@ _NARROW: Final = 72
 def draw(summary: CorpusSummary, stream: TextIO) -> None:
     """Print `summary` on `stream`, as wide as the terminal."""
     screen = console(stream)
-    screen.print(Group(*_parts(summary, screen.width)), soft_wrap=False)
-
-
-def _parts(summary: CorpusSummary, width: int) -> Iterable[RenderableType]:
+    for limit in summary.limits:
+        say(screen, (limit, "bold"))
     traces = sum(job.traces for job in summary.jobs)
     operators = sum(job.operators for job in summary.jobs)
     gpu_rows = sum(job.gpu_rows for job in summary.jobs)
-    yield Text(
+    say(
+        screen,
         f"{summary.corpus}: {format_count(traces, 'trace')} of {format_count(len(summary.jobs), 'job')}, "
-        f"{format_count(operators, 'operator')}, {format_count(gpu_rows, 'GPU row')}"
+        f"{format_count(operators, 'operator')}, {format_count(gpu_rows, 'GPU row')}",
     )
-    corpus = f"--corpus {summary.corpus}"
+    corpus = f" --corpus {summary.corpus}"
     if not summary.jobs:
-        yield Text(f"no trace yet; add some with: lumos-df ingest TRACE... {corpus}")
+        say(screen, "nothing can be said: no trace yet; add some with:")
+        say_command(screen, f"ingest TRACE...{corpus}", before="  ")
         return
-    yield from _advice(summary.advice, name_jobs=len(summary.jobs) > 1, corpus=corpus)
-    yield Text()
-    yield _job_table(summary.jobs[:JOBS_SHOWN], width)
-    if len(summary.jobs) > JOBS_SHOWN:
-        yield Text(f"and {len(summary.jobs) - JOBS_SHOWN} more jobs: lumos-df report --view corpus_summary {corpus}")
-    yield _legend()
-    if summary.kernels:
-        yield Text("\nmost GPU time", style="bold")
-        yield _kernel_table(summary.kernels, width, name_jobs=len(summary.jobs) > 1)
-    communicating = [job for job in summary.jobs if job.collectives]
-    if communicating:
-        yield Text("\nexposed communication", style="bold")
-        yield from map(_communication_line, communicating[:COMMUNICATING_SHOWN])
-    if summary.stragglers:
-        yield Text("\nwaited for", style="bold")
-        yield from map(_straggler_line, summary.stragglers[:STRAGGLERS_SHOWN])
+    _draw_advice(screen, summary, corpus)
+    _draw_jobs(screen, summary, corpus)
+    _draw_gpu(screen, summary)
     for note in summary.notes:
-        yield Text(f"\n{note}")
+        screen.print()
+        say(screen, f"{note.what}:")
+        say_command(screen, note.command, before="  ")
     warnings = sum(job.warnings for job in summary.jobs)
     if warnings:
-        yield Text(
-            f'\n{format_count(warnings, "warning")}: lumos-df sql "SELECT path, unnest(warnings) FROM traces" {corpus}'
-        )
+        screen.print(f"\n{format_count(warnings, 'warning')} of the files:")
+        say_command(screen, f'sql "SELECT path, unnest(warnings) FROM traces"{corpus}', before="  ")
 
 
-def _advice(advice: tuple[AdviceSummary, ...], corpus: str, *, name_jobs: bool) -> Iterable[RenderableType]:
-    """Return what to change: the first of each job, or the first few of the only one."""
-    first = sorted((one for one in advice if one.place == 1), key=lambda one: -one.gain_pct)
-    shown = first[:JOBS_SHOWN] if name_jobs else advice[:ADVICE_SHOWN]
-    if not shown:
+def _draw_jobs(screen: Console, summary: CorpusSummary, corpus: str) -> None:
+    """Print a line a job: where its steps go."""
+    screen.print()
+    draw_table(screen, _job_table(summary.jobs[:JOBS_SHOWN], screen.width))
+    if len(summary.jobs) > JOBS_SHOWN:
+        say(screen, f"and {len(summary.jobs) - JOBS_SHOWN} more jobs:")
+        say_command(screen, f"report --view corpus_summary{corpus}", before="  ")
+    screen.print(_legend())
+
+
+def _draw_gpu(screen: Console, summary: CorpusSummary) -> None:
+    """Print what took most time on GPUs, and who waits for whom."""
+    if summary.kernels:
+        screen.print("\nmost GPU time", style="bold")
+        draw_table(screen, _kernel_table(summary.kernels, screen.width, name_jobs=len(summary.jobs) > 1))
+    communicating = [job for job in summary.jobs if job.collectives]
+    if communicating:
+        screen.print("\nexposed communication", style="bold")
+        for job in communicating[:COMMUNICATING_SHOWN]:
+            say(screen, _communication_line(job))
+    if summary.stragglers:
+        screen.print("\nwaited for", style="bold")
+        for straggler in summary.stragglers[:STRAGGLERS_SHOWN]:
+            say(screen, _straggler_line(straggler))
+
+
+def _draw_advice(screen: Console, summary: CorpusSummary, corpus: str) -> None:
+    """Print what to change: the first of each job, or the first few of the only one; or that nothing was found."""
+    if not summary.advised:
         return
-    yield Text("\nwhat to change", style="bold")
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for justify in ("right", "left", "left"):
-        table.add_column(justify=justify, no_wrap=justify == "right")
-    for one in shown:
-        job = f"{one.job}: " if name_jobs else ""
-        gain, share = Text(change_ns(-one.gain_ns), style="bold green"), Text(f"({change_pct(-one.gain_pct)})")
-        table.add_row(gain, share, Text(f"{job}{plain(one.what)}  [{one.known}]"))
-    yield table
-    yield Text(f"{len(advice)} changes with intervals and commands: lumos-df advise {corpus}", style="dim")
+    name_jobs = len(summary.jobs) > 1
+    first = sorted((advice for advice in summary.advice if advice.place == 1), key=lambda advice: -advice.gain_pct)
+    shown = first[:JOBS_SHOWN] if name_jobs else summary.advice[:ADVICE_SHOWN]
+    screen.print("\nwhat to change", style="bold")
+    for advice in shown:
+        job = f"{advice.job}: " if name_jobs else ""
+        share = f"({change_pct(-advice.gain_pct)})"
+        lead = Text.assemble((f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
+        say(screen, f"{job}{plain(advice.what)}  [{advice.known}]", before=lead)
+    without = [job for job in summary.advised if job not in {advice.job for advice in first}]
+    if without:
+        names = f" in {', '.join(without)}" if name_jobs else ""
+        say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter{names}")
+    if summary.advice:
+        say(screen, f"{format_count(len(summary.advice), 'change')} with intervals and commands:")
+    say_command(screen, f"advise{corpus}", before="  ")
 
 
 def _job_table(jobs: tuple[JobSummary, ...], width: int) -> Table:
@@ -130,8 +148,8 @@ def _bar(shares: list[float], width: int) -> Text:
 
 def _legend() -> Text:
     legend = Text()
-    for part, (mark, style) in zip(STEP_PARTS, _MARKS, strict=True):
-        legend.append(mark, style=style).append(f" {part.label}  ")
+    for place, (part, (mark, style)) in enumerate(zip(STEP_PARTS, _MARKS, strict=True)):
+        legend.append("  " if place else "").append(mark, style=style).append(f" {part.label}")
     return legend
 
 
@@ -157,15 +175,15 @@ def _kernel_table(kernels: tuple[KernelSummary, ...], width: int, *, name_jobs: 
     return table
 
 
-def _communication_line(job: JobSummary) -> Text:
+def _communication_line(job: JobSummary) -> str:
     waiting, transfer = job.exposed_waiting_pct, job.exposed_transfer_pct
     known = "unknown" if waiting is None or transfer is None else f"{waiting:.0f}%, transfer {transfer:.0f}%"
     matched = f"{job.matched_collectives:,} of {format_count(job.collectives or 0, 'collective')} matched"
-    return Text(f"{job.job}: waiting {known}; {matched}")
+    return f"{job.job}: waiting {known}; {matched}"
 
 
-def _straggler_line(straggler: StragglerSummary) -> Text:
-    return Text(
+def _straggler_line(straggler: StragglerSummary) -> str:
+    return (
         f"{straggler.job}: rank {straggler.rank}, last to {straggler.times_last} of {straggler.collectives} "
         f"collectives; others waited {format_ns(straggler.made_others_wait_ns)} for it"
     )

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from lumos_df.base.plain_names import plain
@@ -17,6 +18,8 @@ from lumos_df.corpus.output import screen_columns
 if TYPE_CHECKING:
     import duckdb
 
+_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
+"""Of a command: what stands in quotes is one."""
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 
 
@@ -37,16 +40,47 @@ def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "")
         lead = Text(" " * lead.cell_len)
 
 
-def say_row(screen: Console, lead: str | Text, text: str) -> None:
-    """Print one line behind `lead`; a text that does not fit loses its end."""
-    line = Text.assemble(lead, plain(text))
+def say_row(screen: Console, lead: str | Text, text: str, behind: str = "") -> None:
+    """Print one line between `lead` and `behind`; a text that does not fit loses its end."""
+    before, after = Text.assemble(lead), Text(behind)
+    named = Text(plain(text))
+    named.truncate(max(screen.width - before.cell_len - after.cell_len, 1), overflow="ellipsis")
+    line = before + named + after
     line.truncate(screen.width, overflow="ellipsis")
     screen.print(line, no_wrap=True, crop=True)
 
 
+def draw_table(screen: Console, table: RenderableType) -> None:
+    """Print a table without the blanks that fill its last cells."""
+    for segments in screen.render_lines(table, pad=False):
+        line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
+        line.rstrip()
+        screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def say_command(screen: Console, command: str, before: str = "") -> None:
+    """Print a command behind `before`, to be copied; one that does not fit goes on below, as a shell takes it."""
+    first, *words = _WORD.findall(f"lumos-df {command}")
+    lines, mark = [before + first], " \\"
+    for place, word in enumerate(words, 1):
+        room = screen.width - (len(mark) if place < len(words) else 0)
+        if cell_len(f"{lines[-1]} {word}") <= room:
+            lines[-1] += f" {word}"
+        else:
+            lines[-1] += mark
+            lines.append(f"{' ' * cell_len(before)}  {word}")
+        # A path longer than the screen goes on at its edge, where a shell joins it.
+        while cell_len(lines[-1]) > room:
+            cut = max(screen.width - 1, 1)
+            lines[-1:] = [f"{lines[-1][:cut]}\\", lines[-1][cut:]]
+    for line in lines:
+        screen.print(Text(line, "dim"), no_wrap=True, overflow="ignore", crop=False)
+
+
 def say_next(screen: Console, *commands: str) -> None:
     """Print which commands to try next."""
-    say(screen, ("; ".join(f"lumos-df {command}" for command in commands), "dim"), before="next: ")
+    for place, command in enumerate(commands):
+        say_command(screen, command, before="      " if place else "next: ")
 
 
 def where(corpus: object) -> str:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import stalls
+from lumos_df.graph import host_spread, stalls
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
 from lumos_df.whatif.answer.settled_steps import lengths
 from lumos_df.whatif.changed_job import ChangedJob
-from lumos_df.whatif.durations import host_spread, host_times
+from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.kernel_times import MODELLED
 
 Steps = list[NDArray[np.float64]]
@@ -129,7 +129,8 @@ def _host(changed: ChangedJob, step: Steps) -> Cause:
     for graph, rank in zip(graphs, changed.ranks, strict=True):
         steps = changed.played.replays[rank].steps
         recorded = steps.high - steps.low
-        spread = host_spread.spread(changed.anchor.job.graphs[rank], changed.anchor.about.ranks[rank].trace, recorded)
+        shape = changed.anchor.about.ranks[rank].trace.dims.code
+        spread = host_spread.spread(changed.anchor.job.graphs[rank], shape, recorded)
         spreads.append(host_spread.of_steps(recorded) if len(recorded) > 1 else 0.0)
         factor_own.append(np.where(graph.rows.on_gpu, 0.0, spread))
         factor_lag.append(np.where(host_spread.works_between(graph), spread, 0.0))

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import typical_values
+from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.same_rows import usual
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import HANDOFF, NONE, THREAD
-from lumos_df.structure.labelled_rows import Trace
 
 _STRETCHES: Final = 10
 """Threshold, stretches of a step. Their spread stands for that of steps. Evidence: percentiles that leave out a tenth
@@ -24,7 +24,7 @@ _PERCENTILES: Final = (10, 90)
 """Percentiles between which 8 times of 10 lie."""
 
 
-def spread(graph: TraceGraph, trace: Trace, lengths: NDArray[np.int64]) -> float:
+def spread(graph: TraceGraph, shape: NDArray[np.int32], lengths: NDArray[np.int64]) -> float:
     """Return by how much the host's time of a rank differs between two runs, as a logarithm: 8 times of 10 by no more.
 
     As its steps do; where there is one, as its stretches do: what makes a call slow, a clock or a busy machine, makes
@@ -32,10 +32,14 @@ def spread(graph: TraceGraph, trace: Trace, lengths: NDArray[np.int64]) -> float
 
     Args:
         graph: the rank's graph.
-        trace: its rows with their shapes.
+        shape: number of the shapes of each row's inputs, NONE where none were recorded [n].
         lengths: of its recorded steps, ns [s].
     """
-    alone = of_steps(lengths) if len(lengths) > 1 else of_stretches(graph, trace)
+    return of_two_runs(of_steps(lengths) if len(lengths) > 1 else of_stretches(graph, shape))
+
+
+def of_two_runs(alone: float) -> float:
+    """Return by how much two runs differ of which each differs by `alone` from what is usual, as a logarithm."""
     return max(float(np.sqrt(2)) * alone, _LEAST)
 
 
@@ -55,7 +59,7 @@ def works_between(graph: TraceGraph) -> NDArray[np.bool_]:
     return between
 
 
-def of_stretches(graph: TraceGraph, trace: Trace) -> float:
+def of_stretches(graph: TraceGraph, shape: NDArray[np.int32]) -> float:
     """Return by how much stretches of the host's work differ, as a logarithm: half the range of 8 times of 10.
 
     A stretch is as slow as half of its work is, against like work: that which leads to the same call of the same
@@ -66,14 +70,13 @@ def of_stretches(graph: TraceGraph, trace: Trace) -> float:
     row, before = atoms.row, np.maximum(atoms.before, 0)
     at = rows.parent[row]
     operator = np.where(at >= 0, rows.name[at], NONE)
-    columns = (
+    kind = packed(
         rows.name[row],
         operator,
-        np.where(at >= 0, trace.dims.code[at], NONE),
+        np.where(at >= 0, shape[at], NONE),
         np.where(atoms.before >= 0, rows.name[row[before]], NONE),
         np.where(atoms.before >= 0, operator[before], NONE),
     )
-    kind = np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
     time = host_time(graph)[row].astype(np.int64)
     middle = usual(kind, time, kind, typical_values.FEW)
     known = np.flatnonzero((middle > 0) & (time > 0))
