@@ -25,7 +25,6 @@ _COLLECTIVE: Final = ("collective", "group_size", "in_bytes")
 class RankProfile:
     """The work of a rank: k kinds of calls, in an order that ranks of one shape share; ns."""
 
-    rank: int
     shape: bytes
     """What has to be the same: the kinds of calls, how often each comes, the steps, the collectives in their order."""
     part: NDArray[np.int8]
@@ -61,7 +60,7 @@ def profile(corpus: Path, trace_id: str) -> RankProfile:
     Raises `CorpusError` when it cannot be read.
     """
     file = trace_folder(corpus, trace_id) / "operators.parquet"
-    columns = [*_KEY, *_COLLECTIVE, "family", "rank", "ts", "dur", "step"]
+    columns = [*_KEY, *_COLLECTIVE, "family", "ts", "dur", "step"]
     try:
         rows = pl.read_parquet(file, columns=columns, hive_partitioning=False)
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -85,7 +84,6 @@ def profile(corpus: Path, trace_id: str) -> RankProfile:
         steps["step"].to_list(),
     )
     return RankProfile(
-        rank=int(rows["rank"].to_numpy()[0]) if len(rows) else 0,
         shape=hashlib.sha256(repr(same).encode()).digest(),
         part=calls["part"].to_numpy(),
         calls=calls["calls"].to_numpy().astype(np.int64),

@@ -120,7 +120,6 @@ def test_the_error_of_every_real_job(name: str, request: pytest.FixtureRequest) 
 def work(shape: bytes, mean: list[float], deviation: list[float]) -> RankProfile:
     """Return the profile of a rank with ten calls of a kernel, two of a collective and one of an operator."""
     return RankProfile(
-        rank=0,
         shape=shape,
         part=np.array([0, 1, 2], np.int8),
         calls=np.array([10, 2, 1]),
