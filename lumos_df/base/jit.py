@@ -45,7 +45,7 @@ def _compiled(function: Kernel, **more: bool) -> Kernel:
     compiled: Any = numba.njit(**options)(function)
     compiled._cache = _KernelCache(function)  # noqa: SLF001 - as `cache=True` does
     # What other kernels call becomes part of them: an entry for Python and a place on disk would take a third longer.
-    part: Any = numba.njit(**options, no_cpython_wrapper=True)(function)
+    part: Any = numba.njit(**{**options, "no_cpython_wrapper": True})(function)
     chosen = part.get_call_template
     plain: Callable[[Any], Any] = types.unliteral
 

@@ -30,6 +30,6 @@ def evaluate_rows(
     Returns float64 [n, RESULT_COLUMNS]; a plan whose schedule cannot run is a row of nan.
     """
     out = np.empty((len(plans), len(RESULTS)))
-    fields = plans.view(np.int64).reshape(len(plans), -1)
+    fields = np.ascontiguousarray(plans).view(np.int64).reshape(len(plans), len(PLAN_ROW.names or ()))
     evaluate_all(models, hardware, software, plans, fields, _BLOCKS_BY, model_of, hardware_of, out)
     return out

@@ -100,7 +100,7 @@ def test_a_sweeps_row_is_the_single_estimate_bit_for_bit() -> None:
 @settings(max_examples=25, deadline=None)
 def test_what_is_remembered_of_other_rows_changes_none(plans: list[Plan]) -> None:
     kept = [plan for plan in plans if not legal(np.array([plan.row()]), MIXTRAL.row(), H100.row())[0]]
-    together = estimate(*kept, model=MIXTRAL) if kept else []
+    together = estimate(*kept, model=MIXTRAL)
     for row, plan in zip(together, kept, strict=True):
         np.testing.assert_array_equal(row, estimate(plan, model=MIXTRAL)[0])
 
