@@ -44,7 +44,9 @@ def _compiled(function: Kernel, **more: bool) -> Kernel:
     options: dict[str, Any] = {**_OPTIONS, **more}
     compiled: Any = numba.njit(**options)(function)
     compiled._cache = _KernelCache(function)  # noqa: SLF001 - as `cache=True` does
-    chosen = compiled.get_call_template
+    # What other kernels call becomes part of them: an entry for Python and a place on disk would take a third longer.
+    part: Any = numba.njit(**{**options, "no_cpython_wrapper": True})(function)
+    chosen = part.get_call_template
     plain: Callable[[Any], Any] = types.unliteral
 
     def once_for_all_constants(args: Any, kws: Any) -> Any:
@@ -52,6 +54,7 @@ def _compiled(function: Kernel, **more: bool) -> Kernel:
         return chosen([plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()})
 
     compiled.get_call_template = once_for_all_constants
+    compiled.get_overload = part.get_overload
     kernel: Kernel = compiled
     return kernel
 

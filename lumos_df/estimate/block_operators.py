@@ -8,7 +8,7 @@ from lumos_df.estimate.kernels.configurations import write_blocks
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels.step import OPERATORS
+from lumos_df.model.kernels.block_costs import OPERATORS
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model

@@ -63,6 +63,8 @@ CHOICES = st.builds(
     overlap_pp=st.booleans(),
 )
 
+PLACEMENTS = st.sampled_from(["tp-cp-ep-dp-pp", "tp-pp-cp-ep-dp", "dp-pp-ep-cp-tp"])
+
 
 @given(plan=CHOICES, model=st.sampled_from([GPT, MIXTRAL]))
 @settings(max_examples=200, deadline=None)
@@ -92,6 +94,15 @@ def test_a_sweeps_row_is_the_single_estimate_bit_for_bit() -> None:
     plans = [replace(BASE, micro_batch=size, recompute=mode) for size in (1, 2, 4) for mode in ("none", "full")]
     together = estimate(*plans)
     assert all((together[i] == estimate(plan)[0]).all() for i, plan in enumerate(plans))
+
+
+@given(plans=st.lists(st.builds(replace, CHOICES, placement=PLACEMENTS), min_size=2, max_size=40))
+@settings(max_examples=25, deadline=None)
+def test_what_is_remembered_of_other_rows_changes_none(plans: list[Plan]) -> None:
+    kept = [plan for plan in plans if not legal(np.array([plan.row()]), MIXTRAL.row(), H100.row())[0]]
+    together = estimate(*kept, model=MIXTRAL)
+    for row, plan in zip(together, kept, strict=True):
+        np.testing.assert_array_equal(row, estimate(plan, model=MIXTRAL)[0])
 
 
 @pytest.mark.parametrize(

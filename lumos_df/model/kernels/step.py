@@ -1,6 +1,6 @@
 """One configuration, (model, plan, hardware, software), to a step's time, its parts and its memory.
 
-Scalar kernels that allocate nothing: `lumos_df.model.evaluate` runs them over rows. The parts that are seconds add up
+Scalar kernels that allocate nothing: The parts that are seconds add up
 to the step, and follow its critical path: through the pipeline, where it runs by the stage that sets the pace, and from
 there through the gradients and the optimizer that end last.
 """
@@ -13,7 +13,14 @@ from lumos_df.base.jit import kernel, lean_kernel
 from lumos_df.model.kernels import cost as c
 from lumos_df.model.kernels import data_parallel as dp
 from lumos_df.model.kernels import layer_operators as op
-from lumos_df.model.kernels import state_space
+from lumos_df.model.kernels.block_costs import (
+    KEY_BEYOND_FIELDS,
+    OPERATORS,
+    REMEMBERED,
+    block_costs,
+    same_key,
+    write_key,
+)
 from lumos_df.model.kernels.memory import (
     adapter_parameters,
     gathered_bytes,
@@ -82,9 +89,6 @@ RESULTS: Final = (
     HARDWARE_FLOPS,
 ) = range(len(RESULTS))
 
-OPERATORS: Final = 48
-"""Operators that a block has at most."""
-
 LARGEST_PIPELINE: Final = 1024
 """Stages times chunks at most: what the working arrays hold."""
 
@@ -93,77 +97,14 @@ _FORWARD, _INPUT, _WEIGHT, _OVERLAPPED, _SEND, _SEND_BUSY = range(6)
 
 
 @lean_kernel
-def evaluate(model, plan, hardware, software, ops, costs, chunks, pipe, stages, work, out):
-    """Estimate one configuration; write `out`, float64 [RESULTS], and return 0, or a code of `schedule.REFUSALS`.
-
-    Args:
-        model, plan, hardware, software: records of MODEL_ROW, PLAN_ROW, HARDWARE_ROW, SOFTWARE_ROW; the plan is legal.
-        ops: float64 [OPERATORS, op.COLUMNS], work space.
-        costs: float64 [BLOCKS, PASSES, KINDS], written: one block of each kind.
-        chunks: float64 [CHUNK_ROWS + 1, LARGEST_PIPELINE], written; the last row is work space.
-        pipe: float64 [6, LARGEST_PIPELINE], work space.
-        stages: float64 [LARGEST_PIPELINE, schedule.COLUMNS], written by the schedule.
-        work: float64 [13 * LARGEST_PIPELINE], work space of the schedule.
-        out: float64 [RESULTS].
-    """
-    # DualPipe has two chunks a stage whatever vp says; the working arrays end somewhere.
-    if plan.pp * max(plan.vp, 2) > LARGEST_PIPELINE:
-        return pipeline.TOO_MANY_CHUNKS
-    block_costs(model, plan, hardware, software, ops, costs)
-    st.cut(model, plan, software, chunks)
-    st.chunk_seconds(model, plan, hardware, software, costs, chunks)
-    micro_batches = plan.batch // (plan.dp * plan.micro_batch)
-    makespan = _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work)
-    if makespan < 0.0:
-        return int(makespan)
-    _finish(model, plan, hardware, software, micro_batches, makespan, costs, chunks, pipe, stages, out)
-    return 0
-
-
-@lean_kernel
-def block_costs(model, plan, hardware, software, ops, costs):
-    """Write the cost of one block of each kind into `costs`."""
-    costs[:] = 0.0
-    n = op.attention_block(model, plan, software, ops, 0)
-    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
-    if model.mamba_layers > 0:
-        # A layer of a hybrid model is the mean of what its layers have; the head's row is free as yet.
-        n = state_space.mixer_block(model, plan, software, ops, 0)
-        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.HEAD])
-        for row in range(c.PASSES):
-            for kind in range(c.KINDS):
-                both = (
-                    model.attention_layers * costs[st.DENSE, row, kind] + model.mamba_layers * costs[st.HEAD, row, kind]
-                )
-                costs[st.DENSE, row, kind] = both / model.layers
-                costs[st.HEAD, row, kind] = 0.0
-    if model.experts > 0:
-        for row in range(c.PASSES):
-            for kind in range(c.KINDS):
-                costs[st.EXPERT, row, kind] = costs[st.DENSE, row, kind]
-        n = op.expert_block(model, plan, software, ops, 0)
-        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.EXPERT])
-    if model.dense_layers > 0:
-        n = op.dense_block(model, plan, software, ops, 0)
-        c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.DENSE])
-    n = op.embedding_block(model, plan, ops, 0)
-    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.EMBEDDING])
-    n = op.head_block(model, plan, software, ops, 0)
-    c.block_cost(ops, 0, n, model, plan, hardware, software, costs[st.HEAD])
-
-
-@lean_kernel
-def _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stages, work):
-    """Simulate the schedule; return the makespan. `pipe` takes the passes, their overlap and the links."""
-    count = plan.pp * plan.vp
-    chunk_count = plan.vp
-    for v in range(count):
+def _write_times(model, plan, hardware, software, chunks, pipe):
+    """Write what the schedule is simulated with into `pipe`: the passes, their overlap and the links."""
+    for v in range(plan.pp * plan.vp):
         pipe[_FORWARD, v] = chunks[st.FORWARD_S, v]
         pipe[_INPUT, v] = chunks[st.INPUT_S, v]
         pipe[_WEIGHT, v] = chunks[st.WEIGHT_S, v]
     if plan.schedule == DUALPIPE:
         # Both directions: a device also has the chunk that the device opposite to it has.
-        chunk_count = 2
         for s in range(plan.pp):
             for row in (_FORWARD, _INPUT, _WEIGHT):
                 pipe[row, plan.pp + s] = pipe[row, plan.pp - 1 - s]
@@ -181,24 +122,13 @@ def _pipeline(model, plan, hardware, software, micro_batches, chunks, pipe, stag
     for s in range(plan.pp):
         pipe[_SEND, s] = send
         pipe[_SEND_BUSY, s] = send if software.blocking_send and not plan.overlap_pp else 0.0
-    return pipeline.simulate(
-        plan.schedule,
-        plan.pp,
-        chunk_count,
-        micro_batches,
-        pipeline.PipelineTimes(
-            pipe[_FORWARD], pipe[_INPUT], pipe[_WEIGHT], pipe[_OVERLAPPED], pipe[_SEND], pipe[_SEND_BUSY]
-        ),
-        work,
-        stages,
-        chunks[st.CHUNK_ROWS],
-    )
 
 
 @lean_kernel
-def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chunks, pipe, stages, out):
+def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stages, out):
     """Fill `out` from the schedule's result: what follows the pipeline, and the fullest stage."""
     out[:] = 0.0
+    micro_batches = plan.batch // (plan.dp * plan.micro_batch)
     directions = 2 if plan.schedule == DUALPIPE else 1
     table = op.vocabulary(model, plan) * model.hidden / plan.tp
     dense_bytes = layer_activation_bytes(model, plan, software, False)
@@ -208,6 +138,7 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
     # The pipeline is done with its links.
     added = pipe[_SEND]
     states = pipe[_SEND_BUSY]
+    before = (-1.0, 0.0, 0.0, 0.0, 0.0)
     last = -1.0
     fullest = -1.0
     for s in range(plan.pp):
@@ -231,20 +162,23 @@ def _finish(model, plan, hardware, software, micro_batches, makespan, costs, chu
         if plan.lora > 0:
             trained, trained_expert = layers * adapter_parameters(model, plan), 0.0
             shared += trained
-        dp.data_parallel_seconds(
-            shared,
-            expert,
-            trained,
-            trained_expert,
-            layers,
-            compute,
-            backward,
-            micro_batches,
-            plan,
-            hardware,
-            software,
-            added,
-        )
+        this = (shared, expert, layers, compute, backward)
+        if this != before:
+            before = this
+            dp.data_parallel_seconds(
+                shared,
+                expert,
+                trained,
+                trained_expert,
+                layers,
+                compute,
+                backward,
+                micro_batches,
+                plan,
+                hardware,
+                software,
+                added,
+            )
         end = added[dp.EXPOSED_S] + added[dp.OPTIMIZER_S] + software.layer_step_s * layers
         if end > last:
             last = end
@@ -352,28 +286,51 @@ def _flops(model, plan, software, out):
 
 
 @kernel
-def evaluate_all(models, hardware, software, plans, model_of, hardware_of, out):
-    """Evaluate every plan; `out` is float64 [n, RESULTS]. See `lumos_df.model.evaluate.evaluate_rows`."""
+def evaluate_all(models, hardware, software, plans, fields, blocks_by, model_of, hardware_of, out):
+    """Estimate every plan, legal as it is, into `out`; one whose schedule cannot run is a row of nan.
+
+    Args:
+        models, hardware, software, plans, model_of, hardware_of: as `lumos_df.model.evaluate.evaluate_rows` has them.
+        fields: the plans as int64 [n, fields].
+        blocks_by: int64, the columns of `fields` that the cost of a block depends on.
+        out: float64 [n, RESULTS].
+    """
     ops = np.zeros((OPERATORS, op.COLUMNS))
-    costs = np.zeros((st.BLOCKS, c.PASSES, c.KINDS))
     chunks = np.zeros((st.CHUNK_ROWS + 1, LARGEST_PIPELINE))
     pipe = np.zeros((6, LARGEST_PIPELINE))
     stages = np.zeros((LARGEST_PIPELINE, pipeline.COLUMNS))
     work = np.zeros(13 * LARGEST_PIPELINE)
+    key = np.zeros(len(blocks_by) + KEY_BEYOND_FIELDS, np.int64)
+    keys = np.full((REMEMBERED, len(key)), -1)
+    remembered = np.zeros((REMEMBERED, st.BLOCKS, c.PASSES, c.KINDS))
+    times = pipeline.PipelineTimes(
+        pipe[_FORWARD], pipe[_INPUT], pipe[_WEIGHT], pipe[_OVERLAPPED], pipe[_SEND], pipe[_SEND_BUSY]
+    )
     for i in range(len(plans)):
-        plan = plans[i]
-        refused = evaluate(
-            models[model_of[i]],
-            plan,
-            hardware[hardware_of[i]],
-            software[plan.software],
-            ops,
-            costs,
-            chunks,
-            pipe,
-            stages,
-            work,
-            out[i],
-        )
-        if refused:
+        plan, model, gpu = plans[i], models[model_of[i]], hardware[hardware_of[i]]
+        profile = software[plan.software]
+        # DualPipe has two chunks a stage whatever vp says; the working arrays end somewhere.
+        if plan.pp * max(plan.vp, 2) > LARGEST_PIPELINE:
             out[i, :] = np.nan
+            continue
+        place = write_key(fields[i], blocks_by, model_of[i], hardware_of[i], plan, key)
+        costs = remembered[place]
+        if not same_key(key, keys[place]):
+            block_costs(model, plan, gpu, profile, ops, costs)
+        st.cut(model, plan, profile, chunks)
+        st.chunk_seconds(model, plan, gpu, profile, costs, chunks)
+        _write_times(model, plan, gpu, profile, chunks, pipe)
+        makespan = pipeline.simulate(
+            plan.schedule,
+            plan.pp,
+            2 if plan.schedule == DUALPIPE else plan.vp,
+            plan.batch // (plan.dp * plan.micro_batch),
+            times,
+            work,
+            stages,
+            chunks[st.CHUNK_ROWS],
+        )
+        if makespan < 0.0:
+            out[i, :] = np.nan
+            continue
+        _finish(model, plan, gpu, profile, makespan, costs, chunks, pipe, stages, out[i])

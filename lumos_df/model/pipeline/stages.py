@@ -148,6 +148,15 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
     before = hidden_share(plan, software, True)
     after = hidden_share(plan, software, False)
     for v in range(count):
+        # Between the embedding and the head chunks of the same layers take the same.
+        if (
+            1 < v < count - 1
+            and chunks[DENSE_LAYERS, v] == chunks[DENSE_LAYERS, v - 1]
+            and chunks[EXPERT_LAYERS, v] == chunks[EXPERT_LAYERS, v - 1]
+        ):
+            for row in range(FORWARD_S, CHUNK_ROWS):
+                chunks[row, v] = chunks[row, v - 1]
+            continue
         forward, backward, weight, ep_forward, ep_backward = 0.0, 0.0, 0.0, 0.0, 0.0
         host = software.micro_batch_s / plan.vp
         for block in range(BLOCKS):
