@@ -13,7 +13,7 @@ from lumos_df.schema.codes import HANDOFF, NONE, THREAD
 
 _STRETCHES: Final = 10
 """Threshold, stretches of a step. Their spread stands for that of steps. Evidence: percentiles that leave out a tenth
-need as many; where several steps were recorded, the steps differ by less ."""
+need as many; where several steps were recorded, the steps differ by less."""
 _UNTOLD: Final = 0.1
 """Threshold, share. Work of the host that does not repeat is taken to differ by so much. Evidence: of the steps of the
 recorded batch sizes, each told by another, 73 % lie in their intervals; 97 % with twice as much, 50 % with none."""
