@@ -6,15 +6,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.model.kernels.step import RESULTS, evaluate_all
-from lumos_df.model.plan import OVERLAPS, PLAN_ROW
+from lumos_df.model.plan import OVERLAPS, PLAN_COLUMNS
 
 RESULT_COLUMNS: Final = tuple(name for name, _ in RESULTS)
 """Columns of what `evaluate_rows` returns."""
 
-_BEYOND_BLOCKS: Final = {"pp", "vp", "dp", "batch", "schedule", "zero", "recompute", "offload_optimizer", *OVERLAPS}
+_BEYOND_BLOCKS: Final = {
+    *("pp", "vp", "dp", "dp_replicate", "batch"),
+    *("schedule", "zero", "recompute", "offload_optimizer", *OVERLAPS),
+}
 """Fields of a plan that change nothing of what a block of the model costs, but for how far apart ranks are."""
 
-_BLOCKS_BY: Final = np.array([i for i, name in enumerate(PLAN_ROW.names or ()) if name not in _BEYOND_BLOCKS])
+_BLOCKS_BY: Final = np.array([i for i, column in enumerate(PLAN_COLUMNS) if column.name not in _BEYOND_BLOCKS])
+"""Places of the other fields."""
 
 
 def evaluate_rows(
@@ -30,6 +34,7 @@ def evaluate_rows(
     Returns float64 [n, RESULT_COLUMNS]; a plan whose schedule cannot run is a row of nan.
     """
     out = np.empty((len(plans), len(RESULTS)))
-    fields = np.ascontiguousarray(plans).view(np.int64).reshape(len(plans), len(PLAN_ROW.names or ()))
+    plans = np.ascontiguousarray(plans)
+    fields = plans.view(np.int64).reshape(len(plans), len(PLAN_COLUMNS))
     evaluate_all(models, hardware, software, plans, fields, _BLOCKS_BY, model_of, hardware_of, out)
     return out

@@ -1,8 +1,8 @@
 """One configuration, (model, plan, hardware, software), to a step's time, its parts and its memory.
 
-Scalar kernels that allocate nothing: The parts that are seconds add up
-to the step, and follow its critical path: through the pipeline, where it runs by the stage that sets the pace, and from
-there through the gradients and the optimizer that end last.
+`lumos_df.model.evaluate` calls it for the rows of a table. The parts that are seconds add up to the step, and follow
+its critical path: through the pipeline, where it runs by the stage that sets the pace, and from there through the
+gradients and the optimizer that end last.
 """
 
 from typing import Final
@@ -15,6 +15,7 @@ from lumos_df.model.kernels import data_parallel as dp
 from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.kernels.block_costs import (
     KEY_BEYOND_FIELDS,
+    NOBODYS,
     OPERATORS,
     REMEMBERED,
     block_costs,
@@ -301,8 +302,9 @@ def evaluate_all(models, hardware, software, plans, fields, blocks_by, model_of,
     stages = np.zeros((LARGEST_PIPELINE, pipeline.COLUMNS))
     work = np.zeros(13 * LARGEST_PIPELINE)
     key = np.zeros(len(blocks_by) + KEY_BEYOND_FIELDS, np.int64)
-    keys = np.full((REMEMBERED, len(key)), -1)
-    remembered = np.zeros((REMEMBERED, st.BLOCKS, c.PASSES, c.KINDS))
+    keys = np.empty((REMEMBERED, len(key)), np.int64)
+    keys[:, 0] = NOBODYS
+    remembered = np.empty((REMEMBERED, st.BLOCKS, c.PASSES, c.KINDS))
     times = pipeline.PipelineTimes(
         pipe[_FORWARD], pipe[_INPUT], pipe[_WEIGHT], pipe[_OVERLAPPED], pipe[_SEND], pipe[_SEND_BUSY]
     )
