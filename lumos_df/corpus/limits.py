@@ -30,7 +30,7 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
     of_all = len(every) == 1
     if hosts := [job.job for job in every if not job.gpu_rows]:
         where = "" if of_all else f" of {_listed(hosts)}"
-        yield f"only the host{where} is known, as no GPU row was recorded: kernels, launches and overlap need one"
+        yield f"only the host{where} is known: no GPU row was recorded"
     if parts := [job for job in every if job.world_size and job.ranks < job.world_size]:
         names = _listed([f"{'' if of_all else f'{job.job}, '}{job.ranks} of {job.world_size:,}" for job in parts])
         verb = "is" if len(parts) == 1 and parts[0].ranks == 1 else "are"

@@ -359,7 +359,9 @@ def test_a_refused_query_is_one_line(corpus: Path, sql: str, message: str) -> No
 def test_an_unknown_view_like_no_other_gets_the_list(corpus: Path) -> None:
     with (
         catalog.connect(corpus) as connection,
-        pytest.raises(QueryError, match=r"; there are advice, annotation_summary, args, .*traces$"),
+        pytest.raises(
+            QueryError, match=r"; there are advice, advice_evidence, advice_rows, annotation_summary, args, .*traces$"
+        ),
     ):
         catalog.query(connection, "SELECT * FROM xyzzy")
 

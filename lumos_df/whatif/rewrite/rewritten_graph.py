@@ -138,7 +138,8 @@ def _atoms(graph: TraceGraph, layout: BlockLayout, rows: Rows) -> Atoms:
     is_atom = np.full(len(graph.rows), NONE, np.int32)
     is_atom[old.row] = np.arange(len(old.row))
     row = np.flatnonzero(is_atom[layout.source] >= 0).astype(np.int32)
-    row = row[np.lexsort((row, rows.ts[row]))]
+    # Of one moment: copy by copy, as they came in the original.
+    row = row[np.lexsort((is_atom[layout.source[row]], layout.position[row], rows.ts[row]))]
     of_row = np.full(len(rows), NONE, np.int32)
     of_row[row] = np.arange(len(row))
     inner = np.flatnonzero((old.of_row[layout.source] >= 0) & (of_row < 0))
