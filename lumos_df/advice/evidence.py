@@ -30,12 +30,14 @@ def evidence(advised: AdvisedJob, remedy: Remedy) -> dict[str, list[Any]]:
     member = graph.instance != NONE
     taken = np.where(member, np.append(graph.transfer, 0)[graph.instance], graph.own)
     less = np.where(member, np.append(graph.transfer - changed.transfer, 0)[graph.instance], graph.own - changed.own)
-    spared = np.maximum(graph.lag, 0) - np.maximum(changed.lag, 0)
+    unwaited = (changed.lag <= -FAR) & (graph.lag > -FAR)
+    spared = np.where(unwaited, 0, np.maximum(graph.lag, 0) - np.maximum(changed.lag, 0))
     # Only what simulates takes time.
     node, edge = np.sort(graph.order[less[graph.order] != 0]), np.flatnonzero(spared)
-    wait = np.unique(graph.dst[(changed.lag <= -FAR) & (graph.lag > -FAR)])
+    wait = np.unique(graph.dst[unwaited])
     wait = wait[~gpu[wait]]
-    waited = np.maximum(dur[wait] - graph.own[wait], 0)
+    idle = np.concatenate([of_rank.idle_before for of_rank in advised.graphs])
+    waited = np.maximum(dur[wait] - graph.own[wait], 0) + idle[wait]
     row = np.concatenate((node, graph.dst[edge], wait))
     side = np.concatenate((np.where(gpu[node], 0, 2), np.where(gpu[graph.dst[edge]], 1, 2), np.full(len(wait), 3)))
     between = np.repeat([0, 1, 0], [len(node), len(edge), len(wait)])

@@ -60,11 +60,13 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     for place in np.argsort(-total)[:_MOST].tolist():
         if total[place] >= typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
             mine = group == place
-            lasts = f"{format_ns(int(total[place]) // len(advised.steps_ns))} a step"
+            between = _between_calls(advised, node[mine]) if names[place] == _ALLOCATOR else np.zeros(0, np.int64)
+            taken = int(total[place] + advised.event_graph.lag[between].sum())
+            lasts = f"{format_ns(round(taken / len(advised.steps_ns)))} a step"
             what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)
             # What is read at the end of a step has to be read, only less often.
             number = reads[mine & (reads >= 0) & (names[group] != _STEP_END)]
-            yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine], number)
+            yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine], number, between)
 
 
 def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
@@ -87,15 +89,11 @@ def _remedy(
     node: NDArray[np.int64],
     copies: NDArray[np.bool_],
     reads: NDArray[np.int64],
+    between: NDArray[np.int64],
 ) -> Remedy:
     graph, edge = advised.event_graph, edge[edge >= 0]
     gone = np.zeros(len(graph.own), np.bool_)
     gone[node[~copies]] = True
-    around = np.concatenate([rows.parent for rows in advised.ranks])
-    # Where an allocator calls once more for the same operator, the time between its calls goes, too.
-    between = gone[graph.src] & gone[graph.dst] & (around[graph.src] == around[graph.dst]) & (graph.lag > 0)
-    between &= (around[graph.dst] >= 0) & (made_by == _ALLOCATOR)
-
     # A number that stays on the GPU is not copied, and nobody asks for it.
     part = np.ones(len(graph.own))
     part[reads] = 0
@@ -104,7 +102,7 @@ def _remedy(
     def apply(changed: ChangedGraph) -> None:
         removed.apply(changed)
         changed.own[gone] = 0
-        changed.lag[between] = np.minimum(changed.lag[between], 0)
+        changed.lag[between] = 0
         changed.wait_no_more(edge)
 
     return Remedy(
@@ -116,6 +114,16 @@ def _remedy(
         # What one step no longer waits for, a later one may have to.
         once=made_by == _STEP_END,
     )
+
+
+def _between_calls(advised: AdvisedJob, node: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the edges that take time between an allocator's calls for one operator, which goes with the calls."""
+    graph = advised.event_graph
+    gone = np.zeros(len(graph.own), np.bool_)
+    gone[node] = True
+    around = np.concatenate([rows.parent for rows in advised.ranks])
+    same = (around[graph.src] == around[graph.dst]) & (around[graph.dst] >= 0)
+    return np.flatnonzero(gone[graph.src] & gone[graph.dst] & same & (graph.lag > 0))
 
 
 def _waits(advised: AdvisedJob, rank: int) -> _Waits:
