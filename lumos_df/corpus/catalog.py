@@ -208,7 +208,10 @@ def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None
             connection.execute(statement)
         except duckdb.Error as error:
             what = statement.partition("(")[0].partition(" IS ")[0]
-            raise CorpusError(f"catalogue: cannot {what.lower()} ({_one_line(error)})") from error
+            raise CorpusError(
+                f"catalogue: cannot {what.lower()} ({_one_line(error)}); if another state of lumos-df made the corpus, "
+                "ingest the traces again into a new folder"
+            ) from error
 
 
 def _define(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:

@@ -158,8 +158,8 @@ def test_the_path_says_what_it_is_made_of_and_on_which_rank(corpus: Path) -> Non
     assert re.search(r"gpu_generated, step \d .*decided by rank 2", text)
     assert re.search(r"35\.\d%    2\.00 ms   rank 2   host: sleep\(\)", text)
     said = " ".join(text.split())
-    assert re.search(r"what would help most: rank 2 without silences, at most -\d\d% \(lumos-df replay --no-wait", said)
-    assert re.search(r"gemm twice as fast, -18% replayed \(lumos-df replay --scale family=gemm:0.5", said)
+    assert re.search(r"what would help most: rank 2 without silences, at most -\d\d% lumos-df replay --no-wait", said)
+    assert re.search(r"gemm twice as fast, -18% replayed lumos-df replay --scale family=gemm:0.5", said)
 
 
 def test_advice_is_the_top_of_a_report(corpus: Path) -> None:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, say, say_command, where
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_command, where
 from lumos_df.graph import typical_values
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, in_corpus: str, m
         say(screen, (limit, "bold"))
     machine = f"{job.ranks} {job.device_name}" if job.device_name else format_count(job.ranks, "rank")
     say(screen, (job.job, "bold"), f"{which}, {format_ns(job.step_ns)} a step on {machine}")
-    for warning in job.warnings[: None if most is None else 2]:
-        say(screen, warning, before="note: ")
+    for note in grouped(job.warnings)[: None if most is None else 2]:
+        say(screen, note, before="note: ")
     worth = [advice for advice in job.advice if advice.worthwhile]
     if not worth:
         say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter")

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lumos_df.base.units import format_ns
 from lumos_df.cli.screens.replay_screen import say_doubts, say_notes
-from lumos_df.cli.screens.terminal import change_pct, console, rows_of, say, say_next, say_row, where
+from lumos_df.cli.screens.terminal import change_pct, console, rows_of, say, say_command, say_next, say_row, where
 
 _PIECES: Final = 10
 """Rows of one path that are shown."""
@@ -114,8 +114,9 @@ def _say_helps(screen: Console, helps: dict[tuple[str, str], tuple[int, str]], t
     for (what, switch), (ns, known) in best:
         if 100 * ns >= _LEAST_PCT * total:
             gain = known.format(change_pct(-100 * ns / total))
-            say(screen, f"{what}, {gain}  ", (f"(lumos-df replay {switch}{where(corpus)})", "dim"), before=lead)
+            say(screen, f"{what}, {gain}", before=lead)
             lead = " " * len(lead)
+            say_command(screen, f"replay {switch}{where(corpus)}", before=lead)
 
 
 def _waiting_frame(connection: duckdb.DuckDBPyConnection, path: list[dict[str, Any]]) -> str:
