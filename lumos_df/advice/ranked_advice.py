@@ -73,7 +73,8 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
         remedy=remedy,
         gain_ns=gain,
         low_ns=gain - assumed - max(steps, abs(gain) * -np.expm1(-spread)),
-        high_ns=gain + assumed + max(steps, abs(gain) * np.expm1(spread)),
+        # Nothing takes more away than the whole step.
+        high_ns=min(gain + assumed + max(steps, abs(gain) * np.expm1(spread)), max(mean, gain)),
         worthwhile=not remedy.probe and gain >= typical_values.LEAST_PCT / 100 * mean,
     )
 
