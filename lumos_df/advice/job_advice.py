@@ -20,6 +20,7 @@ from lumos_df.graph import matching, replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
 from lumos_df.graph.run import write_simulated
+from lumos_df.schema.codes import NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,11 @@ class JobAdvice:
     """What cannot be said of the job, and why."""
     warnings: tuple[str, ...]
     """What a reader should know about the replay, one sentence each."""
+
+    @property
+    def found(self) -> list[Advice]:
+        """What is worth it."""
+        return [advice for advice in self.advice if advice.worthwhile]
 
 
 def advise(corpus: Path, job: str | None = None, trace: str | None = None) -> list[JobAdvice]:
@@ -91,7 +97,15 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
         off = np.abs(steps[known] - recorded[known]) / recorded[known]
         error_pct = 100 * float(off.mean()) if len(off) else 0.0
         gpu_rows = sum(int(np.count_nonzero(rows.on_gpu)) for rows in of_job.ranks)
-        world_size = max(rows.world_size for rows in of_job.ranks)
+        recording = Recorded(
+            of_job.name,
+            gpu_rows=gpu_rows,
+            ranks=len(ids),
+            world_size=max(rows.world_size for rows in of_job.ranks),
+            error_pct=error_pct,
+            marked=bool((of_job.step_number != NONE).any()),
+            operators=sum(map(len, of_job.ranks)),
+        )
         warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
         result = JobAdvice(
             job=of_job.name,
@@ -102,7 +116,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             step_ns=round(float(steps.mean())),
             error_pct=error_pct,
             advice=tuple(found),
-            limits=tuple(limits([Recorded(of_job.name, gpu_rows, len(ids), world_size, error_pct)])),
+            limits=tuple(limits([recording])),
             warnings=tuple(dict.fromkeys(warnings)),
         )
         if unmatched & set(ids) and not loaded.doubled:

@@ -22,7 +22,12 @@ _AT_ONCE: Final = 4_000_000
 
 def prepare_query(corpus: Path, query: str, say: Say) -> None:
     """Do as `prepare_views` where a query names a view that needs it. Raises `CorpusError` as that does."""
-    prepare_views(corpus, _WORD.findall(query), say)
+    prepare_views(corpus, words(query), say)
+
+
+def words(query: str) -> list[str]:
+    """Return the words of a query, views among them."""
+    return _WORD.findall(query)
 
 
 def prepare_views(corpus: Path, names: Iterable[str], say: Say, *, paths: bool = False) -> None:
