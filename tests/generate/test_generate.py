@@ -152,6 +152,52 @@ def test_work_on_another_stream_is_waited_for_once_it_had_ended(tmp_path: Path) 
     assert calls["waits"] == [[], [], [1]]
 
 
+def test_a_trace_without_steps_begins_with_its_first_row(tmp_path: Path) -> None:
+    plan, manifest = generated(tmp_path, [op("aten::mm", 5000, 8, **MM), *on_gpu(1, 5001)])
+    assert plan["ranks"]["0"]["calls"]["gap_ns"] == [0]
+    assert manifest["recorded_step_ns"] == {"0": 13_000}
+
+
+def memory(ts: float, address: int, change: int) -> Event:
+    """Return what the profiler writes of a block that is taken or released."""
+    told = {"Addr": address, "Bytes": change, "Device_Type": 0, "Device_Id": -1}
+    return x("[memory]", "cpu_instant_event", ts, 0, **told) | {"ph": "i", "s": "t"}
+
+
+def test_results_live_as_long_as_their_memory_did(tmp_path: Path) -> None:
+    """The first result lives until behind the second call, the second one into the next step, the third not at all."""
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        *(op("aten::mm", 10 * (1 + number), 8, **MM) for number in range(3)),
+        memory(12, 64, 4096),
+        memory(13, 96, 256),
+        memory(14, 96, -256),
+        memory(22, 128, 4096),
+        memory(29, 64, -4096),
+        memory(32, 160, 4096),
+        memory(34, 160, -4096),
+        annotation("ProfilerStep#2", 100, 100),
+        memory(119, 128, -4096),
+        op("aten::mm", 130, 8, **MM),
+    ]
+    plan, _ = generated(tmp_path, events, step=1)
+    assert plan["memory"] is True
+    assert plan["ranks"]["0"]["calls"]["releases"] == [[1], [0], []]
+
+
+def test_shapes_of_a_captured_region_are_none_of_its_kernels(tmp_path: Path) -> None:
+    region = [
+        op("CompiledFunction", 50, 20, **called([[64, 32]], ["float"])),
+        x("cudaGraphLaunch", "cuda_runtime", 55, 1, correlation=9),
+    ]
+    events = [annotation("ProfilerStep#1", 0, 100), op("aten::mm", 1, 4, **MM), *on_gpu(1, 2, dur=30)]
+    _, manifest = generated(tmp_path, [*events, *region, kernel("gemm", 60, 10, correlation=9)])
+    assert manifest["share_pct"] == 75
+    assert manifest["share_of_gpu_time_with_shapes_pct"] == 100
+    row = next(row for row in manifest["operators"] if row["how"] == "left out")
+    assert row["reason"].startswith("launched by a CUDA graph: recorded are the shapes of the whole region")
+
+
 def test_a_synchronisation_is_called_and_is_no_time_of_the_hosts_own(tmp_path: Path) -> None:
     events = [
         annotation("ProfilerStep#1", 0, 100),
@@ -281,6 +327,7 @@ def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "benchmark").iterdir()} == {
         "benchmark.py",
         "recorded_operators.py",
+        "recorded_results.py",
         "manifest.json",
         "plan.json",
     }
