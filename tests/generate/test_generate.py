@@ -3,9 +3,11 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from lumos_df.generate.benchmark_folder import generate
 from lumos_df.generate.operator_script import SCRIPT, write_family, write_operator
 from lumos_df.trace.ingest import ingest
 from tests.conftest import ROOT, SAMPLES, Run
+from tests.real import ABSENT, SETS, jobs
 from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, stated, write, x
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (extra: capture)")
@@ -408,3 +411,37 @@ def test_an_execution_trace_beside_the_profile_makes_the_benchmark_exact(tmp_pat
     assert len(set(storages["with"])) == 1
     assert set(storages["without"]) == {None}
     assert run_benchmark(tmp_path / "with-benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
+
+
+LARGEST_BYTES = 1e6  # of a job, so that the test stays short
+SMALL_JOBS = [
+    job for traces in SETS for job in jobs(traces) if sum(file.stat().st_size for file in job.iterdir()) < LARGEST_BYTES
+]
+PRIVATE = re.compile(r"(/[\w.-]+){2,}|\.py\b|nn\.Module|\w+\.(?:com|net|local)\b|@")
+"""Paths, files, modules, hosts."""
+
+
+@pytest.mark.skipif(not SMALL_JOBS, reason=ABSENT)
+@pytest.mark.parametrize("job", SMALL_JOBS, ids=lambda job: job.parent.name + "/" + job.name)
+def test_real_benchmarks_hold_no_paths_hosts_or_modules(tmp_path: Path, job: Path) -> None:
+    assert not ingest([job], tmp_path / "corpus", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        first, *_ = connection.execute("SELECT trace_id FROM traces ORDER BY rank, trace_id").fetchall()
+        modules = {text for (text,) in connection.execute("SELECT DISTINCT module FROM operators").fetchall() if text}
+    generate(tmp_path / "corpus", tmp_path / "benchmark", job=first[0], force=True)
+    plan, manifest = read(tmp_path / "benchmark")
+    texts = set(_texts(plan)) | set(_texts(manifest))
+    assert not [text for text in texts if PRIVATE.search(text)]
+    assert not modules & texts
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
