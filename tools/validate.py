@@ -3,7 +3,8 @@
 PYTHON, one with torch, records examples/train_gpt.py on this machine's CPU at two layer counts, widths, batches and
 sequences, the nets of tools/record_plain.py without names of modules, and where it sees a GPU the grid of
 tools/record_grid.py. Each run then predicts each other one of its kind, from its
-own trace alone, and the errors are printed, after those of benchmarks out of such runs (tools/benchmark_fidelity.py). Runs that are there already are kept, also those of data/traces/gpu_grid.
+own trace alone, and the errors are printed, behind those of generated
+benchmarks (tools/benchmark_fidelity.py). Runs that are there already are kept, also those of data/traces/gpu_grid.
 
 A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
 round with the fastest recorded step counts, and the fastest step of a run stands for it: recorded, predicted and
