@@ -205,7 +205,9 @@ class Maker:
         key = (*dims, *strides, recorded["dtype"], bound, apart, *where)
         if recorded.get("storage") is None:
             seen.of[key] += 1
-            key = (*key, seen.turn % (1 + LARGEST_CACHE // max(1, self.bytes(recorded))), seen.of[key])
+            # Other integers may be none that the operator takes: a divisor of zero.
+            turn = seen.turn if "float" in recorded["dtype"] else 0
+            key = (*key, turn % (1 + LARGEST_CACHE // max(1, self.bytes(recorded))), seen.of[key])
         if key not in self.pool:
             self.pool[key] = self.new(dims, strides, recorded, bound)
         return self.pool[key]
