@@ -74,7 +74,7 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         "host": records["hostname"].to_list(),
     }
     # The largest communicator is that of the job.
-    world = records.filter(pl.col("n_ranks") == pl.col("n_ranks").max()).row(0, named=True)
+    world = records.sort(pl.col("n_ranks").fill_null(0), descending=True, maintain_order=True).row(0, named=True)
     return communication_records.recording(
         communication_records.table(columns, records.height),
         dialect="nccl-inspector",
