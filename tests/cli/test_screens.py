@@ -238,4 +238,4 @@ def test_a_narrow_terminal_and_a_job_of_a_long_name_keep_to_the_edge(tmp_path: P
         assert max(map(len, shown((*command, "--corpus", str(corpus)), 60))) <= 60
     most = shown(("report", "--corpus", str(corpus)), 60)
     first = most[most.index("most GPU time") + 1]
-    assert re.match(r"\d+\.\d% \S+ \S+ +\d+ x \w{8}", first)
+    assert re.match(r" *\d+\.\d% +\S+ \S+ +\d+ x \w{8}", first)
