@@ -19,6 +19,7 @@ from lumos_df.corpus.limits import Recorded, limits
 from lumos_df.graph import matching, replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
+from lumos_df.graph.run import write_simulated
 from lumos_df.schema.codes import NONE
 
 
@@ -74,15 +75,17 @@ def advise(corpus: Path, job: str | None = None, trace: str | None = None) -> li
     return list(_advised(corpus, chosen))
 
 
-def advise_new(corpus: Path) -> list[JobAdvice]:
-    """Do the same for the jobs that have a trace without stored advice. Raises as `advise` does."""
+def advise_new(corpus: Path, *, paths: bool = False) -> list[JobAdvice]:
+    """Do the same for the jobs that have a trace without stored advice. Raises as `advise` does.
+
+    With `paths` their replays, critical paths and gains are stored, too: a job is read and replayed once for both.
+    """
     missing = traces_without(corpus, schema.JOB_ADVICE)
-    return list(
-        _advised(corpus, [ids for ids in groups(corpus, needed=False) if missing & set(ids)] if missing else [])
-    )
+    jobs = [ids for ids in groups(corpus, needed=False) if missing & set(ids)] if missing else []
+    return list(_advised(corpus, jobs, paths=paths))
 
 
-def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
+def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Iterator[JobAdvice]:
     twice = doubled(corpus) if jobs else {}
     unmatched = traces_without(corpus, schema.COLLECTIVE_MEMBERS) if jobs else set()
     for ids in jobs:
@@ -120,6 +123,8 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             _store_waits(corpus, ids, of_job)
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
+        if paths:
+            write_simulated(corpus, loaded, of_job.played, of_job.host_works)
         shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
         for number, trace_id in enumerate(ids):
             table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))

@@ -141,13 +141,12 @@ def _sections(
             "timeline": step_timeline.section(
                 drawn.get(job), slices.get(job), path.get(job), labels, summary["steps"] or 0, corpus
             ),
-            "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), corpus),
+            "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), error.get(job), corpus),
             "busy": gpu_usage.busy(busy.get(job), labels),
             "kernels": kernel_tables.kernels(kernel.get(job), family.get(job)),
             "collectives": kernel_tables.collectives(collective.get(job)),
             "stragglers": stragglers.section(late.get(job), summary, corpus),
             "memory": gpu_usage.memory(memory.get(job), labels),
-            "replay": replays.error(error.get(job), corpus),
         }
         if snapshot := held_memory.section(held, job):
             parts["held"] = snapshot

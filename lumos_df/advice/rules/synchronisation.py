@@ -134,7 +134,9 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
     awaits = np.isin(role, (*calls.SYNCHRONISES, calls.COPY)) | allocates
     edge = np.flatnonzero((edges.kind == SYNC_EDGE) & awaits[edges.dst])
     last = _last_of_steps(rows, advised.played.replays[rank].steps.high, edges.dst[edge])
-    driver = np.intersect1d(np.flatnonzero(allocates), graph.order)
+    simulated = np.zeros(len(rows), np.bool_)
+    simulated[graph.order] = True
+    driver = np.flatnonzero(allocates & simulated)
     call = np.concatenate((edges.dst[edge], driver)).astype(np.int32)
     edge = np.append(edge + advised.edge_base[rank], np.full(len(driver), NONE))
     # When the recording ends, the host waits for the GPU whatever it did before: so gains are those of a long run.
