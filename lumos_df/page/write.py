@@ -100,7 +100,7 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         "summaries": summaries,
         "jobs": [
             {
-                "headline": step_parts.headline(summary),
+                "headline": _headline(summary, sections[summary["job"]]),
                 "summary": summary,
                 "traces": traces[summary["job"]],
                 "warnings": warnings.get(summary["job"]),
@@ -112,6 +112,13 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         ],
         "plans": plans and asdict(plans),
     }
+
+
+def _headline(summary: dict[str, Any], sections: dict[str, dict[str, Any]]) -> str:
+    """Return a job in a sentence; records without a step are what they say of memory."""
+    if summary["mean_step_ns"] is None and "held" in sections:
+        return str(sections["held"]["title"])
+    return step_parts.headline(summary)
 
 
 def _sections(

@@ -103,6 +103,12 @@ FORMATS: Final = (
         read=_by("flight_recorder"),
     ),
     TraceFormat(
+        name="pickle of anything else",  # lists of segments, and what is refused by name
+        endings=(),
+        recognises=is_pickle,
+        read=_by("memory_snapshot"),
+    ),
+    TraceFormat(
         name="PyTorch flight recorder, JSON",
         endings=(".json", ".json.gz"),
         recognises=lambda file: bool(_FLIGHT_RECORDER.match(file.head(_HEAD))),

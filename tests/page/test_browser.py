@@ -118,7 +118,8 @@ def test_advice_stands_first_and_is_the_view(dom: Dom, played_corpus: Path) -> N
         played_corpus, "SELECT what, gain_ns, gain_pct FROM advice WHERE job = 'gpu_generated' AND worthwhile"
     )
     assert sorted(zip(*listed, strict=True)) == expected
-    assert any("lumos-df report --view straggler" in text for text in dom.commands)
+    commands = shown(played_corpus, f"SELECT command FROM advice {JOB} AND worthwhile")
+    assert {f"lumos-df {command} --corpus {played_corpus}" for (command,) in commands} <= set(dom.commands)
 
 
 def test_the_badge_is_the_error_of_the_replay(dom: Dom, played_corpus: Path) -> None:

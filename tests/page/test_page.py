@@ -328,7 +328,9 @@ def test_a_memory_snapshot_says_what_is_held_and_what_is_stuck(tmp_path: Path) -
         prepare_page(tmp_path / name, told.append)
         assert len(told) == (name == "beside")  # what was replayed by the way, once
         write(tmp_path / name, tmp_path / f"{name}.html")
-        held = job_of(tmp_path / f"{name}.html", "job")["sections"]["held"]
+        shown = job_of(tmp_path / f"{name}.html", "job")
+        held = shown["sections"]["held"]
+        assert (shown["headline"] == held["title"]) == (name == "alone")
         peak, stuck = held["title"].split("; ")
         assert peak == "The allocator held 1.57 KiB at its peak, 100% of it activations"
         assert stuck == "512 B of 2.00 KiB reserved are stuck (25%)"

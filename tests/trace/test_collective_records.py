@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lumos_df.corpus.catalog import connect
+from lumos_df.page.write import write as write_page
 from lumos_df.trace.ingest import ingest
 
 COLUMNS = """rank, "group", group_description, group_size, group_ranks, collective, peer, seq, dtype, message_bytes,
@@ -128,6 +129,8 @@ def test_dumps_of_gloo_say_who_is_missing(tmp_path: Path, form: str) -> None:
         ).fetchall()
         ends = connection.sql("SELECT count(started_ts), count(completed_ts) FROM collective_records").fetchall()
         groups = connection.sql('SELECT "group" FROM process_groups').fetchall()
+    write_page(tmp_path / "corpus", tmp_path / "page.html")
+    assert "records of their calls alone" in (tmp_path / "page.html").read_text()
     assert hang == [(0, "0", "waiting", 5, 5), (1, "0", "missing", 5, 4)]
     assert sorted(summary) == [
         (0, "all_gather", 1, 128, None),
