@@ -64,9 +64,9 @@ def growth(rows: Rows) -> NDArray[np.int64]:
 def around_growth(host: HostWork, grown: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return what growing memory costs beside its calls: edges of host work, and ns that each has without it [k].
 
-    The host looks for room before such a call, books what it got, and finds its caches cold. So the work from one launch
-    to the next takes what it takes in the median where nothing grows before a launch of the same operator; where too few
-    are like it, nothing is told. The longest stretch of that work stands for all of it.
+    The host looks for room before such a call, books what it got, and finds its caches cold. So the work from one
+    launch to the next takes what it takes in the median where nothing grows before a launch of the same operator; where
+    too few are like it, nothing is told. The longest stretch of that work stands for all of it.
 
     Args:
         host: the host work of a trace.

@@ -51,8 +51,8 @@ def recorded(
 ) -> TraceGraph:
     """Return one step of forty operators, of shapes that come twice each.
 
-    What `slow` launches takes 2 ms longer, what `huge` launches 1 s. The first `mallocs` get memory, and what they launch
-    comes `books` us later.
+    What `slow` launches takes 2 ms longer, what `huge` launches 1 s. The first `mallocs` get memory, and what they
+    launch comes `books` us later.
     """
     events, ts = [], 0
     for number in range(40):
