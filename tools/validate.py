@@ -7,8 +7,8 @@ own trace alone, and the errors are printed. Runs that are there already are kep
 
 A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
 round with the fastest recorded step counts, and the fastest step of a run stands for it: recorded, predicted and
-unprofiled. An interval says what a step takes, not the fastest of several: what counts is how many of the recorded steps
-lie in that of the step of median length.
+unprofiled. An interval says what a step takes, not the fastest of several: what counts is how many of the recorded
+steps lie in that of the step of median length.
 """
 
 import argparse
