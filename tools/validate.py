@@ -3,7 +3,8 @@
 PYTHON, one with torch, records examples/train_gpt.py on this machine's CPU at two layer counts, widths, batches and
 sequences, the nets of tools/record_plain.py without names of modules, and where it sees a GPU the grid of
 tools/record_grid.py. Each run then predicts each other one of its kind, from its
-own trace alone, and the errors are printed. Runs that are there already are kept, also those of data/traces/gpu_grid.
+own trace alone, and the errors are printed, behind those of generated
+benchmarks (tools/benchmark_fidelity.py). Runs that are there already are kept, also those of data/traces/gpu_grid.
 
 A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
 round with the fastest recorded step counts, and the fastest step of a run stands for it: recorded, predicted and
@@ -238,6 +239,8 @@ def main() -> int:
     subprocess.run([options.python, "-m", "tools.record_grid", str(folder / "gpu")], check=True, cwd=ROOT)  # noqa: S603 - as above
     plain = [options.python, "-m", "tools.record_plain", str(folder / "plain")]
     subprocess.run(plain, check=True, cwd=ROOT, env={**os.environ, **_ALONE})  # noqa: S603 - as above
+    fidelity = ["-m", "tools.benchmark_fidelity", str(folder / "benchmarks"), "--python", options.python]
+    subprocess.run([sys.executable, *fidelity], check=True, cwd=ROOT)  # noqa: S603 - as above
     try:
         record(folder / "cpu", options.python)
         corpus = folder / "corpus"

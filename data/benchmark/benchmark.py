@@ -5,10 +5,12 @@ collectives run over NCCL, or gloo without a GPU. What a step takes is printed a
 """
 
 import argparse
+import ctypes
 import json
 import os
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,12 +21,16 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages a
 
 import torch
 import torch.distributed as dist
-from recorded_operators import Maker
+from recorded_operators import Call, Maker
+from recorded_results import Results
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 HERE = Path(__file__).parent
 ASLEEP_NS = 300_000  # the end of a longer gap is waited for awake, since sleep() comes late by about as much
 FAMILY = "family "
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
+DISPATCHED = 200  # calls of which the median is what dispatching one costs
+TRACED = 10  # steps
 
 
 class Step:
@@ -32,6 +38,7 @@ class Step:
 
     def __init__(self, plan, place, options):
         self.plan = list(plan["ranks"].values())[place]
+        self.memory = plan["memory"]
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.cuda = self.device == "cuda"
         self.maker = Maker(self.device, options.small, options.seed + place)
@@ -43,15 +50,24 @@ class Step:
         }
         self.place, self.members = place, plan["groups"]
         self.stood_in = {}
-        with torch.no_grad():
-            self.operators = [self.ready(number) for number in range(len(self.plan["operators"]))]
         self.streams = [torch.cuda.Stream() for _ in range(self.plan["streams"])] if self.cuda else []
         columns = self.plan["calls"]
         self.calls = [dict(zip(columns, row)) for row in zip(*columns.values())]
+        self.results = Results(columns["releases"])
+        with torch.no_grad():
+            operators = [self.ready(number) for number in range(len(self.plan["operators"]))]
+            turns = Counter()
+            for call in self.calls:
+                operator, turn = operators[call["operator"]], turns[call["operator"]]
+                call["family"] = self.plan["operators"][call["operator"]]["family"]
+                call["run"] = operator.again(turn) if turn and isinstance(operator, Call) else operator
+                turns[call["operator"]] += 1
+            self.results.find([call["run"] for call in self.calls])
         self.threads = {}
         for number, call in enumerate(self.calls):
             self.threads.setdefault(call["thread"], []).append((number, call))
         self.pool = ThreadPoolExecutor(max(1, len(self.threads)))
+        self.dispatch_ns = self.dispatch()
         self.awaited = {awaited for call in self.calls for awaited in call["waits"]}
         self.handed = {call["after"] for call in self.calls} - {None}
 
@@ -116,31 +132,35 @@ class Step:
     @torch.no_grad()
     def run_thread(self, calls, start, mark):
         """Run the calls of one thread."""
-        now, gaps, operators = time.perf_counter_ns, self.gaps, self.operators
+        torch.set_flush_denormal(True)  # of this thread; what is multiplied in place again and again would become slow
+        now, gaps, results = time.perf_counter_ns, self.gaps, self.results
         plain = mark is nullcontext and not self.cuda  # what every call would cost is no part of the step
         previous = start
         for number, call in calls:
             if call["after"] is not None:
                 self.events[call["after"]].wait()
                 previous = max(previous, self.ends[call["after"]])
-            self.until(previous + gaps * call["gap_ns"])
+            results.lend(number)
+            self.until(previous + max(0, gaps * call["gap_ns"] - self.dispatch_ns))
             for awaited in call["waits"]:
                 if awaited in self.works:
                     with self.on_stream(call):
                         self.works[awaited].wait()
             if plain:
-                result = operators[call["operator"]]()
+                result = call["run"]()
             else:
                 with self.on_stream(call), mark(call):
-                    result = operators[call["operator"]]()
+                    result = call["run"]()
             if isinstance(result, dist.Work):
                 self.works[number] = result
             elif self.cuda and number in self.awaited:
                 with self.on_stream(call):
                     self.works[number] = torch.cuda.Event()
                     self.works[number].record()
-            result = None
             previous = self.ends[number] = now()
+            results.take_back(number)
+            results.done(number, result)
+            result = None
             if number in self.handed:
                 self.events[number].set()
 
@@ -164,28 +184,61 @@ class Step:
         self.run(mark)
         return (time.perf_counter_ns() - start) * 1e-6
 
-    def by_family(self):
-        """Return what one step takes with the profiler on, and each family's time, ms: the GPU's, if there is one."""
+    def dispatch(self, mark=nullcontext):
+        """Return the ns of a call that are no part of its operator: the recorded time between calls has them, too."""
+        few, times = torch.ones(1), []
+        for _ in range(DISPATCHED):
+            start = time.perf_counter_ns()
+            with mark({"family": "", "module": ""}):
+                torch.ops.aten.detach.default(few)
+            times.append(time.perf_counter_ns() - start)
+        return median(times)
+
+    def profiled(self, count, mark=nullcontext):
+        """Run the step `count` times under a profiler; return it, and what each took, ms.
+
+        It costs what that of the recording did: allocations are recorded where they were.
+        """
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
-        operators = self.plan["operators"]
-        with profile(activities=activities, record_shapes=True) as profiler:
-            taken = self.timed(lambda call: record_function(FAMILY + operators[call["operator"]]["family"]))
-        time_of = "device_time_total" if self.cuda else "cpu_time_total"
-        rows = [row for row in profiler.key_averages() if row.key.startswith(FAMILY)]
-        return taken, {row.key.removeprefix(FAMILY): getattr(row, time_of) * 1e-3 for row in rows}
+        options = {"activities": activities, "record_shapes": True, "profile_memory": self.memory}
+        plain_ns = self.dispatch_ns
+        with profile(**options) as profiler:
+            self.dispatch_ns = self.dispatch(mark)
+        self.dispatch_ns -= median(event.cpu_time_total * 1e3 for event in profiler.events() if "detach" in event.name)
+        with profile(**options, schedule=schedule(wait=0, warmup=1, active=count, repeat=1)) as profiler:
+            times = []
+            for _ in range(1 + count):
+                times.append(self.timed(mark))
+                profiler.step()
+        self.dispatch_ns = plain_ns
+        return profiler, times[1:]
+
+    def by_family(self, count):
+        """Return what a step takes with the profiler on, and each family's time, ms: the GPU's, if there is one."""
+        profiler, taken = self.profiled(count, lambda call: record_function(FAMILY + call["family"]))
+        times = Counter()
+        for event in profiler.events():
+            if event.name.startswith(FAMILY):  # without what the mark itself takes
+                parts = [event.device_time_total] if self.cuda else [part.cpu_time_total for part in event.cpu_children]
+                times[event.name.removeprefix(FAMILY)] += sum(parts) * 1e-3
+        return median(taken), {family: total / count for family, total in sorted(times.items())}
 
     def write_trace(self, folder, modules):
-        """Record three steps as lumos-df ingest reads them."""
+        """Record steps as lumos-df ingest reads them."""
         folder.mkdir(parents=True, exist_ok=True)
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
         marked = (lambda call: record_function(call["module"] or "no module")) if modules else nullcontext
-        with profile(
-            activities=activities, schedule=schedule(wait=0, warmup=1, active=3, repeat=1), record_shapes=True
-        ) as profiler:
-            for _ in range(4):
-                self.timed(marked)
-                profiler.step()
+        profiler, _ = self.profiled(TRACED, marked)
         profiler.export_chrome_trace(str(folder / f"rank{self.place}.json"))
+
+
+def keep_memory():
+    """Let the C library keep what is let go, as in a job whose memory is in use all over; elsewhere nothing is done.
+
+    A process that holds nothing else gives its memory back after every step, and has it mapped again page by page.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    for parameter, value in ((M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 2**31 - 1)) if mallopt else ():
+        mallopt(parameter, value)
 
 
 def main():
@@ -195,30 +248,29 @@ def main():
     parser.add_argument("--host-gaps", default="keep", metavar="keep|cut|FACTOR", help="host time between operators")
     parser.add_argument("--small", type=int, default=1, metavar="K", help="divide all sizes by K")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
-    parser.add_argument("--trace", type=Path, metavar="DIR", help="also record three steps, one file a rank")
+    parser.add_argument("--trace", type=Path, metavar="DIR", help="also record ten steps, one file a rank")
     options = parser.parse_args()
     plan = json.loads((HERE / "plan.json").read_text())
+    keep_memory()
     place, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world != len(plan["ranks"]):
         sys.exit(
             f"this step has {len(plan['ranks'])} ranks: torchrun --nproc-per-node {len(plan['ranks'])} {sys.argv[0]}"
         )
-    torch.set_flush_denormal(True)  # what is multiplied in place again and again would become slow
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if world > 1:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     step = Step(plan, place, options)
     times = [step.timed() for _ in range(options.warmup + options.iterations)][options.warmup :]
-    profiled = [step.by_family() for _ in range(5)]
-    families = {name for _, each in profiled for name in each}
+    profiled, families = step.by_family(TRACED)
     result = {
         "step_ms": round(median(times), 3),
         "fastest_ms": round(min(times), 3),
         "slowest_ms": round(max(times), 3),
-        "profiled_step_ms": round(median(taken for taken, _ in profiled), 3),
+        "profiled_step_ms": round(profiled, 3),
         "recorded_step_ms": step.plan["step_ns"] / 1e6,
-        "families_ms": {name: round(median(each.get(name, 0) for _, each in profiled), 3) for name in sorted(families)},
+        "families_ms": {name: round(taken, 3) for name, taken in families.items()},
         "recorded_families_ms": {name: ns / 1e6 for name, ns in step.plan["families_ns"].items()},
         "copied_instead": {step.plan["operators"][number]["name"]: reason for number, reason in step.stood_in.items()},
         "copied_instead_pct": round(sum(step.plan["operators"][number]["share_pct"] for number in step.stood_in), 2),

@@ -7,8 +7,10 @@ An operator is its name and its inputs in the order of its schema: a tensor is {
 import argparse
 import json
 import math
+import re
 import time
 from collections import Counter
+from functools import partial
 from math import inf, nan  # noqa: F401 - inputs of CASES
 from statistics import median
 
@@ -36,10 +38,42 @@ BOUNDS = {
 }
 
 
-class Maker:
-    """Makes inputs from a seed; equal tensors of different operators are one, those of one operator are not.
+# What takes another time, or refuses, where its inputs are zero, negative or no numbers: it reads fresh ones always.
+OF_VALUES = re.compile(
+    r"(_foreach_)?(r?sqrt|pow|exp|exp2|expm1|log\d*p?|a?sinh?|a?cosh?|a?tanh?|erfc?|erfinv|multinomial|bernoulli"
+    r"|normal|linalg_\w+|cholesky\w*)"
+)
+LARGEST_CACHE = 64 << 20  # bytes; equal tensors that are more than this together are not found in a cache again
 
-    What operators write has tensors of its own, so that nothing that they read as an index can change.
+
+class Call:
+    """What runs, and on what."""
+
+    def __init__(self, run, make, turn=0):
+        """`make` gives the arguments of a turn: positional, named, and where the tensors stand that are only read."""
+        self.run, self.make = run, make
+        self.positional, self.named, self.reads = make(turn)
+
+    def __call__(self):
+        return self.run(*self.positional, **self.named)
+
+    def again(self, turn):
+        """Return the same with other tensors of the same kind."""
+        return Call(self.run, self.make, turn)
+
+
+class Seen:
+    """The tensors of one call: whose turn it is, and how many of each kind there are."""
+
+    def __init__(self, turn, values=False):
+        self.turn, self.values, self.of = turn, values, Counter()
+
+
+class Maker:
+    """Makes inputs from a seed. Tensors of one call are different ones.
+
+    Without an execution trace nobody knows which calls read the same tensor. The first calls of all operators are taken
+    to share theirs, and so are the second ones: as layers have weights. There are not more than a cache cannot hold.
     """
 
     def __init__(self, device, small=1, seed=0):
@@ -52,7 +86,7 @@ class Maker:
         return size if self.small == 1 or abs(size) <= KEPT_SIZE else math.ceil(size / self.small)
 
     def call(self, operator):
-        """Return a function that runs an operator, or what stands for it. Raises where torch cannot."""
+        """Return a call of an operator, or of what stands for it. Raises where torch cannot."""
         by = operator.get("by")
         if by == "copy":
             return self.copy(operator)
@@ -80,12 +114,12 @@ class Maker:
                 break
             overload = overloads[place]
             try:
-                positional, named = self.arguments(overload._schema, name, operator["inputs"])
-                overload(*positional, **named)
+                call = Call(overload, partial(self.arguments, overload._schema, name, operator["inputs"]))
+                call()
             except Exception as error:  # whatever an operator raises, the next overload may take it
                 failure = failure or error
                 continue
-            return lambda: overload(*positional, **named)
+            return call
         raise failure or ValueError("no overload takes the recorded inputs")
 
     def mixed(self, operator):
@@ -96,12 +130,13 @@ class Maker:
         autocast = torch.autocast(self.device.type, dtype=getattr(torch, min(types)), cache_enabled=False)
         with autocast:
             call = self.recorded(operator)
-        return autocast(call)
+        call.run = autocast(call.run)
+        return call
 
-    def arguments(self, schema, name, inputs):
-        """Return the positional and the named arguments of an overload."""
-        bound, seen = self.bound(name, inputs), Counter()
-        positional, named = [], {}
+    def arguments(self, schema, name, inputs, turn):
+        """Return the positional and the named arguments of an overload, and where tensors stand that it only reads."""
+        bound, seen = self.bound(name, inputs), Seen(turn, values=bool(OF_VALUES.fullmatch(name)))
+        positional, named, reads = [], {}, []
         given = inputs + [None] * (len(schema.arguments) - len(inputs))
         for argument, recorded in zip(schema.arguments, given):
             value = self.argument(argument, recorded, inputs, bound, seen)
@@ -109,7 +144,10 @@ class Maker:
                 named[argument.name] = value
             else:
                 positional.append(value)
-        return positional, named
+                if not (argument.alias_info and argument.alias_info.is_write):
+                    reads += [(value, place) for place in range(len(value))] if isinstance(value, list) else []
+                    reads.append((positional, len(positional) - 1))
+        return positional, named, [each for each in reads if is_real(each[0][each[1]]) and not seen.values]
 
     def argument(self, argument, recorded, inputs, bound, seen):
         """Return one argument."""
@@ -161,9 +199,15 @@ class Maker:
         """Return a tensor like the recorded one."""
         dims = [self.size(size) for size in recorded["dims"]]
         strides = self.strides(dims, recorded.get("strides"))
-        same = (*dims, *strides, recorded["dtype"], bound, written, recorded.get("at"), recorded.get("storage"))
-        seen[same] += 1
-        key = (*same, seen[same])
+        where = [recorded.get(name) for name in ("at", "storage", "offset")]
+        # What is written is read by other calls, too, but not as an index, and not by what takes another time then.
+        apart = (written and "int" in recorded["dtype"]) or seen.values
+        key = (*dims, *strides, recorded["dtype"], bound, apart, *where)
+        if recorded.get("storage") is None:
+            seen.of[key] += 1
+            # Other integers may be none that the operator takes: a divisor of zero.
+            turn = seen.turn if "float" in recorded["dtype"] else 0
+            key = (*key, turn % (1 + LARGEST_CACHE // max(1, self.bytes(recorded))), seen.of[key])
         if key not in self.pool:
             self.pool[key] = self.new(dims, strides, recorded, bound)
         return self.pool[key]
@@ -207,7 +251,7 @@ class Maker:
         if key not in self.pool:
             self.pool[key] = torch.zeros((2, length), dtype=torch.uint8, device=self.device)
         source, target = self.pool[key]
-        return lambda: target.copy_(source)
+        return Call(target.copy_, lambda _: ([source], {}, []))
 
     def bytes(self, recorded):
         """Return the bytes of a tensor; an expanded one has those of what is there."""
@@ -222,12 +266,13 @@ class Maker:
         dtype = first.get("dtype", "float32")
         square = {"dims": [side, side], "dtype": "bfloat16" if dtype.startswith("float8") else dtype}
         pair = [self.new(square["dims"], [side, 1], square, 1) for _ in range(2)]
-        return lambda: torch.mm(*pair)
+        return Call(torch.mm, lambda _: (pair, {}, []))
 
     def attention(self, operator):
         """Return torch's attention over the first three tensors of real numbers."""
+        seen = Seen(0)
         query, key, value = (
-            self.tensor(each, 1, False, Counter())
+            self.tensor(each, 1, False, seen)
             for each in [each for each in tensors(operator["inputs"]) if "float" in each["dtype"]][:3]
         )
         if query.dim() == 3:  # (tokens of all sequences, heads, width)
@@ -235,9 +280,15 @@ class Maker:
         if "flash_attn" in operator["name"] or len(operator["inputs"][0]["dims"]) == 3:  # tokens before heads
             query, key, value = (each.transpose(1, 2) for each in (query, key, value))
         attend = torch.nn.functional.scaled_dot_product_attention
-        grouped = query.shape[1] != key.shape[1]
-        attend(query, key, value, enable_gqa=grouped)
-        return lambda: attend(query, key, value, enable_gqa=grouped)
+        grouped = {"enable_gqa": query.shape[1] != key.shape[1]}
+        call = Call(attend, lambda _: ([query, key, value], grouped, []))
+        call()
+        return call
+
+
+def is_real(value):
+    """Return whether a value is a tensor that holds no indices or masks."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def tensors(inputs):

@@ -19,6 +19,8 @@ from lumos_df.corpus.limits import Recorded, limits
 from lumos_df.graph import matching, replay_warnings, stalls
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
+from lumos_df.graph.run import write_simulated
+from lumos_df.schema.codes import NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,11 @@ class JobAdvice:
     warnings: tuple[str, ...]
     """What a reader should know about the replay, one sentence each."""
 
+    @property
+    def found(self) -> list[Advice]:
+        """What is worth it."""
+        return [advice for advice in self.advice if advice.worthwhile]
+
 
 def advise(corpus: Path, job: str | None = None, trace: str | None = None) -> list[JobAdvice]:
     """Say what to change in every job of a corpus, and store it.
@@ -68,15 +75,17 @@ def advise(corpus: Path, job: str | None = None, trace: str | None = None) -> li
     return list(_advised(corpus, chosen))
 
 
-def advise_new(corpus: Path) -> list[JobAdvice]:
-    """Do the same for the jobs that have a trace without stored advice. Raises as `advise` does."""
+def advise_new(corpus: Path, *, paths: bool = False) -> list[JobAdvice]:
+    """Do the same for the jobs that have a trace without stored advice. Raises as `advise` does.
+
+    With `paths` their replays, critical paths and gains are stored, too: a job is read and replayed once for both.
+    """
     missing = traces_without(corpus, schema.JOB_ADVICE)
-    return list(
-        _advised(corpus, [ids for ids in groups(corpus, needed=False) if missing & set(ids)] if missing else [])
-    )
+    jobs = [ids for ids in groups(corpus, needed=False) if missing & set(ids)] if missing else []
+    return list(_advised(corpus, jobs, paths=paths))
 
 
-def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
+def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Iterator[JobAdvice]:
     twice = doubled(corpus) if jobs else {}
     unmatched = traces_without(corpus, schema.COLLECTIVE_MEMBERS) if jobs else set()
     for ids in jobs:
@@ -88,7 +97,15 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
         off = np.abs(steps[known] - recorded[known]) / recorded[known]
         error_pct = 100 * float(off.mean()) if len(off) else 0.0
         gpu_rows = sum(int(np.count_nonzero(rows.on_gpu)) for rows in of_job.ranks)
-        world_size = max(rows.world_size for rows in of_job.ranks)
+        recording = Recorded(
+            of_job.name,
+            gpu_rows=gpu_rows,
+            ranks=len(ids),
+            world_size=max(rows.world_size for rows in of_job.ranks),
+            error_pct=error_pct,
+            marked=bool((of_job.step_number != NONE).any()),
+            operators=sum(map(len, of_job.ranks)),
+        )
         warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
         result = JobAdvice(
             job=of_job.name,
@@ -99,13 +116,15 @@ def _advised(corpus: Path, jobs: list[list[str]]) -> Iterator[JobAdvice]:
             step_ns=round(float(steps.mean())),
             error_pct=error_pct,
             advice=tuple(found),
-            limits=tuple(limits([Recorded(of_job.name, gpu_rows, len(ids), world_size, error_pct)])),
+            limits=tuple(limits([recording])),
             warnings=tuple(dict.fromkeys(warnings)),
         )
         if unmatched & set(ids) and not loaded.doubled:
             _store_waits(corpus, ids, of_job)
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
+        if paths:
+            write_simulated(corpus, loaded, of_job.played, of_job.host_works)
         shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
         for number, trace_id in enumerate(ids):
             table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))

@@ -22,13 +22,19 @@ _AT_ONCE: Final = 4_000_000
 
 def prepare_query(corpus: Path, query: str, say: Say) -> None:
     """Do as `prepare_views` where a query names a view that needs it. Raises `CorpusError` as that does."""
-    prepare_views(corpus, _WORD.findall(query), say)
+    prepare_views(corpus, words(query), say)
 
 
-def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
+def words(query: str) -> list[str]:
+    """Return the words of a query, views among them."""
+    return _WORD.findall(query)
+
+
+def prepare_views(corpus: Path, names: Iterable[str], say: Say, *, paths: bool = False) -> None:
     """Match collectives, find stalls and advice where one of these views or tables reads them and a trace has none yet.
 
-    Where the corpus cannot be written, or advice would take long, that is said and the rest stays unknown.
+    Where the corpus cannot be written, or advice would take long, that is said and the rest stays unknown. With `paths`
+    critical paths and gains of jobs that are replayed for it are stored, too.
 
     Raises:
         CorpusError: there is no corpus, or a trace of it cannot be read.
@@ -41,7 +47,7 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say) -> None:
     if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and folder.unanswered(corpus, COLLECTIVE_MEMBERS):
         _match(corpus, say)
     if asked & view_files.readers(JOB_ADVICE.name) and folder.unanswered(corpus, JOB_ADVICE):
-        _advise(corpus, say)
+        _advise(corpus, say, paths=paths)
     # Advice has found those of its jobs.
     if asked & view_files.readers(STALLS.name) and folder.unanswered(corpus, STALLS):
         _find_stalls(corpus, say)
@@ -67,7 +73,7 @@ def prepare_page(corpus: Path, say: Say) -> None:
     """
     from lumos_df.corpus import report  # noqa: PLC0415 - slow to import
 
-    prepare_views(corpus, report.report_views(), say)
+    prepare_views(corpus, report.report_views(), say, paths=True)
     _find_paths(corpus, say)
 
 
@@ -102,13 +108,13 @@ def _find_stalls(corpus: Path, say: Say) -> None:
         say(f"stalls are not known, because {error}")
 
 
-def _advise(corpus: Path, say: Say) -> None:
+def _advise(corpus: Path, say: Say, *, paths: bool) -> None:
     if not _replayed_at_once(corpus, "what to change is not known yet", "advise", say):
         return
     from lumos_df.advice.job_advice import advise_new  # noqa: PLC0415 - slow to import
 
     try:
-        jobs = advise_new(corpus)
+        jobs = advise_new(corpus, paths=paths)
     except UnwritableError as error:
         say(f"nobody knows what to change, because {error}")
         return
@@ -134,11 +140,9 @@ def _find_paths(corpus: Path, say: Say) -> None:
 
 def _replayed_at_once(corpus: Path, unknown: str, command: str, say: Say) -> bool:
     """Return whether the corpus is small enough to be replayed by the way; say what is `unknown` if it is too large."""
-    from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - slow to import
+    from lumos_df.graph.job import jobs  # noqa: PLC0415 - slow to import
 
-    with connect(corpus) as connection:
-        ((counted,),) = connection.execute("SELECT coalesce(sum(operators), 0)::BIGINT FROM traces").fetchall()
-    operators = int(counted)
+    operators = sum(job.operators for job in jobs(corpus, needed=False))
     if operators > _AT_ONCE:
         why = f"with {format_count(operators, 'operator')} that takes a while"
         say(f"{unknown}; {why}: lumos-df {command} --corpus {corpus}")

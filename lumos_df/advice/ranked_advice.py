@@ -65,15 +65,18 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     # What the replay does not explain may be what the change would take away.
     missed = abs(float((advised.steps_ns - advised.recorded_ns).mean())) if len(gains) else 0.0
     assumed = missed + remedy.uncertainty * abs(gain)
-    # The rest differs from step to step, and from one run to the next by no less than the changed steps do.
+    # The rest differs from step to step, and from one run to the next as the changed steps do: a gain that is less than
+    # these in proportion, a larger one, which mostly waited, by as much as they.
     steps = 0.0 if remedy.once else _EIGHT_OF_TEN * _error_of_mean(advised, gains)
     spread = advised.spread(after) if gain else 0.0
     mean = float(advised.steps_ns.mean()) if len(gains) else 0.0
+    differs = min(abs(gain), mean - gain)
     return Advice(
         remedy=remedy,
         gain_ns=gain,
-        low_ns=gain - assumed - max(steps, abs(gain) * -np.expm1(-spread)),
-        high_ns=gain + assumed + max(steps, abs(gain) * np.expm1(spread)),
+        low_ns=gain - assumed - max(steps, differs * -np.expm1(-spread)),
+        # Nothing takes more away than the whole step.
+        high_ns=min(gain + assumed + max(steps, differs * np.expm1(spread)), max(mean, gain)),
         worthwhile=not remedy.probe and gain >= typical_values.LEAST_PCT / 100 * mean,
     )
 

@@ -156,14 +156,18 @@ def sql(
                 raise typer.BadParameter(
                     "the prompt writes to the terminal; give a query with it", param_hint="--output"
                 )
-            prompt.run(
-                connection, choose_format(form, output), lambda text: on_demand.prepare_query(corpus, text, notes.tell)
-            )
+
+            def prepare(text: str) -> None:
+                on_demand.prepare_query(corpus, text, notes.tell)
+                notes.limits(connection, on_demand.words(text), on_screen=form is None)
+
+            prompt.run(connection, choose_format(form, output), prepare)
             return
     text = query if query is not None else file.read_text("utf-8") if file else sys.stdin.read()
     on_demand.prepare_query(corpus, text, notes.tell)
     # What was found just now may be the first of its table.
     with catalog.connect(corpus) as connection:
+        notes.limits(connection, on_demand.words(text), on_screen=form is None and output is None)
         write(connection, text, choose_format(form, output), output)
 
 
@@ -294,7 +298,8 @@ def report(
 
     A summary on one screen, any view as a table, CSV, JSON or Parquet, or one page for a browser.
     """
-    from lumos_df.corpus import report as reports  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import report as reports  # noqa: PLC0415 - as above
 
     names = view or []
     check_cluster(engine, address)
@@ -315,6 +320,10 @@ def report(
         typer.echo(f"{html}: {format_bytes(html.stat().st_size)}; open it in a browser", err=True)
         return
     on_demand.prepare_views(corpus, names or reports.report_views(), notes.tell)
+    # The summary says them itself.
+    told = names or (() if on_screen else reports.report_views())
+    with catalog.connect(corpus) as connection:
+        notes.limits(connection, told, on_screen=on_screen and form is None)
     if output is not None and len(names) == 1 and output.suffix:
         reports.show(corpus, names[0], choose_format(form, output), output)
     elif output is not None:

@@ -10,7 +10,9 @@ from lumos_df.base.units import format_count
 from lumos_df.corpus.object_store import as_named
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import duckdb
 
     from lumos_df.corpus.diff import ComparedStep
     from lumos_df.estimate.search import Found
@@ -26,6 +28,24 @@ _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 def tell(sentence: str) -> None:
     """Say something besides the result."""
     print(as_named(sentence), file=sys.stderr)
+
+
+def limits(
+    connection: "duckdb.DuckDBPyConnection",
+    names: "Iterable[str]",
+    trace_ids: "Sequence[str] | None" = None,
+    *,
+    on_screen: bool = True,
+) -> None:
+    """Say what some views cannot say, and why: on the screen, or beside a result that a program reads."""
+    from lumos_df.cli.screens.terminal import console, say  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus.limits import of_views  # noqa: PLC0415 - as above
+
+    for line in of_views(connection, names, trace_ids):
+        if on_screen:
+            say(console(), (line, "bold"))
+        else:
+            tell(line)
 
 
 def ingested(result: "IngestResult", corpus: Path) -> None:

@@ -57,7 +57,7 @@ def replay(
 
     With --scale, --drop or --no-wait: the new step compared with the old.
     """
-    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import catalog, limits  # noqa: PLC0415 - slow to import
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
     freed_memory.keep()
@@ -83,6 +83,7 @@ def replay(
             return
         from lumos_df.cli.screens.replay_screen import draw  # noqa: PLC0415 - slow to import
 
+        notes.limits(connection, [limits.RECORDING], trace_ids)
         draw(connection, corpus, trace_ids, step, full=full)
 
 
@@ -107,7 +108,7 @@ def critical_path(
 
     The pieces are in the view critical_path.
     """
-    from lumos_df.corpus import catalog  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import catalog, limits  # noqa: PLC0415 - slow to import
     from lumos_df.graph import run  # noqa: PLC0415 - slow to import
 
     freed_memory.keep()
@@ -120,6 +121,7 @@ def critical_path(
             return
         from lumos_df.cli.screens.path_screen import draw  # noqa: PLC0415 - slow to import
 
+        notes.limits(connection, [limits.RECORDING], trace_ids)
         draw(connection, corpus, trace_ids, step, full=full)
 
 
@@ -144,8 +146,11 @@ def advise(
     jobs = advise_jobs(corpus, job, trace)
     if form is None and output is None:
         from lumos_df.cli.screens.advice_screen import draw  # noqa: PLC0415 - slow to import
+        from lumos_df.graph import run  # noqa: PLC0415 - as above
 
-        draw(jobs, corpus, full=full)
+        without = [of_job for of_job in jobs if not of_job.found and of_job.step_ns]
+        paths = {of_job.trace_id: run.replay(corpus, of_job.trace_id, path=True) for of_job in without}
+        draw(jobs, corpus, paths, full=full)
         return
     names = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted({found.job for found in jobs}))
     with catalog.connect(corpus) as connection:

@@ -16,6 +16,15 @@ _FOLDER: Final = "_corpus_folder"
 """Macro of the folder where the tables lie, as the beginning of a glob."""
 _SUMMARIES: Final = "_summary_folder"
 """Macro of the folder of summaries below it."""
+_MANY_ROWS: Final = 1_000_000
+_FEW_ROWS: Final = 10_000
+"""Rows that DuckDB plans a table for: of events of traces, and of anything else.
+
+It would go by the file whose name comes first, which may be the empty one that holds the columns: then it joins by the
+trace alone, each row with each other.
+"""
+_OF_EVENTS: Final = frozenset({"op_id", "event", "args", "src"})
+"""Columns of which tables of events have at least one."""
 _DUCKDB_TYPES: Final = {
     "int32": "INTEGER",
     "int64": "BIGINT",
@@ -83,11 +92,13 @@ def _columns(table: Table) -> str:
 def _rows_of(table: Table, files: str, *, partitioned: bool) -> str:
     """Return the query for a table's rows in `files`, an expression for one glob or a list of them."""
     key, *stored = (f'"{column.name}"' for column in table.columns)
+    has_events = not _OF_EVENTS.isdisjoint(column.name for column in table.columns)
+    planned = f"explicit_cardinality = {_MANY_ROWS if has_events else _FEW_ROWS}"
     if partitioned:
-        options = f"hive_partitioning = true, hive_types = {{{key}: VARCHAR}}"
+        options = f"hive_partitioning = true, hive_types = {{{key}: VARCHAR}}, {planned}"
         return f"SELECT {_columns(table)} FROM read_parquet({files}, {options})"
     trace = f"regexp_extract(filename, 'trace_id=([^/]*)/[^/]*$', 1) AS {key}"
-    return f"SELECT {', '.join([trace, *stored])} FROM read_parquet({files}, hive_partitioning = false)"
+    return f"SELECT {', '.join([trace, *stored])} FROM read_parquet({files}, hive_partitioning = false, {planned})"
 
 
 def _no_rows(table: Table) -> str:

@@ -178,7 +178,9 @@ def _compared(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -
         numbers = connection.execute(
             "SELECT string_agg(DISTINCT step, ', ' ORDER BY step) FROM step WHERE list_contains($1, trace_id)", [chosen]
         ).fetchall()[0][0]
-        raise QueryError(f"{corpus}: '{name}' has no step {number or ''}; it has {numbers or 'none with a number'}")
+        if number is None:
+            raise QueryError(f"{corpus}: '{name}' has no step to compare: nothing that a step is made of was recorded")
+        raise QueryError(f"{corpus}: '{name}' has no step {number}; it has {numbers or 'none with a number'}")
     trace_id, job, rank, step, step_ns = steps[(len(steps) - 1) // 2]
     layers, gpu = connection.execute(
         "SELECT EXISTS (FROM layers WHERE trace_id = $1 AND layer IS NOT NULL) "

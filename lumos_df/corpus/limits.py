@@ -1,14 +1,32 @@
 """What cannot be said of the jobs of a corpus, and why: the first lines of whatever is said of them."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
+
+import duckdb
+
+from lumos_df.corpus.view_files import readers
+from lumos_df.schema import COLLECTIVE_MEMBERS, CRITICAL_PATH, GAINS, JOB_ADVICE, REPLAY_STEPS
 
 TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
 judgement; a change of settings may be off by as much."""
+NOTHING: Final = "nothing can be said: no trace is in the corpus; lumos-df ingest TRACE... adds some"
+RECORDING: Final = "breakdown"
+"""View that lacks what was not recorded, and nothing that a replay finds."""
 _NAMED: Final = 3
 """Jobs that a line names."""
+_GPU, _STEP, _SAME = "_gpu", "_step", "_job"
+"""Views that all others are made of which are about GPUs, steps, or recorded traces."""
+
+_RECORDED: Final = """
+    SELECT job, sum(kernels + memcpys + memsets)::BIGINT, count(DISTINCT rank), max(world_size), sum(operators)::BIGINT
+    FROM traces
+    WHERE $1 IS NULL OR list_contains($1, trace_id)
+    GROUP BY job
+    ORDER BY job
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +40,19 @@ class Recorded:
     """Ranks of the job as the traces state it; None where they do not."""
     error_pct: float = 0.0
     """Distance of the replay from the recording, percent of the step; 0 where it was not replayed."""
+    marked: bool = True
+    """Whether something marks its steps."""
+    operators: int = 1
+    """Rows that were recorded at all."""
 
 
 def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
     """Give one sentence for each thing that lacks in some of the jobs; jobs are named where there are several."""
     every = list(jobs)
     of_all = len(every) == 1
+    if empty := [job.job for job in every if not job.operators]:
+        yield f"nothing can be said{'' if of_all else f' of {_listed(empty)}'}: no operator was recorded"
+    every = [job for job in every if job.operators]
     if hosts := [job.job for job in every if not job.gpu_rows]:
         where = "" if of_all else f" of {_listed(hosts)}"
         yield f"only the host{where} is known: no GPU row was recorded"
@@ -36,9 +61,54 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
         verb = "is" if len(parts) == 1 and parts[0].ranks == 1 else "are"
         where = f"{names} ranks {verb} here" if of_all else f"not all ranks are here ({names})"
         yield f"{where}: who is late, and what a change brings to the others, is known of these alone"
+    if whole := [job.job for job in every if not job.marked]:
+        where = "the recording" if of_all else f"the recording of {_listed(whole)}"
+        yield f"no step is marked: {where} counts as one"
     if off := [job for job in every if job.error_pct > TRUSTED_PCT]:
         names = _listed([f"{'' if of_all else f'{job.job}, '}{job.error_pct:.1f}%" for job in off])
         yield f"careful: the replay is off the recording ({names}), and so may be every gain"
+
+
+def of_views(
+    connection: duckdb.DuckDBPyConnection, names: Iterable[str], trace_ids: Sequence[str] | None = None
+) -> list[str]:
+    """Return what some views of an open corpus cannot say, of all its jobs or those of some traces, and why.
+
+    What is no view over recorded traces has no limits.
+    """
+    asked = {name.lower() for name in names}
+    replayed = _reading(REPLAY_STEPS.name, CRITICAL_PATH.name, GAINS.name, JOB_ADVICE.name)
+    relevant = replayed | _reading(_GPU, _STEP, COLLECTIVE_MEMBERS.name)
+    if not asked & relevant:
+        return []
+    jobs = [
+        Recorded(job, gpu_rows, ranks, world_size, operators=operators)
+        for job, gpu_rows, ranks, world_size, operators in connection.execute(_RECORDED, [trace_ids]).fetchall()
+    ]
+    if not jobs:
+        return [NOTHING]
+    if not asked & (replayed | _reading(_GPU)):
+        jobs = [replace(job, gpu_rows=1) for job in jobs]
+    if not asked & (replayed | _reading(COLLECTIVE_MEMBERS.name)):
+        jobs = [replace(job, world_size=None) for job in jobs]
+    if asked & _reading(_STEP):
+        unmarked = unmarked_jobs(connection)
+        jobs = [replace(job, marked=job.job not in unmarked) for job in jobs]
+    if asked & replayed:
+        query = "SELECT job, max(abs(error_pct)) FROM replay_error GROUP BY job"
+        off = {job: error or 0.0 for job, error in connection.execute(query).fetchall()}
+        jobs = [replace(job, error_pct=off.get(job.job, 0.0)) for job in jobs]
+    return list(limits(jobs))
+
+
+def unmarked_jobs(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:
+    """Return the jobs of an open corpus in which nothing marks a step."""
+    query = f"SELECT job FROM {_STEP} JOIN {_SAME} USING (trace_id) GROUP BY job HAVING count(step) = 0"
+    return frozenset(job for (job,) in connection.execute(query).fetchall())
+
+
+def _reading(*names: str) -> frozenset[str]:
+    return frozenset[str]().union(*map(readers, names))
 
 
 def _listed(names: list[str]) -> str:

@@ -16,7 +16,7 @@ from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
 from lumos_df.corpus.catalog import connect, one_line_errors, query
 from lumos_df.corpus.folder import unanswered
-from lumos_df.corpus.limits import Recorded, limits
+from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, interruptible, write
 from lumos_df.corpus.view_files import read_once, views
@@ -174,6 +174,7 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
     jobs = _rows(connection, JobSummary, "FROM corpus_summary")
     with one_line_errors():
         replayed = dict(connection.execute("SELECT job, avg(step_ns) FROM advice GROUP BY job").fetchall())
+        unmarked = unmarked_jobs(connection)
         asked = connection.execute(
             "SELECT job FROM traces GROUP BY job HAVING sum(operators) > 0 "
             "AND count(*) FILTER (list_contains($1, trace_id)) = 0 ORDER BY job",
@@ -187,13 +188,13 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
         _rows(connection, AdviceSummary, "FROM advice WHERE worthwhile"),
         tuple(_notes(connection, corpus)),
         tuple(job for (job,) in asked),
-        tuple(limits(_recorded(job, replayed.get(job.job)) for job in jobs)),
+        tuple(limits(_recorded(job, replayed.get(job.job), marked=job.job not in unmarked) for job in jobs)),
     )
 
 
-def _recorded(job: JobSummary, replayed_ns: float | None) -> Recorded:
+def _recorded(job: JobSummary, replayed_ns: float | None, *, marked: bool) -> Recorded:
     off = 0.0 if not job.mean_step_ns or replayed_ns is None else abs(replayed_ns / job.mean_step_ns - 1)
-    return Recorded(job.job, job.gpu_rows, job.ranks, job.world_size, 100 * off)
+    return Recorded(job.job, job.gpu_rows, job.ranks, job.world_size, 100 * off, marked, job.operators)
 
 
 def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[Note]:

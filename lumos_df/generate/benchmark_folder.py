@@ -16,9 +16,10 @@ from lumos_df.generate.process_group_members import with_members
 from lumos_df.generate.recorded_ranks import RecordedRanks, recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
 from lumos_df.generate.replayed_calls import ReplayedCalls, replay
+from lumos_df.generate.result_lifetimes import releases
 from lumos_df.model.library import data_folder
 
-PROGRAMS: Final = ("benchmark.py", "recorded_operators.py")
+PROGRAMS: Final = ("benchmark.py", "recorded_operators.py", "recorded_results.py")
 LEAST_SHARE_PCT: Final = 50.0
 """Threshold, percent. A benchmark of a smaller share of the recorded time is refused without --force: most of what it
 takes would be other work. Evidence: set; none measured."""
@@ -72,6 +73,10 @@ def generate(
             {rank: each.calls for rank, each in replays.items()},
             {rank: each.operators for rank, each in replays.items()},
         )
+        released = {
+            rank: releases(connection, trace, calls[rank], rows[rank].start_ns, rows[rank].end_ns)
+            for rank, trace in chosen.trace_ids.items()
+        }
     table = manifest_rows(list(replays.values()), list(calls.values()))
     about = _about(chosen, rows) | manifest(table, list(replays.values()))
     share = share_pct(table, list(replays.values()))
@@ -79,8 +84,12 @@ def generate(
     plan = {
         "groups": groups,
         "modules": modules,
+        "memory": any(each.list.len().sum() for each in released.values()),
         "ranks": {
-            str(rank): _rank(rows[rank], replays[rank], calls[rank], modules=modules) for rank in chosen.trace_ids
+            str(rank): _rank(
+                rows[rank], replays[rank], calls[rank].with_columns(releases=released[rank]), modules=modules
+            )
+            for rank in chosen.trace_ids
         },
     }
     _write(output, plan, about)
@@ -115,7 +124,7 @@ def _rank(rows: RecordedRows, replayed: ReplayedCalls, calls: pl.DataFrame, *, m
     whole = max(1, replayed.gpu_ns or replayed.host_ns)
     numbers = order.join(used, on="operator", maintain_order="left")["number"]
     families = calls.group_by("family").agg(pl.col(amount).sum()).sort(amount, descending=True)
-    columns = order.with_columns(numbers.alias("operator")).to_dict(as_series=False)
+    columns = order.with_columns(numbers.alias("operator"), calls["releases"]).to_dict(as_series=False)
     return {
         "step_ns": rows.end_ns - rows.start_ns,
         "last_gap_ns": last_gap_ns,

@@ -58,7 +58,7 @@ class RecordedRows:
         whole = connection.execute(
             "SELECT ts, ts + dur FROM step WHERE trace_id = $1 AND step = $2", [trace_id, step]
         ).fetchall()
-        start_ns, end_ns = whole[0] if whole else (int(ts.min(initial=0)), int(end.max(initial=0)))
+        start_ns, end_ns = whole[0] if whole else _span(ts, end)
         return cls(frame, parent, _levels(parent), gpu, start_ns, end_ns)
 
     @property
@@ -94,6 +94,10 @@ class RecordedRows:
         for level in self.levels[1:]:
             near[level] = np.where(near[level] >= 0, near[level], near[self.parent[level]])
         return near
+
+
+def _span(ts: NDArray[np.int64], end: NDArray[np.int64]) -> tuple[int, int]:
+    return (int(ts.min()), int(end.max())) if len(ts) else (0, 0)
 
 
 def _levels(parent: NDArray[np.int64]) -> list[NDArray[np.int64]]:

@@ -32,8 +32,15 @@ _NOT_AGAIN: Final = (
 _COPIES: Final = ("aten::copy_", "aten::_local_scalar_dense")
 """Operators that copy between host and GPU by themselves; of one around them the devices are not recorded."""
 
-_PRODUCT: Final = re.compile(r"aten::(linear|matmul|dot|\w*m[mv])(_backward)?")
-"""Matrix products on the host, which kernels' names do not cover."""
+_HOST_FAMILIES: Final = {
+    "gemm": re.compile(r"aten::(linear|matmul|dot|\w*m[mv])(_backward)?"),
+    "elementwise": re.compile(
+        r"aten::(_foreach_)?(add|sub|rsub|mul|div|neg|abs|sign|reciprocal|r?sqrt|pow|square|exp\w*|log\d*p?|lerp|addcmul"
+        r"|addcdiv|clamp\w*|maximum|minimum|where|threshold|erf|floor|ceil|round)_?(_backward)?"
+    ),
+    "reduction": re.compile(r"aten::(sum|mean|prod|var|std|norm|linalg_vector_norm|a?max|a?min|logsumexp|any|all)"),
+}
+"""What operators on the host are that have names unlike those of kernels."""
 _COMPILED: Final = "Compiled"
 """In the name of an operator around generated kernels, whose inputs say nothing of what these read and write."""
 
@@ -55,7 +62,7 @@ class ReplayedCalls:
     host_ns: int
     """Of the outermost operators."""
     shaped_gpu_ns: int
-    """Time on the GPU in operators whose shapes were recorded, and in collectives whose bytes were."""
+    """Time on the GPU in operators whose own shapes were recorded, and in collectives whose bytes were."""
 
 
 def replay(rows: RecordedRows) -> ReplayedCalls:
@@ -106,12 +113,14 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
     shapes = (
         host & frame["dims"].is_not_null().to_numpy() & frame["types"].str.contains("[a-z]").fill_null(False).to_numpy()
     )
-    shaped = (rows.outermost(shapes) >= 0) | (root >= 0)
+    launched = frame["name"].str.contains("GraphLaunch").to_numpy()[rows.parent] & (rows.parent >= 0)
+    # Of a region that was compiled or captured whole, the shapes are those of the region: none of a kernel's own.
+    shaped = ((rows.outermost(shapes) >= 0) & ~launched & ~compiled[near]) | (root >= 0)
     outer = host & (rows.outermost(host) == np.arange(len(frame)))
     return ReplayedCalls(
         calls=_with_gloo(calls, frame),
         operators=operators,
-        left_out=_left_out(rows, root, near, outer),
+        left_out=_left_out(rows, root, near, outer, launched),
         gpu_ns=int(gpu_time.sum()),
         host_ns=int(frame["dur"].to_numpy()[outer].sum()),
         shaped_gpu_ns=int(gpu_time[shaped[rows.gpu]].sum()),
@@ -167,7 +176,9 @@ def _about(
         pl.col("crossing").drop_nulls().first(),
         pl.col("pinned").any(),
     )
-    own = rows.frame.select("op_id", "name", "ts", pl.col("dur").alias("host_ns"), "thread", "module").with_columns(
+    own = rows.frame.join(families.rename({"by_name": "own_family"}), on="name", how="left", maintain_order="left")
+    own = own.select("op_id", "name", "ts", pl.col("dur").alias("host_ns"), "thread", "module", "own_family")
+    own = own.with_columns(
         pl.Series("place", np.arange(len(root))),
         pl.Series("key", keys),
         (pl.col("ts") + pl.col("host_ns")).alias("end"),
@@ -175,22 +186,23 @@ def _about(
     return (
         own.join(found, left_on="place", right_on="root", maintain_order="left")
         .with_columns(
-            # Without a GPU an operator is of the family of what it spends most of its time in.
+            # Without a GPU an operator that says nothing is of the family of what it spends most of its time in.
             pl.coalesce(
                 "gpu_family",
+                pl.when(pl.col("own_family") != FAMILY_OTHER).then("own_family"),
                 pl.when(2 * pl.col("told_ns") >= pl.col("host_ns")).then("host_family"),
                 pl.lit(FAMILY_OTHER),
             ).alias("family"),
             pl.col("stream").fill_null(NO_ROW),
         )
-        .drop("gpu_family", "host_family", "told_ns")
+        .drop("gpu_family", "own_family", "host_family", "told_ns")
         .sort("ts", "op_id")
     )
 
 
 def _named_family(name: str) -> str:
     """Return the family of a host operator, or of a kernel, by its name."""
-    return "gemm" if _PRODUCT.fullmatch(name) else family(name)
+    return next((word for word, names in _HOST_FAMILIES.items() if names.fullmatch(name)), family(name))
 
 
 def _operators(about: pl.DataFrame, inputs: list[RecordedInputs]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
@@ -234,7 +246,11 @@ def _with_gloo(calls: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _left_out(
-    rows: RecordedRows, root: NDArray[np.int64], near: NDArray[np.int64], outer: NDArray[np.bool_]
+    rows: RecordedRows,
+    root: NDArray[np.int64],
+    near: NDArray[np.int64],
+    outer: NDArray[np.bool_],
+    launched: NDArray[np.bool_],
 ) -> pl.DataFrame:
     """Return what no call stands for, by name: work on the GPU, and outermost host operators with no call inside."""
     frame = rows.frame
@@ -242,15 +258,13 @@ def _left_out(
     lost = (rows.gpu & (root < 0)) | without
     around = np.where(near >= 0, near, np.arange(len(frame)))
     shapes = frame["dims"].is_not_null().to_numpy()
-    graph = frame["name"].str.contains("GraphLaunch").to_numpy()
     compiled = frame["name"].str.contains(_COMPILED).to_numpy()
-    above = np.where(rows.parent >= 0, rows.parent, 0)
     reason = np.select(
-        [graph[above] & (rows.parent >= 0), near < 0, compiled[around], ~shapes[around]],
+        [launched, near < 0, compiled[around], ~shapes[around]],
         [
-            "launched by a CUDA graph",
+            "launched by a CUDA graph: recorded are the shapes of the whole region, if any",
             "no operator around it",
-            "compiled: the tensors of its kernels were not recorded",
+            "compiled: recorded are the shapes of the whole region, not of its kernels",
             "its shapes were not recorded",
         ],
         "its inputs are not all known",

@@ -10,6 +10,9 @@ from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
 
 OTHER, STREAM_SYNC, DEVICE_SYNC, EVENT_SYNC, RECORD, WAIT, RELEASE, COPY, GRAPH_LAUNCH = range(9)
 
+SYNCHRONISES: Final = (STREAM_SYNC, DEVICE_SYNC, EVENT_SYNC)
+"""Calls that do nothing but wait."""
+
 _ROLES: Final = (
     (STREAM_SYNC, r"StreamSynchronize"),
     (DEVICE_SYNC, r"(?:Device|Ctx|Context)Synchronize"),

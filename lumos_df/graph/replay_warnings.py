@@ -104,8 +104,8 @@ def _odd_calls(rows: Rows) -> list[str]:
     odd = int(np.count_nonzero(numbered & (rows.correlation <= 0) & (rows.on_gpu | (rows.kind == RUNTIME))))
     if odd:
         warnings.append(f"{odd} calls and GPU operators have a correlation id below 1, which no profiler gives")
-    call = rows.correlation[numbered & (rows.kind == RUNTIME)]
-    again = len(call) - len(np.unique(call))
+    call = np.sort(rows.correlation[numbered & (rows.kind == RUNTIME)])
+    again = int(np.count_nonzero(call[1:] == call[:-1]))
     if again:
         warnings.append(
             f"{again} calls have the correlation id of another one: GPU operators are taken to follow the last of these"
@@ -113,7 +113,9 @@ def _odd_calls(rows: Rows) -> list[str]:
     graph_call = np.flatnonzero(calls.roles(rows.kind, rows.name, rows.names) == calls.GRAPH_LAUNCH)
     launched = rows.parent[rows.on_gpu]
     over = rows.ts[launched[launched >= 0]].max(initial=-FAR)
-    empty = int(np.count_nonzero(~np.isin(graph_call, launched) & (rows.ts[graph_call] <= over)))
+    starts_none = np.ones(len(rows), np.bool_)
+    starts_none[launched[launched >= 0]] = False
+    empty = int(np.count_nonzero(starts_none[graph_call] & (rows.ts[graph_call] <= over)))
     if empty:
         warnings.append(
             f"{empty} launches of CUDA graphs have no GPU operator: the profiler left their nodes out, and the replay "

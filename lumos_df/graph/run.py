@@ -15,7 +15,7 @@ from lumos_df.graph import critical_path as paths
 from lumos_df.graph import replay_warnings, stored_graph
 from lumos_df.graph.collective_waits import waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
-from lumos_df.graph.host_work import host_work
+from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import Job, JobTraces, Played, jobs, load
 from lumos_df.graph.path_tables import write_gains, write_paths
 from lumos_df.graph.replay_by_rank import replay_by_rank
@@ -86,15 +86,21 @@ def _replay_at_once(corpus: Path, traces: JobTraces, *, path: bool, gains: bool)
     """Simulate a job and store what comes out. Return the numbers of its steps."""
     job = load(corpus, traces.trace_ids, traces.doubled)
     played = job.replay()
+    works = [host_work(graph) for graph in job.graphs] if path or gains else []
+    write_simulated(corpus, job, played, works, path=path, gains=gains)
+    return _numbers(played)
+
+
+def write_simulated(
+    corpus: Path, job: Job, played: Played, works: list[HostWork], *, path: bool = True, gains: bool = True
+) -> None:
+    """Store what the simulation of a job gave, as `replay` does; `works`: its host work, rank by rank."""
     slack = paths.slack(played.event_graph, played.run, job.graphs, played.replays)
     write_replay(corpus, job, played, slack)
-    if path or gains:
-        works = [host_work(graph) for graph in job.graphs]
-        if path:
-            write_paths(corpus, job, played, works, slack)
-        if gains:
-            write_gains(corpus, job, played, works)
-    return _numbers(played)
+    if path:
+        write_paths(corpus, job, played, works, slack)
+    if gains:
+        write_gains(corpus, job, played, works)
 
 
 def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step: int | None = None) -> pa.Table:

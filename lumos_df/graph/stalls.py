@@ -43,6 +43,8 @@ class Stalls:
     """Number of its step, NONE where nothing marks it."""
     name: list[str]
     """What took so long."""
+    unusual: NDArray[np.bool_]
+    """Whether its step loses more to stalls than others do, or is the only one."""
 
     @property
     def over(self) -> NDArray[np.int64]:
@@ -92,30 +94,34 @@ def find(
     if not several:
         may[works] = inside_first_calls(host, shape) | _longer_than(edges.lag[edge], beside)
 
-    def over(least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def over(least: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
         told = grows & bool(ns[grows].sum() >= least)
         compared = np.flatnonzero(in_step & (told | np.isin(like, like[in_step & (ns >= least)])))
         like_it, took = like[compared], ns[compared]
         longest = _in_other_steps(like_it, rows.step[row[compared]], took) if several else longest_usual(like_it, took)
         # Most of it is what no other takes; otherwise such times merely differ.
         stalls = (longest != NONE) & (took - longest >= np.maximum(least, longest)) & may[compared]
-        if several and not every:
-            stalls &= _of_unusual_steps(rows.step[row[compared]], np.where(stalls, took - longest, 0), marks.number)
+        unusual = np.ones(len(stalls), np.bool_)
+        if several:
+            unusual = _of_unusual_steps(rows.step[row[compared]], np.where(stalls, took - longest, 0), marks.number)
+            stalls &= unusual | every
         longest[told[compared]] = 0
         stalls |= told[compared]
-        return compared[stalls], longest[stalls]
+        return compared[stalls], longest[stalls], unusual[stalls]
 
     # What is little of a step that lasts long through stalls alone, is much of it without them.
     whole = int((marks.high - marks.low).sum())
     least = _least(whole)
-    chosen, longest = over(least)
+    chosen, longest, unusual = over(least)
     while (less := _least(whole - int((ns[chosen] - longest).sum()))) < least:
         least = less
-        chosen, longest = over(least)
+        chosen, longest, unusual = over(least)
     cost, without_it = around_growth(host, item[chosen[grows[chosen]]])
     place = len(node) + np.searchsorted(edge, cost)
     beside_it = ~np.isin(place, chosen)
     chosen, longest = np.append(chosen, place[beside_it]), np.append(longest, without_it[beside_it])
+    # Memory is told to grow in the only step alone.
+    unusual = np.append(unusual, np.ones(int(beside_it.sum()), np.bool_))
     return Stalls(
         item=item[chosen],
         works=works[chosen],
@@ -124,6 +130,7 @@ def find(
         longest=longest,
         step=rows.step[row[chosen]].astype(np.int64),
         name=[*_calls(rows, item[chosen[~works[chosen]]]), *_works(host, item[chosen[works[chosen]]])],
+        unusual=unusual,
     )
 
 

@@ -111,7 +111,9 @@ def _of_trace(replay: Replay) -> dict[str, NDArray[Any]]:
     if marks.mark[0] == NONE:
         low, high = np.full((2, len(atoms.bounds)), UNSET) * [[-1], [1]]
         host = (rows.thread >= 0) & works(rows)
-        thread = np.intersect1d(np.flatnonzero(np.diff(atoms.bounds)), rows.thread[host])
+        worked = np.zeros(len(atoms.bounds) - 1, np.bool_)
+        worked[rows.thread[host]] = True
+        thread = np.flatnonzero(worked & (np.diff(atoms.bounds) > 0))
         step = np.zeros(len(thread), np.int64)
         np.minimum.at(low, rows.thread[host], rows.ts[host])
         np.maximum.at(high, rows.thread[host], rows.end[host])

@@ -94,6 +94,7 @@ def collective_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]
           max(busbw_gbps) AS max_busbw_gbps
         FROM collective_summary
         JOIN page_trace USING (trace_id, job)
+        WHERE total_ns IS NOT NULL -- as of recorders that keep no durations
         GROUP BY job, collective, group_size, dtype, size_bytes
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(total_ns) DESC) <= {_MAX_COLLECTIVES}
         ORDER BY job, total_ns DESC, collective, size_bytes

@@ -14,8 +14,21 @@ from lumos_df.page.section import Columns, Section
 
 _MAX_PLANS: Final = 500
 """Of a corpus or a stored sweep."""
-_SHORT: Final = {"micro_batch": "mbs"}
-_PLAN: Final = ("tp", "pp", "vp", "dp", "cp", "ep", "micro_batch", "batch", "zero", "recompute", "schedule")
+_SHORT: Final = {"micro_batch": "mbs", "sequence_parallel": "sp"}
+_PLAN: Final = (
+    "tp",
+    "pp",
+    "vp",
+    "dp",
+    "cp",
+    "ep",
+    "sequence_parallel",
+    "micro_batch",
+    "batch",
+    "zero",
+    "recompute",
+    "schedule",
+)
 _FIELDS: Final = ("model", "hardware", "gpus", *_PLAN)
 """What plans may differ in."""
 
@@ -73,6 +86,7 @@ def _ranked(connection: duckdb.DuckDBPyConnection, source: str, most: int = _MAX
             ', ',
             'tp=' || tp, 'pp=' || pp, CASE WHEN vp > 1 THEN 'vp=' || vp END, 'dp=' || dp,
             CASE WHEN cp > 1 THEN 'cp=' || cp END, CASE WHEN ep > 1 THEN 'ep=' || ep END,
+            CASE WHEN sequence_parallel THEN 'sp=on' END,
             'micro_batch=' || micro_batch, 'batch=' || batch, CASE WHEN zero > 0 THEN 'zero=' || zero END,
             CASE WHEN recompute <> 'none' THEN 'recompute=' || recompute END,
             CASE WHEN schedule <> '1f1b' THEN 'schedule=' || schedule END
@@ -109,7 +123,8 @@ def _ranked(connection: duckdb.DuckDBPyConnection, source: str, most: int = _MAX
     left_out = estimates - len(rows)
     alike = _alike(columns)
     return Section(
-        f"{best['plan']} is the fastest that fits: {format_ns(best['step_ns'])} a step on {best['gpus']:,} GPUs"
+        f"{format_ns(best['step_ns'])} a step of {best['model']} on {best['gpus']:,} x {best['hardware']}: "
+        f"{best['plan']} is the fastest that fits"
         if best["fits"]
         else "No estimated plan fits in memory",
         "Estimated steps with the interval that holds the truth 8 times of 10, and the memory of the fullest GPU; "
@@ -117,7 +132,12 @@ def _ranked(connection: duckdb.DuckDBPyConnection, source: str, most: int = _MAX
         "and better in one."
         + (f" The first {alike} lie within each other's range: measure them." if alike > 1 else "")
         + (f" The fastest {len(rows)} of {estimates:,} estimates are shown." if left_out else ""),
-        {"plans": columns, "front": _along_front(columns), "limits": _limits(columns)},
+        {
+            "plans": columns,
+            "fields": _fields(columns),
+            "front": _along_front(columns),
+            "limits": _limits(columns),
+        },
     )
 
 
@@ -133,6 +153,16 @@ def _differing(columns: Columns, rows: list[int]) -> list[str]:
     return [name for name in _FIELDS if len({columns[name][row] for row in rows}) > 1]
 
 
+def _fields(columns: Columns) -> dict[str, Any]:
+    """Return the columns of a table of the plans: keys and labels of what differs, and in words what is alike."""
+    differing = _differing(columns, list(range(len(columns["plan"]))))
+    return {
+        "key": differing,
+        "label": [_SHORT.get(name, name) for name in differing],
+        "alike": ", ".join(f"{name}={_said(columns[name][0])}" for name in _FIELDS if name not in differing),
+    }
+
+
 def _labels(columns: Columns, rows: list[int]) -> list[str]:
     """Return some plans by what tells them apart: `tp4 dp16 full`; one alone by its degrees."""
     names = _differing(columns, rows) or ["tp", "pp", "dp"]
@@ -140,6 +170,8 @@ def _labels(columns: Columns, rows: list[int]) -> list[str]:
 
 
 def _label(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return _SHORT.get(name, name) if value else ""
     if isinstance(value, str):
         return "" if value == "none" else value
     return f"{_SHORT.get(name, name)}{value}"
@@ -174,7 +206,11 @@ def _steps(values: list[int], rows: list[int]) -> list[int | None]:
 
 def _change(columns: Columns, before: int, after: int) -> str:
     pairs = ((name, columns[name][before], columns[name][after]) for name in _differing(columns, [before, after]))
-    return ", ".join(f"{_SHORT.get(name, name)} {old} \u2192 {new}" for name, old, new in pairs)
+    return ", ".join(f"{_SHORT.get(name, name)} {_said(old)} \u2192 {_said(new)}" for name, old, new in pairs)
+
+
+def _said(value: object) -> object:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 def _limits(columns: Columns) -> Columns:

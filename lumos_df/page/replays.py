@@ -1,6 +1,5 @@
 """What a simulation of the recorded job says: views `replay_error`, `critical_path_summary` and `gain`."""
 
-from statistics import median
 from typing import Final
 
 import duckdb
@@ -8,6 +7,15 @@ import duckdb
 from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job, percent, with_plain
 
 _MAX_PIECES: Final = 40
+_WHOLE: Final = """
+  whole AS (
+    SELECT job, count(*) AS steps, sum(replayed_ns) AS replayed_ns
+    FROM replay_error
+    JOIN page_trace USING (trace_id, job)
+    GROUP BY job
+  )
+"""
+"""Steps of all ranks of a job, whose mean is shown."""
 _MAX_GAINS: Final = 40
 
 _KINDS: Final = {
@@ -66,44 +74,31 @@ def accuracy_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
     )
 
 
-def error(shown: Columns | None, corpus: str) -> Section:
-    """Return the section of recorded against replayed."""
-    if shown is None:
-        return Section("Not replayed yet", f"Run: `lumos-df replay --corpus {corpus}`")
-    errors = sorted(abs(value) for value in shown["error_pct"] if value is not None)
-    if not errors:
-        return Section("The replayed steps have no length", "Nothing to compare.", {"replays": shown})
-    return Section(
-        f"The replay is within {_small(median(errors))} of the recorded step, at worst {_small(errors[-1])}",
-        "Every step simulated from durations and dependencies alone, against its recording.",
-        {"replays": shown},
-    )
-
-
-def _small(share: float) -> str:
-    return "0.01%" if share < 0.01 else f"{share:.2g}%"
-
-
 def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return what the critical paths of each job are made of, all ranks and steps together, longest first."""
+    """Return what the critical paths of each job are made of, all ranks and steps together, longest first.
+
+    Columns: kind, what, pieces, mean_ns (a rank and step), share_pct (of the path).
+    """
     return by_job(
         connection,
         f"""
+        WITH {_WHOLE}
         SELECT
           job,
           kind,
           left(ran, {MAX_NAME}) AS what,
           sum(pieces)::BIGINT AS pieces,
-          sum(total_ns)::BIGINT AS time_ns,
+          round(sum(total_ns) / any_value(steps))::BIGINT AS mean_ns,
           round(100.0 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
         FROM (
           SELECT *, coalesce(family, operator, CASE kind WHEN 'wait' THEN 'rank ' || on_rank END) AS ran
           FROM critical_path_summary
         )
         JOIN page_trace USING (trace_id, job)
+        JOIN whole USING (job)
         GROUP BY job, kind, ran
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(total_ns) DESC, kind, ran) <= {_MAX_PIECES}
-        ORDER BY job, time_ns DESC, kind, ran
+        ORDER BY job, sum(total_ns) DESC, kind, ran
         """,
     )
 
@@ -112,55 +107,75 @@ def kind_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
     """Return the same by kind only."""
     return by_job(
         connection,
-        """
+        f"""
+        WITH {_WHOLE}
         SELECT
           job,
           kind,
           sum(pieces)::BIGINT AS pieces,
-          sum(total_ns)::BIGINT AS time_ns,
+          round(sum(total_ns) / any_value(steps))::BIGINT AS mean_ns,
           round(100.0 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
         FROM critical_path_summary
         JOIN page_trace USING (trace_id, job)
+        JOIN whole USING (job)
         GROUP BY job, kind
-        ORDER BY job, time_ns DESC, kind
+        ORDER BY job, sum(total_ns) DESC, kind
         """,
     )
 
 
 def gain_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
-    """Return what the steps of each job would gain, all ranks and steps together, most first."""
+    """Return what the mean step of each job would gain, most first.
+
+    Columns: what (`family` or `name`), value, and a rank and step: mean_ns (what it takes), mean_gain_ns,
+    mean_half_gain_ns (in half the time), gain_pct (of the replayed step).
+    """
     return by_job(
         connection,
         f"""
+        WITH {_WHOLE}
         SELECT
           job,
           gain.what,
           left(value, {MAX_NAME}) AS value,
-          sum(total_ns)::BIGINT AS time_ns,
-          sum(gain_ns)::BIGINT AS gain_ns,
-          sum(half_gain_ns)::BIGINT AS half_gain_ns,
-          round(avg(gain_pct), 3) AS gain_pct
+          round(sum(total_ns) / any_value(steps))::BIGINT AS mean_ns,
+          round(sum(gain_ns) / any_value(steps))::BIGINT AS mean_gain_ns,
+          round(sum(half_gain_ns) / any_value(steps))::BIGINT AS mean_half_gain_ns,
+          round(100.0 * sum(gain_ns) / nullif(any_value(replayed_ns), 0), 3) AS gain_pct
         FROM gain
         JOIN page_trace USING (trace_id, job)
+        JOIN whole USING (job)
         GROUP BY job, gain.what, gain.value
         QUALIFY row_number() OVER (PARTITION BY job ORDER BY sum(gain_ns) DESC, gain.what, gain.value) <= {_MAX_GAINS}
-        ORDER BY job, gain_ns DESC, gain.what, gain.value
+        ORDER BY job, sum(gain_ns) DESC, gain.what, gain.value
         """,
     )
 
 
-def path(kinds: Columns | None, pieces: Columns | None, gains: Columns | None, corpus: str) -> Section:
-    """Return the section of the critical path and what faster operators would gain."""
+def path(
+    kinds: Columns | None, pieces: Columns | None, gains: Columns | None, replays: Columns | None, corpus: str
+) -> Section:
+    """Return the section of the critical path and what faster operators would gain, with the steps that were replayed.
+
+    Args:
+        kinds: the job's `kind_rows`.
+        pieces: its `path_rows`.
+        gains: its `gain_rows`.
+        replays: its `error_rows`.
+        corpus: name of the corpus, ready for a shell.
+    """
+    replayed = {"replays": replays} if replays else {}
     if kinds is None or pieces is None:
-        return Section("No critical path yet", f"Run: `lumos-df critical-path --corpus {corpus}`")
+        return Section("No critical path yet", f"Run: `lumos-df critical-path --corpus {corpus}`", replayed)
     first, *_ = kinds["kind"]
     return Section(
-        f"{percent(kinds['time_ns'][0], sum(kinds['time_ns']))} of the critical path: {_KINDS.get(first, first)}",
-        "What the longest chain of dependent work is made of, over all ranks and steps; what it would gain from an "
-        "operator that took no time is simulated again, not read off.",
+        f"{percent(kinds['mean_ns'][0], sum(kinds['mean_ns']))} of the critical path: {_KINDS.get(first, first)}",
+        "What the longest chain of dependent work is made of, in the mean step of all ranks; what the step would gain "
+        "from an operator that took no time is simulated again, not read off.",
         {
             "kinds": {**kinds, "said": [_KINDS.get(kind, kind) for kind in kinds["kind"]]},
             "pieces": with_plain(pieces, "what"),
             **({"gains": with_plain(gains, "value")} if gains else {}),
+            **replayed,
         },
     )

@@ -62,7 +62,8 @@ def breakdown(shown: Columns | None, gpu_rows: int, steps: int, labels: list[str
         return Section("No step in these traces", "A trace without a single operator has no time to show.")
     times = list(zip(shown["step_ns"], shown["step"], shown["place"], strict=True))
     (least, *_), (most, step, place) = min(times, key=itemgetter(0)), max(times, key=itemgetter(0))
-    title = f"Steps take {format_ns(least)} to {format_ns(most)}; the longest on rank {labels[place]}"
+    between = dict.fromkeys((format_ns(least), format_ns(most)))
+    title = f"Steps take {' to '.join(between)}; the longest on rank {labels[place]}"
     if len(times) == 1:
         title = f"One step of one rank: {format_ns(most)}"
     elif step is not None and len(set(shown["step"])) > 1:

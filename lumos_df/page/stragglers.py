@@ -57,9 +57,12 @@ def section(shown: Columns | None, summary: dict[str, Any], corpus: str) -> Sect
         if wait
         else "No rank made another wait"
     )
+    known = "Of these ranks there are records of their calls alone."
+    if collectives is not None:
+        known = f"{matched:,} of {format_count(collectives, 'collective')} matched."
     return Section(
         title,
         "A rank's wait is its kernel's duration less the shortest in the collective, that of the last to arrive; "
-        f"the waits of all ranks are added up. {matched:,} of {format_count(collectives, 'collective')} matched.",
+        f"the waits of all ranks are added up. {known}",
         {"stragglers": shown},
     )

@@ -100,7 +100,7 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         "summaries": summaries,
         "jobs": [
             {
-                "headline": step_parts.headline(summary),
+                "headline": _headline(summary, sections[summary["job"]]),
                 "summary": summary,
                 "traces": traces[summary["job"]],
                 "warnings": warnings.get(summary["job"]),
@@ -112,6 +112,13 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         ],
         "plans": plans and asdict(plans),
     }
+
+
+def _headline(summary: dict[str, Any], sections: dict[str, dict[str, Any]]) -> str:
+    """Return a job in a sentence; records without a step are what they say of memory."""
+    if summary["mean_step_ns"] is None and "held" in sections:
+        return str(sections["held"]["title"])
+    return step_parts.headline(summary)
 
 
 def _sections(
@@ -141,13 +148,12 @@ def _sections(
             "timeline": step_timeline.section(
                 drawn.get(job), slices.get(job), path.get(job), labels, summary["steps"] or 0, corpus
             ),
-            "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), corpus),
+            "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), error.get(job), corpus),
             "busy": gpu_usage.busy(busy.get(job), labels),
             "kernels": kernel_tables.kernels(kernel.get(job), family.get(job)),
             "collectives": kernel_tables.collectives(collective.get(job)),
             "stragglers": stragglers.section(late.get(job), summary, corpus),
             "memory": gpu_usage.memory(memory.get(job), labels),
-            "replay": replays.error(error.get(job), corpus),
         }
         if snapshot := held_memory.section(held, job):
             parts["held"] = snapshot

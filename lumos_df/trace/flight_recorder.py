@@ -20,6 +20,8 @@ from lumos_df.trace.stored_file import StoredFile
 _PEER: Final = re.compile(r"(?:send [0-9]+->|recv [0-9]+<-)([0-9]+)")
 _BACKEND: Final = re.compile(r"^(?:[\w-]+:)+")
 _WAITING: Final = re.compile(r" [0-9]+(?:->|<-).*")
+_GLOO: Final = "gloo:"
+"""How names of operations begin that no GPU event ever starts or ends."""
 
 
 def read(file: StoredFile, _: ArgsSink) -> Recording:
@@ -46,7 +48,8 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
 
 def _recording(data: Mapping[str, Any]) -> Recording:
     entries = [entry for entry in data.get("entries", ()) if isinstance(entry, Mapping)]
-    groups = {str(number): group for number, group in data.get("pg_config", {}).items()}
+    # Of gloo's groups there is one entry, of no name and no ranks.
+    groups = {str(number): group for number, group in data.get("pg_config", {}).items() if group.get("name") != ""}
     origin = min((int(entry["time_created_ns"]) for entry in entries), default=0)
     named = [_group(entry, groups) for entry in entries]
     operations = [_BACKEND.sub("", str(entry["profiling_name"])) for entry in entries]
@@ -63,11 +66,12 @@ def _recording(data: Mapping[str, Any]) -> Recording:
                 else entry["seq_id"] for entry in entries],
         "dtype": [_dtype(entry) for entry in entries],
         "message_bytes": [_bytes(entry) for entry in entries],
-        "state": [str(entry["state"]) for entry in entries],
+        "state": [_state(entry) for entry in entries],
         "created_ts": [entry["time_created_ns"] - origin for entry in entries],
         **{
             f"{state}_ts": [
-                None if (at := entry.get(f"time_discovered_{state}_ns")) is None else at - origin for entry in entries
+                at - origin if (at := entry.get(f"time_discovered_{state}_ns")) else None  # JSON has 0 for none
+                for entry in entries
             ]
             for state in ("started", "completed")
         },
@@ -80,7 +84,7 @@ def _recording(data: Mapping[str, Any]) -> Recording:
         dialect="flight-recorder",
         origin=origin,
         rank=rank if isinstance(rank, int) else NONE,
-        nccl_version=_text(data.get("nccl_version")),
+        nccl_version=_text(data.get("nccl_version") or data.get("comm_lib_version") or None),
         groups=tuple(
             RecordedGroup(
                 name=str(group.get("name")),
@@ -103,6 +107,12 @@ def _group(entry: Mapping[str, Any], groups: Mapping[str, Any]) -> tuple[str, st
         return str(name), _text(description)
     group = groups.get(str(entry.get("pg_id")), {})
     return str(entry.get("pg_name") or group.get("name") or entry.get("pg_id")), _text(group.get("desc"))
+
+
+def _state(entry: Mapping[str, Any]) -> str:
+    """Return how far an entry came. Gloo's stay `scheduled`: one is over when its work is no longer watched."""
+    is_over = entry.get("retired") and str(entry["profiling_name"]).startswith(_GLOO)
+    return "completed" if is_over else str(entry["state"])
 
 
 def _text(value: Any) -> str | None:

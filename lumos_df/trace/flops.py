@@ -56,8 +56,8 @@ def flops(ops: OrderedOperators) -> NDArray[np.int64]:
     rows = np.flatnonzero((ops.kind == CPU_OP) & counted[ops.name] & (dims >= 0))
     if not len(rows):
         return column
-    distinct, inverse = np.unique(np.stack((ops.name[rows], dims[rows])), axis=1, return_inverse=True)
-    counts = [count(strings[name], strings[shapes]) for name, shapes in distinct.T.tolist()]
+    distinct, inverse = np.unique(ops.name[rows].astype(np.int64) << 32 | dims[rows], return_inverse=True)
+    counts = [count(strings[pair >> 32], strings[pair & 0xFFFFFFFF]) for pair in distinct.tolist()]
     column[rows] = np.array([NULL if known is None else known for known in counts], np.int64)[inverse.reshape(-1)]
     return column
 

@@ -44,7 +44,9 @@ _PARQUET: Final = b"PAR1"
 _HEAD: Final = 256
 """Bytes from the beginning in which a format shows itself."""
 
-_FLIGHT_RECORDER: Final = re.compile(rb'\s*\{\s*"(?:entries|nccl_comm_state|nccl_version|pg_config|pg_status)"')
+_FLIGHT_RECORDER: Final = re.compile(
+    rb'\s*\{\s*"(?:comm_lib_version|entries|nccl_comm_state|nccl_version|pg_config|pg_status)"'
+)
 """The first key of a dump, whose keys are sorted: a trace of Kineto has some of them further down."""
 
 
@@ -96,8 +98,15 @@ FORMATS: Final = (
     TraceFormat(
         name="PyTorch flight recorder, pickle",
         endings=(),  # its files have none: nccl_trace_rank_0
+        # Among these is `comm_lib_version`, as newer dumps have it.
         recognises=_is_pickle(b"entries", b"pg_config", b"pg_status", b"nccl_comm_state", b"nccl_version", b"version"),
         read=_by("flight_recorder"),
+    ),
+    TraceFormat(
+        name="pickle of anything else",  # lists of segments, and what is refused by name
+        endings=(),
+        recognises=is_pickle,
+        read=_by("memory_snapshot"),
     ),
     TraceFormat(
         name="PyTorch flight recorder, JSON",

@@ -46,7 +46,7 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
     """
     data = plain_pickle.load(file)
     try:
-        return _recording(data)
+        return _recording({"segments": data} if isinstance(data, list) else data)  # `memory_snapshot()` gives a list
     except (TypeError, KeyError, ValueError, AttributeError, IndexError, OverflowError, pa.ArrowException) as error:
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise TraceError(
@@ -61,8 +61,9 @@ def _recording(data: Mapping[str, Any]) -> Recording:
     stacks = _Stacks()
     blocks = _segments(segments, stacks)
     begun = min((int(events[0].get("time_us", 0)) for events in traces if events), default=0)
+    # Where no history was kept there may be no list of any device.
     history = pa.concat_tables(
-        [_history(number, events, begun, blocks, stacks) for number, events in enumerate(traces)]
+        [_history(number, events, begun, blocks, stacks) for number, events in enumerate(traces or [[]])]
     )
     devices = sorted({*history["device"].unique().to_pylist(), *blocks["device"].unique().to_pylist()})
     none = np.zeros(0, np.int64)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import TraceError
 from lumos_df.base.units import format_count
 from lumos_df.schema.codes import ANNOTATION, KERNEL, MEMCPY, MEMSET, NONE, NULL, OTHER_KIND, RUNTIME, SYNC
-from lumos_df.trace import nccl_ranges, nvtx_payloads, nvtx_texts
+from lumos_df.trace import nccl_ranges, nvtx_payloads, nvtx_scopes, nvtx_texts
 from lumos_df.trace.event_args import give
 from lumos_df.trace.nsight_session import Session, session
 from lumos_df.trace.parquet_columns import ParquetFolder
@@ -85,15 +85,18 @@ _NO_ID: Final = (1 << 32) - 1
 _VERSION_OF_CALL: Final = "_v[0-9]{4,}$"
 """What Nsight adds to the name of a runtime call: since which CUDA it is so."""
 _RANGE: Final = {
-    **_SPAN,
+    "ts": '"start"',
+    "end": '"end"',
     "thread": '"globalTid"',
     "type": '"eventType"',
-    "text": '"textId"',
-    "payload": '"jsonTextId"',
+    "text_id": '"textId"',
+    "json_id": '"jsonTextId"',
+    "domain": '"domainId"',
+    "category": '"category"',
 }
+_RANGE_TEXTS: Final = {"text": '"text"', "json": '"jsonText"'}
 _PUSH_POP, _START_END = 59, 60
 """NVTX_EVENTS.eventType of ranges."""
-_LASTS: Final = f'"end" IS NOT NULL AND "eventType" IN ({_PUSH_POP}, {_START_END})'
 _KERNEL_ARGS: Final = ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "graphNodeId", "graphId")
 
 
@@ -135,10 +138,10 @@ class _ReportReader:
         self._sink = sink
         self._rows = RowCollector()
         self._nccl_ranks: list[nccl_ranges.NcclRank] = []
-        ids = database.numbers("StringIds", {"id": '"id"'})["id"]
-        self._values = database.texts("StringIds", '"value"')
-        self._by_id = np.argsort(ids[: len(self._values)], kind="stable")
-        self._ids = ids[self._by_id]
+        words = database.read("StringIds", {"id": '"id"'}, {"value": '"value"'})
+        self._values = words["value"]
+        self._by_id = np.argsort(words["id"], kind="stable")
+        self._ids = words["id"][self._by_id]
 
     def run(self) -> Recording:
         database = self._database
@@ -251,17 +254,25 @@ class _ReportReader:
 
     def _ranges(self) -> None:
         """Take in NVTX: ranges as operators and annotations, anything else as instants."""
-        tail = f"WHERE {_LASTS}"
-        rows = self._database.numbers(_RANGES, _RANGE, tail)
-        texts, payloads = (self._database.texts(_RANGES, column, tail) for column in ('"text"', '"jsonText"'))
-        binary = self._database.blobs(_RANGES, '"binaryData"', tail)
-        # A damaged file may give fewer of one than of another.
-        count = min(len(texts), len(payloads), len(binary), len(rows["ts"]))
-        rows = {name: column[:count] for name, column in rows.items()}
-        texts = pc.coalesce(texts[:count], self._by_ids(rows.pop("text")))
-        payloads = pc.coalesce(
-            payloads[:count], self._by_ids(rows.pop("payload")), nvtx_payloads.as_json(self._database, binary[:count])
-        )
+        rows = self._database.read(_RANGES, _RANGE, _RANGE_TEXTS, {"binary": '"binaryData"'})
+        is_range = np.isin(rows["type"], (_PUSH_POP, _START_END))
+        lasts = is_range & (rows["end"] != NULL)
+        self._rows.count(EventType.INSTANT, rows["thread"][~lasts] >> TID_BITS)
+        endless = int(np.count_nonzero(is_range & ~lasts))
+        if endless:
+            self._rows.warnings.append(f"{format_count(endless, 'NVTX range')} without an end read as instants")
+        rows["text"] = pc.coalesce(rows["text"], self._by_ids(rows.pop("text_id")))
+        scopes = nvtx_scopes.scopes(rows, rows["text"], lasts)
+        if not lasts.all():
+            kept = pa.array(lasts)
+            rows = {
+                name: column[lasts] if isinstance(column, np.ndarray) else column.filter(kept)
+                for name, column in rows.items()
+            }
+        rows["dur"] = rows.pop("end") - rows["ts"]
+        texts = rows.pop("text")
+        binary = nvtx_payloads.as_json(self._database, rows.pop("binary"))
+        payloads = pc.coalesce(rows.pop("json"), self._by_ids(rows.pop("json_id")), binary)
         said = nvtx_texts.parts(texts)
         crosses = rows.pop("type") == _START_END
         events = self._rows.add(
@@ -281,14 +292,8 @@ class _ReportReader:
         self._rows.state(Attribute.GROUP, events[called.row], self._rows.texts.places(called.communicator))
         self._rows.state(Attribute.GROUP_SIZE, events[called.row], called.size)
         self._nccl_ranks = nccl_ranges.ranks(ranges)
-        give(self._sink, events, pl.DataFrame({"text": pl.Series(texts), "payload": pl.Series(payloads)}))
-        others = self._database.numbers(
-            _RANGES, {"thread": '"globalTid"', "type": '"eventType"'}, f"WHERE NOT ({_LASTS})"
-        )
-        self._rows.count(EventType.INSTANT, others["thread"] >> TID_BITS)
-        endless = int(np.isin(others["type"], (_PUSH_POP, _START_END)).sum())
-        if endless:
-            self._rows.warnings.append(f"{format_count(endless, 'NVTX range')} without an end read as instants")
+        said_of_all = {"payload": pl.Series(payloads)} if payloads.null_count < len(payloads) else {}
+        give(self._sink, events, pl.DataFrame({"text": pl.Series(texts), **said_of_all, **scopes}))
 
     def _metrics(self, said: Session) -> None:
         """Take in the metrics of GPUs, and of network cards, which are those of every process."""

@@ -11,10 +11,12 @@ from lumos_df.schema.codes import ANNOTATION, CPU_OP, NULL
 
 _FIELDS: Final = r"(?s), (?:seq = -?[0-9]|op_id = [0-9]|sizes = \[|input_op_ids = ).*$"
 """`emit_nvtx` writes `aten::mm, seq = 7, op_id = 9, sizes = [[2, 3], [3, 2]], input_op_ids = [(1,0), (2,0)]`, by what
-it was asked for [PyTorch, torch/csrc/profiler/util.cpp, getNvtxStr]. A pattern a field takes a fifth of one for all."""
+it was asked for [PyTorch, torch/csrc/profiler/util.cpp, getNvtxStr]. A pattern a field takes a fifth of one for all,
+and one that has to find the end of the sizes more than all others."""
 _SEQUENCE: Final = ", seq = (-?[0-9]{1,18})(?:,|$)"
 _ID: Final = ", op_id = [0-9]"
-_SIZES: Final = r", sizes = (\[.*?\])(?:, input_op_ids = |$)"
+_SIZES: Final = ", sizes = "
+_INPUTS: Final = ", input_op_ids = "
 _OPERATOR: Final = r"^[A-Za-z_]\w*::\w|^\w+Backward[0-9]*$"
 _MARK: Final = r"^(?:ProfilerStep#[0-9]|Optimizer\.|enumerate\(DataLoader\))"
 """Ranges of `record_function` that Kineto calls annotations, too."""
@@ -38,18 +40,30 @@ class NvtxTexts(NamedTuple):
 
 def parts(texts: pa.Array) -> NvtxTexts:
     """Take the texts of ranges apart."""
-    whole = pl.Series("text", texts, pl.String)
-    name = whole.str.replace(_FIELDS, "")
-    sequence = whole.str.extract(_SEQUENCE)
-    is_operator = sequence.is_not_null() | whole.str.contains(_ID) | name.str.contains(_OPERATOR)
-    is_operator &= ~name.str.contains(_MARK)
-    return NvtxTexts(
-        name=_arrow(name),
-        kind=np.where(is_operator.fill_null(False).to_numpy(), CPU_OP, ANNOTATION).astype(np.int8),
-        sequence=sequence.cast(pl.Int64).fill_null(NULL).to_numpy(),
-        sizes=_arrow(whole.str.extract(_SIZES)),
-        backward=name.str.contains(_BACKWARD).fill_null(False).to_numpy(),
+    front, rest = _split(pl.Series("text", texts, pl.String), _SIZES)
+    sequence = front.str.extract(_SEQUENCE)
+    numbered = sequence.is_not_null() | front.str.contains(_ID).fill_null(False)
+    name = _arrow(front.str.replace(_FIELDS, ""))
+    # A name stands in many ranges.
+    coded = name.dictionary_encode()
+    names, place = pl.Series("name", coded.dictionary, pl.String), coded.indices.fill_null(len(coded.dictionary))
+    named, mark, backward = (
+        np.append(names.str.contains(pattern).to_numpy(), False)[place.to_numpy()]
+        for pattern in (_OPERATOR, _MARK, _BACKWARD)
     )
+    return NvtxTexts(
+        name=name,
+        kind=np.where((numbered.to_numpy() | named) & ~mark, CPU_OP, ANNOTATION).astype(np.int8),
+        sequence=sequence.cast(pl.Int64).fill_null(NULL).to_numpy(),
+        sizes=_arrow(_split(rest, _INPUTS)[0]),
+        backward=backward,
+    )
+
+
+def _split(texts: pl.Series, at: str) -> tuple[pl.Series, pl.Series]:
+    """Return what stands before and behind the first of a text, null behind where it is not there."""
+    before, behind = texts.str.splitn(at, 2).struct.unnest()
+    return before, behind
 
 
 def _arrow(texts: pl.Series) -> pa.Array:

@@ -1,17 +1,15 @@
 """A folder of Parquet files of a profiler, one a table, as columns."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from lumos_df.base.errors import TraceError
-from lumos_df.trace.stored_tables import StoredTables, columns_named
+from lumos_df.trace.stored_tables import StoredTables, as_integer, columns_named
 
 _ENDING: Final = ".parquet"
 
@@ -43,35 +41,28 @@ class ParquetFolder(StoredTables):
         """Return the rows of a table; 0 where there is none."""
         return self._rows.get(table, 0)
 
-    def _integers(
-        self, table: str, select: str, named: list[str], tail: str, width: int
-    ) -> Sequence[NDArray[np.int64]]:
-        found = self._asked(table, select, named, tail, frozenset())
-        if found is None:
-            return [np.zeros(0, np.int64)] * width
-        return [column.to_numpy() for column in found.columns]
-
-    def _bytes(self, table: str, column: str, named: list[str], tail: str) -> pa.Array:
+    def _columns(self, table: str, integers: list[str], of_bytes: list[str], tail: str) -> list[Any]:
+        wanted, bytes_of = columns_named([*integers, *of_bytes, tail]), columns_named(of_bytes)
         # DuckDB's texts are UTF-8, as not all of these are: as bytes they go through untouched.
-        select = f"SELECT {column.replace(' AS TEXT)', ' AS BLOB)')}"
-        found = self._asked(table, select, named, tail, columns_named([column]))
-        return pa.array([], pa.binary()) if found is None else found.column(0).combine_chunks().cast(pa.binary())
-
-    def _asked(self, table: str, select: str, named: list[str], tail: str, of_bytes: frozenset[str]) -> pa.Table | None:
-        wanted = columns_named(named)
+        select = ", ".join([*map(as_integer, integers), *(f"cast({sql} AS BLOB)" for sql in of_bytes)]) or "NULL"
         try:
             rows = pq.read_table(self._folder / f"{table}{_ENDING}", columns=sorted(wanted & self.tables[table]))
             plain = {name: _plain(rows.column(name)) for name in rows.column_names}
             nulls = {
-                name: pa.nulls(rows.num_rows, pa.binary() if name in of_bytes else pa.int64())
+                name: pa.nulls(rows.num_rows, pa.binary() if name in bytes_of else pa.int64())
                 for name in wanted - plain.keys()
             }
             with duckdb.connect() as connection:
                 connection.register("stored", pa.table({**plain, **nulls}))
-                return connection.sql(f"{select} FROM stored {tail}").to_arrow_table()
+                found = connection.sql(f"SELECT {select} FROM stored {tail}").to_arrow_table().combine_chunks()
         except (pa.ArrowException, OSError, duckdb.Error) as error:
             self.damage.append(f"{table} ({_first_line(error)})")
-            return None
+            return [*[np.zeros(0, np.int64)] * len(integers), *[pa.array([], pa.binary())] * len(of_bytes)]
+        columns, count = found.columns, len(integers)
+        return [
+            *(column.to_numpy() for column in columns[:count]),
+            *(column.cast(pa.binary()).combine_chunks() for column in columns[count : count + len(of_bytes)]),
+        ]
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

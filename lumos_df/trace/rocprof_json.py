@@ -37,6 +37,8 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         text = stream.read()
     try:
         processes = json.loads(text)[_KEY]
+        if not processes:
+            raise TraceError(f"{file.name}: a file of rocprofv3 without a process; record with --sys-trace")
         rows = RowCollector()
         left_out: dict[str, int] = {}
         for process in processes:
@@ -87,7 +89,7 @@ def _process(rows: RowCollector, process: Mapping[str, Any]) -> dict[str, int]:
     dispatches = records.get("kernel_dispatch", [])
     symbols = {
         entry["kernel_id"]: entry.get("formatted_kernel_name") or entry.get("kernel_name")
-        for entry in process["kernel_symbols"]
+        for entry in process.get("kernel_symbols", ())
     }
     info = [dispatch["dispatch_info"] for dispatch in dispatches]
     block = {axis: _column(info, "workgroup_size", axis) for axis in "xyz"}

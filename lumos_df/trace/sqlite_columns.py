@@ -1,9 +1,10 @@
 """SQLite files of profilers as columns, by Arrow's driver: a block of rows at a time, and no Python object a row."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count as count_from
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,9 @@ from adbc_driver_sqlite import StatementOptions, dbapi
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import TraceError
+from lumos_df.schema.codes import NULL
 from lumos_df.trace.stored_file import StoredFile
-from lumos_df.trace.stored_tables import StoredTables, columns_named
+from lumos_df.trace.stored_tables import StoredTables, as_integer, columns_named
 
 MAGIC: Final = b"SQLite format 3\0"
 _ROWS: Final = 1 << 14
@@ -50,27 +52,30 @@ class Database(StoredTables):
             return 0
         return int(block.column(0)[0].as_py())
 
-    def _integers(
-        self, table: str, select: str, named: list[str], tail: str, width: int
-    ) -> Sequence[NDArray[np.int64]]:
-        blocks = self._readable(table, f"{select} FROM {self._padded(table, named)} {tail}")
-        if not blocks:
-            return [np.zeros(0, np.int64)] * width
-        whole = pa.Table.from_batches(blocks)
-        return [column.to_numpy() for column in whole.columns]
-
-    def _bytes(self, table: str, column: str, named: list[str], tail: str) -> pa.Array:
-        rows = f"FROM {self._padded(table, named)} {tail}"
-        # Most columns of texts are empty in most files, and to count takes far less than to fetch.
-        for counts in self._readable(table, f"SELECT count(*), count({column}) {rows}"):
-            count, known = (of_all[0].as_py() for of_all in counts.columns)
-            if not known:
-                return pa.nulls(count, pa.binary())
+    def _columns(self, table: str, integers: list[str], of_bytes: list[str], tail: str) -> list[Any]:
+        rows = f"FROM {self._padded(table, [*integers, *of_bytes, tail])} {tail}"
+        known = self._known(table, integers, of_bytes, rows)
         # The driver takes the type of a column from its first block, where it may have nulls alone.
-        blocks = self._readable(table, f"SELECT coalesce(cast({column} AS BLOB), x''), {column} IS NULL {rows}")
-        null = pa.scalar(None, pa.binary())
-        values = [pc.if_else(block.column(1).cast(pa.bool_()), null, block.column(0)) for block in blocks]
-        return pa.concat_arrays(values) if values else pa.array([], pa.binary())
+        asked = [f"coalesce(cast({sql} AS BLOB), x''), {sql} IS NULL" for sql in of_bytes if sql in known]
+        numbers = [as_integer(sql) for sql in integers if sql in known]
+        blocks = self._readable(table, f"SELECT {', '.join([*numbers, *asked]) or 'NULL'} {rows}")
+        count = sum(block.num_rows for block in blocks)
+        places, texts = count_from(0), count_from(len(numbers), 2)
+        return [
+            *(_integers(blocks, next(places)) if sql in known else np.full(count, NULL) for sql in integers),
+            *(_bytes(blocks, next(texts)) if sql in known else pa.nulls(count, pa.binary()) for sql in of_bytes),
+        ]
+
+    def _known(self, table: str, integers: list[str], of_bytes: list[str], rows: str) -> frozenset[str]:
+        """Return those of some columns that are not null in every row.
+
+        To count takes far less than to fetch, and where there are texts many columns are empty in most files.
+        """
+        columns = [*integers, *of_bytes]
+        if of_bytes:
+            for counts in self._readable(table, f"SELECT {', '.join(f'count({sql})' for sql in columns)} {rows}"):
+                return frozenset(sql for sql, count in zip(columns, counts.columns, strict=True) if count[0].as_py())
+        return frozenset(columns)
 
     def _readable(self, table: str, query: str) -> list[pa.RecordBatch]:
         """Return the rows of a query until they end or cannot be read."""
@@ -80,7 +85,8 @@ class Database(StoredTables):
         except _FAULTS as error:
             if "locked" in str(error):
                 raise TraceError(f"{self.name}: {_reason(error)}; {_remedy(error)}") from None
-            self.damage.append(f"the rest of {table} ({_reason(error)})")
+            clause = f"the rest of {table} ({_reason(error)})"
+            self.damage += [clause] if clause not in self.damage else []
         return blocks
 
     def _blocks(self, query: str) -> Iterator[pa.RecordBatch]:
@@ -94,6 +100,18 @@ class Database(StoredTables):
         absent = sorted(columns_named(named) - self.tables[table])
         nulls = "".join(f', NULL AS "{column}"' for column in absent)
         return f'(SELECT *{nulls} FROM "{table}")' if nulls else f'"{table}"'
+
+
+def _integers(blocks: list[pa.RecordBatch], place: int) -> NDArray[np.int64]:
+    """Return a column of blocks."""
+    return np.concatenate([block.column(place).to_numpy() for block in blocks] or [np.zeros(0, np.int64)])
+
+
+def _bytes(blocks: list[pa.RecordBatch], place: int) -> pa.Array:
+    """Return a column of blocks, null where the next column says so."""
+    null = pa.scalar(None, pa.binary())
+    parts = [pc.if_else(block.column(place + 1).cast(pa.bool_()), null, block.column(place)) for block in blocks]
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
 def _reason(error: Exception) -> str:

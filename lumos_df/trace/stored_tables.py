@@ -31,25 +31,44 @@ class StoredTables(ABC):
         """Return those of the wanted columns that a table has."""
         return [column for column in wanted if column in self.tables.get(table, ())]
 
-    def numbers(self, table: str, columns: Mapping[str, str], tail: str = "") -> dict[str, NDArray[Any]]:
-        """Return columns of integers, int64, NULL for null.
+    def read(
+        self,
+        table: str,
+        numbers: Mapping[str, str],
+        texts: Mapping[str, str] | None = None,
+        blobs: Mapping[str, str] | None = None,
+        tail: str = "",
+    ) -> dict[str, Any]:
+        """Return columns of a table by their names in the answer, all of one length; no rows where the file lacks it.
 
         Args:
-            table: no rows where the file lacks it.
-            columns: SQL of each column by its name in the answer.
+            table: its name.
+            numbers: SQL of each column of integers: int64, NULL for null.
+            texts: SQL of each column of texts: strings, null for null; what is no UTF-8 is replaced by U+FFFD and
+                counted.
+            blobs: SQL of each column of bytes, null for null.
             tail: SQL behind FROM.
         """
+        texts, blobs = texts or {}, blobs or {}
         if table not in self.tables:
-            return dict.fromkeys(columns, np.zeros(0, np.int64))
-        selected = ", ".join(f"coalesce(cast({sql} AS BIGINT), {NULL + 1} - 1)" for sql in columns.values())
-        found = self._integers(table, f"SELECT {selected}", [*columns.values(), tail], tail, len(columns))
-        return dict(zip(columns, found, strict=True))
+            return {
+                **dict.fromkeys(numbers, np.zeros(0, np.int64)),
+                **dict.fromkeys(texts, pa.array([], pa.string())),
+                **dict.fromkeys(blobs, pa.array([], pa.binary())),
+            }
+        found = self._columns(table, [*numbers.values()], [*texts.values(), *blobs.values()], tail)
+        columns: dict[str, Any] = dict(zip((*numbers, *texts, *blobs), found, strict=True))
+        return columns | {name: self._decoded(columns[name]) for name in texts}
+
+    def numbers(self, table: str, columns: Mapping[str, str], tail: str = "") -> dict[str, NDArray[Any]]:
+        """Return columns of integers alone, as `read`."""
+        return self.read(table, columns, tail=tail)
 
     def texts(self, table: str, text: str, tail: str = "") -> pa.Array:
-        """Return a column of texts by its SQL, null for null; what is no UTF-8 is replaced by U+FFFD and counted."""
-        if table not in self.tables:
-            return pa.array([], pa.string())
-        array = self._bytes(table, f"cast({text} AS TEXT)", [text, tail], tail)
+        """Return one column of texts, as `read`."""
+        return self.read(table, {}, {"text": text}, tail=tail)["text"]
+
+    def _decoded(self, array: pa.Array) -> pa.Array:
         try:
             return array.cast(pa.string())
         except pa.ArrowInvalid:
@@ -57,25 +76,18 @@ class StoredTables(ABC):
             self.broken_texts += sum("\ufffd" in text for text in decoded if text is not None)
             return pa.array(decoded, pa.string())
 
-    def blobs(self, table: str, column: str, tail: str = "") -> pa.Array:
-        """Return a column of bytes by its SQL, null for null."""
-        if table not in self.tables:
-            return pa.array([], pa.binary())
-        return self._bytes(table, f"cast({column} AS BLOB)", [column, tail], tail)
-
     @abstractmethod
     def rows(self, table: str) -> int:
         """Return the rows of a table, no fewer than it has; 0 where there is none."""
 
     @abstractmethod
-    def _integers(
-        self, table: str, select: str, named: list[str], tail: str, width: int
-    ) -> Sequence[NDArray[np.int64]]:
-        """Return the columns of a query as far as it can be read; `named` is all SQL that names columns."""
+    def _columns(self, table: str, integers: list[str], of_bytes: list[str], tail: str) -> list[Any]:
+        """Return columns by their SQL as far as they can be read: of integers, then of bytes, whatever they are."""
 
-    @abstractmethod
-    def _bytes(self, table: str, column: str, named: list[str], tail: str) -> pa.Array:
-        """Return a column of bytes, whatever they are."""
+
+def as_integer(sql: str) -> str:
+    """Return the SQL of a column of integers with NULL for null."""
+    return f"coalesce(cast({sql} AS BIGINT), {NULL + 1} - 1)"
 
 
 def columns_named(sql: Sequence[str]) -> frozenset[str]:

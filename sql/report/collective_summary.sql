@@ -76,7 +76,7 @@ record AS (
     CASE WHEN count(own.duration_ns) OVER same = own.group_size THEN min(own.duration_ns) OVER same END AS least_ns
   FROM collective_records AS own
   JOIN traces ON traces.trace_id = own.trace_id
-  WHERE own.duration_ns IS NOT NULL AND NOT EXISTS (
+  WHERE NOT EXISTS (
     FROM _gpu JOIN traces AS other ON other.trace_id = _gpu.trace_id WHERE other.job = traces.job AND other.rank = own.rank
   )
   WINDOW same AS (PARTITION BY traces.job, own."group", own.collective, own.seq)

@@ -9,7 +9,7 @@ CREATE VIEW memory_peak(
   rank,
   -- Device index.
   device,
-  -- When it held most, ns on the trace's clock.
+  -- When it held most, ns on the trace's clock; null where no history was kept: then it is what was held when the snapshot was taken.
   ts,
   -- All that it held then.
   peak_bytes,
@@ -31,6 +31,20 @@ peak AS (
   SELECT trace_id, rank, device, event, ts, allocated_bytes, reserved_bytes
   FROM memory_history
   QUALIFY row_number() OVER (PARTITION BY trace_id, device ORDER BY allocated_bytes DESC, event) = 1
+  UNION ALL
+  SELECT
+    trace_id,
+    rank,
+    device,
+    NULL,
+    NULL,
+    coalesce(sum(requested_bytes) FILTER (starts_with(state, 'active')), 0)::BIGINT,
+    sum(bytes)::BIGINT
+  FROM memory_segments
+  WHERE NOT EXISTS (
+    FROM memory_history WHERE memory_history.trace_id = memory_segments.trace_id AND memory_history.device = memory_segments.device
+  )
+  GROUP BY trace_id, rank, device
 ),
 held AS (
   SELECT peak.trace_id, peak.device, own.category, own.stack, own.bytes

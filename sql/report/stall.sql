@@ -1,5 +1,5 @@
 -- What once took what like ones never take: code loaded late, memory that grows, garbage collected, a data loader that starts.
--- Found when it is first asked for; a changed job (`lumos-df estimate --set`) leaves it out unless told --keep-stalls.
+-- The largest of each job first. Found when it is first asked for; a changed job (`lumos-df estimate --set`) leaves it out unless told --keep-stalls.
 CREATE VIEW stall(
   -- Job.
   job,
@@ -40,4 +40,4 @@ FROM stalls
 JOIN operators ON operators.trace_id = stalls.trace_id AND operators.op_id = stalls.op_id
 LEFT JOIN _step ON _step.trace_id = stalls.trace_id AND _step.step IS NOT DISTINCT FROM stalls.step
 LEFT JOIN _job ON _job.trace_id = stalls.trace_id
-ORDER BY _job.job, stalls.rank, operators.ts, stalls.op_id;
+ORDER BY _job.job, stalls.dur - stalls.longest_ns DESC, stalls.rank, operators.ts, stalls.op_id;

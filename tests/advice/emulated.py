@@ -21,7 +21,7 @@ from lumos_df.graph.job import groups, load
 from lumos_df.trace.ingest import ingest
 from tests.emulator import Job, Profiler, simulate, write
 
-_FIGURE = re.compile(r"\d[\d.]* (?:ns|us|ms|s|B|KiB|MiB|GiB)\b")
+FIGURE = re.compile(r"\d[\d.]* (?:ns|us|ms|s|B|KiB|MiB|GiB)\b")
 BRIEF = Profiler(stacks=False, memory=False)
 
 
@@ -45,6 +45,11 @@ class Advised:
 def advised(folder: Path, job: Job, profiler: Profiler = BRIEF) -> Advised:
     """Run a job, read what its profiler wrote, and ask for advice."""
     write(simulate(job), profiler, folder / "traces")
+    return advice_on(folder)
+
+
+def advice_on(folder: Path) -> Advised:
+    """Read the traces of a folder, and ask for advice."""
     corpus = folder / "corpus"
     assert not ingest([folder / "traces"], corpus, workers=1).failed
     loaded = load(corpus, groups(corpus)[0])
@@ -52,15 +57,16 @@ def advised(folder: Path, job: Job, profiler: Profiler = BRIEF) -> Advised:
     found = ranked(of_job, [remedy for rule in RULES for remedy in rule(of_job)])
     for advice in found:
         if advice.worthwhile and "advice_evidence" in advice.remedy.command:
-            assert _FIGURE.findall(advice.remedy.what)[0] in shown_figures(of_job, advice.remedy), advice.remedy.what
+            assert FIGURE.findall(advice.remedy.what)[0] in shown_figures(of_job, advice.remedy), advice.remedy.what
     return Advised(of_job, found)
 
 
 def shown_figures(job: AdvisedJob, remedy: Remedy) -> set[str]:
-    """Return the times and bytes that a remedy's command shows of each side and of all, as a person writes them."""
+    """Return the times and bytes that a remedy's command shows by name, by side and of all, as a person writes them."""
     sums = pl.col("taken_ns", "less_ns", "moved_bytes").sum()
     shown = pl.DataFrame(evidence(job, remedy))
-    rows = pl.concat([shown.group_by("side").agg(sums).drop("side"), shown.select(sums)])
+    named = shown.select("taken_ns", "less_ns", "moved_bytes")
+    rows = pl.concat([named, shown.group_by("side").agg(sums).drop("side"), shown.select(sums)])
     times = {format_ns(ns) for column in ("taken_ns", "less_ns") for ns in rows[column].to_list()}
     return times | {format_bytes(moved) for moved in rows["moved_bytes"].to_list()}
 

@@ -84,3 +84,15 @@ def test_no_interval_is_narrower_than_steps_or_stretches_differ(tmp_path: Path, 
         (advice,) = ranked(job, [known])
         assert np.log(advice.high_ns / advice.gain_ns) >= np.sqrt(2) * alone
         assert advice.gain_ns - advice.low_ns > 0.02 * advice.gain_ns
+
+
+def test_a_gain_larger_than_what_is_left_differs_no_more_than_that(tmp_path: Path) -> None:
+    asleep = advised(tmp_path, Job(ranks=2, steps=3, batch=8, sleep_rank=1, sleep_ns=50_000_000))
+    job, remedy = asleep.job, replace(asleep.first.remedy, once=True)
+    changed = ChangedGraph.of(job.event_graph)
+    remedy.apply(changed)
+    after = job.changed_steps_ns(changed)
+    missed = abs((job.steps_ns - job.recorded_ns).mean())
+    (advice,) = ranked(job, [remedy])
+    assert advice.gain_ns > 2 * after.mean()
+    assert advice.gain_ns - advice.low_ns == pytest.approx(missed + after.mean() * -np.expm1(-job.spread(after)))

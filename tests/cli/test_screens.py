@@ -145,7 +145,7 @@ def first_lines(corpus: Path, name: str, lines: int = 1) -> str:
 
 
 def test_replay_says_first_how_far_it_is_off(corpus: Path) -> None:
-    assert "76.6 ms a step, replayed 76.6 ms: within 0.0% (worst 0.0%)" in first_lines(corpus, "replay")
+    assert "76.6 ms a step, replayed 76.6 ms: within 0.0% (worst 0.0%)" in first_lines(corpus, "replay", 2)
 
 
 def test_a_changed_replay_says_old_new_and_the_difference(corpus: Path) -> None:

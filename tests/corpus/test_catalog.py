@@ -194,6 +194,21 @@ def test_a_join_by_trace_opens_no_other_trace(corpus: Path, query: str) -> None:
         assert connection.execute(query).fetchall() == [(3,)]
 
 
+@pytest.mark.parametrize("view", ["launch", "queue_depth"])
+def test_a_query_is_planned_alike_whatever_the_trace_is_called(tmp_path: Path, view: str) -> None:
+    plans = []
+    for number, trace_id in enumerate(("0123456789abcdef", "f123456789abcdef")):  # before and after the empty files
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        layout.write_manifest(folder)
+        add_trace(folder, "__HIVE_DEFAULT_PARTITION__", kernels=0)
+        add_trace(folder, trace_id, kernels=500)
+        catalog.write_catalog(folder)
+        with catalog.connect(folder) as connection:
+            plans.append(connection.execute(f"EXPLAIN FROM {view}").fetchall()[0][1])
+    assert plans[0] == plans[1]
+
+
 def test_a_catalogue_can_be_replaced_while_others_read_it(corpus: Path) -> None:
     hold = "import duckdb, sys; held = duckdb.connect(sys.argv[1], read_only=True); print(flush=True); input()"
     with subprocess.Popen(

@@ -3,9 +3,11 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from lumos_df.generate.benchmark_folder import generate
 from lumos_df.generate.operator_script import SCRIPT, write_family, write_operator
 from lumos_df.trace.ingest import ingest
 from tests.conftest import ROOT, SAMPLES, Run
+from tests.real import ABSENT, SETS, jobs
 from tests.trace.literal import Event, annotation, corpus_of, kernel, launch, op, stated, write, x
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (extra: capture)")
@@ -152,6 +155,52 @@ def test_work_on_another_stream_is_waited_for_once_it_had_ended(tmp_path: Path) 
     assert calls["waits"] == [[], [], [1]]
 
 
+def test_a_trace_without_steps_begins_with_its_first_row(tmp_path: Path) -> None:
+    plan, manifest = generated(tmp_path, [op("aten::mm", 5000, 8, **MM), *on_gpu(1, 5001)])
+    assert plan["ranks"]["0"]["calls"]["gap_ns"] == [0]
+    assert manifest["recorded_step_ns"] == {"0": 13_000}
+
+
+def memory(ts: float, address: int, change: int) -> Event:
+    """Return what the profiler writes of a block that is taken or released."""
+    told = {"Addr": address, "Bytes": change, "Device_Type": 0, "Device_Id": -1}
+    return x("[memory]", "cpu_instant_event", ts, 0, **told) | {"ph": "i", "s": "t"}
+
+
+def test_results_live_as_long_as_their_memory_did(tmp_path: Path) -> None:
+    """The first result lives until behind the second call, the second one into the next step, the third not at all."""
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        *(op("aten::mm", 10 * (1 + number), 8, **MM) for number in range(3)),
+        memory(12, 64, 4096),
+        memory(13, 96, 256),
+        memory(14, 96, -256),
+        memory(22, 128, 4096),
+        memory(29, 64, -4096),
+        memory(32, 160, 4096),
+        memory(34, 160, -4096),
+        annotation("ProfilerStep#2", 100, 100),
+        memory(119, 128, -4096),
+        op("aten::mm", 130, 8, **MM),
+    ]
+    plan, _ = generated(tmp_path, events, step=1)
+    assert plan["memory"] is True
+    assert plan["ranks"]["0"]["calls"]["releases"] == [[1], [0], []]
+
+
+def test_shapes_of_a_captured_region_are_none_of_its_kernels(tmp_path: Path) -> None:
+    region = [
+        op("CompiledFunction", 50, 20, **called([[64, 32]], ["float"])),
+        x("cudaGraphLaunch", "cuda_runtime", 55, 1, correlation=9),
+    ]
+    events = [annotation("ProfilerStep#1", 0, 100), op("aten::mm", 1, 4, **MM), *on_gpu(1, 2, dur=30)]
+    _, manifest = generated(tmp_path, [*events, *region, kernel("gemm", 60, 10, correlation=9)])
+    assert manifest["share_pct"] == 75
+    assert manifest["share_of_gpu_time_with_shapes_pct"] == 100
+    row = next(row for row in manifest["operators"] if row["how"] == "left out")
+    assert row["reason"].startswith("launched by a CUDA graph: recorded are the shapes of the whole region")
+
+
 def test_a_synchronisation_is_called_and_is_no_time_of_the_hosts_own(tmp_path: Path) -> None:
     events = [
         annotation("ProfilerStep#1", 0, 100),
@@ -281,6 +330,7 @@ def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "benchmark").iterdir()} == {
         "benchmark.py",
         "recorded_operators.py",
+        "recorded_results.py",
         "manifest.json",
         "plan.json",
     }
@@ -361,3 +411,37 @@ def test_an_execution_trace_beside_the_profile_makes_the_benchmark_exact(tmp_pat
     assert len(set(storages["with"])) == 1
     assert set(storages["without"]) == {None}
     assert run_benchmark(tmp_path / "with-benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
+
+
+LARGEST_BYTES = 1e6  # of a job, so that the test stays short
+SMALL_JOBS = [
+    job for traces in SETS for job in jobs(traces) if sum(file.stat().st_size for file in job.iterdir()) < LARGEST_BYTES
+]
+PRIVATE = re.compile(r"(/[\w.-]+){2,}|\.py\b|nn\.Module|\w+\.(?:com|net|local)\b|@")
+"""Paths, files, modules, hosts."""
+
+
+@pytest.mark.skipif(not SMALL_JOBS, reason=ABSENT)
+@pytest.mark.parametrize("job", SMALL_JOBS, ids=lambda job: job.parent.name + "/" + job.name)
+def test_real_benchmarks_hold_no_paths_hosts_or_modules(tmp_path: Path, job: Path) -> None:
+    assert not ingest([job], tmp_path / "corpus", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        first, *_ = connection.execute("SELECT trace_id FROM traces ORDER BY rank, trace_id").fetchall()
+        modules = {text for (text,) in connection.execute("SELECT DISTINCT module FROM operators").fetchall() if text}
+    generate(tmp_path / "corpus", tmp_path / "benchmark", job=first[0], force=True)
+    plan, manifest = read(tmp_path / "benchmark")
+    texts = set(_texts(plan)) | set(_texts(manifest))
+    assert not [text for text in texts if PRIVATE.search(text)]
+    assert not modules & texts
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)

@@ -1,16 +1,14 @@
 """A page as a browser has drawn it, and as its file holds it."""
 
+import base64
 import json
 import re
-import subprocess
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from lumos_df.page.document import embedded
-
-_SECONDS: Final = 120
+from tests.page.devtools import DevTools
 
 
 def data_of(page: Path) -> dict[str, Any]:
@@ -82,55 +80,78 @@ class Dom(HTMLParser):
         return [given["data-section"] for _, given in self.elements if "data-section" in given]
 
 
-@dataclass(frozen=True)
 class Browser:
-    """Chromium without a window."""
+    """Chromium without a window, one page at a time."""
 
-    program: str
-    folder: Path
-    """For its profile."""
+    def __init__(self, program: str, folder: Path) -> None:
+        """Start it; `folder` is for its profile."""
+        self._tools = DevTools(program, folder)
 
-    def dom(self, page: Path, *flags: str, numbers: bool = True) -> Dom:
-        """Open a page, with all its numbers unfolded, and return what it drew; no message may be on the console."""
-        done = subprocess.run(
-            [
-                self.program,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--enable-logging=stderr",
-                f"--user-data-dir={self.folder}",
-                "--window-size=1300,900",
-                "--virtual-time-budget=3000",
-                "--dump-dom",
-                *flags,
-                page.resolve().as_uri() + ("#numbers" if numbers else ""),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_SECONDS,
+    def open(self, page: Path, *, width: int = 1280, dark: bool = False, numbers: bool = False) -> None:
+        """Show a page in a window so wide, px, and 900 high, on a system in light or `dark`; `numbers` unfolds all.
+
+        Messages on the console are a failure, here and in all that follows.
+        """
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self._tools.ask("Emulation.setEmulatedMedia", features=scheme)
+        self._tools.ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
-        assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+        # A fragment that changes loads nothing.
+        self._tools.ask("Page.navigate", url="about:blank")
+        self._tools.wait_for("Page.loadEventFired")
+        self._tools.ask("Page.navigate", url=page.resolve().as_uri() + ("#numbers" if numbers else ""))
+        self._tools.wait_for("Page.loadEventFired")
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until what changed is drawn: charts are drawn again in the frame after their size is known."""
+        self.run("return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));")
+
+    def run(self, script: str) -> Any:
+        """Return what the body of a function gives on this page, once a promise of it is kept."""
+        told = self._tools.ask(
+            "Runtime.evaluate", expression=f"(() => {{ {script} }})()", awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
+        assert self._complaints() == []
+        return told["result"].get("value")
+
+    def press(self, *keys: str) -> None:
+        """Press keys, as a person does; each is named as `KeyboardEvent.key` names it."""
+        for key in keys:
+            code = {"Tab": 9, "Enter": 13, " ": 32}.get(key, 0)
+            text = {"Enter": "\r", " ": " "}.get(key, "")
+            known = {"key": key, "windowsVirtualKeyCode": code, "text": text}
+            self._tools.ask("Input.dispatchKeyEvent", type="keyDown", **known)
+            self._tools.ask("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def accessible(self) -> list[tuple[str, str]]:
+        """Return the role and the name of all that a reader of the screen is told of, in order."""
+        nodes = self._tools.ask("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")
+        ]
+
+    def picture(self, top: int, height: int) -> bytes:
+        """Return a part of the page, from `top` px on, as PNG."""
+        width = self.run("return document.documentElement.clientWidth;")
+        clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
+        shot = self._tools.ask("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+        return base64.b64decode(shot["data"])
+
+    def dom(self) -> Dom:
+        """Return what is drawn."""
         dom = Dom()
-        dom.feed(done.stdout)
+        dom.feed(self.run("return document.documentElement.outerHTML;"))
         return dom
 
-    def drive(self, page: Path, script: str, width: int = 1280) -> Any:
-        """Open a page so wide, px, do what `script` says with its `document`, and return the value that it gives."""
-        text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text("utf-8"))
-        driver = f"""
-            const frame = document.querySelector("iframe");
-            // Charts are drawn again once the page knows whether it scrolls.
-            frame.onload = () => setTimeout(() => {{
-              const result = ((window, document) => {{ {script} }})(frame.contentWindow, frame.contentDocument);
-              document.documentElement.dataset.result = JSON.stringify(result);
-            }}, 200);
-            frame.srcdoc = {embedded({"page": text})}.page;
-        """
-        driven = self.folder / "driven.html"
-        driven.write_text(
-            f'<!DOCTYPE html><iframe style="width:{width}px;height:2000px;border:0"></iframe><script>{driver}</script>'
-        )
-        (result,) = [given["data-result"] for _, given in self.dom(driven).elements if "data-result" in given]
-        return json.loads(result)
+    def _complaints(self) -> list[dict[str, Any]]:
+        """Take what was said on the console, and errors that nothing caught."""
+        names = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"}
+        told, self._tools.events = self._tools.events, []
+        return [event["params"] for event in told if event["method"] in names]
+
+    def close(self) -> None:
+        """End it."""
+        self._tools.close()

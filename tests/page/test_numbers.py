@@ -200,7 +200,7 @@ def test_slices_on_the_path_are_marked_on_every_rank(page: Path, played_corpus: 
 
 def test_replays_paths_and_gains_are_those_of_the_views(page: Path, played_corpus: Path) -> None:
     sections = job_of(page, GPU_JOB)["sections"]
-    replays = sections["replay"]["data"]["replays"]
+    replays = sections["path"]["data"]["replays"]
     columns = ("step", "recorded_ns", "replayed_ns", "error_pct", "unexplained_ns")
     expected = ask(
         played_corpus,
@@ -208,13 +208,16 @@ def test_replays_paths_and_gains_are_those_of_the_views(page: Path, played_corpu
     )
     assert sorted(rows_of(replays, *columns)) == sorted(expected)
     kinds = sections["path"]["data"]["kinds"]
-    assert sum(kinds["time_ns"]) == sum(replays["recorded_ns"])
-    first = rows_of(sections["path"]["data"]["gains"], "what", "value", "gain_ns")[0]
-    assert first in ask(
-        played_corpus,
-        f"SELECT what, value, sum(gain_ns)::BIGINT FROM gain WHERE job = '{GPU_JOB}' "
-        "GROUP BY what, value ORDER BY sum(gain_ns) DESC LIMIT 3",
+    steps = len(replays["recorded_ns"])
+    assert sum(kinds["mean_ns"]) == pytest.approx(sum(replays["recorded_ns"]) / steps, abs=len(kinds["kind"]))
+    shown = rows_of(sections["path"]["data"]["gains"], "what", "value", "mean_ns", "mean_gain_ns", "mean_half_gain_ns")
+    of_steps = ", ".join(f"round(sum({name}) / {steps})::BIGINT" for name in ("total_ns", "gain_ns", "half_gain_ns"))
+    expected = ask(
+        played_corpus, f"SELECT what, value, {of_steps} FROM gain WHERE job = '{GPU_JOB}' GROUP BY what, value"
     )
+    assert set(shown) <= set(expected)
+    gains = [gain for *_, gain, _ in shown]
+    assert gains == sorted((gain for *_, gain, _ in expected), reverse=True)[: len(gains)]
 
 
 def test_the_headline_names_the_largest_shares(page: Path) -> None:

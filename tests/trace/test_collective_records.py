@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lumos_df.corpus.catalog import connect
+from lumos_df.page.write import write as write_page
 from lumos_df.trace.ingest import ingest
 
 COLUMNS = """rank, "group", group_description, group_size, group_ranks, collective, peer, seq, dtype, message_bytes,
@@ -95,6 +96,49 @@ def test_who_is_missing_from_the_last_collective(tmp_path: Path) -> None:
     with connect(tmp_path / "corpus") as connection:
         found = connection.sql("SELECT rank, verdict, seq, collective, issued_seq FROM collective_hang").fetchall()
     assert found == [(0, "waiting", 2, "all_gather", 2), (1, "missing", 2, "all_gather", 1)]
+
+
+def gloo(name: str, seq: int, created: int, *, over: bool, group: str = "0") -> dict[str, Any]:
+    description = {"0": "default_pg", "1": "mine"}[group]
+    return entry(
+        f"gloo:{name}", seq, created, pg_id=int(group), process_group=(group, description), state="scheduled",
+        retired=over, time_discovered_started_ns=None, time_discovered_completed_ns=None, thread_name="python",
+        thread_id="140088170027904",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["pickle", "JSON"])
+def test_dumps_of_gloo_say_who_is_missing(tmp_path: Path, form: str) -> None:
+    """As PyTorch 2.13 writes them: tests/recipes/record_flight_recorder.py."""
+    config = {"": {"name": "", "desc": "", "ranks": "[]"}}
+    for rank, last in enumerate((5, 4)):
+        calls = [gloo("all_reduce", seq, 10**18 + seq, over=seq < 5) for seq in range(1, last + 1)]
+        calls.append(gloo("all_gather", 1, 10**18 + 9, over=True, group="1"))
+        dump = {"comm_lib_version": "", "entries": calls, "pg_config": config, "version": "2.10"}
+        if form == "JSON":
+            for one in calls:
+                one |= {"time_discovered_started_ns": 0, "time_discovered_completed_ns": 0}
+            (tmp_path / f"rank{rank}.json").write_text(json.dumps(dump, sort_keys=True))
+        else:
+            (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+    assert not ingest([tmp_path / "*rank*"], tmp_path / "corpus", job="j", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        hang = connection.sql('SELECT rank, "group", verdict, seq, issued_seq FROM collective_hang').fetchall()
+        summary = connection.sql(
+            "SELECT rank, collective, calls, in_bytes, total_ns FROM collective_summary"
+        ).fetchall()
+        ends = connection.sql("SELECT count(started_ts), count(completed_ts) FROM collective_records").fetchall()
+        groups = connection.sql('SELECT "group" FROM process_groups').fetchall()
+    write_page(tmp_path / "corpus", tmp_path / "page.html")
+    assert "records of their calls alone" in (tmp_path / "page.html").read_text()
+    assert hang == [(0, "0", "waiting", 5, 5), (1, "0", "missing", 5, 4)]
+    assert sorted(summary) == [
+        (0, "all_gather", 1, 128, None),
+        (0, "all_reduce", 5, 128, None),
+        (1, "all_gather", 1, 128, None),
+        (1, "all_reduce", 4, 128, None),
+    ]
+    assert (ends, groups) == ([(0, 0)], [])
 
 
 def line(**parts: Any) -> str:

@@ -129,6 +129,24 @@ def test_a_pickle_of_something_else_is_one_line(tmp_path: Path, content: object)
     assert told(write(tmp_path / "a.pickle", content)).startswith("a pickle that is no snapshot of torch.cuda.memory (")
 
 
+def test_a_pickle_of_any_other_object_is_refused_by_name(tmp_path: Path) -> None:
+    message = told(write(tmp_path / "model.pt", [Path("weights")]))
+    assert message.startswith("a pickle that calls pathlib.")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [SNAPSHOT["segments"], {"segments": SNAPSHOT["segments"]}, SNAPSHOT | {"device_traces": [[], []]}],
+    ids=["memory_snapshot()", "no list of devices", "history off"],
+)
+def test_segments_without_history_say_what_is_held(tmp_path: Path, content: object) -> None:
+    assert not ingest([write(tmp_path / "a.pickle", content)], tmp_path / "corpus", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        held = connection.sql("SELECT DISTINCT peak_bytes, category FROM memory_peak").fetchall()
+        reserved = connection.sql("SELECT sum(reserved_bytes) FROM memory_fragmentation").fetchall()
+    assert (held, reserved) == ([(1512, "activations")], [(2048,)])
+
+
 def test_a_few_bytes_that_ask_for_much_memory_are_one_line(tmp_path: Path) -> None:
     """A place of 2^31 in the memo: unpickling would set 64 GiB to null."""
     path = tmp_path / "a.pickle"

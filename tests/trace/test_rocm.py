@@ -137,6 +137,24 @@ def document() -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("kept", ["hip_api", "marker_api", "kernel_dispatch"])
+def test_a_file_of_rocprofv3_with_one_kind_of_records_is_read(tmp_path: Path, kept: str) -> None:
+    content = document()
+    (process,) = content["rocprofiler-sdk-tool"]
+    process["buffer_records"] = {name: rows for name, rows in process["buffer_records"].items() if name == kept}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    (done,) = ingest([tmp_path / "a.json"], tmp_path / "corpus", workers=1).done
+    assert done.operators == len(process["buffer_records"][kept])
+
+
+def test_kernels_of_rocprofv3_without_symbols_have_no_name(tmp_path: Path) -> None:
+    content = document()
+    del content["rocprofiler-sdk-tool"][0]["kernel_symbols"]
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    (done,) = ingest([tmp_path / "a.json"], tmp_path / "corpus", workers=1).done
+    assert "1 operator without a name" in done.warnings
+
+
 def test_rocprofv3(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(document()))

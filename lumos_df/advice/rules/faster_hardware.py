@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.half_transfers import half_transfers
 from lumos_df.advice.links import LinkKind, links
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count
@@ -17,11 +18,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     graph = advised.event_graph
     gpu = np.concatenate([rows.on_gpu for rows in advised.ranks])
     kernel = graph.base[advised.waits.trace] + advised.waits.row
-    of_kernel = links(advised)
-    for which in LinkKind:
-        chosen = (of_kernel == which) & (advised.waits.transfer != NONE)
-        if chosen.any():
-            yield _faster_links(advised, which, chosen)
+    of_kernel = np.where(advised.waits.transfer != NONE, links(advised), "")
+    kinds = [which for which in LinkKind if (of_kernel == which).any()]
+    for which in kinds:
+        yield _faster_links(advised, which, of_kernel == which, alone=len(kinds) == 1)
     computes = gpu.copy()
     computes[kernel] = False
     if computes.any():
@@ -59,25 +59,15 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _faster_links(advised: AdvisedJob, which: LinkKind, chosen: NDArray[np.bool_]) -> Remedy:
-    """Return links twice as fast for some communication kernels [k]."""
-    graph, waits = advised.event_graph, advised.waits
-    kernel = (graph.base[waits.trace] + waits.row)[chosen]
-    instance, transfer = graph.instance[kernel], waits.transfer[chosen]
-    collective = np.unique(instance[instance != NONE])
-    alone = (instance == NONE) & (transfer > 0)
-
-    def apply(changed: ChangedGraph) -> None:
-        # What members waited for ranks that nobody recorded is no transfer.
-        changed.transfer[collective] -= np.maximum(changed.transfer[collective] - graph.unseen[collective], 0) // 2
-        changed.own[kernel[alone]] -= np.minimum(transfer[alone] // 2, changed.own[kernel[alone]])
-
+def _faster_links(advised: AdvisedJob, which: LinkKind, chosen: NDArray[np.bool_], *, alone: bool) -> Remedy:
+    """Return links twice as fast for some communication kernels [k]; `alone`: there are no others."""
     return Remedy(
         rule="faster_hardware",
         what=f"{which} twice as fast",
         known=Known.REPLAYED,
-        rests_on=f"transfers of {format_count(len(kernel), 'communication kernel')}",
-        command="replay --scale family=communication:0.5",
-        apply=apply,
+        rests_on=f"transfers of {format_count(int(np.count_nonzero(chosen)), 'communication kernel')}",
+        # A switch of `replay` does not tell links apart.
+        command="replay --scale family=communication:0.5" if alone else "",
+        apply=half_transfers(advised, chosen),
         bought=True,
     )

@@ -34,14 +34,17 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         reductions.add(changed, more - time)
         removed.apply(changed)
 
+    filled = merged.copy()
+    filled[last[merged]] = True
+    of_kernels = reductions.of_member[filled[reductions.of_member]]
+    taken = format_ns(round(reductions.transfer[of_kernels].sum() / len(advised.steps_ns)))
     yield Remedy(
         rule="gradient_buckets",
-        what=f"gradients are reduced {format_bytes(int(np.median(reductions.moved)))} at a time, each for "
-        f"{format_ns(int(np.median(latency[known])))} whatever its size: "
+        what=f"small reductions of gradients take {taken} a step, {format_bytes(int(np.median(reductions.moved)))} "
+        f"at a time, each {format_ns(int(np.median(latency[known])))} whatever its size: "
         f"use buckets of {format_bytes(BUCKET_BYTES)} (bucket_cap_mb)",
         known=Known.REPLAYED,
         rests_on=format_count(len(reductions), "reduction") + f", of which {np.count_nonzero(merged):,} would go",
-        command="report --view collective_summary",
         apply=apply,
     )
 

@@ -45,13 +45,14 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     steps = max(len(replay.low) for replay in advised.played.replays)
     numbers = [advised.ranks[place].rank for place in late.tolist()]
     silent, why = _cause(advised, late, excess)
+    longest = format_ns(round(caused.max() / steps / (ranks - 1)))
     yield Remedy(
         rule="late_rank",
         what=f"{_listed(numbers)} {'is' if len(numbers) == 1 else 'are'} waited for, "
-        f"{format_ns(int(caused[late].sum() / steps / (ranks - 1)))} a step by each other rank: {why}",
+        f"{'' if len(numbers) == 1 else 'up to '}{longest} a step by each other rank: {why}",
         known=Known.MEASURED,
         rests_on=f"{format_count(int(np.count_nonzero(matched)), 'matched kernel')} of {format_count(ranks, 'rank')}",
-        command=f"replay --no-wait rank={numbers[0]}" if silent and len(numbers) == 1 else "report --view straggler",
+        command=f"replay --no-wait rank={numbers[0]}" if silent and len(numbers) == 1 else "report --view waited_for",
         apply=apply,
     )
 

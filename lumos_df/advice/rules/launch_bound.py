@@ -1,7 +1,9 @@
 """A GPU that waits for launches: what if the operators of forward and backward passes came as CUDA graphs."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.callers import callers
 from lumos_df.advice.kernel_calls import KernelCalls
 from lumos_df.advice.less_work import above
 from lumos_df.advice.loader_rows import loader_rows
@@ -17,9 +20,11 @@ from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
-from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, MEMSET, RUNTIME, SYNC_EDGE, THREAD
+from lumos_df.schema.codes import COMMUNICATION, CPU_OP, KERNEL, MEMSET, NONE, RUNTIME, SYNC_EDGE, THREAD
 
-_PASSES = ("forward", "backward", "recompute")
+_PASSES: Final = ("forward", "backward", "recompute")
+_NAMED: Final = 2
+"""Operators that advice names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,8 @@ class _Launching:
     """[edges of the rank] host work between the calls."""
     alike: bool
     """Whether two of the steps launch the same, or there is one step."""
+    breaks: Counter[str]
+    """What waits for the GPU between these calls, and how often: no graph can be captured across it."""
 
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
@@ -53,13 +60,19 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         changed.own[calls] -= np.minimum(own, changed.own[calls])
         changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
 
-    # A graph launches what it was captured with.
+    # A graph launches what it was captured with, and nothing in it waits for the GPU.
     first = "" if all(part.alike for part in launching) else "pad sizes, as no two steps have the same, and "
+    breaks = Counter[str]()
+    for part in launching:
+        breaks += part.breaks
+    if breaks:
+        named = ", ".join(name for name, _ in breaks.most_common(_NAMED)) + (", ..." if len(breaks) > _NAMED else "")
+        first = f"take {named} out, which nothing captures since the host waits there, and {first}"
     yield Remedy(
         rule="launch_bound",
         what=f"the host takes {format_ns(taken // steps)} to launch "
         f"{format_count(round(launches / steps), 'kernel')} a step: {first}capture forward and backward as CUDA graphs "
-        'with torch.compile(mode="reduce-overhead")',
+        'with torch.compile in mode "reduce-overhead"',
         known=Known.REPLAYED,
         rests_on=f"launches of {format_count(launches, 'kernel')} on {format_count(len(launching), 'rank')}",
         apply=apply,
@@ -90,13 +103,28 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
     share = np.where(between, 1 - host.share(outside), host.share(captured))
     lag = np.round(np.maximum(edges.lag, 0) * share).astype(np.int64)
     rows_of_calls = np.flatnonzero(call)
+    # A captured allocator has a pool of its own, and gives nothing back.
+    waiting = np.flatnonzero((waits & (role != calls.RELEASE) | np.isin(role, calls.SYNCHRONISES)) & inside)
+    made_by = rows.name[callers(rows, waiting[_between(rows, waiting, np.flatnonzero(launch))])]
     return _Launching(
         calls=rows_of_calls,
         own=_usual(graph.own[rows_of_calls]),
         launches=int(np.count_nonzero(launch)),
         lag=_usual(lag),
         alike=_alike(advised.kernel_calls[rank], launch),
+        breaks=Counter(rows.names[name] for name in made_by.tolist()),
     )
+
+
+def _between(rows: Rows, row: NDArray[np.int64], launch: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows come after the first launch of their step, and before its last [rows]."""
+    steps = int(rows.step.max(initial=NONE)) + 2
+    begin, end = np.full(steps, np.iinfo(np.int64).max), np.full(steps, np.iinfo(np.int64).min)
+    np.minimum.at(begin, rows.step[launch] + 1, rows.ts[launch])
+    np.maximum.at(end, rows.step[launch] + 1, rows.ts[launch])
+    of_step = rows.step[row] + 1
+    between: NDArray[np.bool_] = (begin[of_step] < rows.ts[row]) & (rows.ts[row] < end[of_step])
+    return between
 
 
 def _alike(kernels: KernelCalls, launch: NDArray[np.bool_]) -> bool:

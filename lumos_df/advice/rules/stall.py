@@ -24,16 +24,18 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         find(graph, host, shape=shape, every=True)
         for graph, host, shape in zip(advised.graphs, advised.host_works, advised.shapes, strict=True)
     ]
-    works, over, step = (
-        np.concatenate([getattr(stalls, name) for stalls in of_ranks]) for name in ("works", "over", "step")
+    works, over, step, unusual = (
+        np.concatenate([getattr(stalls, name) for stalls in of_ranks]) for name in ("works", "over", "step", "unusual")
     )
     first = (advised.event_graph.base, advised.edge_base)
     item = np.concatenate(
         [stalls.item + np.where(stalls.works, first[1][rank], first[0][rank]) for rank, stalls in enumerate(of_ranks)]
     )
     names, kind = np.unique([name for stalls in of_ranks for name in stalls.name], return_inverse=True)
-    for place in np.argsort(-np.bincount(kind, over, len(names)))[:_MOST].tolist():
-        mine = kind == place
+    for place in np.argsort(-np.bincount(kind[unusual], over[unusual], len(names)))[:_MOST].tolist():
+        mine = (kind == place) & unusual
+        if not mine.any():
+            return
         with_it = np.unique(step[mine])
         # What most steps have happens more than once.
         if 2 * len(with_it) > max(len(np.unique(advised.step_number)), 2):

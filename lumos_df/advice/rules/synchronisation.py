@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.callers import callers
 from lumos_df.advice.less_work import less_work
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import CPU_OP, MEMCPY, NONE, SYNC_EDGE
+from lumos_df.schema.codes import MEMCPY, NONE, SYNC_EDGE
 
 _MOST: Final = 3
 """Operators that are proposed: those whose calls wait longest."""
 _ALLOCATES: Final = re.compile(r"^(?:cuda|hip)(?:Malloc|Free)$")
-_SYNCHRONISES: Final = (calls.STREAM_SYNC, calls.DEVICE_SYNC, calls.EVENT_SYNC)
 _TO_GPU: Final = re.compile(r"HtoD|HostToDevice")
 _READS_NUMBER: Final = re.compile(r"^aten::_local_scalar_dense$")
 _ALLOCATOR: Final = "the allocator"
@@ -76,7 +76,7 @@ def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
         return f"the host waits for the GPU at the end of each step, {lasts}: read losses and the like less often"
     if copies_in:
         return f"{made_by} copies to the GPU while the host waits, {lasts}: pinned memory and non_blocking=True"
-    if calls.role(made_by) in _SYNCHRONISES:
+    if calls.role(made_by) in calls.SYNCHRONISES:
         return f"{made_by} makes the host wait for the GPU, {lasts}: leave it out"
     return f"{made_by} makes the host wait for the GPU, {lasts}: keep what it reads on the GPU, or read it later"
 
@@ -131,17 +131,19 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
     rows, edges = graph.rows, graph.edges
     role = calls.roles(rows.kind, rows.name, rows.names)
     allocates = _named(rows, _ALLOCATES)
-    awaits = np.isin(role, (*_SYNCHRONISES, calls.COPY)) | allocates
+    awaits = np.isin(role, (*calls.SYNCHRONISES, calls.COPY)) | allocates
     edge = np.flatnonzero((edges.kind == SYNC_EDGE) & awaits[edges.dst])
     last = _last_of_steps(rows, advised.played.replays[rank].steps.high, edges.dst[edge])
-    driver = np.intersect1d(np.flatnonzero(allocates), graph.order)
+    simulated = np.zeros(len(rows), np.bool_)
+    simulated[graph.order] = True
+    driver = np.flatnonzero(allocates & simulated)
     call = np.concatenate((edges.dst[edge], driver)).astype(np.int32)
     edge = np.append(edge + advised.edge_base[rank], np.full(len(driver), NONE))
     # When the recording ends, the host waits for the GPU whatever it did before: so gains are those of a long run.
     kept = ~np.isin(call, last[-1:])
     edge, call = edge[kept], call[kept]
     names = [*rows.names, _ALLOCATOR, _STEP_END]
-    made_by, reader = _made_by(rows, call), rows.nearest(_named(rows, _READS_NUMBER), call)
+    made_by, reader = callers(rows, call), rows.nearest(_named(rows, _READS_NUMBER), call)
     name = np.where(allocates[call], len(rows.names), rows.name[made_by])
     name = np.where(np.isin(call, last), len(rows.names) + 1, name)
     waited = rows.dur[call] - np.where(allocates[call], -graph.idle_before[call], graph.own[call])
@@ -160,7 +162,7 @@ def _copies_to_gpu(graph: TraceGraph) -> NDArray[np.int64]:
     """Return what made the calls that copy to the GPU."""
     rows, launched = graph.rows, graph.gpu.row[graph.gpu.launched]
     copy = launched[_named(rows, _TO_GPU)[launched] & (rows.kind[launched] == MEMCPY)]
-    return _made_by(rows, rows.parent[copy])
+    return callers(rows, rows.parent[copy])
 
 
 def _last_of_steps(rows: Rows, step_end: NDArray[np.int64], call: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -168,20 +170,6 @@ def _last_of_steps(rows: Rows, step_end: NDArray[np.int64], call: NDArray[np.int
     by_time = call[np.argsort(rows.ts[call], kind="stable")]
     place = np.searchsorted(rows.ts[by_time], step_end, side="right") - 1
     return by_time[place[place >= 0]]
-
-
-def _made_by(rows: Rows, call: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the operator around each call, of nested ones of PyTorch's own the outermost; else the call itself."""
-    operator = rows.kind == CPU_OP
-    torch = np.array([*(name.startswith("aten::") for name in rows.names), False])[rows.name] & operator
-    at = rows.nearest(operator, call)
-    at = np.where(at >= 0, at, call)
-    while True:
-        above = rows.parent[at]
-        rises = (above >= 0) & torch[above] & torch[at]
-        if not rises.any():
-            return at
-        at = np.where(rises, above, at)
 
 
 def _named(rows: Rows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:

@@ -7,10 +7,12 @@ from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_command, where
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_command, say_next, where
 from lumos_df.graph import typical_values
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from lumos_df.advice.job_advice import JobAdvice
@@ -24,8 +26,15 @@ _NO_HELP: Final = 3
 """Changes that would not help, of a job."""
 
 
-def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
-    """Print the advice on some jobs of a corpus: all of it if `full`, else what fits on a screen."""
+def draw(jobs: "list[JobAdvice]", corpus: Path, paths: "Mapping[str, list[str]]", *, full: bool = False) -> None:
+    """Print the advice on some jobs of a corpus: all of it if `full`, else what fits on a screen.
+
+    Args:
+        jobs: the jobs.
+        corpus: the corpus.
+        paths: the traces of each job without advice, by that of its first rank: their critical paths are stored.
+        full: whether everything is shown.
+    """
     screen = console()
     most = None if full else ADVICE_SHOWN if len(jobs) == 1 else _OF_MANY
     for place, job in enumerate(jobs):
@@ -33,6 +42,19 @@ def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
             screen.print()
         alike = sum(other.job == job.job for other in jobs)
         _draw_job(screen, job, f" ({job.trace_id})" if alike > 1 else "", where(corpus), most)
+        if job.trace_id in paths:
+            _draw_path(screen, job, corpus, paths[job.trace_id])
+
+
+def _draw_path(screen: "Console", job: "JobAdvice", corpus: Path, trace_ids: list[str]) -> None:
+    """Print what the step of a job is about that nothing is known to shorten."""
+    from lumos_df.cli.screens.path_screen import draw_longest  # noqa: PLC0415 - imports DuckDB
+    from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - as above
+
+    say(screen, "its critical path is made of:")
+    with connect(corpus) as connection:
+        draw_longest(screen, connection, trace_ids)
+    say_next(screen, f"critical-path --trace {job.trace_id}{where(corpus)}")
 
 
 def _draw_job(screen: "Console", job: "JobAdvice", which: str, in_corpus: str, most: int | None) -> None:
@@ -43,7 +65,7 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, in_corpus: str, m
     say(screen, (job.job, "bold"), f"{which}, {format_ns(job.step_ns)} a step on {machine}")
     for note in grouped(job.warnings)[: None if most is None else 2]:
         say(screen, note, before="note: ")
-    worth = [advice for advice in job.advice if advice.worthwhile]
+    worth = job.found
     if not worth:
         say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter")
     for place, advice in enumerate(worth[:most], 1):

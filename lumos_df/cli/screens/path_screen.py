@@ -13,6 +13,8 @@ from lumos_df.cli.screens.terminal import change_pct, console, rows_of, say, say
 
 _PIECES: Final = 10
 """Rows of one path that are shown."""
+_LONGEST: Final = 3
+"""Rows of one path that are shown where nothing is known that shortens it."""
 _HELPS: Final = 3
 """Changes that are told of."""
 _LEAST_PCT: Final = 0.5
@@ -49,6 +51,23 @@ _GAINS: Final = """
     FROM gain
     WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2 AND what = $3
 """
+_MEANWHILE: Final = """
+    SELECT host.name, max(host.ns) AS ns
+    FROM (
+        SELECT
+            row.name, row.thread,
+            sum(least(row.ts + row.dur, piece.ts + piece.dur) - greatest(row.ts, piece.ts))::BIGINT AS ns
+        FROM critical_path AS piece
+        JOIN operators AS row
+            ON row.trace_id = piece.on_trace_id AND row.ts < piece.ts + piece.dur AND piece.ts < row.ts + row.dur
+        WHERE piece.trace_id = $1 AND piece.step IS NOT DISTINCT FROM $2 AND piece.operator = $3
+            AND row.kind = 'annotation' AND row.collective IS NOT NULL
+        GROUP BY row.name, row.thread
+    ) AS host
+    GROUP BY host.name
+    ORDER BY ns DESC
+    LIMIT 1
+"""
 _IS_FRAME: Final = "SELECT 1 FROM operators WHERE trace_id = $1 AND kind = 'python' AND name = $2 LIMIT 1"
 
 
@@ -70,7 +89,7 @@ def _draw_step(
 ) -> bool:
     """Print the path of one step; return whether it is known what faster operators would gain."""
     path = rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"]))
-    total = max(sum(row["ns"] for row in path), 1)
+    total = _total(path)
     on_rank: dict[int, int] = {}
     for row in path:
         if row["on_rank"] is not None:
@@ -83,9 +102,7 @@ def _draw_step(
     say(screen, (chosen["job"], "bold"), f", {which}{median} of rank {chosen['rank']}: {format_ns(total)}{decides}")
     shown = path if full else [row for row in path if 100 * abs(row["ns"]) >= _LEAST_PCT * total][:_PIECES]
     for row in shown:
-        lead = f"{100 * row['ns'] / total:5.1f}%  {format_ns(row['ns']):>9}   "
-        rank = f"rank {row['on_rank']}   " if several and row["on_rank"] is not None else ""
-        say_row(screen, lead + rank, _what(row))
+        _say_piece(screen, connection, chosen, row, total)
     rest = len(path) - len(shown)
     if rest:
         left = total - sum(row["ns"] for row in shown)
@@ -98,6 +115,37 @@ def _draw_step(
     }
     _say_helps(screen, _helps(path, _waiting_frame(connection, path), gains, chosen), total, corpus)
     return any(gains.values())
+
+
+def draw_longest(screen: Console, connection: duckdb.DuckDBPyConnection, trace_ids: list[str]) -> None:
+    """Print the longest pieces of the stored path of a job's median step: what it is about."""
+    for chosen in rows_of(connection, _MEDIAN_STEPS, (trace_ids, None)):
+        path = rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"]))
+        for row in path[:_LONGEST]:
+            _say_piece(screen, connection, chosen, row, _total(path))
+
+
+def _total(path: list[dict[str, Any]]) -> int:
+    total: int = max(sum(row["ns"] for row in path), 1)
+    return total
+
+
+def _say_piece(
+    screen: Console,
+    connection: duckdb.DuckDBPyConnection,
+    chosen: dict[str, Any],
+    row: dict[str, Any],
+    total: int,
+) -> None:
+    """Print a piece of a path, and which collective ran on the host while nothing else was recorded."""
+    lead = f"{100 * row['ns'] / total:5.1f}%  {format_ns(row['ns']):>9}   "
+    rank = f"rank {row['on_rank']}   " if chosen["ranks"] > 1 and row["on_rank"] is not None else ""
+    meanwhile = ""
+    if str(row["operator"] or "").startswith(_SILENCE) and 100 * row["ns"] >= _LEAST_PCT * total:
+        asked = (chosen["trace_id"], chosen["step"], row["operator"])
+        for ran in rows_of(connection, _MEANWHILE, asked):
+            meanwhile = f" ({ran['name']} ran {format_ns(ran['ns'])} of it)"
+    say_row(screen, lead + rank, _what(row) + meanwhile)
 
 
 def _say_helps(screen: Console, helps: dict[tuple[str, str], tuple[int, str]], total: int, corpus: Path) -> None:

@@ -106,6 +106,8 @@ def _draw_advice(screen: Console, summary: CorpusSummary, corpus: str) -> None:
         say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter{names}")
     if summary.advice:
         say(screen, f"{format_count(len(summary.advice), 'change')} with intervals and commands:")
+    else:
+        say(screen, "what the critical path is made of instead:")
     say_command(screen, f"advise{corpus}", before="  ")
 
 

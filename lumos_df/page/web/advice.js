@@ -12,11 +12,12 @@ const asShare = (share) => `${share >= 9.95 ? share.toFixed(0) : share.toFixed(1
 function adviceItem(rows, row) {
   const raw = (key) => ({ advice: key, v: String(rows[key][row]) });
   return el("li", {},
-    el("div", { class: "gain" }, el("b", { data: raw("gain_ns") }, signed(asTime, -rows.gain_ns[row])), " ", el("span", { data: raw("gain_pct") }, signed(asShare, -rows.gain_pct[row]))),
+    el("b", { class: "gain", data: raw("gain_ns") }, signed(asTime, -rows.gain_ns[row])),
+    el("span", { class: "part", data: raw("gain_pct") }, signed(asShare, -rows.gain_pct[row])),
     el("div", { class: "change" },
-      el("p", {}, el("span", { title: rows.what[row], data: raw("what") }, ...breakable(rows.plain[row])), " ", el("span", { class: "badge" }, rows.known[row])),
-      el("p", { class: "note" }, `${signed(asTime, -rows.high_ns[row])} to ${signed(asTime, -rows.low_ns[row])}; rests on ${rows.rests_on[row]}; `,
-        ...prose(`\`lumos-df ${rows.command[row]} ${DATA.option}\``))));
+      el("p", { title: rows.what[row], data: raw("what") }, ...breakable(rows.plain[row])),
+      el("p", { class: "rests" }, el("span", { class: "badge" }, rows.known[row]), `  ${signed(asTime, -rows.high_ns[row])} to ${signed(asTime, -rows.low_ns[row])}  ·  ${rows.rests_on[row]}`),
+      el("p", { class: "command" }, ...prose(`\`lumos-df ${rows.command[row]} ${DATA.option}\``))));
 }
 
 function adviceList(host, rows) {
@@ -31,6 +32,6 @@ function adviceList(host, rows) {
   }
   const rest = rows.what.map((_, row) => row).filter((row) => !rows.worthwhile[row]);
   if (rest.length) {
-    host.append(el("p", { class: "rest" }, el("b", {}, "Not worth it: "), [...new Set(rest.map((row) => `${rows.plain[row]}, ${signed(asShare, -rows.gain_pct[row])}`))].join("; ")));
+    host.append(el("p", { class: "rest" }, "Not worth it: ", [...new Set(rest.map((row) => `${rows.plain[row]}, ${signed(asShare, -rows.gain_pct[row])}`))].join("; ")));
   }
 }

@@ -87,7 +87,7 @@ function yAxis(context, area, most, write, wanted = 4) {
     context.fillStyle = colourOf("--grid");
     context.fillRect(area.left, Math.round(y), area.right - area.left, 1);
     context.fillStyle = colourOf("--soft");
-    context.fillText(tickText(value, most, write), area.left - 6, y);
+    context.fillText(value === 0 ? "0" : tickText(value, most, write), area.left - 6, y);
   }
 }
 
@@ -100,7 +100,7 @@ function xAxis(context, area, from, to, write) {
   for (let value = Math.ceil(from / step) * step; value <= to + step * 1e-6; value += step) {
     const x = area.left + ((value - from) / (span || 1)) * (area.right - area.left);
     context.textAlign = x > area.right - 30 ? "right" : x < area.left + 16 ? "left" : "center";
-    context.fillText(tickText(Math.abs(value) < step * 1e-6 ? 0 : value, Math.max(Math.abs(to), step), write), x, area.bottom + 6);
+    context.fillText(Math.abs(value) < step * 1e-6 ? "0" : tickText(value, Math.max(Math.abs(to), step), write), x, area.bottom + 6);
     context.fillRect(Math.round(x), area.bottom, 1, 4);
   }
 }

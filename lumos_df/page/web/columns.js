@@ -1,7 +1,7 @@
 // Stacked columns: one a rank and step, any number of them.
 
 /** items: {label, group, values, tip}; parts: [name, colour]; `write` writes a value. */
-function stackedColumns(host, { items, parts, write, label, axis }) {
+function stackedColumns(host, { items, parts, write, label, axis, height: tall = 240 }) {
   const area = { left: 64, top: 8 };
   const totals = items.map((item) => item.values.reduce((sum, value) => sum + value, 0));
   const most = Math.max(...totals, 0) * 1.02 || 1;
@@ -23,11 +23,11 @@ function stackedColumns(host, { items, parts, write, label, axis }) {
   const left = (place) => area.left + place * width + groupOf[place] * between;
   const y = (value) => area.bottom - (value / most) * (area.bottom - area.top);
   // A few columns stay slim, in the middle of their place.
-  const slim = () => Math.min(width > 6 ? width - Math.min(8, width * 0.18) : width, 72);
+  const slim = () => Math.min(width > 6 ? width - Math.min(8, width * 0.18) : width, 56);
   const inset = () => (width - slim()) / 2;
 
   return chart(host, {
-    height: 270,
+    height: tall,
     label,
     count: items.length,
     draw(context, full, height) {
@@ -81,11 +81,16 @@ function spread(host, name, values, labels, write) {
   const order = values.map((value, place) => [value, place]).filter(([value]) => value !== null).sort((a, b) => a[0] - b[0]);
   if (order.length < 17) return;
   const sorted = order.map(([value]) => value);
+  if (sorted[0] === sorted[sorted.length - 1]) {
+    host.append(el("div", { class: "spread" }, el("span", {}, `${name}: `, el("b", {}, write(sorted[0])), ` on each of ${order.length} ranks`)));
+    return;
+  }
   const facts = [["least", sorted[0]], ["quarter", quantile(sorted, 0.25)], ["median", quantile(sorted, 0.5)],
     ["three quarters", quantile(sorted, 0.75)], ["most", sorted[sorted.length - 1]]];
   const ends = (few) => few.map(([, place]) => labels[place]).join(", ");
+  // An end that half of them share names nobody.
+  const low = sorted[0] < facts[2][1] && el("span", {}, "lowest: rank ", el("b", {}, ends(order.slice(0, 4))));
+  const high = sorted[sorted.length - 1] > facts[2][1] && el("span", {}, "highest: rank ", el("b", {}, ends(order.slice(-4).reverse())));
   host.append(el("div", { class: "spread" }, el("span", {}, `${name}:`),
-    ...facts.map(([text, value]) => el("span", {}, `${text} `, el("b", { data: { v: String(value), spread: text } }, write(value)))),
-    el("span", {}, "lowest: rank ", el("b", {}, ends(order.slice(0, 4)))),
-    el("span", {}, "highest: rank ", el("b", {}, ends(order.slice(-4).reverse())))));
+    ...facts.map(([text, value]) => el("span", {}, `${text} `, el("b", { data: { v: String(value), spread: text } }, write(value)))), ...[low, high].filter(Boolean)));
 }

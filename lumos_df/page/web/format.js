@@ -16,7 +16,11 @@ const known = (write) => (value) => (value === null || value === undefined ? "â€
 const asTime = known((ns) => scaled(ns, TIMES));
 const asBytes = known((bytes) => scaled(bytes, SIZES));
 const asCount = known((number) => number.toLocaleString("en"));
-const asPercent = known((share) => `${significant(share)}%`);
+/** One decimal each, so that those of a column stand below one another. */
+const asPercent = known((share) => (share !== 0 && Math.abs(share) < 0.05 ? "<0.1%" : share === 0 ? "0%" : Math.abs(share) >= 99.95 ? `${share.toFixed(0)}%` : `${share.toFixed(1)}%`));
+/** Of shares that are small by nature. */
+const asExactPercent = known((share) => `${significant(share)}%`);
+const asNumber = known((value) => significant(value));
 const asBandwidth = known((gbps) => `${significant(gbps)} GB/s`);
 const asText = known(String);
 const asStep = (step) => (step === null ? "whole trace" : `step ${step}`);

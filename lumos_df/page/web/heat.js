@@ -25,7 +25,7 @@ function rampOf(name) {
 function heat(host, { rows, columns, values, most, ramp, write, label, rowName, columnName, tip: tipOf, ends, cells }) {
   const count = ends ? values.reduce((longest, row) => Math.max(longest, row.length), 0) : columns.length;
   const height = Math.min(440, Math.max(rows.length * 20, 60)) + 40;
-  const area = { left: 64, top: 4 };
+  const area = { left: 64, top: 8 };
   let cell = { width: 1, height: 1 };
   const layout = (full, tall) => {
     area.bottom = tall - 36;
@@ -61,7 +61,7 @@ function heat(host, { rows, columns, values, most, ramp, write, label, rowName, 
         values.forEach((row, y) => row.forEach((value, x) => {
           if (value === null || value === undefined) return;
           context.fillStyle = inkOn(colour(most ? value / most : 0));
-          context.fillText(write(value), area.left + (x + 0.5) * cell.width, area.top + (y + 0.5) * cell.height);
+          context.fillText(value === 0 ? "0" : write(value), area.left + (x + 0.5) * cell.width, area.top + (y + 0.5) * cell.height);
         }));
       }
       context.fillStyle = colourOf("--soft");

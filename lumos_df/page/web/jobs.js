@@ -38,7 +38,7 @@ function jobsTable(host, choose) {
   const all = [...new Map(DATA.summaries.filter((summary) => summary.gpu_rows).flatMap(sharesOf).map(([, name, colour]) => [name, colour]))];
   host.append(el("section", { class: "jobs", "aria-labelledby": "h-jobs", data: { section: "jobs" } },
     el("h2", { id: "h-jobs" }, el("span", { class: "kind" }, "Jobs"), `${DATA.summaries.length} jobs side by side`), legend(all),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Jobs side by side" }, el("table", { data: { table: "jobs.jobs" } },
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Jobs side by side" }, el("table", { "aria-labelledby": "h-jobs", data: { table: "jobs.jobs" } },
       el("thead", {}, el("tr", {}, ...heads.map(([key, label, kind]) => el("th", { scope: "col", class: kind || undefined, data: { column: key } }, label)))), el("tbody", {}, ...rows)))));
   return (place) => rows.forEach((row, number) => {
     if (DATA.summaries[number].job === DATA.jobs[place].summary.job) row.setAttribute("aria-current", "true");

@@ -6,7 +6,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const TRUSTED_PCT = 5;
 const accuracy = ({ mean_pct: [mean], worst_pct: [worst], host_share_pct: [host] }) =>
   el("span", { class: mean > TRUSTED_PCT ? "badge careful" : "badge", data: { accuracy: String(mean) } },
-    `${mean > TRUSTED_PCT ? "careful: " : ""}replay within ${asPercent(Math.max(mean, 0.01))} (worst ${asPercent(Math.max(worst, 0.01))}), ${host.toFixed(0)}% of the path is host work`);
+    `${mean > TRUSTED_PCT ? "careful: " : ""}replay within ${asExactPercent(Math.max(mean, 0.01))} (worst ${asExactPercent(Math.max(worst, 0.01))}), ${host.toFixed(0)}% of the path is host work`);
 
 const about = ({ job, traces, operators, gpu_rows: rows, device_name: device }) =>
   [`job ${job}`, `${asCount(traces)} ${traces === 1 ? "trace" : "traces"}`, `${asCount(operators)} operators`, `${asCount(rows)} GPU rows`, device].filter(Boolean).join("  ·  ");

@@ -16,6 +16,8 @@ const text = (key, label) => ({ key, label, write: asText });
 /** The name of an operator, of which only what tells it apart is shown. */
 const kernelName = (key, label) => ({ key, label, write: asText, shown: "plain" });
 const share = (key, label, extra = {}) => ({ key, label, write: asPercent, ...extra });
+/** Names of element types as tables have room for them. */
+const TYPES = { bfloat16: "bf16", float16: "fp16", float32: "fp32", float64: "fp64", float8_e4m3fn: "fp8 e4m3", float8_e5m2: "fp8 e5m2" };
 
 /** Rows of a table with the ranks' labels beside their numbers. */
 const withRanks = (rows, labels) => ({ ...rows, rank: rows.place.map((place) => labels[place]) });
@@ -65,7 +67,7 @@ function stepColumns(host, steps, labels, parts, name, known = false) {
       (value) => { state.step = value; again(); }));
   }
   if (labels.length > 1) {
-    controls.append(choice("Order", [["rank", "by rank"], ["total", "longest first"], ["communication", "most exposed communication first"]], "rank",
+    controls.append(choice("Order", [["rank", "by rank"], ["total", "longest first"], ["communication", "most exposed first"]], "rank",
       (value) => { state.sort = value; if (state.step === "all" && value !== "rank") { state.step = String(numbers[numbers.length - 1]); controls.querySelector("select").value = state.step; } again(); }));
   }
   if (!controls.childElementCount) controls.remove();
@@ -116,23 +118,33 @@ const DRAW = {
     });
   },
 
-  path(host, { kinds, pieces, gains }) {
-    const [left, right] = [el("div"), el("div")];
-    host.append(el("div", { class: "halves" }, left, right));
-    table(left, {
-      name: "path.kinds", caption: "What the path is made of", rows: kinds,
-      columns: [{ ...text("kind", "kind"), shown: "said" }, share("share_pct", "of the path", { bar: true }), time("time_ns", "time"), count("pieces", "pieces")],
-    });
-    if (gains) {
-      table(right, {
-        name: "path.gains", caption: "What a family of kernels, or an operator by name, brings at no time and at half of it", rows: gains, limit: 8,
-        columns: [kernelName("value", "operator"), share("gain_pct", "of the step", { bar: true }), time("gain_ns", "gain"), time("half_gain_ns", "at half"), time("time_ns", "it takes")],
+  path(host, { kinds, pieces, gains, replays }, labels) {
+    if (kinds) {
+      const [left, right] = [el("div"), el("div")];
+      host.append(el("div", { class: "halves" }, left, right));
+      table(left, {
+        name: "path.kinds", caption: "What the path is made of", rows: kinds,
+        columns: [{ ...text("kind", "kind"), shown: "said" }, share("share_pct", "of the path", { bar: true }), time("mean_ns", "a step"), count("pieces", "pieces")],
       });
+      if (gains) {
+        const both = new Set(gains.what).size > 1;
+        table(right, {
+          name: "path.gains", caption: "How much shorter the step is without an operator or a family of them, and in half its time", rows: { ...gains, is: gains.what.map((what) => (what === "name" ? "operator" : what)) }, limit: 8,
+          columns: [kernelName("value", "operator"), ...(both ? [{ ...text("what", "is a"), shown: "is", minor: true }] : []), share("gain_pct", "of the step", { bar: true }), time("mean_gain_ns", "gain"), time("mean_half_gain_ns", "at half"), time("mean_ns", "takes")],
+        });
+      }
+      numbers(host, {
+        name: "path.pieces", caption: "The critical path, summed by what it is made of", rows: pieces,
+        columns: [text("kind", "kind"), kernelName("what", "what"), count("pieces", "pieces"), time("mean_ns", "a step"), share("share_pct", "share")],
+      }, "Pieces of the path");
     }
-    numbers(host, {
-      name: "path.pieces", caption: "The critical path, summed by what it is made of", rows: pieces,
-      columns: [text("kind", "kind"), kernelName("what", "what"), count("pieces", "pieces"), time("time_ns", "time"), share("share_pct", "share")],
-    }, "Pieces of the path");
+    if (replays) {
+      numbers(host, {
+        name: "path.replays", caption: "Recorded and replayed steps", rows: withRanks(replays, labels),
+        columns: [text("rank", "rank"), count("step", "step"), time("recorded_ns", "recorded"), time("replayed_ns", "replayed"), { key: "error_pct", label: "error", write: asExactPercent }, time("unexplained_ns", "unexplained"),
+          time("start_error_p50_ns", "start error, median"), time("start_error_p99_ns", "start error, p99")],
+      }, "Recorded and replayed steps");
+    }
   },
 
   busy(host, { busy }, labels) {
@@ -160,7 +172,7 @@ const DRAW = {
       table(box, {
         name: "kernels.kernels", caption: "Kernels, memcpys and memsets", limit: 10,
         rows: Object.fromEntries(Object.entries(kernels).map(([key, values]) => [key, rows.map((row) => values[row])])),
-        columns: [kernelName("name", "kernel"), text("family", "family"), share("gpu_pct", "GPU time", { bar: true }), time("total_ns", "total"), count("calls", "calls"), time("mean_ns", "mean"), time("max_ns", "longest")],
+        columns: [kernelName("name", "kernel"), { ...text("family", "family"), minor: true }, share("gpu_pct", "GPU time", { bar: true }), time("total_ns", "total"), count("calls", "calls"), time("mean_ns", "mean"), time("max_ns", "longest")],
       });
     });
     controls.append(choice("Family", [["", "all"], ...families.family.map((family, row) => [family, `${family} (${asPercent(families.gpu_pct[row])})`])], "",
@@ -192,9 +204,9 @@ const DRAW = {
       });
     }
     table(host, {
-      name: "collectives.collectives", caption: "Collectives by kind, ranks, type and size", rows, limit: 8,
-      columns: [text("collective", "collective"), count("group_size", "ranks"), text("dtype", "type"), { key: "size_bytes", label: "message", write: asBytes }, count("calls", "calls"), time("total_ns", "total"), time("waiting_ns", "waiting"),
-        { key: "busbw_gbps", label: "busbw", write: asBandwidth }],
+      name: "collectives.collectives", caption: "Collectives by kind, ranks, type and size", rows: { ...rows, type: rows.dtype.map((name) => TYPES[name] ?? name) }, limit: 8,
+      columns: [text("collective", "collective"), count("group_size", "ranks"), { ...text("dtype", "type"), shown: "type" }, { key: "size_bytes", label: "message", write: asBytes }, count("calls", "calls"), time("total_ns", "total"), time("waiting_ns", "waiting"),
+        { key: "busbw_gbps", label: "GB/s", write: asNumber }],
     });
   },
 
@@ -204,6 +216,11 @@ const DRAW = {
     const measures = { made_others_wait_ns: ["made others wait", asTime], waiting_ns: ["waited itself", asTime], times_last: ["times last", asCount] };
     const state = { measure: "made_others_wait_ns", sort: "rank" };
     const where = new Map(rows.rank.map((rank, row) => [`${rank}/${rows.step[row]}`, row]));
+    const placed = (step) => (step === null ? "outside every step" : asStep(step));
+    const told = (row) => ({
+      title: `rank ${rows.rank[row]}, ${placed(rows.step[row])}`,
+      rows: [["made others wait", asTime(rows.made_others_wait_ns[row])], ["waited itself", asTime(rows.waiting_ns[row])], ["last to arrive", `${rows.times_last[row]} of ${rows.collectives[row]}`]],
+    });
     const controls = el("div", { class: "controls" });
     host.append(controls);
     const again = drawnAnew(host, (box) => {
@@ -213,14 +230,25 @@ const DRAW = {
       rows.rank.forEach((rank, row) => sum.set(rank, sum.get(rank) + values[row]));
       const order = state.sort === "rank" ? ranks : [...ranks].sort((a, b) => sum.get(b) - sum.get(a));
       const most = Math.max(...values, 0);
+      // One step has no second axis.
+      if (steps.length === 1) {
+        stackedColumns(box, {
+          label: `${name}, by rank`, axis: state.sort === "rank" ? "rank" : "rank, most first", parts: [[name, "--late-mid"]], write, height: 200,
+          items: order.map((rank) => {
+            const row = where.get(`${rank}/${steps[0]}`);
+            return { label: String(rank), group: "", values: [values[row]], tip: () => told(row) };
+          }),
+        });
+        spread(box, name, ranks.map((rank) => sum.get(rank)), ranks.map(String), write);
+        return;
+      }
       heat(box, {
         label: `${name}, rank against step`, rows: order.map(String), columns: steps.map((step) => (step === null ? "outside" : String(step))),
         values: order.map((rank) => steps.map((step) => { const row = where.get(`${rank}/${step}`); return row === undefined ? null : values[row]; })),
         most, ramp: "late", write, rowName: "rank", columnName: "step", cells: true,
         tip: (y, x) => {
           const row = where.get(`${order[y]}/${steps[x]}`);
-          return { title: `rank ${order[y]}, ${steps[x] === null ? "outside every step" : asStep(steps[x])}`,
-            rows: row === undefined ? [["collectives", "none matched"]] : [["made others wait", asTime(rows.made_others_wait_ns[row])], ["waited itself", asTime(rows.waiting_ns[row])], ["last to arrive", `${rows.times_last[row]} of ${rows.collectives[row]}`]] };
+          return row === undefined ? { title: `rank ${order[y]}, ${placed(steps[x])}`, rows: [["collectives", "none matched"]] } : told(row);
         },
       });
       box.append(rampLegend("0", `${write(most)}: ${name}`, "late"));
@@ -275,34 +303,29 @@ const DRAW = {
     }
   },
 
-  replay(host, { replays: rows }, labels) {
-    numbers(host, {
-      name: "replay.replays", caption: "Recorded and replayed steps", rows: withRanks(rows, labels),
-      columns: [text("rank", "rank"), count("step", "step"), time("recorded_ns", "recorded"), time("replayed_ns", "replayed"), share("error_pct", "error"), time("unexplained_ns", "unexplained"),
-        time("start_error_p50_ns", "start error, median"), time("start_error_p99_ns", "start error, p99")],
-    });
-  },
-
-  plans(host, { plans: rows, front, limits }) {
+  plans(host, { plans: rows, fields, front, limits }) {
     const sizes = [...new Set(rows.gpus)].sort((a, b) => a - b);
     const state = { gpus: "" };
-    const names = new Map(front.row?.map((row, number) => [row, front.label[number]]));
+    const numbered = new Map(front.row?.map((row, number) => [row, number]));
     const controls = el("div", { class: "controls" });
-    host.append(controls, legend([["on the Pareto front", "--exposed"], ["fits", "--compute"], ["does not fit", "--other"]]));
+    host.append(controls, legend([[front.row ? "on the Pareto front, numbered as below" : "on the Pareto front", "--exposed"], ["fits", "--compute"], ...(rows.fits.includes(false) ? [["does not fit", "--other"]] : [])]));
     const again = drawnAnew(host, (box) => {
       const drawn = rows.plan.map((_, row) => row).filter((row) => !state.gpus || String(rows.gpus[row]) === state.gpus);
       const onFront = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
       scatter(box, {
-        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval", height: 360,
+        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval", height: 400,
         // A front over several models or numbers of GPUs is no line.
         joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? onFront.map(([, number]) => number) : [],
         limits: limits.hardware.map((name, kind) => [limits.bytes[kind], `${name} has ${asBytes(limits.bytes[kind])}`]),
-        points: drawn.map((row) => ({
-          x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], size: rows.on_front[row] ? 6 : 4,
-          colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other", name: names.get(row),
-          tip: () => ({ title: rows.plan[row], rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
-            ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
-        })),
+        points: drawn.map((row) => {
+          const number = numbered.get(row);
+          const named = number === undefined ? { size: rows.on_front[row] ? 6 : 3.5 } : { size: 8, number: String(number + 1), name: front.label[number] };
+          return {
+            x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other", ...named,
+            tip: () => ({ title: rows.plan[row], rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
+              ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
+          };
+        }),
       });
     });
     if (sizes.length > 1) controls.append(choice("Show", [["", "any number of GPUs"], ...sizes.map((gpus) => [gpus, `${asCount(gpus)} GPUs`])], "", (value) => { state.gpus = value; again(); }));
@@ -312,16 +335,19 @@ const DRAW = {
       const change = (write) => (value) => (value === null ? "–" : signed(write, value));
       const picked = Object.fromEntries(["plan", "step_ns", "memory_bytes"].map((key) => [key, front.row.map((row) => rows[key][row])]));
       table(host, {
-        name: "plans.front", caption: "What changes along the front, from the fastest plan to the leanest", limit: 12, rows: { ...front, ...picked },
-        columns: [{ ...text("plan", "plan"), shown: "label" }, text("changes", "changes"), time("step_ns", "step"), { key: "step_change_ns", label: "change", write: change(asTime) }, memory,
+        name: "plans.front", caption: "What changes along the front, from the fastest plan to the leanest", limit: 12, rows: { ...front, ...picked, number: front.row.map((_, number) => number + 1) },
+        columns: [count("number", "#"), { ...text("plan", "plan"), shown: "label" }, text("changes", "changes"), time("step_ns", "step"), { key: "step_change_ns", label: "change", write: change(asTime) }, memory,
           { key: "memory_change_bytes", label: "change", write: change(asBytes) }],
       });
     }
     const yes = (value) => (value ? "yes" : "no");
+    const degrees = fields.key.map((key, place) => ({ key, label: fields.label[place], write: typeof rows[key][0] === "number" ? asCount : asText }));
+    const said = Object.fromEntries(fields.key.filter((key) => typeof rows[key][0] === "boolean").map((key) => [key, rows[key].map((on) => (on ? "on" : "off"))]));
     table(host, {
-      name: "plans.plans", caption: "Plans, the fastest that fit first", limit: 12, rows: { ...rows, fits: rows.fits.map(yes), on_front: rows.on_front.map(yes) },
-      columns: [text("plan", "plan"), ...(new Set(rows.model).size > 1 ? [text("model", "model")] : []), count("gpus", "GPUs"), time("step_ns", "step"), { key: "high_ns", label: "interval", write: asTime, range: ["low_ns", "step_ns", "high_ns"] },
-        share("mfu_pct", "MFU"), memory, text("fits", "fits"), text("on_front", "on the front")],
+      name: "plans.plans", caption: ["Plans, the fastest that fit first", fields.alike].filter(Boolean).join("; all with "), limit: 12,
+      rows: { ...rows, ...said, place: rows.plan.map((_, row) => row + 1), fits: rows.fits.map(yes), on_front: rows.on_front.map(yes) },
+      columns: [{ ...count("place", "#"), hover: "plan" }, ...degrees, time("step_ns", "step"), { key: "high_ns", label: "interval", write: asTime, range: ["low_ns", "step_ns", "high_ns"] },
+        share("mfu_pct", "MFU"), memory, ...(rows.fits.includes(false) ? [text("fits", "fits")] : []), text("on_front", "on the front")],
     });
   },
 };
@@ -330,7 +356,7 @@ const DRAW = {
 const SECTIONS = [
   ["advice", "What to change", true], ["breakdown", "Where the step goes", true], ["timeline", "Timeline", true],
   ["path", "Critical path and gains", true], ["kernels", "Top kernels", true], ["stragglers", "Who is waited for", false],
-  ["collectives", "Collectives", false], ["busy", "A kernel runs", false], ["memory", "Memory", false], ["held", "Held memory", true], ["replay", "Replay error", false],
+  ["collectives", "Collectives", false], ["busy", "A kernel runs", false], ["memory", "Memory", false], ["held", "Held memory", true],
 ];
 
 function section(name, kind, wide, found, labels, job) {

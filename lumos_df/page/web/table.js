@@ -8,9 +8,10 @@ function rangeBar(low, middle, high, [from, to]) {
 }
 
 /**
- * columns: {key, label, write, bar}; rows: an object of lists of one length. `limit` rows are shown until all are asked for.
+ * columns: {key, label, write, bar, minor}; a minor one gives way on a narrow page; rows: an object of lists of one length. `limit` rows are shown until all are asked for.
  * `range` are the keys of the ends and the middle of an interval, drawn as a bar.
- * A text column is one whose `write` is asText; `shown` is the key of what stands for it, and the whole is told on hover.
+ * A text column is one whose `write` is asText; `shown` is the key of what stands for it, and the whole is told on hover;
+ * of a number `hover` is the key of what is told on hover.
  */
 function table(host, { name, caption, columns, rows, limit = 500 }) {
   const count = rows[columns[0].key].length;
@@ -18,24 +19,28 @@ function table(host, { name, caption, columns, rows, limit = 500 }) {
   let sorted = { key: null, down: true };
   let shown = Math.min(limit, count);
   const body = el("tbody");
-  const heads = columns.map((column) => el("th", { scope: "col", class: column.write === asText ? undefined : "n", data: { column: column.key } },
+  const kindOf = (column, kind) => [kind, column.minor && "minor"].filter(Boolean).join(" ") || undefined;
+  const heads = columns.map((column) => el("th", { scope: "col", class: kindOf(column, column.write === asText || column.range ? "" : "n"), data: { column: column.key } },
     el("button", { type: "button", onclick: () => sort(column) }, column.label)));
   const more = el("button", { type: "button", onclick: () => { shown = count; fill(); } });
   const most = Object.fromEntries(columns.filter((column) => column.bar).map((column) => [column.key, Math.max(...rows[column.key], 1e-9)]));
-
-  const ends = new Map(columns.filter((column) => column.range).map((column) => [column, [Math.min(...rows[column.range[0]]), Math.max(...rows[column.range[2]])]]));
+  // Intervals share the scale of those that are shown.
+  const endsOf = ({ range: [low, , high] }, seen) => [Math.min(...seen.map((row) => rows[low][row])), Math.max(...seen.map((row) => rows[high][row]))];
+  let ends = new Map();
 
   const cell = (column, row) => {
     const value = rows[column.key][row];
     const text = column.write(value);
     const raw = value === null ? "" : String(value);
-    if (column.write === asText) return el("td", { class: "name", title: column.shown ? text : undefined, data: { v: raw } }, el("div", {}, ...breakable(column.shown ? asText(rows[column.shown][row]) : text)));
+    if (column.write === asText) return el("td", { class: kindOf(column, "name"), title: column.shown ? text : undefined, data: { v: raw } }, el("div", {}, ...breakable(column.shown ? asText(rows[column.shown][row]) : text)));
     if (column.range) return el("td", { class: "range", data: { v: raw } }, rangeBar(...column.range.map((key) => rows[key][row]), ends.get(column)));
     const fill = column.bar && value > 0 ? el("span", { class: "fill", style: { width: `${Math.max(1, (60 * value) / most[column.key])}px` } }) : null;
-    return el("td", { class: "n", data: { v: raw } }, fill, text);
+    return el("td", { class: kindOf(column, "n"), title: column.hover && rows[column.hover][row], data: { v: raw } }, fill, text);
   };
   const fill = () => {
-    body.replaceChildren(...order.slice(0, shown).map((row) => el("tr", {}, ...columns.map((column) => cell(column, row)))));
+    const seen = order.slice(0, shown);
+    ends = new Map(columns.filter((column) => column.range).map((column) => [column, endsOf(column, seen)]));
+    body.replaceChildren(...seen.map((row) => el("tr", {}, ...columns.map((column) => cell(column, row)))));
     more.hidden = shown >= count;
     more.textContent = `show all ${count.toLocaleString("en")}`;
     heads.forEach((head, place) => head.setAttribute("aria-sort",
@@ -52,8 +57,9 @@ function table(host, { name, caption, columns, rows, limit = 500 }) {
     });
     fill();
   };
-  host.append(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", { data: { table: name } }, el("caption", {}, caption), el("thead", {}, el("tr", {}, ...heads)), body)), more);
+  const id = `t-${name}`;
+  host.append(el("p", { class: "caption", id }, caption), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": id },
+    el("table", { "aria-labelledby": id, data: { table: name } }, el("thead", {}, el("tr", {}, ...heads)), body)), more);
   fill();
 }
 

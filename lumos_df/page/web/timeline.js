@@ -9,7 +9,11 @@ const LANE = 15;
 /** On a narrower page, px, the names of lanes are shortened. */
 const NARROW = 520;
 /** A bar narrower than this, px, has no room for a name. */
-const LEAST_NAME = 26;
+const LEAST_NAME = 24;
+/** Fewer letters than this of a longer name say nothing. */
+const LEAST_LETTERS = 5;
+/** A bar wider than this, px, keeps a gap to the next, or a row of them would look like one. */
+const WITH_GAP = 4;
 
 /** Lanes of a step's chosen ranks, in order: {title, label, slices: [{from, to, name, colour, critical, tip}]}. */
 function lanesOf(data, labels, { step, rank: only }) {
@@ -57,11 +61,11 @@ function lanesOf(data, labels, { step, rank: only }) {
   return found;
 }
 
-/** As much of a text as has room, with an ellipsis where it lost its end; nothing where two letters do not fit. */
+/** As much of a text as has room, with an ellipsis where it lost its end; nothing where too few letters fit. */
 function fitting(context, text, room) {
   const letters = Math.floor((room / context.measureText(text).width) * text.length);
   if (letters >= text.length) return text;
-  return letters > 2 ? `${text.slice(0, letters - 1)}…` : "";
+  return letters > LEAST_LETTERS ? `${text.slice(0, letters - 1)}…` : "";
 }
 
 /** As much of the end of a text as has room. */
@@ -112,7 +116,9 @@ function timeline(host, data, labels, state) {
       const inks = Object.fromEntries(Object.entries(colours).map(([name, colour]) => [name, inkOn(parse(colour))]));
       const named = (slice, left, right) => {
         if (right - left < LEAST_NAME) return;
-        const text = fitting(context, slice.name, right - left - 5);
+        const [whole, own] = [slice.name, slice.name.includes("::") ? slice.name.slice(slice.name.lastIndexOf("::") + 2) : slice.name];
+        // The space of a name says less than its end does.
+        const text = fitting(context, context.measureText(whole).width <= right - left - 5 || whole.includes("<") ? whole : own, right - left - 5);
         context.fillStyle = inks[slice.colour];
         if (text) context.fillText(text, left + 3, tops[slice.lane] + LANE / 2);
       };
@@ -126,7 +132,8 @@ function timeline(host, data, labels, state) {
         const from = x(slice.from);
         context.globalAlpha = dim && !slice.critical ? 0.28 : 1;
         context.fillStyle = colours[slice.colour];
-        const wide = Math.max(0.7, x(slice.to) - from);
+        const full = x(slice.to) - from;
+        const wide = Math.max(0.7, full > WITH_GAP ? full - 1 : full);
         context.fillRect(from, tops[slice.lane], wide, LANE);
         if (slice.critical && slice.lane) {
           context.fillStyle = ink;

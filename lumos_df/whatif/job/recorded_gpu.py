@@ -8,7 +8,7 @@ import numpy as np
 from lumos_df.base.errors import HardwareError
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.library import names
-from lumos_df.schema.dtypes import BF16, FP32, PRECISION_TABLE, PRECISIONS, Precision
+from lumos_df.schema.dtypes import BF16, FP16, FP32, PRECISION_TABLE, PRECISIONS, Precision
 
 _STAND_IN: Final = "a100-sxm-80"
 """Whose ratios hold for a GPU that the library does not have."""
@@ -53,6 +53,11 @@ class Machine:
     def sms(self) -> int:
         """Multiprocessors."""
         return int(self.row["sms"])
+
+
+def usual_precision(hardware: Hardware) -> Precision:
+    """Return the precision of 16 bits that a GPU multiplies, for jobs that do not tell theirs: TPUs have one alone."""
+    return PRECISION_TABLE[FP16 if hardware.row()["peak_flops"][FP16] else BF16]
 
 
 def recorded_on(device: str | None) -> tuple[Hardware, str | None, bool]:

@@ -20,8 +20,8 @@ from lumos_df.schema.dtypes import Precision
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import DescribedRank, Description, of_traces
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.job.recorded_gpu import recorded_on
-from lumos_df.whatif.job.settings import USUAL_PRECISION, Sizes, told_precision
+from lumos_df.whatif.job.recorded_gpu import recorded_on, usual_precision
+from lumos_df.whatif.job.settings import Sizes, told_precision
 
 _TENSOR_FLOAT: Final = re.compile(r"tf32|_s1688gemm_\d")
 _ON_HOST: Final = "the job ran on no GPU: its operators on the host stand for kernels"
@@ -73,7 +73,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Record
         sizes,
         hardware,
         known_hardware,
-        told_precision(about) or USUAL_PRECISION,
+        told_precision(about) or usual_precision(hardware),
         about.facts["ep"].number,
         max((peak for trace_id in trace_ids if (peak := _peak(corpus, trace_id)) is not None), default=None),
         (_ON_HOST,) if on_host else (warning,) if warning else (),

@@ -1,0 +1,92 @@
+"""Results of calls, kept as long as the recorded ones were, for the calls that read them.
+
+Memory that is let go at once would be warm when it is taken again.
+"""
+
+from collections import defaultdict
+
+import torch
+from recorded_operators import Call
+
+
+class Results:
+    """The results of one repetition that are still kept, and the calls that read them.
+
+    Nobody recorded which result an operator reads. It is taken to be the latest that is kept and has its shape, strides
+    and type: a net reads what it has just made, and its backward pass what was made last of what is left.
+    """
+
+    def __init__(self, releases):
+        self.releases = releases  # behind each call the calls whose results are let go
+        self.kept = {number for released in releases for number in released}
+        self.reads = [()] * len(releases)  # of each call: list and place of an argument, a call, which of its results
+        self.held = {}
+
+    def find(self, calls):
+        """Run the calls once, but for those that are no `Call`, and find which results each of them reads."""
+        latest, owner, shared = defaultdict(list), {}, defaultdict(list)
+        for number, call in enumerate(calls if self.kept else ()):
+            result = self.first(number, call, latest) if isinstance(call, Call) else None
+            for place, tensor in enumerate(result if isinstance(result, (tuple, list)) else [result]):
+                if not isinstance(tensor, torch.Tensor):
+                    continue
+                storage = tensor.untyped_storage().data_ptr()
+                if number in self.kept:
+                    owner.setdefault(storage, number)
+                if storage in owner:
+                    latest[kind(tensor)].append((number, place))
+                    shared[owner[storage]].append(number)
+                    self.held[number] = result
+            for released in self.releases[number]:
+                gone = {released, *shared.pop(released, ())}  # views of a result go with it
+                self.kept |= gone
+                self.releases[number] = [*self.releases[number], *gone.difference(self.releases[number])]
+                owner = {storage: each for storage, each in owner.items() if each != released}
+                latest = defaultdict(
+                    list,
+                    {each: [entry for entry in entries if entry[0] not in gone] for each, entries in latest.items()},
+                )
+                for each in gone:
+                    self.held.pop(each, None)
+
+    def first(self, number, call, latest):
+        """Run a call with the latest results that it can read; without them where it does not take them."""
+        taken = []
+        for place in call.reads:
+            free = [entry for entry in latest[kind(place[0][place[1]])] if entry not in [each[1:] for each in taken]]
+            if free:
+                taken.append((place, *free[-1]))
+        self.reads[number] = [(*place, place[0][place[1]], *entry) for place, *entry in taken]
+        self.lend(number)
+        try:
+            return call()
+        except Exception:  # whatever an operator raises of values that it does not take
+            self.take_back(number)
+            self.reads[number] = ()
+            return call()
+        finally:
+            self.take_back(number)
+
+    def lend(self, number):
+        """Put what a call reads into its arguments; what is not there stays what it was."""
+        for arguments, place, _, maker, which in self.reads[number]:
+            result = self.held.get(maker)
+            if result is not None:
+                arguments[place] = result if isinstance(result, torch.Tensor) else result[which]
+
+    def take_back(self, number):
+        """Take a call's results out of its arguments, so that they can go."""
+        for arguments, place, own, *_ in self.reads[number]:
+            arguments[place] = own
+
+    def done(self, number, result):
+        """Keep a call's result where it was kept, and let those go that were let go behind it."""
+        if number in self.kept:
+            self.held[number] = result
+        for released in self.releases[number]:
+            self.held.pop(released, None)
+
+
+def kind(tensor):
+    """Return what two tensors have in common of which one may stand for the other."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device

@@ -1,0 +1,47 @@
+-- Which ranks a job waits for: one row a rank, the most waited for first; times are of a mean step.
+-- Sums of `straggler` over all steps, and what collectives outside of them add.
+CREATE VIEW waited_for(
+  -- Job.
+  job,
+  -- Rank in the job.
+  rank,
+  -- How long each other rank waited for it, ns a step: their mean.
+  each_waited_ns,
+  -- How long it waited for other ranks, ns a step.
+  waiting_ns,
+  -- How often it was the last to arrive, of all steps.
+  times_last,
+  -- Collectives, sends and receives matched across ranks, of all steps.
+  collectives,
+  -- Steps of the rank that has the most.
+  steps
+) AS
+WITH
+stepped AS (
+  SELECT job, max(steps) AS steps
+  FROM (SELECT _job.job, count(*) AS steps FROM _step JOIN _job ON _job.trace_id = _step.trace_id GROUP BY _job.job, _step.trace_id)
+  GROUP BY job
+),
+late AS (
+  SELECT
+    job,
+    rank,
+    sum(made_others_wait_ns) AS waited_ns,
+    sum(waiting_ns) AS waiting_ns,
+    sum(times_last) AS times_last,
+    sum(collectives) AS collectives,
+    count(*) OVER (PARTITION BY job) AS ranks
+  FROM straggler
+  GROUP BY job, rank
+)
+SELECT
+  late.job,
+  late.rank,
+  try_cast(late.waited_ns / (coalesce(stepped.steps, 1) * nullif(late.ranks - 1, 0)) AS BIGINT),
+  try_cast(late.waiting_ns / coalesce(stepped.steps, 1) AS BIGINT),
+  try_cast(late.times_last AS BIGINT),
+  try_cast(late.collectives AS BIGINT),
+  coalesce(stepped.steps, 1)
+FROM late
+LEFT JOIN stepped ON stepped.job = late.job
+ORDER BY late.job, late.waited_ns DESC, late.rank;
