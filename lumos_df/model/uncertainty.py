@@ -66,11 +66,7 @@ def part_ends(share: Array, spread: Array) -> tuple[Array, Array]:
         spread: logarithm of a ratio that a part is within, 8 times of 10 [PARTS] or [n, PARTS].
     """
     less, more = (np.sqrt(np.sum((share * each) ** 2, 1)) for each in (-np.expm1(-spread), np.expm1(spread)))
-    return -np.log1p(-np.minimum(less, _ALL)), np.log1p(more)
-
-
-_ALL: Final = 0.999
-"""Share of a step that is taken for all of it."""
+    return -np.log1p(-np.minimum(less, np.nextafter(1.0, 0.0))), np.log1p(more)
 
 
 AT_RISK: Final = 0.1

@@ -141,14 +141,6 @@ SAME = {
     "mpt-70b": MPT,
 }
 # Hugging Face's counts of gpt2, gpt-neox-20b (without buffers), opt-125m.
-MPT: dict[str, Any] = {
-    "model_type": "mpt",
-    "d_model": 4096,
-    "n_heads": 32,
-    "n_layers": 32,
-    "vocab_size": 50432,
-    "max_seq_len": 2048,
-}
 COUNTED = {
     124_439_808: {
         "model_type": "gpt2",

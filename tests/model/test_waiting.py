@@ -18,8 +18,8 @@ ROUTED = replace(DENSE, experts=8, top_k=2, expert_ffn=256, dense_layers=1)
 def parts(model: Model, plan: Plan, software: Software) -> dict[str, float]:
     """Return the results of a plan."""
     first = np.zeros(1, np.int64)
-    nouns = (np.array([noun.row()]) for noun in (model, GPU, software, plan))
-    (found,) = evaluate_rows(*nouns, first, first).tolist()
+    models, gpus, profiles, plans = (np.array([noun.row()]) for noun in (model, GPU, software, plan))
+    (found,) = evaluate_rows(models, gpus, profiles, plans, first, first).tolist()
     return dict(zip(RESULT_COLUMNS, found, strict=True))
 
 
