@@ -8,6 +8,7 @@ get it back from `python -m tools.fit_software`, which goes after it. Prints eve
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from lumos_df.calibrate.measured_runs import MeasuredRuns
 from lumos_df.calibrate.population import GENERIC, Source, common, off, sources, with_figures
 from lumos_df.model.hardware import GENERATIONS, Hardware
 from lumos_df.model.library import data_folder, names
-from lumos_df.model.uncertainty import PARTS, shares
+from lumos_df.model.uncertainty import PARTS, part_ends, shares
 from lumos_df.schema.dtypes import PRECISIONS
 from tools.fit_software import rewritten, write_factor
 
@@ -44,36 +45,43 @@ def left_out(some: Sequence[Source]) -> dict[str, list[Array]]:
 
 
 def part_spreads(some: Sequence[Source], errors: dict[str, list[Array]], values: dict[str, float]) -> dict[str, float]:
-    """Return the spread of each part of a step that makes errors of sources that were left out most likely.
+    """Return the spread of each part of a step with which `HELD` of the runs of every part of a source are within.
 
-    The square of an error is about the sum of the squares of a part's share times its spread; the spreads are then
-    scaled so that `HELD` of the runs are within, all parts of all sources weighing alike.
+    Errors are those of a source by a fit to the others. A run counts as within by how far it is from the end, smoothly,
+    so that a least sum of squares can be found; spreads stay near `_USUAL` where no run says otherwise.
     """
-    share, far, weight = [], [], []
+    share, farther = [], []
     for source in some:
         for part, error in zip(source.parts, errors[source.name], strict=True):
             share.append(np.stack(list(shares(part.estimate(*with_figures(part, values))).values()), 1))
-            far.append(np.abs(error))
-            weight.append(np.full(len(error), 1.0 / (len(error) * len(source.parts))))
-    parts, size, each = np.concatenate(share), np.concatenate(far), np.concatenate(weight)
+            farther.append(-error)
 
     def residuals(place: Array) -> Array:
-        spread = np.sqrt((parts**2) @ np.exp(2.0 * place) + _LEAST**2)
-        return np.concatenate([np.sqrt(each) * (np.log(np.maximum(size, _LEAST)) - np.log(spread)), 0.1 * place])
+        missed = []
+        for parts, far in zip(share, farther, strict=True):
+            low, high = part_ends(parts, np.exp(place))
+            end = np.maximum(np.where(far > 0.0, high, low), _LEAST)
+            room = np.log(end / np.maximum(np.abs(far), _LEAST))
+            missed.append(np.mean(1.0 / (1.0 + np.exp(-room / _SOFT))) - HELD)
+        return np.concatenate([missed, _NEAR * (place - np.log(_USUAL))])
 
-    spreads = np.exp(minimum(residuals, np.full(len(PARTS), -1.0)))
-    scale = quantile(size / np.sqrt((parts**2) @ spreads**2), each)
-    return dict(zip(PARTS, (scale * spreads).tolist(), strict=True))
+    # Several places are lower than all around them.
+    ways = [minimum(residuals, np.log(start)) for start in product((0.1, 1.0), repeat=len(PARTS))]
+    spreads = np.exp(min(ways, key=lambda place: float(np.sum(residuals(place) ** 2))))
+    return dict(zip(PARTS, spreads.tolist(), strict=True))
 
 
 _LEAST: Final = 0.01
 """Errors below are as good as none."""
 
+_SOFT: Final = 0.3
+"""Logarithm of a ratio within which a run is partly inside an interval."""
 
-def quantile(values: Array, weight: Array, share: float = HELD) -> float:
-    """Return what a `share` of values [n] is below, each by its weight [n]."""
-    order = np.argsort(values)
-    return float(values[order][np.searchsorted(np.cumsum(weight[order]), share * weight.sum())])
+_USUAL: Final = 0.3
+"""Spread of a part that is believed of it before any run is seen: the order of those between sources."""
+
+_NEAR: Final = 0.05
+"""Share of the runs of a source's part that a spread is moved for by its logarithm."""
 
 
 def unlike(some: Sequence[Source], chosen: Chosen, doublings: Callable[[MeasuredRuns], Array] | None = None) -> float:

@@ -80,6 +80,7 @@ PROFILES: Final = {
             "compute_factor": _KERNELS["compute_factor"],
             "memory_factor": Prior(1.0, 0.3),
             "collective_s": Prior(40e-6),
+            "skew_s": Prior(4e-5, 1.0),
             "layer_step_s": Prior(1e-4),
             "send_s": Prior(3e-4),
             "run_ahead": Prior(4.0, low=1.0),
@@ -124,6 +125,7 @@ PROFILES: Final = {
         {"mlperf": 3.0, "published_training_runs": 1.0},
         {
             **_NEMO,
+            "routing_s": Prior(5e-4, 1.0),
             # Around their generation's; other GPUs and precisions have fewer than five runs.
             **{f"gemm@{gpu}@fp8": Prior(1.0, 0.1) for gpu in ("b200", "b300", "gb200", "gb300")},
             "gemm@blackwell@fp4": Prior(1.3, 0.2),

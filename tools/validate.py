@@ -8,7 +8,8 @@ benchmarks (tools/benchmark_fidelity.py). Runs that are there already are kept, 
 
 A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
 round with the fastest recorded step counts, and the fastest step of a run stands for it: recorded, predicted and
-unprofiled.
+unprofiled. An interval says what a step takes, not the fastest of several: what counts is how many of the recorded
+steps lie in that of the step of median length.
 """
 
 import argparse
@@ -155,10 +156,11 @@ def predict(corpus: Path) -> pl.DataFrame:
 
 
 def _pairs(runs: list[Run], anchors: dict[Run, RecordedJob]) -> Iterator[tuple[Run, Run, dict[str, Any]]]:
-    recorded = {run: _step(anchors[run], Settings())[0] or 0.0 for run in runs}
+    recorded = {run: _steps(anchors[run], Settings()).ms for run in runs}
     for before, after in permutations(runs, 2):
         settings = before.settings(after, anchors[before].sizes)
-        step, low, high = _step(anchors[before], settings)
+        answer = _steps(anchors[before], settings)
+        step, truth = min(answer.ms, default=None), min(recorded[after])
         yield (
             before,
             after,
@@ -167,24 +169,37 @@ def _pairs(runs: list[Run], anchors: dict[Run, RecordedJob]) -> Iterator[tuple[R
                 "from": anchors[before].about.job,
                 "to": anchors[after].about.job,
                 "changed": "+".join(name for name in settings.numbers if name not in {"ffn", "heads"}),
-                "from_ms": recorded[before],
-                "recorded_ms": recorded[after],
+                "from_ms": min(recorded[before]),
+                "recorded_ms": truth,
                 "predicted_ms": step,
-                "error_pct": None if step is None else 100 * (step / recorded[after] - 1),
-                "inside": None if low is None or high is None else low <= recorded[after] <= high,
+                "error_pct": None if step is None else 100 * (step / truth - 1),
+                "inside": answer.share_inside(recorded[after]),
             },
         )
 
 
-def _step(anchor: RecordedJob, settings: Settings) -> tuple[float | None, float | None, float | None]:
-    """Return the fastest step of a changed job and its interval, ms; of one that is refused nothing."""
+@dataclass(frozen=True)
+class _Answer:
+    """The steps of an estimate, ms, and the interval of that of median length; nothing of one that is refused."""
+
+    ms: list[float]
+    low: float
+    high: float
+
+    def share_inside(self, recorded: list[float]) -> float | None:
+        """Return which share of some recorded steps, ms, lies in the interval; None of one that is refused."""
+        return sum(self.low <= ms <= self.high for ms in recorded) / len(recorded) if self.ms else None
+
+
+def _steps(anchor: RecordedJob, settings: Settings) -> _Answer:
+    """Return the steps of a changed job."""
     try:
-        answer = rows(estimated(anchor, settings)).to_pylist()
+        answer = rows(estimated(anchor, settings)).sort_by("iteration_time_s").to_pylist()
     except QueryError as error:
         print(error, file=sys.stderr)
-        return None, None, None
-    best = min(answer, key=lambda row: row["iteration_time_s"])
-    return 1e3 * best["iteration_time_s"], 1e3 * best["low_s"], 1e3 * best["high_s"]
+        return _Answer([], 0.0, 0.0)
+    middle = answer[(len(answer) - 1) // 2]
+    return _Answer([1e3 * row["iteration_time_s"] for row in answer], 1e3 * middle["low_s"], 1e3 * middle["high_s"])
 
 
 def summary(table: pl.DataFrame) -> pl.DataFrame:

@@ -28,8 +28,8 @@ class JobAdvice:
     """What to change in one job."""
 
     job: str
-    trace_id: str
-    """Trace of its first rank, which tells it from another job of its name."""
+    trace_ids: tuple[str, ...]
+    """Its traces."""
     device_name: str | None
     """Name of its GPU."""
     ranks: int
@@ -46,6 +46,16 @@ class JobAdvice:
     """What cannot be said of the job, and why."""
     warnings: tuple[str, ...]
     """What a reader should know about the replay, one sentence each."""
+
+    @property
+    def trace_id(self) -> str:
+        """Trace of its first rank, which tells it from another job of its name."""
+        return self.trace_ids[0]
+
+    @property
+    def without(self) -> bool:
+        """Whether nothing is worth it in steps that take time: then their critical paths are stored."""
+        return not self.found and self.step_ns > 0
 
     @property
     def found(self) -> list[Advice]:
@@ -109,7 +119,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
         warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
         result = JobAdvice(
             job=of_job.name,
-            trace_id=ids[0],
+            trace_ids=tuple(ids),
             device_name=about(corpus, ids[0], "device_name")["device_name"],
             ranks=len(ids),
             steps=len(steps),
@@ -123,8 +133,8 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             _store_waits(corpus, ids, of_job)
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
-        if paths:
-            write_simulated(corpus, loaded, of_job.played, of_job.host_works)
+        if paths or result.without:
+            write_simulated(corpus, loaded, of_job.played, of_job.host_works, gains=paths)
         shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
         for number, trace_id in enumerate(ids):
             table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))

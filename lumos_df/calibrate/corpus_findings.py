@@ -55,7 +55,7 @@ class Finding:
 
 
 def kernel_findings(hardware: Hardware, shapes: pl.DataFrame) -> Iterator[Finding]:
-    """Yield what products, attention and memory-bound kernels say; `shapes`: rows of the view `kernel_efficiency`."""
+    """Yield what products, attention and memory-bound kernels say; `shapes`: `_kernel_efficiency` of all jobs."""
     gpu = hardware.row()
     known = fitted.load(hardware.fitted_from, hardware.fitted)
     peaks = dict(zip(PRECISIONS, gpu["peak_flops"].tolist(), strict=True))

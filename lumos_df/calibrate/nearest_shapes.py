@@ -62,13 +62,13 @@ def estimate_kernels(corpus: Path, shapes: pl.DataFrame, hardware: str | None = 
     with suppress(UnwritableError):
         match_collectives(corpus)
     with connect(corpus) as connection:
-        measured = connection.sql("FROM kernel_efficiency").pl()
+        measured = connection.sql("FROM _kernel_efficiency WHERE of_all_jobs").pl()
         roofs = connection.sql(_ROOFS).pl()
     return by_nearest(_checked(shapes), measured, roofs, hardware)
 
 
 def by_nearest(asked: pl.DataFrame, measured: pl.DataFrame, roofs: pl.DataFrame, hardware: str | None) -> pl.DataFrame:
-    """Return `estimate_kernels` of checked shapes by rows of the views `kernel_efficiency` and `_roof`."""
+    """Return `estimate_kernels` of checked shapes by rows of all jobs of `_kernel_efficiency`, and those of `_roof`."""
     measured = measured.with_columns(gpu=pl.coalesce("gpu", "device_name"))
     wanted = measured.select("gpu").unique()
     if hardware is not None:

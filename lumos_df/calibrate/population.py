@@ -70,7 +70,9 @@ class Prior:
 
 SHARED: Final = {
     "launch_s": Prior(20e-6),
-    "collective_s": Prior(60e-6, 1.0),
+    "collective_s": Prior(40e-6, 0.7),
+    "skew_s": Prior(4e-5, 1.0),
+    "routing_s": Prior(5e-4, 1.0),
     "hop_s": Prior(1e-4, 1.2),
     "micro_batch_s": Prior(2e-3, 0.6),
     "step_s": Prior(8e-3, 0.8),

@@ -146,11 +146,8 @@ def advise(
     jobs = advise_jobs(corpus, job, trace)
     if form is None and output is None:
         from lumos_df.cli.screens.advice_screen import draw  # noqa: PLC0415 - slow to import
-        from lumos_df.graph import run  # noqa: PLC0415 - as above
 
-        without = [of_job for of_job in jobs if not of_job.found and of_job.step_ns]
-        paths = {of_job.trace_id: run.replay(corpus, of_job.trace_id, path=True) for of_job in without}
-        draw(jobs, corpus, paths, full=full)
+        draw(jobs, corpus, full=full)
         return
     names = ", ".join("'" + name.replace("'", "''") + "'" for name in sorted({found.job for found in jobs}))
     with catalog.connect(corpus) as connection:

@@ -60,6 +60,8 @@ _LAST: Final = ("trace_id", "path")
 """Columns that a screen has only where there is room behind all others."""
 _TEXT: Final = 3 * _CELL
 """Characters of a text that a screen shows."""
+_NARROWEST: Final = 80
+"""Columns of the narrowest table that DuckDB fits texts into; on a narrower screen they are cut before."""
 _BETWEEN: Final = 3
 """Columns between one cell's text and the next one's."""
 _WITHOUT_LIMIT: Final = 10**9
@@ -165,8 +167,9 @@ def _show(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelatio
     """Print rows as a table no wider than the screen, long texts cut, and say which columns are left out."""
     whole = connection.from_arrow(rows.to_arrow_table())
     quoted = {name: '"' + name.replace('"', '""') + '"' for name in whole.columns}
+    most_text = _TEXT if screen_columns() >= _NARROWEST else _CELL
     cut = (
-        f"if(length({name}) > {_TEXT}, left({name}, {_TEXT} - 1) || '…', {name}) AS {name}"
+        f"if(length({name}) > {most_text}, left({name}, {most_text} - 1) || '…', {name}) AS {name}"
         if str(kind) == "VARCHAR"
         else name
         for name, kind in zip(quoted.values(), whole.types, strict=True)

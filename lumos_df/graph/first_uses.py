@@ -6,10 +6,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import calls
+from lumos_df.graph import calls, typical_values
 from lumos_df.graph.host_work import HostWork
+from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import CPU_OP, NONE, RUNTIME
+from lumos_df.schema.codes import CPU_OP, LAUNCH, NONE, RUNTIME
 
 _ALLOCATES: Final = re.compile(r"(?:cuda|hip|cu)(?:Malloc|MemAlloc|MemCreate|MemMap)(?:_v\d)?$")
 
@@ -58,3 +59,42 @@ def growth(rows: Rows) -> NDArray[np.int64]:
     allocates = np.array([*(bool(_ALLOCATES.match(name)) for name in rows.names), False])
     grown: NDArray[np.int64] = call[allocates[rows.name[call]]]
     return grown
+
+
+def around_growth(host: HostWork, grown: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what growing memory costs beside its calls: edges of host work, and ns that each has without it [k].
+
+    The host looks for room before such a call, books what it got, and finds its caches cold. So the work from one
+    launch to the next takes what it takes in the median where nothing grows before a launch of the same operator; where
+    too few are like it, nothing is told. The longest stretch of that work stands for all of it.
+
+    Args:
+        host: the host work of a trace.
+        grown: the calls that get memory.
+    """
+    graph = host.graph
+    rows, edges, row = graph.rows, graph.edges, graph.atoms.row[graph.atoms.by_thread]
+    if not len(grown):
+        return grown, grown
+    launches = np.isin(row, edges.src[edges.kind == LAUNCH])
+    between = np.cumsum(np.append(False, launches[:-1] | (np.diff(rows.thread[row]) != 0)))
+    of_row = np.full(len(rows), NONE, np.int64)
+    of_row[row] = between
+    of_edge = of_row[edges.dst[host.edge]]
+    count = int(between[-1]) + 1
+    took = np.bincount(of_edge, edges.lag[host.edge], count).astype(np.int64)
+    grows = np.isin(np.arange(count), of_row[grown])
+    end = row[np.append(np.flatnonzero(np.diff(between)), len(row) - 1)]
+    around = rows.parent[end]
+    kind = packed(rows.name[end], np.where(around >= 0, rows.name[around], NONE), rows.thread[end])
+    calm = np.flatnonzero(~grows)
+    median, enough = typical_values.medians(took[calm], kind[calm])
+    usual = np.full(int(kind.max()) + 1, np.iinfo(np.int64).max)  # More than anything takes.
+    usual[kind[calm[enough]]] = median[enough]
+    longest = np.lexsort((edges.lag[host.edge], of_edge))
+    longest = longest[np.append(np.flatnonzero(np.diff(of_edge[longest])), len(longest) - 1)]
+    which = of_edge[longest]
+    over = took[which] - usual[kind[which]]
+    more = np.flatnonzero(grows[which] & (over > 0))
+    edge = host.edge[longest[more]]
+    return edge, np.maximum(edges.lag[edge] - over[more], 0)

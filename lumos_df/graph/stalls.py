@@ -15,7 +15,7 @@ from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.graph import calls, typical_values
-from lumos_df.graph.first_uses import growth, inside_first_calls
+from lumos_df.graph.first_uses import around_growth, growth, inside_first_calls
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import groups, load
 from lumos_df.graph.packed_keys import packed
@@ -66,7 +66,7 @@ def find(
     second: a stall takes over twice as long as in any other step, and its step loses over twice as much to stalls as
     the others usually do, or it is but noise. In one step, those few calls do that take over twice as long as all
     others, and those few stretches that do inside an operator's first call, or that no trace beside it has; and
-    what gets memory where none is given back.
+    what gets memory where none is given back, with what that costs around it.
 
     Args:
         graph: the trace.
@@ -116,6 +116,12 @@ def find(
     while (less := _least(whole - int((ns[chosen] - longest).sum()))) < least:
         least = less
         chosen, longest, unusual = over(least)
+    cost, without_it = around_growth(host, item[chosen[grows[chosen]]])
+    place = len(node) + np.searchsorted(edge, cost)
+    beside_it = ~np.isin(place, chosen)
+    chosen, longest = np.append(chosen, place[beside_it]), np.append(longest, without_it[beside_it])
+    # Memory is told to grow in the only step alone.
+    unusual = np.append(unusual, np.ones(int(beside_it.sum()), np.bool_))
     return Stalls(
         item=item[chosen],
         works=works[chosen],

@@ -25,7 +25,7 @@ def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         raise ModelError(f"model '{name}': config.json of a '{kind}' needs the key {problem}") from None
     except _NotModelledError as problem:
         raise ModelError(f"model '{name}': {problem}") from None
-    except (TypeError, ZeroDivisionError) as problem:
+    except (TypeError, AttributeError, ValueError, ArithmeticError) as problem:
         raise ModelError(
             f"model '{name}': config.json of a '{kind}' has figures that do not go together: {problem}"
         ) from None

@@ -25,6 +25,16 @@ SOFTWARE_COLUMNS: Final = (
         "host time of one tensor-, context- or expert-parallel collective beside its launch, in seconds",
         REAL,
     ),
+    Column(
+        "skew_s",
+        "seconds that each doubling of its ranks adds to such a collective: it waits for the host that comes last",
+        REAL,
+    ),
+    Column(
+        "routing_s",
+        "seconds for which the GPU waits in a pass of a layer with experts, until the host knows what goes where",
+        REAL,
+    ),
     Column("hop_s", "latency that each further node adds to such a collective, in seconds", REAL),
     Column(
         "piped_hops",
@@ -141,6 +151,11 @@ class Software:
     """Host time of one operator of the backward pass, in seconds; the autograd engine has no Python in it."""
     collective_s: float
     """Host time of one tensor-, context- or expert-parallel collective beside its launch, in seconds."""
+    skew_s: float
+    """Seconds that each doubling of its ranks adds to such a collective: it waits for the host that comes last, and of
+    hosts whose delays have an exponential tail the last is later by the logarithm of their number."""
+    routing_s: float
+    """Seconds for which the GPU waits in a pass of a layer with experts, until the host knows what goes where."""
     hop_s: float
     """Latency that each further node adds to such a collective, in seconds."""
     piped_hops: bool

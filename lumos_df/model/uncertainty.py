@@ -55,6 +55,20 @@ def shares(results: Array) -> dict[str, Array]:
     return {name: sum(results[:, column(part)] for part in parts) / step for name, parts in PARTS.items()}
 
 
+def part_ends(share: Array, spread: Array) -> tuple[Array, Array]:
+    """Return how far a step may be below and above its estimate because its parts are [n], as logarithms.
+
+    A part that may be off by a spread may vanish at most, however large the spread is, and may take many times as long:
+    so the upper end is further away than the lower one.
+
+    Args:
+        share: of the step that each part has [n, PARTS].
+        spread: logarithm of a ratio that a part is within, 8 times of 10 [PARTS] or [n, PARTS].
+    """
+    less, more = (np.sqrt(np.sum((share * each) ** 2, 1)) for each in (-np.expm1(-spread), np.expm1(spread)))
+    return -np.log1p(-np.minimum(less, np.nextafter(1.0, 0.0))), np.log1p(more)
+
+
 AT_RISK: Final = 0.1
 """Threshold, chance. A plan that meets slow messages more often is at risk, and its interval reaches to them. Evidence:
 where 8 runs of 10 are within an interval, one is above it."""
@@ -102,9 +116,11 @@ def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Ro
         + known * (_doublings(gpus, software["most_gpus"]) * each.doubled_gpus) ** 2
         + known * (_doublings(models["seq"], software["longest_seq"]) * each.doubled_seq) ** 2
         + routed * software["expert_spread"] ** 2
-        + sum((share * software[name]) ** 2 for name, share in shares(results).items())
     )
-    low, high = (np.sqrt(np.log(software[name]) ** 2 + unlike) for name in ("low_ratio", "high_ratio"))
+    share = np.stack(list(shares(results).values()), 1)
+    below, above = part_ends(share, np.stack([software[name] for name in PARTS], 1))
+    low = np.sqrt(np.log(software["low_ratio"]) ** 2 + unlike + below**2)
+    high = np.sqrt(np.log(software["high_ratio"]) ** 2 + unlike + above**2)
     chance, longer = slow_messages(plans, hardware, software)
     slow = np.where(chance >= AT_RISK, 1.0 + longer / results[:, RESULT_COLUMNS.index("iteration_time_s")], 0.0)
     return np.exp(-low), np.maximum(np.exp(high), slow)

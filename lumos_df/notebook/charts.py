@@ -76,9 +76,9 @@ class Charts:
             .encode(x="start_ms:Q", x2="end_ms", y="stream:O", color="family:N", tooltip=["name", "start_ms", "end_ms"])
         )
 
-    def roofline(self) -> Any:
+    def roofline(self, job: str | None = None) -> Any:
         """Draw how near its peak each kind of kernel comes, percent, against the GPU time of its calls, ms."""
-        kernels = self._corpus.view("kernel_efficiency").filter(pl.col("peak_pct").is_not_null())
+        kernels = self._corpus.view("kernel_efficiency", job).filter(pl.col("peak_pct").is_not_null())
         if not len(kernels):
             raise QueryError("no kernel whose work and GPU are known; record shapes (record_shapes=True)")
         total_ms = pl.col("p50_ns") * pl.col("calls") / 1e6

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import QueryError
 from lumos_df.graph import host_spread
 from lumos_df.graph.event_graph import EventGraph
-from lumos_df.graph.job import Played
+from lumos_df.graph.job import Job, Played
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import COMMUNICATION, KERNEL
 from lumos_df.schema.dtypes import PRECISION_OF_WORD, precision_of
@@ -104,6 +104,24 @@ def check_unscaled(anchor: RecordedJob, part: Unscaled, *, force: bool) -> list[
     if max(part.gpu_pct, part.host_pct) > 100 * _UNSCALED and not force:
         raise QueryError(f"{anchor.about.job}: {part.words[0]}; {_FORCE}")
     return part.words
+
+
+def check_transfers(anchor: RecordedJob, base: Job, unscaled_ns: int, *, force: bool) -> None:
+    """Raise `QueryError` where too much of the GPU's time is communication that should move and cannot, unless forced.
+
+    Args:
+        anchor: the job.
+        base: its graphs, without what came once.
+        unscaled_ns: what those collectives last, of all ranks.
+        force: whether to estimate it all the same.
+    """
+    share = unscaled_ns / max(sum(int(graph.own[graph.rows.on_gpu].sum()) for graph in base.graphs), 1)
+    if share > _UNSCALED and not force:
+        raise QueryError(
+            f"{anchor.about.job}: {share:.0%} of the GPU time is communication that could not be rescaled, because the "
+            "trace does not tell its bytes; record all ranks with a PyTorch that writes the sizes of its collectives "
+            "(2.2 or newer); --force (in Python force=True) keeps it as long as recorded"
+        )
 
 
 def same(net: EventGraph, other: EventGraph) -> bool:

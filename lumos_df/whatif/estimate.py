@@ -184,6 +184,7 @@ def estimated(
     guessed = [unscaled(anchor, made.change, rank) for rank in range(len(anchor.job.graphs))]
     part = answerable.unscaled(anchor, guessed)
     warnings = answerable.check_unscaled(anchor, part, force=force) + warnings + made.warnings
+    answerable.check_transfers(anchor, made.base, made.unscaled_transfers_ns, force=force)
     warnings += extrapolated(made.times, played, made.sources, made.makers) + unheard(anchor, made.change)
     made = with_missing(replace(made, warnings=warnings))
     return ChangedJob(
@@ -220,8 +221,9 @@ def _rescheduled(
     job = _switched(base, switches, about.job)
     others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
-    job, transfer_error, told, stand_in = _retimed(anchor, change, job, times)
+    job, transfer_error, each, told, stand_in = _retimed(anchor, change, job, times)
     warnings += told
+    unscaled_ns = sum(int(graph.own[of.row[of.unscaled]].sum()) for graph, of in zip(base.graphs, each, strict=False))
     before, wanted = recomputed_layers.recorded(about.ranks[0]), settings.recompute or ""
     if wanted and wanted == before != recomputed_layers.NOTHING:
         raise QueryError(
@@ -250,6 +252,7 @@ def _rescheduled(
         again=[np.zeros(len(graph.rows), np.bool_) for graph in job.graphs],
         warnings=warnings,
         repeats=repeats,
+        unscaled_transfers_ns=unscaled_ns,
         stand_in=stand_in,
     )
     batched = (anchor.sizes.pp or 1) > 1 and new.batch != anchor.sizes.batch
@@ -319,8 +322,8 @@ def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> Kerne
 
 def _retimed(
     anchor: RecordedJob, change: operator_times.PlannedChange, job: Job, times: list[operator_times.Times]
-) -> tuple[Job, NDArray[np.float64], list[str], str | None]:
-    """Return the job with its new durations, collectives as well, the error of each collective, and what to say.
+) -> tuple[Job, NDArray[np.float64], list[transfers.Retimed], list[str], str | None]:
+    """Return the job with its new durations, the error of each collective, the collectives, and what to say of them.
 
     Last comes the GPU that stands in for its links, where one does.
     """
@@ -353,9 +356,9 @@ def _retimed(
         transfer, error = transfer[left], error[left]
     same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
     if same and (instances is None or np.array_equal(transfer, instances.transfer)):
-        return job, error, warnings, stand_in
+        return job, error, each, warnings, stand_in
     instances = replace(instances, transfer=transfer) if instances else None
-    return Job(graphs, instances, job.event_graph), error, warnings, stand_in
+    return Job(graphs, instances, job.event_graph), error, each, warnings, stand_in
 
 
 def _without(instances: Instances, each: list[transfers.Retimed]) -> tuple[Instances, NDArray[np.int64]]:

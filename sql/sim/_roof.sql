@@ -31,8 +31,8 @@ best AS (
     max(tflops) * 1000 AS flops_per_ns,
     max(gbps) AS bytes_per_ns,
     min(min_ns) AS floor_ns
-  FROM kernel_efficiency
-  WHERE gpu IS NULL
+  FROM _kernel_efficiency
+  WHERE of_all_jobs AND gpu IS NULL
   GROUP BY device_name, family, dtype
 )
 SELECT

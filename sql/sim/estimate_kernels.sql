@@ -82,7 +82,7 @@ FROM (
       FROM query_table(shapes)
     )
   ),
-  measured AS (SELECT * EXCLUDE (gpu), coalesce(gpu, device_name) AS gpu FROM kernel_efficiency),
+  measured AS (SELECT * EXCLUDE (gpu), coalesce(gpu, device_name) AS gpu FROM _kernel_efficiency WHERE of_all_jobs),
   wanted AS (
     SELECT DISTINCT gpu FROM measured WHERE hardware IS NULL
     UNION ALL

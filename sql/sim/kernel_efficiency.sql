@@ -1,6 +1,8 @@
--- How fast every kernel family ran, by GPU, operator and shape: count, time, and the rate it reached.
--- Transfers are those of `collectives`, which commands fill before they read this; other readers of a new corpus ask `straggler` by `lumos-df sql` first. One row a distinct shape; a shape that the trace does not record is null. Kernels of one family that an operator launched count together.
+-- How fast every kernel family of a job ran, by GPU, operator and shape: count, time, and the rate it reached.
+-- Transfers are those of `collectives`, which commands fill before they read this; other readers of a new corpus ask `straggler` by `lumos-df sql` first. One row a job and distinct shape; a shape that the trace does not record is null. Kernels of one family that an operator launched count together.
 CREATE VIEW kernel_efficiency(
+  -- Job.
+  job,
   -- The GPU as the traces call it; `unknown` where they do not.
   device_name,
   -- Its name in `data/hardware`; null where it is none of them.
@@ -36,52 +38,7 @@ CREATE VIEW kernel_efficiency(
   -- That rate as a share of the GPU's peak, percent: dense peak of the type (float32: without TF32), memory or link bandwidth; null where unknown.
   peak_pct
 ) AS
-WITH shape AS (
-  SELECT
-    device AS device_name,
-    any_value(gpu) AS gpu,
-    family,
-    operator,
-    dtype,
-    m,
-    n,
-    k,
-    batch,
-    ranks,
-    bytes,
-    count(*) AS calls,
-    min(dur) AS min_ns,
-    round(median(dur))::BIGINT AS p50_ns
-  FROM _kernel_call
-  GROUP BY ALL
-),
-rated AS (
-  SELECT
-    shape.*,
-    2.0::DOUBLE * m * n * k * batch
-    * CASE WHEN family <> 'attention' THEN 1 WHEN operator ILIKE '%backward%' THEN 5 ELSE 2 END AS flops,
-    bytes * CASE
-      WHEN family <> 'communication' THEN 1::DOUBLE
-      WHEN rounds > 0 THEN rounds * ((ranks - 1) / ranks)
-      ELSE 1
-    END AS moved_bytes
-  FROM shape
-  LEFT JOIN _collective_kinds AS known ON known.collective = shape.operator
-)
-SELECT
-  rated.* EXCLUDE (flops, moved_bytes),
-  round(flops / nullif(p50_ns, 0) / 1000, 3) AS tflops,
-  round(moved_bytes / nullif(p50_ns, 0), 3) AS gbps,
-  round(
-    100 * coalesce(
-      flops / figures.flops_per_ns[rated.dtype],
-      moved_bytes / CASE
-        WHEN rated.family = 'communication' THEN figures.link_bytes_per_ns
-        ELSE figures.memory_bytes_per_ns
-      END
-    ) / nullif(p50_ns, 0),
-    2
-  )
-FROM rated
-LEFT JOIN _gpu_figures AS figures ON figures.name = rated.gpu
-ORDER BY rated.device_name, rated.calls * rated.p50_ns::DOUBLE DESC, rated.family, rated.operator;
+SELECT * EXCLUDE (of_all_jobs)
+FROM _kernel_efficiency
+WHERE NOT of_all_jobs
+ORDER BY job, device_name, calls * p50_ns::DOUBLE DESC, family, operator;

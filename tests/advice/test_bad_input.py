@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from lumos_df.advice.job_advice import advise
 from lumos_df.advice.on_demand import prepare_page
 from lumos_df.base.errors import CorpusError, QueryError
+from lumos_df.cli.app import app
 from lumos_df.corpus import report
 from lumos_df.page.write import write as write_page
 from lumos_df.trace.ingest import ingest
@@ -74,3 +76,14 @@ def test_a_job_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) ->
 def test_an_empty_corpus_says_how_to_fill_it(tmp_path: Path) -> None:
     with pytest.raises(CorpusError):
         advise(tmp_path)
+
+
+def test_where_nothing_can_be_advised_stands_what_the_step_is_made_of(tmp_path: Path) -> None:
+    reduces = {**row("gloo:all_reduce", "user_annotation", 20, 70), "tid": 2}
+    events = [annotation("ProfilerStep#1", 0, 100), reduces, row("aten::mm", "cpu_op", 300, 5)]
+    write(tmp_path / "job" / "rank0.json", events, distributedInfo={"rank": 0, "world_size": 1})
+    assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
+    lines = CliRunner().invoke(app, ["advise", "--corpus", str(tmp_path / "corpus")]).stdout.splitlines()
+    at = lines.index("its critical path is made of:")
+    assert lines[at - 1] == "nothing found that makes the step at least 0.5% shorter"
+    assert lines[at + 1].endswith("nothing recorded, before the end of the step (gloo:all_reduce ran 70.0 us of it)")

@@ -45,4 +45,10 @@ def test_graphs_and_large_kernels_are_no_launches_to_wait_for(tmp_path: Path, he
 def test_steps_of_which_each_has_its_own_sizes_are_padded_first(tmp_path: Path) -> None:
     same, other = (advised(tmp_path / str(longer), replace(SMALL, longer=longer)).first for longer in (0, 8))
     assert "pad sizes" not in same.remedy.what
-    assert "a step: pad sizes, as no two steps have the same, and capture forward and backward" in other.remedy.what
+    assert "a step: pad sizes, as no two steps have the same; then capture forward and backward" in other.remedy.what
+
+
+def test_what_waits_for_the_gpu_is_taken_out_before_anything_is_captured(tmp_path: Path) -> None:
+    (capture,) = advised(tmp_path, replace(SMALL, reads=True)).of_rule("launch_bound")
+    first = "a step: take out aten::item, where the host waits and no graph can be captured; then capture forward"
+    assert first in capture.remedy.what

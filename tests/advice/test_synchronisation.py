@@ -25,7 +25,10 @@ def test_numbers_that_every_layer_reads_are_the_first_advice(tmp_path: Path, hea
 def test_an_allocator_that_waits_is_told(tmp_path: Path, batch: int) -> None:
     roomy = replace(HEALTHY, batch=batch)
     scarce = replace(roomy, scarce_memory=True)
-    (allocator,) = advised(tmp_path, scarce).of_rule("synchronisation")[:1]
+    said = advised(tmp_path, scarce)
+    (allocator,) = said.of_rule("synchronisation")[:1]
+    # The smaller batch has a host that is slow anyway.
+    assert (said.first is allocator) == (batch == 16)
     assert allocator.remedy.what.startswith("the allocator calls the driver")
     assert allocator.gain_ns == pytest.approx(true_gain_ns(scarce, roomy), rel=0.1)
 

@@ -83,8 +83,9 @@ def test_sql_and_python_say_the_same(corpus: Path, hardware: str | None) -> None
 def test_what_was_measured_keeps_its_time(corpus: Path) -> None:
     with connect(corpus) as connection:
         rows = connection.sql(
-            "SELECT * FROM kernel_efficiency WHERE p50_ns > 0 AND (m IS NOT NULL OR bytes IS NOT NULL) "
-            "AND operator IS NOT NULL AND n IS NOT NULL AND gpu IS NOT NULL AND least(m, n, k, batch, bytes) >= 1"
+            "SELECT * FROM _kernel_efficiency WHERE of_all_jobs AND p50_ns > 0 "
+            "AND (m IS NOT NULL OR bytes IS NOT NULL) AND operator IS NOT NULL AND n IS NOT NULL "
+            "AND gpu IS NOT NULL AND least(m, n, k, batch, bytes) >= 1"
         ).pl()
     assert len(rows) > 10
     asked = rows.select("family", "operator", "dtype", "m", "n", "k", "batch", "bytes")

@@ -227,3 +227,15 @@ def test_jobs_of_one_name_are_not_averaged_but_have_a_line_each(tmp_path: Path) 
     assert [line.count(" a step -> ") for line in lines[1:3]] == [1, 1]
     assert len({line.split(",")[0] for line in lines[1:3]}) == 2
     assert lines[3].startswith("next: lumos-df estimate --trace ID --set layers=3")
+
+
+def test_a_narrow_terminal_and_a_job_of_a_long_name_keep_to_the_edge(tmp_path: Path) -> None:
+    job = emulator.Job(ranks=2, layers=1, steps=1, hidden=256, batch=2)
+    emulator.write(emulator.simulate(job), emulator.Profiler(memory=False), tmp_path / "job")
+    corpus = tmp_path / "corpus"
+    assert not ingest([tmp_path / "job"], corpus, job="j" * 200, workers=1).failed
+    for command in (("report",), ("advise",), ("replay",), ("report", "--view", "breakdown"), ("sql", "FROM traces")):
+        assert max(map(len, shown((*command, "--corpus", str(corpus)), 60))) <= 60
+    most = shown(("report", "--corpus", str(corpus)), 60)
+    first = most[most.index("most GPU time") + 1]
+    assert re.match(r" *\d+\.\d% +\S+ \S+ +\d+ x \w{8}", first)

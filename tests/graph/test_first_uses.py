@@ -40,22 +40,31 @@ def launch(ts: int, number: int, name: str = "cudaLaunchKernel", dur: int = 5) -
 
 
 def recorded(
-    folder: Path, *, slow: int, huge: int = -1, where: str = "inside", malloc: bool = False, free: bool = False
+    folder: Path,
+    *,
+    slow: int,
+    huge: int = -1,
+    where: str = "inside",
+    mallocs: int = 0,
+    books: int = 0,
+    free: bool = False,
 ) -> TraceGraph:
     """Return one step of forty operators, of shapes that come twice each.
 
-    What `slow` launches takes 2 ms longer, what `huge` launches 1 s.
+    What `slow` launches takes 2 ms longer, what `huge` launches 1 s. The first `mallocs` get memory, and what they
+    launch comes `books` us later.
     """
     events, ts = [], 0
     for number in range(40):
-        late = {slow: _LONG_US, huge: _HUGE_US}.get(number, 0)
+        malloc = number < mallocs
+        late = {slow: _LONG_US, huge: _HUGE_US}.get(number, books * malloc)
         if where == "between":
             ts, late = ts + late, 0
         events.append(operator("aten::mm", ts, 90 + late, [8, 8 + number % 20]))
         events += launch(ts + 40 + late, number + 1)
         if malloc:
             events += launch(ts + 60 + late, 0, "cudaMalloc", 20)
-        ts += 100 + late
+        ts += 100 + late + 20 * malloc
     events += launch(ts + 10, 0, "cudaFree", 5) if free else []
     folder.mkdir()
     (folder / "trace.json").write_text(json.dumps({"traceEvents": events}))
@@ -96,9 +105,18 @@ def test_a_stretch_that_no_other_size_has_comes_once(tmp_path: Path) -> None:
 
 
 def test_memory_that_only_grows_comes_once(tmp_path: Path) -> None:
-    grows = recorded(tmp_path / "grows", slow=-1, malloc=True)
+    grows = recorded(tmp_path / "grows", slow=-1, mallocs=40)
     assert lost_us(grows, tmp_path / "grows") == pytest.approx(40 * 20)
     found = find(grows, shape=np.full(len(grows.rows), -1, np.int32))
     assert set(found.longest.tolist()) == {0}
-    freed = recorded(tmp_path / "freed", slow=-1, malloc=True, free=True)
+    freed = recorded(tmp_path / "freed", slow=-1, mallocs=40, free=True)
     assert lost_us(freed, tmp_path / "freed") == 0
+
+
+def test_what_growing_memory_costs_beside_its_calls_goes_with_them(tmp_path: Path) -> None:
+    grows = recorded(tmp_path / "grows", slow=-1, mallocs=10, books=30)
+    # The call comes behind the launch of its operator: it belongs to the launch that follows.
+    assert lost_us(grows, tmp_path / "grows") == pytest.approx(10 * 20 + 9 * 30)
+    # Where the same work comes before every launch, growing has no part in it.
+    every = recorded(tmp_path / "every", slow=-1, mallocs=40, books=30)
+    assert lost_us(every, tmp_path / "every") == pytest.approx(40 * 20)

@@ -11,7 +11,7 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
-from lumos_df.model.uncertainty import distance, ends, slow_messages
+from lumos_df.model.uncertainty import distance, ends, part_ends, slow_messages
 
 MODEL = Model("small", 4, 256, 8, 1000, 2048)
 EXPERTS = replace(MODEL, experts=8, top_k=2, expert_ffn=128)
@@ -57,15 +57,28 @@ def test_a_plan_like_those_measured_has_the_profile_s_interval() -> None:
             {"plan": Plan(), "model": EXPERTS, "software": replace(PROFILE, expert_spread=0.3)},
         ),
         (0.3, {"plan": Plan(), "model": EXPERTS, "software": replace(PROFILE, experts=True, expert_spread=0.3)}),
-        (0.5 * 0.8, {"plan": Plan(), "software": replace(PROFILE, host_spread=0.8), "host_s": 0.5}),
+        # Half of the step may take e^0.8 times as long.
+        (log(0.5 + 0.5 * exp(0.8)), {"plan": Plan(), "software": replace(PROFILE, host_spread=0.8), "host_s": 0.5}),
         (
-            0.5 * 0.4,
+            log(0.5 + 0.5 * exp(0.4)),
             {"plan": Plan(), "software": replace(PROFILE, compute_spread=0.4), "gemm_s": 0.3, "recompute_s": 0.2},
         ),
     ],
 )
 def test_what_is_unlike_adds_up_by_squares(added: float, case: dict) -> None:  # type: ignore[type-arg]
     assert high(**case) == pytest.approx(exp(sqrt(log(1.2) ** 2 + added**2)))
+
+
+def test_a_part_vanishes_at_most() -> None:
+    low, high = part_ends(np.array([[0.5, 0.0]]), np.array([20.0, 1.0]))
+    assert exp(-low[0]) == pytest.approx(0.5)
+    assert exp(high[0]) == pytest.approx(0.5 + 0.5 * exp(20.0))
+
+
+def test_parts_that_are_off_add_up_by_squares() -> None:
+    low, high = part_ends(np.array([[0.3, 0.4]]), np.full((1, 2), log(2.0)))
+    assert exp(-low[0]) == pytest.approx(1.0 - 0.5 * 0.5)
+    assert exp(high[0]) == pytest.approx(1.0 + 0.5)
 
 
 def test_a_profile_of_no_measurement_has_only_its_own_interval() -> None:

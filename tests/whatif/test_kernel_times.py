@@ -23,7 +23,7 @@ def kernel(time: float, before: float, after: float, floor: float = 5.0, least: 
         "least": least,
     }
     each = {name: np.array([value * US]) for name, value in fields.items()}
-    return KernelWork(row=np.zeros(1, np.int32), key=np.zeros(1, np.int64), **each)
+    return KernelWork(row=np.zeros(1, np.int32), key=np.zeros(1, np.int64), doubt=np.zeros(1), **each)
 
 
 @pytest.mark.parametrize(

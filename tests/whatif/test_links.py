@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
 from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import COMMUNICATION
@@ -39,9 +40,9 @@ def run(folder: Path, job: Job, only: int | None = None) -> Path:
     return folder / "corpus"
 
 
-def change(corpus: Path, *texts: str) -> ChangedJob:
+def change(corpus: Path, *texts: str, force: bool = False) -> ChangedJob:
     (ids,) = groups(corpus)
-    return estimated(load(corpus, ids, {}), parse([*texts]))
+    return estimated(load(corpus, ids, {}), parse([*texts]), force=force)
 
 
 def transfers_us(changed: ChangedJob) -> NDArray[np.float64]:
@@ -161,7 +162,9 @@ def test_what_a_trace_does_not_tell_is_said(tmp_path: Path) -> None:
         tmp_path / "job" / "rank0.json", events, distributedInfo={"rank": 0, "world_size": 2, "backend": "nccl"}
     )
     assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
-    changed = change(tmp_path / "corpus", "network=1e9")
+    with pytest.raises(QueryError, match="100% of the GPU time is communication that could not be rescaled"):
+        change(tmp_path / "corpus", "network=1e9")
+    changed = change(tmp_path / "corpus", "network=1e9", force=True)
     assert kernels_us(changed.after.replays[0]).tolist() == [3000, 7000]
     said = [text for text in changed.warnings if "could not be rescaled" in text]
     assert [text.split()[0] for text in said] == ["70%", "30%"]

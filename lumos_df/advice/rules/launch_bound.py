@@ -61,17 +61,17 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
 
     # A graph launches what it was captured with, and nothing in it waits for the GPU.
-    first = "" if all(part.alike for part in launching) else "pad sizes, as no two steps have the same, and "
     breaks = Counter[str]()
     for part in launching:
         breaks += part.breaks
-    if breaks:
-        named = ", ".join(name for name, _ in breaks.most_common(_NAMED)) + (", ..." if len(breaks) > _NAMED else "")
-        first = f"take {named} out, which nothing captures since the host waits there, and {first}"
+    named = ", ".join(name for name, _ in breaks.most_common(_NAMED)) + (", ..." if len(breaks) > _NAMED else "")
+    first = [f"take out {named}, where the host waits and no graph can be captured"] if breaks else []
+    first += [] if all(part.alike for part in launching) else ["pad sizes, as no two steps have the same"]
+    capture = "; ".join([*first, "then capture" if first else "capture"])
     yield Remedy(
         rule="launch_bound",
         what=f"the host takes {format_ns(taken // steps)} to launch "
-        f"{format_count(round(launches / steps), 'kernel')} a step: {first}capture forward and backward as CUDA graphs "
+        f"{format_count(round(launches / steps), 'kernel')} a step: {capture} forward and backward as CUDA graphs "
         'with torch.compile in mode "reduce-overhead"',
         known=Known.REPLAYED,
         rests_on=f"launches of {format_count(launches, 'kernel')} on {format_count(len(launching), 'rank')}",

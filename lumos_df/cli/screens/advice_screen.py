@@ -11,8 +11,6 @@ from lumos_df.cli.screens.terminal import change_ns, change_pct, console, groupe
 from lumos_df.graph import typical_values
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.console import Console
 
     from lumos_df.advice.job_advice import JobAdvice
@@ -26,15 +24,8 @@ _NO_HELP: Final = 3
 """Changes that would not help, of a job."""
 
 
-def draw(jobs: "list[JobAdvice]", corpus: Path, paths: "Mapping[str, list[str]]", *, full: bool = False) -> None:
-    """Print the advice on some jobs of a corpus: all of it if `full`, else what fits on a screen.
-
-    Args:
-        jobs: the jobs.
-        corpus: the corpus.
-        paths: the traces of each job without advice, by that of its first rank: their critical paths are stored.
-        full: whether everything is shown.
-    """
+def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
+    """Print the advice on some jobs of a corpus: all of it if `full`, else what fits on a screen."""
     screen = console()
     most = None if full else ADVICE_SHOWN if len(jobs) == 1 else _OF_MANY
     for place, job in enumerate(jobs):
@@ -42,18 +33,18 @@ def draw(jobs: "list[JobAdvice]", corpus: Path, paths: "Mapping[str, list[str]]"
             screen.print()
         alike = sum(other.job == job.job for other in jobs)
         _draw_job(screen, job, f" ({job.trace_id})" if alike > 1 else "", where(corpus), most)
-        if job.trace_id in paths:
-            _draw_path(screen, job, corpus, paths[job.trace_id])
+        if job.without:
+            _draw_path(screen, job, corpus)
 
 
-def _draw_path(screen: "Console", job: "JobAdvice", corpus: Path, trace_ids: list[str]) -> None:
+def _draw_path(screen: "Console", job: "JobAdvice", corpus: Path) -> None:
     """Print what the step of a job is about that nothing is known to shorten."""
     from lumos_df.cli.screens.path_screen import draw_longest  # noqa: PLC0415 - imports DuckDB
     from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - as above
 
     say(screen, "its critical path is made of:")
     with connect(corpus) as connection:
-        draw_longest(screen, connection, trace_ids)
+        draw_longest(screen, connection, list(job.trace_ids))
     say_next(screen, f"critical-path --trace {job.trace_id}{where(corpus)}")
 
 

@@ -27,7 +27,7 @@ _BESIDES_BAR: Final = 50
 _SHARES: Final = 22
 """What of that the four shares take."""
 _NARROW: Final = 72
-"""On a narrower terminal the bar stands without the shares."""
+"""On a narrower terminal the bar stands without the shares, and a kernel without its family."""
 
 
 def draw(summary: CorpusSummary, stream: TextIO) -> None:
@@ -161,13 +161,14 @@ def _kernel_table(kernels: tuple[KernelSummary, ...], width: int, *, name_jobs: 
             f"{kernel.gpu_pct:.1f}%",
             format_ns(kernel.total_ns),
             f"{kernel.calls:,} x",
-            kernel.family,
+            *([] if width < _NARROW else [kernel.family]),
             *([kernel.job] if name_jobs else []),
         )
         for kernel in kernels
     ]
     # What is short keeps its width; only the kernel's name gives way to a narrow terminal.
-    widths = [min(20, max(map(len, column))) for column in zip(*cells, strict=True)]
+    longest = 12 if width < _NARROW else 20
+    widths = [min(longest, max(map(len, column))) for column in zip(*cells, strict=True)]
     table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
     for place, column_width in enumerate([*widths, max(20, width - sum(widths) - len(widths) - 1)]):
         justify: JustifyMethod = "right" if place < 3 else "left"

@@ -33,8 +33,9 @@ CP_S: Final = 4
 EP_S: Final = 5
 LAUNCHES: Final = 6
 COLLECTIVES: Final = 7
-KINDS: Final = 8
-"""Columns of a cost: seconds, but for the last two, which count."""
+DOUBLINGS: Final = 8
+KINDS: Final = 9
+"""Columns of a cost: seconds, but for the last three, which count; doublings of ranks, of all its collectives."""
 
 
 @lean_kernel
@@ -90,6 +91,9 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
             backward = group_seconds(_mirrored(collective), payload, group, plan, hardware, software, crossing)
             cost[FORWARD, COLLECTIVES] += 1.0
             cost[BACKWARD_INPUT, COLLECTIVES] += 1.0
+            doublings = np.log2(_ranks(group, plan))
+            cost[FORWARD, DOUBLINGS] += doublings
+            cost[BACKWARD_INPUT, DOUBLINGS] += doublings
             launches = 0.0
         cost[FORWARD, kind] += forward
         cost[BACKWARD_INPUT, kind] += backward
@@ -99,6 +103,16 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
         ops[i, op.FORWARD_S] = forward
         ops[i, op.INPUT_S] = backward
         ops[i, op.WEIGHT_S] = weight
+
+
+@lean_kernel
+def _ranks(group, plan):
+    """Return the ranks of `group`, a place in `plan_words.GROUPS` of those inside a layer."""
+    if group == TP:
+        return plan.tp
+    if group == CP:
+        return plan.cp
+    return plan.ep if group == EP else plan.etp
 
 
 @lean_kernel

@@ -86,6 +86,12 @@ def collective_host_s(plan, hardware, software):
 
 
 @lean_kernel
+def collectives_host_s(cost, row, collective_s, software):
+    """Return the host's seconds of all collectives of one pass over a block; `collective_s` is that of one alone."""
+    return cost[row, c.COLLECTIVES] * collective_s + cost[row, c.DOUBLINGS] * software.skew_s
+
+
+@lean_kernel
 def hidden_share(plan, software, forward):
     """Return the share of tensor-parallel communication that runs behind matrix products in a pass."""
     asked = software.tp_hidden if plan.overlap_tp else 0.0
@@ -166,10 +172,12 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
             cost = costs[block]
             f = pass_seconds(cost, c.FORWARD, before)
             b = pass_seconds(cost, c.BACKWARD_INPUT, after)
-            f_host = cost[c.FORWARD, c.LAUNCHES] * software.launch_s + cost[c.FORWARD, c.COLLECTIVES] * collective_s
+            f_host = cost[c.FORWARD, c.LAUNCHES] * software.launch_s
+            f_host += collectives_host_s(cost, c.FORWARD, collective_s, software)
             b_host = (
                 cost[c.BACKWARD_INPUT, c.LAUNCHES] + cost[c.BACKWARD_WEIGHT, c.LAUNCHES]
-            ) * software.backward_launch_s + cost[c.BACKWARD_INPUT, c.COLLECTIVES] * collective_s
+            ) * software.backward_launch_s
+            b_host += collectives_host_s(cost, c.BACKWARD_INPUT, collective_s, software)
             if block <= EXPERT:
                 b += again_seconds(model, plan, software, cost)
                 if plan.recompute == RECOMPUTE_LAYERS:
@@ -188,10 +196,13 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
         power = software.run_ahead
         # A balanced pipeline may run out of layers; then only the host has something to do.
         slower = ((host / gpu) ** power + 1.0) ** (1.0 / power) if gpu > 0.0 else 0.0
-        chunks[FORWARD_S, v] = forward * slower if gpu > 0.0 else host
-        chunks[INPUT_S, v] = backward * slower
+        routing = chunks[EXPERT_LAYERS, v] * software.routing_s
+        # Who computes a layer again routes again.
+        again = routing if plan.recompute == RECOMPUTE_LAYERS else 0.0
+        chunks[FORWARD_S, v] = (forward * slower if gpu > 0.0 else host) + routing
+        chunks[INPUT_S, v] = backward * slower + routing + again
         chunks[WEIGHT_S, v] = weight * slower
-        chunks[HOST_S, v] = gpu * (slower - 1.0) if gpu > 0.0 else host
+        chunks[HOST_S, v] = (gpu * (slower - 1.0) if gpu > 0.0 else host) + 2.0 * routing + again
         chunks[EP_FORWARD_S, v] = ep_forward
         chunks[EP_BACKWARD_S, v] = ep_backward
 

@@ -35,6 +35,8 @@ class DraftJob:
     warnings: list[str]
     repeats: bool = False
     """Whether the backward pass is to compute again what it did not, or more of it."""
+    unscaled_transfers_ns: int = 0
+    """What collectives last, waiting as well, that should move and of which too little is known, of all ranks."""
     stand_in: str | None = None
     """The GPU by whose links, not its own, transfers move that nothing measured tells of; None where none do."""
 

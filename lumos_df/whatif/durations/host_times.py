@@ -31,10 +31,10 @@ _VIEWS: Final = re.compile(
     r"|resolve_\w+|result_type|item|_local_scalar_dense|is_nonzero|_has_\w+)$|detach$"
 )
 """Operators that touch no element, or one: their time is the host's own."""
-_BLOCK: Final = 16
-"""Channels that are multiplied together where there are as many: floats in an AVX-512 register, and in a block of
-oneDNN's layout nChw16c (https://uxlfoundation.github.io/oneDNN/dev_guide_understanding_memory_formats.html). On cores
-with shorter registers it is half."""
+_BLOCKS: Final = (8, 16)
+"""Channels that are multiplied together where there are as many: floats in an AVX2 or an AVX-512 register, and in a
+block of oneDNN's layouts nChw8c and nChw16c (https://uxlfoundation.github.io/oneDNN/dev_guide_understanding_memory_formats.html).
+No trace tells which of them the core had."""
 _CONVOLVES: Final = re.compile(r"aten::\w*convolution\w*$")
 
 
@@ -83,12 +83,15 @@ def work(trace: Trace, graph: TraceGraph, symbols: Symbols, axes: Axes, phase: N
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
     kinds: list[tuple[object, ...]] = []
-    done = np.zeros((4, len(first)))
+    done, doubt = np.zeros((4, len(first))), np.zeros(len(first))
     for number, at in enumerate(row[first].tolist()):
         name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
         labels = axes.labels(at) or ((),) * len(before)
         after = tuple(symbols.rescaled(shape, labels=known) for shape, known in zip(before, labels, strict=True))
-        done[:, number] = _flops(name, before), _flops(name, after), _bytes(name, before), _bytes(name, after)
+        flops = np.array([[_flops(name, shapes, block) for block in _BLOCKS] for shapes in (before, after)])
+        done[:, number] = *np.sqrt(flops.prod(axis=1)), _bytes(name, before), _bytes(name, after)
+        if flops.all():
+            doubt[number] = abs(float(np.diff(np.log(flops[1] / flops[0]))[0])) / 2
         kinds.append((name, tuple(map(len, before)), bool(columns[-1][first[number]])))
     each = done[:, inverse]
     multiplies = each[0] > 0
@@ -97,9 +100,8 @@ def work(trace: Trace, graph: TraceGraph, symbols: Symbols, axes: Axes, phase: N
     before_s = np.maximum(each[0] / peak, each[2] / bandwidth)
     after_s = np.maximum(each[1] / peak, each[3] / bandwidth)
     key = numbered(kinds)[inverse]
-    return KernelWork(
-        row, time, np.minimum(time, least), before_s, after_s, after_s, before_s, after_s, key, np.zeros(len(row))
-    )
+    floor, none = np.minimum(time, least), np.zeros(len(row))
+    return KernelWork(row, time, floor, before_s, after_s, after_s, before_s, after_s, key, none, doubt[inverse])
 
 
 def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
@@ -110,8 +112,8 @@ def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
     return silent
 
 
-def _flops(name: str, tensors: tuple[Shape, ...]) -> float:
-    """Return the operations of products, attention and convolutions, of all others 0."""
+def _flops(name: str, tensors: tuple[Shape, ...], block: int) -> float:
+    """Return the operations of products, attention and convolutions of blocks of channels, of all others 0."""
     operation = Operation(name, tensors, (), 1, 0, inside=True)
     if operation.is_product():
         return 2.0 * prod(operation.product)
@@ -123,13 +125,17 @@ def _flops(name: str, tensors: tuple[Shape, ...]) -> float:
     if _CONVOLVES.match(name):
         maps = [shape for shape in tensors if len(shape) > 2]
         # Every place of the input meets the weight, which comes last; backward it does so twice.
-        return 2.0 * (len(maps) - 1) * maps[0][0] * prod(maps[0][2:]) * _in_blocks(maps[-1]) if len(maps) > 1 else 0.0
+        return (
+            2.0 * (len(maps) - 1) * maps[0][0] * prod(maps[0][2:]) * _in_blocks(maps[-1], block)
+            if len(maps) > 1
+            else 0.0
+        )
     return 0.0
 
 
-def _in_blocks(weight: Shape) -> int:
+def _in_blocks(weight: Shape, block: int) -> int:
     """Return the elements of a convolution's weight as they are multiplied: channels in whole blocks."""
-    blocks = (-(-channels // _BLOCK) * _BLOCK if channels >= _BLOCK else channels for channels in weight[:2])
+    blocks = (-(-channels // block) * block if channels >= block else channels for channels in weight[:2])
     return prod(blocks) * prod(weight[2:])
 
 
@@ -142,8 +148,8 @@ def _bytes(name: str, tensors: tuple[Shape, ...]) -> float:
 
 
 def _rate(done: NDArray[np.float64], time: NDArray[np.float64]) -> float:
-    """Return the rate of all operators together; where nothing was done, any."""
-    return float(done.sum() / max(time.sum(), 1e-9)) or 1.0
+    """Return the rate of all operators together; where nothing was done, nothing bounds it."""
+    return float(done.sum() / max(time.sum(), 1e-9)) or float("inf")
 
 
 def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:

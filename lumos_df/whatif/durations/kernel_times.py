@@ -68,6 +68,8 @@ class KernelWork:
     """The same for kernels of one kind of operator, in other traces of the model, too."""
     least: NDArray[np.float64]
     """s that it cannot be shorter than after the change: its operations at the peak, as far as it kept to that."""
+    doubt: NDArray[np.float64]
+    """How far `after` over `before` may be off because the trace does not tell how the work is cut, as a logarithm."""
 
     def rescaled(self, floor_ratio: float = 1.0) -> NDArray[np.float64]:
         """Return the time after the change, s. `floor_ratio`: floor of the new GPU over that of the old one."""
@@ -146,6 +148,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         after[inverse],
         numbered(kinds)[inverse],
         peak_after[inverse] * np.minimum(time / np.maximum(peak[inverse], 1e-12), 1.0),
+        np.zeros(len(row)),
     )
     # Another GPU has other waves: how its bandwidth differs is all that is known.
     return in_waves(kernels, waves[inverse], more[inverse], float(old.row["memory"][1])) if old is new else kernels

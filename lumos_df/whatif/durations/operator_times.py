@@ -212,6 +212,7 @@ def times(
     same = delta == 0
     changed_times.own[kernels.row] = np.maximum(durations[kernels.row] + delta, 0)
     provenance[kernels.row] = np.where(same, MEASURED, how)
+    error[kernels.row] += np.where(same, 0.0, kernels.doubt)
     octaves = np.abs(np.log2(np.maximum(after, 1e-9) / np.maximum(kernels.time, 1e-9)))
     error[kernels.row] += (
         np.take(_ERROR, provenance[kernels.row])

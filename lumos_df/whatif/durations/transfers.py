@@ -54,6 +54,8 @@ class Retimed:
     """Place in `COLLECTIVES` of what each becomes, NONE where it stays what it is."""
     gone: NDArray[np.bool_]
     """Whether it runs no more."""
+    unscaled: NDArray[np.bool_]
+    """Whether it should move and too little is known of it: it lasts as long as recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,22 @@ class Transfers:
     """Whether it holds no waiting."""
     unlike: NDArray[np.bool_]
     """Whether nothing tells its bytes, and it takes far longer than others of its kind: its length tells none."""
+
+    @property
+    def nameless(self) -> NDArray[np.bool_]:
+        """Return which nothing tells the kind of [k]."""
+        nameless: NDArray[np.bool_] = self.kind == NONE
+        return nameless
+
+    @property
+    def unseen(self) -> NDArray[np.bool_]:
+        """Return of which the trace tells neither the bytes nor how long the transfer takes [k]."""
+        return ~self.nameless & np.isnan(self.seconds)
+
+    def moved(self, change: PlannedChange) -> NDArray[np.bool_]:
+        """Return which a change should move [k]."""
+        moved: NDArray[np.bool_] = (self.grown != 1) | (self.wanted != self.size) | change.other_links
+        return moved
 
     @property
     def told(self) -> NDArray[np.bool_]:
@@ -149,7 +167,9 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     transfer = np.where(np.isnan(new), NONE, np.round(np.nan_to_num(new) * 1e9)).astype(np.int64)
     ends = np.cumsum([len(row) for row in rows])[:-1]
     error = np.where(delta != 0, error, KEPT_ERROR)
-    columns = (np.split(column, ends) for column in (transfer, delta, error, transfers.become, transfers.gone))
+    untold = transfers.moved(change) & (transfers.nameless | transfers.unseen | transfers.unlike)
+    all_ranks = (transfer, delta, error, transfers.become, transfers.gone, untold)
+    columns = (np.split(column, ends) for column in all_ranks)
     each = [Retimed(row, *of_rank) for row, *of_rank in zip(rows, *columns, strict=True)]
     stand_in = change.measured_on.hardware.name if modelled.any() and not anchor.known_hardware else None
     return each, _untold(change, transfers, np.concatenate(lasts)), stand_in
@@ -324,10 +344,9 @@ def fitted(
 
 def _untold(change: PlannedChange, transfers: Transfers, lasts: NDArray[np.int64]) -> list[str]:
     """Return what to say of collectives that the change should have moved, and of which too little is known."""
-    moved = (transfers.grown != 1) | (transfers.wanted != transfers.size) | change.other_links
+    moved = transfers.moved(change)
     total = max(float(lasts.sum()), 1.0)
-    nameless = transfers.kind == NONE
-    unseen = ~nameless & np.isnan(transfers.seconds)
+    nameless, unseen = transfers.nameless, transfers.unseen
     unlike = ~nameless & ~unseen & transfers.unlike
     guessed = ~nameless & ~unseen & ~unlike & np.isnan(transfers.payload)
     shaped = ~nameless & ~unseen & ~unlike & ~guessed & ~transfers.stated

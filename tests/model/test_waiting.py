@@ -1,0 +1,46 @@
+"""What waits for the host: collectives for the one that comes last, layers with experts for their routing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
+from lumos_df.model.plan import Plan
+from lumos_df.model.software import Software
+from lumos_df.model.transformer import Model
+from tests.model.roofs import BARE, GPU
+
+DENSE = Model("dense", 4, 1024, 16, 32_000, 512)
+ROUTED = replace(DENSE, experts=8, top_k=2, expert_ffn=256, dense_layers=1)
+
+
+def parts(model: Model, plan: Plan, software: Software) -> dict[str, float]:
+    """Return the results of a plan."""
+    first = np.zeros(1, np.int64)
+    models, gpus, profiles, plans = (np.array([noun.row()]) for noun in (model, GPU, software, plan))
+    (found,) = evaluate_rows(models, gpus, profiles, plans, first, first).tolist()
+    return dict(zip(RESULT_COLUMNS, found, strict=True))
+
+
+@pytest.mark.parametrize(("tp", "doublings"), [(2, 1), (4, 2), (8, 3)])
+def test_each_doubling_of_its_ranks_delays_a_collective(tp: int, doublings: int) -> None:
+    """A host that is much slower than the GPU: what it adds a step is what its collectives wait.
+
+    Two all-reduces a layer and one of the embedding, forwards and backwards, and what the head has.
+    """
+    waiting, plan = replace(BARE, run_ahead=50.0, skew_s=1.0), Plan(tp=tp, batch=4)
+    once = parts(DENSE, Plan(tp=2, batch=4), waiting)["host_s"]
+    assert once > 4 * 4 * 4
+    assert parts(DENSE, plan, waiting)["host_s"] == pytest.approx(doublings * once, rel=1e-3)
+    assert parts(DENSE, Plan(batch=4), waiting)["host_s"] == 0.0
+
+
+@pytest.mark.parametrize(("recompute", "passes"), [("none", 2), ("full", 3)])
+def test_the_gpu_waits_in_each_pass_of_a_layer_with_experts(recompute: str, passes: int) -> None:
+    plan = Plan(batch=4, recompute=recompute)
+    without, routing = (parts(ROUTED, plan, replace(BARE, routing_s=seconds)) for seconds in (0.0, 0.5))
+    # Four micro-batches of three layers with experts.
+    assert routing["iteration_time_s"] - without["iteration_time_s"] == pytest.approx(4 * 3 * passes * 0.5)
+    assert routing["host_s"] - without["host_s"] == pytest.approx(4 * 3 * passes * 0.5)
+    assert parts(DENSE, plan, replace(BARE, routing_s=0.5)) == parts(DENSE, plan, BARE)
