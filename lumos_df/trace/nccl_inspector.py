@@ -10,6 +10,7 @@ import polars as pl
 
 from lumos_df.base.errors import TraceError
 from lumos_df.base.units import format_count
+from lumos_df.schema.codes import NONE
 from lumos_df.trace import communication_records
 from lumos_df.trace.recording import ArgsSink, Recording
 from lumos_df.trace.stored_file import StoredFile
@@ -74,12 +75,12 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         "host": records["hostname"].to_list(),
     }
     # The largest communicator is that of the job.
-    world = records.filter(pl.col("n_ranks") == pl.col("n_ranks").max()).row(0, named=True)
+    world = records.sort(pl.col("n_ranks").fill_null(0), descending=True, maintain_order=True).row(0, named=True)
     return communication_records.recording(
         communication_records.table(columns, records.height),
         dialect="nccl-inspector",
         origin=1000 * min(records["dump_timestamp_us"].drop_nulls().to_list(), default=0),
-        rank=world["rank"],
+        rank=NONE if world["rank"] is None else world["rank"],
         world_size=world["n_ranks"],
         truncated=len(whole) < len(texts),
         warnings=(f"{format_count(len(texts) - len(whole), 'line')} that are no record left out",)

@@ -33,9 +33,11 @@ def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tu
             their ranks, or NCCL's alone, the first of them is. None to go by the file.
 
     Raises:
-        TraceError: the rank matters (the file has collectives) and nothing tells it.
+        TraceError: the rank matters (the file has collectives) and nothing tells it, or no row is of any process.
     """
     stated = recording.ranks
+    if not stated:
+        raise TraceError(f"{path}: no row in it has a start and an end; record it again")
     if len(stated) > 1 and (stated[0].rank == NONE or (rank is not None and stated[0].source == NCCL)):
         first, source = (0, "process order") if rank is None else (rank, "option")
         return tuple(replace(one, rank=first + place, source=source) for place, one in enumerate(stated)), []

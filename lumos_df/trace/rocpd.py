@@ -14,6 +14,10 @@ from lumos_df.trace.stored_file import StoredFile
 
 _SPAN: Final = {"ts": '"start"', "dur": '"end" - "start"', "correlation": '"stack_id"'}
 _QUEUE: Final = {"stream": 'coalesce("stream_id", "queue_id")', "process": '"pid"'}
+_MESSAGE_OR_NAME: Final = (
+    """coalesce(CASE WHEN json_valid("extdata") THEN json_extract("extdata", '$.message') END, "name")"""
+)
+"""SQL of a region's text: SQLite gives up a query where text that should be JSON is none."""
 _ON_HOST: Final = {**_SPAN, "thread": f'("pid" << {TID_BITS}) | "tid"'}
 
 
@@ -25,12 +29,10 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
     """
     with opened(file) as database:
         rows = RowCollector()
-        domains = database.texts("regions", '"category"')
-        names = database.texts("regions", 'coalesce(json_extract("extdata", \'$.message\'), "name")')
+        regions = database.read("regions", _ON_HOST, {"category": '"category"', "name": _MESSAGE_OR_NAME})
+        domains, names = regions.pop("category"), regions.pop("name")
         kinds = {domain: rocm_words.host_kind(domain) for domain in domains.unique().to_pylist() if domain}
-        events = rows.add(
-            rocm_words.by_text(domains, kinds), database.numbers("regions", _ON_HOST), name=rows.texts.places(names)
-        )
+        events = rows.add(rocm_words.by_text(domains, kinds), regions, name=rows.texts.places(names))
         rocm_words.state_collectives(rows, events, names)
         # A grid counts threads.
         packed = {
@@ -38,14 +40,15 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
             for name, size in (("grid", '("grid_{0}" / max("workgroup_{0}", 1))'), ("block", '"workgroup_{0}"'))
         }
         gpu = {**_SPAN, **_QUEUE, "device": '"agent_type_index"', **packed}
-        kernels = database.numbers("kernels", gpu)
+        kernels = database.read("kernels", gpu, {"name": '"name"'})
+        kernel_names = kernels.pop("name")
         for size in packed:
             kernels[size] = rows.worded(kernels[size], sizes)
-        rows.add(KERNEL, kernels, name=rows.texts.places(database.texts("kernels", '"name"')))
+        rows.add(KERNEL, kernels, name=rows.texts.places(kernel_names))
         device = """CASE "dst_agent_type" WHEN 'GPU' THEN "dst_agent_type_index" ELSE "src_agent_type_index" END"""
-        copies = database.numbers("memory_copies", {**_SPAN, **_QUEUE, "device": device, "bytes": '"size"'})
-        moved = copies.pop("bytes")
-        words = database.texts("memory_copies", '"name"')
+        sent = {**_SPAN, **_QUEUE, "device": device, "bytes": '"size"'}
+        copies = database.read("memory_copies", sent, {"name": '"name"'})
+        moved, words = copies.pop("bytes"), copies.pop("name")
         known = {text: rows.texts.place(rocm_words.gpu_row(text)[1]) for text in words.unique().to_pylist() if text}
         copied = rows.add(MEMCPY, copies, name=np.array([known.get(text, -1) for text in words.to_pylist()], np.int32))
         rows.state(Attribute.BYTES_MOVED, copied, moved)

@@ -31,10 +31,12 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
     """
     with opened(file) as database:
         rows = RowCollector()
-        calls = database.numbers("rocpd_api", {**_SPAN, "correlation": '"id"', "pid": '"pid"', "tid": '"tid"'})
-        names = database.texts("rocpd_api", f"CASE {_TEXT.format('apiName_id')} WHEN '{_MARKER}' THEN NULL "
-                               f"ELSE {_TEXT.format('apiName_id')} END")  # fmt: skip
-        texts = database.texts("rocpd_api", _TEXT.format("args_id"))
+        calls = database.read(
+            "rocpd_api",
+            {**_SPAN, "correlation": '"id"', "pid": '"pid"', "tid": '"tid"'},
+            {"name": f"nullif({_TEXT.format('apiName_id')}, '{_MARKER}')", "args": _TEXT.format("args_id")},
+        )
+        names, texts = calls.pop("name"), calls.pop("args")
         launches = database.numbers("rocpd_api_ops", {"call": '"api_id"', "op": '"op_id"'})
         marks = np.asarray(pc.is_null(names))
         called = np.asarray(pc.fill_null(pc.match_substring_regex(names, _CALL), False))
@@ -50,9 +52,12 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         place, known = last_places(copies["call"], calls["correlation"])
         rows.state(Attribute.BYTES_MOVED, events[known], copies["bytes"][place[known]])
 
-        ops = database.numbers("rocpd_op", {**_SPAN, "device": '"gpuId"', "stream": '"queueId"', "id": '"id"'})
-        described = database.texts("rocpd_op", f"nullif({_TEXT.format('description_id')}, '')")
-        kinds = database.texts("rocpd_op", _TEXT.format("opType_id"))
+        ops = database.read(
+            "rocpd_op",
+            {**_SPAN, "device": '"gpuId"', "stream": '"queueId"', "id": '"id"'},
+            {"described": f"nullif({_TEXT.format('description_id')}, '')", "kind": _TEXT.format("opType_id")},
+        )
+        described, kinds = ops.pop("described"), ops.pop("kind")
         meaning = {text: rocm_words.gpu_row(text) for text in kinds.unique().to_pylist() if text}
         words = pa.array([meaning[text][1] if text else None for text in kinds.to_pylist()], pa.string())
         place, known = last_places(launches["op"], ops.pop("id"))
@@ -73,12 +78,14 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
             name=rows.texts.places(pc.coalesce(described, words)),
             **{name: rows.worded(np.where(launched, np.append(shapes[name], 0)[at], NULL), sizes) for name in packed},
         )
-        monitor = database.numbers(
-            "rocpd_monitor", {"ts": '"start"', "gpu": '"deviceId"', "value": '"value"'}, "WHERE \"deviceType\" = 'gpu'"
+        monitor = database.read(
+            "rocpd_monitor",
+            {"ts": '"start"', "gpu": '"deviceId"', "value": '"value"'},
+            {"name": '"monitorType"'},
+            tail="WHERE \"deviceType\" = 'gpu'",
         )
-        rows.counters(
-            monitor, rows.texts.places(database.texts("rocpd_monitor", '"monitorType"', "WHERE \"deviceType\" = 'gpu'"))
-        )
+        monitored = monitor.pop("name")
+        rows.counters(monitor, rows.texts.places(monitored))
         if rows.empty:
             raise TraceError(f"{file.name}: an RPD file in which nothing lasts; record with runTracer.sh")
         return rows.recording(

@@ -17,7 +17,7 @@ from lumos_df.base.errors import LumosError
 from lumos_df.cli.app import main
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
-from tests.torture import mutations, pickles
+from tests.torture import mutations, pickles, profiles
 
 SAMPLES = Path(__file__).parents[2] / "data" / "traces"
 COMMANDS = (
@@ -46,10 +46,12 @@ def documents() -> list[dict[str, Any]]:
 def wrong(seed: int) -> bytes:
     """Return one of all documents, wrong in the seed's way."""
     traces = documents()
-    of = seed % (len(traces) + len(pickles.DOCUMENTS))
+    of = seed % (len(traces) + len(pickles.DOCUMENTS) + len(profiles.KINDS))
     if of < len(traces):
         return mutations.mutated(traces[of], seed)
-    return pickles.mutated(pickles.DOCUMENTS[of - len(traces)], seed)
+    if (kind := of - len(traces)) < len(profiles.KINDS):
+        return profiles.mutated(kind, seed)
+    return pickles.mutated(pickles.DOCUMENTS[kind - len(profiles.KINDS)], seed)
 
 
 def faults(data: bytes, seed: int) -> Iterator[str]:

@@ -1,11 +1,10 @@
 """Pickles that are wrong somewhere: memory snapshots and dumps of the flight recorder, some of which would run code."""
 
-import copy
 import pickle
 import random
-from collections.abc import Callable
 from typing import Any, Final
 
+from tests.torture import nested
 from tests.torture.mutations import VALUES, damaged
 
 RAN: Final = "ran"
@@ -57,9 +56,7 @@ DOCUMENTS: Final = (_SNAPSHOT, _DUMP)
 def mutated(document: dict[str, Any], seed: int) -> bytes:
     """Return a file made of a document: the same for the same seed."""
     choose = random.Random(seed)  # noqa: S311 - not for secrets
-    document = copy.deepcopy(document)
-    for _ in range(choose.choice((0, 1, 3, 20))):
-        choose.choice(_CHANGES)(document, choose)
+    document = nested.changed(document, choose, (*VALUES, Runs(), b"bytes", 1j, (1,), {2}))
     data = bytearray(pickle.dumps(document, protocol=choose.choice((2, 4, 5))))
     if choose.random() < 0.5:
         damaged(data, choose, _OPCODES)
@@ -67,38 +64,3 @@ def mutated(document: dict[str, Any], seed: int) -> bytes:
 
 
 _OPCODES: Final = b"(.0Ncio\x81\x92\x93RbrjqhPQ\x95\x8b\x8e}]\x85\xff\x00u"
-
-
-def _place(document: Any, choose: random.Random) -> tuple[Any, Any]:
-    """Return a list or dictionary somewhere inside, and a key of it, None where it has none."""
-    inside = document
-    while True:
-        keys = list(inside) if isinstance(inside, dict) else list(range(len(inside)))
-        if not keys:
-            return inside, None
-        key = choose.choice(keys)
-        if not isinstance(inside[key], dict | list) or choose.random() < 0.15:
-            return inside, key
-        inside = inside[key]
-
-
-def _value(document: Any, choose: random.Random) -> None:
-    inside, key = _place(document, choose)
-    if key is not None:
-        inside[key] = choose.choice((*VALUES, Runs(), b"bytes", 1j, (1,), {2}, inside))
-
-
-def _lost(document: Any, choose: random.Random) -> None:
-    inside, key = _place(document, choose)
-    if key is not None and inside is not document:
-        del inside[key]
-
-
-def _borrowed(document: Any, choose: random.Random) -> None:
-    """Give a place what stands at another."""
-    (inside, key), (other, known) = _place(document, choose), _place(document, choose)
-    if key is not None and known is not None:
-        inside[key] = other[known]
-
-
-_CHANGES: Final[tuple[Callable[[Any, random.Random], None], ...]] = (_value, _value, _lost, _borrowed)

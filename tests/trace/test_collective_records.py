@@ -174,3 +174,15 @@ def test_records_of_nccl_inspector(tmp_path: Path) -> None:
             "SELECT algorithm, host, world_size FROM collective_records JOIN traces USING (trace_id)"
         )
         assert set(found.fetchall()) == {("RING LL", "a", 8)}
+
+
+def test_records_of_nccl_inspector_without_the_size_of_a_group(tmp_path: Path) -> None:
+    path = tmp_path / "a-pid7.log"
+    path.write_text(line(header={"id": "0x1f", "rank": 3}, coll_perf=performed("AllGather", 4, 256, 20)))
+    assert [row[:4] for row in stored(path)] == [(3, "0x1f", None, None)]
+
+
+def test_records_of_nccl_inspector_without_a_rank_go_by_the_file_s_name(tmp_path: Path) -> None:
+    path = tmp_path / "rank5.log"
+    path.write_text(line(header={"id": "0x1f", "n_ranks": 8}, coll_perf=performed("AllGather", 4, 256, 20)))
+    assert [row[:4] for row in stored(path)] == [(5, "0x1f", None, 8)]

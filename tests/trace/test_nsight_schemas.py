@@ -70,7 +70,7 @@ def _rows(columns: str, *rows: dict[str, Any]) -> tuple[str, list[tuple[Any, ...
     return columns, [tuple(row.get(name) for name in names) for row in rows]
 
 
-def _report(path: Path, year: str) -> Path:
+def report(path: Path, year: str) -> Path:
     """Write a call with its kernel, a copy, a graph, a wait for an event, and a range of an operator."""
     process, thread = {"globalPid": gid(111)}, {"globalTid": gid(111, 5)}
     on_gpu = {**process, "deviceId": 0, "contextId": 1}
@@ -108,7 +108,7 @@ def _report(path: Path, year: str) -> Path:
 
 @pytest.mark.parametrize("year", _SCHEMAS)
 def test_a_report_says_the_same_in_the_columns_of_every_year(tmp_path: Path, year: str) -> None:
-    result = ingest([_report(tmp_path / "a.sqlite", year)], tmp_path / "corpus", workers=1)
+    result = ingest([report(tmp_path / "a.sqlite", year)], tmp_path / "corpus", workers=1)
     assert not result.failed, result.failed
     with connect(tmp_path / "corpus") as connection:
         query = """
@@ -125,7 +125,7 @@ def test_a_report_says_the_same_in_the_columns_of_every_year(tmp_path: Path, yea
 
 
 def test_a_schema_of_a_later_version_is_read_as_far_as_it_is_known(tmp_path: Path) -> None:
-    path = _report(tmp_path / "a.sqlite", "2026")
+    path = report(tmp_path / "a.sqlite", "2026")
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE META_DATA_EXPORT SET value = '9.0.0'")
         database.execute(f"ALTER TABLE {KERNELS} ADD COLUMN later")

@@ -70,9 +70,9 @@ def test_rpd(tmp_path: Path) -> None:
         assert connection.sql("SELECT ts, name, value FROM counters").fetchall() == [(5, "sclk", 1700.0)]
 
 
-def test_rocpd(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.db",
+def rocpd(path: Path) -> Path:
+    return write(
+        path,
         rocpd_info_agent=("id, type, type_index, name, product_name", [(1, "GPU", 3, "gfx950", "MI350X")]),
         regions=(
             "category, name, pid, tid, start, end, stack_id, extdata",
@@ -91,7 +91,10 @@ def test_rocpd(tmp_path: Path) -> None:
             [("MEMORY_COPY_HOST_TO_DEVICE", 7, 8, 80, 85, 64, 2, 3, "GPU", 3)],
         ),
     )
-    assert asked(path, ROWS) == WANTED
+
+
+def test_rocpd(tmp_path: Path) -> None:
+    assert asked(rocpd(tmp_path / "a.db"), ROWS) == WANTED
     with connect(tmp_path / "corpus") as connection:
         found = connection.sql(
             "SELECT grid, block, device_name FROM operators JOIN traces USING (trace_id) WHERE kind = 'kernel'"
@@ -216,3 +219,38 @@ def test_a_recorded_file_of_rocprofv3_adds_up(tmp_path: Path) -> None:
     spans = [(one["start_timestamp"], one["end_timestamp"]) for one in process["buffer_records"]["kernel_dispatch"]]
     starts, ends = zip(*spans, strict=True)
     assert stored(tmp_path, file) == [(0, len(spans), sum(ends) - sum(starts), min(starts), max(ends))]
+
+
+def changed(path: Path, statement: str) -> Path:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+    return path
+
+
+def test_text_that_should_be_json_costs_a_range_its_message_alone(tmp_path: Path) -> None:
+    path = changed(rocpd(tmp_path / "a.db"), "UPDATE regions SET extdata = '{\"mess' WHERE start = 0")
+    assert asked(path, ROWS) == [tuple(str(cell).replace("step 1", "roctxThreadRangeA") if cell == "step 1" else cell
+                                       for cell in row) for row in WANTED]  # fmt: skip
+
+
+def test_ranges_without_a_category_are_operators_all_the_same(tmp_path: Path) -> None:
+    path = changed(rocpd(tmp_path / "a.db"), "UPDATE regions SET category = NULL")
+    for table in ("kernels", "memory_copies"):
+        changed(path, f"DELETE FROM {table}")
+    assert asked(path, "SELECT kind, dur FROM operators ORDER BY ts") == [("other", 100), ("other", 10), ("other", 10)]
+
+
+def test_an_rpd_file_without_its_texts_is_one_line(tmp_path: Path) -> None:
+    """SQLite has no row where it cannot look up the name, so that no column may be longer than another."""
+    path = rpd(tmp_path / "a.rpd")
+    changed(path, "ALTER TABLE rocpd_string RENAME TO texts")
+    (failed,) = ingest([path], tmp_path / "corpus", rank=0, workers=1).failed
+    assert "an RPD file in which nothing lasts" in failed.message
+
+
+def test_a_file_whose_rows_have_no_times_is_one_line(tmp_path: Path) -> None:
+    path = rocpd(tmp_path / "a.db")
+    for table in ("regions", "kernels", "memory_copies"):
+        changed(path, f'UPDATE {table} SET "start" = NULL')
+    (failed,) = ingest([path], tmp_path / "corpus", workers=1).failed
+    assert failed.message == f"{path}: no row in it has a start and an end; record it again"
