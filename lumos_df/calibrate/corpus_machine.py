@@ -111,7 +111,7 @@ def machine_of(
     with suppress(UnwritableError):
         match_collectives(corpus)
     with connect(corpus) as connection:
-        shapes = connection.sql("FROM _kernel_efficiency WHERE of_all_jobs").pl()
+        shapes = connection.sql("FROM _kernel_efficiency WHERE of_all_jobs ORDER BY ALL").pl()
         host = connection.sql(
             "SELECT host_cost.*, coalesce(device_name, 'unknown') AS device_name "
             "FROM host_cost JOIN traces USING (trace_id)"

@@ -62,7 +62,7 @@ def estimate_kernels(corpus: Path, shapes: pl.DataFrame, hardware: str | None = 
     with suppress(UnwritableError):
         match_collectives(corpus)
     with connect(corpus) as connection:
-        measured = connection.sql("FROM _kernel_efficiency WHERE of_all_jobs").pl()
+        measured = connection.sql("FROM _kernel_efficiency WHERE of_all_jobs ORDER BY ALL").pl()
         roofs = connection.sql(_ROOFS).pl()
     return by_nearest(_checked(shapes), measured, roofs, hardware)
 

@@ -83,7 +83,11 @@ def test_where_nothing_can_be_advised_stands_what_the_step_is_made_of(tmp_path: 
     events = [annotation("ProfilerStep#1", 0, 100), reduces, row("aten::mm", "cpu_op", 300, 5)]
     write(tmp_path / "job" / "rank0.json", events, distributedInfo={"rank": 0, "world_size": 1})
     assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
-    lines = CliRunner().invoke(app, ["advise", "--corpus", str(tmp_path / "corpus")]).stdout.splitlines()
+    lines = (
+        CliRunner()
+        .invoke(app, ["advise", "--corpus", str(tmp_path / "corpus")], env={"COLUMNS": "100"})
+        .stdout.splitlines()
+    )
     at = lines.index("its critical path is made of:")
     assert lines[at - 1] == "nothing found that makes the step at least 0.5% shorter"
     assert lines[at + 1].endswith("nothing recorded, before the end of the step (gloo:all_reduce ran 70.0 us of it)")

@@ -42,7 +42,7 @@ def said(folder: Path, job: Job, command: str, profiler: Profiler = BRIEF) -> Ad
 
 def screen(folder: Path, command: str) -> str:
     """Return what a command shows, as a person types it."""
-    done = CliRunner().invoke(app, [*shlex.split(command), "--corpus", str(folder / "corpus")])
+    done = CliRunner().invoke(app, [*shlex.split(command), "--corpus", str(folder / "corpus")], env={"COLUMNS": "100"})
     assert done.exit_code == 0, done.output
     return done.stdout
 

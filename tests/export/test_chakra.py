@@ -421,13 +421,15 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return corpus
 
 
-def test_a_job_that_was_not_replayed_is_refused(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:
-    trace = rows(sample_corpus, "SELECT trace_id FROM traces WHERE rank = 1")[0][0]
-    done = lumos("export", "--what", "chakra", "--corpus", sample_corpus, "--trace", trace, "--output", "job")
+def test_a_job_that_was_not_replayed_is_refused(lumos: Run, tmp_path: Path) -> None:
+    corpus = tmp_path / "new"
+    assert not ingest([SAMPLES / "cpu_ddp"], corpus, workers=1).failed
+    trace = rows(corpus, "SELECT trace_id FROM traces WHERE rank = 1")[0][0]
+    done = lumos("export", "--what", "chakra", "--corpus", corpus, "--trace", trace, "--output", "job")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
-    assert f"first run: lumos-df replay --corpus {sample_corpus}" in done.stderr
-    assert not list(tmp_path.iterdir())
+    assert f"first run: lumos-df replay --corpus {corpus}" in done.stderr
+    assert list(tmp_path.iterdir()) == [corpus]
 
 
 def test_one_job_is_chosen(lumos: Run, sample_corpus: Path) -> None:

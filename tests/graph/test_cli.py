@@ -44,8 +44,9 @@ def test_what_is_not_there_is_refused_in_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_before_a_replay_there_is_nothing_to_show(lumos: Run, sample_corpus: Path) -> None:
-    done = lumos("export", "--what", "critical-path", "--output", "x.json", "--corpus", sample_corpus)
+def test_before_a_replay_there_is_nothing_to_show(lumos: Run, tmp_path: Path) -> None:
+    assert not ingest([SAMPLES / "cpu_ddp"], tmp_path / "new", workers=1).failed
+    done = lumos("export", "--what", "critical-path", "--output", "x.json", "--corpus", tmp_path / "new")
     assert (done.returncode, done.stdout) == (1, "")
     assert "first run: lumos-df critical-path" in done.stderr
 

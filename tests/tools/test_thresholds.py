@@ -144,7 +144,6 @@ NO_DECISION = {
     "whatif.job.extent.MOST_GROWTH",
     "whatif.job.extent.MOST_OPERATORS",
     "whatif.pipeline.staged_job._MEASURED_ERROR",
-    "whatif.durations.host_times._BLOCK",
     "whatif.software_profile._BISECTIONS",
     "whatif.software_profile._ROUNDS",
 }
