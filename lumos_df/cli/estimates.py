@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+_SHOWN: Final = 10
+"""The fastest plans that a screen shows."""
 _ON_PAGE: Final = 500
 """The fastest plans that a page shows, besides those on the front."""
 
@@ -271,7 +273,10 @@ def sweep(
     where: Annotated[
         str, typer.Option(metavar="SQL", help="Only what meets this condition: 'fits AND gpus <= 512'.")
     ] = "fits",
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Write the N fastest.")] = 10,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Write the N fastest; by default 10 on a screen, with --format all."),
+    ] = None,
     rank_by: Annotated[
         RankBy, typer.Option(help="The fastest by the estimate, or by what is expected with messages that may be slow.")
     ] = RankBy.TIME,
@@ -313,7 +318,7 @@ def sweep(
         raise typer.BadParameter("--job, --rebuild and --into go with --corpus")
     check_cluster(engine, address)
     axes = asked.axes()
-    search = Search(axes, where, top, pareto, rank_by, output)
+    search = Search(axes, where, top or (_SHOWN if form is None else sys.maxsize), pareto, rank_by, output)
 
     def run(wanted: Search, report: Report | None = None) -> "Found":
         return wanted.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)

@@ -136,6 +136,12 @@ def test_a_sweep_writes_the_fastest_and_tells_what_was_refused(lumos: Run, tmp_p
     assert "rows: holds the rows of another search (other filter)" in changed.stderr
 
 
+def test_a_sweep_writes_all_that_meets_the_condition_in_a_format(lumos: Run) -> None:
+    grid = ("--plan", "tp=1|2|4,pp=1|2,gpus=8,batch=32,mbs=1|2|4")
+    rows = lumos("sweep", *JOB, *grid, "--where", "true", "--format", "csv").stdout.splitlines()
+    assert len(rows) == 1 + 18
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
     [

@@ -186,6 +186,10 @@ _FIGURES_WIDE: Final = 56
 """Columns of a line besides the fields of the plan; fields that leave no room for them are in `--format csv` alone."""
 
 
+_SAID: Final = {"True": "on", "False": "off"}
+"""How a plan's switches are written."""
+
+
 def draw_sweep(best: "pl.DataFrame", counted: str, command: str) -> None:
     """Print the plans that a search has found, ranked.
 
@@ -202,7 +206,7 @@ def draw_sweep(best: "pl.DataFrame", counted: str, command: str) -> None:
     named = [name for name in ("model", "hardware") if best[name].n_unique() > 1]
     swept = [name for name in _SWEPT if name in best.columns and _differs(best, name)]
     fields = [*named, *_ALWAYS, *swept]
-    words = {name: [str(value) for value in best[name].to_list()] for name in fields}
+    words = {name: [_SAID.get(str(value), str(value)) for value in best[name].to_list()] for name in fields}
     titles = {name: SHORT.get(name, name) for name in fields}
     widths = {name: max(len(titles[name]), *map(len, words[name])) for name in fields}
     while sum(widths[name] + 1 for name in fields) > screen.width - _FIGURES_WIDE and len(fields) > len(_ALWAYS):
