@@ -34,6 +34,8 @@ class JobAdvice:
     """Name of its GPU."""
     ranks: int
     """Ranks that were replayed together."""
+    world_size: int
+    """Ranks of the job as the traces state it."""
     steps: int
     """Steps of all ranks."""
     step_ns: int
@@ -56,6 +58,11 @@ class JobAdvice:
     def without(self) -> bool:
         """Whether nothing is worth it in steps that take time: then their critical paths are stored."""
         return not self.found and self.step_ns > 0
+
+    @property
+    def lacks_ranks(self) -> bool:
+        """Whether ranks are missing that its steps may wait for: then these are stored, too."""
+        return self.ranks < self.world_size and self.step_ns > 0
 
     @property
     def found(self) -> list[Advice]:
@@ -106,12 +113,13 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
         known = recorded > 0
         off = np.abs(steps[known] - recorded[known]) / recorded[known]
         error_pct = 100 * float(off.mean()) if len(off) else 0.0
+        world_size = max(rows.world_size for rows in of_job.ranks)
         gpu_rows = sum(int(np.count_nonzero(rows.on_gpu)) for rows in of_job.ranks)
         recording = Recorded(
             of_job.name,
             gpu_rows=gpu_rows,
             ranks=len(ids),
-            world_size=max(rows.world_size for rows in of_job.ranks),
+            world_size=world_size,
             error_pct=error_pct,
             marked=bool((of_job.step_number != NONE).any()),
             operators=sum(map(len, of_job.ranks)),
@@ -122,6 +130,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             trace_ids=tuple(ids),
             device_name=about(corpus, ids[0], "device_name")["device_name"],
             ranks=len(ids),
+            world_size=world_size,
             steps=len(steps),
             step_ns=round(float(steps.mean())),
             error_pct=error_pct,
@@ -133,7 +142,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             _store_waits(corpus, ids, of_job)
         for graph, host, shape in zip(of_job.graphs, of_job.host_works, of_job.shapes, strict=True):
             stalls.write(corpus, graph, stalls.find(graph, host, shape=shape))
-        if paths or result.without:
+        if paths or result.without or result.lacks_ranks:
             write_simulated(corpus, loaded, of_job.played, of_job.host_works, gains=paths)
         shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
         for number, trace_id in enumerate(ids):

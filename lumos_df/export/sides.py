@@ -83,7 +83,8 @@ def simulated(replay: str, waiting_ns: str) -> str:
 
 
 PATH: Final = f"""
-SELECT 'rank ' || p.on_rank || coalesce(' ' || {_LANE}, '') AS lane, coalesce(p.operator, p.kind) AS name, p.kind,
+SELECT 'rank ' || coalesce(p.on_rank, p.rank) || coalesce(' ' || {_LANE}, '') AS lane,
+  coalesce(p.operator, p.kind) AS name, p.kind,
   p.ts - $zero AS ts, p.dur, row_number() OVER (ORDER BY p.step, p.piece) AS key,
   {_PATH_ARGS} AS args
 FROM critical_path p

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.collective_instances import Instances
-from lumos_df.graph.packed_keys import packed
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.simulate.least_transfers import least_transfers
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
+from lumos_df.schema.collective_kinds import EVEN
 
 _PAIRED: Final = ("send", "recv")
 """Kinds that two ranks of a group take part in, however many it has."""
@@ -198,7 +200,8 @@ def _transfer(
     """Return the transfer of each collective, ns [collectives], and whether all ranks of its group were recorded.
 
     The shortest member, where all ranks of the group were recorded. Else even that one may have waited, and the
-    transfer is at most the least over like collectives: same kind, group and bytes. NONE where bytes are unknown.
+    transfer is at most what `simulate.least_transfers` says by other collectives of its kind in the group; where ranks
+    may send different amounts, by those of as many bytes. NONE where bytes are unknown.
 
     Args:
         ranks: the job.
@@ -216,16 +219,17 @@ def _transfer(
     name = column(lambda rows: _shared(name_of, rows.group, rows.groups))[first]
     size, sent = column(lambda rows: rows.group_size)[first], column(lambda rows: rows.in_bytes)[first]
     unknown = sent == Rows.null
-    _, like = np.unique(packed(word, name, size, np.where(unknown, NONE, sent)), return_inverse=True)
-    like = like.reshape(-1)
-    least = np.full(len(members), FAR, np.int64)
-    np.minimum.at(least, like, shortest)
+    even = np.isin(word, [word_of[kind] for kind in EVEN if kind in word_of])
+    links = dense(packed(word, name, size, np.where(even | unknown, NONE, sent)))
+    order = np.lexsort((np.where(unknown, NONE, sent), links))
+    least = np.empty_like(shortest)
+    least[order] = least_transfers(links[order], sent[order], shortest[order])
     world = max(rows.world_size for rows in ranks)
     paired = np.isin(word, [word_of[kind] for kind in _PAIRED if kind in word_of])
     expected = np.where(paired, 2, size)
     # Where every rank was recorded nobody is unseen, be it that nothing tells which kernels belong together.
     whole = (members >= expected) & (expected > 0) | recorded & (len(ranks) >= world > 0)
-    return np.where(whole, shortest, np.where(unknown, NONE, least[like])), whole
+    return np.where(whole, shortest, np.where(unknown, NONE, least)), whole
 
 
 def _shared(known: dict[str, int], codes: NDArray[Any], words: list[str]) -> NDArray[np.int64]:

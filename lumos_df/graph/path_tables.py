@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.graph import critical_path as paths
+from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.gains import Gains, gains
 from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.job import Job, Played
@@ -19,7 +20,7 @@ from lumos_df.graph.piece_names import Pieces, named
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.replayed_tables import numbers, words
 from lumos_df.graph.simulate.forward import UNSET
-from lumos_df.schema.codes import NONE, UNKNOWN_PIECE, WAIT_PIECE
+from lumos_df.schema.codes import KERNEL_PIECE, NONE, TRANSFER_PIECE, UNKNOWN_PIECE, WAIT_PIECE
 from lumos_df.schema.words import PIECES
 
 _SILENCE: Final = "nothing recorded, before "
@@ -77,6 +78,8 @@ def _path_columns(
     node = np.where(whole.row >= 0, job.event_graph.base[whole.trace] + whole.row, NONE)
     begin = whole.ts + job.event_graph.shift[trace_of_step[step]]
     piece, dur, operator = _operators(job, played, works, whole, node, begin)
+    part, unseen, dur = _unseen(played.event_graph, node[piece], whole.kind[piece], dur)
+    piece, operator = piece[part], operator.take(pa.array(part))
     step, node, trace, row = step[piece], node[piece], whole.trace[piece], whole.row[piece]
     own_trace = trace_of_step[step]
     waits = (trace != own_trace) & (row >= 0) & (whole.kind[piece] != UNKNOWN_PIECE)
@@ -92,8 +95,8 @@ def _path_columns(
         "rank": pa.array(rank[own_trace]),
         "step": numbers(number[step]),
         "piece": pa.array((np.arange(len(piece)) - first[step]).astype(np.int32)),
-        "kind": words(np.where(waits, WAIT_PIECE, whole.kind[piece]), PIECES),
-        "on_rank": pa.array(rank[trace]),
+        "kind": words(np.where(waits | unseen, WAIT_PIECE, whole.kind[piece]), PIECES),
+        "on_rank": pa.array(rank[trace], mask=unseen),
         "on_trace_id": trace_id.take(pa.array(trace)),
         "op_id": numbers(row),
         "operator": operator,
@@ -103,6 +106,34 @@ def _path_columns(
         "slack_ns": numbers(np.append(slack, UNSET)[node], UNSET),
     }
     return columns, first[np.searchsorted(trace_of_step, np.arange(len(step_paths) + 1))]
+
+
+def _unseen(
+    event_graph: EventGraph, node: NDArray[np.int64], kind: NDArray[np.int8], dur: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+    """Cut off what pieces of collectives wait for ranks of which no kernel was found; that comes before the transfer.
+
+    Args:
+        event_graph: the job.
+        node: node of each piece, or NONE [k].
+        kind: [k]
+        dur: ns [k].
+
+    Returns:
+        part: which of the pieces each is a part of, ascending.
+        unseen: whether it is such a wait.
+        dur: ns.
+    """
+    alone = np.where(kind == KERNEL_PIECE, event_graph.waited[node], 0)
+    transferred = event_graph.own[node] - alone
+    together = kind == TRANSFER_PIECE
+    instance = event_graph.instance[node[together]]
+    alone[together] = event_graph.unseen[instance]
+    transferred[together] = event_graph.transfer[instance] - alone[together]
+    waiting = np.clip(dur - transferred, 0, alone)
+    part = np.repeat(np.arange(len(dur)), 1 + (waiting > 0))
+    unseen = np.diff(part, append=len(dur)) == 0
+    return part, unseen, np.where(unseen, waiting[part], (dur - waiting)[part])
 
 
 def _operators(

@@ -133,7 +133,7 @@ def _missing_ranks(rows: Rows, present: set[int], doubled: tuple[int, ...]) -> l
     size = max(rows.world_size, int(rows.group_size[rows.family == COMMUNICATION].max(initial=NONE)))
     if size <= len(present):
         return []
-    late = "of a collective, what the shortest like it takes is transfer, the rest is waiting for ranks unseen"
+    late = "of a collective, what the fastest like it takes is transfer, the rest is waiting for ranks unseen"
     if doubled:
         several = f"rank {doubled[0]}" if len(doubled) == 1 else f"ranks {_named(doubled)}"
         why = f"the corpus has several traces of {several} of this job and does not say which ran together"

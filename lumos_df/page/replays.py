@@ -91,7 +91,12 @@ def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           round(sum(total_ns) / any_value(steps))::BIGINT AS mean_ns,
           round(100.0 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 3) AS share_pct
         FROM (
-          SELECT *, coalesce(family, operator, CASE kind WHEN 'wait' THEN 'rank ' || on_rank END) AS ran
+          SELECT
+            *,
+            CASE kind
+              WHEN 'wait' THEN coalesce('rank ' || on_rank, 'ranks not here')
+              ELSE coalesce(family, operator)
+            END AS ran
           FROM critical_path_summary
         )
         JOIN page_trace USING (trace_id, job)

@@ -24,6 +24,8 @@ class CollectiveKind:
     """Whether its members end at the same moment on all ranks."""
     reduces: bool = False
     """Whether it adds up what the ranks give."""
+    even: bool = False
+    """Whether every rank gives as much as the others."""
     direct: bool = False
     """Whether it goes from one rank to another."""
     modelled_as: str = ""
@@ -34,15 +36,15 @@ class CollectiveKind:
 
 COLLECTIVE_KINDS: Final = (
     CollectiveKind(
-        "all_reduce", r"all_?reduce", rounds=2, together=True, reduces=True,
+        "all_reduce", r"all_?reduce", rounds=2, together=True, reduces=True, even=True,
         modelled_as="all_reduce", fitted_as="all_reduce",
     ),
     CollectiveKind(
-        "all_gather", r"all_?gather", rounds=1, grows=1, together=True,
+        "all_gather", r"all_?gather", rounds=1, grows=1, together=True, even=True,
         modelled_as="all_gather", fitted_as="all_gather",
     ),
     CollectiveKind(
-        "reduce_scatter", r"reduce_?scatter", rounds=1, grows=-1, together=True, reduces=True,
+        "reduce_scatter", r"reduce_?scatter", rounds=1, grows=-1, together=True, reduces=True, even=True,
         modelled_as="reduce_scatter", fitted_as="reduce_scatter",
     ),
     CollectiveKind(
@@ -50,7 +52,7 @@ COLLECTIVE_KINDS: Final = (
         modelled_as="all_to_all", fitted_as="all_to_all",
     ),
     CollectiveKind("send_recv", r"send_?recv", direct=True, modelled_as="send"),
-    CollectiveKind("broadcast", r"broadcast", modelled_as="broadcast", fitted_as="all_gather"),
+    CollectiveKind("broadcast", r"broadcast", even=True, modelled_as="broadcast", fitted_as="all_gather"),
     CollectiveKind("barrier", r"barrier", together=True),
     CollectiveKind("scatter", r"scatter", rounds=1, grows=-1),
     CollectiveKind("gather", r"gather", rounds=1, grows=1),
@@ -91,6 +93,9 @@ TOGETHER: Final = tuple(kind.word for kind in COLLECTIVE_KINDS if kind.together)
 
 POINT_TO_POINT: Final = tuple(kind.word for kind in COLLECTIVE_KINDS if kind.direct)
 """Kinds that go from one rank to another."""
+
+EVEN: Final = tuple(kind.word for kind in COLLECTIVE_KINDS if kind.even)
+"""Kinds to which every rank gives as much as the others."""
 
 REDUCTIONS: Final = tuple(kind.word for kind in COLLECTIVE_KINDS if kind.reduces)
 """Kinds that add up what the ranks give."""

@@ -143,10 +143,10 @@ CRITICAL_PATH: Final = table(
     (
         "kind",
         "string",
-        "host, launch, kernel, transfer, memory, sync, gap, wait (the path runs on another rank), unknown (it stays as recorded because nothing explains it), unexplained (by what the replay is off).",
+        "host, launch, kernel, transfer, memory, sync, gap, wait (the path runs on another rank, or a collective waits for ranks of which no kernel was found), unknown (it stays as recorded because nothing explains it), unexplained (by what the replay is off).",
     ),
-    ("on_rank", "int32", "Rank on which the piece runs."),
-    ("on_trace_id", "string", "Trace of that rank."),
+    ("on_rank", "int32", "Rank on which the piece runs; null of a wait for ranks of which no kernel was found."),
+    ("on_trace_id", "string", "Trace of that rank, else of the one that waits."),
     ("op_id", "int32", "Operator that runs, or waits to begin; null where none is known."),
     (
         "operator",

@@ -1,5 +1,5 @@
 -- Why a step took as long as it did: the pieces of its critical path, summed by what they are; they add up to the recorded step.
--- Filled by `lumos-df critical-path`; `wait` is time in which the path runs on another rank of the job.
+-- Filled by `lumos-df critical-path`; `wait` is time in which the path runs on another rank of the job, recorded or not.
 CREATE VIEW critical_path_summary(
   -- Job.
   job,
@@ -11,7 +11,7 @@ CREATE VIEW critical_path_summary(
   step,
   -- host, launch, kernel, transfer, memory, sync, gap, wait, unknown, unexplained.
   kind,
-  -- Rank on which these pieces run; for a wait the one that was waited for.
+  -- Rank on which these pieces run; for a wait the one that was waited for, null where no kernel of it was found.
   on_rank,
   -- Kernels, transfers and memory: their family; null elsewhere.
   family,

@@ -175,6 +175,29 @@ def test_a_wait_goes_by_what_ran_on_the_other_rank(sample_corpus: Path, tmp_path
     assert {row["kind"] for row in found if row["rank"] != 2} == {"wait"}
 
 
+def test_a_collective_waits_on_the_path_for_a_rank_that_is_not_here(tmp_path: Path) -> None:
+    """Rank 1 alone of four: its all-reduces wait for rank 2, which sleeps; those of fewer bytes than others tell."""
+    corpus = tmp_path / "corpus"
+    assert not ingest([SAMPLES / "gpu_generated" / "rank1.json.gz"], corpus, workers=1).failed
+    graph.replay(corpus, path=True)
+    with lumos_df.connect(corpus) as connection:
+        waits = rows(
+            connection,
+            "SELECT step, sum(waiting_unseen_ns)::BIGINT AS ns FROM collectives JOIN operators USING (trace_id, op_id) "
+            "GROUP BY step ORDER BY step",
+        )
+        on_path = rows(
+            connection,
+            "SELECT step, sum(dur)::BIGINT AS ns FROM critical_path "
+            "WHERE kind = 'wait' AND on_rank IS NULL AND family = 'communication' GROUP BY step ORDER BY step",
+        )
+    assert [row["step"] for row in on_path] == [2, 3, 4]
+    for told, found in zip(waits, on_path, strict=True):
+        assert 1_500_000 < told["ns"] < 2_000_000
+        assert found["ns"] <= told["ns"]
+        assert found["ns"] > 0.9 * told["ns"]
+
+
 def some_work(rng: np.random.Generator) -> list[Event]:
     """Return random host work: operators in one another, calls in them, and silences."""
     events: list[Event] = []

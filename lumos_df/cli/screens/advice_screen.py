@@ -32,9 +32,7 @@ def draw(jobs: "list[JobAdvice]", corpus: Path, *, full: bool = False) -> None:
         if place:
             screen.print()
         alike = sum(other.job == job.job for other in jobs)
-        _draw_job(screen, job, f" ({job.trace_id})" if alike > 1 else "", where(corpus), most)
-        if job.without:
-            _draw_path(screen, job, corpus)
+        _draw_job(screen, job, f" ({job.trace_id})" if alike > 1 else "", corpus, most)
 
 
 def _draw_path(screen: "Console", job: "JobAdvice", corpus: Path) -> None:
@@ -48,25 +46,38 @@ def _draw_path(screen: "Console", job: "JobAdvice", corpus: Path) -> None:
     say_next(screen, f"critical-path --trace {job.trace_id}{where(corpus)}")
 
 
-def _draw_job(screen: "Console", job: "JobAdvice", which: str, in_corpus: str, most: int | None) -> None:
+def _draw_unseen(screen: "Console", job: "JobAdvice", corpus: Path) -> None:
+    """Print how much of the step of a job waits, or may wait, for ranks of which no trace is there."""
+    from lumos_df.cli.screens.path_screen import draw_unseen  # noqa: PLC0415 - imports DuckDB
+    from lumos_df.corpus.catalog import connect  # noqa: PLC0415 - as above
+
+    with connect(corpus) as connection:
+        draw_unseen(screen, connection, list(job.trace_ids), corpus)
+
+
+def _draw_job(screen: "Console", job: "JobAdvice", which: str, corpus: Path, most: int | None) -> None:
     """Print the advice on one job; `which`: which of several of its name."""
     for limit in job.limits:
         say(screen, (limit, "bold"))
     machine = f"{job.ranks} {job.device_name}" if job.device_name else format_count(job.ranks, "rank")
     say(screen, (job.job, "bold"), f"{which}, {format_ns(job.step_ns)} a step on {machine}")
+    if job.lacks_ranks:
+        _draw_unseen(screen, job, corpus)
     for note in grouped(job.warnings)[: None if most is None else 2]:
         say(screen, note, before="note: ")
     worth = job.found
     if not worth:
         say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter")
     for place, advice in enumerate(worth[:most], 1):
-        _draw_advice(screen, place, advice, job.step_ns, in_corpus)
+        _draw_advice(screen, place, advice, job.step_ns, where(corpus))
     if most is not None and len(worth) > most:
         say(screen, f"and {len(worth) - most} more: --full")
     rest = [advice for advice in job.advice if not advice.worthwhile][: None if most is None else _NO_HELP]
     if rest:
         gains = (f"{a.remedy.what}, {change_pct(-100 * a.gain_ns / max(job.step_ns, 1))}" for a in rest)
         say(screen, "; ".join(gains), before="not worth it: ")
+    if job.without:
+        _draw_path(screen, job, corpus)
 
 
 def _draw_advice(screen: "Console", place: int, advice: "Advice", step_ns: int, in_corpus: str) -> None:

@@ -37,15 +37,21 @@ _MEDIAN_STEPS: Final = """
 """
 _PATH: Final = """
     SELECT
-        on_rank, kind,
-        CASE WHEN kind IN ('kernel', 'memory', 'transfer', 'wait') THEN family END AS family,
-        CASE WHEN family IS NULL OR kind NOT IN ('kernel', 'memory', 'transfer', 'wait') THEN operator END AS operator,
+        on_rank, kind, family, coalesce(untold, FALSE) AS untold,
+        CASE WHEN on_rank IS NULL OR family IS NULL THEN operator END AS operator,
         any_value(on_trace_id) AS on_trace_id, sum(dur)::BIGINT AS ns
-    FROM critical_path
-    WHERE trace_id = $1 AND step IS NOT DISTINCT FROM $2
+    FROM (
+        SELECT
+            path.* REPLACE (CASE WHEN kind IN ('kernel', 'memory', 'transfer', 'wait') THEN family END AS family),
+            kind = 'kernel' AND held.op_id IS NOT NULL AND held.transfer_ns IS NULL AS untold
+        FROM critical_path AS path
+        LEFT JOIN collectives AS held ON held.trace_id = on_trace_id AND held.op_id = path.op_id
+        WHERE path.trace_id = $1 AND path.step IS NOT DISTINCT FROM $2
+    )
     GROUP BY ALL
     ORDER BY ns DESC, family, operator
 """
+"""`untold`: communication of which nothing tells how much of it waits."""
 _GAINS: Final = """
     SELECT value, half_gain_ns
     FROM gain
@@ -107,6 +113,7 @@ def _draw_step(
     if rest:
         left = total - sum(row["ns"] for row in shown)
         say(screen, f"{100 * left / total:5.1f}%  {format_ns(left):>9}   {rest} more: --full")
+    _say_unseen(screen, path, corpus)
     say_notes(screen, chosen["warnings"], full=full)
     gains = {
         what: {row["value"]: row["half_gain_ns"] for row in rows_of(connection, _GAINS, (*asked, what))}
@@ -123,6 +130,30 @@ def draw_longest(screen: Console, connection: duckdb.DuckDBPyConnection, trace_i
         path = rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"]))
         for row in path[:_LONGEST]:
             _say_piece(screen, connection, chosen, row, _total(path))
+
+
+def draw_unseen(screen: Console, connection: duckdb.DuckDBPyConnection, trace_ids: list[str], corpus: Path) -> None:
+    """Print how much of the stored path of a job's median step waits, or may wait, for ranks that are not here."""
+    for chosen in rows_of(connection, _MEDIAN_STEPS, (trace_ids, None)):
+        _say_unseen(screen, rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"])), corpus)
+
+
+def _say_unseen(screen: Console, path: list[dict[str, Any]], corpus: Path) -> None:
+    """Print how much of a path waits, or may wait, for ranks that are not here, and what would tell."""
+    waits = sum(row["ns"] for row in path if row["kind"] == "wait" and row["on_rank"] is None)
+    untold = sum(row["ns"] for row in path if row["untold"])
+    found = [
+        (share, what)
+        for ns, what in (
+            (waits, "waits for ranks that are not here"),
+            (untold, "is communication: it transfers, or waits for ranks that are not here; nothing tells which"),
+        )
+        if (share := 100 * ns / _total(path)) >= _LEAST_PCT
+    ]
+    for share, what in found:
+        say(screen, (f"{share:.0f}% of the critical path {what}", "bold"))
+    if found:
+        say_command(screen, f"ingest THEIR-TRACES...{where(corpus)}", before="to know who is late: ")
 
 
 def _total(path: list[dict[str, Any]]) -> int:
@@ -193,6 +224,9 @@ def _helps(
                 continue
             key, ns = (f"rank {row['on_rank']} without silences", f"--no-wait rank={row['on_rank']}"), row["ns"]
             replayed = None
+        elif row["untold"] or (row["kind"] == "wait" and row["on_rank"] is None):
+            # It may end no earlier whatever is faster here.
+            continue
         elif row["family"]:
             key = f"{row['family']} twice as fast", f"--scale family={row['family']}:0.5"
             ns, replayed = row["ns"] // 2, gains["family"].get(row["family"])
@@ -222,10 +256,13 @@ _WORDS: Final = {
 def _what(row: dict[str, Any]) -> str:
     """Return in words what a piece of the path is; on another rank it is known by the operator alone."""
     kind, family, operator = str(row["kind"]), row["family"], str(row["operator"] or "")
-    if kind in ("kernel", "wait") and family:
+    if kind == "wait" and row["on_rank"] is None:
+        return f"waiting for ranks that are not here, {operator or family}"
+    if row["untold"]:
+        return f"{family}: transfer, or waiting for ranks that are not here"
+    if kind in ("kernel", "memory", "wait") and family:
         return str(family)
-    if kind == "transfer":
-        return kind
     if kind in ("host", "wait"):
         return operator if operator.startswith(_SILENCE) else f"host: {operator}"
-    return " ".join(text for text in (_WORDS.get(kind, kind), family or operator) if text)
+    ran = None if kind == "transfer" else family or operator
+    return (", " if kind == "gap" else " ").join(text for text in (_WORDS.get(kind, kind), ran) if text)

@@ -26,7 +26,7 @@ function lanesOf(data, labels, { step, rank: only }) {
       from: path.start_ns[row], to: path.start_ns[row] + path.dur_ns[row], name: path.plain[path.name[row]], colour: KIND_COLOURS[path.names[path.kind[row]]], critical: true,
       tip: () => ({
         title: path.names[path.name[row]],
-        rows: [["critical path", path.names[path.kind[row]], KIND_COLOURS[path.names[path.kind[row]]]], ["runs on rank", asText(path.on_rank[row])],
+        rows: [["critical path", path.names[path.kind[row]], KIND_COLOURS[path.names[path.kind[row]]]], ["runs on rank", path.on_rank[row] ?? "one not here"],
           ["time on the path", asTime(path.time_ns[row])], ["pieces", asCount(path.pieces[row])], ["starts at", asTime(path.start_ns[row])]],
       }),
     }));
