@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,11 +16,13 @@ from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.corpus.limits import Recorded, limits
-from lumos_df.graph import matching, replay_warnings, stalls
+from lumos_df.graph import matching, replay_warnings, stalls, typical_values
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
 from lumos_df.graph.run import write_simulated
 from lumos_df.schema.codes import NONE
+
+NOTHING_FOUND: Final = f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,11 @@ class JobAdvice:
     def without(self) -> bool:
         """Whether nothing is worth it in steps that take time: then their critical paths are stored."""
         return not self.found and self.step_ns > 0
+
+    @property
+    def said_first(self) -> tuple[str, ...]:
+        """What a reader should know before the advice: what cannot be said, and whether nothing was found."""
+        return self.limits if self.found else (*self.limits, NOTHING_FOUND)
 
     @property
     def lacks_ranks(self) -> bool:

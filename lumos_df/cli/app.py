@@ -336,9 +336,18 @@ def report(
     elif form is Format.JSON:
         typer.echo(reports.summary(corpus).to_json())
     else:
-        from lumos_df.cli.screens.summary_screen import draw  # noqa: PLC0415 - slow to import
+        _draw_summary(corpus)
 
-        draw(reports.summary(corpus), sys.stdout)
+
+def _draw_summary(corpus: Path) -> None:
+    """Print what a corpus holds on one screen; exit 1 where that is nothing."""
+    from lumos_df.cli.screens.summary_screen import draw  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus.report import summary  # noqa: PLC0415 - as above
+
+    found = summary(corpus)
+    draw(found, sys.stdout)
+    if not found.jobs:
+        raise typer.Exit(1)
 
 
 app.add_typer(recorded_jobs.app)

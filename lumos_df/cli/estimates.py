@@ -44,8 +44,8 @@ app = typer.Typer()
 
 _SHOWN: Final = 10
 """The fastest plans that a screen shows."""
-_ON_PAGE: Final = 500
-"""The fastest plans that a page shows, besides those on the front."""
+_COMPARED: Final = 500
+"""The fastest plans among which those are counted that no estimate tells apart; a page shows them, and the front."""
 
 
 @app.command()
@@ -295,6 +295,7 @@ def sweep(
             parser=local_path, metavar="FILE", help="Also write a page for a browser: plans, front, intervals."
         ),
     ] = None,
+    full: Full = False,
     form: Form = None,
     output: Annotated[
         Path | None,
@@ -318,7 +319,8 @@ def sweep(
         raise typer.BadParameter("--job, --rebuild and --into go with --corpus")
     check_cluster(engine, address)
     axes = asked.axes()
-    search = Search(axes, where, top or (_SHOWN if form is None else sys.maxsize), pareto, rank_by, output)
+    shown = top or (sys.maxsize if full or form is not None else _SHOWN)
+    search = Search(axes, where, shown if form is not None else max(shown, _COMPARED), pareto, rank_by, output)
 
     def run(wanted: Search, report: Report | None = None) -> "Found":
         return wanted.run(part=part_of(shard), engine=engine, workers=workers, address=address, report=report)
@@ -329,7 +331,7 @@ def sweep(
         notes.searched(result)
     best = result.best
     if html is not None:
-        on_page = (replace(search, top=_ON_PAGE, pareto=front) for front in (False, True))
+        on_page = (replace(search, top=_COMPARED, pareto=front) for front in (False, True))
         _write_page([run(wanted).best for wanted in on_page], html, notes.counted(result))
     if corpus is not None and rebuild != 0:
         from lumos_df.whatif.rebuilt_plans import rebuilt  # noqa: PLC0415 - slow to import
@@ -343,7 +345,7 @@ def sweep(
         return
     from lumos_df.cli.screens.estimate_screen import draw_sweep  # noqa: PLC0415 - slow to import
 
-    draw_sweep(best, notes.counted(result), asked.one_plan())
+    draw_sweep(best, shown, notes.counted(result), asked.one_plan())
 
 
 def _write_page(found: "list[pl.DataFrame]", html: Path, counted: str) -> None:

@@ -23,7 +23,7 @@ HISTORY_LINES: Final = 10_000
 HELP: Final = """\
 A statement may span lines and ends with ';'.
   .tables         tables and views
-  .schema NAME    columns of one of them, and what they mean
+  .schema [NAME]  columns of one of them, or of all, and what they mean
   .help           this text
   .quit           leave (so does Ctrl-D)"""
 
@@ -114,9 +114,27 @@ def _tables() -> None:
         say_row(screen, f"{name:<{width}}  ", doc)
 
 
+def _schemas(connection: duckdb.DuckDBPyConnection) -> None:
+    """Print every table and view, one line each, with the columns that fit on it."""
+    public = [table.name for table in TABLES] + sorted(view.name for view in views() if not view.internal)
+    with one_line_errors():
+        columns = dict(
+            connection.execute(
+                "SELECT table_name, string_agg(column_name, ', ' ORDER BY column_index) FROM duckdb_columns() "
+                "GROUP BY table_name"
+            ).fetchall()
+        )
+    width = max(map(len, public))
+    screen = console()
+    for name in public:
+        say_row(screen, f"{name:<{width}}  ", columns[name])
+    say(screen, "the columns of one, and what they mean: .schema NAME")
+
+
 def _schema(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     if not name:
-        raise LumosError(".schema NAME: give the name of a table or view; .tables lists them")
+        _schemas(connection)
+        return
     with one_line_errors():
         columns = connection.execute(
             "SELECT column_name, data_type, comment FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus.catalog import connect
-from lumos_df.corpus.layout import ESTIMATE
+from lumos_df.corpus.layout import ESTIMATE, MANIFEST
 
 
 class Grouping(StrEnum):
@@ -165,6 +165,11 @@ def _compared(connection: duckdb.DuckDBPyConnection, corpus: Path, asked: str) -
         chosen = [trace_id for trace_id, _ in traces if name and trace_id.startswith(name)]
         if len(chosen) > 1:
             raise QueryError(f"{corpus}: {len(chosen)} traces have an id that begins with '{name}'; write more of it")
+    if not chosen and (Path(asked) / MANIFEST).is_file():
+        raise QueryError(
+            f"{asked}: a corpus, not a job: steps are compared within one; ingest both jobs into one corpus, each with "
+            "--job NAME, and name them"
+        )
     if not chosen:
         names = sorted({str(text) for row in traces for text in row})
         see = f"lumos-df sql 'SELECT DISTINCT job, trace_id FROM traces' --corpus {corpus}"

@@ -14,6 +14,8 @@ from lumos_df.base.errors import LumosError
 
 _PACKAGE: Final = Path(__file__).parent.parent
 _OTHER: Final = re.compile(r"[^a-z0-9.]")
+_NAMED: Final = 6
+"""Names that a refusal suggests."""
 
 
 def data_folder() -> Path:
@@ -54,9 +56,15 @@ def read_document(
 
 
 def _suggestion(text: str, folder: str) -> str:
+    """Return the names that begin with a text, else the one most like it, else what names begin with."""
     stems = {key: path.stem for key, path in _index(folder).items()}
-    match = get_close_matches(_key(text), stems, n=1)
-    return f"; did you mean '{stems[match[0]]}'?" if match else f"; known are {', '.join(names(folder))}"
+    key = _key(text)
+    begun = [name for name in names(folder) if key and _key(name).startswith(key)]
+    match = begun or [stems[like] for like in get_close_matches(key, stems, n=1)]
+    if match:
+        return f"; did you mean {' or '.join(repr(name) for name in match[:_NAMED])}?"
+    begins = dict.fromkeys(name.partition("-")[0] for name in names(folder))
+    return f"; names begin with {', '.join(begins)}"
 
 
 @cache

@@ -53,13 +53,16 @@ class Charts:
             .encode(x="ms:Q", y="rank:O", color="part:N", row="job:N", tooltip=["job", "rank", "part", "ms"])
         )
 
-    def timeline(self, trace: str, step: int | None = None) -> Any:
+    def timeline(self, trace: str | None = None, step: int | None = None) -> Any:
         """Draw the GPU rows of a trace, its longest 5,000: time in ms against stream, coloured by family.
 
         Args:
-            trace: its id, or the beginning of it.
+            trace: its id, or the beginning of it; by default the first of the first job with a kernel.
             step: only this step.
         """
+        if trace is None:
+            with_kernels = "FROM traces WHERE kernels > 0 ORDER BY job, rank, trace_id LIMIT 1"
+            trace = "".join(self._corpus.sql(f"SELECT trace_id {with_kernels}")["trace_id"])
         rows = self._corpus.sql(
             "SELECT ts, dur, stream, family, name FROM operators WHERE starts_with(trace_id, ?) AND stream IS NOT NULL "
             f"AND kind IN ('kernel', 'memcpy', 'memset') AND (? IS NULL OR step = ?) ORDER BY dur DESC LIMIT {_ROWS}",

@@ -1,6 +1,7 @@
 """`lumos_df.Corpus`: what the commands answer, as polars frames."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
@@ -73,8 +74,13 @@ class Corpus:
         return self.view("corpus_summary")
 
     def advise(self, job: str | None = None) -> pl.DataFrame:
-        """Return what to change and what would not help, one row a change: the view `advice`; gains in ns a step."""
-        job_advice.advise(self.path, job)
+        """Return what to change and what would not help, one row a change: the view `advice`; gains in ns a step.
+
+        What cannot be said of a job, and that nothing was found, are warnings (`UserWarning`).
+        """
+        for advised in job_advice.advise(self.path, job):
+            for sentence in advised.said_first:
+                warnings.warn(f"{advised.job}: {sentence}", stacklevel=2)
         return self.view("advice", job)
 
     def breakdown(self, job: str | None = None) -> pl.DataFrame:

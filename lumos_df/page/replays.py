@@ -65,7 +65,8 @@ def accuracy_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           job,
           round(avg(abs(error_pct)), 2) AS mean_pct,
           round(max(abs(error_pct)), 2) AS worst_pct,
-          round(avg(host_share_pct), 1) AS host_share_pct
+          round(avg(host_share_pct), 1) AS host_share_pct,
+          count(DISTINCT replay_error.rank) AS ranks
         FROM replay_error
         JOIN page_trace USING (trace_id, job)
         GROUP BY job

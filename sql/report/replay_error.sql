@@ -19,7 +19,7 @@ CREATE VIEW replay_error(
   error_pct,
   -- Time along the chain that ended the recorded step which no edge explains and the replay lacks, ns.
   unexplained_ns,
-  -- Host time on the critical path of the replayed step, percent of it: as it was recorded, so a high share makes a low error easy.
+  -- Host time on the critical path of the replayed step, also of ranks that it waits for, percent of it: as it was recorded, so a high share makes a low error easy.
   host_share_pct,
   -- Time on that path that inferred edges hand on (their lags, and how long that took whose end they wait for), percent of the step.
   inferred_share_pct,

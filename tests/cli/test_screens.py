@@ -13,6 +13,7 @@ from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests import emulator
 from tests.calibrate.tables import write
+from tests.conftest import SAMPLES
 
 JOB = ("--model", "llama-3-8b", "--hardware", "h100-sxm")
 ON_CORPUS = {
@@ -191,7 +192,15 @@ def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
     lines = shown(("sweep", *JOB, "--gpus", "64", "--batch", "256", "--top", "3"), 100)
     assert re.match(r"[\d,]+ configurations; [\d,]+ legal and estimated; [\d,]+ meet the condition", lines[0])
     assert lines[1].split()[:4] == ["#", "tp", "pp", "dp"]
-    assert "the first 3 lie within each other's range: measure them" in lines
+    (told,) = [line for line in lines if "within each other's range" in line]
+    alike, hidden = map(int, re.findall(r"\d+", told))
+    assert told == f"the first {alike} lie within each other's range: measure them ({hidden} more of them: --full)"
+    assert alike - hidden == 3
+    every = shown(("sweep", *JOB, "--gpus", "64", "--batch", "256", "--full"), 100)
+    assert [line for line in every if "within each other's range" in line] == [
+        f"the first {alike} lie within each other's range: measure them"
+    ]
+    assert sum(line[:4].strip().isdigit() for line in every) > alike
     assert any(
         line.startswith("next: lumos-df estimate --model llama-3-8b --hardware h100-sxm --plan") for line in lines
     )
@@ -202,10 +211,29 @@ def test_dot_commands_work_as_a_query(corpus: Path) -> None:
     assert any(line.startswith("gain_pct") for line in shown(("sql", ".schema gain", "--corpus", str(corpus)), 100))
 
 
-def test_a_schema_of_nothing_says_what_is_missing(corpus: Path) -> None:
-    done = CliRunner().invoke(app, ["sql", ".schema;", "--corpus", str(corpus)])
+def test_a_schema_of_nothing_is_that_of_all(corpus: Path) -> None:
+    lines = shown(("sql", ".schema;", "--corpus", str(corpus)), 100)
+    assert any(line.split()[:3] == ["straggler", "job,", "step,"] for line in lines)
+    assert lines[-1].endswith(".schema NAME")
+
+
+def test_one_rank_of_many_says_first_what_may_be_due_to_the_others(tmp_path: Path) -> None:
+    """Rank 2 sleeps, and is not here."""
+    corpus = tmp_path / "corpus"
+    ingest([SAMPLES / "gpu_generated" / "rank1.json.gz"], corpus, workers=1)
+    for command in ("advise", "critical-path"):
+        lines = shown((command, "--corpus", str(corpus)), 100)
+        assert lines[0].startswith("1 of 4 ranks is here")
+        assert "29% of the critical path waits for ranks that are not here" in lines
+    path = shown(("critical-path", "--corpus", str(corpus)), 100)
+    helps = path[next(place for place, line in enumerate(path) if line.startswith("what would help")) :]
+    assert "communication twice as fast, at most -17%" in helps[0]
+
+
+def test_two_corpora_are_not_compared_but_told_how(corpus: Path) -> None:
+    done = CliRunner().invoke(app, ["diff", str(corpus), str(corpus), "--corpus", str(corpus)])
     assert done.exit_code == 1
-    assert str(done.exception) == ".schema NAME: give the name of a table or view; .tables lists them"
+    assert "a corpus, not a job: steps are compared within one" in str(done.exception)
 
 
 def test_an_estimate_of_nothing_is_refused() -> None:

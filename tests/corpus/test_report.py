@@ -8,10 +8,12 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 import lumos_df
 from lumos_df.base.errors import QueryError
 from lumos_df.base.runner import Engine
+from lumos_df.cli.app import app
 from lumos_df.cli.screens.summary_screen import draw
 from lumos_df.corpus import report
 from lumos_df.corpus.layout import write_manifest
@@ -171,6 +173,7 @@ def test_an_empty_corpus_says_how_to_fill_it(tmp_path: Path, monkeypatch: pytest
         "nothing can be said: no trace yet; add some with:",
         f"  lumos-df ingest TRACE... --corpus {tmp_path}",
     ]
+    assert CliRunner().invoke(app, ["report", "--corpus", str(tmp_path)]).exit_code == 1
 
 
 def test_every_view_exports_the_rows_that_sql_gives(sample_corpus: Path, tmp_path: Path) -> None:

@@ -250,8 +250,13 @@ def test_a_broken_model_file_is_one_line(tmp_path: Path, text: str, complaint: s
     [
         (Model.read, ModelError, "lama-3-8b", "model 'lama-3-8b' is not known; did you mean 'llama-3-8b'?"),
         (Model.read, ModelError, "none/such.json", "none/such.json: No such file or directory"),
-        (Hardware.read, HardwareError, "h10", "hardware 'h10' is not known; did you mean 'h100-sxm'?"),
-        (Hardware.read, HardwareError, "xyzzy", "hardware 'xyzzy' is not known; known are a100-pcie-40, "),
+        (
+            Hardware.read,
+            HardwareError,
+            "h10",
+            "hardware 'h10' is not known; did you mean 'h100-nvl' or 'h100-pcie'",
+        ),
+        (Hardware.read, HardwareError, "xyzzy", "hardware 'xyzzy' is not known; names begin with a100, a10g, b200, "),
         (Software.read, SoftwareError, "megatrn", "software 'megatrn' is not known; did you mean 'megatron'?"),
     ],
 )

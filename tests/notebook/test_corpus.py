@@ -8,6 +8,8 @@ import pytest
 
 import lumos_df
 from lumos_df import Corpus, LumosError
+from lumos_df.trace.ingest import ingest
+from tests.trace.literal import write, x
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +23,20 @@ def test_advice_names_the_rank_that_is_waited_for(corpus: Corpus) -> None:
     assert first["gain_ns"] > 0.3 * first["step_ns"]
     again = lumos_df.advise(corpus.path, "gpu_generated")
     assert again["what"].to_list() == corpus.view("advice", "gpu_generated")["what"].to_list()
+
+
+def test_advice_on_nothing_says_why(tmp_path: Path) -> None:
+    write(
+        tmp_path / "job" / "rank0.json", [x("aten::mm", "cpu_op", 0, 5)], distributedInfo={"rank": 0, "world_size": 1}
+    )
+    ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)
+    with pytest.warns(UserWarning, match=r"job: .*") as told:
+        assert not len(Corpus(tmp_path / "corpus").advise())
+    assert [str(warning.message) for warning in told] == [
+        "job: only the host is known: no GPU row was recorded",
+        "job: no step is marked: the recording counts as one",
+        "job: nothing found that makes the step at least 0.5% shorter",
+    ]
 
 
 @pytest.mark.parametrize("name", ["breakdown", "kernel_summary", "straggler", "gpu_time", "operators"])
@@ -89,6 +105,7 @@ def test_charts_are_objects(corpus: Corpus) -> None:
     for chart in (
         corpus.plot.breakdown(),
         corpus.plot.timeline(trace, step=3),
+        corpus.plot.timeline(),
         corpus.plot.busbw(),
         corpus.plot.roofline(),
     ):

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
+from lumos_df.advice.job_advice import NOTHING_FOUND
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_command, say_next, where
-from lumos_df.graph import typical_values
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +67,7 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, corpus: Path, mos
         say(screen, note, before="note: ")
     worth = job.found
     if not worth:
-        say(screen, f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter")
+        say(screen, NOTHING_FOUND)
     for place, advice in enumerate(worth[:most], 1):
         _draw_advice(screen, place, advice, job.step_ns, where(corpus))
     if most is not None and len(worth) > most:

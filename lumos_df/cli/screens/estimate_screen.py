@@ -190,11 +190,12 @@ _SAID: Final = {"True": "on", "False": "off"}
 """How a plan's switches are written."""
 
 
-def draw_sweep(best: "pl.DataFrame", counted: str, command: str) -> None:
+def draw_sweep(best: "pl.DataFrame", shown: int, counted: str, command: str) -> None:
     """Print the plans that a search has found, ranked.
 
     Args:
         best: the plans.
+        shown: how many of them to print.
         counted: how many there were.
         command: what tells more of the first, before its plan; empty where nothing does.
     """
@@ -203,6 +204,7 @@ def draw_sweep(best: "pl.DataFrame", counted: str, command: str) -> None:
     if not len(best):
         say(screen, "no plan meets the condition; --where true shows what there is")
         return
+    alike, best = _alike(best), best.head(shown)
     named = [name for name in ("model", "hardware") if best[name].n_unique() > 1]
     swept = [name for name in _SWEPT if name in best.columns and _differs(best, name)]
     fields = [*named, *_ALWAYS, *swept]
@@ -224,9 +226,9 @@ def draw_sweep(best: "pl.DataFrame", counted: str, command: str) -> None:
             f"{seconds(row['iteration_time_s']):>9}  {between:<19} {row['mfu_pct']:5.0f}%   {row['memory_gb']:.0f} GB"
         )
         say_row(screen, f"{place + 1:>3}  {plan} ", figures)
-    alike = _alike(best)
     if alike > 1:
-        say(screen, f"the first {alike} lie within each other's range: measure them")
+        hidden = f" ({alike - shown} more of them: --full)" if alike > shown else ""
+        say(screen, f"the first {alike} lie within each other's range: measure them{hidden}")
     if command:
         first = Plan(**best.select(list(vars(Plan()))).row(0, named=True))
         say_next(screen, f"{command} --plan {first.text()}")

@@ -61,7 +61,8 @@ def draw(
         share = job["host_share_pct"] or 0.0
         kept = f"; {unknown:.1f}% unknown: nothing recorded explains it, and it stays" if unknown >= _LEAST_PCT else ""
         off = f"{job['unexplained_pct'] or 0:.1f}% unexplained"
-        say(screen, f"{share:.0f}% of the path is host work as recorded; {off}{kept}", before="  ")
+        others = ", also of ranks waited for" if job["ranks"] > 1 else ""
+        say(screen, f"{share:.0f}% of the path is host work as recorded{others}; {off}{kept}", before="  ")
         say_notes(screen, job["warnings"], full=full)
     say_next(screen, f"critical-path{where(corpus)}", f"advise{where(corpus)}")
 

@@ -15,6 +15,8 @@ const SIZES = [["B", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30], [
 const known = (write) => (value) => (value === null || value === undefined ? "–" : write(value));
 const asTime = known((ns) => scaled(ns, TIMES));
 const asBytes = known((bytes) => scaled(bytes, SIZES));
+/** Memory of plans, in the decimal units of a GPU's data sheet and of `memory_gb`. */
+const asGigabytes = known((bytes) => `${significant(bytes / 1e9)} GB`);
 const asCount = known((number) => number.toLocaleString("en"));
 /** One decimal each, so that those of a column stand below one another. */
 const asPercent = known((share) => (share !== 0 && Math.abs(share) < 0.05 ? "<0.1%" : share === 0 ? "0%" : Math.abs(share) >= 99.95 ? `${share.toFixed(0)}%` : `${share.toFixed(1)}%`));

@@ -4,9 +4,9 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 
 /** How far the replay is off: how far what rests on it can be trusted. */
 const TRUSTED_PCT = 5;
-const accuracy = ({ mean_pct: [mean], worst_pct: [worst], host_share_pct: [host] }) =>
+const accuracy = ({ mean_pct: [mean], worst_pct: [worst], host_share_pct: [host], ranks: [ranks] }) =>
   el("span", { class: mean > TRUSTED_PCT ? "badge careful" : "badge", data: { accuracy: String(mean) } },
-    `${mean > TRUSTED_PCT ? "careful: " : ""}replay within ${asExactPercent(Math.max(mean, 0.01))} (worst ${asExactPercent(Math.max(worst, 0.01))}), ${host.toFixed(0)}% of the path is host work`);
+    `${mean > TRUSTED_PCT ? "careful: " : ""}replay within ${asExactPercent(Math.max(mean, 0.01))} (worst ${asExactPercent(Math.max(worst, 0.01))}), ${host.toFixed(0)}% of the path is host work${ranks > 1 ? ", also of ranks waited for" : ""}`);
 
 const about = ({ job, traces, operators, gpu_rows: rows, device_name: device }) =>
   [`job ${job}`, `${asCount(traces)} ${traces === 1 ? "trace" : "traces"}`, `${asCount(operators)} operators`, `${asCount(rows)} GPU rows`, device].filter(Boolean).join("  ·  ");

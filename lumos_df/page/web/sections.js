@@ -313,31 +313,31 @@ const DRAW = {
       const drawn = rows.plan.map((_, row) => row).filter((row) => !state.gpus || String(rows.gpus[row]) === state.gpus);
       const onFront = drawn.map((row, number) => [row, number]).filter(([row]) => rows.on_front[row]).sort((a, b) => rows.memory_bytes[a[0]] - rows.memory_bytes[b[0]]);
       scatter(box, {
-        label: "Step against memory of each plan", writeX: asBytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval", height: 400,
+        label: "Step against memory of each plan", writeX: asGigabytes, writeY: asTime, nameX: "memory of the fullest GPU", nameY: "step, with its interval", height: 400,
         // A front over several models or numbers of GPUs is no line.
         joined: new Set(drawn.map((row) => `${rows.model[row]}/${rows.gpus[row]}`)).size === 1 ? onFront.map(([, number]) => number) : [],
-        limits: limits.hardware.map((name, kind) => [limits.bytes[kind], `${name} has ${asBytes(limits.bytes[kind])}`]),
+        limits: limits.hardware.map((name, kind) => [limits.bytes[kind], `${name} has ${asGigabytes(limits.bytes[kind])}`]),
         points: drawn.map((row) => {
           const number = numbered.get(row);
           const named = number === undefined ? { size: rows.on_front[row] ? 6 : 3.5 } : { size: 8, number: String(number + 1), name: front.label[number] };
           return {
             x: rows.memory_bytes[row], y: rows.step_ns[row], low: rows.low_ns[row], high: rows.high_ns[row], colour: rows.on_front[row] ? "--exposed" : rows.fits[row] ? "--compute" : "--other", ...named,
             tip: () => ({ title: rows.plan[row], rows: [["model, GPU", `${asText(rows.model[row])}, ${asCount(rows.gpus[row])} x ${asText(rows.hardware[row])}`], ["step", asTime(rows.step_ns[row])],
-              ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asBytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asBytes(rows.memory_margin_bytes[row])]] }),
+              ["interval", `${asTime(rows.low_ns[row])} to ${asTime(rows.high_ns[row])}`], ["memory", asGigabytes(rows.memory_bytes[row])], ["left on the GPU", rows.memory_margin_bytes[row] < 0 ? "does not fit" : asGigabytes(rows.memory_margin_bytes[row])]] }),
           };
         }),
       });
     });
     if (sizes.length > 1) controls.append(choice("Show", [["", "any number of GPUs"], ...sizes.map((gpus) => [gpus, `${asCount(gpus)} GPUs`])], "", (value) => { state.gpus = value; again(); }));
     else controls.remove();
-    const memory = { key: "memory_bytes", label: "memory", write: asBytes };
+    const memory = { key: "memory_bytes", label: "memory", write: asGigabytes };
     if (front.row && front.row.length > 1) {
       const change = (write) => (value) => (value === null ? "–" : signed(write, value));
       const picked = Object.fromEntries(["plan", "step_ns", "memory_bytes"].map((key) => [key, front.row.map((row) => rows[key][row])]));
       table(host, {
         name: "plans.front", caption: "What changes along the front, from the fastest plan to the leanest", limit: 12, rows: { ...front, ...picked, number: front.row.map((_, number) => number + 1) },
         columns: [count("number", "#"), { ...text("plan", "plan"), shown: "label" }, text("changes", "changes"), time("step_ns", "step"), { key: "step_change_ns", label: "change", write: change(asTime) }, memory,
-          { key: "memory_change_bytes", label: "change", write: change(asBytes) }],
+          { key: "memory_change_bytes", label: "change", write: change(asGigabytes) }],
       });
     }
     const yes = (value) => (value ? "yes" : "no");
