@@ -124,9 +124,10 @@ def _unseen(
         unseen: whether it is such a wait.
         dur: ns.
     """
-    alone = np.where(kind == KERNEL_PIECE, event_graph.waited[node], 0)
-    transferred = event_graph.own[node] - alone
-    together = kind == TRANSFER_PIECE
+    alone, transferred = np.zeros((2, len(node)), np.int64)
+    apart, together = kind == KERNEL_PIECE, kind == TRANSFER_PIECE
+    alone[apart] = event_graph.waited[node[apart]]
+    transferred[apart] = event_graph.own[node[apart]] - alone[apart]
     instance = event_graph.instance[node[together]]
     alone[together] = event_graph.unseen[instance]
     transferred[together] = event_graph.transfer[instance] - alone[together]

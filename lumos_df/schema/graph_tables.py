@@ -47,7 +47,7 @@ COLLECTIVE_MEMBERS: Final = table(
     (
         "transfer_ns",
         "int64",
-        "The rest: the shortest member, or where not all ranks of the group were found the least over like ones (same kind, group, in_bytes); null where nothing tells, ns.",
+        "The rest: the shortest member, or where not all ranks of the group were found the least that others of its kind and group allow (one of as many bytes or more takes no less, fewer can be sent again); null where nothing tells, ns.",
     ),
     ("waiting_replayed_ns", "int64", "The same as waiting_ns in the replay; null before `lumos-df replay`."),
     ("replayed_end", "int64", "End in the replay, ns of job time: the same on all ranks; null as above."),
