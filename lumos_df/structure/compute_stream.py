@@ -34,6 +34,7 @@ from lumos_df.structure.labelled_rows import Trace
 
 _HOST_WORK: Final = re.compile(r"aten::(?:(?:mm|addmm|bmm|baddbmm)$|\w*convolution|\w*attention)|flash_attn")
 """Operators of the host that multiply matrices, attend or convolve, forward and backward."""
+_HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")
 _HOST_NORM: Final = re.compile(r"(?i)(?:layer|rms|batch|group)_?norm")
 
 
@@ -56,6 +57,8 @@ class ComputeKernels:
     """Symbol: name alone, for shapes that change from layer to layer."""
     weight: NDArray[np.int64]
     """How much each counts where periods are compared."""
+    attends: NDArray[np.bool_]
+    """Whether it is attention in one kernel, or operator."""
     norm: NDArray[np.bool_]
     """Whether it is of a normalization."""
     transfers: NDArray[np.int32]
@@ -86,6 +89,7 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         exact=_symbols(rows.name[row], trace.grid.code[row], trace.block.code[row]),
         loose=_symbols(rows.name[row]),
         weight=_weights()[rows.family[row]],
+        attends=rows.family[row] == ATTENTION,
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
     )
@@ -104,9 +108,10 @@ def _host_operators(trace: Trace) -> ComputeKernels:
     first = row[begins].astype(np.int32)
     turn = np.arange(len(row)) - np.repeat(begins, np.diff(np.append(begins, len(row))))
     holds = {
-        pattern: np.array([*map(bool, map(pattern.search, rows.names)), False]) for pattern in (_HOST_WORK, _HOST_NORM)
+        pattern: np.array([*map(bool, map(pattern.search, rows.names)), False])
+        for pattern in (_HOST_WORK, _HOST_ATTENTION, _HOST_NORM)
     }
-    work, norm = (
+    work, attends, norm = (
         np.logical_or.reduceat(held[rows.name[row]], begins) if len(row) else np.empty(0, np.bool_)
         for held in holds.values()
     )
@@ -122,6 +127,7 @@ def _host_operators(trace: Trace) -> ComputeKernels:
         exact=_sequences(_symbols(rows.name[row], trace.dims.code[row]), turn, begins)[order],
         loose=_sequences(_symbols(rows.name[row]), turn, begins)[order],
         weight=work[order].astype(np.int64),
+        attends=attends[order],
         norm=norm[order],
         transfers=np.zeros(len(first), np.int32),
     )

@@ -93,17 +93,23 @@ def _repetition(
     kernels: ComputeKernels, place: NDArray[np.int64], segment: NDArray[np.int32], times: int | None
 ) -> tuple[Repetition | None, bool]:
     """Return the blocks by names with grids, else by names alone, and whether grids count."""
-    exact = _search(kernels.exact[place], kernels.weight[place], segment, times)
+    counted = kernels.weight[place], kernels.attends[place]
+    exact = _search(kernels.exact[place], *counted, segment, times)
     if exact is not None and exact.covered >= _WORTH_SHARE:
         return exact, True
-    return _search(kernels.loose[place], kernels.weight[place], segment, times), False
+    return _search(kernels.loose[place], *counted, segment, times), False
 
 
 def _search(
-    symbols: NDArray[np.int32], weight: NDArray[np.int64], segment: NDArray[np.int32], times: int | None
+    symbols: NDArray[np.int32],
+    weight: NDArray[np.int64],
+    attends: NDArray[np.bool_],
+    segment: NDArray[np.int32],
+    times: int | None,
 ) -> Repetition | None:
     breaks = np.flatnonzero(np.diff(segment)) + 1
-    blocks = repetition.find(np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0), times)
+    with_breaks = np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0)
+    blocks = repetition.find(*with_breaks, times, np.insert(attends, breaks, np.False_))
     if blocks is None:
         return None
     kept = np.ones(len(symbols) + len(breaks), np.bool_)

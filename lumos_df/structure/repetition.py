@@ -49,19 +49,31 @@ class Repetition:
         return len(self.template)
 
 
-def find(symbols: NDArray[np.int32], weight: NDArray[np.int64], times: int | None = None) -> Repetition | None:
+def find(
+    symbols: NDArray[np.int32],
+    weight: NDArray[np.int64],
+    times: int | None = None,
+    attends: NDArray[np.bool_] | None = None,
+) -> Repetition | None:
     """Return the block that a sequence repeats, None where there is none.
 
     Args:
         symbols: [n], at least 0; negative is a break.
         weight: how much each symbol counts [n], at least 0; of a sequence without weight every symbol counts as one.
         times: how often the block is known to come in a row; where nothing comes so often, what is most likely.
+        attends: which symbols are attention [n], none if not given. A block that repeats without what there is of it is
+            a part of a layer, such as one of its experts.
     """
     if not weight.any():
         weight = (symbols >= 0).astype(np.int64)
     total = np.concatenate(([0], np.cumsum(weight)))
     periods = _periods(symbols)
     candidates = [(period, _work(symbols, total, period)) for period in periods]
+    if attends is not None:
+        attended = np.concatenate(([0], np.cumsum(attends)))
+        inside = [_work(symbols, attended, period) for period in periods]
+        enough = _ENOUGH_SHARE * max(inside, default=0)
+        candidates = [candidate for candidate, work in zip(candidates, inside, strict=True) if work >= enough]
     best = max((work for _, work in candidates), default=0)
     if best == 0:
         return None

@@ -333,7 +333,7 @@ def test_the_prompt_explains_itself(terminal: Terminal) -> None:
     terminal.type(".schema gpu_time\n")
     terminal.expect(r"busy_ns +BIGINT +Something ran, ns\.")
     terminal.type(".help\n")
-    terminal.expect(r"\.schema NAME")
+    terminal.expect(r"\.schema \[NAME\]")
     terminal.type(".table\n")
     terminal.expect("no command '.table'; did you mean '.tables'")
     terminal.type(".schema gpu_tim\n")

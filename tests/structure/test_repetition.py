@@ -109,6 +109,21 @@ def test_a_block_between_other_symbols_is_found(block: int, repeats: int, around
     assert np.bincount(found.place[inside] % block).tolist() == [repeats] * block
 
 
+@pytest.mark.parametrize("layers", [2, 3, 12])
+@pytest.mark.parametrize("experts", [4, 16])
+def test_an_expert_is_no_layer(layers: int, experts: int) -> None:
+    """A layer is attention and experts, which are alike: they repeat more often than layers do."""
+    attention, expert = [0, 1, 2, 3], [4, 5, 6]
+    symbols = array([*attention, *expert * experts] * layers)
+    work = np.ones(len(symbols), np.int64)
+    found = repetition.find(symbols, work, attends=symbols == 2)
+    assert found is not None
+    assert found.period == len(attention) + experts * len(expert)
+    plain = repetition.find(symbols, work)
+    assert plain is not None
+    assert plain.period == len(expert) or layers > 2
+
+
 BLOCKS = [
     (np.arange(3), 2),
     *((np.random.default_rng(seed).integers(5, size=60), 12) for seed in range(3)),
