@@ -76,9 +76,11 @@ def _width(trace: Trace, told: set[int], tables: int, steps: int) -> Fact:
 def _operators(
     trace: Trace, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> Iterator[tuple[str, list[Shape], int]]:
-    """Give name, shapes of tensors and count of the kinds of operators that are kept."""
+    """Give name, shapes of tensors and count of the kinds of operators that are kept, of nested lookups the outer."""
     rows = trace.rows
-    row = np.flatnonzero((rows.kind == CPU_OP) & (trace.dims.code >= 0) & kept)
+    looks_up = np.array([*(bool(_SINGLE.match(name)) for name in rows.names), False])[rows.name]
+    inner = looks_up & (rows.parent >= 0) & looks_up[rows.parent]
+    row = np.flatnonzero((rows.kind == CPU_OP) & (trace.dims.code >= 0) & kept & ~inner)
     kinds, count = np.unique(np.stack((rows.name[row], trace.dims.code[row])), axis=1, return_counts=True)
     for (name, dims), times in zip(kinds.T.tolist(), count.tolist(), strict=True):
         text = rows.names[name]

@@ -99,7 +99,10 @@ def test_what_a_change_does_not_reach_is_refused(sample: Path, change: str, says
 
 @pytest.mark.parametrize(
     ("change", "says"),
-    [("hidden=4096", "of the host's time is operators")],
+    [
+        ("hidden=4096", "of the host's time is operators"),
+        ("batch=4", "batch=4 is 4 micro-batches a step, one after another, where one was recorded"),
+    ],
 )
 def test_what_a_change_does_not_reach_is_said(sample: Path, change: str, says: str) -> None:
     warnings = estimate(sample, parse([change]))["warnings"][0].as_py()

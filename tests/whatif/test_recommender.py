@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from tests.emulator import Job
 from tests.emulator.recommender import TABLE_ROWS, TABLE_WIDTH
+from tests.trace.literal import Event, annotation, corpus_of, op
 from tests.whatif.conftest import emulate
 from tests.whatif.test_emulated import answers
 
@@ -34,6 +36,17 @@ def test_tables_and_dense_parameters_are_told(dlrm: Path) -> None:
     behind = DLRM.hidden + DLRM.tables * TABLE_WIDTH
     square = DLRM.hidden * (DLRM.hidden + 1)
     assert facts["dense_params"] == 2 * square + DLRM.hidden * (behind + 1)
+
+
+def test_a_lookup_that_calls_another_is_one(tmp_path: Path) -> None:
+    """PyTorch's `embedding_bag` calls `_embedding_bag`: three tables, as three modules look them up."""
+    dims: dict[str, Any] = {"Input Dims": [[500, 32], [40], [8]], "Input type": ["float", "long int", "long int"]}
+    events: list[Event] = [annotation("ProfilerStep#1", 0, 1000), op("aten::mm", 500, 100)]
+    for at in (100, 200, 300):
+        events += [op("aten::embedding_bag", at, 50, **dims), op("aten::_embedding_bag", at + 10, 30, **dims)]
+    corpus_of(tmp_path, events, distributedInfo={"rank": 0, "world_size": 1})
+    facts = {row["name"]: row["value"] for row in describe(tmp_path / "corpus").to_pylist()}
+    assert (facts["tables"], facts["table_params"], facts["embedding_dim"]) == (3, 3 * 500 * 32, 32)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,11 @@ def unheard(anchor: RecordedJob, change: PlannedChange) -> list[str]:
             f"recompute={change.settings.recompute} takes the host to launch what runs again ahead of time: where the "
             "GPU waits for the host, the step gets longer than said by up to the host's time for what is launched again"
         )
+    if "batch" in change.settings.numbers and not change.settings.accumulates and (old.batch, old.pp) == (1, 1):
+        warnings.append(
+            f"batch={new.batch} is {new.batch} micro-batches a step, one after another, where one was recorded; "
+            "micro_batch=N sets the sequences or samples of each"
+        )
     moved = (old.dp, old.tp, old.batch) != (new.dp, new.tp, new.batch) or change.settings.network
     if moved and any(map(host_times.communicates, anchor.job.graphs)):
         warnings.append(
