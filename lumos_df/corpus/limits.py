@@ -81,10 +81,7 @@ def of_views(
     relevant = replayed | _reading(_GPU, _STEP, COLLECTIVE_MEMBERS.name)
     if not asked & relevant:
         return []
-    jobs = [
-        Recorded(job, gpu_rows, ranks, world_size, operators=operators)
-        for job, gpu_rows, ranks, world_size, operators in connection.execute(_RECORDED, [trace_ids]).fetchall()
-    ]
+    jobs = _recorded(connection, trace_ids)
     if not jobs:
         return [NOTHING]
     if not asked & (replayed | _reading(_GPU)):
@@ -95,10 +92,31 @@ def of_views(
         unmarked = unmarked_jobs(connection)
         jobs = [replace(job, marked=job.job not in unmarked) for job in jobs]
     if asked & replayed:
-        query = "SELECT job, max(abs(error_pct)) FROM replay_error GROUP BY job"
-        off = {job: error or 0.0 for job, error in connection.execute(query).fetchall()}
+        off = _errors(connection)
         jobs = [replace(job, error_pct=off.get(job.job, 0.0)) for job in jobs]
     return list(limits(jobs))
+
+
+def of_each_job(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
+    """Return what cannot be said of each job of an open corpus, whose replays are stored, and why."""
+    unmarked, off = unmarked_jobs(connection), _errors(connection)
+    return {
+        job.job: [*limits([replace(job, marked=job.job not in unmarked, error_pct=off.get(job.job, 0.0))])]
+        for job in _recorded(connection, None)
+    }
+
+
+def _recorded(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | None) -> list[Recorded]:
+    return [
+        Recorded(job, gpu_rows, ranks, world_size, operators=operators)
+        for job, gpu_rows, ranks, world_size, operators in connection.execute(_RECORDED, [trace_ids]).fetchall()
+    ]
+
+
+def _errors(connection: duckdb.DuckDBPyConnection) -> dict[str, float]:
+    """Return how far the worst replayed step of each job is off, percent."""
+    query = "SELECT job, max(abs(error_pct)) FROM replay_error GROUP BY job"
+    return {job: error or 0.0 for job, error in connection.execute(query).fetchall()}
 
 
 def unmarked_jobs(connection: duckdb.DuckDBPyConnection) -> frozenset[str]:

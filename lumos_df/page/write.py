@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from lumos_df.corpus.catalog import connect, one_line_errors
+from lumos_df.corpus.limits import of_each_job
 from lumos_df.corpus.output import interruptible, whole_file
 from lumos_df.page import (
     advised_changes,
@@ -85,7 +86,7 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
         plans = ranked_plans.section(connection, sweep)
         sections = dict(_sections(connection, shlex.quote(corpus), Budget(max(1, shown)), summaries))
         traces, warnings = jobs.traces(connection), jobs.warnings(connection)
-        accuracy = replays.accuracy_rows(connection)
+        accuracy, limits = replays.accuracy_rows(connection), of_each_job(connection)
     option = f"--corpus {shlex.quote(corpus)}"
     more = len(summaries) - len(traces)
     return {
@@ -103,6 +104,7 @@ def collect(connection: duckdb.DuckDBPyConnection, corpus: str, sweep: Path | No
                 "headline": _headline(summary, sections[summary["job"]]),
                 "summary": summary,
                 "traces": traces[summary["job"]],
+                "limits": limits.get(summary["job"], []),
                 "warnings": warnings.get(summary["job"]),
                 "accuracy": accuracy.get(summary["job"]),
                 "sections": sections[summary["job"]],

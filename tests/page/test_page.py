@@ -21,7 +21,7 @@ from lumos_df.estimate.search import Search
 from lumos_df.page.document import embedded, render
 from lumos_df.page.write import collect, write
 from lumos_df.trace.ingest import ingest
-from tests.conftest import Run
+from tests.conftest import SAMPLES, Run
 from tests.page.browser import data_of, job_of
 from tests.trace.literal import annotation, corpus_of, kernel, launch, op
 from tests.trace.literal import write as write_trace
@@ -280,6 +280,16 @@ def test_a_sweep_of_nothing_has_a_page(lumos: Run, tmp_path: Path) -> None:
 def test_without_estimates_there_is_no_section(sample_corpus: Path) -> None:
     with connect(sample_corpus) as connection:
         assert collect(connection, "c")["plans"] is None
+
+
+def test_what_cannot_be_said_of_a_job_stands_above_it(tmp_path: Path) -> None:
+    """One rank of four; the other job of the corpus has all that it ran with, but nothing of a GPU."""
+    ingest([SAMPLES / "gpu_generated" / "rank0.json.gz", SAMPLES / "cpu_ddp"], tmp_path / "corpus", workers=1)
+    prepare_page(tmp_path / "corpus", lambda _: None)
+    write(tmp_path / "corpus", tmp_path / "page.html")
+    (of_ranks,) = job_of(tmp_path / "page.html", "gpu_generated")["limits"]
+    assert of_ranks.startswith("1 of 4 ranks is here: ")
+    assert job_of(tmp_path / "page.html", "cpu_ddp")["limits"] == ["only the host is known: no GPU row was recorded"]
 
 
 def test_the_command_writes_the_page(lumos: Run, sample_corpus: Path, tmp_path: Path) -> None:

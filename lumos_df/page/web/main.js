@@ -45,7 +45,7 @@ function head() {
   let mark = () => {};
   const fill = (chosen) => {
     const job = DATA.jobs[chosen];
-    top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary), " ", job.accuracy && accuracy(job.accuracy))]
+    top.replaceChildren(...(job ? [el("h1", {}, job.headline), el("p", { class: "lead" }, about(job.summary), " ", job.accuracy && accuracy(job.accuracy)), ...job.limits.map((limit) => el("p", { class: "limit" }, limit))]
       : [el("h1", {}, DATA.verdict), el("p", { class: "lead" }, ...prose(DATA.lead))]));
     mark(chosen);
     show(job);
