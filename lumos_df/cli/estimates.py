@@ -78,7 +78,10 @@ def estimate(
     ] = None,
     known: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=N", help="A dimension or degree of the recorded job, over what its traces say."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="A dimension, degree or the GPU (hardware=NAME|FILE) of the recorded job, over what its traces say.",
+        ),
     ] = None,
     scale: Scale = None,
     drop: Drop = None,
@@ -120,17 +123,18 @@ def estimate(
         raise typer.BadParameter(
             "say what to estimate: --model, --hardware and --plan; or --corpus DIR, and --set NAME=VALUE for a change"
         )
-    from lumos_df.structure.describe import parse_overrides  # noqa: PLC0415 - slow to import
     from lumos_df.whatif.estimate import estimate as estimate_changed  # noqa: PLC0415 - slow to import
-    from lumos_df.whatif.job.settings import LEVELS, parse  # noqa: PLC0415 - slow to import
+    from lumos_df.whatif.job.settings import parse, parse_known  # noqa: PLC0415 - slow to import
 
     chosen = choose_format(form, output)
+    facts, gpu = parse_known(known or [])
     rows = estimate_changed(
         corpus or DEFAULT_CORPUS,
         replace(parse(change or []), keep_stalls=keep_stalls),
         trace=trace,
         job=job,
-        known=parse_overrides(known or [], "--known", LEVELS),
+        known=facts,
+        ran_on=gpu,
         switches=switches(scale, drop, no_wait),
         step=step,
         into=into,

@@ -151,18 +151,18 @@ class Corpus:
 
         Args:
             job: the job, where the corpus has several.
-            known: dimensions or degrees of the recorded job, over what its traces say.
+            known: dimensions or degrees of the recorded job, and its GPU (`hardware`), over what its traces say.
             keep_stalls: whether what once took far longer than ever else, as the view `stall` lists it, stays.
             force: also estimate what is mostly guessed, and jobs whose replay is far off.
             **settings: what changes, as `estimate --set` takes it: `dp=16, layers=64`.
         """
         from lumos_df.whatif.estimate import estimate  # noqa: PLC0415 - slow to import
-        from lumos_df.whatif.job.settings import parse  # noqa: PLC0415 - as above
+        from lumos_df.whatif.job.settings import parse, parse_known  # noqa: PLC0415 - as above
 
         changes = replace(parse([f"{name}={value}" for name, value in settings.items()]), keep_stalls=keep_stalls)
         texts = [f"{name}={value}" for name, value in (known or {}).items()]
-        overrides = structure.parse_overrides(texts, "known")
-        return pl.DataFrame(estimate(self.path, changes, job=job, known=overrides, force=force))
+        facts, gpu = parse_known(texts, "known")
+        return pl.DataFrame(estimate(self.path, changes, job=job, known=facts, ran_on=gpu, force=force))
 
     def diff(self, a: str, b: str) -> pl.DataFrame:
         """Return what made the difference of two steps, ns, by cause, layer, phase, family and operator.

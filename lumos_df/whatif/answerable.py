@@ -60,6 +60,16 @@ def check_replay(anchor: RecordedJob, played: Played, *, force: bool) -> list[st
     return [f"{said}; original_... are the recorded steps"]
 
 
+def check_gpu(anchor: RecordedJob, settings: Settings, *, force: bool) -> None:
+    """Raise `QueryError` for another GPU where nothing is known of the one that was measured, unless forced."""
+    if settings.hardware and anchor.gpu.guessed and not force:
+        raise QueryError(
+            f"{anchor.about.job}: nothing tells how much faster {settings.hardware} is, because {anchor.gpu.warning}; "
+            "settings that keep the GPU need no such figure; --force (in Python force=True) takes that stand-in's, "
+            f"within a factor of {1 + anchor.gpu.error:.1f}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Unscaled:
     """How much of a job's time a change leaves to a guess."""

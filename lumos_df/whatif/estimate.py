@@ -17,6 +17,7 @@ from lumos_df.graph.job import Job, groups
 from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
 from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.model.hardware import Hardware
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.schema.plan_words import DP
@@ -52,6 +53,7 @@ def estimate(  # noqa: PLR0913 - each is an option of the command
     trace: str | None = None,
     job: str | None = None,
     known: Mapping[str, int] | None = None,
+    ran_on: Hardware | None = None,
     switches: Iterable[Change] = (),
     step: int | None = None,
     into: Path | None = None,
@@ -65,6 +67,7 @@ def estimate(  # noqa: PLR0913 - each is an option of the command
         trace: only the job of this trace: its id, or the beginning of it.
         job: only the job of this name.
         known: dimensions and degrees of the job that hold whatever its traces say.
+        ran_on: the GPU that it ran on, likewise.
         switches: what else changes: those of `lumos-df replay`.
         step: only this step.
         into: a corpus to store the new jobs in; may be the same.
@@ -73,7 +76,7 @@ def estimate(  # noqa: PLR0913 - each is an option of the command
     Raises:
         LumosError: no such corpus, trace, job or step; a change that the trace cannot support, or that changes nothing.
     """
-    changed_jobs = estimates(corpus, settings, trace, job, known or {}, tuple(switches), force=force)
+    changed_jobs = estimates(corpus, settings, trace, job, known or {}, tuple(switches), ran_on=ran_on, force=force)
     tables = [step_rows.rows(changed_job, step) for changed_job in changed_jobs]
     if into is not None:
         for changed_job in changed_jobs:
@@ -94,11 +97,14 @@ def estimates(
     known: Mapping[str, int],
     switches: tuple[Change, ...],
     *,
+    ran_on: Hardware | None = None,
     force: bool = False,
 ) -> list[ChangedJob]:
     """Return the changed jobs of a corpus; see `estimate`."""
     return [
-        _with_effects(load(corpus, ids, known), settings, switches, _siblings(corpus, ids, known), force=force)
+        _with_effects(
+            load(corpus, ids, known, ran_on), settings, switches, _siblings(corpus, ids, known, ran_on), force=force
+        )
         for ids in chosen_jobs(corpus, trace, job)
     ]
 
@@ -120,13 +126,13 @@ def _job_name(corpus: Path, trace_id: str) -> str:
     return str(pq.read_table(file, columns=["job"], partitioning=None)["job"][0].as_py())
 
 
-def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int]) -> list[RecordedJob]:
+def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int], ran_on: Hardware | None) -> list[RecordedJob]:
     """Return the same job at other sizes: traces of the same rank and job that did not run together."""
     if len(ids) > 1:
         return []
     name = _job_name(corpus, ids[0])
     return [
-        load(corpus, other, known)
+        load(corpus, other, known, ran_on)
         for other in groups(corpus)
         if len(other) == 1 and other != ids and _job_name(corpus, other[0]) == name
     ]
@@ -181,6 +187,7 @@ def estimated(
     else:
         settings = replace(settings, keep_stalls=True)
     made = _rescheduled(anchor, settings, switches, siblings)
+    answerable.check_gpu(anchor, settings, force=force)
     guessed = [unscaled(anchor, made.change, rank) for rank in range(len(anchor.job.graphs))]
     part = answerable.unscaled(anchor, guessed)
     warnings = answerable.check_unscaled(anchor, part, force=force) + warnings + made.warnings

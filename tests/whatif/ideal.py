@@ -14,6 +14,7 @@ from lumos_df.schema.codes import COMMUNICATION, KERNEL
 from lumos_df.schema.plan_words import DUALPIPE
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.estimate import estimated
+from lumos_df.whatif.job.recorded_gpu import RecordedGpu
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from tests.model.pipeline import Pipeline, twin
@@ -97,7 +98,7 @@ def span_us(changed: ChangedJob) -> float:
 def on_links(corpus: Path, text: str, known: Mapping[str, int] | None = None, gpu: Hardware = LINKS) -> ChangedJob:
     """Return the job of a corpus, as if it had run on `gpu`, after a change; `known`: what its traces do not say."""
     (ids,) = groups(corpus)
-    anchor = replace(load(corpus, ids, known or {}), hardware=gpu, known_hardware=True)
+    anchor = replace(load(corpus, ids, known or {}), gpu=RecordedGpu(gpu))
     return estimated(anchor, parse(text.split()), force=True)
 
 

@@ -13,6 +13,7 @@ from lumos_df.graph.job import groups
 from lumos_df.model.hardware import PeakFlops
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.estimate import estimated
+from lumos_df.whatif.job.recorded_gpu import RecordedGpu
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import parse
 from tests.model.roofs import BF16_FLOPS, FP8_FLOPS, FP32_FLOPS, GPU, MEMORY_RATE, document
@@ -93,7 +94,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     folder = tmp_path_factory.mktemp("roofs")
     kernels = written(folder / "job")
     corpus = ingested(folder / "corpus", folder / "job")
-    return Job(replace(load(corpus, groups(corpus)[0], {}), hardware=GPU, known_hardware=True), kernels)
+    return Job(replace(load(corpus, groups(corpus)[0], {}), gpu=RecordedGpu(GPU)), kernels)
 
 
 def changed_us(job: Job, text: str) -> list[tuple[str, list[list[int]], float]]:

@@ -15,6 +15,7 @@ from lumos_df.model.hardware import ScaleOut, ScaleUp
 from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.answer.interval import interval
 from lumos_df.whatif.estimate import estimated
+from lumos_df.whatif.job.recorded_gpu import RecordedGpu
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import parse
 from tests.model.roofs import GPU, WITHIN, document
@@ -97,7 +98,7 @@ def recorded(folder: Path, *ranks: list[Event]) -> RecordedJob:
         write(folder / "job" / f"rank{rank}.json", of_rank, distributedInfo=about)
     assert not ingest([folder / "job"], folder / "corpus", workers=1).failed
     (ids,) = groups(folder / "corpus")
-    return replace(load(folder / "corpus", ids, KNOWN), hardware=GPU, known_hardware=True)
+    return replace(load(folder / "corpus", ids, KNOWN), gpu=RecordedGpu(GPU))
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +254,7 @@ def gathering(*, also_reduces: bool) -> list[Event]:
 def test_a_law_that_is_measured_wins_over_the_links_of_a_gpu_that_stands_in(tmp_path: Path) -> None:
     for also_reduces, times, cause in ((True, 1.0, "links"), (False, 2.0, f"links as of {GPU.name}")):
         ranks = [gathering(also_reduces=also_reduces)] * 2
-        anchor = replace(recorded(tmp_path / cause, *ranks), known_hardware=False)
+        anchor = replace(recorded(tmp_path / cause, *ranks), gpu=RecordedGpu(GPU, 0.31))
         changed = estimated(anchor, parse(["network=50e9"]))
         replay = changed.after.replays[0]
         (gather,) = (number for number, name in enumerate(replay.graph.rows.names) if "AllGather" in name)

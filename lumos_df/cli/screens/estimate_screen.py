@@ -139,7 +139,8 @@ def _draw_parts(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
     about = [format_count(round(_mean(steps, "gpus")), "GPU")] if steps["gpus"].null_count() < len(steps) else []
     about += [f"{_mean(steps, name):,.0f} {text}" for name, text in _RATES if steps[name].null_count() < len(steps)]
     if steps["memory_gb"].null_count() < len(steps):
-        about.append(f"memory {_mean(steps, 'memory_gb'):.3g} GB" + ("" if steps["fits"][0] else ", does not fit"))
+        too_much = ", does not fit" if steps["fits"][0] is False else ""
+        about.append(f"memory {_mean(steps, 'memory_gb'):.3g} GB{too_much}")
     say(screen, "   ".join(about), before="  ")
     shares = [f"{_mean(steps, name):.0f}% {name.removesuffix('_pct')}" for name in _shares(steps)]
     say(screen, ", ".join(shares), before="  how known: ")

@@ -83,7 +83,7 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    return Interval(step, (*causes, *_unscaled(changed, step)), _once(changed, step))
+    return Interval(step, (*causes, *_stand_in(changed, step, kinds), *_unscaled(changed, step)), _once(changed, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,22 @@ def _scaled(
     return Cause(name, *_ends(step, *played))
 
 
+def _stand_in(changed: ChangedJob, step: Steps, kinds: _Kinds) -> list[Cause]:
+    """Return what comes of a GPU that another stands in for, as much faster or slower as that one may be.
+
+    It is in the ratio of every kernel that shall run on another GPU, and in the time of every modelled one.
+    """
+    gpu = changed.anchor.gpu
+    rows = kinds.computes if changed.plan.settings.hardware else kinds.modelled & ~kinds.communicates
+    rows = rows & np.concatenate([graph.rows.on_gpu for graph in changed.job.graphs])
+    if gpu.known or not rows.any():
+        return []
+    net = changed.job.event_graph
+    factor = np.where(rows, 1 + gpu.error, 1.0)
+    played = [lengths(changed, replace(net, own=np.round(net.own * factor**sign).astype(np.int64))) for sign in (-1, 1)]
+    return [Cause(f"the GPU that ran, taken for {gpu.hardware.name},", *_ends(step, *played))]
+
+
 def _unscaled(changed: ChangedJob, step: Steps) -> list[Cause]:
     """Return what comes of rows that could not be rescaled: as measured, or changed as much as all that could be."""
     net, measured, ratio, guessed = changed.job.event_graph, *_guesses(changed)
@@ -215,7 +231,8 @@ def _guesses(changed: ChangedJob) -> tuple[NDArray[np.float64], float, NDArray[n
     was, not_scaled = np.concatenate(measured).astype(np.float64), np.concatenate(guessed)
     works = _Kinds.of(changed).computes & ~not_scaled
     now = np.concatenate([time.own for time in changed.times])
-    return was, float(now[works].sum() / max(was[works].sum(), 1)), not_scaled
+    ratio = float(now[works].sum() / was[works].sum()) if was[works].sum() else 1.0
+    return was, ratio, not_scaled
 
 
 def _ends(step: Steps, *played: Steps) -> tuple[Steps, Steps]:

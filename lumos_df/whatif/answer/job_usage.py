@@ -211,7 +211,7 @@ class JobUsage:
         if not self.new.known_hardware:
             unknown.append(
                 "MFU, energy and what fits are unknown, as the GPU is; where it ran on one, tell it with "
-                "--set hardware=NAME|FILE"
+                "--known hardware=NAME|FILE"
             )
         if self.memory[0]["memory_gb"] is None:
             backward = f"{self._changed.anchor.about.job}: the job has no backward pass"

@@ -99,8 +99,9 @@ def plan(anchor: RecordedJob, new: Sizes, settings: Settings) -> PlannedChange:
     precision = PRECISION_OF_WORD[settings.dtype] if settings.dtype else anchor.precision
     if settings.dtype and not hardware.row()["peak_flops"][PRECISIONS.index(precision.name)] and not settings.hardware:
         whose = hardware.name if anchor.known_hardware else "the GPU, which is unknown, and what stands in for it,"
+        option = "--set" if anchor.known_hardware else "--known"
         raise QueryError(
-            f"{anchor.about.job}: {whose} multiplies no {precision.dtype}; name one that does with --set hardware=NAME"
+            f"{anchor.about.job}: {whose} multiplies no {precision.dtype}; name one that does: {option} hardware=NAME"
         )
     known = anchor.known_hardware and hardware == anchor.hardware
     same = (known or not settings.hardware) and not settings.dtype

@@ -12,6 +12,12 @@ from lumos_df.schema.dtypes import BF16, FP16, FP32, PRECISION_TABLE, PRECISIONS
 
 _STAND_IN: Final = "a100-sxm-80"
 """Whose ratios hold for a GPU that the library does not have."""
+_SAME_CHIP_ERROR: Final = 0.31
+"""Threshold, relative error. So far off are the rates of a GPU that is known by its chip alone, against another build
+of that chip. Evidence: 8 of 10 ratios of memory rates and peaks between the library's builds of one chip are nearer."""
+_OTHER_GPU_ERROR: Final = 3.5
+"""Threshold, relative error. The same of a GPU of which nothing is known. Evidence: 8 of 10 ratios of the library's
+memory rates and peaks to those of `_STAND_IN` are nearer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +66,51 @@ def usual_precision(hardware: Hardware) -> Precision:
     return PRECISION_TABLE[FP16 if hardware.row()["peak_flops"][FP16] else BF16]
 
 
-def recorded_on(device: str | None) -> tuple[Hardware, str | None, bool]:
-    """Return the GPU of a trace by its device's name, a warning where another stands in for it, and whether none does.
+@dataclass(frozen=True, slots=True)
+class RecordedGpu:
+    """The GPU of a trace, or the one that stands in for it."""
+
+    hardware: Hardware
+    error: float = 0.0
+    """By how much its rates may differ from those of the one that ran, relative; 0: it is the one."""
+    warning: str | None = None
+    """What to say where another stands in."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it is the one that ran."""
+        return self.error == 0
+
+    @property
+    def guessed(self) -> bool:
+        """Whether nothing is known of the one that ran, not even its chip."""
+        return self.error == _OTHER_GPU_ERROR
+
+
+def recorded_on(device: str | None) -> RecordedGpu:
+    """Return the GPU of a trace by its device's name.
 
     One that is known by its chip alone may have other peaks, memory and power: only ratios are like.
     """
     if device:
         try:
-            return Hardware.read(device), None, True
+            return RecordedGpu(Hardware.read(device))
         except HardwareError:
             pass
         words = device.casefold().replace("-", " ").split()
-        like = [name for name in names("hardware") if name.split("-")[0] in words]
+        like = [name for name in names("hardware") if _chip(name) <= {*words}]
         if like:
             # Where the name does not say how it is built in, it is not on a card.
             best = next((name for name in like if ("pcie" in name) == ("pcie" in words)), like[0])
-            return Hardware.read(best), f"{device}: its ratios are taken from {best}", False
-    why = device or "the trace names no GPU"
-    return Hardware.read(_STAND_IN), f"{why}: not among the known GPUs; ratios are taken from {_STAND_IN}", False
+            warning = f"{device}: its ratios are taken from {best}"
+            return RecordedGpu(Hardware.read(best), _SAME_CHIP_ERROR, warning)
+    why = f"{device} is not among the known GPUs" if device else "the trace names no GPU"
+    warning = f"{why}: what depends on it is taken from {_STAND_IN}; tell it with --known hardware=NAME|FILE"
+    return RecordedGpu(Hardware.read(_STAND_IN), _OTHER_GPU_ERROR, warning)
+
+
+def _chip(name: str) -> set[str]:
+    """Return the words of a library's name that tell the chip: those up to the first with a digit."""
+    words = name.split("-")
+    last = next((place for place, word in enumerate(words) if any(map(str.isdigit, word))), len(words))
+    return {*words[: last + 1]}

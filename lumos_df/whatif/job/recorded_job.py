@@ -20,7 +20,7 @@ from lumos_df.schema.dtypes import Precision
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import DescribedRank, Description, of_traces
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.job.recorded_gpu import recorded_on, usual_precision
+from lumos_df.whatif.job.recorded_gpu import RecordedGpu, recorded_on, usual_precision
 from lumos_df.whatif.job.settings import Sizes, told_precision
 
 _TENSOR_FLOAT: Final = re.compile(r"tf32|_s1688gemm_\d")
@@ -34,9 +34,8 @@ class RecordedJob:
     job: Job
     about: Description
     sizes: Sizes
-    hardware: Hardware
-    known_hardware: bool
-    """Whether that is the GPU; else one that stands in for it."""
+    gpu: RecordedGpu
+    """What is known of the GPU that it ran on."""
     precision: Precision
     """Of its matrix products; that of float16 where the trace does not tell."""
     experts: int | None
@@ -49,14 +48,25 @@ class RecordedJob:
     unmeasured: bool = False
     """Whether its collectives did nothing: one process stood for many ranks."""
 
+    @property
+    def hardware(self) -> Hardware:
+        """The GPU that it ran on, or the one that stands in for it."""
+        return self.gpu.hardware
 
-def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> RecordedJob:
+    @property
+    def known_hardware(self) -> bool:
+        """Whether that is the GPU that it ran on."""
+        return self.gpu.known
+
+
+def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: Hardware | None = None) -> RecordedJob:
     """Read a job. Raise `LumosError` where it cannot be read.
 
     Args:
         corpus: the corpus folder.
         trace_ids: its traces.
         known: dimensions and degrees that hold whatever the traces say.
+        ran_on: the GPU that it ran on, whatever the traces say.
     """
     job = load_job(corpus, trace_ids)
     about = of_traces([labelled_rows.extend(corpus, graph.rows) for graph in job.graphs], known)
@@ -64,19 +74,18 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int]) -> Record
     about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
     file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
     device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
-    hardware, warning, known_hardware = recorded_on(device)
+    gpu = RecordedGpu(ran_on) if ran_on else recorded_on(device)
     sizes = Sizes.of(about)
     sizes = replace(sizes, zero=known.get("zero", sizes.zero))
     return RecordedJob(
         job,
         about,
         sizes,
-        hardware,
-        known_hardware,
-        told_precision(about) or usual_precision(hardware),
+        gpu,
+        told_precision(about) or usual_precision(gpu.hardware),
         about.facts["ep"].number,
         max((peak for trace_id in trace_ids if (peak := _peak(corpus, trace_id)) is not None), default=None),
-        (_ON_HOST,) if on_host else (warning,) if warning else (),
+        (_ON_HOST,) if on_host else (gpu.warning,) if gpu.warning else (),
         any(_multiplies_in_tensor_cores(graph) for graph in job.graphs),
         _unmeasured(corpus, trace_ids),
     )

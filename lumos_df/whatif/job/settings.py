@@ -10,7 +10,7 @@ from lumos_df.model.plan import value_of
 from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
 from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT, SHARD_NOTHING, SHARD_PARAMETERS, ZERO_STAGES
 from lumos_df.structure import sharding
-from lumos_df.structure.describe import Description, whole_number
+from lumos_df.structure.describe import Description, parse_overrides, whole_number
 from lumos_df.structure.experts import Routing
 
 FACT_OF: Final = {
@@ -226,6 +226,23 @@ def parse(texts: list[str]) -> Settings:
     if settings.batch_scale != 1 and "micro_batch" in settings.numbers:
         raise QueryError("--set batch_scale and micro_batch say the same thing twice: give one of them")
     return settings
+
+
+def parse_known(texts: list[str], option: str = "--known") -> tuple[dict[str, int], Hardware | None]:
+    """Return what is known of a job whatever its traces say: dimensions and degrees, and the GPU that it ran on.
+
+    Args:
+        texts: `NAME=VALUE`, among them `hardware=NAME|FILE`.
+        option: how the option is called.
+
+    Raises:
+        LumosError: one names nothing of a job, or holds no value that can be.
+    """
+    named = [text for text in texts if text.partition("=")[0].strip() == "hardware"]
+    if len(named) > 1:
+        raise QueryError(f"{option} {named[1]}: 'hardware' is said twice")
+    gpu = Hardware.read(named[0].partition("=")[2].strip()) if named else None
+    return parse_overrides([text for text in texts if text not in named], option, LEVELS), gpu
 
 
 def _said(texts: list[str]) -> Iterator[tuple[str, str, str]]:
