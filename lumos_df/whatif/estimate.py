@@ -342,8 +342,9 @@ def _retimed(
         touched = after.row[after.delta != 0]
         time.own[after.row] = np.where(after.gone, 0, np.maximum(time.own[after.row] + after.delta, 0))
         time.provenance[touched] = RESCALED
-        # The rest of a kernel is waiting, which stays.
+        # The rest of a kernel is waiting, which stays. Where nothing tells them apart, all may move.
         moving = np.minimum(after.transfer / np.maximum(time.own[after.row], 1), 1.0)
+        moving = np.where(after.unscaled, 1.0, moving)
         time.error[after.row] = np.maximum(after.error * moving, transfers.KEPT_ERROR)
         if instances:
             delta, apart = np.zeros(len(time.own), np.int64), np.full(len(time.own), transfers.KEPT_ERROR)

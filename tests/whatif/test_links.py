@@ -14,6 +14,7 @@ from lumos_df.schema.codes import COMMUNICATION
 from lumos_df.schema.collective_kinds import ALL_REDUCE
 from lumos_df.schema.dtypes import PRECISION_TABLE
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations.collective_times import Links
 from lumos_df.whatif.durations.link_laws import GroupLinks, fit
@@ -168,6 +169,10 @@ def test_what_a_trace_does_not_tell_is_said(tmp_path: Path) -> None:
     assert kernels_us(changed.after.replays[0]).tolist() == [3000, 7000]
     said = [text for text in changed.warnings if "could not be rescaled" in text]
     assert [text.split()[0] for text in said] == ["70%", "30%"]
+    # The GPU is taken for an A100: were all of it transfer, over NVLink of 300 GB/s, it would take so much longer.
+    (row,) = step_rows.rows(changed).to_pylist()
+    assert row["causes"][0].startswith("links ")
+    assert 100 < row["high_s"] / 0.010 < 300
 
 
 LINKS = Links.of(Machine.of(GPU, PRECISION_TABLE[2]))

@@ -17,7 +17,7 @@ from lumos_df.graph.job import Job
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.stalls import longest_usual
 from lumos_df.schema.codes import NONE
-from lumos_df.schema.collective_kinds import GROWS, MODELLED_AS, SEND
+from lumos_df.schema.collective_kinds import ALL_REDUCE, GROWS, MODELLED_AS, SEND
 from lumos_df.schema.plan_words import DP
 from lumos_df.whatif.durations import kernel_times
 from lumos_df.whatif.durations.collective_times import Links
@@ -100,6 +100,12 @@ class Transfers:
         """Return of which the trace tells neither the bytes nor how long the transfer takes [k]."""
         return ~self.nameless & np.isnan(self.seconds)
 
+    @property
+    def untold(self) -> NDArray[np.bool_]:
+        """Return of which too little is known to move them [k]."""
+        untold: NDArray[np.bool_] = self.nameless | self.unseen | self.unlike
+        return untold
+
     def moved(self, change: PlannedChange) -> NDArray[np.bool_]:
         """Return which a change should move [k]."""
         moved: NDArray[np.bool_] = (self.grown != 1) | (self.wanted != self.size) | change.other_links
@@ -157,7 +163,7 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
         job: the job before it, with what switches made of it.
     """
     rows, transfers = recorded(anchor, change, job)
-    lasts = [graph.own[row] for graph, row in zip(job.graphs, rows, strict=True)]
+    lasts = np.concatenate([graph.own[row] for graph, row in zip(job.graphs, rows, strict=True)])
     (before, after, least, error), modelled = _by_laws(anchor, change, transfers)
     seconds = transfers.seconds
     kept = transfers.whole | (seconds <= before)
@@ -166,13 +172,36 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     delta = np.round(np.nan_to_num(new - seconds) * 1e9).astype(np.int64)
     transfer = np.where(np.isnan(new), NONE, np.round(np.nan_to_num(new) * 1e9)).astype(np.int64)
     ends = np.cumsum([len(row) for row in rows])[:-1]
+    untold = transfers.moved(change) & transfers.untold
     error = np.where(delta != 0, error, KEPT_ERROR)
-    untold = transfers.moved(change) & (transfers.nameless | transfers.unseen | transfers.unlike)
+    if untold.any():
+        error[untold] = _untold_error(anchor, change, transfers, lasts)[untold]
     all_ranks = (transfer, delta, error, transfers.become, transfers.gone, untold)
     columns = (np.split(column, ends) for column in all_ranks)
     each = [Retimed(row, *of_rank) for row, *of_rank in zip(rows, *columns, strict=True)]
     stand_in = change.measured_on.hardware.name if modelled.any() and not anchor.known_hardware else None
-    return each, _untold(change, transfers, np.concatenate(lasts)), stand_in
+    return each, _untold(change, transfers, lasts), stand_in
+
+
+def _untold_error(
+    anchor: RecordedJob, change: PlannedChange, transfers: Transfers, lasts: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the relative error of transfers that stay because too little is known: as if all they last was transfer.
+
+    What kind they are matters little: it is the links' ratio that moves them.
+    """
+    untold = transfers.untold
+    known = replace(
+        transfers,
+        kind=np.where(transfers.nameless, ALL_REDUCE, transfers.kind),
+        payload=np.where(untold, np.nan, transfers.payload),
+        seconds=np.where(untold, 1e-9 * lasts, transfers.seconds),
+        unlike=np.zeros_like(untold),
+    )
+    (before, after, _, _), _ = _by_laws(anchor, change, known)
+    far = np.divide(after, before, out=np.ones_like(after), where=(before > 0) & (after > 0))
+    error: NDArray[np.float64] = np.maximum(np.maximum(far, 1 / far) - 1, KEPT_ERROR)
+    return error
 
 
 def recorded(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[NDArray[np.int32]], Transfers]:
