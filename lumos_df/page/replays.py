@@ -18,7 +18,7 @@ _WHOLE: Final = """
 """Steps of all ranks of a job, whose mean is shown."""
 _MAX_GAINS: Final = 40
 
-_KINDS: Final = {
+PATH_KINDS: Final = {
     "host": "host work",
     "launch": "launching",
     "kernel": "kernels",
@@ -175,11 +175,11 @@ def path(
         return Section("No critical path yet", f"Run: `lumos-df critical-path --corpus {corpus}`", replayed)
     first, *_ = kinds["kind"]
     return Section(
-        f"{percent(kinds['mean_ns'][0], sum(kinds['mean_ns']))} of the critical path: {_KINDS.get(first, first)}",
+        f"{percent(kinds['mean_ns'][0], sum(kinds['mean_ns']))} of the critical path: {PATH_KINDS.get(first, first)}",
         "What the longest chain of dependent work is made of, in the mean step of all ranks; what the step would gain "
         "from an operator that took no time is simulated again, not read off.",
         {
-            "kinds": {**kinds, "said": [_KINDS.get(kind, kind) for kind in kinds["kind"]]},
+            "kinds": {**kinds, "said": [PATH_KINDS.get(kind, kind) for kind in kinds["kind"]]},
             "pieces": with_plain(pieces, "what"),
             **({"gains": with_plain(gains, "value")} if gains else {}),
             **replayed,

@@ -10,6 +10,7 @@ import duckdb
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.corpus.catalog import query
+from lumos_df.page.replays import PATH_KINDS
 from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job
 
 MAX_RANKS: Final = 8
@@ -315,7 +316,7 @@ def section(
         f"{format_count(drawn, 'rank')}{shown}; work shorter than {format_ns(ranks['bin_ns'][first])} is drawn "
         f"together.{choice}{clock}{more}",
         {"ranks": ranks, "slices": _named(slices, "name", "lane", "class")}
-        | ({"path": _named(path, "name", "kind")} if path else {}),
+        | ({"path": _named(path, "name", "kind"), "kinds": PATH_KINDS} if path else {}),
     )
 
 

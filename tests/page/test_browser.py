@@ -7,6 +7,7 @@ import pytest
 from lumos_df.corpus.catalog import connect
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.search import Search
+from lumos_df.page.replays import PATH_KINDS
 from lumos_df.page.write import write, write_sweep
 from tests.page.browser import Browser, Dom
 from tests.trace.literal import corpus_of, kernel, launch, op
@@ -374,6 +375,13 @@ def test_every_chart_tells_its_values_to_keys(browser: Browser, page: Path) -> N
     told = browser.run(script)
     assert len(told) == 6
     assert all(label and text for label, text in told)
+
+
+def test_kinds_of_the_path_are_called_alike(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    said = {text for text in browser.dom().texts if text.startswith("path: ")}
+    assert said
+    assert said <= {f"path: {words}" for words in PATH_KINDS.values()}
 
 
 def test_a_long_name_is_short_and_whole_on_hover(browser: Browser, tmp_path: Path) -> None:

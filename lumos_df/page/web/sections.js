@@ -98,7 +98,7 @@ const DRAW = {
     const controls = el("div", { class: "controls" });
     const kinds = data.path ? [...new Set(data.path.kind.map((kind) => data.path.names[kind]))] : [];
     host.append(controls, legend([["compute", "--compute"], ["communication", "--exposed"], ["copies", "--memory"], ["host operators", "--host"],
-      ...(data.path ? [["underlined: on the critical path", "--text"]] : []), ...kinds.filter((kind) => !["kernel", "transfer", "memory", "host"].includes(kind)).map((kind) => [`path: ${kind}`, KIND_COLOURS[kind]])]));
+      ...(data.path ? [["underlined: on the critical path", "--text"]] : []), ...kinds.filter((kind) => !["kernel", "transfer", "memory", "host"].includes(kind)).map((kind) => [`path: ${data.kinds[kind]}`, KIND_COLOURS[kind]])]));
     const again = drawnAnew(host, (box) => { view = timeline(box, data, labels, state); });
     if (steps.length > 1) {
       controls.append(choice("Step", steps.map((step) => [step, asStep(step)]), state.step, (value) => { Object.assign(state, { step: Number(value), window: null }); again(); }));

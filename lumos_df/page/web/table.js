@@ -1,5 +1,8 @@
 // Tables that sort by a click; every cell carries its raw value.
 
+/** A text of more letters is a name. */
+const LONGEST_WORD = 12;
+
 /** An interval of times as a bar with its middle marked, between the ends of all of them. */
 function rangeBar(low, middle, high, [from, to]) {
   const at = (value) => `${(100 * (value - from)) / (to - from || 1)}%`;
@@ -20,6 +23,8 @@ function table(host, { name, caption, columns, rows, limit = 500 }) {
   let shown = Math.min(limit, count);
   const body = el("tbody");
   const kindOf = (column, kind) => [kind, column.minor && "minor"].filter(Boolean).join(" ") || undefined;
+  // Names need room to be read where they are cut; words do not.
+  const textKind = new Map(columns.map((column) => [column, rows[column.key].some((text) => String(text).length > LONGEST_WORD) ? "name" : ""]));
   const heads = columns.map((column) => el("th", { scope: "col", class: kindOf(column, column.write === asText || column.range ? "" : "n"), data: { column: column.key } },
     el("button", { type: "button", onclick: () => sort(column) }, column.label)));
   const more = el("button", { type: "button", onclick: () => { shown = count; fill(); } });
@@ -32,7 +37,7 @@ function table(host, { name, caption, columns, rows, limit = 500 }) {
     const value = rows[column.key][row];
     const text = column.write(value);
     const raw = value === null ? "" : String(value);
-    if (column.write === asText) return el("td", { class: kindOf(column, "name"), title: column.shown ? text : undefined, data: { v: raw } }, el("div", {}, ...breakable(column.shown ? asText(rows[column.shown][row]) : text)));
+    if (column.write === asText) return el("td", { class: kindOf(column, textKind.get(column)), title: column.shown ? text : undefined, data: { v: raw } }, el("div", {}, ...breakable(column.shown ? asText(rows[column.shown][row]) : text)));
     if (column.range) return el("td", { class: "range", data: { v: raw } }, rangeBar(...column.range.map((key) => rows[key][row]), ends.get(column)));
     const fill = column.bar && value > 0 ? el("span", { class: "fill", style: { width: `${Math.max(1, (60 * value) / most[column.key])}px` } }) : null;
     return el("td", { class: kindOf(column, "n"), title: column.hover && rows[column.hover][row], data: { v: raw } }, fill, text);

@@ -26,7 +26,7 @@ function lanesOf(data, labels, { step, rank: only }) {
       from: path.start_ns[row], to: path.start_ns[row] + path.dur_ns[row], name: path.plain[path.name[row]], colour: KIND_COLOURS[path.names[path.kind[row]]], critical: true,
       tip: () => ({
         title: path.names[path.name[row]],
-        rows: [["critical path", path.names[path.kind[row]], KIND_COLOURS[path.names[path.kind[row]]]], ["runs on rank", path.on_rank[row] ?? "one not here"],
+        rows: [["critical path", data.kinds[path.names[path.kind[row]]], KIND_COLOURS[path.names[path.kind[row]]]], ["runs on rank", path.on_rank[row] ?? "one not here"],
           ["time on the path", asTime(path.time_ns[row])], ["pieces", asCount(path.pieces[row])], ["starts at", asTime(path.start_ns[row])]],
       }),
     }));
@@ -68,10 +68,13 @@ function fitting(context, text, room) {
   return letters > LEAST_LETTERS ? `${text.slice(0, letters - 1)}…` : "";
 }
 
-/** As much of the end of a text as has room. */
+/** The last words of a text that have room; of the very last one, its end. */
 function fittingEnd(context, text, room) {
-  const letters = Math.floor((room / context.measureText(text).width) * text.length);
-  return letters >= text.length ? text : `…${text.slice(text.length - Math.max(0, letters - 1))}`;
+  const words = text.split(" ");
+  while (words.length > 1 && context.measureText(words.join(" ")).width > room) words.shift();
+  const last = words.join(" ");
+  const letters = Math.floor((room / context.measureText(last).width) * last.length);
+  return letters >= last.length ? last : `…${last.slice(last.length - Math.max(0, letters - 1))}`;
 }
 
 function timeline(host, data, labels, state) {
