@@ -11,6 +11,7 @@ from lumos_df.base.errors import QueryError
 from lumos_df.base.units import format_ns
 from lumos_df.corpus.catalog import query
 from lumos_df.page.section import Columns, Section
+from lumos_df.schema.rankings import what_to_measure
 
 _MAX_PLANS: Final = 500
 """Of a corpus or a stored sweep."""
@@ -130,7 +131,7 @@ def _ranked(connection: duckdb.DuckDBPyConnection, source: str, most: int = _MAX
         "Estimated steps with the interval that holds the truth 8 times of 10, and the memory of the fullest GPU; "
         "nothing of it was measured. On the front no other plan of the model is as good in time, memory and GPUs "
         "and better in one."
-        + (f" The first {alike} lie within each other's range: measure them." if alike > 1 else "")
+        + (f" {what_to_measure(alike).capitalize()}." if alike > 1 else "")
         + (f" The fastest {len(rows)} of {estimates:,} estimates are shown." if left_out else ""),
         {
             "plans": columns,

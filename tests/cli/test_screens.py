@@ -194,12 +194,11 @@ def test_a_sweep_of_gpus_finds_plans_by_itself() -> None:
     assert lines[1].split()[:4] == ["#", "tp", "pp", "dp"]
     (told,) = [line for line in lines if "within each other's range" in line]
     alike, hidden = map(int, re.findall(r"\d+", told))
-    assert told == f"the first {alike} lie within each other's range: measure them ({hidden} more of them: --full)"
+    measure = f"the first {alike} lie within each other's range: measure some, then lumos-df calibrate"
+    assert told == f"{measure} ({hidden} more: --full)"
     assert alike - hidden == 3
     every = shown(("sweep", *JOB, "--gpus", "64", "--batch", "256", "--full"), 100)
-    assert [line for line in every if "within each other's range" in line] == [
-        f"the first {alike} lie within each other's range: measure them"
-    ]
+    assert [line for line in every if "within each other's range" in line] == [measure]
     assert sum(line[:4].strip().isdigit() for line in every) > alike
     assert any(
         line.startswith("next: lumos-df estimate --model llama-3-8b --hardware h100-sxm --plan") for line in lines

@@ -13,6 +13,7 @@ from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_next, say_row, where
 from lumos_df.model.plan import SHORT, Plan
 from lumos_df.schema import STEP_PARTS
+from lumos_df.schema.rankings import what_to_measure
 
 if TYPE_CHECKING:
     import polars as pl
@@ -228,8 +229,7 @@ def draw_sweep(best: "pl.DataFrame", shown: int, counted: str, command: str) -> 
         )
         say_row(screen, f"{place + 1:>3}  {plan} ", figures)
     if alike > 1:
-        hidden = f" ({alike - shown} more of them: --full)" if alike > shown else ""
-        say(screen, f"the first {alike} lie within each other's range: measure them{hidden}")
+        say(screen, what_to_measure(alike) + (f" ({alike - shown} more: --full)" if alike > shown else ""))
     if command:
         first = Plan(**best.select(list(vars(Plan()))).row(0, named=True))
         say_next(screen, f"{command} --plan {first.text()}")
