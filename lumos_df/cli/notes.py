@@ -1,6 +1,7 @@
 """What commands tell on standard error besides their result; of an ingest the line that is its result."""
 
 import re
+import shlex
 import sys
 from collections import Counter
 from pathlib import Path
@@ -105,20 +106,21 @@ def searched(result: "Found") -> None:
 
 def generated(written: "Generated", output: Path) -> None:
     """Say what a benchmark holds, how to run it, and which ranks it lacks."""
-    launch = "python" if written.ranks == 1 else f"torchrun --nproc-per-node {written.ranks}"
-    print(
+    from lumos_df.cli.screens.terminal import console, say, say_command  # noqa: PLC0415 - slow to import
+
+    screen = console(sys.stderr)
+    say(
+        screen,
         f"{output}: {format_count(written.ranks, 'rank')}, {format_count(written.operators, 'operator')} for "
-        f"{written.share_pct:.1f}% of the {written.share_is_of}; run: {launch} {output}/benchmark.py",
-        file=sys.stderr,
+        f"{written.share_pct:.1f}% of the {written.share_is_of}",
     )
+    launch = "python" if written.ranks == 1 else f"torchrun --nproc-per-node {written.ranks}"
+    say_command(screen, f"{launch} {shlex.quote(f'{output}/benchmark.py')}", before="run: ", program="")
     if written.missing:
         names = ", ".join(map(str, written.missing[:_KINDS_SHOWN])) + (
             " ..." if len(written.missing) > _KINDS_SHOWN else ""
         )
-        print(
-            f"without {format_count(len(written.missing), 'rank')} ({names}): collectives run without, or copy",
-            file=sys.stderr,
-        )
+        say(screen, f"without {format_count(len(written.missing), 'rank')} ({names}): collectives run without, or copy")
 
 
 def counted(result: "Found") -> str:

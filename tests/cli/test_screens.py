@@ -74,13 +74,35 @@ def test_no_line_is_wider_than_the_screen(name: str, columns: int | None, corpus
     assert 1 < len(lines) <= (LISTED if name == "tables" else LINES)
 
 
+@pytest.mark.parametrize("columns", [80, 100, 160, None])
+def test_no_line_of_a_command_that_writes_is_wider(
+    columns: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(SAMPLES / "gpu_generated", "job")
+    for command in (
+        ("ingest", "job", "--workers", "1"),
+        ("replay",),
+        ("export", "--output", "timeline.json.gz"),
+        ("export", "--what", "chakra", "--output", "chakra"),
+        ("generate", "--output", "benchmark"),
+        ("report", "--html", "page.html"),
+        ("sweep", *JOB, "--gpus", "8", "--batch", "32", "--html", "sweep.html"),
+    ):
+        done = CliRunner().invoke(app, command, env={"COLUMNS": None if columns is None else str(columns)})
+        assert done.exit_code == 0, done.output
+        lines = done.output.splitlines()
+        assert lines
+        assert max(map(len, lines)) <= (columns or 100), command
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Some measured runs, in a file that is a set's, too; one cannot be estimated."""
     return write(tmp_path_factory.mktemp("truth") / "published_training_runs.csv", RUNS)
 
 
-@pytest.mark.parametrize("columns", [100, 160, None])
+@pytest.mark.parametrize("columns", [80, 100, 160, None])
 def test_a_scoreboard_says_first_how_far_estimates_are_off(columns: int | None, measured: Path) -> None:
     lines = shown(("scoreboard", "--truth", str(measured.parent), "--dataset", "published"), columns)
     assert max(map(len, lines)) <= (columns or 100)
@@ -90,7 +112,7 @@ def test_a_scoreboard_says_first_how_far_estimates_are_off(columns: int | None, 
     assert "next: lumos-df scoreboard" in "\n".join(lines)
 
 
-@pytest.mark.parametrize("columns", [100, 160, None])
+@pytest.mark.parametrize("columns", [80, 100, 160, None])
 def test_a_calibration_says_what_to_expect_of_a_run_that_was_not_measured(
     columns: int | None, measured: Path, tmp_path: Path
 ) -> None:
@@ -98,11 +120,11 @@ def test_a_calibration_says_what_to_expect_of_a_run_that_was_not_measured(
     lines = shown(("calibrate", str(measured), "--hardware", "h100-sxm", "--output", str(output)), columns)
     assert max(map(len, lines)) <= (columns or 100)
     assert re.match(r"4 runs: \d+\.\d% off as they are, \d\.\d% calibrated; expect \d+\.\d% of a run", lines[0])
-    assert lines[1].startswith("time of ")
+    assert any(line.startswith("time of ") for line in lines[1:3])
     assert f"next:lumos-dfestimate--modelNAME--hardware{output}" in without_spaces(lines)
 
 
-@pytest.mark.parametrize("columns", [100, 160, None])
+@pytest.mark.parametrize("columns", [80, 100, 160, None])
 def test_a_calibration_on_a_corpus_says_which_figures_it_sets(
     columns: int | None, corpus: Path, tmp_path: Path
 ) -> None:

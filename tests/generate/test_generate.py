@@ -324,7 +324,7 @@ def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
     done = lumos("generate", "--corpus", "corpus", "--output", "benchmark", "--ranks", "0")
     assert done.returncode == 0
     assert (
-        "benchmark: 1 rank, 2 operators for 100.0% of the GPU time; run: python benchmark/benchmark.py" in done.stderr
+        "benchmark: 1 rank, 2 operators for 100.0% of the GPU time\nrun: python benchmark/benchmark.py\n" in done.stderr
     )
     assert "without 1 rank (1)" in done.stderr
     assert {path.name for path in (tmp_path / "benchmark").iterdir()} == {

@@ -58,9 +58,9 @@ def draw_table(screen: Console, table: RenderableType) -> None:
         screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
 
 
-def say_command(screen: Console, command: str, before: str = "") -> None:
+def say_command(screen: Console, command: str, before: str = "", program: str = "lumos-df ") -> None:
     """Print a command behind `before`, to be copied; one that does not fit goes on below, as a shell takes it."""
-    first, *words = _WORD.findall(f"lumos-df {command}")
+    first, *words = _WORD.findall(f"{program}{command}")
     lines, mark = [before + first], " \\"
     for place, word in enumerate(words, 1):
         room = screen.width - (len(mark) if place < len(words) else 0)
