@@ -300,7 +300,7 @@ def evaluate_all(models, hardware, software, plans, fields, blocks_by, model_of,
     chunks = np.zeros((st.CHUNK_ROWS + 1, LARGEST_PIPELINE))
     pipe = np.zeros((6, LARGEST_PIPELINE))
     stages = np.zeros((LARGEST_PIPELINE, pipeline.COLUMNS))
-    work = np.zeros(13 * LARGEST_PIPELINE)
+    work = np.zeros(pipeline.work_size(LARGEST_PIPELINE, 1))
     key = np.zeros(len(blocks_by) + KEY_BEYOND_FIELDS, np.int64)
     keys = np.empty((REMEMBERED, len(key)), np.int64)
     keys[:, 0] = NOBODYS

@@ -6,7 +6,6 @@ import numpy as np
 
 from lumos_df.base.jit import kernel
 from lumos_df.model.kernels.cost import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, PASSES
-from lumos_df.model.pipeline.dualpipe import apart_from
 from lumos_df.model.pipeline.schedule import forwards_ahead
 from lumos_df.schema.plan_words import DUALPIPE, INTERLEAVED, ZB_H1
 
@@ -94,7 +93,7 @@ def _dualpipe(tasks, pp, left, stage):
         count = _directed(tasks, count, BACKWARD, 0, flip, left, done)
     for j in range(half):
         if j <= h:
-            kind = BACKWARD if j < apart_from(h, 1) else BACKWARD_INPUT
+            kind = BACKWARD if j < _apart_from(h, 1) else BACKWARD_INPUT
             count = _directed(tasks, count, kind, 1, flip, left, done)
             if kind == BACKWARD_INPUT:
                 waiting[waits] = count - 1
@@ -102,7 +101,7 @@ def _dualpipe(tasks, pp, left, stage):
         else:
             count = _weights(tasks, count, waiting[weights])
             weights += 1
-        kind = BACKWARD if j < apart_from(h, 0) else BACKWARD_INPUT
+        kind = BACKWARD if j < _apart_from(h, 0) else BACKWARD_INPUT
         count = _directed(tasks, count, kind, 0, flip, left, done)
         if kind == BACKWARD_INPUT:
             waiting[waits] = count - 1
@@ -110,6 +109,12 @@ def _dualpipe(tasks, pp, left, stage):
     for k in range(weights, waits):
         count = _weights(tasks, count, waiting[k])
     return count
+
+
+@kernel
+def _apart_from(h, phase):
+    """Return from which of the last single backwards of a phase (step 6) on the weight gradients wait."""
+    return h // 2 + 1 if phase else (h + 1) // 2
 
 
 @kernel

@@ -10,7 +10,7 @@ from collections import namedtuple
 import numpy as np
 
 from lumos_df.base.jit import inlined_kernel, lean_kernel
-from lumos_df.model.pipeline.dualpipe import dualpipe, pairs
+from lumos_df.model.pipeline.dualpipe import ROWS, dualpipe, pairs
 from lumos_df.model.pipeline.one_f_one_b import interleaved, one_f_one_b
 from lumos_df.schema.plan_words import DUALPIPE, FSDP, GPIPE, INTERLEAVED, SCHEDULES, ZB_H1
 
@@ -103,7 +103,7 @@ def refusal(schedule, pp, vp, micro_batches):
 @lean_kernel
 def work_size(pp, vp):
     """Return how many float64 `simulate` wants to work with."""
-    return 5 * pp * vp + 8 * pp
+    return max(5 * vp + 8, ROWS) * pp
 
 
 @lean_kernel
@@ -130,7 +130,8 @@ def simulate(schedule, pp, vp, micro_batches, times, work, stages, gradients):
     clock[:] = 0.0
     skipped = 0.0
     if schedule == DUALPIPE:
-        skipped = dualpipe(pp, micro_batches, times, work, clock, copy, gradients)
+        skipped = dualpipe(pp, micro_batches, times, work, gradients)
+        clock = work[:pp]
     else:
         costs = TaskCosts(
             work[:chunks],
