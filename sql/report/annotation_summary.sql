@@ -21,8 +21,24 @@ CREATE VIEW annotation_summary(
   alone_ns
 ) AS
 WITH
+-- Few rows run beside others on most devices, and only their starts and ends have to be gone through.
+neighbour AS (
+  SELECT
+    trace_id,
+    device,
+    op_id,
+    parent_id,
+    ts,
+    end_ts,
+    coalesce(
+      ts < max(end_ts) OVER (started ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) OR end_ts > lead(ts) OVER started,
+      false
+    ) AS shares
+  FROM _gpu
+  WINDOW started AS (PARTITION BY trace_id, device ORDER BY ts, op_id)
+),
 change AS (
-  SELECT trace_id, device, op_id, unnest([ts, end_ts]) AS ts, unnest([1, -1]) AS more FROM _gpu
+  SELECT trace_id, device, op_id, unnest([ts, end_ts]) AS ts, unnest([1, -1]) AS more FROM neighbour WHERE shares
 ),
 running AS (
   SELECT
@@ -41,19 +57,19 @@ lone AS (
   FROM running
 ),
 -- What passes with one row on the device while a row runs is the row's own.
-gpu AS (
+lonely AS (
   SELECT trace_id, op_id, sum(-more * coalesce(lone_ns, 0)) AS alone_ns FROM lone GROUP BY trace_id, op_id
 ),
 launched AS (
   SELECT
-    _gpu.trace_id,
-    _gpu.parent_id,
+    neighbour.trace_id,
+    neighbour.parent_id,
     count(*) AS gpu_rows,
-    sum(_gpu.dur) AS gpu_ns,
-    sum(gpu.alone_ns) AS alone_ns
-  FROM _gpu
-  JOIN gpu ON gpu.trace_id = _gpu.trace_id AND gpu.op_id = _gpu.op_id
-  GROUP BY _gpu.trace_id, _gpu.parent_id
+    sum(neighbour.end_ts - neighbour.ts) AS gpu_ns,
+    sum(CASE WHEN neighbour.shares THEN lonely.alone_ns ELSE neighbour.end_ts - neighbour.ts END) AS alone_ns
+  FROM neighbour
+  LEFT JOIN lonely ON lonely.trace_id = neighbour.trace_id AND lonely.op_id = neighbour.op_id
+  GROUP BY neighbour.trace_id, neighbour.parent_id
 ),
 -- At one instant an annotation ends before the next one begins, and that before anything is launched.
 event AS (
