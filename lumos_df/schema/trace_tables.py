@@ -95,6 +95,11 @@ OPERATORS: Final = table(
     ("name", "string", "Name as recorded."),
     ("ts", "int64", "Start, ns on the trace's clock."),
     ("dur", "int64", "Duration, ns."),
+    (
+        "inner_dur",
+        "int64",
+        "Host rows: part of `dur` in which a host row directly beneath ran; null for none. What is left is its own time, ns.",
+    ),
     ("thread", "int64", "Host rows: thread id as recorded; null on GPU rows."),
     ("device", "int32", "GPU rows: device index."),
     ("stream", "int64", "GPU and sync rows: stream."),

@@ -23,7 +23,7 @@ from lumos_df.schema.codes import (
 )
 from lumos_df.trace import classify
 from lumos_df.trace.kernels import inheritance
-from lumos_df.trace.kernels.intervals import enclosing
+from lumos_df.trace.kernels.intervals import enclosing, time_beneath
 from lumos_df.trace.ordered_operators import OrderedOperators
 from lumos_df.trace.recording import Attribute
 
@@ -38,6 +38,8 @@ class Derived:
 
     parent: NDArray[np.int32]
     """Host rows: the row around it; GPU rows: the call that launched it, else the operator of its external id."""
+    inner: NDArray[np.int64]
+    """How long of each row a host row directly beneath ran, ns."""
     step: NDArray[np.int32]
     """n of ProfilerStep#n."""
     phase: NDArray[np.int8]
@@ -80,6 +82,7 @@ def derive(ops: OrderedOperators) -> Derived:
     module, modules = _modules(ops, parent, forward)
     return Derived(
         parent=parent,
+        inner=time_beneath(ops.ts, ops.dur, parent, ops.is_kind(CPU_OP, RUNTIME, ANNOTATION, PYTHON)),
         step=step,
         phase=phase,
         family=family,

@@ -79,6 +79,7 @@ def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Coll
         "name": _text(lambda rows: ops.name[rows], ops.name, strings),
         "ts": lambda rows: pa.array(ops.ts[rows]),
         "dur": lambda rows: pa.array(ops.dur[rows]),
+        "inner_dur": lambda rows: _nullable(derived.inner[rows], 0),
         "thread": thread,
         "device": device,
         "stream": stream,

@@ -21,29 +21,6 @@ CREATE VIEW operator_summary(
   gpu_ns
 ) AS
 WITH
-child AS (
-  SELECT
-    trace_id,
-    parent_id,
-    ts,
-    ts + dur AS end_ts,
-    -- Clocks that round, or differ between calls and operators, make siblings overlap.
-    max(ts + dur) OVER (
-      PARTITION BY trace_id, parent_id ORDER BY op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS sibling_end_ts
-  FROM operators
-  WHERE kind IN ('cpu_op', 'runtime', 'annotation', 'python') AND parent_id IS NOT NULL
-),
--- Added up by row first: there are far fewer names than rows, but to join every row costs what all else does.
-beneath AS (
-  SELECT
-    trace_id,
-    parent_id AS op_id,
-    sum(greatest(0, end_ts - greatest(ts, sibling_end_ts))) AS inner_ns,
-    max(end_ts) AS end_ts
-  FROM child
-  GROUP BY trace_id, parent_id
-),
 launched AS (
   SELECT trace_id, operator_id AS op_id, sum(end_ts - ts) AS gpu_ns FROM _gpu_launch GROUP BY trace_id, operator_id
 ),
@@ -55,11 +32,9 @@ named AS (
     host.name,
     count(*) AS calls,
     try_cast(sum(host.dur) AS BIGINT) AS total_ns,
-    -- A row begins before the one above it ends: what runs on behind that end is in one piece.
-    try_cast(sum(greatest(0, beneath.inner_ns - greatest(0, beneath.end_ts - (host.ts + host.dur)))) AS BIGINT) AS inner_ns,
+    try_cast(sum(host.inner_dur) AS BIGINT) AS inner_ns,
     try_cast(sum(launched.gpu_ns) AS BIGINT) AS gpu_ns
   FROM operators AS host
-  LEFT JOIN beneath ON beneath.trace_id = host.trace_id AND beneath.op_id = host.op_id
   LEFT JOIN launched ON launched.trace_id = host.trace_id AND launched.op_id = host.op_id
   WHERE host.kind IN ('cpu_op', 'runtime', 'annotation', 'python')
   GROUP BY host.trace_id, host.kind, host.name

@@ -51,6 +51,13 @@ def test_of_two_equal_rows_the_first_in_the_file_is_the_outer_one(tmp_path: Path
     assert column(found, "parent") == {"a": None, "b": "a", "c": "b", "d": "c"}
 
 
+def test_the_time_in_which_host_rows_beneath_ran_counts_overlaps_once_and_ends_with_the_row(tmp_path: Path) -> None:
+    # Clocks of calls and operators differ: two calls overlap from 10 to 20, and the second outlives the operator.
+    calls = [x("first", "cuda_runtime", 5, 15, correlation=1), x("second", "cuda_runtime", 10, 21)]
+    found = operators(tmp_path, [op("outer", 0, 30), *calls, op("alone", 40, 5), kernel("gemm", 20, 9, correlation=1)])
+    assert column(found, "inner_dur") == {"outer": 25_000, "first": None, "second": None, "alone": None, "gemm": None}
+
+
 def test_a_call_of_no_length_lies_in_no_call_that_began_with_it(tmp_path: Path) -> None:
     calls = [x("cudaLaunchKernel", "cuda_runtime", 5, 3), x("cudaEventRecord", "cuda_runtime", 5, 0)]
     assert column(operators(tmp_path, [op("outer", 0, 10), *calls]), "parent") == {

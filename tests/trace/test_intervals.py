@@ -1,10 +1,12 @@
 """Enclosing rows and the order of ties, against slow and obvious twins."""
 
+from random import Random
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lumos_df.trace.kernels.intervals import enclosing, lanes, order_ties
+from lumos_df.trace.kernels.intervals import enclosing, lanes, order_ties, time_beneath
 
 times = st.integers(0, 12)
 spans = st.lists(st.tuples(times, times, st.integers(-1, 2)), max_size=25)  # (ts, dur, track)
@@ -34,6 +36,27 @@ def test_enclosing_equals_its_quadratic_twin(drawn: list[tuple[int, int, int]], 
     rows = ordered(drawn)
     ts, dur, track = np.array(rows, np.int64).reshape(-1, 3).T.copy()
     assert enclosing(ts, dur, track.astype(np.int32), 3, tolerance).tolist() == twin(rows, tolerance)
+
+
+@settings(max_examples=300, deadline=None)
+@given(spans, st.sampled_from([0, 3]), st.randoms())
+def test_the_time_beneath_a_row_is_each_instant_of_it_in_which_a_row_beneath_ran(
+    drawn: list[tuple[int, int, int]], tolerance: int, random: Random
+) -> None:
+    rows = ordered(drawn)
+    parent = twin(rows, tolerance)
+    counts = [random.random() < 0.8 for _ in rows]
+
+    def instants(row: int) -> set[int]:
+        return set(range(rows[row][0], rows[row][0] + rows[row][1]))
+
+    expected = [
+        len(instants(k) & set().union(*(instants(j) for j, above in enumerate(parent) if above == k and counts[j])))
+        for k in range(len(rows))
+    ]
+    ts, dur, _ = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+    found = time_beneath(ts, dur, np.array(parent, np.int32), np.array(counts, np.bool_))
+    assert found.tolist() == expected
 
 
 @settings(max_examples=300, deadline=None)

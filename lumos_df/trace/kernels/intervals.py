@@ -41,6 +41,33 @@ def enclosing(ts, dur, track, tracks, tolerance):
 
 
 @kernel
+def time_beneath(ts, dur, parent, counts):
+    """Return how long of each row some row directly beneath it ran.
+
+    Args:
+        ts, dur: int64 [n], ns, ordered by ts.
+        parent: int32 [n], the row around each, -1 for none.
+        counts: bool [n], whether a row counts for the one around it.
+
+    Returns:
+        int64 [n], ns: rows beneath that overlap count once, and not beyond the end of the row around them.
+    """
+    n = len(ts)
+    inner = np.zeros(n, np.int64)
+    until = np.full(n, np.iinfo(np.int64).min)
+    for row in range(n):
+        k = parent[row]
+        if k < 0 or not counts[row]:
+            continue
+        start = max(ts[row], until[k])
+        end = min(ts[row] + dur[row], ts[k] + dur[k])
+        if end > start:
+            inner[k] += end - start
+            until[k] = end
+    return inner
+
+
+@kernel
 def order_ties(order, ts, dur):
     """Put rows of equal `ts` in order of falling `dur`, in place; `order` int64 [n] is already ordered by ts.
 
