@@ -10,7 +10,7 @@ from typing import Final
 
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, table_glob
 from lumos_df.corpus.view_files import View, macros, views
-from lumos_df.schema import TABLES, Table
+from lumos_df.schema import STALLS, TABLES, Table
 
 _FOLDER: Final = "_corpus_folder"
 """Macro of the folder where the tables lie, as the beginning of a glob."""
@@ -25,6 +25,8 @@ trace alone, each row with each other.
 """
 _OF_EVENTS: Final = frozenset({"op_id", "event", "args", "src"})
 """Columns of which tables of events have at least one."""
+_RARE: Final = frozenset({STALLS.name})
+"""Tables of few rows though each names an event: by their planned size DuckDB chooses which side of a join it keeps."""
 _DUCKDB_TYPES: Final = {
     "int32": "INTEGER",
     "int64": "BIGINT",
@@ -92,7 +94,7 @@ def _columns(table: Table) -> str:
 def _rows_of(table: Table, files: str, *, partitioned: bool) -> str:
     """Return the query for a table's rows in `files`, an expression for one glob or a list of them."""
     key, *stored = (f'"{column.name}"' for column in table.columns)
-    has_events = not _OF_EVENTS.isdisjoint(column.name for column in table.columns)
+    has_events = table.name not in _RARE and not _OF_EVENTS.isdisjoint(column.name for column in table.columns)
     planned = f"explicit_cardinality = {_MANY_ROWS if has_events else _FEW_ROWS}"
     if partitioned:
         options = f"hive_partitioning = true, hive_types = {{{key}: VARCHAR}}, {planned}"

@@ -25,6 +25,10 @@ mark AS (
   GROUP BY trace_id, number
   HAVING number IS NOT NULL
 ),
+-- Most traces are marked, and of these no row has to be looked at again.
+unmarked AS (
+  SELECT trace_id FROM (SELECT DISTINCT trace_id FROM operators) WHERE trace_id NOT IN (SELECT trace_id FROM mark)
+),
 -- Python frames wait in their thread as long as it lives, the profiler has a row of its own, and watchdogs ask now and
 -- then whether an event is over: none of it is work.
 whole AS (
@@ -36,6 +40,7 @@ whole AS (
     min(ts) FILTER (kind <> 'other') AS any_ts,
     max(ts + dur) FILTER (kind <> 'other') AS any_end
   FROM (SELECT *, kind = 'runtime' AND suffix(name, 'EventQuery') AS asks FROM operators)
+  WHERE trace_id IN (SELECT trace_id FROM unmarked)
   GROUP BY trace_id
 )
 SELECT trace_id, rank, number, ts, least(end_ts, lead(ts) OVER (PARTITION BY trace_id ORDER BY ts, number))
@@ -43,4 +48,4 @@ FROM mark
 UNION ALL
 SELECT trace_id, rank, NULL, coalesce(work_ts, any_ts), coalesce(work_end, any_end)
 FROM whole
-WHERE any_ts IS NOT NULL AND trace_id NOT IN (SELECT trace_id FROM mark);
+WHERE any_ts IS NOT NULL;

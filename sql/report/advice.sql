@@ -44,4 +44,4 @@ SELECT
   advised.rule
 FROM job_advice AS advised
 JOIN traces ON traces.trace_id = advised.trace_id
-ORDER BY traces.job, advised.place;
+ORDER BY traces.job, advised.place, advised.trace_id;

@@ -39,4 +39,4 @@ SELECT
 FROM critical_path
 LEFT JOIN _job USING (trace_id)
 GROUP BY trace_id, step, kind, on_rank, gpu_family, host_operator
-ORDER BY trace_id, step, sum(dur) DESC;
+ORDER BY trace_id, step, sum(dur) DESC, kind, on_rank, gpu_family, host_operator;
