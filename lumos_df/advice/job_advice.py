@@ -15,12 +15,12 @@ from lumos_df.advice.rules import RULES
 from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
-from lumos_df.corpus.limits import Recorded, limits
+from lumos_df.corpus.limits import NO_LENGTH, Recorded, limits
 from lumos_df.graph import matching, replay_warnings, stalls, typical_values
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
 from lumos_df.graph.run import write_simulated
-from lumos_df.schema.codes import NONE
+from lumos_df.schema.codes import NONE, OTHER_KIND
 
 NOTHING_FOUND: Final = f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter"
 
@@ -64,7 +64,12 @@ class JobAdvice:
     @property
     def said_first(self) -> tuple[str, ...]:
         """What a reader should know before the advice: what cannot be said, and whether nothing was found."""
-        return self.limits if self.found else (*self.limits, NOTHING_FOUND)
+        return self.limits if self.found else (*self.limits, self.verdict)
+
+    @property
+    def verdict(self) -> str:
+        """Why there is no advice, where none was found."""
+        return NOTHING_FOUND if self.step_ns else NO_LENGTH
 
     @property
     def lacks_ranks(self) -> bool:
@@ -129,7 +134,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             world_size=world_size,
             error_pct=error_pct,
             marked=bool((of_job.step_number != NONE).any()),
-            operators=sum(map(len, of_job.ranks)),
+            operators=sum(int(np.count_nonzero(rows.kind != OTHER_KIND)) for rows in of_job.ranks),
         )
         warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
         result = JobAdvice(

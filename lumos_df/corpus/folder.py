@@ -88,16 +88,18 @@ def traces_without(corpus: Path, table: Table) -> set[str]:
 
 
 def unanswered(corpus: Path, table: Table) -> set[str]:
-    """Return those of `traces_without` that have operators: files of records alone never get what a replay tells."""
-    return {trace_id for trace_id in traces_without(corpus, table) if _has_operators(corpus, trace_id)}
+    """Return those of `traces_without` in which something ran: others never get what a replay tells."""
+    return {trace_id for trace_id in traces_without(corpus, table) if _something_ran(corpus, trace_id)}
 
 
-def _has_operators(corpus: Path, trace_id: str) -> bool:
-    """Return whether a trace has operators; what cannot be read is for whoever reads it to say."""
+def _something_ran(corpus: Path, trace_id: str) -> bool:
+    """Return whether a trace has operators of its job; what cannot be read is for whoever reads it to say."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
+    file = trace_folder(corpus, trace_id) / "traces.parquet"
     try:
-        return bool(pq.read_metadata(trace_folder(corpus, trace_id) / "operators.parquet").num_rows)
-    except (OSError, pa.ArrowException):
+        (about,) = pq.ParquetFile(file).read(["operators", "others"]).to_pylist()
+    except (OSError, ValueError, pa.ArrowException):
         return True
+    return bool(about["operators"] > about["others"])

@@ -13,6 +13,7 @@ TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
 judgement; a change of settings may be off by as much."""
 NOTHING: Final = "nothing can be said: no trace is in the corpus; lumos-df ingest TRACE... adds some"
+NO_LENGTH: Final = "nothing to replay: no step has a length"
 RECORDING: Final = "breakdown"
 """View that lacks what was not recorded, and nothing that a replay finds."""
 _NAMED: Final = 3
@@ -21,7 +22,9 @@ _GPU, _STEP, _SAME = "_gpu", "_step", "_job"
 """Views that all others are made of which are about GPUs, steps, or recorded traces."""
 
 _RECORDED: Final = """
-    SELECT job, sum(kernels + memcpys + memsets)::BIGINT, count(DISTINCT rank), max(world_size), sum(operators)::BIGINT
+    SELECT
+        job, sum(kernels + memcpys + memsets)::BIGINT, count(DISTINCT rank), max(world_size),
+        sum(operators - others)::BIGINT
     FROM traces
     WHERE $1 IS NULL OR list_contains($1, trace_id)
     GROUP BY job
@@ -43,7 +46,7 @@ class Recorded:
     marked: bool = True
     """Whether something marks its steps."""
     operators: int = 1
-    """Rows that were recorded at all."""
+    """Rows of the job that were recorded: not those of the operating system, nor of the profiler."""
 
 
 def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
@@ -51,7 +54,8 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
     every = list(jobs)
     of_all = len(every) == 1
     if empty := [job.job for job in every if not job.operators]:
-        yield f"nothing can be said{'' if of_all else f' of {_listed(empty)}'}: no operator was recorded"
+        where = "" if of_all else f" of {_listed(empty)}"
+        yield f"nothing can be said{where}: no operator, call or GPU row was recorded"
     every = [job for job in every if job.operators]
     if hosts := [job.job for job in every if not job.gpu_rows]:
         where = "" if of_all else f" of {_listed(hosts)}"

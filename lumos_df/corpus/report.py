@@ -175,11 +175,12 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
     with one_line_errors():
         replayed = dict(connection.execute("SELECT job, avg(step_ns) FROM advice GROUP BY job").fetchall())
         unmarked = unmarked_jobs(connection)
-        asked = connection.execute(
-            "SELECT job FROM traces GROUP BY job HAVING sum(operators) > 0 "
-            "AND count(*) FILTER (list_contains($1, trace_id)) = 0 ORDER BY job",
+        ran = connection.execute(
+            "SELECT job, sum(operators - others)::BIGINT, count(*) FILTER (list_contains($1, trace_id)) = 0 "
+            "FROM traces GROUP BY job ORDER BY job",
             [sorted(unknown)],
         ).fetchall()
+    operators = {job: operators for job, operators, _ in ran}
     return CorpusSummary(
         corpus,
         jobs,
@@ -187,14 +188,19 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
         _rows(connection, StragglerSummary, _STRAGGLERS),
         _rows(connection, AdviceSummary, "FROM advice WHERE worthwhile"),
         tuple(_notes(connection, corpus)),
-        tuple(job for (job,) in asked),
-        tuple(limits(_recorded(job, replayed.get(job.job), marked=job.job not in unmarked) for job in jobs)),
+        tuple(job for job, operators, asked in ran if operators and asked),
+        tuple(
+            limits(
+                _recorded(job, operators[job.job], replayed.get(job.job), marked=job.job not in unmarked)
+                for job in jobs
+            )
+        ),
     )
 
 
-def _recorded(job: JobSummary, replayed_ns: float | None, *, marked: bool) -> Recorded:
+def _recorded(job: JobSummary, operators: int, replayed_ns: float | None, *, marked: bool) -> Recorded:
     off = 0.0 if not job.mean_step_ns or replayed_ns is None else abs(replayed_ns / job.mean_step_ns - 1)
-    return Recorded(job.job, job.gpu_rows, job.ranks, job.world_size, 100 * off, marked, job.operators)
+    return Recorded(job.job, job.gpu_rows, job.ranks, job.world_size, 100 * off, marked, operators)
 
 
 def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[Note]:

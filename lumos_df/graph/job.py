@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lumos_df import schema
 from lumos_df.base.errors import CorpusError, QueryError, nearest
 from lumos_df.base.runner import available_cpus
+from lumos_df.base.units import format_count
 from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, check
 from lumos_df.graph import collective_instances, rows, stored_graph, trace_graph
 from lumos_df.graph.collective_instances import Instances
@@ -19,6 +21,7 @@ from lumos_df.graph.trace_graph import TraceGraph
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_Member = tuple[int, str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class JobTraces:
     trace_ids: list[str]
     operators: int
     """How many they have together."""
+    ran: bool
+    """Whether any of these is of the job: not of the operating system, nor of the profiler."""
     doubled: tuple[int, ...]
     """As in `Job`."""
 
@@ -70,14 +75,19 @@ def jobs(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list
     formats that hold records alone, such as memory snapshots, have nothing that runs, and are of no job.
 
     Raises:
-        CorpusError: `corpus` is no corpus, or holds no trace of a job although one is `needed`.
+        CorpusError: `corpus` is no corpus; or one job is `needed` and there is none, or nothing ran in it.
         QueryError: no trace, or more than one, goes by that id.
     """
     found: list[JobTraces] = []
     for members in _members(corpus).values():
         together = [([member], twice) for member in members] if (twice := _twice(members)) else [(members, ())]
         found.extend(
-            JobTraces([trace_id for _, trace_id, _ in traces], sum(operators for *_, operators in traces), of_job)
+            JobTraces(
+                [trace_id for _, trace_id, _ in traces],
+                sum(about["operators"] for *_, about in traces),
+                any(about["operators"] > about["others"] for *_, about in traces),
+                of_job,
+            )
             for traces, of_job in together
         )
     if not found and needed and next(_about(corpus), None):
@@ -86,8 +96,19 @@ def jobs(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list
         )
     if not found and needed:
         raise CorpusError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
-    if trace is None:
-        return found
+    chosen = found if trace is None else _of_trace(corpus, found, trace)
+    if needed and not any(job.ran for job in chosen):
+        rows = sum(job.operators for job in chosen)
+        what = f", only {format_count(rows, 'row')} of the operating system and the profiler" if rows else ""
+        raise CorpusError(
+            f"{corpus}: nothing to replay: no operator, call or GPU row {'of the job ' * (trace is not None)}was "
+            f"recorded{what}; record it again with calls and kernels, as docs/formats.md says"
+        )
+    return chosen
+
+
+def _of_trace(corpus: Path, found: list[JobTraces], trace: str) -> list[JobTraces]:
+    """Return the job of one trace. Raises `QueryError` as `jobs` does."""
     ids = sorted(trace_id for job in found for trace_id in job.trace_ids)
     chosen = [known for known in ids if known == trace] or [known for known in ids if known.startswith(trace)]
     if len(chosen) != 1:
@@ -107,14 +128,13 @@ def doubled(corpus: Path) -> dict[str, tuple[int, ...]]:
     return {trace_id: job.doubled for job in jobs(corpus, needed=False) for trace_id in job.trace_ids}
 
 
-def _members(corpus: Path) -> dict[str, list[tuple[int, str, int]]]:
-    """Return (rank, trace id, operators) of the traces of each job, all in order."""
-    jobs: dict[str, list[tuple[int, str, int]]] = {}
+def _members(corpus: Path) -> dict[str, list[_Member]]:
+    """Return (rank, trace id, its row of `traces`) of the traces of each job, all in order."""
+    jobs: dict[str, list[_Member]] = {}
     for trace_id, about in _about(corpus):
         if about["dialect"] not in schema.RECORD_DIALECTS:
-            member = int(about["rank"]), trace_id, int(about["operators"] or 0)
-            jobs.setdefault(str(about["job"]), []).append(member)
-    return {job: sorted(members) for job, members in sorted(jobs.items())}
+            jobs.setdefault(str(about["job"]), []).append((int(about["rank"]), trace_id, about))
+    return {job: sorted(members, key=itemgetter(0, 1)) for job, members in sorted(jobs.items())}
 
 
 def _about(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -122,10 +142,10 @@ def _about(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for folder in corpus.iterdir():
         trace_id = folder.name.removeprefix("trace_id=")
         if trace_id != folder.name != EMPTY_PARTITION and not trace_id.startswith(ESTIMATE):
-            yield trace_id, rows.about(corpus, trace_id, "job", "rank", "operators", "dialect")
+            yield trace_id, rows.about(corpus, trace_id, "job", "rank", "operators", "others", "dialect")
 
 
-def _twice(members: list[tuple[int, str, int]]) -> tuple[int, ...]:
+def _twice(members: list[_Member]) -> tuple[int, ...]:
     traces = Counter(rank for rank, *_ in members)
     return tuple(rank for rank in sorted(traces) if traces[rank] > 1)
 

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import lumos_df
+from lumos_df.base.errors import CorpusError
+from lumos_df.cli.app import app
 from lumos_df.graph import run as graph
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES
@@ -262,10 +265,28 @@ def test_a_mark_whose_number_is_none(replay: Replay, sample: list[Event], odd: s
     assert close(rows)
 
 
-def test_a_trace_without_any_operator(replay: Replay, sample: list[Event]) -> None:
-    (row,) = replay([changed(sample[0], lambda _: False)])
-    assert (row["step"], row["recorded_ns"], row["replayed_ns"]) == (None, 0, 0)
-    assert warned([row], None, "the trace has no operator that lasts")
+@pytest.mark.parametrize(
+    ("category", "said"), [("", ""), ("Trace", ", only 1 row of the operating system and the profiler")]
+)
+def test_a_trace_in_which_nothing_ran_is_not_replayed(
+    tmp_path: Path, replay: Replay, sample: list[Event], category: str, said: str
+) -> None:
+    span = [{"ph": "X", "cat": category, "name": "PyTorch Profiler (0)", "ts": 1, "dur": 9, "pid": "Spans", "tid": "s"}]
+    trace = changed(sample[0], lambda _: False)
+    trace["traceEvents"] += span if category else []
+    with pytest.raises(
+        CorpusError, match=f"nothing to replay: no operator, call or GPU row was recorded{said}; record"
+    ):
+        replay([trace])
+    for command in ("critical-path", "advise", "describe"):
+        result = CliRunner().invoke(app, [command, "--corpus", str(tmp_path / "corpus")])
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "nothing to replay" in str(result.exception)
+    result = CliRunner().invoke(app, ["report", "--corpus", str(tmp_path / "corpus")])
+    assert result.stdout.startswith("nothing can be said: no operator, call or GPU row was recorded\n")
+    assert "what to change" not in result.stdout
+    page = ["report", "--html", str(tmp_path / "page.html"), "--corpus", str(tmp_path / "corpus")]
+    assert CliRunner().invoke(app, page).exit_code == 0
 
 
 def test_a_rank_without_any_operator_leaves_the_others_alone(replay: Replay, sample: list[Event]) -> None:
@@ -274,12 +295,17 @@ def test_a_rank_without_any_operator_leaves_the_others_alone(replay: Replay, sam
     assert [row["step"] for row in rows if row["rank"] == 1] == [None]
 
 
-def test_an_instant_in_which_everything_happens(replay: Replay, sample: list[Event]) -> None:
+def test_an_instant_in_which_everything_happens(tmp_path: Path, replay: Replay, sample: list[Event]) -> None:
     trace = again(sample[0])
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
             event["ts"], event["dur"] = 1000.0, 0
     assert all(row["recorded_ns"] == 0 for row in replay([trace]))
+    for command in ("replay", "critical-path", "advise"):
+        shown = CliRunner().invoke(app, [command, "--corpus", str(tmp_path / "corpus")]).stdout
+        assert "nothing to replay: no step has a length" in shown
+        assert "0 ns" not in shown
+        assert "next:" not in shown
 
 
 def odd(sample: list[Event], name: str, change: Callable[[Event], list[Event]]) -> list[Event]:

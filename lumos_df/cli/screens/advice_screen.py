@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from lumos_df.advice.job_advice import NOTHING_FOUND
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_command, say_next, where
@@ -59,6 +58,9 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, corpus: Path, mos
     """Print the advice on one job; `which`: which of several of its name."""
     for limit in job.limits:
         say(screen, (limit, "bold"))
+    if not job.step_ns:
+        say(screen, (job.job, "bold"), f"{which}, {job.verdict}")
+        return
     machine = f"{job.ranks} {job.device_name}" if job.device_name else format_count(job.ranks, "rank")
     say(screen, (job.job, "bold"), f"{which}, {format_ns(job.step_ns)} a step on {machine}")
     if job.lacks_ranks:
@@ -67,7 +69,7 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, corpus: Path, mos
         say(screen, note, before="note: ")
     worth = job.found
     if not worth:
-        say(screen, NOTHING_FOUND)
+        say(screen, job.verdict)
     for place, advice in enumerate(worth[:most], 1):
         _draw_advice(screen, place, advice, job.step_ns, where(corpus))
     if most is not None and len(worth) > most:

@@ -10,6 +10,7 @@ from rich.console import Console
 from lumos_df.base.units import format_ns
 from lumos_df.cli.screens.replay_screen import say_doubts, say_notes
 from lumos_df.cli.screens.terminal import change_pct, console, rows_of, say, say_command, say_next, say_row, where
+from lumos_df.corpus import limits
 
 _PIECES: Final = 10
 """Rows of one path that are shown."""
@@ -81,13 +82,19 @@ def draw(
     connection: duckdb.DuckDBPyConnection, corpus: Path, trace_ids: list[str], step: int | None, *, full: bool
 ) -> None:
     """Print the stored path of the median step of each job, on the rank where that took longest."""
-    screen, helped = console(), False
+    screen, helped, replayed = console(), False, False
     for place, chosen in enumerate(rows_of(connection, _MEDIAN_STEPS, (trace_ids, step))):
         if place:
             screen.print()
+        if not chosen["mean_ns"]:
+            say(screen, (chosen["job"], "bold"), f", {limits.NO_LENGTH}")
+            say_notes(screen, chosen["warnings"], full=full)
+            continue
+        replayed = True
         helped |= _draw_step(screen, connection, chosen, corpus, full=full)
     more = [] if helped else [f"critical-path --gains{where(corpus)}"]
-    say_next(screen, f"advise{where(corpus)}", *more)
+    if replayed:
+        say_next(screen, f"advise{where(corpus)}", *more)
 
 
 def _draw_step(
@@ -110,8 +117,8 @@ def _draw_step(
     for row in shown:
         _say_piece(screen, connection, chosen, row, total)
     rest = len(path) - len(shown)
-    if rest:
-        left = total - sum(row["ns"] for row in shown)
+    left = total - sum(row["ns"] for row in shown)
+    if left:
         say(screen, f"{100 * left / total:5.1f}%  {format_ns(left):>9}   {rest} more: --full")
     _say_unseen(screen, path, corpus)
     say_notes(screen, chosen["warnings"], full=full)
@@ -128,7 +135,7 @@ def draw_longest(screen: Console, connection: duckdb.DuckDBPyConnection, trace_i
     """Print the longest pieces of the stored path of a job's median step: what it is about."""
     for chosen in rows_of(connection, _MEDIAN_STEPS, (trace_ids, None)):
         path = rows_of(connection, _PATH, (chosen["trace_id"], chosen["step"]))
-        for row in path[:_LONGEST]:
+        for row in [row for row in path if row["ns"]][:_LONGEST]:
             _say_piece(screen, connection, chosen, row, _total(path))
 
 
@@ -265,4 +272,5 @@ def _what(row: dict[str, Any]) -> str:
     if kind in ("host", "wait"):
         return operator if operator.startswith(_SILENCE) else f"host: {operator}"
     ran = None if kind == "transfer" else family or operator
-    return (", " if kind == "gap" else " ").join(text for text in (_WORDS.get(kind, kind), ran) if text)
+    words = (", " if kind == "gap" else " ").join(text for text in (_WORDS.get(kind, kind), ran) if text)
+    return words.removesuffix(":")

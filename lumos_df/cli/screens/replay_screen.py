@@ -46,8 +46,13 @@ def draw(
     connection: duckdb.DuckDBPyConnection, corpus: Path, trace_ids: list[str], step: int | None, *, full: bool
 ) -> None:
     """Print how the stored replays of some traces compare with their recording."""
-    screen = console()
+    screen, replayed = console(), False
     for job in rows_of(connection, _JOBS, (trace_ids, step)):
+        if not job["recorded_ns"]:
+            say(screen, (job["job"], "bold"), f"   {limits.NO_LENGTH}")
+            say_notes(screen, job["warnings"], full=full)
+            continue
+        replayed = True
         worst, unknown = job["worst_pct"] or 0.0, job["unknown_pct"] or 0.0
         which = f"rank {job['worst_rank']}" + (f", step {job['worst_step']}" if job["worst_step"] is not None else "")
         say_doubts(screen, which, worst, unknown)
@@ -64,7 +69,8 @@ def draw(
         others = ", also of ranks waited for" if job["ranks"] > 1 else ""
         say(screen, f"{share:.0f}% of the path is host work as recorded{others}; {off}{kept}", before="  ")
         say_notes(screen, job["warnings"], full=full)
-    say_next(screen, f"critical-path{where(corpus)}", f"advise{where(corpus)}")
+    if replayed:
+        say_next(screen, f"critical-path{where(corpus)}", f"advise{where(corpus)}")
 
 
 def say_doubts(screen: Console, which: str, off_pct: float, unknown_pct: float) -> None:
