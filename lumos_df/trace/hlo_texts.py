@@ -4,6 +4,8 @@ import math
 import re
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from lumos_df.schema.dtypes import element_type
 
 _INSTRUCTION: Final = re.compile(
@@ -95,3 +97,54 @@ def _size(groups: str) -> int | None:
         return int(groups[1 : groups.index("]")].rsplit(",", maxsplit=1)[-1])
     first = groups[2 : groups.index("}")]
     return first.count(",") + 1 if first else None
+
+
+_MOST_IDS: Final = 1 << 20
+"""Replica groups of more ids are not read: no job has as many devices, and a damaged text may state any number."""
+
+
+def replica_groups(text: str) -> list[list[int]]:
+    """Return the ids of each group of a text of replica groups, none where it is none [XLA's grammar of HLO].
+
+    `[4,2]<=[2,4]T(1,0)` counts from 0 through an array of [2,4] whose axes are then exchanged, and takes groups of 2.
+    """
+    counted = _COUNTED.fullmatch(text)
+    if counted is None:
+        return [[int(id_) for id_ in group.split(",")] for group in _LISTED.findall(text)]
+    shape, counts, axes = ([int(number) for number in (part or "").split(",") if number] for part in counted.groups())
+    if not 0 < math.prod(counts) == math.prod(shape) <= _MOST_IDS or sorted(axes) not in ([], [*range(len(counts))]):
+        return []
+    ids = np.arange(math.prod(counts)).reshape(counts).transpose(axes or None)
+    groups: list[list[int]] = ids.reshape(-1, shape[-1]).tolist()
+    return groups
+
+
+_COUNTED: Final = re.compile(r"\[([0-9,]+)\]<=\[([0-9,]+)\](?:T\(([0-9,]+)\))?")
+_LISTED: Final = re.compile(r"\{([0-9]+(?:,[0-9]+)*)\}")
+
+
+def own_group(text: str, device: int, devices: int) -> str | None:
+    """Return the name of the group that a device is in, None where the text does not tell.
+
+    Ids count all devices of a job. A file has those of one host, whose ids follow one another, and does not say which
+    host it is: the group is known where it takes in the same of its devices on every host.
+
+    Args:
+        text: replica groups.
+        device: number of the device on its host.
+        devices: how many there are on a host.
+    """
+    groups = replica_groups(text)
+    of_id = {id_: group for group in groups for id_ in group}
+    hosts, rest = divmod(len(of_id), devices)
+    if rest or not hosts or sorted(of_id) != [*range(len(of_id))]:
+        return None
+    here = {
+        tuple(sorted(id_ - host * devices for id_ in of_id[host * devices + device] if id_ // devices == host))
+        for host in range(hosts)
+    }
+    if len(here) > 1:
+        return None
+    (members,) = here
+    listed = ",".join(map(str, members))
+    return f"{{{listed}}}" if hosts == 1 else f"{{{listed}}} of {text}"

@@ -6,6 +6,7 @@ each plane once [openxla/xla, third_party/tsl/tsl/profiler/protobuf/xplane.proto
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -70,13 +71,14 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
         raise TraceError(f"{file.name}: an XSpace in which nothing lasts; record it again")
     if reader.broken:
         reader.rows.warnings.append(f"{format_count(reader.broken, 'damaged message')} read as far as possible")
-    return reader.rows.recording(
+    recording = reader.rows.recording(
         dialect="xplane",
         left_out=left(reader.unread),
         clock_origin_ns=reader.begun,
         devices=tuple(reader.devices),
         truncated=bool(reader.broken),
     )
+    return replace(recording, world_size=reader.world_size or None)
 
 
 class _Plane:
@@ -149,6 +151,10 @@ class _SpaceReader:
         self.unread: dict[str, int] = {}
         self.begun = 0
         self.broken = 0
+        self.world_size = 0
+        """Devices of the job, of all its hosts; 0 where nothing tells."""
+        self._tpus = 0
+        """TPUs of this host."""
         self._data = data
         self._sink = sink
 
@@ -157,6 +163,9 @@ class _SpaceReader:
         space = Messages.at(self._data, np.zeros(1, np.int64), np.array([len(self._data)]))
         self.broken += space.broken
         found = np.flatnonzero((space.number == 1) & (space.length >= 0))
+        names, _ = space.inside(1)
+        matches = [_DEVICE.match(name or "") for name in names.texts(2)]
+        self._tpus = max((int(match[2]) + 1 for match in matches if match and match[1] == "TPU"), default=0)
         for number, row in enumerate(found.tolist()):
             message = Messages.at(
                 self._data, space.value[row : row + 1], space.value[row : row + 1] + space.length[row]
@@ -235,7 +244,7 @@ class _SpaceReader:
             (Attribute.COLLECTIVE_TYPE, {key: place(one.dtype) for key, one in said.items() if one.dtype}),
             (Attribute.ELEMENTS_IN, {key: one.elements_in for key, one in said.items() if one.elements_in}),
             (Attribute.ELEMENTS_OUT, {key: one.elements_out for key, one in said.items() if one.elements_out}),
-            (Attribute.GROUP, {key: place(one.groups) for key, one in said.items() if one.groups}),
+            (Attribute.GROUP, {key: place(self._group(one, device)) for key, one in said.items() if one.groups}),
             (Attribute.GROUP_SIZE, {key: one.group_size for key, one in said.items() if one.group_size}),
         ):
             self.rows.state(attribute, events, _looked_up(ids, words))
@@ -249,6 +258,16 @@ class _SpaceReader:
         self._mark(plane, steps, plane.id, lambda place: plane.names.get(place, ""), device, number)
         taken |= steps
         return taken
+
+    def _group(self, said: hlo_texts.HloInstruction, device: int) -> str:
+        """Return the name of the group in which a device takes part in a collective, and count the job's devices."""
+        groups = str(said.groups)
+        if said.collective == "send_recv":
+            return groups  # pairs: each device may be in two
+        own = hlo_texts.own_group(groups, device, self._tpus)
+        if own:
+            self.world_size = max(self.world_size, sum(map(len, hlo_texts.replica_groups(groups))))
+        return own or groups
 
     def _host(self, plane: _Plane) -> NDArray[np.bool_]:
         """Take in the threads of the host; what has no length is an instant."""

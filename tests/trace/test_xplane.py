@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from lumos_df.cli.app import app
 from lumos_df.corpus.catalog import connect
 from lumos_df.graph.run import replay
-from lumos_df.trace.hlo_texts import instruction
+from lumos_df.trace.hlo_texts import instruction, own_group, replica_groups
 from lumos_df.trace.ingest import ingest
 from lumos_df.trace.kernels.protobuf_fields import fields
 from tests.trace.nsight_files import PROFILES
@@ -207,6 +209,63 @@ def test_hlo(
     assert (found.collective, (found.elements_in, found.elements_out), found.group_size) == (collective, elements, size)
 
 
+@pytest.mark.parametrize(
+    ("text", "groups"),
+    [
+        ("{{0,1},{2,3}}", [[0, 1], [2, 3]]),
+        ("{{0},{1,2}}", [[0], [1, 2]]),
+        ("[2,4]<=[8]", [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        ("[4,2]<=[2,4]T(1,0)", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("[2,2]<=[8]", []),
+        ("[4,2]<=[2,4]T(1,2)", []),
+        ("[99999999,2]<=[199999998]", []),
+        ("{}", []),
+    ],
+)
+def test_replica_groups(text: str, groups: list[list[int]]) -> None:
+    assert replica_groups(text) == groups
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "devices", "name"),
+    [
+        ("{{0,1},{2,3}}", 2, 4, "{2,3}"),
+        ("[2,4]<=[8]", 2, 4, "{0,1,2,3} of [2,4]<=[8]"),  # a group a host
+        ("[4,2]<=[2,4]T(1,0)", 2, 4, "{2} of [4,2]<=[2,4]T(1,0)"),  # with that of the other host
+        ("{{0,1,4,5},{2,3},{6,7}}", 0, 4, "{0,1} of {{0,1,4,5},{2,3},{6,7}}"),
+        ("{{0,1,2,3},{4,5},{6,7}}", 0, 4, None),  # which of them says the host
+        ("{{0,1}}", 0, 4, None),  # ids of replicas, of several devices each
+        ("{{0,2}}", 0, 1, None),
+    ],
+)
+def test_the_group_of_a_device(text: str, device: int, devices: int, name: str | None) -> None:
+    assert own_group(text, device, devices) == name
+
+
+def tpus(groups: str) -> list[Field]:
+    """Four TPUs of a host, which reduce at once."""
+    texts = {1: f"%all-reduce.3 = f32[8] all-reduce(f32[8] %x), channel_id=1, replica_groups={groups}"}
+    return [
+        plane(f"/device:TPU:{device}", line("XLA Ops", event(1, 10, 20), number=3), *named(4, texts), *STATS,
+              (6, message((1, 1), (5, "TPU v6 Lite"))), *named(5, {1: "device_type_string"}))
+        for device in range(4)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "world_size", "members"),
+    [("{{0,1},{2,3}}", 4, [2, 2, 2, 2]), ("[4,2]<=[2,4]T(1,0)", 8, [1, 1, 1, 1]), ("[2,4]<=[8]", 8, [4, 4, 4, 4])],
+)
+def test_devices_meet_those_of_their_group(tmp_path: Path, groups: str, world_size: int, members: list[int]) -> None:
+    assert asked(tmp_path, "SELECT DISTINCT world_size, device_name FROM traces", *tpus(groups)) == [
+        (world_size, "TPU v6 Lite")
+    ]
+    replay(tmp_path / "corpus")
+    with connect(tmp_path / "corpus") as connection:
+        found = connection.sql("SELECT members FROM collectives ORDER BY rank").fetchall()
+    assert [number for (number,) in found] == members
+
+
 def test_files_copied_as_text_and_empty_ones_are_one_line(tmp_path: Path) -> None:
     copied = tmp_path / "copied.xplane.pb"
     copied.write_bytes(message(GPU, HOST).decode("utf-8", "replace").encode())
@@ -339,3 +398,7 @@ def test_recorded_planes_add_up_and_their_replay_takes_as_long(tmp_path: Path, n
     replay(tmp_path / "corpus")
     with connect(tmp_path / "corpus") as connection:
         assert connection.sql("SELECT max(abs(error_pct)) < 5 FROM replay_error").fetchall() == [(True,)]
+    if name == "tpu_inference":
+        # Its only collective joins pairs of eight devices, of which four are on another host.
+        command = ["estimate", "--scale", "kind=kernel:0.5", "--corpus", str(tmp_path / "corpus")]
+        assert "\n  8 TPUs\n" in CliRunner().invoke(app, command).stdout

@@ -101,7 +101,7 @@ def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | 
         alike = sum(other["job"][0] == steps["job"][0] for other in jobs)
         _draw_step(screen, steps, f" ({steps['trace_id'][0]})" if alike > 1 else "")
         if full or len(jobs) == 1:
-            _draw_parts(screen, steps, full=full)
+            _draw_parts(screen, steps, _device(corpus, str(steps["trace_id"][0]), changes), full=full)
     named = {str(steps["job"][0]) for steps in jobs}
     of_job = [f"--job {job}"] if job else []
     if len(jobs) > 1:
@@ -129,20 +129,30 @@ def _draw_step(screen: Console, steps: "pl.DataFrame", which: str) -> None:
     )
 
 
-def _draw_parts(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
-    """Print where the step of a job goes, and how that is known."""
+def _device(corpus: Path, trace_id: str, changes: list[str]) -> str:
+    """Return what to call what a job runs on: as the trace names it, unless other hardware is asked for."""
+    from lumos_df.graph.rows import about  # noqa: PLC0415 - slow to import
+
+    named = str(about(corpus, trace_id, "device_name")["device_name"] or "")
+    moved = any("hardware=" in change for change in changes)
+    return "TPU" if named.startswith("TPU") and not moved else "GPU"
+
+
+def _draw_parts(screen: Console, steps: "pl.DataFrame", device: str, *, full: bool) -> None:
+    """Print where the step of a job goes, and how that is known; `device`: what it runs on."""
     if left_out := round(_mean(steps, "left_out_ns")):
         say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
     for part in STEP_PARTS:
         _line(screen, steps, part.name, part.label)
         if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count() < len(steps):
             _line(screen, steps, "exposed_waiting", "  of that only waiting")
-    about = [format_count(round(_mean(steps, "gpus")), "GPU")] if steps["gpus"].null_count() < len(steps) else []
+    about = [format_count(round(_mean(steps, "gpus")), device)] if steps["gpus"].null_count() < len(steps) else []
     about += [f"{_mean(steps, name):,.0f} {text}" for name, text in _RATES if steps[name].null_count() < len(steps)]
     if steps["memory_gb"].null_count() < len(steps):
         too_much = ", does not fit" if steps["fits"][0] is False else ""
         about.append(f"memory {_mean(steps, 'memory_gb'):.3g} GB{too_much}")
-    say(screen, "   ".join(about), before="  ")
+    if about:
+        say(screen, "   ".join(about), before="  ")
     shares = [f"{_mean(steps, name):.0f}% {name.removesuffix('_pct')}" for name in _shares(steps)]
     say(screen, ", ".join(shares), before="  how known: ")
     widest = max(steps.iter_rows(named=True), key=lambda row: row["high_s"] / max(row["low_s"], 1e-12))

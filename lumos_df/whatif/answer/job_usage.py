@@ -53,12 +53,14 @@ class JobOnMachine:
     """What the estimator says of it."""
     why: str | None
     """Why it says nothing."""
+    replicas: int = 1
+    """Parts of the job that no degree tells apart: its ranks over the product of the degrees."""
 
     @property
     def gpus(self) -> int | None:
         """GPUs of the job."""
-        degrees = (self.sizes.tp, self.sizes.cp, self.sizes.dp, self.sizes.pp)
-        return None if None in degrees else int(np.prod([degree or 1 for degree in degrees]))
+        product = _product(self.sizes)
+        return None if product is None else product * self.replicas
 
     @property
     def peak_flops(self) -> float | None:
@@ -93,6 +95,12 @@ class JobOnMachine:
         return rates
 
 
+def _product(sizes: Sizes) -> int | None:
+    """Return the ranks that the degrees of a job make, None where one is unknown."""
+    degrees = (sizes.tp, sizes.cp, sizes.dp, sizes.pp)
+    return None if None in degrees else int(np.prod([degree or 1 for degree in degrees]))
+
+
 class JobUsage:
     """The figures of a changed job and of its original."""
 
@@ -115,12 +123,19 @@ class JobUsage:
     ) -> JobOnMachine:
         anchor = self._changed.anchor
         if any(host_times.runs_here(graph) for graph in anchor.job.graphs):
-            return JobOnMachine(sizes, machine, *known, None, f"{anchor.about.job}: the job ran on no GPU")
+            why = f"{anchor.about.job}: the job ran on no GPU"
+            return JobOnMachine(sizes, machine, *known, None, why, self._replicas)
         try:
             results, why = modelled.results(anchor, sizes, machine, does, schedule), None
         except LumosError as error:
             results, why = None, str(error)
-        return JobOnMachine(sizes, machine, *known, results, why)
+        return JobOnMachine(sizes, machine, *known, results, why, self._replicas)
+
+    @cached_property
+    def _replicas(self) -> int:
+        """Parts of the recorded job that no degree tells apart, 1 where its ranks are no multiple of them."""
+        world, product = self._changed.anchor.about.facts["world"].value, _product(self._changed.plan.old)
+        return int(world) // product if world and product and int(world) % product == 0 else 1
 
     @cached_property
     def _recorded(self) -> list[step_flops.OperatorFlops | None]:
