@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import TraceError
+from lumos_df.base.units import format_count
 from lumos_df.schema.codes import KERNEL, MEMCPY, NULL
 from lumos_df.trace import rocm_words
 from lumos_df.trace.recording import ArgsSink, Attribute, RecordedDevice, Recording
@@ -65,7 +66,6 @@ def _process(rows: RowCollector, process: Mapping[str, Any]) -> dict[str, int]:
     operations = {entry["kind"]: entry["operations"] for entry in strings["buffer_records"]}
     kinds = [entry["kind"] for entry in strings["buffer_records"]]
     messages = {entry["key"]: entry["value"] for entry in strings.get("marker_api", ())}
-    agents = _devices(process)
 
     for name in _HOST:
         calls = records.get(name, [])
@@ -85,13 +85,13 @@ def _process(rows: RowCollector, process: Mapping[str, Any]) -> dict[str, int]:
             words = rows.texts.strings
             rocm_words.state_collectives(rows, events, pa.array([words[place] for place in text.tolist()], pa.string()))
 
-    device = {handle: number for handle, (number, _) in agents.items()}
     dispatches = records.get("kernel_dispatch", [])
     symbols = {
         entry["kernel_id"]: entry.get("formatted_kernel_name") or entry.get("kernel_name")
         for entry in process.get("kernel_symbols", ())
     }
     info = [dispatch["dispatch_info"] for dispatch in dispatches]
+    device = _numbers(rows, process, _column(info, "agent_id", "handle"))
     block = {axis: _column(info, "workgroup_size", axis) for axis in "xyz"}
     grid = {axis: _column(info, "grid_size", axis) // np.maximum(block[axis], 1) for axis in "xyz"}
     rows.add(
@@ -124,9 +124,18 @@ def _devices(process: Mapping[str, Any]) -> dict[int, tuple[int, str | None]]:
     """Return (index, name) of each GPU by the handle of its agent."""
     return {
         agent["id"]["handle"]: (agent.get("logical_node_type_id", 0), agent.get("product_name") or agent.get("name"))
-        for agent in process["agents"]
+        for agent in process.get("agents") or ()
         if agent["type"] == _GPU
     }
+
+
+def _numbers(rows: RowCollector, process: Mapping[str, Any], ran_on: NDArray[np.int64]) -> dict[int, int]:
+    """Return the index of each GPU by its handle; those that ran kernels and are not listed are counted on."""
+    numbers = {handle: number for handle, (number, _) in _devices(process).items()}
+    unlisted = [handle for handle in np.unique(ran_on[ran_on != NULL]).tolist() if handle not in numbers]
+    if unlisted:
+        rows.warnings.append(f"no agent describes {format_count(len(unlisted), 'GPU')}: numbered by their handles")
+    return numbers | {handle: max(numbers.values(), default=-1) + 1 + place for place, handle in enumerate(unlisted)}
 
 
 def _word(operations: Mapping[str, list[str]], kinds: list[str], pair: int) -> str:

@@ -16,7 +16,8 @@ from lumos_df.trace.sqlite_columns import opened
 from lumos_df.trace.stored_file import StoredFile
 
 _SPAN: Final = {"ts": '"start"', "dur": '"end" - "start"'}
-_TEXT: Final = '(SELECT string FROM rocpd_string WHERE id = "{}")'
+_TEXTS: Final = "rocpd_string"
+_TEXT: Final = f'(SELECT string FROM {_TEXTS} WHERE id = "{{}}")'
 _MARKER: Final = "UserMarker"
 """Name of a range of roctx, whose text is its arguments."""
 _CALL: Final = r"^_*(?:hip|hsa|nccl)[A-Z]"
@@ -30,6 +31,11 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         TraceError: it cannot be read, or holds nothing that lasts.
     """
     with opened(file) as database:
+        if _TEXTS not in database.tables:
+            raise TraceError(
+                f"{file.name}: an RPD file without the table {_TEXTS}: nothing says which rows are kernels, nor their "
+                "names; record with runTracer.sh"
+            )
         rows = RowCollector()
         calls = database.read(
             "rocpd_api",

@@ -1,5 +1,6 @@
 """SQLite files of profilers as columns, by Arrow's driver: a block of rows at a time, and no Python object a row."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count as count_from
@@ -21,8 +22,14 @@ from lumos_df.trace.stored_tables import StoredTables, as_integer, columns_named
 MAGIC: Final = b"SQLite format 3\0"
 _ROWS: Final = 1 << 14
 """Rows of a block."""
+_DRIVER: Final = re.compile(r"^(?:[A-Z_]+: )?(?:\[SQLite\] )?(?:Failed to \w+ query: )?")
+"""What the driver writes before SQLite's words."""
 _FAULTS: Final = (Error, OSError, pa.ArrowException)
 """What the driver raises when it prepares a query, and when it reads on."""
+_COLUMNS: Final = (
+    "SELECT CAST(of.name AS BLOB), CAST(has.name AS BLOB) FROM sqlite_master AS of, pragma_table_info(of.name) AS has "
+    "WHERE {}"
+)
 
 
 class Database(StoredTables):
@@ -31,16 +38,31 @@ class Database(StoredTables):
     def __init__(self, connection: dbapi.Connection, name: str) -> None:
         self._connection = connection
         tables: dict[str, set[str]] = {}
+        unreadable: dict[str, str] = {}
         try:
-            for block in self._blocks(
-                "SELECT CAST(of.name AS BLOB), CAST(has.name AS BLOB) FROM sqlite_master AS of, "
-                "pragma_table_info(of.name) AS has WHERE of.type IN ('table', 'view')"
-            ):
-                for table, column in zip(*(of_all.to_pylist() for of_all in block.columns), strict=True):
-                    tables.setdefault(table.decode(), set()).add(column.decode())
+            for table, column in self._names(_COLUMNS.format("of.type = 'table'")):
+                tables.setdefault(table, set()).add(column)
+            views = [
+                view for (view,) in self._names("SELECT CAST(name AS BLOB) FROM sqlite_master WHERE type = 'view'")
+            ]
         except (*_FAULTS, UnicodeDecodeError) as error:
             raise TraceError(f"{name}: SQLite cannot read it ({_reason(error)}); {_remedy(error)}") from None
-        super().__init__(name, {table: frozenset(columns) for table, columns in tables.items()})
+        for view in views:
+            quoted = view.replace("'", "''")
+            try:
+                tables[view] = {column for _, column in self._names(_COLUMNS.format(f"of.name = '{quoted}'"))}
+            except _FAULTS as error:  # what it reads is not there
+                unreadable[view] = _reason(error)
+        super().__init__(name, {table: frozenset(columns) for table, columns in tables.items()}, unreadable)
+
+    def _names(self, query: str) -> list[tuple[str, ...]]:
+        """Return the rows of a query for names."""
+        columns = [block.columns for block in self._blocks(query)]
+        return [
+            tuple(name.decode() for name in row)
+            for of_block in columns
+            for row in zip(*(column.to_pylist() for column in of_block), strict=True)
+        ]
 
     def rows(self, table: str) -> int:
         """Return the number of the table's last row: no fewer than it has; 0 where there is none."""
@@ -115,8 +137,8 @@ def _bytes(blocks: list[pa.RecordBatch], place: int) -> pa.Array:
 
 
 def _reason(error: Exception) -> str:
-    """Return what SQLite says, without the driver's words around it."""
-    return str(error).partition("\n")[0].rpartition(": ")[2]
+    """Return what SQLite says, without the driver's words before it and the query behind it."""
+    return _DRIVER.sub("", str(error).partition("\n")[0])
 
 
 def _remedy(error: Exception) -> str:

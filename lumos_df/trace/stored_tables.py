@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,17 @@ class StoredTables(ABC):
     table lacks is null.
     """
 
-    def __init__(self, name: str, tables: Mapping[str, frozenset[str]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        tables: Mapping[str, frozenset[str]],
+        unreadable: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.name = name
         self.tables = tables
         """Columns of each table."""
+        self._unreadable = unreadable
+        """Why other tables cannot be read."""
         self.damage: list[str] = []
         """What was left out since the file is damaged, a clause each."""
         self.broken_texts = 0
@@ -51,6 +59,8 @@ class StoredTables(ABC):
         """
         texts, blobs = texts or {}, blobs or {}
         if table not in self.tables:
+            if why := self._unreadable.get(table):
+                self.damage.append(f"{table} ({why})")
             return {
                 **dict.fromkeys(numbers, np.zeros(0, np.int64)),
                 **dict.fromkeys(texts, pa.array([], pa.string())),

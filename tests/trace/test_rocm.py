@@ -168,11 +168,28 @@ def test_rocprofv3(tmp_path: Path) -> None:
         assert found.fetchall() == [("[4, 2, 1]", "[256, 1, 1]", "MI350X", ["left out: scratch_memory (2 rows)"])]
 
 
-@pytest.mark.parametrize("change", ["cut", "no agents", "an empty one"])
+@pytest.mark.parametrize("agents", [None, []])
+def test_gpus_that_rocprofv3_does_not_list_are_those_that_ran_kernels(tmp_path: Path, agents: list[Any] | None) -> None:
+    content = document()
+    (process,) = content["rocprofiler-sdk-tool"]
+    process["agents"] = agents
+    if agents is None:
+        del process["agents"]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    wanted = [(*row[:6], None if row[6] is None else 0, *row[7:]) for row in WANTED]
+    assert asked(path, ROWS) == wanted
+    with connect(tmp_path / "corpus") as connection:
+        ((device_name, warnings),) = connection.sql("SELECT device_name, warnings FROM traces").fetchall()
+    assert device_name is None
+    assert "no agent describes 1 GPU: numbered by their handles" in warnings
+
+
+@pytest.mark.parametrize("change", ["cut", "no process id", "an empty one"])
 def test_bad_files_of_rocprofv3_are_one_line(tmp_path: Path, change: str) -> None:
     data = document()
-    if change == "no agents":
-        del data["rocprofiler-sdk-tool"][0]["agents"]
+    if change == "no process id":
+        del data["rocprofiler-sdk-tool"][0]["metadata"]["pid"]
     if change == "an empty one":
         data["rocprofiler-sdk-tool"][0]["buffer_records"] = {}
     text = json.dumps(data)
@@ -184,7 +201,8 @@ def test_bad_files_of_rocprofv3_are_one_line(tmp_path: Path, change: str) -> Non
 
 
 def test_an_rpd_file_in_which_nothing_lasts_is_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.rpd", rocpd_api=("id, pid, tid, start, end, apiName_id, args_id", []))
+    path = write(tmp_path / "a.rpd", rocpd_api=("id, pid, tid, start, end, apiName_id, args_id", []),
+                 rocpd_string=("id, string", []))  # fmt: skip
     (failed,) = ingest([path], tmp_path / "corpus", workers=1).failed
     assert failed.message == f"{path}: an RPD file in which nothing lasts; record with runTracer.sh"
 
@@ -241,11 +259,25 @@ def test_ranges_without_a_category_are_operators_all_the_same(tmp_path: Path) ->
 
 
 def test_an_rpd_file_without_its_texts_is_one_line(tmp_path: Path) -> None:
-    """SQLite has no row where it cannot look up the name, so that no column may be longer than another."""
     path = rpd(tmp_path / "a.rpd")
-    changed(path, "ALTER TABLE rocpd_string RENAME TO texts")
+    changed(
+        path, "CREATE VIEW api AS SELECT start, string FROM rocpd_api JOIN rocpd_string ON rocpd_string.id = apiName_id"
+    )
+    changed(path, "DROP TABLE rocpd_string")
     (failed,) = ingest([path], tmp_path / "corpus", rank=0, workers=1).failed
-    assert "an RPD file in which nothing lasts" in failed.message
+    why = "nothing says which rows are kernels, nor their names; record with runTracer.sh"
+    assert failed.message == f"{path}: an RPD file without the table rocpd_string: {why}"
+
+
+def test_a_view_whose_table_is_missing_is_left_out_alone(tmp_path: Path) -> None:
+    path = rocpd(tmp_path / "a.db")
+    changed(path, "DROP TABLE memory_copies")
+    changed(path, "CREATE VIEW memory_copies AS SELECT * FROM rocpd_memory_copy")
+    found = asked(path, "SELECT count(*) FILTER (kind = 'kernel'), count(*) FILTER (kind = 'memcpy') FROM operators")
+    assert found == [(1, 0)]
+    with connect(tmp_path / "corpus") as connection:
+        ((warnings,),) = connection.sql("SELECT warnings FROM traces").fetchall()
+    assert "left out: memory_copies (no such table: main.rocpd_memory_copy)" in warnings
 
 
 def test_a_file_whose_rows_have_no_times_is_one_line(tmp_path: Path) -> None:
