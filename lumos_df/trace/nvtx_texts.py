@@ -7,16 +7,9 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lumos_df.schema.codes import ANNOTATION, CPU_OP, NULL
+from lumos_df.schema.codes import ANNOTATION, CPU_OP
+from lumos_df.trace.kernels import nvtx_fields
 
-_FIELDS: Final = r"(?s), (?:seq = -?[0-9]|op_id = [0-9]|sizes = \[|input_op_ids = ).*$"
-"""`emit_nvtx` writes `aten::mm, seq = 7, op_id = 9, sizes = [[2, 3], [3, 2]], input_op_ids = [(1,0), (2,0)]`, by what
-it was asked for [PyTorch, torch/csrc/profiler/util.cpp, getNvtxStr]. A pattern a field takes a fifth of one for all,
-and one that has to find the end of the sizes more than all others."""
-_SEQUENCE: Final = ", seq = (-?[0-9]{1,18})(?:,|$)"
-_ID: Final = ", op_id = [0-9]"
-_SIZES: Final = ", sizes = "
-_INPUTS: Final = ", input_op_ids = "
 _OPERATOR: Final = r"^[A-Za-z_]\w*::\w|^\w+Backward[0-9]*$"
 _MARK: Final = r"^(?:ProfilerStep#[0-9]|Optimizer\.|enumerate\(DataLoader\))"
 """Ranges of `record_function` that Kineto calls annotations, too."""
@@ -39,11 +32,18 @@ class NvtxTexts(NamedTuple):
 
 
 def parts(texts: pa.Array) -> NvtxTexts:
-    """Take the texts of ranges apart."""
-    front, rest = _split(pl.Series("text", texts, pl.String), _SIZES)
-    sequence = front.str.extract(_SEQUENCE)
-    numbered = sequence.is_not_null() | front.str.contains(_ID).fill_null(False)
-    name = _arrow(front.str.replace(_FIELDS, ""))
+    """Take the texts of ranges apart.
+
+    `emit_nvtx` writes `aten::mm, seq = 7, op_id = 9, sizes = [[2, 3], [3, 2]], input_op_ids = [(1,0), (2,0)]`, by what
+    it was asked for [PyTorch, torch/csrc/profiler/util.cpp, getNvtxStr].
+    """
+    _, offsets, data = texts.buffers()
+    places = np.frombuffer(offsets or b"\0" * 4, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(
+        np.int64
+    )
+    characters = np.frombuffer(data or b"", np.uint8)
+    name_end, sequence, numbered, sizes_begin, sizes_end = nvtx_fields.fields(characters, places[:-1], places[1:])
+    name = _texts(characters, places[:-1], name_end, np.asarray(texts.is_valid()))
     # A name stands in many ranges.
     coded = name.dictionary_encode()
     names, place = pl.Series("name", coded.dictionary, pl.String), coded.indices.fill_null(len(coded.dictionary))
@@ -53,18 +53,17 @@ def parts(texts: pa.Array) -> NvtxTexts:
     )
     return NvtxTexts(
         name=name,
-        kind=np.where((numbered.to_numpy() | named) & ~mark, CPU_OP, ANNOTATION).astype(np.int8),
-        sequence=sequence.cast(pl.Int64).fill_null(NULL).to_numpy(),
-        sizes=_arrow(_split(rest, _INPUTS)[0]),
+        kind=np.where((numbered | named) & ~mark, CPU_OP, ANNOTATION).astype(np.int8),
+        sequence=sequence,
+        sizes=_texts(characters, sizes_begin, sizes_end, sizes_begin >= 0),
         backward=backward,
     )
 
 
-def _split(texts: pl.Series, at: str) -> tuple[pl.Series, pl.Series]:
-    """Return what stands before and behind the first of a text, null behind where it is not there."""
-    before, behind = texts.str.splitn(at, 2).struct.unnest()
-    return before, behind
-
-
-def _arrow(texts: pl.Series) -> pa.Array:
-    return texts.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(pa.string())
+def _texts(
+    data: NDArray[np.uint8], begin: NDArray[np.int64], end: NDArray[np.int64], known: NDArray[np.bool_]
+) -> pa.Array:
+    """Return parts of texts, null where they are not known: there begin is end."""
+    cut, offsets = nvtx_fields.cut(data, begin, end)
+    valid = pa.array(known).buffers()[1]
+    return pa.StringArray.from_buffers(len(begin), pa.py_buffer(offsets), pa.py_buffer(cut), valid)

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count as count_from
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,26 +77,36 @@ class Database(StoredTables):
         rows = f"FROM {self._padded(table, [*integers, *of_bytes, tail])} {tail}"
         known = self._known(table, integers, of_bytes, rows)
         # The driver takes the type of a column from its first block, where it may have nulls alone.
-        asked = [f"coalesce(cast({sql} AS BLOB), x''), {sql} IS NULL" for sql in of_bytes if sql in known]
-        numbers = [as_integer(sql) for sql in integers if sql in known]
-        blocks = self._readable(table, f"SELECT {', '.join([*numbers, *asked]) or 'NULL'} {rows}")
+        asked = {
+            **{sql: as_integer(sql) for sql in integers if sql in known},
+            **{sql: f"coalesce(cast({sql} AS BLOB), x'')" for sql in of_bytes if sql in known},
+            **{f"{sql} IS NULL": f"{sql} IS NULL" for sql in of_bytes if known.get(sql)},
+        }
+        blocks = self._readable(table, f"SELECT {', '.join(asked.values()) or 'NULL'} {rows}")
         count = sum(block.num_rows for block in blocks)
-        places, texts = count_from(0), count_from(len(numbers), 2)
+        place = {sql: number for number, sql in enumerate(asked)}
         return [
-            *(_integers(blocks, next(places)) if sql in known else np.full(count, NULL) for sql in integers),
-            *(_bytes(blocks, next(texts)) if sql in known else pa.nulls(count, pa.binary()) for sql in of_bytes),
+            *(_integers(blocks, place[sql]) if sql in known else np.full(count, NULL) for sql in integers),
+            *(
+                _bytes(blocks, place[sql], place.get(f"{sql} IS NULL"))
+                if sql in known
+                else pa.nulls(count, pa.binary())
+                for sql in of_bytes
+            ),
         ]
 
-    def _known(self, table: str, integers: list[str], of_bytes: list[str], rows: str) -> frozenset[str]:
-        """Return those of some columns that are not null in every row.
+    def _known(self, table: str, integers: list[str], of_bytes: list[str], rows: str) -> dict[str, bool]:
+        """Return those of some columns that are not null in every row, and whether they are in some.
 
         To count takes far less than to fetch, and where there are texts many columns are empty in most files.
         """
         columns = [*integers, *of_bytes]
         if of_bytes:
-            for counts in self._readable(table, f"SELECT {', '.join(f'count({sql})' for sql in columns)} {rows}"):
-                return frozenset(sql for sql, count in zip(columns, counts.columns, strict=True) if count[0].as_py())
-        return frozenset(columns)
+            counted = ", ".join(f"count({sql})" for sql in columns)
+            for counts in self._readable(table, f"SELECT count(*), {counted} {rows}"):
+                every, *of_columns = (count[0].as_py() for count in counts.columns)
+                return {sql: count < every for sql, count in zip(columns, of_columns, strict=True) if count}
+        return dict.fromkeys(columns, True)
 
     def _readable(self, table: str, query: str) -> list[pa.RecordBatch]:
         """Return the rows of a query until they end or cannot be read."""
@@ -129,10 +138,15 @@ def _integers(blocks: list[pa.RecordBatch], place: int) -> NDArray[np.int64]:
     return np.concatenate([block.column(place).to_numpy() for block in blocks] or [np.zeros(0, np.int64)])
 
 
-def _bytes(blocks: list[pa.RecordBatch], place: int) -> pa.Array:
-    """Return a column of blocks, null where the next column says so."""
-    null = pa.scalar(None, pa.binary())
-    parts = [pc.if_else(block.column(place + 1).cast(pa.bool_()), null, block.column(place)) for block in blocks]
+def _bytes(blocks: list[pa.RecordBatch], place: int, nulls: int | None) -> pa.Array:
+    """Return a column of blocks, null where the column `nulls` says so."""
+    parts = [block.column(place) for block in blocks]
+    if nulls is not None:
+        null = pa.scalar(None, pa.binary())
+        parts = [
+            pc.if_else(block.column(nulls).cast(pa.bool_()), null, part)
+            for block, part in zip(blocks, parts, strict=True)
+        ]
     return pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
 
 
