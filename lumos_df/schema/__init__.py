@@ -83,7 +83,7 @@ __all__ = [
     "within",
 ]
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Version of the corpus layout; a corpus made by another version is refused."""
 
 ID_LENGTH: Final = 16

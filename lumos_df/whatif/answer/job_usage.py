@@ -122,8 +122,8 @@ class JobUsage:
         self, sizes: Sizes, machine: Machine, known: tuple[bool, bool], does: modelled.Habits, schedule: str | None
     ) -> JobOnMachine:
         anchor = self._changed.anchor
+        why: str | None = f"{anchor.about.job}: the job ran on no GPU"
         if any(host_times.runs_here(graph) for graph in anchor.job.graphs):
-            why = f"{anchor.about.job}: the job ran on no GPU"
             return JobOnMachine(sizes, machine, *known, None, why, self._replicas)
         try:
             results, why = modelled.results(anchor, sizes, machine, does, schedule), None
