@@ -84,6 +84,7 @@ NO_DECISION = {
     "trace.event_args._ROWS",
     "trace.execution_pairing._HEAD",
     "trace.formats._HEAD",
+    "trace.hlo_texts._MOST_IDS",
     "trace.json.header._DEEPEST",
     "trace.json.kernels.interning.FULL",
     "trace.json.kernels.interning.KEY_SLOTS",
@@ -107,6 +108,7 @@ NO_DECISION = {
     "trace.json.scanned.TEXT_ID",
     "trace.json.scanned.TOP_PLACE",
     "trace.json.scanned.WAYS",
+    "trace.kernels.nvtx_fields._DIGITS",
     "trace.malformed._MOST_ELEMENTS",
     "trace.malformed._SHOWN",
     "trace.memory_snapshot._FRAMES",
@@ -153,7 +155,7 @@ much of it is told."""
 
 PARTS = ("graph", "structure", "whatif", "trace", "calibrate", "capture", "advice", "estimate")
 
-NUMBERS_OF_VIEWS = {*"01234568", "2.0", "4.0", "100", "100.0", "1000", "10000", "999999", "1000000", "4000000", "1e-9"}
+NUMBERS_OF_VIEWS = {*"012345678", "2.0", "4.0", "100", "100.0", "1000", "10000", "999999", "1000000", "4000000", "1e-9"}
 """Places and counts, units, operations of an element, a bound on rows, and what is taken for nothing."""
 QUANTILES = {"0.5", "0.9", "0.99"}
 
