@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
+from lumos_df.calibrate.population import GENERIC
 from lumos_df.calibrate.scoreboard import Score, scoreboard, without_source
 
 ROOT: Final = Path(__file__).parent.parent
@@ -67,6 +68,58 @@ def table(truth: Path) -> str:
     return _HEAD + "".join(row(line, scores[line.dataset]) for line in LINES)
 
 
+_CALIBRATED: Final = re.compile(
+    r"(?<=<!-- python -m tools.scoreboard DIR, calibrated -->\n).*?(?=<!-- end -->)", re.DOTALL
+)
+
+_CALIBRATED_HEAD: Final = """\
+| runs | calibrated on | mean error of the others | aim | within low..high |
+|---|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A set of which some runs are calibrated on, from the profile `generic`, and the aim for the others."""
+
+    title: str
+    dataset: str
+    runs: int
+    times_own: float = 0.0
+    """The aim, times the error that the set has with its own profile."""
+    mean: float = 0.0
+    """Or in percent."""
+
+
+CALIBRATIONS: Final = (
+    Calibrated("Ultra-Scale Playbook", "playbook_h100_runs", 5, times_own=2),
+    Calibrated("Ultra-Scale Playbook", "playbook_h100_runs", 20, times_own=1.3),
+    Calibrated("vTrain, 64-512 A100", "vtrain_multi", 5, times_own=2),
+    Calibrated("vTrain, 64-512 A100", "vtrain_multi", 20, times_own=1.3),
+    Calibrated("the paper that lumos-df follows", "lumos_paper", 3, mean=10),
+)
+
+
+def calibrated_row(line: Calibrated, mean: float, coverage: float, own: float) -> str:
+    """Return one row of the table; percent, `own` the error with the set's own profile."""
+    aim = line.mean or line.times_own * own
+    told = f"{aim:.1f}" + (f", {line.times_own:g} times its own profile's" if line.times_own else "")
+    missed = ", **missed**" if mean > aim else ""
+    return f"| {line.title} | {line.runs} | {mean:.1f} | {told}{missed} | {coverage:.0f} |\n"
+
+
+def calibrated_table(truth: Path) -> str:
+    """Calibrate `generic` on some runs of each set, score the others, and return the table."""
+    rows = ""
+    for line in CALIBRATIONS:
+        found = scoreboard(truth, [line.dataset], line.runs, software=GENERIC)[0]
+        own = scoreboard(truth, [line.dataset])[0] if line.times_own else found
+        if found.mape_pct is None or found.coverage_pct is None or own.mape_pct is None:
+            raise ValueError(f"{line.dataset}: no run is scored")
+        rows += calibrated_row(line, found.mape_pct, found.coverage_pct, own.mape_pct)
+    return _CALIBRATED_HEAD + rows
+
+
 _LEFT_OUT: Final = re.compile(r"(?<=<!-- python -m tools.scoreboard DIR, left out -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 _LEFT_OUT_HEAD: Final = """\
@@ -95,10 +148,13 @@ def main() -> None:
     """Score, and write the pages."""
     if len(sys.argv) != 2:
         sys.exit("which folder of measured runs? python -m tools.scoreboard DIR")
-    text, left_out = table(Path(sys.argv[1])), left_out_table(Path(sys.argv[1]))
+    truth = Path(sys.argv[1])
+    blocks = ((_BLOCK, table(truth)), (_CALIBRATED, calibrated_table(truth)), (_LEFT_OUT, left_out_table(truth)))
     for page in PAGES:
-        written = _BLOCK.sub(lambda _: text, page.read_text("utf-8"))
-        page.write_text(_LEFT_OUT.sub(lambda _: left_out, written, count=1), "utf-8")
+        text = page.read_text("utf-8")
+        for block, found in blocks:
+            text = block.sub(lambda _, found=found: found, text)  # type: ignore[misc]
+        page.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
