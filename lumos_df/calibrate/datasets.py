@@ -53,6 +53,8 @@ class Dataset:
     """Facts that go before `facts`, an earlier variant before a later one."""
     ran: bool = True
     """Whether these are runs that were measured, rather than ones that crashed."""
+    first_stage: bool = False
+    """Whether the memory is that of rank 0, which is of the first stage, instead of the fullest GPU's."""
     crashed: str = ""
     """Name of the set of runs of the same kind that did not run."""
 

@@ -22,6 +22,7 @@ SEEDS: Final = 15
 
 _STEP: Final = RESULT_COLUMNS.index("iteration_time_s")
 _MEMORY: Final = RESULT_COLUMNS.index("memory_bytes")
+_FIRST_STAGE: Final = RESULT_COLUMNS.index("first_stage_bytes")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Score:
     coverage_pct: float | None
     """Share of runs that lie in the estimate's interval."""
     memory_mape_pct: float | None
-    """Mean of the errors' sizes of a GPU's memory."""
+    """Mean of the errors' sizes of the memory of the GPU that was measured."""
     fit_errors_pct: float | None
     """Share of runs that are wrongly said to fit or not to fit, crashed ones included where there are some."""
 
@@ -125,7 +126,8 @@ def score(
     low, high = scored.ends(out)
     covered = (measured >= low * estimate) & (measured <= high * estimate)
     remembered = np.isfinite(scored.measured_bytes)
-    memory = out[remembered, _MEMORY] / scored.measured_bytes[remembered] - 1.0
+    held = _FIRST_STAGE if whole.dataset.first_stage else _MEMORY
+    memory = out[remembered, held] / scored.measured_bytes[remembered] - 1.0
     wrong = ~_fits(scored, out)
     if crashed is not None:
         wrong = np.concatenate([wrong, _fits(crashed, crashed.estimate())])

@@ -1,6 +1,7 @@
 """The scoreboard's figures against their definitions, on small tables and by the command line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ from typer.testing import CliRunner
 
 from lumos_df.calibrate.datasets import Dataset
 from lumos_df.calibrate.measured_runs import read
-from lumos_df.calibrate.scoreboard import rank_correlation, regrets, scoreboard
+from lumos_df.calibrate.scoreboard import rank_correlation, regrets, score, scoreboard
 from lumos_df.cli.app import app
+from lumos_df.model.evaluate import RESULT_COLUMNS
 from lumos_df.model.software import Software
 from tests.calibrate.tables import write
 
@@ -73,6 +75,18 @@ def test_memory_and_what_fits(tmp_path: Path) -> None:
     (score,) = scoreboard(tmp_path)
     assert score.memory_mape_pct == pytest.approx(50.0)
     assert score.fit_errors_pct == pytest.approx(100 / 3)
+
+
+def test_memory_of_rank_0_is_that_of_the_first_stage(tmp_path: Path) -> None:
+    # One micro-batch: both stages keep the same, and the last has logits beside it.
+    runs = read(Dataset.read("published"), write(tmp_path / FILE, [{"gbs": 4}]))
+    out = runs.estimate()[0]
+    first, fullest = (out[RESULT_COLUMNS.index(name)] for name in ("first_stage_bytes", "memory_bytes"))
+    assert first < 0.9 * fullest
+    runs = replace(runs, measured_bytes=np.array([first]))
+    assert score(runs, runs).memory_mape_pct == pytest.approx(100 * (fullest / first - 1))
+    runs = replace(runs, dataset=replace(runs.dataset, first_stage=True))
+    assert score(runs, runs).memory_mape_pct == 0.0
 
 
 def test_calibration_helps_and_a_seed_repeats(tmp_path: Path) -> None:

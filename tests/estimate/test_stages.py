@@ -63,6 +63,10 @@ def test_each_end_of_a_pipeline_has_its_table(
 ) -> None:
     found = fullest(model(tied=tied), plan, software)
     assert found["memory_stage"] == stage
+    if stage == 0:
+        assert found["first_stage_bytes"] == found["memory_bytes"]
+    else:
+        assert found["first_stage_bytes"] < found["memory_bytes"]
     # Weights in 16 bits, gradients of 4 bytes, Adam's 12.
     assert found["weights_bytes"] == 2 * parameters
     assert found["gradients_bytes"] == 4 * parameters

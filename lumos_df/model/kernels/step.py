@@ -60,6 +60,7 @@ RESULTS: Final = (
     ("memory_stage", "the pipeline stage of it"),
     ("model_flops", "FLOP of a step that the model asks for, all GPUs, all token pairs of attention counted"),
     ("hardware_flops", "the same with what is computed again"),
+    ("first_stage_bytes", "memory of a GPU of the first pipeline stage, of which rank 0 is one"),
 )
 """Columns of a result: name, meaning."""
 
@@ -88,6 +89,7 @@ RESULTS: Final = (
     MEMORY_STAGE,
     MODEL_FLOPS,
     HARDWARE_FLOPS,
+    FIRST_STAGE_BYTES,
 ) = range(len(RESULTS))
 
 LARGEST_PIPELINE: Final = 1024
@@ -200,6 +202,8 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
             logits = (1 + model.mtp_layers) * tokens * table / model.hidden * software.logits_bytes
         tensors = states[0] + states[1] + states[2] + activations + logits
         memory = tensors * (1.0 + software.reserve_fraction) + software.reserve_bytes
+        if s == 0:
+            out[FIRST_STAGE_BYTES] = memory
         if memory > fullest:
             fullest = memory
             out[WEIGHTS_BYTES] = states[0]
