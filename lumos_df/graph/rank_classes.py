@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import CorpusError
@@ -59,6 +58,8 @@ def profile(corpus: Path, trace_id: str) -> RankProfile:
 
     Raises `CorpusError` when it cannot be read.
     """
+    import polars as pl  # noqa: PLC0415 - slow to import: few replays tell ranks apart
+
     file = trace_folder(corpus, trace_id) / "operators.parquet"
     columns = [*_KEY, *_COLLECTIVE, "family", "ts", "dur", "step"]
     try:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -28,6 +27,8 @@ def as_stored(corpus: Path, graph: TraceGraph) -> TraceGraph:
     table = _table(corpus, graph, schema.EDGES)
     if table is None:
         return graph
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only estimates need it
+
     # Those between ranks follow from the collectives.
     table = table.filter(pc.not_equal(table["kind"], EDGE_KINDS[COLLECTIVE]))
     stored = Edges(
@@ -55,6 +56,8 @@ def instances(corpus: Path, graphs: list[TraceGraph]) -> Instances | None:
     tables = [table for table in stored if table is not None]
     if len(tables) < len(stored):
         return None
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only estimates need it
+
     tables = [table.filter(pc.greater(table["members"], 1)) for table in tables]
     members = pa.concat_tables(tables)
     number, row, waiting = (members[name].to_numpy() for name in ("instance_id", "op_id", "waiting_ns"))
@@ -88,5 +91,7 @@ def _table(corpus: Path, graph: TraceGraph, table: schema.Table) -> pa.Table | N
 
 
 def _places(column: pa.ChunkedArray, choices: tuple[str, ...]) -> NDArray[np.int8]:
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only estimates need it
+
     places: NDArray[np.int8] = pc.index_in(column, pa.array(choices)).to_numpy().astype(np.int8)
     return places
