@@ -105,7 +105,8 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
     """Return values as a column of that type; words that stand once each, as a dictionary, go into a file as such."""
     if not isinstance(values, pa.Array):
         return pa.array(values, kind)
-    return values if pa.types.is_dictionary(values.type) else values.cast(kind)
+    # Not cast to what it is: that loads all of pyarrow's functions.
+    return values if values.type == kind or pa.types.is_dictionary(values.type) else values.cast(kind)
 
 
 def _holds(path: Path, rows: pa.Table, schema: pa.Schema) -> bool:
