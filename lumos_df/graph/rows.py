@@ -171,9 +171,9 @@ def read(corpus: Path, trace_id: str) -> Rows:
         with pq.ParquetFile(file, read_dictionary=list(_WORDS)) as stored:
             # One after another: the memory that one was decoded in serves the next.
             words = {name: coded(stored.read([name])[name]) for name in _WORDS}
-            short = {name: _column(stored.read([name])[name], pa.int32(), NONE) for name in _SHORT}
-            long = {name: _column(stored.read([name])[name], pa.int64(), _NULL) for name in _LONG}
-            thread = _numbered(_column(stored.read(["thread"])["thread"], pa.int64(), _NULL))
+            short = {name: numbers(stored.read([name])[name], pa.int32(), NONE) for name in _SHORT}
+            long = {name: numbers(stored.read([name])[name], pa.int64(), _NULL) for name in _LONG}
+            thread = _numbered(numbers(stored.read(["thread"])["thread"], pa.int64(), _NULL))
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(file, error) from None
     stream, keys = _streams(long["device"], long["stream"])
@@ -235,14 +235,14 @@ def coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:
     return _filled(whole.indices, np.dtype(np.int32), NONE), whole.dictionary.to_pylist()
 
 
-def _column(column: pa.ChunkedArray, kind: pa.DataType, null: int) -> NDArray[Any]:
-    """Return a column of numbers of that kind, `null` for null, that may be written to."""
+def numbers(column: pa.ChunkedArray, kind: pa.DataType, null: int) -> NDArray[Any]:
+    """Return a column of numbers as numbers of that kind [n], `null` for null, that may be written to."""
     whole = column.combine_chunks()
     return _filled(whole, np.dtype(kind.to_pandas_dtype()), null)
 
 
 def _numbered(column: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the distinct values of a column as numbers from 0, in the order in which they come; `_NULL` is NONE [n]."""
+    """Return the distinct values of a column numbered from 0, in the order in which they come; `_NULL` is NONE [n]."""
     begins = np.flatnonzero(np.append(True, column[1:] != column[:-1])) if len(column) else np.empty(0, np.int64)
     values, first, inverse = np.unique(column[begins], return_index=True, return_inverse=True)
     number = np.full(len(values), NONE, np.int32)

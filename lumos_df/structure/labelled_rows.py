@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.corpus.layout import trace_folder
-from lumos_df.graph.rows import Rows, coded, read
+from lumos_df.graph.rows import Rows, coded, numbers, read
 from lumos_df.schema import PHASES
 from lumos_df.schema.codes import NONE, OTHER_PHASE
 
@@ -94,7 +94,7 @@ def extend(corpus: Path, rows: Rows) -> Trace:
     return Trace(
         rows=rows,
         phase=place[texts["phase"].code],
-        layer=table["layer"].fill_null(NONE).to_numpy().astype(np.int32),
+        layer=numbers(table["layer"], pa.int32(), NONE),
         grid=texts["grid"],
         block=texts["block"],
         dims=texts["input_dims"],

@@ -123,7 +123,7 @@ def chosen_jobs(corpus: Path, trace: str | None, job: str | None) -> list[list[s
 
 def _job_name(corpus: Path, trace_id: str) -> str:
     file = trace_folder(corpus, trace_id) / "traces.parquet"
-    return str(pq.read_table(file, columns=["job"], partitioning=None)["job"][0].as_py())
+    return str(pq.ParquetFile(file).read(["job"])["job"][0].as_py())
 
 
 def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int], ran_on: Hardware | None) -> list[RecordedJob]:

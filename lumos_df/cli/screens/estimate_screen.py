@@ -1,11 +1,12 @@
 """An estimate on one screen: the step with its interval, where it goes, memory, and how it is known.
 
-A plan that never ran is drawn without polars, pyarrow and DuckDB: to import them takes longer than to estimate it.
+A plan that never ran is drawn without polars, pyarrow and DuckDB, and a changed job without polars: to import them
+takes longer than to estimate it.
 """
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
@@ -91,18 +92,15 @@ def seconds(amount: float) -> str:
 
 def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | None, *, full: bool) -> None:
     """Print what becomes of recorded jobs: rows as `whatif.estimate.estimate` returns them."""
-    import polars as pl  # noqa: PLC0415 - slow to import
-
     screen = console()
     say(screen, "with " + (" ".join(changes) if changes else "nothing changed: the recorded job, replayed"))
-    each = pl.DataFrame(rows).with_columns(number=_numbers(pl.col("job"), pl.col("rank"), pl.col("trace_id")))
-    jobs = each.partition_by("number", maintain_order=True)
+    jobs = _by_job(rows)
     for steps in jobs:
-        alike = sum(other["job"][0] == steps["job"][0] for other in jobs)
-        _draw_step(screen, steps, f" ({steps['trace_id'][0]})" if alike > 1 else "")
+        alike = sum(_first(other, "job") == _first(steps, "job") for other in jobs)
+        _draw_step(screen, steps, f" ({_first(steps, 'trace_id')})" if alike > 1 else "")
         if full or len(jobs) == 1:
-            _draw_parts(screen, steps, _device(corpus, str(steps["trace_id"][0]), changes), full=full)
-    named = {str(steps["job"][0]) for steps in jobs}
+            _draw_parts(screen, steps, _device(corpus, str(_first(steps, "trace_id")), changes), full=full)
+    named = {str(_first(steps, "job")) for steps in jobs}
     of_job = [f"--job {job}"] if job else []
     if len(jobs) > 1:
         of_job = ["--trace ID"] if len(named) < len(jobs) else ["--job NAME"]
@@ -110,20 +108,28 @@ def draw_changed(rows: "pa.Table", changes: list[str], corpus: Path, job: str | 
     say_next(screen, " ".join(words) + where(corpus))
 
 
-def _numbers(job: "pl.Expr", rank: "pl.Expr", trace: "pl.Expr") -> "pl.Expr":
-    """Return numbers of the jobs that rows are of: those of one come by rank, and of one name one behind another."""
-    again = (rank <= rank.shift()) & (trace != trace.shift())
-    return ((job != job.shift()) | again).fill_null(value=False).cum_sum()
+def _by_job(rows: "pa.Table") -> "list[pa.Table]":
+    """Return the rows of each job: those of one come by rank, and of one name one behind another."""
+    import numpy as np  # noqa: PLC0415 - not for a plan
+
+    job, trace, rank = (np.array(rows[name].to_pylist()) for name in ("job", "trace_id", "rank"))
+    again = (rank[1:] <= rank[:-1]) & (trace[1:] != trace[:-1])
+    ends = [*np.flatnonzero((job[1:] != job[:-1]) | again) + 1, len(rows)]
+    return [rows.slice(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False) if end > begin]
 
 
-def _draw_step(screen: Console, steps: "pl.DataFrame", which: str) -> None:
+def _first(steps: "pa.Table", column: str) -> Any:
+    return steps[column][0].as_py()
+
+
+def _draw_step(screen: Console, steps: "pa.Table", which: str) -> None:
     """Print what the step of a job becomes; `which`: which of several of that name."""
     old, new = _mean(steps, "original_iteration_time_s"), _mean(steps, "iteration_time_s")
     low, high = _mean(steps, "low_s"), _mean(steps, "high_s")
     change = f"{change_ns(1e9 * (new - old))}, {change_pct(100 * (new - old) / old)}" if old else "-"
     say(
         screen,
-        (str(steps["job"][0]), "bold"),
+        (str(_first(steps, "job")), "bold"),
         f"{which}, {seconds(old)} a step -> {seconds(new)}",
         f" ({seconds(low)} to {seconds(high)}, 8 times of 10)   ({change})",
     )
@@ -138,30 +144,34 @@ def _device(corpus: Path, trace_id: str, changes: list[str]) -> str:
     return "TPU" if named.startswith("TPU") and not moved else "GPU"
 
 
-def _draw_parts(screen: Console, steps: "pl.DataFrame", device: str, *, full: bool) -> None:
+def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) -> None:
     """Print where the step of a job goes, and how that is known; `device`: what it runs on."""
     if left_out := round(_mean(steps, "left_out_ns")):
         say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
     for part in STEP_PARTS:
         _line(screen, steps, part.name, part.label)
-        if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count() < len(steps):
+        if part.name == "exposed_communication" and steps["exposed_waiting_s"].null_count < len(steps):
             _line(screen, steps, "exposed_waiting", "  of that only waiting")
-    about = [format_count(round(_mean(steps, "gpus")), device)] if steps["gpus"].null_count() < len(steps) else []
-    about += [f"{_mean(steps, name):,.0f} {text}" for name, text in _RATES if steps[name].null_count() < len(steps)]
-    if steps["memory_gb"].null_count() < len(steps):
-        too_much = ", does not fit" if steps["fits"][0] is False else ""
+    about = [format_count(round(_mean(steps, "gpus")), device)] if steps["gpus"].null_count < len(steps) else []
+    about += [f"{_mean(steps, name):,.0f} {text}" for name, text in _RATES if steps[name].null_count < len(steps)]
+    if steps["memory_gb"].null_count < len(steps):
+        too_much = ", does not fit" if _first(steps, "fits") is False else ""
         about.append(f"memory {_mean(steps, 'memory_gb'):.3g} GB{too_much}")
     if about:
         say(screen, "   ".join(about), before="  ")
     shares = [f"{_mean(steps, name):.0f}% {name.removesuffix('_pct')}" for name in _shares(steps)]
     say(screen, ", ".join(shares), before="  how known: ")
-    widest = max(steps.iter_rows(named=True), key=lambda row: row["high_s"] / max(row["low_s"], 1e-12))
-    say(screen, ", ".join(widest["causes"][: None if full else _CAUSES]) or "nothing", before="  interval from: ")
-    for row in steps.iter_rows(named=True) if full else ():
+    wide = [
+        high / max(low, 1e-12)
+        for low, high in zip(*(steps[name].to_pylist() for name in ("low_s", "high_s")), strict=True)
+    ]
+    causes = steps["causes"][wide.index(max(wide))].as_py()
+    say(screen, ", ".join(causes[: None if full else _CAUSES]) or "nothing", before="  interval from: ")
+    for row in steps.to_pylist() if full else ():
         step = "" if row["step"] is None else f" step {row['step']}"
         times = f"{seconds(row['original_iteration_time_s']):>9} -> {seconds(row['iteration_time_s']):>9}"
         say(screen, f"rank {row['rank']}{step}: {times}", before="  ")
-    notes = grouped(text for text in steps["warnings"][0])
+    notes = grouped(_first(steps, "warnings"))
     for note in notes if full else notes[:_NOTES]:
         say(screen, note, before="  note: ")
     if len(notes) > _NOTES and not full:
@@ -171,23 +181,24 @@ def _draw_parts(screen: Console, steps: "pl.DataFrame", device: str, *, full: bo
 _RATES: Final = (("tokens_per_s_per_gpu", "tokens/s/GPU"), ("mfu_pct", "% MFU"))
 
 
-def _shares(steps: "pl.DataFrame") -> list[str]:
+def _shares(steps: "pa.Table") -> list[str]:
     """Return the columns that say how the GPU's time is known and are not zero."""
     rates = {name for name, _ in _RATES} | {"hfu_pct"}
     names = [
-        name for name in steps.columns if name.endswith("_pct") and not name.startswith(("original_", "unscaled_"))
+        name for name in steps.column_names if name.endswith("_pct") and not name.startswith(("original_", "unscaled_"))
     ]
     return [name for name in names if name not in rates and _mean(steps, name) >= 0.5]
 
 
-def _line(screen: Console, steps: "pl.DataFrame", name: str, label: str) -> None:
+def _line(screen: Console, steps: "pa.Table", name: str, label: str) -> None:
     before, after = _mean(steps, f"original_{name}_ns"), _mean(steps, f"{name}_ns")
     both = f"{format_ns(round(before)):>9} -> {format_ns(round(after)):>9}"
     say(screen, f"{label:<26}{both}  {change_ns(after - before):>10}", before="  ")
 
 
-def _mean(steps: "pl.DataFrame", column: str) -> float:
-    return float(steps.select(column).mean().item() or 0)
+def _mean(steps: "pa.Table", column: str) -> float:
+    known = [value for value in steps[column].to_pylist() if value is not None]
+    return sum(known) / len(known) if known else 0.0
 
 
 _ALWAYS: Final = ("tp", "pp", "dp", "micro_batch", "zero", "recompute")

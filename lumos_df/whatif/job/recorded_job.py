@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lumos_df.corpus.layout import trace_folder
@@ -73,7 +72,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: H
     on_host = all(map(host_times.runs_here, job.graphs))
     about = replace(about, ranks=list(map(_with_updates, about.ranks, job.graphs)))
     file = trace_folder(corpus, trace_ids[0]) / "traces.parquet"
-    device = pq.read_table(file, columns=["device_name"], partitioning=None)["device_name"][0].as_py()
+    device = pq.ParquetFile(file).read(["device_name"])["device_name"][0].as_py()
     gpu = RecordedGpu(ran_on) if ran_on else recorded_on(device)
     sizes = Sizes.of(about)
     sizes = replace(sizes, zero=known.get("zero", sizes.zero))
@@ -107,7 +106,7 @@ def _unmeasured(corpus: Path, trace_ids: list[str]) -> bool:
     """Return whether `lumos-df capture --fake-world` has marked the collectives of any of the traces as unmeasured."""
     for trace_id in trace_ids:
         file = trace_folder(corpus, trace_id) / "traces.parquet"
-        said = pq.read_table(file, columns=["metadata"], partitioning=None)["metadata"][0].as_py()
+        said = pq.ParquetFile(file).read(["metadata"])["metadata"][0].as_py()
         added = json.loads(said or "{}").get("lumosCapture")
         unmeasured = added.get("unmeasured") if isinstance(added, dict) else None
         if isinstance(unmeasured, list) and "collectives" in unmeasured:
@@ -120,6 +119,8 @@ def _peak(corpus: Path, trace_id: str) -> int | None:
     file = trace_folder(corpus, trace_id) / "memory_events.parquet"
     if not file.exists():
         return None
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few traces record their memory
+
     columns = ["device_type", "reserved_bytes", "allocated_bytes"]
     table = pq.read_table(file, columns=columns, partitioning=None)
     table = table.filter(pc.equal(table["device_type"], "gpu"))
