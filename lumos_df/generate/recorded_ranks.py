@@ -41,6 +41,8 @@ def recorded_ranks(
     ).fetchall()
     jobs = sorted({row[1] for row in traces})
     see = f"lumos-df sql 'SELECT DISTINCT job, trace_id, rank FROM traces' --corpus {corpus}"
+    if not jobs:
+        raise QueryError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
     if job is None and len(jobs) != 1:
         raise QueryError(f"{corpus}: holds {len(jobs)} jobs; name one with --job NAME; see: {see}")
     chosen = [row for row in traces if job in {None, row[1]}] or [row for row in traces if row[0].startswith(str(job))]

@@ -104,7 +104,9 @@ def _odd_calls(rows: Rows) -> list[str]:
     odd = int(np.count_nonzero(numbered & (rows.correlation <= 0) & (rows.on_gpu | (rows.kind == RUNTIME))))
     if odd:
         warnings.append(f"{odd} calls and GPU operators have a correlation id below 1, which no profiler gives")
-    call = np.sort(rows.correlation[numbered & (rows.kind == RUNTIME)])
+    # A call inside another with its number is the same one, which two interfaces recorded.
+    around = np.where(rows.parent >= 0, rows.correlation[rows.parent], rows.null)
+    call = np.sort(rows.correlation[numbered & (rows.kind == RUNTIME) & (rows.correlation != around)])
     again = int(np.count_nonzero(call[1:] == call[:-1]))
     if again:
         warnings.append(

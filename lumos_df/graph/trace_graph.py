@@ -3,7 +3,7 @@
 Every edge goes from what was issued earlier to what was issued later, so the graph has no cycle whatever was recorded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from lumos_df.graph.edges.full_queue import queue_waits
 from lumos_df.graph.edges.handoff import handoff_edges
 from lumos_df.graph.edges.host_wait import host_waits
 from lumos_df.graph.edges.inferred import inferred_waits
-from lumos_df.graph.edges.launch import launch_edges
+from lumos_df.graph.edges.launch import launch_edges, slow_first_launch
 from lumos_df.graph.edges.stream import stream_edges
 from lumos_df.graph.edges.sync import sync_edges
 from lumos_df.graph.edges.thread import thread_edges
@@ -110,6 +110,9 @@ def build(rows: Rows) -> TraceGraph:
     known = unrecorded_nodes(rows, gpu, launches, known, ended, typical_values.least).between(known)
     unseen, late = inferred_waits(rows, gpu, known, ended)
     to_starts = join([known, unseen])
+    slow = slow_first_launch(rows, gpu, to_starts, ended, late)
+    to_starts = replace(to_starts, lag=to_starts.lag + slow)
+    late = late[~np.isin(late, to_starts.dst[slow > 0])]
     unrecorded = unrecorded_nodes(rows, gpu, launches, to_starts, ended, typical_values.medians)
     candidates = join(
         [

@@ -328,7 +328,7 @@ def correlated(event: Event, correlation: int) -> Event:
     [
         (lambda call: [correlated(call, -5)], "1 calls and GPU operators have a correlation id below 1"),
         (lambda call: [correlated(call, 0)], "1 calls and GPU operators have a correlation id below 1"),
-        (lambda call: [call, call | {"ts": call["ts"] + call["dur"], "dur": 0}], "correlation id of another one"),
+        (lambda call: [call, call | {"ts": call["ts"] + call["dur"] + 1, "dur": 0}], "correlation id of another one"),
         (lambda call: [correlated(call, 1 << 40)], "1 GPU operators have no launch call in the trace"),
         (
             lambda call: [call, correlated(call, 1 << 40) | {"name": "cudaGraphLaunch", "dur": 0}],
@@ -341,6 +341,15 @@ def test_a_call_that_does_not_fit_the_work_of_the_gpu_costs_a_warning(
 ) -> None:
     rows = replay(odd(sample, "cudaLaunchKernel", change))
     assert all(sum(says in text for text in row["warnings"]) == 1 for row in rows)
+    assert close(rows)
+
+
+def test_a_call_that_two_interfaces_recorded_is_one(replay: Replay, sample: list[Event]) -> None:
+    def again_inside(call: Event) -> list[Event]:
+        return [call, call | {"ts": call["ts"] + 0.1, "dur": call["dur"] - 0.2, "name": "cuLaunchKernel"}]
+
+    rows = replay(odd(sample, "cudaLaunchKernel", again_inside))
+    assert not any("correlation id of another one" in text for row in rows for text in row["warnings"])
     assert close(rows)
 
 

@@ -14,7 +14,7 @@ from tests.conftest import Run
 from tests.emulator import Job as Emulated
 from tests.emulator import simulate, write
 from tests.graph.test_truth import BRIEF
-from tests.trace.literal import Event, corpus_of, kernel, launch, rows
+from tests.trace.literal import Event, corpus_of, kernel, launch, rows, x
 
 AHEAD = Emulated(ranks=1, steps=1, batch=32)
 """The host issues a step in a tenth of the time that the GPU takes for it."""
@@ -76,3 +76,24 @@ def test_what_a_launch_explains_is_not_unknown(tmp_path: Path) -> None:
     corpus_of(tmp_path, events)
     step, pieces = figures(tmp_path / "corpus")
     assert (pieces["unknown"], step["unknown_share_pct"]) == (0, 0)
+
+
+def test_what_the_host_did_before_the_first_call_that_copies_is_known(tmp_path: Path) -> None:
+    """The first copy begins later in its call than the others; seconds before that call are the host's all the same."""
+    begins = [(2_000_000 + 1_000 * number, 60 if number == 0 else 40) for number in range(8)]
+    events = [x("cudaDeviceGetAttribute", "cuda_runtime", 0, 5, correlation=99)]
+    for number, (at, later) in enumerate(begins):
+        events += [
+            x("cudaMemcpyAsync", "cuda_runtime", at, 500, correlation=number + 1),
+            x("Memcpy HtoD (Pageable -> Device)", "gpu_memcpy", at + later, 430, 7, correlation=number + 1,
+              device=0, stream=7, bytes=64),
+        ]  # fmt: skip
+    corpus_of(tmp_path, events)
+    step, pieces = figures(tmp_path / "corpus")
+    assert pieces["unknown"] == 0
+    assert step["unknown_share_pct"] == 0
+    assert step["replayed_ns"] == pytest.approx(step["recorded_ns"], abs=20_000)
+    run.replay(tmp_path / "corpus", path=True)
+    with connect(tmp_path / "corpus") as connection:
+        (longest,) = rows(connection, "FROM critical_path ORDER BY dur DESC LIMIT 1")
+    assert (longest["kind"], longest["dur"]) == ("host", 1_999_995_000)

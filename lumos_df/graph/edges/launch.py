@@ -26,6 +26,29 @@ def launch_edges(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunc
     return edges(gpu.of_call(atoms.row, NONE).astype(np.int32), gpu.row, LAUNCH, lag, gpu.launched, binds)
 
 
+def slow_first_launch(
+    rows: Rows, gpu: GpuStreams, to_starts: Edges, ended: NDArray[np.int64], late: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return what the first launch took beyond its lag, ns [m]: of a row that is late and begins within its call.
+
+    That call had not returned: it prepared the GPU, or the row's data. Of a row that begins after its call, nothing
+    tells what it waited for.
+
+    Args:
+        rows, gpu: the trace.
+        to_starts: m edges to beginnings.
+        ended: [n] when each node ended as recorded, ns.
+        late: rows that begin later than these edges say.
+    """
+    if not len(gpu.row):
+        return np.zeros(len(to_starts), np.int64)
+    first = gpu.row[np.argmin(rows.ts[gpu.row])]
+    begins = rows.ts[to_starts.dst]
+    within = (to_starts.kind == LAUNCH) & (to_starts.binds == START_START) & (ended[to_starts.src] > begins)
+    slow = within & (to_starts.dst == first) & np.isin(first, late)
+    return np.where(slow, begins - rows.ts[to_starts.src] - to_starts.lag, 0)
+
+
 def _copy_lags(
     rows: Rows, atoms: Atoms, gpu: GpuStreams, in_call: NDArray[np.bool_], otherwise: int
 ) -> NDArray[np.int64]:
