@@ -24,6 +24,7 @@ from lumos_df.schema.codes import (
     MEMSET,
     NONE,
     NULL,
+    OTHER_KIND,
     PYTHON,
     RUNTIME,
 )
@@ -40,6 +41,8 @@ _DEVICE: Final = re.compile(r"/device:(GPU|TPU):([0-9]+)")
 _STREAM: Final = re.compile(r"Stream #([0-9]+)")
 _CALL: Final = re.compile(r"(?:cuda|cu|hip)[A-Z]\w+$")
 _COPY: Final = re.compile(r"Memcpy([HDP])2([HDP])")
+_PROFILER: Final = re.compile(r"\$profiler(?:_v2)?\.py:[0-9]+ (?:start|stop)(?:_trace)?$")
+"""Frames of JAX and TensorFlow in which the profiler starts and stops: nothing inside is work of the job."""
 _GRID: Final = re.compile(r"(grid|block):([0-9]+),([0-9]+),([0-9]+)")
 _ASYNC: Final = "Async XLA Ops"
 _READ: Final = {"XLA Ops": KERNEL, _ASYNC: MEMCPY, "XLA Modules": GPU_ANNOTATION}
@@ -276,11 +279,14 @@ class _SpaceReader:
         distinct, inverse = np.unique(plane.id[taken], return_inverse=True)
         table = np.array([*(kinds.get(number, CPU_OP) for number in distinct.tolist()), CPU_OP], np.int8)
         kind = table[inverse.reshape(-1)]
+        span, line = self._span(plane, taken), plane.line[taken]
+        end = span["ts"] + span["dur"]
+        own = np.isin(plane.id[taken], [number for number, name in plane.names.items() if _PROFILER.match(name)])
+        kind[_inside(line, span["ts"], end, own)] = OTHER_KIND
         # Threads without an id of the system have one that is longer than any.
         known = (plane.line_ids >= 0) & (plane.line_ids < 1 << TID_BITS)
         threads = np.where(known, plane.line_ids, np.arange(len(plane.line_ids)))
-        span, line = self._span(plane, taken), plane.line[taken]
-        caller = callers(line, span["ts"], span["ts"] + span["dur"], kind == RUNTIME, len(threads))
+        caller = callers(line, span["ts"], end, kind == RUNTIME, len(threads))
         self.rows.add(
             kind,
             span,
@@ -316,6 +322,19 @@ class _SpaceReader:
 
     def _span(self, plane: _Plane, rows: NDArray[np.bool_]) -> dict[str, NDArray[np.int64]]:
         return {"ts": plane.ts[rows], "dur": plane.dur[rows], "process": np.zeros(int(rows.sum()), np.int64)}
+
+
+def _inside(
+    line: NDArray[np.int32], ts: NDArray[np.int64], end: NDArray[np.int64], around: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Return which of n rows lie in one of those `around` them on their line, these too."""
+    rows = pl.DataFrame({"line": line, "ts": ts, "end": end}).with_row_index("row")
+    outer = rows.filter(pl.Series(around)).select("line", "ts", until="end").sort("ts")
+    found = rows.sort("ts").join_asof(outer, on="ts", by="line", strategy="backward", check_sortedness=False)
+    inside: NDArray[np.bool_] = (
+        found.sort("row").select(pl.col("end") <= pl.col("until").fill_null(-1)).to_series().to_numpy()
+    )
+    return inside
 
 
 def _looked_up(keys: NDArray[np.int64], values: Mapping[int, int | None]) -> NDArray[np.int64]:

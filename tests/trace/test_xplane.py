@@ -152,6 +152,26 @@ def test_calls_on_a_line_of_their_own_are_those_of_the_thread_whose_work_is_arou
     ]
 
 
+def test_what_runs_while_the_profiler_starts_is_its_own(tmp_path: Path) -> None:
+    host = plane(
+        "/host:CPU",
+        line(
+            "main", event(1, 0, 900), event(2, 10, 5), event(2, 950, 20), event(3, 980, 15), event(2, 985, 5), number=7
+        ),
+        line("worker", event(2, 20, 30), number=8),
+        *named(4, {1: "$profiler.py:101 start_trace", 2: "CollectGarbage", 3: "$profiler.py:9 start_tracer"}),
+    )
+    query = "SELECT kind, name, ts FROM operators ORDER BY ts"
+    assert asked(tmp_path, query, host) == [
+        ("other", "$profiler.py:101 start_trace", 0),
+        ("other", "CollectGarbage", 10),
+        ("cpu_op", "CollectGarbage", 20),  # another thread's
+        ("cpu_op", "CollectGarbage", 950),
+        ("python", "$profiler.py:9 start_tracer", 980),
+        ("cpu_op", "CollectGarbage", 985),
+    ]
+
+
 def test_a_tpu_has_operations_modules_and_steps_and_hlo_says_what_a_collective_moves(tmp_path: Path) -> None:
     tpu = plane(
         "/device:TPU:2",

@@ -271,6 +271,8 @@ def _what(row: dict[str, Any]) -> str:
         return str(family)
     if kind in ("host", "wait"):
         return operator if operator.startswith(_SILENCE) else f"host: {operator}"
-    ran = None if kind == "transfer" else family or operator
+    # What comes after a launch or a gap is all that its operator says.
+    silent = kind in ("launch", "gap") and operator.startswith(_SILENCE)
+    ran = None if kind == "transfer" else family or (operator.partition(", ")[2] if silent else operator)
     words = (", " if kind == "gap" else " ").join(text for text in (_WORDS.get(kind, kind), ran) if text)
     return words.removesuffix(":")
