@@ -1,6 +1,7 @@
 """The reader of PyTorch's flight recorder: what `TORCH_NCCL_TRACE_BUFFER_SIZE` keeps, as pickle or JSON.
 
-Versions 1.4 to 2.10 of the dump [PyTorch, torch/csrc/distributed/c10d/FlightRecorder.hpp].
+Versions 1.4 to 2.10 of the dump, and the list of entries that was all of it before [PyTorch,
+torch/csrc/distributed/c10d/FlightRecorder.hpp, once TraceUtils.h].
 """
 
 import json
@@ -46,10 +47,12 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
         raise TraceError(f"{file.name}: no dump of PyTorch's flight recorder ({what})") from None
 
 
-def _recording(data: Mapping[str, Any]) -> Recording:
-    entries = [entry for entry in data.get("entries", ()) if isinstance(entry, Mapping)]
+def _recording(dump: Mapping[str, Any] | list[Any]) -> Recording:
+    data: Mapping[str, Any] = {"entries": dump} if isinstance(dump, list) else dump
+    entries = [_in_ns(entry) for entry in data.get("entries", ()) if isinstance(entry, Mapping)]
     # Of gloo's groups there is one entry, of no name and no ranks.
-    groups = {str(number): group for number, group in data.get("pg_config", {}).items() if group.get("name") != ""}
+    stated = {str(number): _config(number, group) for number, group in data.get("pg_config", {}).items()}
+    groups = {number: group for number, group in stated.items() if group.get("name") != ""}
     origin = min((int(entry["time_created_ns"]) for entry in entries), default=0)
     named = [_group(entry, groups) for entry in entries]
     operations = [_BACKEND.sub("", str(entry["profiling_name"])) for entry in entries]
@@ -98,6 +101,16 @@ def _recording(data: Mapping[str, Any]) -> Recording:
         versions={"flight_recorder": data.get("version")},
         metadata={"pg_status": data.get("pg_status")},
     )
+
+
+def _in_ns(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an entry whose time is in ns; dumps without a version have microseconds."""
+    return {"time_created_ns": 1000 * entry["time_created_us"], **entry} if "time_created_us" in entry else entry
+
+
+def _config(number: Any, group: Any) -> Mapping[str, Any]:
+    """Return what is said of a group; versions below 2 have its ranks alone."""
+    return {"name": str(number), "ranks": group} if isinstance(group, list) else group
 
 
 def _group(entry: Mapping[str, Any], groups: Mapping[str, Any]) -> tuple[str, str | None]:

@@ -98,8 +98,11 @@ FORMATS: Final = (
     TraceFormat(
         name="PyTorch flight recorder, pickle",
         endings=(),  # its files have none: nccl_trace_rank_0
-        # Among these is `comm_lib_version`, as newer dumps have it.
-        recognises=_is_pickle(b"entries", b"pg_config", b"pg_status", b"nccl_comm_state", b"nccl_version", b"version"),
+        # Among these is `comm_lib_version`, as newer dumps have it; the oldest begin with an entry.
+        recognises=_is_pickle(
+            *(b"entries", b"pg_config", b"pg_status", b"nccl_comm_state", b"nccl_version", b"version"),
+            b"profiling_name",
+        ),
         read=_by("flight_recorder"),
     ),
     TraceFormat(

@@ -44,6 +44,47 @@ WANTED = [
 ]  # fmt: skip
 
 
+# PyTorch 2.2, torch/csrc/distributed/c10d/TraceUtils.h: a list, and no version.
+OLDEST = [
+    {"pg_id": 0, "seq_id": seq, "profiling_name": "nccl:all_reduce", "time_created_us": 10**15 + 20 * seq,
+     "input_sizes": [[8, 4]], "output_sizes": [[8, 4]], "state": state, "retired": False,
+     "frames": [{"name": "step", "filename": "train.py", "line": 3}]}
+    for seq, state in ((1, "completed"), (2, "started"))
+]  # fmt: skip
+# The same file in PyTorch 2.3, version 1.4 of the dump.
+OLD = {
+    "entries": [
+        {"record_id": 0, "pg_id": 0, "seq_id": 1, "op_id": 1, "profiling_name": "nccl:all_reduce",
+         "time_created_ns": 10**18, "duration_ms": 1.5, "input_sizes": [[8, 4]], "output_sizes": [[8, 4]],
+         "state": "completed", "time_discovered_started_ns": 10**18 + 5, "time_discovered_completed_ns": 10**18 + 50,
+         "retired": True, "frames": []},
+    ],
+    "version": "1.4",
+    "pg_config": {0: [0, 1]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dump", "wanted"),
+    [
+        (
+            OLDEST,
+            [
+                (1, "0", None, None, None, "all_reduce", None, 1, None, None, "completed", 0, None, None,
+                 "step (train.py:3)"),
+                (1, "0", None, None, None, "all_reduce", None, 2, None, None, "started", 20_000, None, None,
+                 "step (train.py:3)"),
+            ],
+        ),
+        (OLD, [(1, "0", None, 2, [0, 1], "all_reduce", None, 1, None, None, "completed", 0, 50, 1_500_000, None)]),
+    ],
+)  # fmt: skip
+def test_old_dumps_of_the_flight_recorder(tmp_path: Path, dump: Any, wanted: list[tuple[Any, ...]]) -> None:
+    path = tmp_path / "nccl_trace_rank_1"
+    path.write_bytes(pickle.dumps(dump, 2))
+    assert stored(path) == wanted
+
+
 def stored(path: Path, **options: Any) -> list[tuple[Any, ...]]:
     result = ingest([path], path.parent / "corpus", workers=1, **options)
     assert not result.failed, result.failed
