@@ -55,7 +55,7 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
     of_all = len(every) == 1
     if empty := [job.job for job in every if not job.operators]:
         where = "" if of_all else f" of {_listed(empty)}"
-        yield f"nothing can be said{where}: no operator, call or GPU row was recorded"
+        yield f"nothing can be said of steps and GPUs{where}: no operator, call or GPU row was recorded"
     every = [job for job in every if job.operators]
     if hosts := [job.job for job in every if not job.gpu_rows]:
         where = "" if of_all else f" of {_listed(hosts)}"

@@ -104,7 +104,7 @@ class AdviceSummary:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is not known, and the command that finds it out, after `lumos-df `."""
+    """What is not known, or not shown, and the command that tells it, after `lumos-df `."""
 
     what: str
     command: str
@@ -203,6 +203,15 @@ def _recorded(job: JobSummary, operators: int, replayed_ns: float | None, *, mar
     return Recorded(job.job, job.gpu_rows, job.ranks, job.world_size, 100 * off, marked, operators)
 
 
+_PEAK: Final = ("what memory held at its peak, by category and stack", "memory_peak")
+_HANG: Final = (
+    "which rank is missing from a collective that is not over; straggler says who is late",
+    "collective_hang",
+)
+_OF_RECORDS: Final = {"memory-snapshot": _PEAK, "flight-recorder": _HANG, "nccl-inspector": _HANG}
+"""What files of records tell, and the view that has it, by their dialect."""
+
+
 def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[Note]:
     jobs = [job for (job,) in connection.execute(_UNMATCHED).fetchall()]
     if jobs:
@@ -211,6 +220,10 @@ def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[Note]
             f"who waits for whom is not known yet in {format_count(len(jobs), 'job')} ({names})",
             f"report --corpus {corpus}",
         )
+    dialects = {dialect for (dialect,) in connection.execute("SELECT DISTINCT dialect FROM traces").fetchall()}
+    for dialect, (what, view) in _OF_RECORDS.items():
+        if dialect in dialects:
+            yield Note(what, f"report --view {view} --corpus {corpus}")
 
 
 def report_views() -> tuple[str, ...]:

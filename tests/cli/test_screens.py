@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from lumos_df.cli.app import app
+from lumos_df.cli.screens.terminal import with_words_cut
 from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests import emulator
@@ -288,3 +290,11 @@ def test_a_narrow_terminal_and_a_job_of_a_long_name_keep_to_the_edge(tmp_path: P
     most = shown(("report", "--corpus", str(corpus)), 60)
     first = most[most.index("most GPU time") + 1]
     assert re.match(r" *\d+\.\d% +\S+ \S+ +\d+ x \w{8}", first)
+
+
+def test_a_word_that_is_longer_than_a_line_loses_its_end() -> None:
+    screen = Console(width=40)
+    assert with_words_cut(screen, "idle before Cijk_" + "A" * 90 + ", and on", " 1 ") == (
+        "idle before Cijk_" + "A" * 31 + "\N{HORIZONTAL ELLIPSIS} and on"
+    )
+    assert with_words_cut(screen, "short  words", " 1 ") == "short  words"

@@ -54,7 +54,7 @@ def told(folder: Path, *views: str) -> list[str]:
         ([STEP, OPERATOR, KERNEL], 8, [ONE]),
         ([OPERATOR, KERNEL], 1, [WHOLE]),
         ([OPERATOR], 8, [HOST, ONE, WHOLE]),
-        ([], 1, ["nothing can be said: no operator, call or GPU row was recorded"]),
+        ([], 1, ["nothing can be said of steps and GPUs: no operator, call or GPU row was recorded"]),
     ],
 )
 def test_a_breakdown_says_what_it_lacks(tmp_path: Path, events: list[Event], world_size: int, said: list[str]) -> None:

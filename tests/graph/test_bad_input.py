@@ -283,7 +283,9 @@ def test_a_trace_in_which_nothing_ran_is_not_replayed(
         assert (result.exit_code, result.stdout) == (1, "")
         assert "nothing to replay" in str(result.exception)
     result = CliRunner().invoke(app, ["report", "--corpus", str(tmp_path / "corpus")])
-    assert result.stdout.startswith("nothing can be said: no operator, call or GPU row was recorded\n")
+    assert result.stdout.startswith(
+        "nothing can be said of steps and GPUs: no operator, call or GPU row was recorded\n"
+    )
     assert "what to change" not in result.stdout
     page = ["report", "--html", str(tmp_path / "page.html"), "--corpus", str(tmp_path / "corpus")]
     assert CliRunner().invoke(app, page).exit_code == 0

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from lumos_df.base.errors import CorpusError
+from lumos_df.cli.app import app
 from lumos_df.corpus.catalog import connect
 from lumos_df.graph.job import doubled
 from lumos_df.graph.run import replay
@@ -201,3 +203,6 @@ def test_a_job_is_replayed_without_its_snapshots_and_a_snapshot_alone_has_no_job
     assert not ingest([snapshot], tmp_path / "alone", workers=1).failed
     with pytest.raises(CorpusError, match="no trace here has operators; what it holds says: lumos-df report --corpus"):
         replay(tmp_path / "alone")
+    shown = CliRunner().invoke(app, ["report", "--corpus", str(tmp_path / "alone")]).stdout
+    assert "what memory held at its peak, by category and stack:\n" in shown
+    assert "report --view memory_peak" in shown

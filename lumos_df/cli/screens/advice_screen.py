@@ -7,7 +7,17 @@ from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, say, say_command, say_next, where
+from lumos_df.cli.screens.terminal import (
+    change_ns,
+    change_pct,
+    console,
+    grouped,
+    say,
+    say_command,
+    say_next,
+    where,
+    with_words_cut,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,7 +96,7 @@ def _draw_advice(screen: "Console", place: int, advice: "Advice", step_ns: int, 
     remedy = advice.remedy
     share = f"({change_pct(-100 * advice.gain_ns / step_ns)})"
     lead = Text.assemble(f"{place:>2} ", (f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
-    say(screen, f"{plain(remedy.what)}  [{remedy.known}]", before=lead)
+    say(screen, f"{with_words_cut(screen, plain(remedy.what), lead)}  [{remedy.known}]", before=lead)
     between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}; {remedy.rests_on}"
     say(screen, (between, "dim"), before=" " * lead.cell_len)
     say_command(screen, f"{remedy.command}{in_corpus}", before=" " * lead.cell_len)

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from lumos_df.base.plain_names import plain
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, draw_table, say, say_command
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, draw_table, say, say_command, with_words_cut
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
 from lumos_df.graph import typical_values
 from lumos_df.schema import STEP_PARTS
@@ -99,7 +99,8 @@ def _draw_advice(screen: Console, summary: CorpusSummary, corpus: str) -> None:
         job = f"{advice.job}: " if name_jobs else ""
         share = f"({change_pct(-advice.gain_pct)})"
         lead = Text.assemble((f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
-        say(screen, f"{job}{plain(advice.what)}  [{advice.known}]", before=lead)
+        what = with_words_cut(screen, plain(advice.what), lead)
+        say(screen, f"{job}{what}  [{advice.known}]", before=lead)
     without = [job for job in summary.advised if job not in {advice.job for advice in first}]
     if without:
         names = f" in {', '.join(without)}" if name_jobs else ""

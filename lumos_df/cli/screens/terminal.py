@@ -40,6 +40,12 @@ def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "")
         lead = Text(" " * lead.cell_len)
 
 
+def with_words_cut(screen: Console, text: str, lead: str | Text) -> str:
+    """Return a text in which no word is longer than a line behind `lead`: names of kernels may fill ten."""
+    room = max(20, screen.width - Text.assemble(lead).cell_len)
+    return " ".join(word if len(word) <= room else f"{word[: room - 1]}…" for word in text.split(" "))
+
+
 def say_row(screen: Console, lead: str | Text, text: str, behind: str = "") -> None:
     """Print one line between `lead` and `behind`; a text that does not fit loses its end."""
     before, after = Text.assemble(lead), Text(behind)
