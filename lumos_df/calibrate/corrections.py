@@ -34,8 +34,9 @@ NOISE: Final = 0.08
 as much as a factor that is off by its own spread. Evidence: a judgement."""
 KNEE: Final = 0.06
 """Threshold, logarithm of a step's time. A run that is further off an estimate is odd, and pulls no more than in
-proportion. Evidence: chosen on the runs that judge it, in fewer draws than the scoreboard's. `generic` calibrated on
-20 runs of the Playbook is 11.1 % off the others, on 5 of MLPerf's 16.5; with half of it 12.8 and 18.0."""
+proportion. Evidence: no set decides it. `scoreboard --software generic --calibrate` with 5 and 20 runs, in 5 draws, of
+five sets and 3 of the paper's is 13.2 % off on average with half of it, 12.9 with it and with double, 13.0 with four
+times; where it is chosen without one of the sets it is this or double, and that set 13.0 % off."""
 LARGEST: Final = 2.5
 """Threshold, times. A larger factor is no correction. Evidence: a judgement; it is another machine, or a plan that was
 not as said."""
