@@ -17,7 +17,8 @@ def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         known = ", ".join(sorted(_READERS))
         raise ModelError(f"model '{name}': model_type '{kind}' is not one of {known}{nearest(kind, list(_READERS))}")
     for key in sorted(_NUMBERS & config.keys()):
-        if isinstance(config[key], list | dict | str):
+        # False stands for none of a kind; true for no number.
+        if isinstance(config[key], list | dict | str) or config[key] is True:
             raise ModelError(f"model '{name}': config.json: {key} = {config[key]!r}: must be a number")
     try:
         figures = reader(config)

@@ -207,6 +207,7 @@ def test_a_config_json_is_called_as_its_folder_or_as_it_says(tmp_path: Path) -> 
         ({"model_type": "lama"}, "did you mean 'llama'?"),
         ({"model_type": "mixtral"}, "config.json of a 'mixtral' needs the key 'num_local_experts'"),
         ({"hidden_size": "big"}, "config.json: hidden_size = 'big': must be a number"),
+        ({"num_key_value_heads": True}, "config.json: num_key_value_heads = True: must be a number"),
         (MPT | {"attn_config": "alibi"}, "config.json of a 'mpt' has figures that do not go together"),
         (
             DEEPSEEK | {"model_type": "nemotron_h", "hybrid_override_pattern": {"M": 4}},
