@@ -215,7 +215,8 @@ def _forward_operators(
     for logical in np.unique(forward_thread[backward]).tolist():
         wanted = np.flatnonzero(forward_thread == logical)
         best, best_track = np.full(len(wanted), NONE, np.int32), NONE
-        for track in np.unique(tracks).tolist():
+        # Only where one of the numbers was made: to look through all of thousands of threads took minutes.
+        for track in np.unique(tracks[np.isin(made_sequence, sequence[wanted])]).tolist():
             here = tracks == track
             maker = _last_before(made[here], made_sequence[here], rows[wanted], sequence[wanted])
             if (maker >= 0).sum() > (best >= 0).sum():

@@ -3,7 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lumos_df.corpus.catalog import connect
+from lumos_df.trace import derive
 from lumos_df.trace.ingest import ingest
 from tests.trace.literal import Event, annotation, column, corpus_of, kernel, launch, op, operators, rows, write, x
 
@@ -187,6 +190,26 @@ def test_a_row_is_of_the_step_in_which_it_starts_and_a_gpu_row_of_its_launch(tmp
         "at the end of 12": None,
         "after": None,
     }
+
+
+def test_of_many_threads_only_those_that_made_a_number_are_looked_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, looked, search = 300, [], derive._last_before  # noqa: SLF001 - counted here
+
+    def counted(*columns: Any) -> Any:
+        looked.append(1)
+        return search(*columns)
+
+    monkeypatch.setattr(derive, "_last_before", counted)
+    made = [op(f"forward {k}", k, 1, tid=k + 1, Sequence_number=k) for k in range(threads)]
+    read = [
+        op(f"backward {k}", 1000 + k, 1, tid=k + 1, Sequence_number=k, Fwd_thread_id=1 + k % 20) for k in range(threads)
+    ]
+    found = column(operators(tmp_path, [*made, *read]), "forward")
+    # A number of autograd's is one recorded thread's: the first one that explains most is taken.
+    assert {found[f"backward {k}"] for k in range(20)} == {f"forward {k}" for k in range(20)}
+    assert len(looked) == threads
 
 
 # --- phases
