@@ -45,8 +45,16 @@ _PROFILER: Final = re.compile(r"\$profiler(?:_v2)?\.py:[0-9]+ (?:start|stop)(?:_
 """Frames of JAX and TensorFlow in which the profiler starts and stops: nothing inside is work of the job."""
 _GRID: Final = re.compile(r"(grid|block):([0-9]+),([0-9]+),([0-9]+)")
 _ASYNC: Final = "Async XLA Ops"
-_READ: Final = {"XLA Ops": KERNEL, _ASYNC: MEMCPY, "XLA Modules": GPU_ANNOTATION}
+_READ: Final = {
+    "XLA Ops": KERNEL,
+    _ASYNC: MEMCPY,
+    "XLA Modules": GPU_ANNOTATION,
+    "Sparse Core Ops": KERNEL,
+    "Sparse Core Modules": GPU_ANNOTATION,
+}
 """Lines of a TPU; those of a GPU that bear these names repeat its streams."""
+_HOSTS: Final = ("/host:CPU", "/host:TPU-runtime", "/host:CUPTI", "/host:ROCTRACER", "/host:python-tracer")
+"""Planes of the host: most profilers write the later ones into the first [openxla/xla, xplane_schema.h]."""
 _LANE: Final = 16
 """Bits of a stream below its lane: lines of a plane have small numbers."""
 _STEPS: Final = "Steps"
@@ -158,6 +166,8 @@ class _SpaceReader:
         """Devices of the job, of all its hosts; 0 where nothing tells."""
         self._tpus = 0
         """TPUs of this host."""
+        self._unnumbered = 0
+        """Lines of the host's planes so far, by which threads without an id are numbered."""
         self._data = data
         self._sink = sink
 
@@ -179,9 +189,10 @@ class _SpaceReader:
             self.begun = self.begun or plane.own_number("profile_start_time")
             device = _DEVICE.match(name or "")
             if device and len(plane.ts):
-                self.devices.append(RecordedDevice(int(device[2]), plane.own_text("device_type_string")))
+                if int(device[2]) not in {known.number for known in self.devices}:
+                    self.devices.append(RecordedDevice(int(device[2]), plane.own_text("device_type_string")))
                 taken = (self._gpu if device[1] == "GPU" else self._tpu)(plane, int(device[2]), number)
-            elif name == "/host:CPU":
+            elif name in _HOSTS:
                 taken = self._host(plane)
             else:
                 taken = np.zeros(len(plane.ts), np.bool_)
@@ -285,7 +296,8 @@ class _SpaceReader:
         kind[_inside(line, span["ts"], end, own)] = OTHER_KIND
         # Threads without an id of the system have one that is longer than any.
         known = (plane.line_ids >= 0) & (plane.line_ids < 1 << TID_BITS)
-        threads = np.where(known, plane.line_ids, np.arange(len(plane.line_ids)))
+        threads = np.where(known, plane.line_ids, self._unnumbered + np.arange(len(plane.line_ids)))
+        self._unnumbered += len(threads)
         caller = callers(line, span["ts"], end, kind == RUNTIME, len(threads))
         self.rows.add(
             kind,

@@ -208,6 +208,42 @@ def test_a_tpu_has_operations_modules_and_steps_and_hlo_says_what_a_collective_m
     assert raw == ("12",)
 
 
+def test_a_sparse_core_is_a_stream_of_its_tpu(tmp_path: Path) -> None:
+    names = named(4, {1: "%fusion.1 = f32[8] fusion(f32[8] %a)", 2: "sparse_gather", 3: "jit_f(7)"})
+    planes = [
+        plane("/device:TPU:0", line("XLA Ops", event(1, 10, 20), number=3), *names),
+        plane("/device:TPU:0 SparseCore 1", line("Sparse Core Modules", event(3, 15, 30), number=2),
+              line("Sparse Core Ops", event(2, 15, 25), number=3),
+              line("Sparse Core Steps", event(3, 0, 90), number=4), *names),
+    ]  # fmt: skip
+    query = "SELECT kind, name, ts, device, dense_rank() OVER (ORDER BY stream) FROM operators ORDER BY ts, name"
+    assert asked(tmp_path, query, *planes) == [
+        ("kernel", "fusion.1", 10, 0, 1),
+        ("gpu_annotation", "jit_f(7)", 15, None, 3),
+        ("kernel", "sparse_gather", 15, 0, 2),
+    ]
+    with connect(tmp_path / "corpus") as connection:
+        ((devices, warnings),) = connection.sql("SELECT device_count, warnings FROM traces").fetchall()
+    assert devices == 1
+    assert "left out: Sparse Core Steps (1 row)" in warnings
+
+
+def test_calls_that_cupti_saw_are_those_of_the_threads_of_the_host(tmp_path: Path) -> None:
+    names = {1: "cuLaunchKernel", 2: "$a.py:3 step", 3: "EagerExecute"}
+    host = plane("/host:CPU", line("main", event(3, 0, 100), number=12), *named(4, names))
+    python = plane("/host:python-tracer", line("main", event(2, 0, 200), number=12), *named(4, names))
+    call = event(1, 30, 10, message((1, 1), (4, 3)))
+    calls = plane("/host:CUPTI", line("12", call, number=12), *named(4, names), *STATS)
+    query = """
+      SELECT own.kind, own.name, around.name, own.thread
+      FROM operators AS own LEFT JOIN operators AS around ON around.op_id = own.parent_id ORDER BY own.op_id"""
+    assert asked(tmp_path, query, host, calls, python) == [
+        ("python", "$a.py:3 step", None, 12),
+        ("cpu_op", "EagerExecute", "$a.py:3 step", 12),
+        ("runtime", "cuLaunchKernel", "EagerExecute", 12),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "category", "collective", "elements", "size"),
     [
