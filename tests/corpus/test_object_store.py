@@ -1,6 +1,11 @@
 """A corpus on an object store: two machines that share it, a writer that dies, a cache that is full."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -225,7 +230,9 @@ def test_a_user_reads_the_url_and_not_the_copy() -> None:
     assert object_store.as_named(str(raised.value)).endswith(f"--corpus {URL}")
 
 
-def test_a_real_server(tmp_path: Path, machine: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give the file system of a server that speaks S3, with one empty bucket; commands of their own find it, too."""
     pytest.importorskip("s3fs", reason="s3fs is not installed: pip install '.[stores]'")
     moto = pytest.importorskip("moto.server", reason="moto is not installed: pip install '.[stores]'")
     server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -241,21 +248,68 @@ def test_a_real_server(tmp_path: Path, machine: Callable[[str], None], monkeypat
             monkeypatch.setenv(name, value)
         files, _ = file_system("s3://bucket")
         files.mkdir("bucket")
-        for rank in range(2):
-            files.pipe(f"bucket/job/rank{rank}.json", small(tmp_path / f"rank{rank}.json").read_bytes())
-        url = "s3://bucket/corpora/one"
-        assert counts(ingest("s3://bucket/job", url, workers=1)) == (2, 0, 0)
-        again = ingest("s3://bucket/job", url, workers=1)
-        assert {skip.reason for skip in again.skipped} == {"already in the corpus, and not changed on its store"}
-        run("replay", "--corpus", url)
-        machine("second")
-        assert read(url) == ["rank0", "rank1"]
-        with connect(url) as connection:
-            etags = connection.execute("SELECT etag, size_bytes FROM origins ORDER BY url").fetchall()
-            assert connection.execute("SELECT count(*) FROM replays").fetchall() == [(2,)]
-        assert etags == [
-            (info["ETag"].strip('"'), info["size"])
-            for info in map(files.info, sorted(files.ls("bucket/job", detail=False)))
-        ]
+        yield files
+        files.rm("bucket", recursive=True)
+        type(files).clear_instance_cache()  # the next server has another port
     finally:
         server.stop()
+
+
+def test_a_real_server(tmp_path: Path, machine: Callable[[str], None], server: Any) -> None:
+    for rank in range(2):
+        server.pipe(f"bucket/job/rank{rank}.json", small(tmp_path / f"rank{rank}.json").read_bytes())
+    url = "s3://bucket/corpora/one"
+    assert counts(ingest("s3://bucket/job", url, workers=1)) == (2, 0, 0)
+    again = ingest("s3://bucket/job", url, workers=1)
+    assert {skip.reason for skip in again.skipped} == {"already in the corpus, and not changed on its store"}
+    run("replay", "--corpus", url)
+    machine("second")
+    assert read(url) == ["rank0", "rank1"]
+    with connect(url) as connection:
+        etags = connection.execute("SELECT etag, size_bytes FROM origins ORDER BY url").fetchall()
+        assert connection.execute("SELECT count(*) FROM replays").fetchall() == [(2,)]
+    assert etags == [
+        (info["ETag"].strip('"'), info["size"])
+        for info in map(server.info, sorted(server.ls("bucket/job", detail=False)))
+    ]
+
+
+@pytest.mark.parametrize("objects", [1, 4, 10, 16])
+@pytest.mark.parametrize("next_machine", ["first", "second"])
+def test_a_command_killed_while_it_stores_leaves_whole_traces_and_any_machine_completes_it(
+    tmp_path: Path, machine: Callable[[str], None], server: Any, objects: int, next_machine: str
+) -> None:
+    expected = [f"rank{rank}" for rank in range(4)]
+    for name in expected:
+        server.pipe(f"bucket/job/{name}.json", small(tmp_path / f"{name}.json").read_bytes())
+    url = "s3://bucket/corpora/one"
+    command = (sys.executable, "-m", "lumos_df", "ingest", "s3://bucket/job", "--corpus", url, "--workers", "1")
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and len(_objects(server)) < objects:
+        time.sleep(0.002)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert len(_objects(server)) >= objects
+    machine("onlooker")
+    if any(path.endswith(f"/{MANIFEST}") for path in _objects(server)):
+        assert set(read(url)) <= set(expected)
+    else:
+        with pytest.raises(CorpusError, match="no corpus here"):
+            connect(url)
+    machine(next_machine)
+    assert counts(ingest("s3://bucket/job", url, workers=1))[2] == 0
+    machine("onlooker")
+    assert read(url) == expected
+    with connect(url) as connection:
+        assert connection.execute("SELECT count(*), count(DISTINCT trace_id) FROM operators").fetchall() == [(4, 4)]
+
+
+def _objects(server: Any) -> list[str]:
+    """Return what is stored of the corpus."""
+    server.invalidate_cache()
+    try:
+        found: list[str] = server.find("bucket/corpora")
+    except FileNotFoundError:
+        return []
+    return found
