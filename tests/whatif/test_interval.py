@@ -64,6 +64,18 @@ def test_a_host_that_bounds_the_step_is_why_it_may_be_longer(emulated: Path, tmp
         assert row["interval_from"].startswith("kernels ±")
 
 
+def test_a_gpu_that_is_idle_for_what_nobody_recorded_may_be_idle_for_longer(tmp_path: Path) -> None:
+    emulate(tmp_path, Job(ranks=2, layers=4, hidden=256, batch=2, python_ns=6_000))
+    for file in (tmp_path / "four").glob("*.gz"):
+        trace = json.loads(gzip.decompress(file.read_bytes()))
+        trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") == "kernel"]
+        file.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    corpus = ingested(tmp_path / "again", *sorted((tmp_path / "four").glob("*.gz")))
+    for row in answers(corpus, "network=20e9"):
+        assert row["causes"][0].startswith("host ±")
+        assert half(row) > 0.05
+
+
 def test_the_only_step_of_a_job_differs_as_its_stretches_do(tmp_path: Path) -> None:
     job = Job(ranks=1, layers=6, steps=1, hidden=256, python_ns=6_000)
     steady = emulate(tmp_path, job)

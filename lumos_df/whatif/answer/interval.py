@@ -133,7 +133,9 @@ def _host(changed: ChangedJob, step: Steps) -> Cause:
         spread = host_spread.spread(changed.anchor.job.graphs[rank], shape, recorded)
         spreads.append(host_spread.of_steps(recorded) if len(recorded) > 1 else 0.0)
         factor_own.append(np.where(graph.rows.on_gpu, 0.0, spread))
-        factor_lag.append(np.where(host_spread.works_between(graph), spread, 0.0))
+        # A GPU that is idle for what nobody recorded waits for a host, too.
+        idle = graph.unknown[graph.edges.dst] > 0
+        factor_lag.append(np.where(host_spread.works_between(graph) | idle, spread, 0.0))
     played = []
     for sign in (-1, 1):
         slower = replace(
