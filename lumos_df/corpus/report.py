@@ -136,10 +136,11 @@ class CorpusSummary:
 Row = TypeVar("Row", JobSummary, KernelSummary, StragglerSummary, AdviceSummary)
 
 _KERNELS: Final = f"""
-    SELECT job, name, family, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
+    SELECT job, name, family, sum(calls)::BIGINT AS calls, try_cast(sum(total_ns) AS BIGINT) AS total_ns,
         round(100 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (), 0), 1) AS gpu_pct
     FROM kernel_summary
     GROUP BY job, name, family
+    HAVING try_cast(sum(total_ns) AS BIGINT) IS NOT NULL
     ORDER BY sum(total_ns) DESC, name
     LIMIT {TOP_KERNELS}
 """

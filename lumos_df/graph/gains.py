@@ -14,7 +14,7 @@ from lumos_df.graph.steps import Steps
 from lumos_df.graph.switches import Selector, multiplied
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema import FAMILIES, STEP_MARK
-from lumos_df.schema.codes import CPU_OP, NONE
+from lumos_df.schema.codes import CPU_OP, LATEST, NONE
 
 _LEAST_PART: Final = 1000
 """Threshold, one part in. A name whose operators take less of all steps cannot gain more, and is left out."""
@@ -101,7 +101,8 @@ class _Chosen:
         place, count = steps.place(rows.step[row]), len(steps.number)
         inside = place >= 0
         total = np.bincount((selector * count + place)[inside], rows.dur[row[inside]], selectors * count)
-        return total.astype(np.int64).reshape(selectors, count)
+        # Those of a damaged file add up beyond int64.
+        return np.minimum(total, LATEST).astype(np.int64).reshape(selectors, count)
 
     def outer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (row, selector) [k] of the rows that lie in no other one of their selector."""

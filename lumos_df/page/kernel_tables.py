@@ -21,8 +21,8 @@ def kernel_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           left(name, {MAX_NAME}) AS name,
           family,
           sum(calls)::BIGINT AS calls,
-          sum(total_ns)::BIGINT AS total_ns,
-          round(sum(total_ns) / sum(calls))::BIGINT AS mean_ns,
+          try_cast(sum(total_ns) AS BIGINT) AS total_ns,
+          try_cast(round(sum(total_ns) / sum(calls)) AS BIGINT) AS mean_ns,
           min(min_ns) AS min_ns,
           max(max_ns) AS max_ns,
           count(DISTINCT kernel_summary.trace_id) AS ranks,
@@ -45,7 +45,7 @@ def family_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           job,
           family,
           sum(calls)::BIGINT AS calls,
-          sum(total_ns)::BIGINT AS total_ns,
+          try_cast(sum(total_ns) AS BIGINT) AS total_ns,
           round(100 * sum(total_ns) / nullif(sum(sum(total_ns)) OVER (PARTITION BY job), 0), 2) AS gpu_pct
         FROM kernel_summary
         JOIN page_trace USING (trace_id, job)
@@ -84,8 +84,8 @@ def collective_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]
           dtype,
           greatest(in_bytes, out_bytes) AS size_bytes,
           sum(calls)::BIGINT AS calls,
-          sum(total_ns)::BIGINT AS total_ns,
-          round(sum(total_ns) / sum(calls))::BIGINT AS mean_ns,
+          try_cast(sum(total_ns) AS BIGINT) AS total_ns,
+          try_cast(round(sum(total_ns) / sum(calls)) AS BIGINT) AS mean_ns,
           -- Nothing is said of a sum that lacks one.
           CASE WHEN count(waiting_ns) = count(*) THEN sum(waiting_ns)::BIGINT END AS waiting_ns,
           CASE WHEN count(transfer_ns) = count(*) THEN sum(transfer_ns)::BIGINT END AS transfer_ns,

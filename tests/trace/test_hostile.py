@@ -14,7 +14,7 @@ from lumos_df.schema.codes import EARLIEST, LATEST
 from lumos_df.trace import stored_file
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
-from tests.trace.literal import corpus_of, kernel, op, rows, write
+from tests.trace.literal import corpus_of, kernel, launch, op, rows, write
 
 US_OF_LATEST = LATEST // 1000
 
@@ -59,6 +59,18 @@ def test_no_view_overflows_over_events_as_long_as_times_can_be(tmp_path: Path) -
     assert "gpu_time" in views
     for view in views:
         corpus.execute(f"FROM {view}").fetchall()
+
+
+def test_no_screen_nor_page_overflows_over_kernels_whose_sum_does(tmp_path: Path, lumos: Run) -> None:
+    events = [op("aten::mm", 0, 10)]
+    for at in range(1, 7):
+        events += [launch(at, 1, at), kernel("k", at + 10, US_OF_LATEST - 100, device=0, stream=7, correlation=at)]
+    corpus_of(tmp_path, events).close()
+    for command in (("replay",), ("report",), ("advise",), ("critical-path",), ("report", "--html", "page.html")):
+        done = lumos(*command)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "Warning" not in done.stderr
 
 
 def test_a_name_is_cut_and_told(tmp_path: Path) -> None:
