@@ -102,7 +102,8 @@ class _Chosen:
         inside = place >= 0
         total = np.bincount((selector * count + place)[inside], rows.dur[row[inside]], selectors * count)
         # Those of a damaged file add up beyond int64.
-        return np.minimum(total, LATEST).astype(np.int64).reshape(selectors, count)
+        most: NDArray[np.float64] = np.minimum(total, LATEST)
+        return most.astype(np.int64).reshape(selectors, count)
 
     def outer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (row, selector) [k] of the rows that lie in no other one of their selector."""
