@@ -65,7 +65,7 @@ def test_no_screen_nor_page_overflows_over_kernels_whose_sum_does(tmp_path: Path
     events = [op("aten::mm", 0, 10)]
     for at in range(1, 7):
         events += [launch(at, 1, at), kernel("k", at + 10, US_OF_LATEST - 100, device=0, stream=7, correlation=at)]
-    corpus_of(tmp_path, events).close()
+    corpus_of(tmp_path, events)
     for command in (("replay",), ("report",), ("advise",), ("critical-path",), ("report", "--html", "page.html")):
         done = lumos(*command)
         assert done.returncode == 0, done.stderr
