@@ -93,7 +93,8 @@ def make(corpus: Path, device: str | None, operators: list[dict[str, Any]]) -> P
     folder = layout.trace_folder(corpus, "0" * 16)
     folder.mkdir(parents=True)
     with catalog.blank() as made:
-        made.execute("INSERT INTO traces(path, job, rank, device_name) VALUES ('a', 'b', 0, ?)", [device])
+        about = "path, job, rank, others, device_name, operators"
+        made.execute(f"INSERT INTO traces({about}) VALUES ('a', 'b', 0, 0, ?, ?)", [device, len(operators)])
         for row in operators:
             names = ", ".join(row)
             made.execute(f"INSERT INTO operators(rank, {names}) VALUES (0{', ?' * len(row)})", [*row.values()])
