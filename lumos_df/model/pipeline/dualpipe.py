@@ -166,11 +166,12 @@ def _run_weights(pp, side, h, low, high, times, now, gradients):
     now[k] = done
 
 
-@inlined_kernel
+@lean_kernel
 def _inward(low, high, place, now, before, sent, work, task, pp):
     """Run a task on stages `high` - 1 down to `low` of the half in `place`: each waits for what the one before sent.
 
-    Numbers without sign halve the time: numba looks at no index whether it is negative.
+    Numbers without sign halve the time: numba looks at no index whether it is negative. Inlined into its six calls
+    it saved 0.7 us of 6.1 an estimate and made the first estimate of a machine compile for a ninth longer.
     """
     own = work[2 * task * pp :]
     after = work[(2 * task + 1) * pp :]
