@@ -29,14 +29,14 @@ class Line:
 
 
 LINES: Final = (
-    Line("vTrain, 64-512 A100", "vtrain_multi", mean=7, elsewhere="Calculon 11.1"),
-    Line("vTrain, 2-8 A100, host-bound", "vtrain_single", mean=12, elsewhere="Calculon 38.9, vTrain 8.4"),
+    Line("vTrain, 64-512 A100", "vtrain_multi", mean=6.5, elsewhere="Calculon 11.1"),
+    Line("vTrain, 2-8 A100, host-bound", "vtrain_single", mean=4, elsewhere="Calculon 38.9, vTrain 8.4"),
     Line("Korthikanti table 5", "korthikanti", mean=3.5, elsewhere="Calculon 3.7"),
-    Line("MLPerf, pre-training", "mlperf", mean=8),
-    Line("Ultra-Scale Playbook, 10 % MFU and more", "playbook_h100_runs", mean=12),
-    Line("the same, every run, also broken-down ones", "playbook_h100_runs_all", median=20, ranks=0.93),
+    Line("MLPerf, pre-training", "mlperf", mean=5.5),
+    Line("Ultra-Scale Playbook, 10 % MFU and more", "playbook_h100_runs", mean=7.5),
+    Line("the same, every run, also broken-down ones", "playbook_h100_runs_all", median=8, ranks=0.93),
     Line("the paper that lumos-df follows, as `generic`", "lumos_paper", mean=25),
-    Line("published runs with a full plan", "published_training_runs", mean=12, elsewhere="SimuMax 5.6 on its own 43"),
+    Line("published runs with a full plan", "published_training_runs", mean=7.5, elsewhere="SimuMax 5.6 on its own 43"),
 )
 
 _HEAD: Final = """\
