@@ -12,7 +12,6 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.evidence import evidence
 from lumos_df.advice.ranked_advice import Advice, ranked
 from lumos_df.advice.rules import RULES
-from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.corpus.limits import NO_LENGTH, Recorded, limits
@@ -93,15 +92,7 @@ def advise(corpus: Path, job: str | None = None, trace: str | None = None) -> li
     Raises:
         LumosError: no such corpus, job or trace, or it cannot be read or written.
     """
-    chosen = groups(corpus, trace)
-    if job is not None:
-        names = [str(about(corpus, ids[0], "job")["job"]) for ids in chosen]
-        if job not in names:
-            raise QueryError(
-                f"{corpus}: no job '{job}'{nearest(job, names)}; there are {', '.join(sorted(set(names)))}"
-            )
-        chosen = [ids for ids, name in zip(chosen, names, strict=True) if name == job]
-    return list(_advised(corpus, chosen))
+    return list(_advised(corpus, groups(corpus, trace, job)))
 
 
 def advise_new(corpus: Path, *, paths: bool = False) -> list[JobAdvice]:

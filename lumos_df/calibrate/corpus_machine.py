@@ -23,6 +23,7 @@ from lumos_df.calibrate.corpus_findings import (
 )
 from lumos_df.corpus.catalog import connect
 from lumos_df.estimate.grid import Grid
+from lumos_df.graph.job import groups
 from lumos_df.graph.matching import match_collectives
 from lumos_df.model import fitted
 from lumos_df.model.hardware import Hardware
@@ -30,7 +31,6 @@ from lumos_df.model.software import Software
 from lumos_df.model.toml import dump
 from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
 from lumos_df.whatif import software_profile
-from lumos_df.whatif.estimate import chosen_jobs
 from lumos_df.whatif.job.recorded_job import load as load_job
 
 _FACTORS: Final = {"compute_factor": "gemm", "attention_factor": "attention", "memory_factor": "memory"}
@@ -178,7 +178,7 @@ def calibrate(
 def _with_step(machine: CorpusMachine, corpus: Path, gpu: Hardware, base: Software, job: str | None) -> CorpusMachine:
     """Return what a corpus says with the figures that its job's recorded step sets."""
     try:
-        jobs = chosen_jobs(corpus, None, job)
+        jobs = groups(corpus, name=job)
         if len(jobs) > 1:
             raise QueryError(f"{corpus} has {len(jobs)} jobs")
         recorded = load_job(corpus, jobs[0], {})

@@ -23,6 +23,7 @@ from lumos_df.cli.options import (
     Corpus,
     Drop,
     Form,
+    JobName,
     NoWait,
     Output,
     Scale,
@@ -178,6 +179,7 @@ def export(
         str, typer.Option(metavar="perfetto|replay|critical-path|chakra", help="Which timeline, or execution traces.")
     ] = "replay",
     corpus: Corpus = DEFAULT_CORPUS,
+    job: JobName = None,
     trace: Trace = None,
     scale: Scale = None,
     drop: Drop = None,
@@ -209,12 +211,12 @@ def export(
     if chosen is ExportKind.CHAKRA:
         from lumos_df.export import chakra  # noqa: PLC0415 - slow to import
 
-        files, nodes = chakra.export(corpus, output, trace)
+        files, nodes = chakra.export(corpus, output, trace, job)
         print(f"{files[0]}: {format_count(len(files), 'file')}, {format_count(nodes, 'node')}", file=sys.stderr)
         return
     from lumos_df.export import timeline  # noqa: PLC0415 - slow to import
 
-    written = timeline.export(corpus, chosen, output, trace, changes)
+    written = timeline.export(corpus, chosen, output, trace, changes, job)
     print(f"{output}: {format_count(written, 'event')}", file=sys.stderr)
 
 

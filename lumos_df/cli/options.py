@@ -45,6 +45,7 @@ Full = Annotated[bool, typer.Option("--full", help="Every row as text, not one s
 Trace = Annotated[
     str | None, typer.Option(metavar="ID", help="Only the job of this trace: its trace_id, or the beginning of it.")
 ]
+JobName = Annotated[str | None, typer.Option("--job", metavar="NAME", help="Only the job of this name.")]
 Step = Annotated[int | None, typer.Option(min=0, metavar="N", help="Only step N.")]
 Scale = Annotated[
     list[str] | None,

@@ -17,6 +17,7 @@ from lumos_df.cli.options import (
     Drop,
     Form,
     Full,
+    JobName,
     NoWait,
     Output,
     Scale,
@@ -37,6 +38,7 @@ app = typer.Typer()
 def replay(
     *,
     corpus: Corpus = DEFAULT_CORPUS,
+    job: JobName = None,
     trace: Trace = None,
     step: Step = None,
     scale: Scale = None,
@@ -67,7 +69,7 @@ def replay(
     if changes and rank_classes:
         raise typer.BadParameter("not with --scale, --drop or --no-wait", param_hint="--rank-classes")
     if changes:
-        rows = run.what_if(corpus, changes, trace, step)
+        rows = run.what_if(corpus, changes, trace, step, job)
         if not on_screen:
             write_table(rows, chosen, output, "FROM _rows ORDER BY path, rank, step")
             return
@@ -76,7 +78,9 @@ def replay(
         asked = (("--scale", scale), ("--drop", drop), ("--no-wait", no_wait))
         draw_changed(rows, [f"{switch} {text}" for switch, texts in asked for text in texts or ()], corpus, full=full)
         return
-    trace_ids = run.replay(corpus, trace, step, by_class=rank_classes, engine=engine, workers=workers, address=address)
+    trace_ids = run.replay(
+        corpus, trace, step, job=job, by_class=rank_classes, engine=engine, workers=workers, address=address
+    )
     with catalog.connect(corpus) as connection:
         if not on_screen:
             write(connection, _rows_of("replay_error", trace_ids, step), chosen, output)
@@ -91,6 +95,7 @@ def replay(
 def critical_path(
     *,
     corpus: Corpus = DEFAULT_CORPUS,
+    job: JobName = None,
     trace: Trace = None,
     step: Step = None,
     gains: Annotated[
@@ -114,7 +119,9 @@ def critical_path(
     freed_memory.keep()
     check_cluster(engine, address)
     chosen = choose_format(form, output)
-    trace_ids = run.replay(corpus, trace, step, path=True, gains=gains, engine=engine, workers=workers, address=address)
+    trace_ids = run.replay(
+        corpus, trace, step, job=job, path=True, gains=gains, engine=engine, workers=workers, address=address
+    )
     with catalog.connect(corpus) as connection:
         if form is not None or output is not None:
             write(connection, _rows_of("critical_path_summary", trace_ids, step), chosen, output)
@@ -129,7 +136,7 @@ def critical_path(
 def advise(
     *,
     corpus: Corpus = DEFAULT_CORPUS,
-    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
+    job: JobName = None,
     trace: Trace = None,
     full: Full = False,
     form: Form = None,
@@ -158,8 +165,8 @@ def advise(
 def describe(
     *,
     corpus: Corpus = DEFAULT_CORPUS,
+    job: JobName = None,
     trace: Trace = None,
-    job: Annotated[str | None, typer.Option(metavar="NAME", help="Only the job of this name.")] = None,
     change: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=N", help="A dimension or degree as you know it: layers=40, tp=8."),

@@ -32,7 +32,7 @@ _BATCH: Final = 1 << 17
 """Nodes that are encoded at once."""
 
 
-def export(corpus: Path, output: Path, trace: str | None = None) -> tuple[list[Path], int]:
+def export(corpus: Path, output: Path, trace: str | None = None, job: str | None = None) -> tuple[list[Path], int]:
     """Write `output`.RANK.et for every rank of a job; return the files and the number of their nodes.
 
     All files appear, or none.
@@ -41,6 +41,7 @@ def export(corpus: Path, output: Path, trace: str | None = None) -> tuple[list[P
         corpus: the corpus folder.
         output: what the files are called before the rank.
         trace: the job of the trace of this id, or the beginning of it; needed where the corpus has several.
+        job: the job of this name, likewise.
 
     Raises:
         LumosError: the job is not told, not there or was not replayed, or other ranks' files are in the way.
@@ -49,10 +50,11 @@ def export(corpus: Path, output: Path, trace: str | None = None) -> tuple[list[P
     if trace is not None and trace.startswith(ESTIMATE):
         stored = "lumos-df estimate --set NAME=VALUE --into CORPUS"
         raise QueryError(f"{trace}: an estimate of its parts, without a graph; a changed job has one: {stored}")
-    jobs = groups(corpus, trace)
+    jobs = groups(corpus, trace, job)
     if len(jobs) > 1:
         see = f"lumos-df sql 'SELECT job, rank, trace_id FROM traces' --corpus {corpus}"
-        raise QueryError(f"{corpus}: holds {len(jobs)} jobs; name a trace of one with --trace ID; see: {see}")
+        named, choose = ("", "name one with --job NAME") if job is None else (" of this name", "choose with --trace ID")
+        raise QueryError(f"{corpus}: holds {len(jobs)} jobs{named}; {choose}; see: {see}")
     output = output.with_suffix("") if output.suffix == ".et" else output
     if output.is_dir():
         raise LumosError(f"{output}: a folder; give the files' name before the rank, as in {output}/step")

@@ -31,7 +31,12 @@ _BATCH: Final = 1 << 17
 
 
 def export(
-    corpus: Path, what: ExportKind, output: Path, trace: str | None = None, changes: "Sequence[Change]" = ()
+    corpus: Path,
+    what: ExportKind,
+    output: Path,
+    trace: str | None = None,
+    changes: "Sequence[Change]" = (),
+    job: str | None = None,
 ) -> int:
     """Write a timeline as Chrome trace JSON, compressed where the name ends in `.gz`; return its number of events.
 
@@ -44,21 +49,23 @@ def export(
         output: the file.
         trace: only the job of the trace of this id, or the beginning of it.
         changes: for PERFETTO, what to change in a replay that is shown, too.
+        job: only the job of this name.
 
     Raises:
-        LumosError: nothing was replayed yet where that is shown, the trace is not there, a change means no operator.
+        LumosError: nothing was replayed yet where that is shown, the trace or job is not there, a change means no
+            operator.
         OSError: the file cannot be written.
     """
-    jobs = groups(corpus, trace)
-    changed = run.changed_replays(corpus, list(changes), trace) if changes else None
+    jobs = groups(corpus, trace, job)
+    changed = run.changed_replays(corpus, list(changes), trace, job) if changes else None
     with catalog.connect(corpus) as connection:
         if changed is not None:
             connection.register("_changed", changed)
         jobs = _stored(connection, corpus, what, jobs)
         with whole_file(output) as draft, _open(draft, compressed=output.suffix == ".gz") as file:
             writer = _Writer(connection, file)
-            for job in jobs:
-                for rank in ranks(connection, job):
+            for trace_ids in jobs:
+                for rank in ranks(connection, trace_ids):
                     of_job = f"{rank.job} {rank.trace_id[:8]} " if len(jobs) > 1 else ""
                     _write_rank(writer, rank, f"{of_job}rank {rank.rank}", what, changed=changed is not None)
             file.write(b"\n]}\n")

@@ -59,6 +59,8 @@ class Played:
 class JobTraces:
     """The traces of a job in a corpus, by rank, or one trace of a rank by itself."""
 
+    name: str
+    """The job's; several runs of one rank have the same."""
     trace_ids: list[str]
     operators: int
     """How many they have together."""
@@ -68,21 +70,22 @@ class JobTraces:
     """As in `Job`."""
 
 
-def jobs(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list[JobTraces]:
-    """Return the jobs of a corpus, or the job of one trace (a prefix of its id will do).
+def jobs(corpus: Path, trace: str | None = None, name: str | None = None, *, needed: bool = True) -> list[JobTraces]:
+    """Return the jobs of a corpus, or the job of one trace (a prefix of its id will do), or those of one name.
 
     Traces of one job whose ranks differ ran together; several traces of one rank are runs of their own. Those of
     formats that hold records alone, such as memory snapshots, have nothing that runs, and are of no job.
 
     Raises:
         CorpusError: `corpus` is no corpus; or one job is `needed` and there is none, or nothing ran in it.
-        QueryError: no trace, or more than one, goes by that id.
+        QueryError: no trace, or more than one, goes by that id; no job has that name.
     """
     found: list[JobTraces] = []
-    for members in _members(corpus).values():
+    for job_name, members in _members(corpus).items():
         together = [([member], twice) for member in members] if (twice := _twice(members)) else [(members, ())]
         found.extend(
             JobTraces(
+                job_name,
                 [trace_id for _, trace_id, _ in traces],
                 sum(about["operators"] for *_, about in traces),
                 any(about["operators"] > about["others"] for *_, about in traces),
@@ -97,13 +100,24 @@ def jobs(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list
     if not found and needed:
         raise CorpusError(f"{corpus}: holds no trace; add some with: lumos-df ingest TRACE... --corpus {corpus}")
     chosen = found if trace is None else _of_trace(corpus, found, trace)
+    chosen = chosen if name is None else _named(corpus, chosen, name)
     if needed and not any(job.ran for job in chosen):
         rows = sum(job.operators for job in chosen)
+        whose = "" if trace is None and name is None else "of the job "
         what = f", only {format_count(rows, 'row')} of the operating system and the profiler" if rows else ""
         raise CorpusError(
-            f"{corpus}: nothing to replay: no operator, call or GPU row {'of the job ' * (trace is not None)}was "
+            f"{corpus}: nothing to replay: no operator, call or GPU row {whose}was "
             f"recorded{what}; record it again with calls and kernels, as docs/formats.md says"
         )
+    return chosen
+
+
+def _named(corpus: Path, found: list[JobTraces], name: str) -> list[JobTraces]:
+    """Return the jobs of one name. Raises `QueryError` as `jobs` does."""
+    chosen = [job for job in found if job.name == name]
+    if not chosen:
+        choices = sorted({job.name for job in found})
+        raise QueryError(f"{corpus}: no job '{name}'{nearest(name, choices) or '; it has ' + ', '.join(choices)}")
     return chosen
 
 
@@ -118,9 +132,9 @@ def _of_trace(corpus: Path, found: list[JobTraces], trace: str) -> list[JobTrace
     return [job for job in found if chosen[0] in job.trace_ids]
 
 
-def groups(corpus: Path, trace: str | None = None, *, needed: bool = True) -> list[list[str]]:
+def groups(corpus: Path, trace: str | None = None, name: str | None = None, *, needed: bool = True) -> list[list[str]]:
     """Return the trace ids of `jobs`; raises as that does."""
-    return [job.trace_ids for job in jobs(corpus, trace, needed=needed)]
+    return [job.trace_ids for job in jobs(corpus, trace, name, needed=needed)]
 
 
 def doubled(corpus: Path) -> dict[str, tuple[int, ...]]:

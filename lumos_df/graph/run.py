@@ -33,6 +33,7 @@ def replay(  # noqa: PLR0913  # each says one thing of the run
     trace: str | None = None,
     step: int | None = None,
     *,
+    job: str | None = None,
     path: bool = False,
     gains: bool = False,
     by_class: bool = False,
@@ -40,7 +41,7 @@ def replay(  # noqa: PLR0913  # each says one thing of the run
     workers: int | None = None,
     address: str | None = None,
 ) -> list[str]:
-    """Simulate every job of a corpus, or that of one trace, and store edges, collectives, replays and steps.
+    """Simulate every job of a corpus, or that of one trace or name, and store edges, collectives, replays and steps.
 
     A job of several ranks that has many operators, or for which an engine is given, is replayed rank by rank, without
     critical paths and gains. What is stored is the same.
@@ -49,6 +50,7 @@ def replay(  # noqa: PLR0913  # each says one thing of the run
         corpus: the corpus folder.
         trace: id of a trace, or the beginning of it.
         step: a step that there has to be; all are simulated.
+        job: name of a job.
         path: also store the critical path of every step.
         gains: also store what every step would gain from faster operators.
         by_class: of ranks that are alike, as `rank_classes.classes` tells them, simulate one for all, rank by rank.
@@ -60,19 +62,19 @@ def replay(  # noqa: PLR0913  # each says one thing of the run
         The ids of the traces.
 
     Raises:
-        LumosError: no such corpus, trace or step, or it cannot be read or written.
+        LumosError: no such corpus, trace, job or step, or it cannot be read or written.
     """
-    found = jobs(corpus, trace)
-    whole = [job for job in found if path or gains or not _rank_by_rank(corpus, job, engine, by_class=by_class)]
+    found = jobs(corpus, trace, job)
+    whole = [one for one in found if path or gains or not _rank_by_rank(corpus, one, engine, by_class=by_class)]
     seen: set[int] = set()
     at_once = partial(_replay_at_once, corpus, path=path, gains=gains)
     seen.update(*results(map_items(at_once, whole, engine=engine or Engine.SERIAL, workers=workers, address=address)))
     by_rank = partial(map_items, engine=engine or Engine.PROCESSES, workers=workers, address=address)
     seen.update(
-        *(replay_by_rank(corpus, job.trace_ids, by_rank, by_class=by_class) for job in found if job not in whole)
+        *(replay_by_rank(corpus, one.trace_ids, by_rank, by_class=by_class) for one in found if one not in whole)
     )
     _check_step(corpus, step, seen)
-    return [trace_id for job in found for trace_id in job.trace_ids]
+    return [trace_id for one in found for trace_id in one.trace_ids]
 
 
 def _rank_by_rank(corpus: Path, job: JobTraces, engine: Engine | None, *, by_class: bool) -> bool:
@@ -103,15 +105,17 @@ def write_simulated(
         write_gains(corpus, job, played, works)
 
 
-def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step: int | None = None) -> pa.Table:
+def what_if(
+    corpus: Path, changes: list[Change], trace: str | None = None, step: int | None = None, job: str | None = None
+) -> pa.Table:
     """Simulate with changes and return one row a step: the new duration and breakdown beside the old, ns.
 
     Raises `LumosError` as `replay` does; `QueryError` when a change means no operator.
     """
     rows: list[dict[str, Any]] = []
-    for job, played, again in _changed(corpus, changes, trace, step):
-        collectives = waits([graph.rows for graph in job.graphs], job.instances)
-        for place, of_trace in enumerate(replay_warnings.of_traces(job)):
+    for loaded, played, again in _changed(corpus, changes, trace, step, job):
+        collectives = waits([graph.rows for graph in loaded.graphs], loaded.instances)
+        for place, of_trace in enumerate(replay_warnings.of_traces(loaded)):
             before, after = played.replays[place], again.replays[place]
             waited = recorded_waits(collectives, place, len(before.graph.rows))
             waiting = {
@@ -147,13 +151,13 @@ def what_if(corpus: Path, changes: list[Change], trace: str | None = None, step:
     return pa.Table.from_pylist(rows)
 
 
-def changed_replays(corpus: Path, changes: list[Change], trace: str | None = None) -> pa.Table:
+def changed_replays(corpus: Path, changes: list[Change], trace: str | None = None, job: str | None = None) -> pa.Table:
     """Simulate with changes and return one row an operator: trace_id and the columns of `replays`, slack unknown.
 
     Raises as `what_if` does.
     """
     columns = []
-    for _, _, again in _changed(corpus, changes, trace, None):
+    for _, _, again in _changed(corpus, changes, trace, None, job):
         for replay in again.replays:
             rows = replay_columns(replay, np.full(len(replay.start), UNSET))
             columns.append(pa.table({"trace_id": [replay.graph.rows.trace_id] * len(rows["op_id"]), **rows}))
@@ -161,27 +165,27 @@ def changed_replays(corpus: Path, changes: list[Change], trace: str | None = Non
 
 
 def _changed(
-    corpus: Path, changes: list[Change], trace: str | None, step: int | None
+    corpus: Path, changes: list[Change], trace: str | None, step: int | None, job: str | None
 ) -> Iterator[tuple[Job, Played, Played]]:
     """Simulate one job after another, without and with changes; at the end raise `QueryError` if one means nothing."""
     used = [False] * len(changes)
-    for job, played in _jobs(corpus, trace, step):
-        used = [before or now for before, now in zip(used, meant(job.graphs, changes), strict=True)]
-        yield job, played, job.replay(changed(job.event_graph, job.graphs, changes))
+    for loaded, played in _jobs(corpus, trace, step, job):
+        used = [before or now for before, now in zip(used, meant(loaded.graphs, changes), strict=True)]
+        yield loaded, played, loaded.replay(changed(loaded.event_graph, loaded.graphs, changes))
     for change, has in zip(changes, used, strict=True):
         if not has:
             see = f"lumos-df sql 'SELECT DISTINCT rank, kind, family, name FROM operators' --corpus {corpus}"
             raise QueryError(f"{corpus}: no operator is meant by '{change.selector}'; see: {see}")
 
 
-def _jobs(corpus: Path, trace: str | None, step: int | None) -> Iterator[tuple[Job, Played]]:
+def _jobs(corpus: Path, trace: str | None, step: int | None, job: str | None) -> Iterator[tuple[Job, Played]]:
     """Simulate one job after another; at the end raise `QueryError` if no step had that number."""
     seen: set[int] = set()
-    for traces in jobs(corpus, trace):
-        job = load(corpus, traces.trace_ids, traces.doubled)
-        played = job.replay()
+    for traces in jobs(corpus, trace, job):
+        loaded = load(corpus, traces.trace_ids, traces.doubled)
+        played = loaded.replay()
         seen |= _numbers(played)
-        yield job, played
+        yield loaded, played
     _check_step(corpus, step, seen)
 
 

@@ -99,6 +99,7 @@ class Corpus:
 
     def replay(
         self,
+        job: str | None = None,
         *,
         scale: Sequence[str] = (),
         drop: Sequence[str] = (),
@@ -109,6 +110,7 @@ class Corpus:
         """Return one row a step and rank: the replay beside the recording, or the changed job beside the replay; ns.
 
         Args:
+            job: only this one.
             scale: times to multiply, `["family=gemm:0.5"]`.
             drop: operators to remove, with what they launched: `["name~aten::dropout"]`.
             no_wait: ranks that shall not sleep: `["rank=2"]`.
@@ -121,20 +123,23 @@ class Corpus:
             *map(switches.no_wait, no_wait),
         ]
         if changes:
-            return pl.DataFrame(run.what_if(self.path, changes, trace, step))
-        trace_ids = run.replay(self.path, trace, step)
+            return pl.DataFrame(run.what_if(self.path, changes, trace, step, job))
+        trace_ids = run.replay(self.path, trace, step, job=job)
         rows = self.view("replay_error").filter(pl.col("trace_id").is_in(trace_ids))
         return rows if step is None else rows.filter(pl.col("step") == step)
 
-    def critical_path(self, *, trace: str | None = None, step: int | None = None, gains: bool = False) -> pl.DataFrame:
+    def critical_path(
+        self, job: str | None = None, *, trace: str | None = None, step: int | None = None, gains: bool = False
+    ) -> pl.DataFrame:
         """Return what the critical path of each step is made of, one row a kind of piece: ns and percent of the step.
 
         Args:
+            job: only this one.
             trace: id of a trace, or its beginning: only its job.
             step: only this step.
             gains: also simulate what faster operators would gain, for the view `gain`.
         """
-        trace_ids = run.replay(self.path, trace, step, path=True, gains=gains)
+        trace_ids = run.replay(self.path, trace, step, job=job, path=True, gains=gains)
         rows = self.view("critical_path_summary").filter(pl.col("trace_id").is_in(trace_ids))
         return rows if step is None else rows.filter(pl.col("step") == step)
 

@@ -1,7 +1,7 @@
 """What a corpus says about its jobs: the command `describe`, and the same for who wants to change a job."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,7 +16,6 @@ from lumos_df.base.errors import QueryError, nearest
 from lumos_df.corpus import table_files
 from lumos_df.graph.job import groups
 from lumos_df.graph.replayed_tables import numbers, words
-from lumos_df.graph.rows import about
 from lumos_df.schema import EVIDENCE, PHASES
 from lumos_df.schema.codes import BY_ANNOTATION, NONE
 from lumos_df.structure import annotations, dimensions, experts, labelled_rows, parallelism, shapes, tables
@@ -119,7 +118,7 @@ def describe(
         LumosError: no such corpus, trace or job; an override contradicts another; a file cannot be read or written.
     """
     answer: list[dict[str, Any]] = []
-    for ids in _chosen(corpus, trace, job):
+    for ids in groups(corpus, trace, job):
         description = of_traces([labelled_rows.load(corpus, trace_id) for trace_id in ids], overrides or {})
         for rank in description.ranks:
             _store(corpus, description, rank)
@@ -302,19 +301,6 @@ def _all_layers(
     if len(set(per_stage.values())) <= 1:
         return Fact(pp * int(facts["layers"].value), evidence, f"{how}, of which {len(per_stage)} are in the corpus")
     return unknown(f"stages have different numbers of layers, and {len(per_stage)} of {pp} are in the corpus")
-
-
-def _chosen(corpus: Path, trace: str | None, job: str | None) -> Iterator[list[str]]:
-    known = groups(corpus, trace)
-    if job is None:
-        yield from known
-        return
-    names = {ids[0]: str(about(corpus, ids[0], "job")["job"]) for ids in known}
-    chosen = [ids for ids in known if names[ids[0]] == job]
-    if not chosen:
-        choices = sorted(set(names.values()))
-        raise QueryError(f"{corpus}: no job '{job}'{nearest(job, choices)}; it has {', '.join(choices)}")
-    yield from chosen
 
 
 def _layer(rank: DescribedRank) -> NDArray[np.int32]:

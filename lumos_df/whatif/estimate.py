@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from lumos_df.base.errors import LumosError, QueryError, nearest
-from lumos_df.corpus.layout import trace_folder
+from lumos_df.base.errors import LumosError, QueryError
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import event_graph, kept_members
-from lumos_df.graph.job import Job, groups
+from lumos_df.graph.job import Job, groups, jobs
 from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
 from lumos_df.graph.trace_graph import TraceGraph
@@ -105,36 +103,20 @@ def estimates(
         _with_effects(
             load(corpus, ids, known, ran_on), settings, switches, _siblings(corpus, ids, known, ran_on), force=force
         )
-        for ids in chosen_jobs(corpus, trace, job)
+        for ids in groups(corpus, trace, job)
     ]
-
-
-def chosen_jobs(corpus: Path, trace: str | None, job: str | None) -> list[list[str]]:
-    """Return the traces of each job of a corpus, or of the job of a trace or a name. Raises as `estimate` does."""
-    jobs = groups(corpus, trace)
-    if job is not None:
-        named = [(ids, _job_name(corpus, ids[0])) for ids in jobs]
-        jobs = [ids for ids, name in named if name == job]
-        if not jobs:
-            choices = sorted({name for _, name in named})
-            raise QueryError(f"{corpus}: no job '{job}'{nearest(job, choices)}; it has {', '.join(choices)}")
-    return jobs
-
-
-def _job_name(corpus: Path, trace_id: str) -> str:
-    file = trace_folder(corpus, trace_id) / "traces.parquet"
-    return str(pq.ParquetFile(file).read(["job"])["job"][0].as_py())
 
 
 def _siblings(corpus: Path, ids: list[str], known: Mapping[str, int], ran_on: Hardware | None) -> list[RecordedJob]:
     """Return the same job at other sizes: traces of the same rank and job that did not run together."""
     if len(ids) > 1:
         return []
-    name = _job_name(corpus, ids[0])
+    found = jobs(corpus)
+    name = next(job.name for job in found if job.trace_ids == ids)
     return [
-        load(corpus, other, known, ran_on)
-        for other in groups(corpus)
-        if len(other) == 1 and other != ids and _job_name(corpus, other[0]) == name
+        load(corpus, job.trace_ids, known, ran_on)
+        for job in found
+        if job.name == name and len(job.trace_ids) == 1 and job.trace_ids != ids
     ]
 
 

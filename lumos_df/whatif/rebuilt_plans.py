@@ -7,6 +7,7 @@ import polars as pl
 
 from lumos_df.base.errors import LumosError, PlanError, QueryError
 from lumos_df.estimate.grid import Grid
+from lumos_df.graph.job import groups
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.transformer import Model
 from lumos_df.schema.dtypes import PRECISION_OF_WORD
@@ -14,7 +15,7 @@ from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import modelled, step_rows
 from lumos_df.whatif.durations import host_times
-from lumos_df.whatif.estimate import chosen_jobs, estimated
+from lumos_df.whatif.estimate import estimated
 from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Settings
@@ -33,7 +34,7 @@ _SCHEMA: Final = {
 
 def anchor_of(corpus: Path, job: str | None) -> RecordedJob:
     """Return the job that plans are rebuilt from. Raise `LumosError` where there is none, or more than one."""
-    jobs = chosen_jobs(corpus, None, job)
+    jobs = groups(corpus, name=job)
     if len(jobs) > 1:
         raise QueryError(f"{corpus}: {len(jobs)} jobs to rebuild plans from; name one with --job NAME")
     return load(corpus, jobs[0], {})

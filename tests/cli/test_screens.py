@@ -265,6 +265,13 @@ def test_an_estimate_of_nothing_is_refused() -> None:
     assert "say what to estimate" in done.output
 
 
+@pytest.mark.parametrize("name", ["replay", "replay, changed", "critical-path", "advise", "describe"])
+def test_a_job_is_chosen_by_its_name(name: str, corpus: Path) -> None:
+    text = "\n".join(shown((*ON_CORPUS[name], "--job", "gpu_generated", "--corpus", str(corpus)), 100))
+    assert "gpu_generated" in text
+    assert "cpu_ddp" not in text
+
+
 def test_every_command_has_short_help() -> None:
     assert CliRunner().invoke(app, ["replay", "-h"]).exit_code == 0
 

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import subprocess
 from collections import Counter, defaultdict
 from functools import partial
@@ -435,7 +436,21 @@ def test_a_job_that_was_not_replayed_is_refused(lumos: Run, tmp_path: Path) -> N
 def test_one_job_is_chosen(lumos: Run, sample_corpus: Path) -> None:
     done = lumos("export", "--what", "chakra", "--corpus", sample_corpus, "--output", "job")
     assert done.returncode == 1
-    assert "holds 2 jobs; name a trace of one with --trace ID" in done.stderr
+    assert "holds 2 jobs; name one with --job NAME" in done.stderr
+
+
+@pytest.mark.parametrize("options", [["--what", "perfetto"], ["--what", "perfetto", "--drop", "name=aten::mm"], []])
+def test_a_job_is_exported_by_its_name(lumos: Run, sample_corpus: Path, tmp_path: Path, options: list[str]) -> None:
+    corpus = Path(shutil.copytree(sample_corpus, tmp_path / "corpus"))
+    run.replay(corpus)
+    at = ("--corpus", corpus, "--job", "cpu_ddp", "--output")
+    assert lumos("export", *options, *at, "job.json").returncode == 0
+    events = json.loads((tmp_path / "job.json").read_bytes())["traceEvents"]
+    named = {event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {" ".join(name.split()[:2]) for name in named} == {"rank 0", "rank 1"}
+    if not options:
+        assert lumos("export", "--what", "chakra", *at, "job").returncode == 0
+        assert len(list(tmp_path.glob("job.*.et"))) == 2
 
 
 @pytest.mark.parametrize("options", [["--what", "chakras"], ["--what", "chakra", "--scale", "family=gemm:0.5"]])

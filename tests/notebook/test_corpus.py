@@ -58,6 +58,15 @@ def test_a_replay_and_a_changed_one(corpus: Corpus) -> None:
     assert (changed["changed_ns"] < changed["replayed_ns"]).all()
 
 
+def test_a_job_is_chosen_by_its_name(corpus: Corpus) -> None:
+    frames = (
+        corpus.replay("cpu_ddp"),
+        corpus.replay("cpu_ddp", scale=["name=aten::mm:0.5"]),
+        corpus.critical_path("cpu_ddp"),
+    )
+    assert all(rows["job"].unique().to_list() == ["cpu_ddp"] for rows in frames)
+
+
 def test_the_critical_path_adds_up_to_the_step(corpus: Corpus) -> None:
     path = corpus.critical_path(step=3).group_by("trace_id").agg(pl.col("total_ns").sum())
     recorded = corpus.view("replay_error").filter(pl.col("step") == 3).select("trace_id", "recorded_ns")

@@ -9,8 +9,9 @@ import pytest
 
 from lumos_df.corpus.catalog import connect
 from lumos_df.graph import switches
+from lumos_df.graph.job import groups
 from lumos_df.schema.codes import NONE
-from lumos_df.whatif.estimate import chosen_jobs, estimate
+from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.rewrite.blocks import blocks
@@ -98,7 +99,7 @@ def test_a_job_changes_alike_however_many_steps_it_ran_before(emulated: Path, tm
         text = re.sub(r"ProfilerStep#(\d+)", lambda step: f"ProfilerStep#{int(step[1]) + later}", text)
         (tmp_path / file.name).write_bytes(gzip.compress(text.encode()))
     corpus = ingested(tmp_path / "corpus", *sorted(tmp_path.glob("*.gz")))
-    (job,) = chosen_jobs(corpus, None, None)
+    (job,) = groups(corpus)
     anchor = load(corpus, job, {})
     for graph, rank in zip(anchor.job.graphs, anchor.about.ranks, strict=True):
         cut = blocks(graph, rank.structure)

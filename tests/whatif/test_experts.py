@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lumos_df.base.errors import QueryError
+from lumos_df.graph.job import groups
 from lumos_df.schema.plan_words import DP, EP
 from lumos_df.structure.describe import describe
 from lumos_df.structure.experts import distinct
 from lumos_df.whatif.durations import operator_times, payloads
-from lumos_df.whatif.estimate import chosen_jobs
 from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
@@ -113,7 +113,7 @@ def test_of_few_tokens_the_experts_of_a_rank_tell_how_long_products_take(tmp_pat
 )
 def test_all_to_alls_carry_each_token_to_its_experts(tmp_path: Path, kernel: str, change: str, grown: float) -> None:
     corpus = renamed(tmp_path, replace(ROUTED, steps=1), kernel)
-    anchor = load(corpus, chosen_jobs(corpus, None, None)[0], {})
+    anchor = load(corpus, groups(corpus)[0], {})
     settings = parse([change])
     plan = operator_times.plan(anchor, changed_sizes("routed", anchor.sizes, settings), settings)
     row, degree = operator_times.collectives(anchor, 0)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lumos_df.graph.job import groups
 from lumos_df.structure.describe import describe
 from lumos_df.structure.sharding import of_rank
 from lumos_df.whatif.durations import operator_times, payloads
-from lumos_df.whatif.estimate import chosen_jobs
 from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
@@ -63,7 +63,7 @@ def test_a_changed_recommender_takes_what_it_takes_when_it_runs(
 
 @pytest.mark.parametrize(("change", "tables"), [("batch_scale=2", 2.0), ("dp=8", 1.0)])
 def test_what_is_looked_up_grows_with_the_batch_and_gradients_do_not(dlrm: Path, change: str, tables: float) -> None:
-    anchor = load(dlrm, chosen_jobs(dlrm, None, None)[0], {})
+    anchor = load(dlrm, groups(dlrm)[0], {})
     settings = parse([change])
     plan = operator_times.plan(anchor, changed_sizes("dlrm", anchor.sizes, settings), settings)
     row, degree = operator_times.collectives(anchor, 0)
@@ -75,7 +75,7 @@ def test_what_is_looked_up_grows_with_the_batch_and_gradients_do_not(dlrm: Path,
 
 
 def test_what_is_looked_up_is_no_share_of_the_parameters(dlrm: Path) -> None:
-    rank = load(dlrm, chosen_jobs(dlrm, None, None)[0], {}).about.ranks[0]
+    rank = load(dlrm, groups(dlrm)[0], {}).about.ranks[0]
     rows = rank.trace.rows
     gathered = replace(rank.trace, rows=replace(rows, collectives=["reduce_scatter"] * len(rows.collectives)))
     assert of_rank(rank.trace, rank.structure, {}).zero == of_rank(gathered, rank.structure, {}).zero == 0
