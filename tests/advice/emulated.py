@@ -3,6 +3,7 @@
 The command of every advice shows its figure.
 """
 
+import gzip
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -45,6 +46,14 @@ class Advised:
 def advised(folder: Path, job: Job, profiler: Profiler = BRIEF) -> Advised:
     """Run a job, read what its profiler wrote, and ask for advice."""
     write(simulate(job), profiler, folder / "traces")
+    return advice_on(folder)
+
+
+def advised_on_rocm(folder: Path, job: Job) -> Advised:
+    """Do the same for a job whose calls are those of HIP."""
+    for path in write(simulate(job), BRIEF, folder / "traces"):
+        text = re.sub(rb"\bcuda(?=[A-Z])", b"hip", gzip.decompress(path.read_bytes()))
+        path.write_bytes(gzip.compress(text, mtime=0))
     return advice_on(folder)
 
 

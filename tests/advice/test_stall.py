@@ -1,5 +1,6 @@
 """Launches that load code in one step; the gain is that of the job in which it was loaded before."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from lumos_df.advice.job_advice import advise
 from lumos_df.advice.remedy import Known
 from lumos_df.trace.ingest import ingest
-from tests.advice.emulated import advised, true_gain_ns
+from tests.advice.emulated import Advised, advised, advised_on_rocm, true_gain_ns
 from tests.emulator import Job
 
 SAMPLE = Path(__file__).parents[2] / "data" / "traces" / "cpu_ddp"
@@ -24,6 +25,21 @@ def test_launches_that_load_code_once_are_the_first_advice(tmp_path: Path) -> No
         "cudaLaunchKernel of aten::native_layer_norm, in 1 of 3 steps, takes up to 8.00 ms longer than ever else: code"
     )
     assert said.first.gain_ns == pytest.approx(true_gain_ns(stalled, HEALTHY), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("on", "call", "setting"),
+    [
+        (advised, "cudaLaunchKernel", "set CUDA_MODULE_LOADING=EAGER"),
+        (advised_on_rocm, "hipLaunchKernel", "set HIP_ENABLE_DEFERRED_LOADING=0"),
+    ],
+)
+def test_code_is_loaded_early_by_what_the_runtime_knows(
+    tmp_path: Path, on: Callable[[Path, Job], Advised], call: str, setting: str
+) -> None:
+    what = on(tmp_path, replace(HEALTHY, loading_ns=8_000_000)).first.remedy.what
+    assert what.startswith(f"{call} of ")
+    assert what.endswith(setting)
 
 
 @pytest.mark.parametrize("regular", [HEALTHY, replace(HEALTHY, silence_ns=20_000_000)])

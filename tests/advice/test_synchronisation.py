@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.emulated import advised, true_gain_ns
+from tests.advice.emulated import advised, advised_on_rocm, true_gain_ns
 from tests.emulator import Job
 
 HEALTHY = Job(ranks=2, steps=3, batch=16)
@@ -31,6 +31,13 @@ def test_an_allocator_that_waits_is_told(tmp_path: Path, batch: int) -> None:
     assert (said.first is allocator) == (batch == 16)
     assert allocator.remedy.what.startswith("the allocator calls the driver")
     assert allocator.gain_ns == pytest.approx(true_gain_ns(scarce, roomy), rel=0.1)
+
+
+def test_an_allocator_of_rocm_has_no_segments_that_expand(tmp_path: Path) -> None:
+    said = advised_on_rocm(tmp_path, replace(HEALTHY, scarce_memory=True))
+    what = said.of_rule("synchronisation")[0].remedy.what
+    assert what.startswith("the allocator calls the driver")
+    assert what.endswith(": leave it more memory")
 
 
 def test_a_loss_read_when_the_gpu_is_busy_costs_nothing(tmp_path: Path) -> None:

@@ -78,8 +78,11 @@ def _remedy(
 
 
 def _cause(name: str) -> str:
+    hip = name.startswith("hip")
     if _MEMORY.match(name):
-        return "memory grows? warm up first, set expandable_segments:True"
+        # Most versions of PyTorch have no such segments on ROCm.
+        return f"memory grows? warm up first{'' if hip else ', set expandable_segments:True'}"
     if _CODE.match(name):
-        return "code loaded late? warm up first, set CUDA_MODULE_LOADING=EAGER"
+        setting = "HIP_ENABLE_DEFERRED_LOADING=0" if hip else "CUDA_MODULE_LOADING=EAGER"
+        return f"code loaded late? warm up first, set {setting}"
     return "warm up first; look for algorithms tried out, compilation, garbage collection"

@@ -63,15 +63,22 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             between = _between_calls(advised, node[mine]) if names[place] == _ALLOCATOR else np.zeros(0, np.int64)
             taken = int(total[place] + advised.event_graph.lag[between].sum())
             lasts = f"{format_ns(round(taken / len(advised.steps_ns)))} a step"
-            what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)
+            what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5, hip=_hip(advised))
             # What is read at the end of a step has to be read, only less often.
             number = reads[mine & (reads >= 0) & (names[group] != _STEP_END)]
             yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine], number, between)
 
 
-def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
+def _hip(advised: AdvisedJob) -> bool:
+    """Return whether the allocator's calls are those of ROCm."""
+    return any(name.startswith("hip") and _ALLOCATES.match(name) for rows in advised.ranks for name in rows.names)
+
+
+def _what(made_by: str, lasts: str, *, copies_in: bool, hip: bool) -> str:
     if made_by == _ALLOCATOR:
-        return f"the allocator calls the driver, {lasts}: expandable_segments:True, or leave it more memory"
+        # Most versions of PyTorch have no such segments on ROCm.
+        segments = "" if hip else "expandable_segments:True, or "
+        return f"the allocator calls the driver, {lasts}: {segments}leave it more memory"
     if made_by == _STEP_END:
         return f"the host waits for the GPU at the end of each step, {lasts}: read losses and the like less often"
     if copies_in:
