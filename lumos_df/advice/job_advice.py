@@ -179,7 +179,7 @@ def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:
         "worthwhile": [advice.worthwhile for advice in chosen],
         "known": [str(advice.remedy.known) for advice in chosen],
         "rests_on": [advice.remedy.rests_on for advice in chosen],
-        "command": [advice.remedy.command for advice in chosen],
+        "command": [advice.remedy.command(result.job, place) for place, advice in enumerate(chosen, 1)],
     }
 
 

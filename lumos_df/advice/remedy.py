@@ -1,11 +1,16 @@
 """One change that a rule proposes, before anyone knows what it brings."""
 
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+
+_READ_IN_QUOTES: Final = re.compile(r'["$`\\!]')
+"""What a shell reads between double quotes."""
 
 
 class Known(StrEnum):
@@ -32,8 +37,10 @@ class Remedy:
     """What the gain is made of, counted: rows, ranks, kernels."""
     apply: Callable[[ChangedGraph], None]
     """Makes the change."""
-    command: str = ""
-    """What shows its figure, after `lumos-df `; by default what the gain is made of."""
+    view: str = ""
+    """The view that shows its figure; by default `advice_evidence`, what the gain is made of."""
+    switches: str = ""
+    """Options of `replay` that show its gain instead."""
     uncertainty: float = 0.0
     """Relative half width of the gain's interval because of what the rule assumes."""
     once: bool = False
@@ -43,10 +50,14 @@ class Remedy:
     probe: bool = False
     """Told only where it would not help: it is no change to the job that anyone can make."""
 
-    def __post_init__(self) -> None:
-        """Fill in the command."""
-        shows = self.command or f"sql \"FROM advice_evidence WHERE rule = '{self.rule}'\""
-        object.__setattr__(self, "command", shows)
+    def command(self, job: str, place: int) -> str:
+        """Return what shows the figure of change number `place` of a job, after `lumos-df `: of that job alone."""
+        if self.switches:
+            return f"replay --job {shlex.quote(job)} {self.switches}"
+        named = job.replace("'", "''")
+        of_change = "" if self.view else f" AND place = {place}"
+        query = f"FROM {self.view or 'advice_evidence'} WHERE job = '{named}'{of_change}"
+        return "sql " + (shlex.quote(query) if _READ_IN_QUOTES.search(query) else f'"{query}"')
 
 
 Rule: TypeAlias = Callable[[AdvisedJob], Iterator[Remedy]]

@@ -20,7 +20,7 @@ def test_a_sleeping_rank_is_the_first_advice(tmp_path: Path, sleep_ns: int) -> N
     assert said.first.remedy.known is Known.MEASURED
     assert said.first.remedy.what.startswith("rank 2 is waited for")
     assert "nothing recorded, before" in said.first.remedy.what
-    assert said.first.remedy.command == "replay --no-wait rank=2"
+    assert said.first.remedy.switches == "--no-wait rank=2"
     true = true_gain_ns(sleepy, HEALTHY)
     assert said.first.gain_ns == pytest.approx(true, rel=0.1)
     assert said.first.low_ns <= said.first.gain_ns <= said.first.high_ns

@@ -29,7 +29,7 @@ def faster_gpu(what: str, job: AdvisedJob, part: float) -> Remedy:
         left = (1 - part) * job.event_graph.own[gpu]
         changed.own[gpu] = changed.own[gpu].clip(max=left.astype(int))
 
-    return Remedy(rule="test", what=what, known=Known.REPLAYED, rests_on="the test", command="report", apply=apply)
+    return Remedy(rule="test", what=what, known=Known.REPLAYED, rests_on="the test", view="stall", apply=apply)
 
 
 def test_the_largest_gain_comes_first_and_covers_what_it_includes(job: AdvisedJob) -> None:

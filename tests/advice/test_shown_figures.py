@@ -37,7 +37,9 @@ def said(folder: Path, job: Job, command: str, profiler: Profiler = BRIEF) -> Ad
     write(simulate(job), profiler, folder / "traces")
     ingest([folder / "traces"], folder / "corpus", workers=1)
     (found,) = advise(folder / "corpus")
-    return next(advice for advice in found.advice if advice.remedy.command == command)
+    return next(
+        advice for place, advice in enumerate(found.advice, 1) if advice.remedy.command("traces", place) == command
+    )
 
 
 def screen(folder: Path, command: str) -> str:
@@ -55,9 +57,9 @@ def times(text: str) -> set[str]:
 @pytest.mark.parametrize(
     ("job", "profiler", "rule", "command"),
     [
-        (SLEEPY, replace(BRIEF, stacks=True), "late_rank", "report --view waited_for"),
-        (STALLED, BRIEF, "stall", "report --view stall"),
-        (BUCKETS, BRIEF, "gradient_buckets", "sql \"FROM advice_evidence WHERE rule = 'gradient_buckets'\""),
+        (SLEEPY, replace(BRIEF, stacks=True), "late_rank", "sql \"FROM waited_for WHERE job = 'traces'\""),
+        (STALLED, BRIEF, "stall", "sql \"FROM stall WHERE job = 'traces'\""),
+        (BUCKETS, BRIEF, "gradient_buckets", "sql \"FROM advice_evidence WHERE job = 'traces' AND place = 1\""),
     ],
 )
 def test_a_table_has_the_figure(tmp_path: Path, job: Job, profiler: Profiler, rule: str, command: str) -> None:
@@ -69,16 +71,27 @@ def test_a_table_has_the_figure(tmp_path: Path, job: Job, profiler: Profiler, ru
 @pytest.mark.parametrize(
     ("job", "rule", "command"),
     [
-        (SLEEPY, "late_rank", "replay --no-wait rank=2"),
-        (LINKS, "faster_hardware", "replay --scale family=communication:0.5"),
-        (SILENT, "faster_hardware", "replay --scale kind=gpu:0.5"),
-        (LINKS, "faster_hardware", "replay --scale kind=host:0.5"),
+        (SLEEPY, "late_rank", "replay --job traces --no-wait rank=2"),
+        (LINKS, "faster_hardware", "replay --job traces --scale family=communication:0.5"),
+        (SILENT, "faster_hardware", "replay --job traces --scale kind=gpu:0.5"),
+        (LINKS, "faster_hardware", "replay --job traces --scale kind=host:0.5"),
     ],
 )
 def test_a_replay_has_the_gain(tmp_path: Path, job: Job, rule: str, command: str) -> None:
     advice = said(tmp_path, job, command)
     assert advice.remedy.rule == rule
     assert f"({change_ns(-advice.gain_ns)}, " in screen(tmp_path, command)
+
+
+def test_a_command_shows_one_job_of_several(tmp_path: Path) -> None:
+    for name, job in (("slow", SLEEPY), ("it's $5 !", STALLED)):
+        write(simulate(job), BRIEF, tmp_path / name)
+    ingest([tmp_path / "slow", tmp_path / "it's $5 !"], tmp_path / "corpus", workers=1)
+    for found in advise(tmp_path / "corpus"):
+        for place, advice in enumerate(found.advice, 1):
+            text = screen(tmp_path, advice.remedy.command(found.job, place))
+            assert found.job in text
+            assert ({"slow", "it's $5 !"} - {found.job}).pop() not in text
 
 
 def test_what_a_switch_cannot_tell_apart_is_shown_by_its_kernels(
@@ -88,7 +101,7 @@ def test_what_a_switch_cannot_tell_apart_is_shown_by_its_kernels(
         return np.where(np.arange(len(job.waits.row)) % 3 == 0, LinkKind.BETWEEN, LinkKind.INSIDE)
 
     monkeypatch.setattr(faster_hardware, "links", of_both)
-    command = "sql \"FROM advice_evidence WHERE rule = 'faster_hardware'\""
+    command = "sql \"FROM advice_evidence WHERE job = 'traces' AND place = 1\""
     remedy = said(tmp_path, LINKS, command).remedy
     (kernels,) = re.findall(r"transfers of (\d+) communication kernels", remedy.rests_on)
     assert f" {kernels} │" in screen(tmp_path, command)

@@ -34,7 +34,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             what="GPUs twice as fast",
             known=Known.REPLAYED,
             rests_on=format_count(int(np.count_nonzero(computes)), "kernel, copy and clear"),
-            command="replay --scale kind=gpu:0.5",
+            switches="--scale kind=gpu:0.5",
             apply=faster_gpus,
             bought=True,
             probe=True,
@@ -52,7 +52,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         what="hosts twice as fast",
         known=Known.REPLAYED,
         rests_on=format_count(int(np.count_nonzero(~gpu)), "row") + " of the host",
-        command="replay --scale kind=host:0.5",
+        switches="--scale kind=host:0.5",
         apply=faster_hosts,
         bought=True,
         probe=True,
@@ -67,7 +67,7 @@ def _faster_links(advised: AdvisedJob, which: LinkKind, chosen: NDArray[np.bool_
         known=Known.REPLAYED,
         rests_on=f"transfers of {format_count(int(np.count_nonzero(chosen)), 'communication kernel')}",
         # A switch of `replay` does not tell links apart.
-        command="replay --scale family=communication:0.5" if alone else "",
+        switches="--scale family=communication:0.5" if alone else "",
         apply=half_transfers(advised, chosen),
         bought=True,
     )

@@ -52,7 +52,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         f"{'' if len(numbers) == 1 else 'up to '}{longest} a step by each other rank: {why}",
         known=Known.MEASURED,
         rests_on=f"{format_count(int(np.count_nonzero(matched)), 'matched kernel')} of {format_count(ranks, 'rank')}",
-        command=f"replay --no-wait rank={numbers[0]}" if silent and len(numbers) == 1 else "report --view waited_for",
+        view="waited_for",
+        switches=f"--no-wait rank={numbers[0]}" if silent and len(numbers) == 1 else "",
         apply=apply,
     )
 

@@ -71,7 +71,7 @@ def _remedy(
         what=f"{name}, {when}, takes {most}{format_ns(int(over.max()))} longer than ever else: {_cause(name)}",
         known=Known.MEASURED,
         rests_on=f"{format_count(len(item), 'stall')} on {format_count(len(advised.graphs), 'rank')}",
-        command="report --view stall",
+        view="stall",
         apply=apply,
         once=True,
     )

@@ -81,7 +81,7 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, corpus: Path, mos
     if not worth:
         say(screen, job.verdict)
     for place, advice in enumerate(worth[:most], 1):
-        _draw_advice(screen, place, advice, job.step_ns, where(corpus))
+        _draw_advice(screen, place, advice, job, where(corpus))
     if most is not None and len(worth) > most:
         say(screen, f"and {len(worth) - most} more: --full")
     rest = [advice for advice in job.advice if not advice.worthwhile][: None if most is None else _NO_HELP]
@@ -92,11 +92,11 @@ def _draw_job(screen: "Console", job: "JobAdvice", which: str, corpus: Path, mos
         _draw_path(screen, job, corpus)
 
 
-def _draw_advice(screen: "Console", place: int, advice: "Advice", step_ns: int, in_corpus: str) -> None:
+def _draw_advice(screen: "Console", place: int, advice: "Advice", job: "JobAdvice", in_corpus: str) -> None:
     remedy = advice.remedy
-    share = f"({change_pct(-100 * advice.gain_ns / step_ns)})"
+    share = f"({change_pct(-100 * advice.gain_ns / job.step_ns)})"
     lead = Text.assemble(f"{place:>2} ", (f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
     say(screen, f"{with_words_cut(screen, plain(remedy.what), lead)}  [{remedy.known}]", before=lead)
     between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}; {remedy.rests_on}"
     say(screen, (between, "dim"), before=" " * lead.cell_len)
-    say_command(screen, f"{remedy.command}{in_corpus}", before=" " * lead.cell_len)
+    say_command(screen, f"{remedy.command(job.job, place)}{in_corpus}", before=" " * lead.cell_len)
