@@ -59,11 +59,11 @@ class Atoms:
     bounds: NDArray[np.int32]
     """Where each thread begins in `by_thread`, and the end: thread t is `bounds[t]:bounds[t + 1]`."""
 
-    def last_before(self, thread: int, moments: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Return the last atom of a thread that begins at or before each moment, or NONE."""
-        atom = self.by_thread[self.bounds[thread] : self.bounds[thread + 1]]
-        place = np.searchsorted(self.ts[atom], moments, side="right") - 1
-        return np.where(place >= 0, atom[np.maximum(place, 0)] if len(atom) else NONE, NONE).astype(np.int32)
+    def last_before(self, thread: NDArray[np.int32], moments: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the last atom of each thread that begins at or before each moment, or NONE; all [k]."""
+        place = threads.reached(thread, moments, self.bounds, self.ts[self.by_thread]) - 1
+        has = place >= self.bounds[thread]
+        return np.where(has, np.append(self.by_thread, np.int32(NONE))[place], NONE).astype(np.int32)
 
 
 def handoffs(rows: Rows) -> Handoffs:
@@ -72,34 +72,50 @@ def handoffs(rows: Rows) -> Handoffs:
     Thread B was idle, thread A stopped and stayed idle, and after that B went on: B waited for A. Threads that only
     make runtime calls (watchdogs) take no part.
     """
-    boundaries = _boundaries(rows)
-    pairs = [(a, b) for b in boundaries for a in boundaries if a != b]
-    between = [_between(boundaries[a], boundaries[b], a) for a, b in pairs]
-    columns = (
-        [np.concatenate(column) for column in zip(*between, strict=True)] if pairs else [np.empty(0, np.int64)] * 5
+    on = _boundaries(rows)
+    # After its last boundary a thread rests for good.
+    rest = np.where(np.diff(on.thread, append=NONE) != 0, FAR, np.append(on.gap[1:], 0))
+    stop = np.flatnonzero(rest >= IDLE_NS)
+    # Of several that stopped at once the first thread passes the baton: the last one in this order.
+    stop = stop[np.lexsort((-on.thread[stop], on.at[stop]))]
+    wake = np.flatnonzero((on.gap >= IDLE_NS) & (on.next_start >= 0))
+    wake = wake[np.argsort(on.at[wake], kind="stable")]
+    # The wait is over soon after the other thread stopped, measured by how long either of them rested, and that one
+    # stays idle.
+    soon = np.minimum(_prompt(rest[stop]), rest[stop] - IDLE_NS)
+    signal, source = threads.passed(
+        on.at[wake],
+        on.at[wake] - _prompt(on.gap[wake]),
+        on.thread[wake],
+        on.at[stop],
+        on.at[stop] + soon,
+        on.thread[stop],
     )
-    target, idle, woken, source, signal = columns
-    # Where several threads stopped before, the last of them passed the baton.
-    order = np.lexsort((-signal, target))
-    last = order[np.flatnonzero(np.diff(target[order], prepend=-1))]
+    passed = np.flatnonzero(source >= 0)
+    # Where a row ended several waits, the last to stop passed the baton.
+    target = on.next_start[wake[passed]]
+    passed = passed[np.lexsort((wake[passed], source[passed], -signal[passed], target))]
+    passed = passed[np.flatnonzero(np.diff(on.next_start[wake[passed]], prepend=NONE))]
+    woken = wake[passed]
     return Handoffs(
-        target=target[last].astype(np.int32),
-        idle=idle[last],
-        woken=woken[last],
-        source_thread=source[last].astype(np.int32),
-        signal=signal[last],
+        target=on.next_start[woken],
+        idle=on.at[woken] - on.gap[woken],
+        woken=on.at[woken],
+        source_thread=source[passed],
+        signal=signal[passed],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Boundaries:
-    """Beginnings and ends of one thread's rows, in order of time."""
+    """Beginnings and ends of the rows of all threads that have CPU operators, by (thread, time)."""
 
+    thread: NDArray[np.int32]
     at: NDArray[np.int64]
     gap: NDArray[np.int64]
-    """ns since the boundary before; 0 inside a runtime call."""
-    next_start: NDArray[np.int64]
-    """Row that begins at or next after each boundary, NONE after the last."""
+    """ns since the boundary before on the thread; 0 inside a runtime call."""
+    next_start: NDArray[np.int32]
+    """Row that begins on the thread at or next after each boundary, NONE after the last."""
     in_operator: NDArray[np.bool_]
     """Whether the time since the boundary before was all one CPU operator's."""
 
@@ -111,37 +127,19 @@ def _host_rows(rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     return host[place], bounds
 
 
-def _boundaries(rows: Rows) -> dict[int, _Boundaries]:
-    """Return the boundaries of every thread that has CPU operators."""
+def _boundaries(rows: Rows) -> _Boundaries:
     row, bounds = _host_rows(rows)
     operators = np.bincount(rows.thread[row], rows.kind[row] == CPU_OP, len(bounds) - 1)
-    return {
-        thread: _thread_boundaries(rows, row[bounds[thread] : bounds[thread + 1]])
-        for thread in np.flatnonzero(operators).tolist()
-    }
+    row = row[operators[rows.thread[row]] > 0]
+    thread = rows.thread[row]
+    bounds = np.append(np.flatnonzero(np.diff(thread, prepend=NONE)), len(row))
+    at, gap, next_start, in_operator = threads.boundaries(row, bounds, rows.ts, rows.end, rows.kind)
+    return _Boundaries(thread=np.repeat(thread, 2), at=at, gap=gap, next_start=next_start, in_operator=in_operator)
 
 
-def _thread_boundaries(rows: Rows, row: NDArray[np.int32]) -> _Boundaries:
-    at, gap, next_start, in_operator = threads.boundaries(row, rows.ts, rows.end, rows.kind)
-    return _Boundaries(at=at, gap=gap, next_start=next_start, in_operator=in_operator)
-
-
-def _between(a: _Boundaries, b: _Boundaries, source: int) -> tuple[NDArray[np.int64], ...]:
-    """Return (target, idle, woken, source, signal) of the handoffs from thread `source`, of boundaries a, to b's."""
-    wake = np.flatnonzero((b.gap >= IDLE_NS) & (b.next_start >= 0))
-    woken = b.at[wake]
-    before = np.searchsorted(a.at, woken, side="right") - 1
-    after = np.minimum(before + 1, len(a.at) - 1)
-    has = before >= 0
-    signal = a.at[np.maximum(before, 0)]
-    rest = np.where(before + 1 < len(a.at), a.gap[after], FAR)
-    idle = woken - b.gap[wake]
-    stays = (before + 1 >= len(a.at)) | (a.at[after] - woken >= IDLE_NS)
-    # The wait of b is over soon after a stopped, measured by how long either of them rested.
-    prompt = woken - signal <= _PROMPT_SHARE * np.minimum(b.gap[wake], rest)
-    keep = has & (rest >= IDLE_NS) & stays & (signal >= idle) & prompt
-    target = b.next_start[wake[keep]].astype(np.int64)
-    return target, idle[keep], woken[keep], np.full(len(target), source, np.int64), signal[keep]
+def _prompt(rest: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how late a thread that rested so long may have gone on to have waited, ns."""
+    return (rest * _PROMPT_SHARE).astype(np.int64)
 
 
 def silences(rows: Rows, handoffs: Handoffs, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -149,14 +147,11 @@ def silences(rows: Rows, handoffs: Handoffs, least: int) -> tuple[NDArray[np.int
 
     Waits for another thread are not meant, nor are threads without CPU operators.
     """
-    ended, lasted = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for thread in _boundaries(rows).values():
-        silent = (thread.gap >= least) & ~thread.in_operator & (thread.next_start >= 0)
-        silent[:1] = False
-        silent &= ~np.isin(thread.next_start, handoffs.target)
-        ended.append(thread.next_start[silent].astype(np.int64))
-        lasted.append(thread.gap[silent])
-    return np.concatenate(ended), np.concatenate(lasted)
+    on = _boundaries(rows)
+    silent = (on.gap >= least) & ~on.in_operator & (on.next_start >= 0)
+    silent &= np.diff(on.thread, prepend=NONE) == 0
+    silent &= ~np.isin(on.next_start, handoffs.target)
+    return on.next_start[silent].astype(np.int64), on.gap[silent]
 
 
 def working(rows: Rows, beginnings: NDArray[np.int32], handoffs: Handoffs) -> NDArray[np.bool_]:
@@ -190,11 +185,13 @@ def working(rows: Rows, beginnings: NDArray[np.int32], handoffs: Handoffs) -> ND
 
 def _waits(rows: Rows, handoffs: Handoffs) -> NDArray[np.bool_]:
     """Return the rows in which their thread waited for another one [n]."""
+    thread = rows.thread[handoffs.target]
+    bounds, order = forward_star(thread[by_idle := np.argsort(handoffs.idle)], int(rows.thread.max(initial=NONE)) + 1)
+    idle = handoffs.idle[by_idle[order]]
+    on = np.flatnonzero(rows.thread >= 0)
+    first, last = (threads.reached(rows.thread[on], at[on] - 1, bounds, idle) for at in (rows.ts, rows.end))
     waits = np.zeros(len(rows), np.bool_)
-    for thread in np.unique(rows.thread[handoffs.target]).tolist():
-        idle = np.sort(handoffs.idle[rows.thread[handoffs.target] == thread])
-        row = np.flatnonzero(rows.thread == thread)
-        waits[row] = np.searchsorted(idle, rows.end[row]) > np.searchsorted(idle, rows.ts[row])
+    waits[on] = last > first
     return waits
 
 

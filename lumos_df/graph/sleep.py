@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from lumos_df.graph.host import silences
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.same_rows import ordinals, usual
+from lumos_df.graph.simulate.threads import reached
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE, THREAD
 
@@ -61,10 +62,8 @@ def _before_atoms(graph: TraceGraph, row: NDArray[np.int64], over: NDArray[np.in
     """Return the ns that go before each row of the graph [n]: a silence is part of the work before the next atom."""
     atoms, rows = graph.atoms, graph.rows
     less = np.zeros(len(rows), np.int64)
-    for thread in np.unique(rows.thread[row]).tolist():
-        on_thread = rows.thread[row] == thread
-        atom = np.flatnonzero(atoms.thread == thread)
-        place = np.searchsorted(atoms.ts[atom], rows.ts[row[on_thread]])
-        inside = place < len(atom)
-        np.add.at(less, atoms.row[atom[place[inside]]], over[on_thread][inside])
+    thread = rows.thread[row]
+    place = reached(thread, rows.ts[row] - 1, atoms.bounds, atoms.ts[atoms.by_thread])
+    inside = place < atoms.bounds[thread + 1]
+    np.add.at(less, atoms.row[atoms.by_thread[place[inside]]], over[inside])
     return less

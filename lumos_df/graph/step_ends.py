@@ -113,22 +113,19 @@ def _of_trace(replay: Replay) -> dict[str, NDArray[Any]]:
         host = (rows.thread >= 0) & works(rows)
         worked = np.zeros(len(atoms.bounds) - 1, np.bool_)
         worked[rows.thread[host]] = True
-        thread = np.flatnonzero(worked & (np.diff(atoms.bounds) > 0))
+        thread = np.flatnonzero(worked & (np.diff(atoms.bounds) > 0)).astype(np.int32)
         step = np.zeros(len(thread), np.int64)
         np.minimum.at(low, rows.thread[host], rows.ts[host])
         np.maximum.at(high, rows.thread[host], rows.end[host])
         at = np.concatenate((low[thread], high[thread]))
     else:
-        thread = rows.thread[marks.mark].astype(np.int64)
+        thread = rows.thread[marks.mark]
         step = np.arange(len(marks.mark))
         at = np.concatenate((marks.low, marks.high))
     thread = np.tile(thread, 2)
-    place = np.zeros((len(at), 2), np.int64)
-    for number in np.unique(thread).tolist():
-        here = thread == number
-        first, stop = int(atoms.bounds[number]), int(atoms.bounds[number + 1])
-        before = first - 1 + np.searchsorted(atoms.ts[atoms.by_thread[first:stop]], at[here], side="right")
-        place[here] = np.stack((np.maximum(before, first), np.minimum(before + 1, stop - 1)), axis=1)
+    after = threads.reached(thread, at, atoms.bounds, atoms.ts[atoms.by_thread])
+    first, last = atoms.bounds[thread], atoms.bounds[thread + 1] - 1
+    place = np.stack((np.maximum(after - 1, first), np.minimum(after, last)), axis=1)
     atom = atoms.by_thread[place]
     return {
         "step": np.tile(step, 2),

@@ -13,13 +13,8 @@ def last_nodes(graph: TraceGraph, marks: Steps, end: NDArray[np.int64]) -> NDArr
     if marks.mark[0] == NONE:
         order = graph.order[works(graph.rows)[graph.order]]
         return order[np.argmax(end[order], keepdims=True)] if len(order) else marks.mark
-    last = np.full(len(marks.mark), NONE, np.int32)
-    mark_thread = graph.rows.thread[marks.mark]
-    for thread in np.unique(mark_thread).tolist():
-        on_thread = mark_thread == thread
-        atom = graph.atoms.last_before(thread, marks.high[on_thread])
-        last[on_thread] = np.where(atom >= 0, graph.atoms.row[np.maximum(atom, 0)], NONE)
-    return last
+    atom = graph.atoms.last_before(graph.rows.thread[marks.mark], marks.high)
+    return np.where(atom >= 0, graph.atoms.row[np.maximum(atom, 0)], NONE).astype(np.int32)
 
 
 def step_nodes(graph: TraceGraph, marks: Steps) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -13,6 +13,9 @@ from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR, Rows
+from lumos_df.graph.same_rows import ordinals
+from lumos_df.graph.simulate.forward import forward_star
+from lumos_df.graph.simulate.threads import reached
 from lumos_df.schema.codes import EVENT, NONE, SYNC
 
 REACTION_NS: Final = 25_000
@@ -269,20 +272,16 @@ def _patterns(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
     """Return what is around each wait."""
     stream_of = np.full(len(atoms.row), NONE, np.int32)
     stream_of[gpu.call[gpu.launched]] = rows.stream[gpu.row[gpu.launched]]
-    previous = np.full(len(waits), NONE, np.int32)
-    following = np.full(len(waits), NONE, np.int32)
-    run = np.zeros(len(waits), np.int64)
-    for thread in np.unique(atoms.thread[waits]).tolist():
-        on_thread = np.flatnonzero(atoms.thread[waits] == thread)
-        launches = np.flatnonzero((atoms.thread == thread) & (stream_of >= 0))
-        if not len(launches):
-            continue
-        place = np.searchsorted(launches, waits[on_thread])
-        before, after = launches[np.maximum(place - 1, 0)], launches[np.minimum(place, len(launches) - 1)]
-        previous[on_thread] = np.where(place > 0, stream_of[before], NONE)
-        following[on_thread] = np.where(place < len(launches), stream_of[after], NONE)
-        first = np.flatnonzero(np.diff(place, prepend=-1))
-        run[on_thread] = np.arange(len(on_thread)) - np.repeat(first, np.diff(np.append(first, len(on_thread))))
+    launches = np.flatnonzero(stream_of >= 0)
+    bounds, order = forward_star(atoms.thread[launches], len(atoms.bounds) - 1)
+    launches = launches[order]
+    thread = atoms.thread[waits]
+    place = reached(thread, waits.astype(np.int64), bounds, launches)
+    stream = np.append(stream_of[launches], NONE)
+    previous = np.where(place > bounds[thread], stream[place - 1], NONE)
+    following = np.where(place < bounds[thread + 1], stream[place], NONE)
+    # Waits of one thread with no launch between them.
+    run = np.where(bounds[thread] < bounds[thread + 1], ordinals(packed(thread, place)), 0)
     parent = rows.parent[atoms.row[waits]]
     operator = np.where(parent >= 0, rows.name[np.maximum(parent, 0)], NONE)
     _, group = np.unique(np.stack((operator, previous, following, run)), axis=1, return_inverse=True)

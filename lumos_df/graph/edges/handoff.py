@@ -19,10 +19,7 @@ def handoff_edges(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
 def _after_waits(rows: Rows, atoms: Atoms, handoffs: Handoffs) -> Edges:
     """Return the edges to the rows that ended a thread's wait."""
     atom = atoms.of_row[handoffs.target]
-    source = np.full(len(atom), NONE, np.int32)
-    for thread in np.unique(handoffs.source_thread).tolist():
-        from_thread = handoffs.source_thread == thread
-        source[from_thread] = atoms.last_before(thread, handoffs.signal[from_thread])
+    source = atoms.last_before(handoffs.source_thread, handoffs.signal)
     # The time to wake up is the trace's own, per direction; the rest is work measured on either thread. The first row
     # of a thread comes after the thread was made: that happens once, and is work, as are wakes too few to be usual.
     direction = packed(handoffs.source_thread, rows.thread[handoffs.target])

@@ -13,20 +13,21 @@ _LONG = 1 << 60
 
 
 @kernel
-def boundaries(row, ts, end, kind):
-    """Return the beginnings and ends of one thread's rows in order of time.
+def boundaries(row, bounds, ts, end, kind):
+    """Return the beginnings and ends of the rows of threads, by (thread, time).
 
     At one time: ends first, inner rows before the rows around them; then beginnings, outer rows first.
 
     Args:
-        row: int32 [k] the thread's rows, ordered by time.
+        row: int32 [k] the rows, ordered by (thread, time).
+        bounds: int64 [threads + 1] where each thread begins in `row`, and the end.
         ts, end: int64 [n] ns.
         kind: int8 [n].
 
     Returns:
         at: int64 [2k] ns.
-        gap: int64 [2k] ns since the boundary before; 0 inside a runtime call.
-        next_start: int32 [2k] row that begins at or next after each boundary, NONE after the last.
+        gap: int64 [2k] ns since the boundary before on the thread; 0 inside a runtime call.
+        next_start: int32 [2k] row that begins on the thread at or next after each boundary, NONE after the last.
         in_operator: bool [2k] whether the time since the boundary before was all one CPU operator's.
     """
     count = len(row)
@@ -34,6 +35,17 @@ def boundaries(row, ts, end, kind):
     gap = np.empty(2 * count, np.int64)
     next_start = np.empty(2 * count, np.int32)
     in_operator = np.zeros(2 * count, np.bool_)
+    for t in range(len(bounds) - 1):
+        low, high = bounds[t], bounds[t + 1]
+        own = slice(2 * low, 2 * high)
+        _boundaries_of_thread(row[low:high], ts, end, kind, at[own], gap[own], next_start[own], in_operator[own])
+    return at, gap, next_start, in_operator
+
+
+@kernel
+def _boundaries_of_thread(row, ts, end, kind, at, gap, next_start, in_operator):
+    """Write the boundaries of the rows of one thread."""
+    count = len(row)
     # Rows that run: (end, -row), the first to end in front.
     running = [(np.int64(0), np.int64(0))]
     running.pop()
@@ -70,7 +82,68 @@ def boundaries(row, ts, end, kind):
                 heappush(running, (end[begun], -np.int64(begun)))
             filled += 1
             k += 1
-    return at, gap, next_start, in_operator
+
+
+@kernel
+def passed(at, earliest, thread, stop, until, stopped):
+    """Return which other thread had stopped last at each moment, and may have passed the baton then.
+
+    Takes time in proportion to moments and stops: a stop that is over is looked at no more, and of the thread that asks
+    itself there is never more than one that is not.
+
+    Args:
+        at: int64 [w] moments at which a thread goes on, ns, ordered.
+        earliest: int64 [w] the other thread stopped no earlier, ns.
+        thread: int32 [w] the thread that goes on.
+        stop: int64 [s] when threads stop, ns, ordered; of one time the last comes first.
+        until: int64 [s] moment up to which the stop may explain that a thread goes on, ns; before the next stop of its
+            thread.
+        stopped: int32 [s] the thread that stops.
+
+    Returns:
+        signal: int64 [w] when it stopped, ns; UNSET where there is none.
+        source: int32 [w] that thread, or NONE.
+    """
+    signal = np.full(len(at), UNSET, np.int64)
+    source = np.full(len(at), NONE, np.int32)
+    below = np.empty(len(stop), np.int32)
+    top = np.int32(NONE)
+    k = 0
+    for i in range(len(at)):
+        while k < len(stop) and stop[k] <= at[i]:
+            below[k] = top
+            top = np.int32(k)
+            k += 1
+        above, place = np.int32(NONE), top
+        while place >= 0 and (until[place] < at[i] or stopped[place] == thread[i]):
+            if until[place] >= at[i]:
+                above = place
+            elif above >= 0:
+                below[above] = below[place]
+            else:
+                top = below[place]
+            place = below[place]
+        if place >= 0 and stop[place] >= earliest[i]:
+            signal[i] = stop[place]
+            source[i] = stopped[place]
+    return signal, source
+
+
+@kernel
+def reached(thread, moment, bounds, at):
+    """Return int64 [k]: the place behind the last of each thread's times that is at or before a moment.
+
+    Args:
+        thread: int32 [k].
+        moment: int64 [k] ns.
+        bounds: int32 [threads + 1]; the times of thread t are `at[bounds[t]:bounds[t + 1]]`.
+        at: int64 ns, ordered on each thread.
+    """
+    place = np.empty(len(thread), np.int64)
+    for i in range(len(thread)):
+        low, high = bounds[thread[i]], bounds[thread[i] + 1]
+        place[i] = low + np.searchsorted(at[low:high], moment[i], side="right")
+    return place
 
 
 @kernel

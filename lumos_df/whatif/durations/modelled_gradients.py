@@ -147,10 +147,7 @@ def gradients(
         row = np.flatnonzero(known)
         row = row[np.argsort(rows.ts[row], kind="stable")]
         width = _widths(anchor, change, trace.types.words)[trace.types.code[origin[row]]]
-        atom = np.full(len(row), NONE, np.int32)
-        for thread in np.unique(rows.thread[row]).tolist():
-            here = rows.thread[row] == thread
-            atom[here] = graph.atoms.last_before(thread, rows.end[row[here]])
+        atom = graph.atoms.last_before(rows.thread[row], rows.end[row])
         return row, atom, (sizes[shape[row]] * width).astype(np.int64)
     return _of_layers(anchor, change, graph, origin, rank)
 

@@ -143,12 +143,7 @@ def _placed(
 
 def _atom_before(graph: TraceGraph, row: NDArray[np.int64]) -> NDArray[np.int32]:
     """Return the last atom of each row's thread that begins before the row, or NONE."""
-    rows = graph.rows
-    atom = np.full(len(row), NONE, np.int32)
-    for thread in np.unique(rows.thread[row]).tolist():
-        on_thread = rows.thread[row] == thread
-        atom[on_thread] = graph.atoms.last_before(thread, rows.ts[row[on_thread]] - 1)
-    return atom
+    return graph.atoms.last_before(graph.rows.thread[row], graph.rows.ts[row] - 1)
 
 
 def _compute_before(graph: TraceGraph, atom: NDArray[np.int32]) -> NDArray[np.int32]:
