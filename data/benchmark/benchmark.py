@@ -141,11 +141,13 @@ class Step:
                 self.events[call["after"]].wait()
                 previous = max(previous, self.ends[call["after"]])
             results.lend(number)
-            self.until(previous + max(0, gaps * call["gap_ns"] - self.dispatch_ns))
             for awaited in call["waits"]:
                 if awaited in self.works:
                     with self.on_stream(call):
                         self.works[awaited].wait()
+            if call["waits"] and not self.cuda:  # the recorded gap begins there, too
+                previous = max(previous, now())
+            self.until(previous + max(0, gaps * call["gap_ns"] - self.dispatch_ns))
             if plain:
                 result = call["run"]()
             else:
@@ -176,13 +178,20 @@ class Step:
         while time.perf_counter_ns() < moment:
             pass
 
-    def timed(self, mark=nullcontext):
-        """Run the step once with all ranks and return what it took, ms."""
+    def timed(self, count, mark=nullcontext, behind=lambda: None):
+        """Run the step `count` times, each with a call of `behind` after it, and return what each took, ms.
+
+        Ranks meet before the first one only: as in the job, it is their collectives that keep them together.
+        """
         if dist.is_initialized():
             dist.barrier()
-        start = time.perf_counter_ns()
-        self.run(mark)
-        return (time.perf_counter_ns() - start) * 1e-6
+        times = []
+        for _ in range(count):
+            start = time.perf_counter_ns()
+            self.run(mark)
+            times.append((time.perf_counter_ns() - start) * 1e-6)
+            behind()
+        return times
 
     def dispatch(self, mark=nullcontext):
         """Return the ns of a call that are no part of its operator: the recorded time between calls has them, too."""
@@ -206,10 +215,7 @@ class Step:
             self.dispatch_ns = self.dispatch(mark)
         self.dispatch_ns -= median(event.cpu_time_total * 1e3 for event in profiler.events() if "detach" in event.name)
         with profile(**options, schedule=schedule(wait=0, warmup=1, active=count, repeat=1)) as profiler:
-            times = []
-            for _ in range(1 + count):
-                times.append(self.timed(mark))
-                profiler.step()
+            times = self.timed(1 + count, mark, profiler.step)
         self.dispatch_ns = plain_ns
         return profiler, times[1:]
 
@@ -262,7 +268,7 @@ def main():
     if world > 1:
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     step = Step(plan, place, options)
-    times = [step.timed() for _ in range(options.warmup + options.iterations)][options.warmup :]
+    times = step.timed(options.warmup + options.iterations)[options.warmup :]
     profiled, families = step.by_family(TRACED)
     result = {
         "step_ms": round(median(times), 3),

@@ -16,7 +16,8 @@ def ordered(calls: pl.DataFrame, start_ns: int, end_ns: int) -> tuple[pl.DataFra
     Threads and streams are numbered from 0, the stream with most time first. `after` is the call of another thread
     that ended last before this one began, where its own thread had nothing later: the gap begins there. `waits` are
     the last calls of other streams whose work had ended when the work of this one began: what depends on what is not
-    recorded, and no dependency that the recording shows is missing among them.
+    recorded, and no dependency that the recording shows is missing among them. A gap in which a collective ended that
+    the host's threads do begins there: what came before was waiting, and takes as long as the collective will.
 
     Args:
         calls: those of `replayed_calls`, by their start.
@@ -31,7 +32,8 @@ def ordered(calls: pl.DataFrame, start_ns: int, end_ns: int) -> tuple[pl.DataFra
     # A call that ends where another begins comes before it, also where both take no time.
     after = np.where(last >= 0, by_end[last], NO_ROW) if len(ts) else ts
     handed = (after >= 0) & (after < np.arange(len(ts))) & (thread[after] != thread) & (end[after] > own_end)
-    began = np.where(handed, end[after], own_end)
+    waits = _waits(calls)
+    began = np.maximum(np.where(handed, end[after], own_end), _awaited_end(calls, waits))
     table = pl.DataFrame(
         {
             "operator": calls["operator"],
@@ -39,10 +41,19 @@ def ordered(calls: pl.DataFrame, start_ns: int, end_ns: int) -> tuple[pl.DataFra
             "stream": _streams(calls),
             "gap_ns": np.maximum(ts - began, 0),
             "after": pl.Series(after, dtype=pl.Int64).set(pl.Series(~handed), None),
-            "waits": _waits(calls),
+            "waits": waits,
         }
     )
     return table, max(0, int(end_ns - end.max(initial=start_ns)))
+
+
+def _awaited_end(calls: pl.DataFrame, waits: pl.Series) -> NDArray[np.int64]:
+    """Return when the last collective ended that each call waits for and the host's threads do; 0 without one."""
+    ended = np.where(_lanes(calls) == BEHIND, calls["last_ts"].fill_null(0).to_numpy(), 0)
+    latest = np.zeros(len(calls), np.int64)
+    waiting = np.repeat(np.arange(len(calls)), waits.list.len().to_numpy())
+    np.maximum.at(latest, waiting, ended[waits.explode().drop_nulls().to_numpy()])
+    return np.where(latest <= calls["ts"].to_numpy(), latest, 0)
 
 
 def _previous(group: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -78,10 +89,7 @@ def _streams(calls: pl.DataFrame) -> pl.Series:
 def _waits(calls: pl.DataFrame) -> pl.Series:
     """Return the calls whose work each waits for; the loops are over streams."""
     collective = (calls["kind"] == "collective").to_numpy()
-    worked = calls["first_ts"].is_not_null().to_numpy()
-    lane = np.where(
-        calls["stream"].to_numpy() >= 0, calls["stream"].to_numpy(), np.where(collective & worked, BEHIND, HOST)
-    )
+    lane = _lanes(calls)
     begins = calls["first_ts"].fill_null(0).to_numpy()
     ends = calls["last_ts"].fill_null(0).to_numpy()
     host_begins = calls["ts"].to_numpy()
@@ -105,3 +113,11 @@ def _waits(calls: pl.DataFrame) -> pl.Series:
     if not found:
         return pl.Series([[]] * len(calls), dtype=pl.List(pl.Int64))
     return pl.DataFrame(found).select(pl.concat_list(pl.all()).list.drop_nulls().alias("waits")).to_series()
+
+
+def _lanes(calls: pl.DataFrame) -> NDArray[np.int64]:
+    """Return where the work of each call runs: a stream, or one of the lanes beside them."""
+    behind = (pl.col("kind") == "collective") & pl.col("first_ts").is_not_null()
+    return calls.select(
+        pl.when(pl.col("stream") >= 0).then("stream").when(behind).then(BEHIND).otherwise(HOST).cast(pl.Int64)
+    )["stream"].to_numpy()

@@ -155,6 +155,23 @@ def test_work_on_another_stream_is_waited_for_once_it_had_ended(tmp_path: Path) 
     assert calls["waits"] == [[], [], [1]]
 
 
+def test_what_a_collective_of_the_hosts_threads_took_is_no_time_of_the_hosts_own(tmp_path: Path) -> None:
+    """The call behind it waits for it, and then for what the host did from its end on; a call before it does not."""
+    said = stated("allreduce", 1000, 1000, Group_size=2, Process_Group_Name="7", Process_Group_Ranks="[0, 1]")
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op("aten::mm", 10, 4, **MM),
+        op("c10d::allreduce_", 20, 3, **called([[[1000]]], ["TensorList"])),
+        op("record_param_comms", 21, 1, **called([[[1000]]], ["TensorList"]), **said),
+        annotation("gloo:all_reduce", 24, 46, tid=9),
+        op("aten::mm", 30, 4, **MM),
+        op("aten::add", 75, 5, **ADD),
+    ]
+    calls = generated(tmp_path, events)[0]["ranks"]["0"]["calls"]
+    assert calls["waits"] == [[], [], [], [1]]
+    assert calls["gap_ns"] == [10_000, 6_000, 7_000, 5_000]
+
+
 def test_a_trace_without_steps_begins_with_its_first_row(tmp_path: Path) -> None:
     plan, manifest = generated(tmp_path, [op("aten::mm", 5000, 8, **MM), *on_gpu(1, 5001)])
     assert plan["ranks"]["0"]["calls"]["gap_ns"] == [0]
@@ -371,6 +388,8 @@ def test_two_ranks_run_over_gloo_and_their_own_trace_compares_with_the_recording
     rows, *_ = diff(corpus, "recorded", "benchmark", [Grouping.OPERATOR])
     both = {row["value"] for row in rows.to_pylist() if row["a_ns"] and row["b_ns"]}
     assert {"aten::addmm", "aten::mm"} <= both
+    # What keeps ranks together in the recording does so here: no barrier is in a step.
+    assert not [row["value"] for row in rows.to_pylist() if "barrier" in str(row["value"])]
 
 
 INDEXED = """
