@@ -5,7 +5,6 @@ what its forward partner had. Sizes are compared only where a tensor comes from 
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -31,45 +30,30 @@ from lumos_df.structure.axis_labels import (
     swapped,
     unite,
 )
-from lumos_df.structure.kernels.feeds import CUT, MOVED, NEXT, SWAPPED, feeds
+from lumos_df.structure.axis_rules import (
+    ANY_ORDER,
+    BATCHED,
+    CONVOLUTION,
+    ELEMENTS,
+    FUSED,
+    GROUPED,
+    IDLE,
+    JOINS,
+    LINEAR,
+    LOOKUP,
+    NORM,
+    OVER_CHANNELS,
+    POOL,
+    PRODUCT,
+    RULES,
+    SWAPS,
+    sources,
+)
+from lumos_df.structure.kernels.feeds import MOVED, NEXT, PICKED, feeds
 from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.picked_rows import PickedRows, may_be_rows, moved
 from lumos_df.structure.shapes import Shape
 
-_IDLE: Final = re.compile(r"aten::(?:as_strided|empty\w*|resize_\w*|result_type|set_|record_stream)$")
-"""Operators that say nothing of axes: what they make is not among their inputs, or the operator around them says it."""
-(SWAPS, RESHAPES, LOSES, BACK, LINEAR, CONVOLUTION, BATCHED, PRODUCT, LOOKUP, NORM, FUSED, POOL, ELEMENTS) = range(13)
-_RULES: Final = (
-    (SWAPS, re.compile(r"aten::(?:t_?|numpy_T|(?:transpose|swapaxes|swapdims)_?|permute|movedim|einsum)$")),
-    (SWAPS, re.compile(r"(?:T|Transpose|Permute)Backward\d+$")),
-    (
-        RESHAPES,
-        re.compile(r"aten::(?:_?(?:unsafe_)?view|_?reshape(?:_alias|_copy)?|(?:un)?flatten|(?:un)?squeeze_?)$"),
-    ),
-    (RESHAPES, re.compile(r"(?:\w*View|Reshape\w*|Unsqueeze|Squeeze)Backward\d+$")),
-    (
-        LOSES,
-        re.compile(
-            r"aten::(?:select|slice|narrow|index(?:_select)?|gather|split\w*|chunk|unbind|cat|stack|concat|sum|mean|amax"
-            r"|amin|max|min|argmax|argmin|any|all|norm|linalg_\w*|var\w*|std\w*|repeat\w*|tile|pad|constant_pad_nd|unfold"
-            r"|expand\w*|topk|sort|nll_loss\w*|cross_entropy\w*|one_hot|item|tril_indices)$"
-        ),
-    ),
-    (BACK, re.compile(r"(?i).*backward")),
-    (LINEAR, re.compile(r"aten::linear$")),
-    (CONVOLUTION, re.compile(r"aten::\w*conv(?:olution|\d?d)?\w*$")),
-    (BATCHED, re.compile(r"aten::(?:bmm|baddbmm_?)$")),
-    (PRODUCT, re.compile(r"aten::(?:mm|addmm_?|_addmm_activation|matmul|_scaled_mm|_int_mm)$")),
-    (LOOKUP, re.compile(r"aten::embedding$")),
-    (POOL, re.compile(r"aten::\w*pool\d?d\w*$")),
-    (NORM, re.compile(r"(?i).*(?:layer|rms|group|batch|instance)_?norm")),
-    (FUSED, re.compile(r"(?i).*(?:scaled_dot_product|(?:flash|efficient|cudnn)\w*attention)")),
-    (ELEMENTS, re.compile(r"")),
-)
-"""What an operator of a name does to axes: the first that fits."""
-_ANY_ORDER: Final = re.compile(r"(?i).*(?:permute|movedim|einsum)")
-"""Of the operators that swap axes, those that may move more than two."""
-_OVER_CHANNELS: Final = re.compile(r"(?i).*(?:batch|group|instance)_?norm")
-_JOINS: Final = re.compile(r"aten::(?:cat|stack|concat)$")
 _ROUNDS: Final = 2
 """Times that all kinds are labelled: a tensor may be read by a kind that came first before its own."""
 
@@ -123,7 +107,7 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
         sequence: tokens of one; None where it is not known, or the model has none.
     """
     rows = trace.rows
-    idle = np.array([*(bool(_IDLE.match(name)) for name in rows.names), True])
+    idle = np.array([*(bool(IDLE.match(name)) for name in rows.names), True])
     row = np.flatnonzero((rows.kind == CPU_OP) & (trace.dims.code >= 0) & ~idle[rows.name] & (rows.thread >= 0))
     if not len(row) or not (batch or sequence):
         return unknown(trace)
@@ -133,8 +117,11 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
     kinds = list(map(_kind, [trace] * len(example), in_turn[example].tolist(), count.tolist(), updates.tolist()))
     shapes = [shape for each in kinds for shape in (*each.tensors, each.result)]
     first = np.cumsum([0, *(len(each.tensors) + 1 for each in kinds)]).astype(np.int32)
-    moves = np.array([{SWAPS: SWAPPED, RESHAPES: CUT}.get(each.rule, 0) for each in kinds])
-    told = feeds(in_turn, rows.thread, rows.parent, rows.forward, kind, first, *_numbered_shapes(shapes), moves)
+    moves = np.array([moved(each.name, each.rule) for each in kinds])
+    rows_at = np.array([may_be for each in kinds for may_be in may_be_rows(each.rule, len(each.tensors))])
+    told = feeds(
+        in_turn, rows.thread, rows.parent, rows.forward, kind, first, *_numbered_shapes(shapes), moves, rows_at
+    )
     _, tie, times = np.unique(packed(*told), return_index=True, return_counts=True)
     ties: list[list[tuple[int, int, int]]] = [[] for _ in shapes]
     for reader, *source in zip(*(column[tie].tolist() for column in told), times.tolist(), strict=True):
@@ -162,25 +149,29 @@ def _numbered(trace: Trace, row: NDArray[np.int32]) -> tuple[NDArray[np.int32], 
 
 def _numbered_shapes(
     shapes: list[Shape | None],
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """Return the shape at every place as a number, and of each shape numbers of its elements and its sizes."""
+) -> tuple[NDArray[np.int32], ...]:
+    """Return the shape at every place as a number, and of each shape numbers of its elements, sizes and last size."""
     number = {shape: place for place, shape in enumerate(dict.fromkeys(shape for shape in shapes if shape is not None))}
     elements: dict[int, int] = {}
     sizes: dict[Shape, int] = {}
+    widths: dict[int, int] = {}
     of_elements = [elements.setdefault(prod(shape), len(elements)) for shape in number]
     of_sizes = [sizes.setdefault(tuple(sorted(shape)), len(sizes)) for shape in number]
     at = [NONE if shape is None else number[shape] for shape in shapes]
-    return np.array(at, np.int32), np.array(of_elements, np.int32), np.array(of_sizes, np.int32) + len(elements)
+    above = len(elements) + len(sizes)
+    of_widths = [above + widths.setdefault(shape[-1], len(widths)) if len(shape) > 1 else NONE for shape in number]
+    columns = at, of_elements, [len(elements) + each for each in of_sizes], of_widths
+    return tuple(np.array(column, np.int32) for column in columns)
 
 
 def _kind(trace: Trace, row: int, count: int, updates: bool) -> _Kind:  # noqa: FBT001 - mapped over columns
     name, text = trace.rows.names[trace.rows.name[row]], trace.dims.words[trace.dims.code[row]]
     shapes = tuple(tensors(json.loads(text)))
-    rule = next(rule for rule, pattern in _RULES if pattern.match(name))
+    rule = next(rule for rule, pattern in RULES if pattern.match(name))
     if rule == LINEAR and not (len(shapes) > 1 and len(shapes[0]) > 1 and shapes[0][-1] == shapes[1][-1]):
         # Some record it as the product that it is made of.
         rule = PRODUCT
-    return _Kind(name, text, rule, shapes, _sources(rule, shapes), count, updates)
+    return _Kind(name, text, rule, shapes, sources(rule, shapes), count, updates)
 
 
 def tensors(inputs: Sequence[Any]) -> list[Shape]:
@@ -193,37 +184,6 @@ def tensors(inputs: Sequence[Any]) -> list[Shape]:
             else:
                 shapes += tensors(entry)
     return shapes
-
-
-def _sources(rule: int, shapes: tuple[Shape, ...]) -> tuple[tuple[int, int], ...] | None:
-    if not shapes:
-        return None
-    axes = [tuple((number, axis) for axis in range(len(shape))) for number, shape in enumerate(shapes)]
-    sources: tuple[tuple[int, int], ...] | None = None
-    if rule == SWAPS and len(shapes[0]) == 2:
-        sources = axes[0][::-1]
-    elif rule in (BACK, NORM, FUSED):
-        sources = axes[0]
-    elif rule == ELEMENTS:
-        sources = _broadcast(shapes)
-    elif rule == LINEAR and len(shapes) > 1:
-        sources = (*axes[0][:-1], axes[1][0])
-    elif rule in (PRODUCT, BATCHED) and len(shapes) > 1 and min(map(len, shapes[-2:])) > 1:
-        sources = (*axes[-2][:-1], axes[-1][-1])
-    elif rule == LOOKUP and len(shapes) > 1:
-        sources = (*axes[1], axes[0][-1])
-    return sources
-
-
-def _broadcast(shapes: tuple[Shape, ...]) -> tuple[tuple[int, int], ...] | None:
-    sources = []
-    for place in range(max(map(len, shapes)), 0, -1):
-        sizes = {shape[-place]: number for number, shape in enumerate(shapes) if len(shape) >= place}
-        if len(sizes.keys() - {1}) > 1:
-            return None
-        number = sizes[max(sizes)]
-        sources.append((number, len(shapes[number]) - place))
-    return tuple(sources)
 
 
 class _Followed:
@@ -263,14 +223,16 @@ class _Followed:
             order: kinds in the order of their first operators.
             ties: of each place where its tensor was before, how it is tied to that, and how often.
         """
+        picked = PickedRows(ties, self._shapes)
         for _ in range(_ROUNDS):
             for number in order:
                 kind, low = self._kinds[number], self._first[number]
                 inputs, beside = [], []
                 for place, shape in enumerate(kind.tensors):
+                    # Of as many of each, a tensor of the same shape is the likelier one.
                     arrived = [
-                        (self._arrived(shape, origin, tie), tie, times)
-                        for origin, tie, times in ties[low + place]
+                        (self._arrived(shape, origin, tie, picked), tie, times)
+                        for origin, tie, times in sorted(ties[low + place], key=_how)
                         if origin != NONE
                     ]
                     inputs.append(likeliest((labels, times) for labels, tie, times in arrived if tie != NEXT))
@@ -302,15 +264,18 @@ class _Followed:
             kind_of_row, of_kind, {text: max(known, key=lambda each: each[0])[1] for text, known in of_text.items()}
         )
 
-    def _arrived(self, shape: Shape, origin: int, tie: int) -> Labels | None:
+    def _arrived(self, shape: Shape, origin: int, tie: int, picked: PickedRows) -> Labels | None:
         """Return the labels that a tensor has from where it was before."""
         labels, was, number = self._labels[origin], self._shapes[origin], self._kind_at[origin]
         if tie == NEXT:
             places = self._labels[self._first[number] : self._first[number + 1]]
             labels = max((aligned(each, shape) for each in places if each is not None), key=said, default=None)
+        elif tie == PICKED:
+            kind = self._kinds[number]
+            labels = picked.labels(origin, kind.name, kind.tensors, labels, shape)
         elif tie == MOVED and labels is not None and was is not None and was != shape:
             if self._kinds[number].rule == SWAPS:
-                two = not _ANY_ORDER.match(self._kinds[number].name)
+                two = not ANY_ORDER.match(self._kinds[number].name)
                 labels = swapped(labels, was, shape, self._leading, two=two)
             else:
                 labels = cut(labels, was, shape)
@@ -333,7 +298,7 @@ class _Followed:
             self._of_parameters(kind, labels)
             self._of_samples(kind, labels)
             _of_products(kind, labels)
-        if len(shapes) > 1 and ((kind.rule == ELEMENTS and kind.sources is not None) or _JOINS.match(kind.name)):
+        if len(shapes) > 1 and ((kind.rule == ELEMENTS and kind.sources is not None) or JOINS.match(kind.name)):
             unite(labels, shapes)
         for known, other in zip(labels, beside, strict=True):
             known[:] = [
@@ -346,10 +311,14 @@ class _Followed:
         shapes = kind.tensors
         if kind.rule in (LINEAR, CONVOLUTION):
             labels[1:] = [[*constants(shape)] for shape in shapes[1:]]
+        elif kind.rule == GROUPED:
+            labels[:] = [
+                [*constants(shape)] if len(shape) > 2 else label for shape, label in zip(shapes, labels, strict=True)
+            ]
         elif kind.rule == NORM:
             for number, shape in enumerate(shapes[1:], 1):
                 labels[number] = [*constants(shape)] if len(shape) == 1 else labels[number]
-            if len(shapes) > 1 and shapes[0][-1:] == shapes[1] and not _OVER_CHANNELS.match(kind.name):
+            if len(shapes) > 1 and shapes[0][-1:] == shapes[1] and not OVER_CHANNELS.match(kind.name):
                 labels[0][-1] = labels[1][0]
         elif kind.rule == LOOKUP:
             labels[0] = [*constants(shapes[0])]
@@ -357,7 +326,7 @@ class _Followed:
     def _of_samples(self, kind: _Kind, labels: list[list[Label]]) -> None:
         """Label the first axis of operators that take samples, or multiples of them, and their channels."""
         shape = kind.tensors[0]
-        over_channels = kind.rule in (CONVOLUTION, POOL) or bool(_OVER_CHANNELS.match(kind.name))
+        over_channels = kind.rule in (CONVOLUTION, POOL) or bool(OVER_CHANNELS.match(kind.name))
         if len(shape) < 3 or not (over_channels or kind.rule == FUSED):
             return
         if 1 < self._size[BATCH] <= shape[0] and shape[0] % self._size[BATCH] == 0:
@@ -367,7 +336,7 @@ class _Followed:
 
     def _by_size(self, shape: Shape, labels: list[Label]) -> Labels:
         """Return labels in which an axis of which nothing is known is what has its size."""
-        held = {kind for label in labels for kind, _ in label or () if kind}
+        held = {letter for label in labels for kind, _ in label or () for letter in kind}
         found: list[Label] = []
         for place, (size, label) in enumerate(zip(shape, labels, strict=True)):
             word = self._inputs_of.get(size, "") if label is None and size > 1 else ""
@@ -382,6 +351,10 @@ class _Followed:
             read = tuple((kind, self._size[kind] if len(word) > 1 else size) for kind in word)
             found.append(label if label is not None else read or constants((size,))[0])
         return tuple(found)
+
+
+def _how(tie: tuple[int, int, int]) -> int:
+    return tie[1]
 
 
 def _of_products(kind: _Kind, labels: list[list[Label]]) -> None:

@@ -13,7 +13,8 @@ from typing import Final
 from lumos_df.structure.shapes import Shape
 
 CONSTANT, BATCH, SEQUENCE, LONGER, PAIRS = "", "b", "s", "t", "p"
-"""What a factor is: no size of a step's inputs; the batch; the sequence; that and a token more; pairs of tokens."""
+"""What a factor is: no size of a step's inputs; the batch; the sequence; that and a token more; pairs of tokens.
+Several together are a number that grows with each of them, such as the tokens of one expert."""
 
 Factor = tuple[str, int]
 Label = tuple[Factor, ...] | None

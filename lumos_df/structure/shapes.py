@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 PRODUCT: Final = re.compile(r"aten::(?:mm|addmm|_scaled_mm|_int_mm)$")
 BATCHED: Final = re.compile(r"aten::(?:bmm|baddbmm)$")
-_GROUPED: Final = re.compile(r"(?i)group(?:ed)?_?(?:mm|gemm)|grouped_?experts")
+GROUPED: Final = re.compile(r"(?i).*(?:group(?:ed)?_?(?:mm|gemm)|grouped_?experts)")
 _CHOICE: Final = re.compile(r"aten::topk$")
 ATTENDS: Final = re.compile(r"(?i)attention|attn|sdpa")
 _NORM: Final = re.compile(r"(?i)(?:layer|rms)_?norm")
@@ -52,7 +52,7 @@ class Operation:
 
     def is_grouped(self) -> bool:
         """Whether it multiplies groups of rows by a matrix each, those of experts."""
-        return bool(_GROUPED.search(self.name)) and self._rows_of_groups() is not None
+        return bool(GROUPED.match(self.name)) and self._rows_of_groups() is not None
 
     def multiplies(self) -> bool:
         """Whether it multiplies matrices, one, a batch or groups of them."""
@@ -110,7 +110,7 @@ class Operation:
     @property
     def operands(self) -> list[Shape]:
         """The tensors that attention or a batched or grouped product reads."""
-        if _GROUPED.search(self.name) and (grouped := self._rows_of_groups()):
+        if GROUPED.match(self.name) and (grouped := self._rows_of_groups()):
             return list(grouped)
         return self._matrices(4) if self.is_attention() else self._matrices(3)[-2:]
 

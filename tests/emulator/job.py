@@ -98,6 +98,8 @@ class Job:
     """Each block's MLP is so many, spread over all ranks, `top_k` of them for each token; 0: one on every rank."""
     top_k: int = 2
     """Experts of a token; all experts get as many tokens."""
+    looped: bool = False
+    """Every rank has all experts and runs one after the other on the tokens that chose it, as many as chance has it."""
     paired: bool = False
     """Behind every exchange with other ranks' experts work of another micro-batch is launched, which overlaps it."""
     tables: int = 0

@@ -1,7 +1,7 @@
 """The transformer as what the framework does with it: modules, operators, GPU work, and the backward of each."""
 
-from dataclasses import dataclass
-from math import ceil, prod
+from dataclasses import dataclass, replace
+from math import ceil, prod, sin
 from typing import Final, Literal, TypeAlias
 
 from tests.emulator.hardware import (
@@ -133,7 +133,8 @@ def _block(job: Job) -> Module:
     scores = _unfused_attention(job) if job.unfused_attention else (fused(job),)
     attention = Module("Attention", (qkv, *scores, projection))
     gelu = _unfused_gelu(job, wide) if job.unfused_gelu else (_gelu(job, wide),)
-    mlp = Module("MLP", _experts(job, wide) if job.experts else (rise, Module("GELU", gelu), fall))
+    experts = _looped_experts if job.looped else _experts
+    mlp = Module("MLP", experts(job, wide) if job.experts else (rise, Module("GELU", gelu), fall))
     norm = Module("LayerNorm", (_layer_norm(job),))
     return Module("Block", (norm, attention, _add(job), norm, mlp, _add(job)))
 
@@ -175,6 +176,32 @@ def _experts(job: Job, wide: int) -> tuple[Module | Function, ...]:
         Function((), send, "AllToAllBackward", (send,), size, size),
         Function((), combine, "IndexAddBackward0", (gather,), job.tokens * token_bytes, size),
     )
+
+
+def _looped_experts(job: Job, wide: int) -> tuple[Module | Function, ...]:
+    """Return the router, and of each expert the rows that are taken, its two products, and where they are added."""
+    shares = [1.5 + sin(expert) for expert in range(job.experts)]
+    parts: list[Module | Function] = [Module("Router", (linear(job, job.hidden, job.experts),))]
+    for share in shares:
+        count = round(job.tokens * job.top_k * share / sum(shares))
+        tokens, rows = (job.tokens, job.hidden), (count, job.hidden)
+        size, all_rows = prod(rows) * DTYPE_BYTES, prod(tokens) * DTYPE_BYTES
+        mine = replace(job, batch=1, sequence=count)
+        take = Operator("aten::index", (tokens, ()), (native("index_elementwise_kernel", 2 * prod(rows), count),))
+        add = Operator(
+            "aten::index_add_",
+            (tokens, (), (count,), rows, ()),
+            (native("indexFuncLargeIndex", 3 * prod(rows), count),),
+            indices=(2,),
+        )
+        parts += [
+            Function((), take, "IndexBackward0", (add,), size, all_rows),
+            linear(mine, job.hidden, wide),
+            _gelu(mine, wide),
+            linear(mine, wide, job.hidden),
+            Function((), add, "IndexAddBackward0", (take,), all_rows, size),
+        ]
+    return tuple(parts)
 
 
 def _grouped_linear(job: Job, inputs: int, outputs: int) -> Function:

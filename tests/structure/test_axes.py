@@ -129,3 +129,71 @@ def test_an_encoder_of_as_many_sequences_as_projections_keeps_its_axes(tmp_path:
     known = followed(tmp_path, calls, 3, 96)
     assert kinds(known["aten::linear"][0]) == [SEQUENCE, BATCH, ""]
     assert kinds(known["aten::gelu"][0]) == [BATCH, SEQUENCE, ""]
+
+
+def expert(count: int) -> list[Call]:
+    """Return the products of one expert's rows of 48 tokens, behind the operator that takes them."""
+    return [
+        ("aten::linear", [[count, 32], [128, 32], [128]]),
+        ("aten::t", [[128, 32]]),
+        ("aten::silu", [[count, 128]]),
+        ("aten::linear", [[count, 128], [32, 128], [32]]),
+        ("aten::index_add_", [[48, 32], [], [count], [count, 32], []]),
+    ]
+
+
+def taken(folder: Path, operator: Call, *counts: int) -> Labels:
+    """Return the labels of the last expert's rows in its activation."""
+    calls: list[Call] = [("aten::relu", [[4, 12, 32]]), ("aten::view", [[4, 12, 32], []]), ("aten::relu", [[48, 32]])]
+    for count in counts:
+        calls += [operator, *expert(count)]
+    return followed(folder, calls, 4, 12)["aten::silu"][0]
+
+
+TAKES: Call = ("aten::index", [[48, 32], []])
+CUTS: Call = ("aten::slice", [[48, 32], [], [], [], []])
+
+
+def test_rows_that_data_picks_grow_with_what_they_are_picked_from(tmp_path: Path) -> None:
+    assert taken(tmp_path, TAKES, 19, 7) == ((("bs", 7),), wide(128))
+
+
+def test_rows_that_are_always_as_many_may_be_a_number_of_the_program(tmp_path: Path) -> None:
+    assert taken(tmp_path, TAKES, 19, 19) == (wide(19), wide(128))
+
+
+def test_rows_several_times_as_many_as_tokens_grow_with_them(tmp_path: Path) -> None:
+    # Two experts of each.
+    assert kinds(taken(tmp_path, TAKES, 96)) == [BATCH + SEQUENCE, CONSTANT]
+
+
+def test_pieces_grow_where_a_tensor_is_cut_into_several(tmp_path: Path) -> None:
+    assert taken(tmp_path, CUTS, 19, 7, 22) == ((("bs", 22),), wide(128))
+
+
+def test_of_a_tensor_that_is_cut_once_no_part_need_grow(tmp_path: Path) -> None:
+    assert taken(tmp_path, CUTS, 5, 43) == (wide(43), wide(128))
+
+
+def test_parts_of_one_split_are_read_one_after_another(tmp_path: Path) -> None:
+    calls: list[Call] = [("aten::relu", [[48, 32]]), ("aten::split_with_sizes", [[48, 32], [], []])]
+    known = followed(tmp_path, [*calls, *expert(19), *expert(7), *expert(22)], 48, None)
+    assert known["aten::silu"][0] == (((BATCH, 22),), wide(128))
+
+
+def test_a_row_more_for_what_is_left_out_hides_no_batch(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::relu", [[48, 32]]),
+        ("aten::cat", [[[48, 32], [1, 32]], []]),
+        ("aten::mul", [[49, 32], []]),
+    ]
+    assert followed(tmp_path, calls, 48, None)["aten::mul"][0] == (((BATCH, 49),), wide(32))
+
+
+def test_tensors_put_together_that_do_not_all_hold_the_batch_do_not_grow_as_it_does(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::relu", [[48, 32]]),
+        ("aten::cat", [[[48, 32], [30, 32]], []]),
+        ("aten::mul", [[78, 32], []]),
+    ]
+    assert followed(tmp_path, calls, 48, None)["aten::mul"][0] == (wide(78), wide(32))

@@ -75,6 +75,16 @@ def test_changed_experts_take_what_they_take_when_they_run(
         assert estimated[part] == pytest.approx(ran[part], rel=0.05), part
 
 
+@pytest.mark.parametrize("change", ["batch_scale=2", "micro_batch=8"])
+def test_tokens_of_experts_that_run_one_after_another_grow_with_the_batch(tmp_path: Path, change: str) -> None:
+    """Each takes its own number of rows, which is no product of the model's sizes; taken as constants: -25 %."""
+    looped = Job(ranks=1, layers=2, steps=2, experts=8, looped=True)
+    estimated = answers(emulate(tmp_path / "four", looped), change)[0]
+    ran = answers(emulate(tmp_path / "eight", replace(looped, batch=8)))[0]
+    for part in ("step_ns", "gpu_busy_ns"):
+        assert estimated[part] == pytest.approx(ran[part], rel=0.08), part
+
+
 def test_exchanges_keep_what_they_overlap(tmp_path: Path) -> None:
     paired = replace(ROUTED, steps=1, paired=True)
     row = answers(emulate(tmp_path / "four", paired), "dp=8", "ep=8")[0]

@@ -5,20 +5,21 @@ import numpy as np
 from lumos_df.base.jit import kernel
 from lumos_df.schema.codes import NONE
 
-SAME, MOVED, NEXT = range(3)
+SAME, MOVED, NEXT, PICKED = range(4)
 """How a tensor is tied to where it was: of the same shape; behind an operator that moves axes; read right after
-another."""
-CUT, SWAPPED = 1, 2
+another; rows that an operator took of it."""
+CUT, SWAPPED, PICKS, SPLITS = 1, 2, 3, 4
 """What an operator does to the axes of its first tensor."""
 
 
 @kernel
-def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, elements, axes, moves):
+def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, elements, axes, widths, moves, rows):
     """Return for every tensor that an operator reads a place that it was at before, and how it is tied to that.
 
     A kind's places are its tensors, then its result. A tensor is one that the forward partner has, else the
     last of its shape on its thread, else, behind an operator that moves axes, one of as many elements; else something
-    of the operator before.
+    of the operator before, and, if there is one, the first tensor of the last operator that took rows of its width
+    and whose result was not read before.
 
     Args:
         order: operators with shapes, thread by thread, each in its order [k].
@@ -30,11 +31,13 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
         shape_of_site: number of the shape at every place, NONE where it is not known.
         elements: number of the count of elements of every shape.
         axes: number of the sizes of every shape in any order, above those of `elements`.
+        widths: number of the last size of every shape, above those of `axes`; NONE of a vector.
         moves: whether the result of a kind is its first tensor cut into other axes (CUT), with its axes in another
-            order (SWAPPED), or neither (0) [kinds].
+            order (SWAPPED), some of its rows (PICKS), several such (SPLITS), or none of these (0) [kinds].
+        rows: whether a tensor may be rows that were taken, as parameters are not, by its place.
 
     Returns:
-        Place of the reader, of the source (NONE: nowhere), and how, one a tensor.
+        Place of the reader, of the source (NONE: nowhere), and how, one or two a tensor.
     """
     shapes = len(elements)
     partner = np.full(len(kind), NONE, np.int32)
@@ -46,16 +49,17 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
     total = 0
     for i in order:
         total += first_site[kind[i] + 1] - first_site[kind[i]] - 1
-    reader = np.empty(total, np.int32)
-    source = np.empty(total, np.int32)
-    how = np.empty(total, np.int8)
+    reader = np.empty(2 * total, np.int32)
+    source = np.empty(2 * total, np.int32)
+    how = np.empty(2 * total, np.int8)
     last = np.full(shapes, NONE, np.int32)
     seen = np.full(shapes, -1, np.int64)
     keys = 0
     for shape in range(shapes):
-        keys = max(keys, axes[shape] + 1)
+        keys = max(keys, axes[shape] + 1, widths[shape] + 1)
     moved = np.full(keys, NONE, np.int32)
     moved_at = np.full(keys, -1, np.int64)
+    splits = np.zeros(keys, np.bool_)
     before = NONE
     on = NONE
     filled = 0
@@ -97,6 +101,16 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                         how[filled] = SAME
                         break
             filled += 1
+            width = widths[shape]
+            if rows[site] and width != NONE and moved[width] != NONE:
+                taken = moved[width]
+                if not splits[width]:
+                    moved[width] = NONE
+                if how[filled - 1] == NEXT:
+                    reader[filled] = site
+                    source[filled] = taken
+                    how[filled] = PICKED
+                    filled += 1
         for site in range(first_site[k], first_site[k + 1]):
             shape = shape_of_site[site]
             if shape != NONE:
@@ -104,8 +118,10 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                 seen[shape] = moment
         if moves[k] and first_site[k + 1] - first_site[k] > 1:
             shape = shape_of_site[first_site[k]]
-            at = elements[shape] if moves[k] == CUT else axes[shape]
-            moved[at] = first_site[k]
-            moved_at[at] = moment
+            at = elements[shape] if moves[k] == CUT else axes[shape] if moves[k] == SWAPPED else widths[shape]
+            if at != NONE:
+                moved[at] = first_site[k]
+                moved_at[at] = moment
+                splits[at] = moves[k] == SPLITS
         before = first_site[k]
-    return reader, source, how
+    return reader[:filled], source[:filled], how[:filled]

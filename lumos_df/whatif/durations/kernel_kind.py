@@ -98,8 +98,7 @@ class KernelKind:
         if operation is None or not self.numel:
             return float("nan")
         if self.family == GEMM and operation.multiplies():
-            m, k, n = operation.product
-            return _product_seconds(m, k, n, _products(operation), machine)
+            return _product_seconds(operation.product, _products(operation), machine, over_rows=self._over_rows())
         if self.family == ATTENTION and operation.is_attention():
             return _attention(operation, machine, self.context, backward=self.backward)
         return self._memory(machine)
@@ -167,6 +166,13 @@ class KernelKind:
             return float("nan")
         return self.blocks / machine.sms
 
+    def _over_rows(self) -> bool:
+        """Whether a product runs over rows of activations, as the gradient of parameters does."""
+        operation = self.operation
+        if operation is None or not operation.is_product() or not self.labels or not self.labels[-1]:
+            return False
+        return any(kind for kind, _ in self.labels[-1][0] or ())
+
     def _memory(self, machine: Machine) -> float:
         """Return the time of moving its tensors, s."""
         each = self.widths or (machine.element_bytes,) * len(self.numel)
@@ -193,7 +199,9 @@ def _products(operation: Operation) -> int:
     return operation.operands[0][0] if operation.is_batched() else 1
 
 
-def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> float:
+def _product_seconds(size: tuple[int, int, int], batch: int, machine: Machine, *, over_rows: bool) -> float:
+    """Return the part of a product's time that grows with work, s; `over_rows`: no row in memory is as long as k."""
+    m, k, n = size
     row = machine.row
     seconds = float(
         gemm_seconds(
@@ -209,7 +217,11 @@ def _product_seconds(m: int, k: int, n: int, batch: int, machine: Machine) -> fl
         )
     )
     grown = max(seconds - float(row["gemm"][machine.precision][0]), 1e-9)
-    return grown * (_UNALIGNED ** (1 - log2(gcd(k, n, 8)) / 3) if machine.element_bytes == 2 and min(m, n) > 1 else 1.0)
+    return grown * (
+        _UNALIGNED ** (1 - log2(gcd(m if over_rows else k, n, 8)) / 3)
+        if machine.element_bytes == 2 and min(m, n) > 1
+        else 1.0
+    )
 
 
 def _attention(operation: Operation, machine: Machine, context: float, *, backward: bool) -> float:

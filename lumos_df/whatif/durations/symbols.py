@@ -138,8 +138,8 @@ class Symbols:
 
     def _scaled(self, size: int, label: Label) -> int:
         """Return an axis whose factors are known, in the changed job."""
-        for kind, _ in label or ():
-            before, after = self._grown.get(kind, (1, 1))
+        for kind in "".join(kind for kind, _ in label or ()):
+            before, after = self._grown[kind]
             size = max(1, round(size * after / before))
         return size
 

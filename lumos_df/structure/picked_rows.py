@@ -1,0 +1,110 @@
+"""Rows that an operator takes out of a tensor as its data says, such as the tokens of one expert.
+
+No size of the model tells how many they are; as a share of the axis that they are taken from they stay. A number that
+does not come from the data does not grow with that axis, so there must be a sign that it does: the operator gave
+several numbers, or a multiple of all rows.
+"""
+
+import re
+from collections import defaultdict
+from math import prod
+from typing import Final
+
+from lumos_df.schema.codes import NONE
+from lumos_df.structure.axis_labels import CONSTANT, Labels
+from lumos_df.structure.axis_rules import BATCHED, CONVOLUTION, LINEAR, LOOKUP, NORM, PRODUCT, RESHAPES, SWAPS
+from lumos_df.structure.kernels.feeds import CUT, PICKED, PICKS, SPLITS, SWAPPED
+from lumos_df.structure.shapes import Shape
+
+_TAKES: Final = re.compile(
+    r"aten::(?:index(?:_select)?|masked_select|unsafe_split\w*|split\w*|chunk|slice|narrow|cat|concat)$"
+)
+"""Operators whose result has all axes of their first tensor, and one of them longer or shorter."""
+_JOINS: Final = re.compile(r"aten::(?:cat|concat)$")
+_SPLITS: Final = re.compile(r"aten::(?:unsafe_split\w*|split\w*|chunk)$")
+"""Those that make several."""
+_CUTS: Final = re.compile(r"aten::(?:unsafe_split\w*|split\w*|chunk|slice|narrow)$")
+
+
+def moved(name: str, rule: int) -> int:
+    """Return what an operator does to the axes of its first tensor, for `feeds`.
+
+    Args:
+        name: its name.
+        rule: one of `axis_rules`.
+    """
+    if _SPLITS.match(name):
+        return SPLITS
+    return PICKS if _TAKES.match(name) else {SWAPS: SWAPPED, RESHAPES: CUT}.get(rule, 0)
+
+
+def may_be_rows(rule: int, tensors: int) -> list[bool]:
+    """Return which of an operator's tensors, and its result, may be rows that were taken; parameters are none.
+
+    Args:
+        rule: what it does, one of `axis_rules`.
+        tensors: how many it reads.
+    """
+    places = range(tensors + 1)
+    if rule in (PRODUCT, BATCHED):
+        return [place == tensors - 2 for place in places]
+    if rule in (LINEAR, CONVOLUTION, NORM):
+        return [place == 0 for place in places]
+    return [rule not in (SWAPS, LOOKUP)] * len(places)
+
+
+class PickedRows:
+    """How many rows operators took."""
+
+    def __init__(self, ties: list[list[tuple[int, int, int]]], shapes: list[Shape | None]) -> None:
+        """Take what is read behind operators that take rows.
+
+        Args:
+            ties: of each place where its tensor was before, how it is tied to that, and how often.
+            shapes: shape at every place.
+        """
+        self._sizes: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for shape, each in zip(shapes, ties, strict=True):
+            for origin, tie, _ in each:
+                if tie == PICKED and (axis := _axis(shapes[origin], shape)) != NONE and shape is not None:
+                    self._sizes[origin, axis].add(shape[axis])
+
+    def labels(
+        self, origin: int, name: str, tensors: tuple[Shape, ...], known: Labels | None, shape: Shape
+    ) -> Labels | None:
+        """Return the labels of a tensor of rows that were taken, None where nothing says that they grow.
+
+        Args:
+            origin: place of the tensor that they were taken from.
+            name: the operator that took them.
+            tensors: shapes that it read.
+            known: labels of the first of these.
+            shape: sizes of what it took.
+        """
+        axis = _axis(tensors[0], shape)
+        if known is None or axis == NONE:
+            return None
+        label, was, size = known[axis] or (), tensors[0][axis], shape[axis]
+        inputs = "".join(sorted({kind for kind, _ in label if kind}))
+        if not inputs:
+            return None
+        if _JOINS.match(name):
+            # A row more, which is there for what is left out.
+            grows = size == was + 1 == sum(each[axis] for each in tensors if len(each) == len(shape))
+        elif _CUTS.match(name):
+            # Of a tensor that is cut once the program may say how long one part is, and the other is the rest.
+            grows = bool(self._sizes[origin, axis] - {size, was - size})
+        else:
+            grows = len(self._sizes[origin, axis]) > 1 or size % was == 0
+        if not grows:
+            return None
+        taken = (*label, (CONSTANT, size // was)) if size % was == 0 else ((inputs, size),)
+        return (*known[:axis], taken, *known[axis + 1 :])
+
+
+def _axis(was: Shape | None, shape: Shape | None) -> int:
+    """Return the only axis that two shapes differ in, NONE where it is none or not the only one."""
+    if was is None or shape is None or len(was) != len(shape) or not prod(was) or not prod(shape):
+        return NONE
+    differ = [axis for axis, (one, other) in enumerate(zip(was, shape, strict=True)) if one != other]
+    return differ[0] if len(differ) == 1 else NONE
