@@ -65,7 +65,7 @@ def options(
 def ingest(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="Trace files, folders, globs, URLs; `-` is standard input."),
+        typer.Argument(metavar="PATH...", help="Trace files, folders, globs, URLs; `-` is standard input."),
     ],
     *,
     corpus: Corpus = DEFAULT_CORPUS,
@@ -223,7 +223,7 @@ def export(
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def capture(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="What starts the training: -- python train.py --its-options.")
+        list[str], typer.Argument(metavar="COMMAND...", help="What starts the training: -- python train.py --its-options.")
     ],
     *,
     output: Annotated[
