@@ -22,12 +22,13 @@ from lumos_df.base.errors import CorpusError, QueryError, nearest
 from lumos_df.base.files import publish_file
 from lumos_df.base.kernel_cache import folder as cache_folder
 from lumos_df.corpus import definitions, summaries
-from lumos_df.corpus.layout import CATALOG, check
+from lumos_df.corpus.layout import CATALOG, SIGNATURE, check
 from lumos_df.corpus.object_store import opened
 from lumos_df.corpus.view_files import views
 from lumos_df.schema import TABLES
 
 _KEY_BYTES: Final = 32
+_LOG: Final = f"{CATALOG}.wal"
 _MISSING: Final = re.compile(r"Table with name (\w+) does not exist")
 
 
@@ -126,39 +127,39 @@ def _one_line(error: Exception) -> str:
 
 
 def _open(corpus: Path, script: tuple[str, ...]) -> duckdb.DuckDBPyConnection | None:
-    """Open the catalogue file for reading, or return None when it is absent, broken or made by another script."""
-    if not (corpus / CATALOG).is_file():
-        return None
-    connection = None
-    with suppress(duckdb.Error):
-        connection = duckdb.connect(corpus / CATALOG, read_only=True)
-        if connection.execute("SELECT fingerprint FROM _catalog").fetchall() == [(_signed(script),)]:
-            return connection
-    if connection is not None:
-        connection.close()
+    """Open the catalogue file for reading, or return None unless this user had it made by this script, as it is.
+
+    DuckDB sees the file only then: to ask a view of it by whom it was made would run that view.
+    """
+    with suppress(OSError, duckdb.Error):
+        stated = (corpus / SIGNATURE).read_bytes()
+        if _has_log(corpus) or not hmac.compare_digest(stated, _signature(script, (corpus / CATALOG).read_bytes())):
+            return None
+        return duckdb.connect(corpus / CATALOG, read_only=True)
     return None
+
+
+def _has_log(corpus: Path) -> bool:
+    """Say whether changes lie beside the catalogue, which DuckDB would take in."""
+    return os.path.lexists(corpus / _LOG)
 
 
 def _write(corpus: Path, script: tuple[str, ...]) -> None:
     """Write the catalogue: of one with the same views that is kept, or else of nothing."""
     of_corpus, of_all = script[:2], script[2:]
-    mark = (
-        f"CREATE OR REPLACE VIEW _catalog(fingerprint) AS SELECT {definitions.quoted(_signed(script))}",
-        *definitions.comments(
-            "_catalog", "Which definitions the catalogue holds.", [("fingerprint", "Their HMAC, by its maker.")]
-        ),
-    )
     # To bind all views takes most of the time that a small trace takes to ingest, and they are alike in every corpus.
-    template = cache_folder() / f"catalog-{_fingerprint((duckdb.__version__, *of_all))[:12]}.duckdb"
+    template = cache_folder() / f"views-{_fingerprint((duckdb.__version__, *of_all))[:12]}.duckdb"
     tables_read = "FROM " + ", ".join(f"(SELECT 1 FROM {table.name} LIMIT 0)" for table in TABLES)
     content = b""
     with suppress(OSError, duckdb.Error, CorpusError):
-        content = _content(corpus, (*of_corpus, tables_read, *mark), template.read_bytes())
+        content = _content(corpus, (*of_corpus, tables_read), template.read_bytes())
     if not content:
-        content = _content(corpus, (*script, *mark))
+        content = _content(corpus, script)
         with suppress(OSError):
             publish_file(template, content)
+    (corpus / _LOG).unlink(missing_ok=True)
     publish_file(corpus / CATALOG, content)
+    publish_file(corpus / SIGNATURE, _signature(script, content))
 
 
 def _content(corpus: Path, script: tuple[str, ...], kept: bytes = b"") -> bytes:
@@ -184,9 +185,9 @@ def _fingerprint(script: tuple[str, ...]) -> str:
     return hashlib.sha256("\0".join(script).encode()).hexdigest()
 
 
-def _signed(script: tuple[str, ...]) -> str:
-    """Return the fingerprint as this user signs it: a catalogue of somebody else may hold other views than it says."""
-    return hmac.new(signing_key(), _fingerprint(script).encode(), "sha256").hexdigest()
+def _signature(script: tuple[str, ...], content: bytes) -> bytes:
+    """Return this user's signature under a catalogue file and the script that made it."""
+    return hmac.new(signing_key(), _fingerprint(script).encode() + content, "sha256").hexdigest().encode()
 
 
 @cache

@@ -3,6 +3,7 @@
 corpus/
   manifest.json                   format, maker, and the digest that traces are known by; written once
   catalog.duckdb                  views over the tables, for any DuckDB client
+  catalog.hmac                    signature of the user who had it made; others have it made anew
   trace_id=<id>/<table>.parquet   the tables of one trace; a trace appears whole, by one rename
   trace_id=__HIVE_DEFAULT_PARTITION__/<table>.parquet   no rows: gives a table its columns before any trace has it
   .summaries/<state>/             tables and views of many traces in few files; made anew when a trace changes
@@ -20,6 +21,7 @@ from lumos_df.schema import FORMAT
 
 MANIFEST: Final = "manifest.json"
 CATALOG: Final = "catalog.duckdb"
+SIGNATURE: Final = "catalog.hmac"
 STAGING: Final = ".staging"
 EMPTY_PARTITION: Final = "trace_id=__HIVE_DEFAULT_PARTITION__"
 DIGEST: Final = "xxh3_128"
