@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from lumos_df.base.files import publish_file
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, Report, progress
 from lumos_df.base.units import format_bytes
@@ -343,7 +342,7 @@ def sweep(
         best = rebuilt(best, axes, corpus, job, rebuild or 3, into)
         if output is not None and shard is None:
             # Not Parquet: whoever reads all Parquet files of the folder means the rows of the search.
-            publish_file(output / "rebuilt.csv", best.head(rebuild or 3).write_csv().encode())
+            write_table(best.head(rebuild or 3).to_arrow(), Format.CSV, output / "rebuilt.csv")
     if form is not None:
         write_table(best.to_arrow(), form, None)
         return

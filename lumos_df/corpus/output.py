@@ -45,8 +45,10 @@ _COPY_OPTIONS: Final = {
     Format.PARQUET: "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false",
 }
 
-_FORMULA: Final = r"^[=+@\t\r-]"
-"""How a cell begins that a spreadsheet takes for a formula."""
+_FORMULA: Final = r"^[-=+@\t\r\n\x{FF0B}\x{FF0D}\x{FF1D}\x{FF20}]"
+"""How a cell begins that a spreadsheet takes for a formula (OWASP, "CSV Injection"); the last four are wide forms."""
+_NUMBER: Final = r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?"
+"""A text that is a number, and stays one."""
 _JSON_DIGITS: Final = 12
 """Significant digits of a number in JSON."""
 _ROWS_ON_TERMINAL: Final = 40
@@ -220,9 +222,13 @@ def _as_text(rows: "duckdb.DuckDBPyRelation") -> str:
     texts = (
         '"' + name.replace('"', '""') + '"'
         for name, kind in zip(rows.columns, rows.types, strict=True)
-        if str(kind) == "VARCHAR"
+        if kind.id in {"varchar", "enum"}
     )
-    mended = ", ".join(f"regexp_replace({name}, '{_FORMULA}', '''\\0') AS {name}" for name in texts)
+    mended = ", ".join(
+        f"if(regexp_full_match({name}::VARCHAR, '{_NUMBER}'), {name}::VARCHAR, "
+        f"regexp_replace({name}::VARCHAR, '{_FORMULA}', '''\\0')) AS {name}"
+        for name in texts
+    )
     return f"* REPLACE ({mended})" if mended else "*"
 
 

@@ -1,7 +1,9 @@
 """Files that somebody made to be read badly, and files that are read once: nothing lost, nothing endless."""
 
 import contextlib
+import csv
 import gzip
+import io
 import os
 import pickle
 import tempfile
@@ -158,11 +160,26 @@ def test_secrets_of_every_kind_are_hidden(tmp_path: Path) -> None:
 
 
 def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path: Path, lumos: Run) -> None:
-    names = ["=1+1", "+1", "-1", "@x", "plain=1"]
-    corpus_of(tmp_path, [op(name, index, 1) for index, name in enumerate(names)])
-    query = "SELECT name, 1 AS one FROM operators ORDER BY ts"
-    result = lumos("sql", query, "--corpus", tmp_path / "corpus", "--format", "csv")
-    assert result.stdout.splitlines() == ["name,one", "'=1+1,1", "'+1,1", "'-1,1", "'@x,1", "plain=1,1"]
+    """Numbers, also those that are stored as texts, and texts inside of which something stands, are as they were."""
+    run = ["=1+1", "+1+1", "-1-x", "@x", "\t=1", "\n=1", "＝1", "＠x", "=", '=HYPERLINK("http://x")']  # noqa: RUF001
+    plain = ["plain=1", " =1", "x,=1", 'x"\n=1', "-1", "+1.5e-3", "[=1]"]
+    corpus_of(tmp_path, [op(name, index, 1) for index, name in enumerate(run + plain)])
+    query = "SELECT name, -op_id AS number, [name] AS list, name::ENUM('-1-x') AS word FROM operators ORDER BY ts"
+    query = query.replace("name::ENUM", "nullif(name, nullif(name, '-1-x'))::ENUM")
+    report = lumos("sql", query, "--corpus", tmp_path / "corpus", "--format", "csv")
+    found = list(csv.DictReader(io.StringIO(report.stdout)))
+    assert [row["name"] for row in found] == [f"'{name}" for name in run] + plain
+    assert [row["number"] for row in found] == [str(-index) for index in range(len(found))]
+    assert [row["word"] for row in found if row["word"]] == ["'-1-x"]
+    lumos("report", "--corpus", tmp_path / "corpus", "--output", tmp_path / "report", "--format", "csv")
+    cells = [
+        cell
+        for file in (tmp_path / "report").glob("*.csv")
+        for row in csv.reader(file.read_text().splitlines())
+        for cell in row
+    ]
+    assert "'=1+1" in cells
+    assert "=1+1" not in cells
 
 
 @pytest.mark.parametrize(
