@@ -16,6 +16,7 @@ from lumos_df.schema.dtypes import PRECISION_OF_WORD, precision_of
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
+from lumos_df.whatif.job.nearest_setting import KEPT
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Settings
 
@@ -112,7 +113,8 @@ def unscaled(anchor: RecordedJob, reasons: list[NDArray[np.int8]]) -> Unscaled:
 def check_unscaled(anchor: RecordedJob, part: Unscaled, *, force: bool) -> list[str]:
     """Return what to say of what could not be rescaled. Raise `QueryError` where it is too much, unless forced."""
     if max(part.gpu_pct, part.host_pct) > 100 * _UNSCALED and not force:
-        raise QueryError(f"{anchor.about.job}: {part.words[0]}; {_FORCE}")
+        near = "" if anchor.records_shapes else f"{KEPT}; "
+        raise QueryError(f"{anchor.about.job}: {part.words[0]}; {near}{_FORCE}")
     return part.words
 
 

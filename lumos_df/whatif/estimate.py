@@ -201,7 +201,7 @@ def _rescheduled(
     about = anchor.about
     check_passes(about, settings)
     check_told(about, settings)
-    new = changed_sizes(about.job, anchor.sizes, settings)
+    new = changed_sizes(about.job, anchor.sizes, settings, shapes=anchor.records_shapes)
     extent.check(anchor, new, settings.batch_scale)
     change = operator_times.plan(anchor, new, settings)
     shapes = [rank.trace.dims.code for rank in about.ranks]

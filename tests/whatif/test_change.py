@@ -58,10 +58,16 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (OLD, "tp=128", "does not divide heads=64"),
         (OLD, "kv_heads=3", "kv_heads=3 must divide heads=64 and be a multiple of tp=8; the nearest is kv_heads=8"),
         (replace(OLD, tp=4), "kv_heads=2", "a multiple of tp=4; the nearest is kv_heads=4"),
-        (replace(OLD, tp=1, ffn=None), "tp=2", "ffn is unknown"),
+        (replace(OLD, tp=1, ffn=None), "tp=2", "ffn is unknown; .* --known ffn=N; batch_scale=1/N, a rank's share"),
         (OLD, "pp=64", "need as many layers"),
-        (replace(OLD, layers=None), "layers=3", "layers cannot change.*lumos-df describe --corpus DIR says why$"),
-        (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N"),
+        (
+            replace(OLD, layers=None),
+            "layers=3",
+            "layers cannot change.*with_modules=True, or name them with .*layer=N; near",
+        ),
+        (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N; nearest is batch_scale=N"),
+        (replace(OLD, seq=None), "seq=9", "--known sequence=N; batch_scale=N, which .*, is most of the answer"),
+        (replace(OLD, dp=None), "dp=3", "says what is missing, or tell it with --known dp=N$"),
         (replace(OLD, vocab=None, seq=None), "vocab=3 seq=9", "--known vocabulary=N --known sequence=N"),
         (
             replace(OLD, routing=ROUTED, experts=64, top_k=8, ep=2, dp=2),
@@ -80,6 +86,11 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
 def test_what_the_trace_cannot_support_is_refused(old: Sizes, text: str, says: str) -> None:
     with pytest.raises(QueryError, match=says):
         changed_sizes("job", old, parse(text.split()))
+
+
+def test_a_refusal_for_want_of_shapes_says_how_to_record_them_and_what_needs_none() -> None:
+    with pytest.raises(QueryError, match="record_shapes=True, or tell it with --known hidden=N; batch, dp, network"):
+        changed_sizes("job", replace(OLD, hidden=None), parse(["hidden=100"]), shapes=False)
 
 
 def test_heads_follow_hidden_and_their_width_follows_heads() -> None:

@@ -10,6 +10,7 @@ from lumos_df.schema.codes import BACKWARD
 from lumos_df.schema.dtypes import PRECISION_OF_WORD
 from lumos_df.structure.describe import Description
 from lumos_df.structure.experts import Routing
+from lumos_df.whatif.job.nearest_setting import refusal
 from lumos_df.whatif.job.settings import ACCUMULATION, FACT_OF, Settings, Sizes
 
 _CUT: Final = {"tp": ("hidden", "heads", "ffn"), "batch_scale": ("micro_batch",)}
@@ -30,26 +31,23 @@ def check_told(about: Description, settings: Settings) -> None:
         raise QueryError(f"{about.job}: layers cannot change ({layers.reason}); tell them with --known layers=N")
 
 
-def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
+def changed_sizes(job: str, old: Sizes, settings: Settings, *, shapes: bool = True) -> Sizes:
     """Return the sizes of the changed job. Raise `QueryError` for what the trace cannot support or a model cannot be.
 
     Args:
         job: what to call the job in messages.
         old: what it was.
         settings: what changes.
+        shapes: whether shapes of any operator were recorded.
     """
     _check_experts(job, old, settings)
     if unknown := [name for name in settings.numbers if getattr(old, name) is None]:
         # Layers are places in the trace, which no number tells.
         known = " ".join(f"--known {FACT_OF[name]}=N" for name in unknown if name != "layers")
-        tell = f"; tell it with {known}" if known else ""
-        raise QueryError(
-            f"{job}: {' and '.join(unknown)} cannot change, because the trace does not tell what it was; "
-            f"lumos-df describe --corpus DIR says why{tell}"
-        )
+        raise refusal(job, unknown, "the trace does not tell what it was", shapes=shapes, known=known)
     numbers: dict[str, Any] = {**settings.numbers}
     new = replace(old, **numbers)
-    new = _shared_out(job, old, new, settings)
+    new = _shared_out(job, old, new, settings, shapes=shapes)
     if settings.dtype:
         new = replace(new, element_bytes=PRECISION_OF_WORD[settings.dtype].bytes)
     if settings.batch_scale != 1 and old.micro_batch:
@@ -61,7 +59,7 @@ def changed_sizes(job: str, old: Sizes, settings: Settings) -> Sizes:
     if old.routing is not None:
         new = replace(new, routing=_routed(old, new, old.routing, settings.capacity))
         _check_routing(job, new)
-    _check_cut(job, old, new)
+    _check_cut(job, old, new, shapes=shapes)
     degrees = {name: getattr(new, name) or 1 for name in ("tp", "pp", "dp")}
     refuse(QueryError, job, too_many(degrees))
     return new
@@ -84,7 +82,7 @@ def check_passes(about: Description, settings: Settings) -> None:
         )
 
 
-def _shared_out(job: str, old: Sizes, new: Sizes, settings: Settings) -> Sizes:
+def _shared_out(job: str, old: Sizes, new: Sizes, settings: Settings, *, shapes: bool) -> Sizes:
     """Return the sizes with what ranks share out, and check that they can."""
     if settings.zero is not None:
         if old.zero is None:
@@ -102,14 +100,14 @@ def _shared_out(job: str, old: Sizes, new: Sizes, settings: Settings) -> Sizes:
         if (new.tp or 1) == 1 and settings.sp:
             raise QueryError(f"{job}: sp=on shares out nothing, because tp is 1; give tp=N, too")
     if new.cp > 1:
-        _check_context(job, new)
+        _check_context(job, new, shapes=shapes)
     return replace(new, sp=new.sp and (new.tp or 1) > 1)
 
 
-def _check_context(job: str, new: Sizes) -> None:
+def _check_context(job: str, new: Sizes, *, shapes: bool) -> None:
     """Raise `QueryError` for a sequence that is unknown, or that ranks cannot share."""
     if new.seq is None:
-        raise QueryError(f"{job}: cp cannot change, because sequence is unknown; tell it with --known sequence=N")
+        raise refusal(job, ["cp"], "sequence is unknown", shapes=shapes, known="--known sequence=N")
     # Each rank has a part from both ends, so that a causal mask leaves all as much.
     if new.seq % (2 * new.cp):
         legal = max(each for each in range(1, new.cp + 1) if each == 1 or new.seq % (2 * each) == 0)
@@ -209,12 +207,12 @@ def _check_key_heads(job: str, keys: int, new: Sizes) -> None:
     raise QueryError(f"{job}: kv_heads={keys} must divide heads={heads} and be a multiple of tp={tp}{near}")
 
 
-def _check_cut(job: str, old: Sizes, new: Sizes) -> None:
+def _check_cut(job: str, old: Sizes, new: Sizes, *, shapes: bool) -> None:
     if new.tp and new.tp != old.tp:
         for name in ("heads", "ffn"):
             whole = getattr(new, name)
             if whole is None:
-                raise QueryError(f"{job}: tp cannot change, because {name} is unknown; tell it with --known {name}=N")
+                raise refusal(job, ["tp"], f"{name} is unknown", shapes=shapes, known=f"--known {name}=N")
             if whole % new.tp:
                 legal = max(each for each in range(1, new.tp + 1) if whole % each == 0)
                 raise QueryError(

@@ -57,6 +57,11 @@ class RecordedJob:
         """Whether that is the GPU that it ran on."""
         return self.gpu.known
 
+    @property
+    def records_shapes(self) -> bool:
+        """Whether any rank's trace has shapes of operators."""
+        return any(bool((rank.trace.dims.code >= 0).any()) for rank in self.about.ranks)
+
 
 def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: Hardware | None = None) -> RecordedJob:
     """Read a job. Raise `LumosError` where it cannot be read.

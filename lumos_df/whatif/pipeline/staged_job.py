@@ -21,6 +21,7 @@ from lumos_df.whatif.durations.kernel_times import MODELLED, RESCALED
 from lumos_df.whatif.durations.operator_times import PlannedChange, Times
 from lumos_df.whatif.durations.own_links import OwnLinks
 from lumos_df.whatif.durations.payloads import sent_bytes
+from lumos_df.whatif.job.nearest_setting import refusal
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import parameters
 from lumos_df.whatif.pipeline import stage_chunks, stage_graph
@@ -45,8 +46,8 @@ def staged(draft: DraftJob) -> DraftJob:
     name, new = anchor.about.job, change.new
     if new.layers is None:
         found = all(rank.structure.layers for rank in anchor.about.ranks)
-        tell = "tell them with --known layers=N" if found else "name them with annotations layer=N"
-        raise QueryError(f"{name}: pp cannot change, because the layers are unknown; {tell}")
+        known = "--known layers=N" if found else ""
+        raise refusal(name, ["pp"], "the layers are unknown", shapes=anchor.records_shapes, known=known)
     pipeline = stage_chunks.pipeline(change.settings, new, new.layers)
     sends_ns, sent = _sends(anchor, change, job)
     in_turn = pipeline.schedule in _IN_TURN and _in_turn(job)
@@ -133,7 +134,7 @@ def _makers(anchor: RecordedJob, job: Job, pipeline: stage_chunks.Pipeline) -> l
         cut(anchor, graph, rank, parts_gradients=pipeline.parts_gradients) for rank, graph in enumerate(job.graphs)
     ]
     if not all((maker.blocks.layer >= 0).any() for maker in every):
-        raise QueryError(f"{name}: pp cannot change, because no layers were found; name them with annotations layer=N")
+        raise refusal(name, ["pp"], "no layers were found", shapes=anchor.records_shapes)
     if before == 1:
         return [every] * pipeline.stages
     of_stage: dict[int, list[Cut]] = {}
