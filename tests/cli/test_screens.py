@@ -272,6 +272,22 @@ def test_a_job_is_chosen_by_its_name(name: str, corpus: Path) -> None:
     assert "cpu_ddp" not in text
 
 
+def commands_of(lines: list[str]) -> list[list[str]]:
+    """Return the commands on a screen, as a shell splits them."""
+    text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return [shlex.split(found)[1:] for found in re.findall(r"lumos-df .*", text)]
+
+
+@pytest.mark.parametrize("name", ["replay", "critical-path"])
+def test_the_commands_after_one_job_of_several_are_about_it(name: str, corpus: Path, tmp_path: Path) -> None:
+    told = commands_of(shown((name, "--job", "gpu_generated", "--corpus", str(corpus)), 160))
+    assert told
+    assert all("--job gpu_generated" in " ".join(command) for command in told)
+    assert not any("--job" in command for command in commands_of(shown(("replay", "--corpus", str(corpus)), 160)))
+    assert not ingest([SAMPLES / "gpu_generated"], tmp_path, workers=1).failed
+    assert not any("--job" in command for command in commands_of(shown((name, "--corpus", str(tmp_path)), 160)))
+
+
 def test_every_command_has_short_help() -> None:
     assert CliRunner().invoke(app, ["replay", "-h"]).exit_code == 0
 

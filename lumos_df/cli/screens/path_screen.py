@@ -9,7 +9,17 @@ from rich.console import Console
 
 from lumos_df.base.units import format_ns
 from lumos_df.cli.screens.replay_screen import say_doubts, say_notes
-from lumos_df.cli.screens.terminal import change_pct, console, rows_of, say, say_command, say_next, say_row, where
+from lumos_df.cli.screens.terminal import (
+    change_pct,
+    console,
+    of_job,
+    rows_of,
+    say,
+    say_command,
+    say_next,
+    say_row,
+    where,
+)
 from lumos_df.corpus import limits
 
 _PIECES: Final = 10
@@ -82,19 +92,19 @@ def draw(
     connection: duckdb.DuckDBPyConnection, corpus: Path, trace_ids: list[str], step: int | None, *, full: bool
 ) -> None:
     """Print the stored path of the median step of each job, on the rank where that took longest."""
-    screen, helped, replayed = console(), False, False
-    for place, chosen in enumerate(rows_of(connection, _MEDIAN_STEPS, (trace_ids, step))):
+    screen, helped = console(), False
+    steps = rows_of(connection, _MEDIAN_STEPS, (trace_ids, step))
+    for place, chosen in enumerate(steps):
         if place:
             screen.print()
         if not chosen["mean_ns"]:
             say(screen, (chosen["job"], "bold"), f", {limits.NO_LENGTH}")
             say_notes(screen, chosen["warnings"], full=full)
             continue
-        replayed = True
         helped |= _draw_step(screen, connection, chosen, corpus, full=full)
-    more = [] if helped else [f"critical-path --gains{where(corpus)}"]
-    if replayed:
-        say_next(screen, f"advise{where(corpus)}", *more)
+    if replayed := [chosen["job"] for chosen in steps if chosen["mean_ns"]]:
+        behind = of_job(connection, replayed) + where(corpus)
+        say_next(screen, f"advise{behind}", *([] if helped else [f"critical-path --gains{behind}"]))
 
 
 def _draw_step(
@@ -127,7 +137,8 @@ def _draw_step(
         for what in ("family", "name")
         for asked in [(chosen["trace_id"], chosen["step"])]
     }
-    _say_helps(screen, _helps(path, _waiting_frame(connection, path), gains, chosen), total, corpus)
+    helps = _helps(path, _waiting_frame(connection, path), gains, chosen)
+    _say_helps(screen, helps, total, of_job(connection, [chosen["job"]]) + where(corpus))
     return any(gains.values())
 
 
@@ -186,14 +197,14 @@ def _say_piece(
     say_row(screen, lead + rank, _what(row) + meanwhile)
 
 
-def _say_helps(screen: Console, helps: dict[tuple[str, str], tuple[int, str]], total: int, corpus: Path) -> None:
+def _say_helps(screen: Console, helps: dict[tuple[str, str], tuple[int, str]], total: int, behind: str) -> None:
     """Print the changes that shorten the step most, each with the command that replays it.
 
     Args:
         screen: where to.
         helps: (what, switch of `replay`) of each change: ns, how to say them.
         total: ns of the step.
-        corpus: the corpus folder.
+        behind: what says which job of which corpus.
     """
     best = sorted(helps.items(), key=lambda change: -change[1][0])[:_HELPS]
     lead = "what would help most: "
@@ -202,7 +213,7 @@ def _say_helps(screen: Console, helps: dict[tuple[str, str], tuple[int, str]], t
             gain = known.format(change_pct(-100 * ns / total))
             say(screen, f"{what}, {gain}", before=lead)
             lead = " " * len(lead)
-            say_command(screen, f"replay {switch}{where(corpus)}", before=lead)
+            say_command(screen, f"replay {switch}{behind}", before=lead)
 
 
 def _waiting_frame(connection: duckdb.DuckDBPyConnection, path: list[dict[str, Any]]) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
-from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, rows_of, say, say_next, where
+from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, of_job, rows_of, say, say_next, where
 from lumos_df.corpus import limits
 from lumos_df.schema import STEP_PARTS
 
@@ -46,13 +46,13 @@ def draw(
     connection: duckdb.DuckDBPyConnection, corpus: Path, trace_ids: list[str], step: int | None, *, full: bool
 ) -> None:
     """Print how the stored replays of some traces compare with their recording."""
-    screen, replayed = console(), False
-    for job in rows_of(connection, _JOBS, (trace_ids, step)):
+    screen = console()
+    jobs = rows_of(connection, _JOBS, (trace_ids, step))
+    for job in jobs:
         if not job["recorded_ns"]:
             say(screen, (job["job"], "bold"), f"   {limits.NO_LENGTH}")
             say_notes(screen, job["warnings"], full=full)
             continue
-        replayed = True
         worst, unknown = job["worst_pct"] or 0.0, job["unknown_pct"] or 0.0
         which = f"rank {job['worst_rank']}" + (f", step {job['worst_step']}" if job["worst_step"] is not None else "")
         say_doubts(screen, which, worst, unknown)
@@ -69,8 +69,9 @@ def draw(
         others = ", also of ranks waited for" if job["ranks"] > 1 else ""
         say(screen, f"{share:.0f}% of the path is host work as recorded{others}; {off}{kept}", before="  ")
         say_notes(screen, job["warnings"], full=full)
-    if replayed:
-        say_next(screen, f"critical-path{where(corpus)}", f"advise{where(corpus)}")
+    if replayed := [job["job"] for job in jobs if job["recorded_ns"]]:
+        behind = of_job(connection, replayed) + where(corpus)
+        say_next(screen, f"critical-path{behind}", f"advise{behind}")
 
 
 def say_doubts(screen: Console, which: str, off_pct: float, unknown_pct: float) -> None:

@@ -1,6 +1,7 @@
 """One screen of a terminal: lines that never run over its edge, 100 columns where the output is no terminal."""
 
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -92,6 +93,16 @@ def say_next(screen: Console, *commands: str) -> None:
 def where(corpus: object) -> str:
     """Return what a command needs behind it to mean this corpus."""
     return "" if corpus == DEFAULT_CORPUS else f" --corpus {corpus}"
+
+
+def of_job(connection: "duckdb.DuckDBPyConnection", jobs: Iterable[str]) -> str:
+    """Return what a command needs behind it to mean the job that a screen is about.
+
+    Nothing where the corpus has no other, or the screen is about several.
+    """
+    name, *others = {*jobs}
+    ((several,),) = connection.execute("SELECT count(DISTINCT job) > 1 FROM traces").fetchall()
+    return f" --job {shlex.quote(name)}" if several and not others else ""
 
 
 def change_ns(ns: float) -> str:
