@@ -1,4 +1,4 @@
-"""What one step alone tells of what comes once: work inside an operator's first call, and memory that only grows."""
+"""What one step alone tells of what comes once: first calls, first launches, and memory that only grows."""
 
 import re
 from typing import Final
@@ -10,7 +10,8 @@ from lumos_df.graph import calls, typical_values
 from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import CPU_OP, LAUNCH, NONE, RUNTIME
+from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.schema.codes import CPU_OP, KERNEL, LAUNCH, NONE, RUNTIME
 
 _ALLOCATES: Final = re.compile(r"(?:cuda|hip|cu)(?:Malloc|MemAlloc|MemCreate|MemMap)(?:_v\d)?$")
 
@@ -48,6 +49,17 @@ def _first_scripted(rows: Rows) -> NDArray[np.bool_]:
     first = np.zeros(len(rows), np.bool_)
     order = function[np.argsort(rows.ts[function], kind="stable")]
     first[order[np.unique(rows.name[order], return_index=True)[1]]] = True
+    return first
+
+
+def first_launches(graph: TraceGraph) -> NDArray[np.bool_]:
+    """Return which calls are the first of the trace to launch a kernel of their name: it may load its code [n]."""
+    rows, launched = graph.rows, graph.gpu.row[graph.gpu.launched]
+    kernel = launched[rows.kind[launched] == KERNEL]
+    call = rows.parent[kernel]
+    order = np.argsort(rows.ts[call], kind="stable")
+    first = np.zeros(len(rows), np.bool_)
+    first[call[order[np.unique(rows.name[kernel[order]], return_index=True)[1]]]] = True
     return first
 
 

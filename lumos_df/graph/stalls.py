@@ -15,7 +15,7 @@ from lumos_df import schema
 from lumos_df.corpus import table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.graph import calls, typical_values
-from lumos_df.graph.first_uses import around_growth, growth, inside_first_calls
+from lumos_df.graph.first_uses import around_growth, first_launches, growth, inside_first_calls
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import groups, load
 from lumos_df.graph.packed_keys import packed
@@ -65,7 +65,8 @@ def find(
     Of several steps the longest like row of one is held against the longest of the others, the second against the
     second: a stall takes over twice as long as in any other step, and its step loses over twice as much to stalls as
     the others usually do, or it is but noise. In one step, those few calls do that take over twice as long as all
-    others, and those few stretches that do inside an operator's first call, or that no trace beside it has; and
+    others, those first launches of kernels, however many, that take over twice as long as all that launch one again,
+    and those few stretches that do inside an operator's first call, or that no trace beside it has; and
     what gets memory where none is given back, with what that costs around it.
 
     Args:
@@ -89,6 +90,7 @@ def find(
     # In one step stretches are like all others of the thread: none of a name comes before the same.
     like = packed(np.where(works & (not several), NONE, rows.name[row]), rows.thread[row], works)
     in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
+    loads = ~works & (not several) & np.isin(item, np.flatnonzero(first_launches(graph)))
     grows = ~works & np.isin(item, growth(rows)) & (not several)
     may = ~works | several
     if not several:
@@ -98,7 +100,11 @@ def find(
         told = grows & bool(ns[grows].sum() >= least)
         compared = np.flatnonzero(in_step & (told | np.isin(like, like[in_step & (ns >= least)])))
         like_it, took = like[compared], ns[compared]
-        longest = _in_other_steps(like_it, rows.step[row[compared]], took) if several else longest_usual(like_it, took)
+        if several:
+            longest = _in_other_steps(like_it, rows.step[row[compared]], took)
+        else:
+            again = _longest_again(like_it, took, loads[compared])
+            longest = np.where(again == NONE, longest_usual(like_it, took), again)
         # Most of it is what no other takes; otherwise such times merely differ.
         stalls = (longest != NONE) & (took - longest >= np.maximum(least, longest)) & may[compared]
         unusual = np.ones(len(stalls), np.bool_)
@@ -224,6 +230,18 @@ def _in_other_steps(like: NDArray[np.int64], step: NDArray[np.int32], ns: NDArra
     of_each = np.empty(len(ns), np.int64)
     of_each[order] = longest
     return of_each
+
+
+def _longest_again(like: NDArray[np.int64], ns: NDArray[np.int64], first: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return for each first launch of a kernel what the longest like it takes that launches one again, ns [k].
+
+    NONE for what is no first launch, and where too few launch one again to tell how long that may take.
+    """
+    kinds, of_kind = np.unique(like, return_inverse=True)
+    count = np.bincount(of_kind[~first], minlength=len(kinds))
+    longest = np.zeros(len(kinds), np.int64)
+    np.maximum.at(longest, of_kind[~first], ns[~first])
+    return np.where(first & (count >= typical_values.FEW)[of_kind], longest[of_kind], NONE)
 
 
 def longest_usual(like: NDArray[np.int64], ns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from lumos_df.advice.remedy import Known
 from lumos_df.trace.ingest import ingest
 from tests.advice.emulated import Advised, advised, advised_on_rocm, true_gain_ns
 from tests.emulator import Job
+from tests.trace.literal import kernel, launch, op, write
 
 SAMPLE = Path(__file__).parents[2] / "data" / "traces" / "cpu_ddp"
 HEALTHY = Job(ranks=2, steps=3, batch=8)
@@ -40,6 +41,26 @@ def test_code_is_loaded_early_by_what_the_runtime_knows(
     what = on(tmp_path, replace(HEALTHY, loading_ns=8_000_000)).first.remedy.what
     assert what.startswith(f"{call} of ")
     assert what.endswith(setting)
+
+
+def test_code_that_many_kernels_load_in_the_only_step_is_one_advice(tmp_path: Path) -> None:
+    events, ts = [], 0
+    for number in range(40):
+        kind, loads = number % 8, 0 < number < 6
+        took = 5 + 1000 * (6 - number) * loads
+        events += [op(f"aten::{kind}", ts, took + 10), launch(ts + 5, took, number + 1)]
+        ts += took + 20
+        events.append(kernel(f"kernel {kind}", ts, 5, correlation=number + 1))
+    write(tmp_path / "job" / "rank0.json", events)
+    ingest([tmp_path / "job"], tmp_path / "corpus", workers=1)
+    (found,) = advise(tmp_path / "corpus")
+    first = found.advice[0]
+    assert first.remedy.what.startswith(
+        "cudaLaunchKernel of aten::1, aten::2, aten::3, ..., once, takes up to 5.00 ms longer than ever else: code"
+    )
+    assert first.remedy.rests_on == "5 stalls on 1 rank"
+    assert first.gain_ns == pytest.approx(15_000_000, rel=0.01)
+    assert [advice.remedy.rule for advice in found.found].count("stall") == 1
 
 
 @pytest.mark.parametrize("regular", [HEALTHY, replace(HEALTHY, silence_ns=20_000_000)])

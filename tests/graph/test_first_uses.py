@@ -1,6 +1,7 @@
 """What one step alone tells of what comes once."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,30 @@ def test_a_stretch_that_no_other_size_has_comes_once(tmp_path: Path) -> None:
     calm, late = (recorded(tmp_path / name, slow=at, where="between") for name, at in (("calm", -1), ("late", 5)))
     assert lost_us(graph, tmp_path / "job", calm) == pytest.approx(_LONG_US, rel=0.05)
     assert lost_us(graph, tmp_path / "job", calm, late) == 0
+
+
+@pytest.mark.parametrize(
+    ("loads", "again", "stalls"),
+    [
+        pytest.param(range(8), (), 8, id="first launches of many kernels"),
+        # So long any launch takes that finds the queue full.
+        pytest.param(range(8), (30,), 0, id="a second launch, too"),
+        pytest.param((), (22, 24, 26), 0, id="second launches alone"),
+    ],
+)
+def test_a_first_launch_loads_the_code_of_its_kernel(
+    tmp_path: Path, loads: Sequence[int], again: Sequence[int], stalls: int
+) -> None:
+    late = {*loads, *again}
+    events, ts = [], 0
+    for number in range(40):
+        call, kernel = launch(ts, number + 1, dur=5 + _LONG_US * (number in late))
+        ts += call["dur"] + 15
+        events += [call, {**kernel, "ts": ts, "name": f"kernel {number % 20}"}]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([tmp_path / "trace.json"], tmp_path / "corpus", workers=1)
+    (graph,) = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0]).graphs
+    assert lost_us(graph, tmp_path) == pytest.approx(stalls * _LONG_US)
 
 
 def test_memory_that_only_grows_comes_once(tmp_path: Path) -> None:

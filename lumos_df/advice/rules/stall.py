@@ -14,6 +14,10 @@ from lumos_df.graph.stalls import find
 
 _MOST: Final = 3
 """Kinds of stall that are proposed: those that take most time."""
+_LISTED: Final = 2
+"""Further operators of which code is loaded that are named."""
+_OF: Final = " of "
+"""What stands between a call and the operator that makes it."""
 _MEMORY: Final = re.compile(r"(?:cuda|hip|cu)\w*(?:Malloc|Alloc|Free|MemCreate|MemMap)")
 _CODE: Final = re.compile(r"(?:cuda|hip|cu)\w*(?:Launch|Module|Library|Func)")
 
@@ -31,7 +35,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     item = np.concatenate(
         [stalls.item + np.where(stalls.works, first[1][rank], first[0][rank]) for rank, stalls in enumerate(of_ranks)]
     )
-    names, kind = np.unique([name for stalls in of_ranks for name in stalls.name], return_inverse=True)
+    name = [name for stalls in of_ranks for name in stalls.name]
+    one_step = len(np.unique(advised.step_number)) == 1
+    # What is done about code that is loaded late is done once for all of it.
+    names, kind = np.unique([_call(text) if one_step else text for text in name], return_inverse=True)
     for place in np.argsort(-np.bincount(kind[unusual], over[unusual], len(names)))[:_MOST].tolist():
         mine = (kind == place) & unusual
         if not mine.any():
@@ -46,7 +53,20 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         lost = np.bincount(of_step, over[~np.isin(step, with_it)])
         if over[mine].sum() <= len(with_it) * lost.max(initial=0):
             continue
-        yield _remedy(advised, str(names[place]), item[mine], works[mine], over[mine], step[mine])
+        label = _label([name[stall] for stall in np.flatnonzero(mine)[np.argsort(-over[mine], kind="stable")]])
+        yield _remedy(advised, label, item[mine], works[mine], over[mine], step[mine])
+
+
+def _call(name: str) -> str:
+    """Return the call of a stall whose code is loaded late, of others their name."""
+    return name.partition(_OF)[0] if _CODE.match(name) else name
+
+
+def _label(names: list[str]) -> str:
+    """Return what some stalls of one kind are called; that with the longest one first."""
+    first, *others = dict.fromkeys(names)
+    listed = [first, *(other.partition(_OF)[2] for other in others[:_LISTED])]
+    return ", ".join(listed) + ", ..." * (len(others) > _LISTED)
 
 
 def _remedy(
