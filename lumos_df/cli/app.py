@@ -223,7 +223,8 @@ def export(
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def capture(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND...", help="What starts the training: -- python train.py --its-options.")
+        list[str],
+        typer.Argument(metavar="COMMAND...", help="What starts the training: -- python train.py --its-options."),
     ],
     *,
     output: Annotated[
