@@ -1,5 +1,6 @@
 """Numbers read from the GPU in mid-step, and an allocator out of memory; gains are those of the job without."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def test_an_allocator_of_rocm_has_no_segments_that_expand(tmp_path: Path) -> Non
     what = said.of_rule("synchronisation")[0].remedy.what
     assert what.startswith("the allocator calls the driver")
     assert what.endswith(": leave it more memory")
+
+
+@pytest.mark.parametrize(("steps", "advice"), [(1, "warm up first; where it stays, exp"), (3, "exp")])
+def test_memory_of_the_only_step_may_be_that_of_a_first_one(tmp_path: Path, steps: int, advice: str) -> None:
+    said = advised(tmp_path, replace(HEALTHY, steps=steps, scarce_memory=True))
+    (what,) = [each.remedy.what for each in said.of_rule("synchronisation") if "allocator" in each.remedy.what]
+    assert re.fullmatch(rf"the allocator calls the driver, [^:]+: {advice}andable_segments:True, or .*", what)
 
 
 def test_a_loss_read_when_the_gpu_is_busy_costs_nothing(tmp_path: Path) -> None:

@@ -63,22 +63,27 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             between = _between_calls(advised, node[mine]) if names[place] == _ALLOCATOR else np.zeros(0, np.int64)
             taken = int(total[place] + advised.event_graph.lag[between].sum())
             lasts = f"{format_ns(round(taken / len(advised.steps_ns)))} a step"
-            what = _what(str(names[place]), lasts, copies_in=float(to_gpu[mine].mean()) > 0.5, hip=_hip(advised))
+            made_by = str(names[place])
+            if made_by == _ALLOCATOR:
+                what = f"the allocator calls the driver, {lasts}: {_less_allocation(advised)}"
+            else:
+                what = _what(made_by, lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)
             # What is read at the end of a step has to be read, only less often.
             number = reads[mine & (reads >= 0) & (names[group] != _STEP_END)]
-            yield _remedy(advised, str(names[place]), what, edge[mine], node[mine], copies[mine], number, between)
+            yield _remedy(advised, made_by, what, edge[mine], node[mine], copies[mine], number, between)
 
 
-def _hip(advised: AdvisedJob) -> bool:
-    """Return whether the allocator's calls are those of ROCm."""
-    return any(name.startswith("hip") and _ALLOCATES.match(name) for rows in advised.ranks for name in rows.names)
+def _less_allocation(advised: AdvisedJob) -> str:
+    """Return what makes the allocator ask the driver for less."""
+    # Most versions of PyTorch have no such segments on ROCm.
+    hip = any(name.startswith("hip") and _ALLOCATES.match(name) for rows in advised.ranks for name in rows.names)
+    settings = "leave it more memory" if hip else "expandable_segments:True, or leave it more memory"
+    # The first step of a run gets all its memory, and the only one that was recorded may be that.
+    one_step = len(np.unique(advised.step_number)) == 1
+    return f"warm up first; where it stays, {settings}" if one_step else settings
 
 
-def _what(made_by: str, lasts: str, *, copies_in: bool, hip: bool) -> str:
-    if made_by == _ALLOCATOR:
-        # Most versions of PyTorch have no such segments on ROCm.
-        segments = "" if hip else "expandable_segments:True, or "
-        return f"the allocator calls the driver, {lasts}: {segments}leave it more memory"
+def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
     if made_by == _STEP_END:
         return f"the host waits for the GPU at the end of each step, {lasts}: read losses and the like less often"
     if copies_in:
