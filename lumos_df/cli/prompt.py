@@ -100,7 +100,8 @@ def command(connection: duckdb.DuckDBPyConnection, text: str) -> None:
     elif name == ".help":
         print(HELP)
     else:
-        raise LumosError(f"no command '{name}'{nearest(name, ['.tables', '.schema', '.help', '.quit'])}")
+        did_you_mean = nearest(name, [".tables", ".schema", ".help", ".quit"])
+        raise LumosError(f"no command '{name}'{did_you_mean or '; .help lists them'}")
 
 
 def _tables() -> None:
