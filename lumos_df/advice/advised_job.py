@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.advice.kernel_calls import KernelCalls, kernel_calls
+from lumos_df.advice.program_words import ProgramWords
 from lumos_df.base.errors import HardwareError
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph import host_spread
@@ -86,6 +87,11 @@ class AdvisedJob:
             return Hardware.read(device) if device else None
         except HardwareError:
             return None
+
+    @cached_property
+    def words(self) -> ProgramWords:
+        """In whose words changes are proposed."""
+        return ProgramWords.of(self.ranks)
 
     @cached_property
     def host_works(self) -> list[HostWork]:

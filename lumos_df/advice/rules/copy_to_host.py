@@ -34,7 +34,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="copy_to_host",
         what=f"{format_bytes(moved // len(advised.steps_ns))} a step are copied to the host while kernels wait: copy "
-        "on a stream of its own into pinned memory, with non_blocking=True",
+        f"on a stream of its own into pinned memory, with {advised.words.copies_ahead}",
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(node), 'row')} of copies",
         apply=apply,

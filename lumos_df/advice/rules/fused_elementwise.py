@@ -65,7 +65,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="fused_elementwise",
         what=f"{format_count(round(chains / steps), 'chain')} of pointwise kernels read again what they "
-        f"wrote, {again} a step, most in {_most(ranks)}: fuse them with torch.compile",
+        f"wrote, {again} a step, most in {_most(ranks)}: "
+        + ("fuse them with torch.compile" if advised.words.torch else "write each chain as one kernel"),
         known=Known.MODELLED,
         rests_on=format_count(kernels, "kernel"),
         apply=less_work(advised, parts).apply,

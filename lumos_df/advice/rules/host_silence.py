@@ -50,7 +50,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             return
         mine = kind == place
         part = np.minimum(1, habit[place] / spent[place, step[mine]])
-        yield _remedy(kinds[place], habit[place], edge[mine], (ns[mine] * part).astype(np.int64))
+        yield _remedy(advised, kinds[place], habit[place], edge[mine], (ns[mine] * part).astype(np.int64))
 
 
 def _silences(advised: AdvisedJob, rank: int) -> _Silences:
@@ -74,8 +74,15 @@ def _silences(advised: AdvisedJob, rank: int) -> _Silences:
     )
 
 
-def _remedy(kind: tuple[bool, str], habit: float, edge: NDArray[np.int64], ns: NDArray[np.int64]) -> Remedy:
+def _remedy(
+    advised: AdvisedJob, kind: tuple[bool, str], habit: float, edge: NDArray[np.int64], ns: NDArray[np.int64]
+) -> Remedy:
     nothing, name = kind
+    look = (
+        "record Python stacks, look for a lock, garbage collection, logging, files"
+        if advised.words.torch
+        else "record the host's call stacks, look for a lock, files, other programs"
+    )
     held, place = np.unique(edge, return_inverse=True)
     less = np.bincount(place.reshape(-1), ns).astype(np.int64)
 
@@ -85,8 +92,7 @@ def _remedy(kind: tuple[bool, str], habit: float, edge: NDArray[np.int64], ns: N
     lasts = format_ns(round(habit))
     return Remedy(
         rule="host_silence",
-        what=f"nothing recorded for {lasts} a step before {name}: record Python stacks, look for a lock, garbage "
-        "collection, logging, files"
+        what=f"nothing recorded for {lasts} a step before {name}: {look}"
         if nothing
         else f"{lasts} a step in {name}, which runs no operator",
         known=Known.REPLAYED,

@@ -48,8 +48,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     yield Remedy(
         rule="pageable_copy",
         what=f"{format_bytes(int(copies.moved.sum()) // len(advised.steps_ns))} a step copied to the GPU from pageable "
-        "memory, for which the host waits: pin it (pin_memory=True) and copy it ahead, with non_blocking=True on a "
-        "stream of its own",
+        f"memory, for which the host waits: pin it ({advised.words.pins}) and copy it ahead, with "
+        f"{advised.words.copies_ahead} on a stream of its own",
         known=Known.REPLAYED,
         rests_on=f"{format_count(len(copies.copy), 'row')} of copies",
         apply=apply,

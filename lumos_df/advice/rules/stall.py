@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.program_words import ProgramWords
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.stalls import find
@@ -86,9 +87,10 @@ def _remedy(
     steps = len(np.unique(advised.step_number))
     when = f"in {len(np.unique(step))} of {steps} steps" if steps > 1 else "once"
     most = "up to " if len(item) > 1 else ""
+    cause = _cause(name, advised.words)
     return Remedy(
         rule="stall",
-        what=f"{name}, {when}, takes {most}{format_ns(int(over.max()))} longer than ever else: {_cause(name)}",
+        what=f"{name}, {when}, takes {most}{format_ns(int(over.max()))} longer than ever else: {cause}",
         known=Known.MEASURED,
         rests_on=f"{format_count(len(item), 'stall')} on {format_count(len(advised.graphs), 'rank')}",
         view="stall",
@@ -97,12 +99,11 @@ def _remedy(
     )
 
 
-def _cause(name: str) -> str:
-    hip = name.startswith("hip")
+def _cause(name: str, words: ProgramWords) -> str:
     if _MEMORY.match(name):
-        # Most versions of PyTorch have no such segments on ROCm.
-        return f"memory grows? warm up first{'' if hip else ', set expandable_segments:True'}"
+        keep = f", {'set' if words.torch else 'or use'} {words.keeps_memory}" if words.keeps_memory else ""
+        return f"memory grows? warm up first{keep}"
     if _CODE.match(name):
-        setting = "HIP_ENABLE_DEFERRED_LOADING=0" if hip else "CUDA_MODULE_LOADING=EAGER"
+        setting = "HIP_ENABLE_DEFERRED_LOADING=0" if words.hip else "CUDA_MODULE_LOADING=EAGER"
         return f"code loaded late? warm up first, set {setting}"
-    return "warm up first; look for algorithms tried out, compilation, garbage collection"
+    return f"warm up first; look for algorithms tried out, compilation{', garbage collection' * words.torch}"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.callers import callers
 from lumos_df.advice.less_work import less_work
+from lumos_df.advice.program_words import ProgramWords
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
@@ -65,29 +66,32 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             lasts = f"{format_ns(round(taken / len(advised.steps_ns)))} a step"
             made_by = str(names[place])
             if made_by == _ALLOCATOR:
-                what = f"the allocator calls the driver, {lasts}: {_less_allocation(advised)}"
+                what = _less_allocation(advised, lasts)
             else:
-                what = _what(made_by, lasts, copies_in=float(to_gpu[mine].mean()) > 0.5)
+                what = _what(made_by, lasts, advised.words, copies_in=float(to_gpu[mine].mean()) > 0.5)
             # What is read at the end of a step has to be read, only less often.
             number = reads[mine & (reads >= 0) & (names[group] != _STEP_END)]
             yield _remedy(advised, made_by, what, edge[mine], node[mine], copies[mine], number, between)
 
 
-def _less_allocation(advised: AdvisedJob) -> str:
-    """Return what makes the allocator ask the driver for less."""
-    # Most versions of PyTorch have no such segments on ROCm.
-    hip = any(name.startswith("hip") and _ALLOCATES.match(name) for rows in advised.ranks for name in rows.names)
-    settings = "leave it more memory" if hip else "expandable_segments:True, or leave it more memory"
+def _less_allocation(advised: AdvisedJob, lasts: str) -> str:
+    """Return what asks the driver for memory, and what makes it ask less."""
+    words = advised.words
+    if words.torch:
+        what, ways = "the allocator calls the driver", [words.keeps_memory] * bool(words.keeps_memory)
+        ways += ["leave it more memory"]
+    else:
+        what, ways = "memory is had from the driver and given back", ["keep it", f"use {words.keeps_memory}"]
     # The first step of a run gets all its memory, and the only one that was recorded may be that.
-    one_step = len(np.unique(advised.step_number)) == 1
-    return f"warm up first; where it stays, {settings}" if one_step else settings
+    first = "warm up first; where it stays, " if len(np.unique(advised.step_number)) == 1 else ""
+    return f"{what}, {lasts}: {first}{', or '.join(ways)}"
 
 
-def _what(made_by: str, lasts: str, *, copies_in: bool) -> str:
+def _what(made_by: str, lasts: str, words: ProgramWords, *, copies_in: bool) -> str:
     if made_by == _STEP_END:
         return f"the host waits for the GPU at the end of each step, {lasts}: read losses and the like less often"
     if copies_in:
-        return f"{made_by} copies to the GPU while the host waits, {lasts}: pinned memory and non_blocking=True"
+        return f"{made_by} copies to the GPU while the host waits, {lasts}: pinned memory and {words.copies_ahead}"
     if calls.role(made_by) in calls.SYNCHRONISES:
         return f"{made_by} makes the host wait for the GPU, {lasts}: leave it out"
     return f"{made_by} makes the host wait for the GPU, {lasts}: keep what it reads on the GPU, or read it later"
