@@ -67,7 +67,7 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
         yield f"{where}: who is late, and what a change brings to the others, is known of these alone"
     if whole := [job.job for job in every if not job.marked]:
         where = "the recording" if of_all else f"the recording of {_listed(whole)}"
-        yield f"no step is marked: {where} counts as one"
+        yield f"no step is marked: {where} counts as one, from first to last work"
     if off := [job for job in every if job.error_pct > TRUSTED_PCT]:
         names = _listed([f"{'' if of_all else f'{job.job}, '}{job.error_pct:.1f}%" for job in off])
         yield f"careful: the replay is off the recording ({names}), and so may be every gain"

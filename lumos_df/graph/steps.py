@@ -1,6 +1,8 @@
 """Steps of a trace as windows of time, recorded and simulated, and the GPU's share of them."""
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +11,9 @@ from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import share
 from lumos_df.schema import STEP_MARK
 from lumos_df.schema.codes import ANNOTATION, COMMUNICATION, CPU_OP, KERNEL, NONE, OTHER_KIND, RUNTIME
+
+_ASKS: Final = re.compile(r"(?:cuda|cu|hip)\w*(?:Get[A-Z]\w*|EventQuery)$")
+"""Calls that only ask for something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +71,11 @@ def steps(rows: Rows) -> Steps:
 def works(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows are work, as in the view `step` [n]: calls, operators, rows of the GPU.
 
-    Python frames wait in their thread as long as it lives, and the profiler has a row of its own. Calls that ask
-    whether an event is over are no work either: watchdogs do so now and then, and nobody waits for them. In a trace
-    without work every row counts but those of other kinds.
+    Python frames wait in their thread as long as it lives, and the profiler has a row of its own. Calls that only ask
+    are no work either: watchdogs ask now and then whether an event is over, and a library does for its settings when it
+    is loaded, long before a program begins. In a trace without work every row counts but those of other kinds.
     """
-    asks = np.array([*(name.endswith("EventQuery") for name in rows.names), False])[rows.name]
+    asks = np.array([*(bool(_ASKS.match(name)) for name in rows.names), False])[rows.name]
     work: NDArray[np.bool_] = rows.on_gpu | rows.of_kind(CPU_OP) | rows.of_kind(RUNTIME) & ~asks
     return work if work.any() else rows.kind != OTHER_KIND
 

@@ -29,8 +29,8 @@ mark AS (
 unmarked AS (
   SELECT trace_id FROM (SELECT DISTINCT trace_id FROM operators) WHERE trace_id NOT IN (SELECT trace_id FROM mark)
 ),
--- Python frames wait in their thread as long as it lives, the profiler has a row of its own, and watchdogs ask now and
--- then whether an event is over: none of it is work.
+-- Python frames wait in their thread as long as it lives, the profiler has a row of its own, watchdogs ask now and then
+-- whether an event is over, and libraries for their settings when they are loaded: none of it is work.
 whole AS (
   SELECT
     trace_id,
@@ -39,7 +39,7 @@ whole AS (
     max(ts + dur) FILTER (kind IN ('cpu_op', 'runtime', 'kernel', 'memcpy', 'memset') AND NOT asks) AS work_end,
     min(ts) FILTER (kind <> 'other') AS any_ts,
     max(ts + dur) FILTER (kind <> 'other') AS any_end
-  FROM (SELECT *, kind = 'runtime' AND suffix(name, 'EventQuery') AS asks FROM operators)
+  FROM (SELECT *, kind = 'runtime' AND regexp_full_match(name, '(cuda|cu|hip)\w*(Get[A-Z]\w*|EventQuery)') AS asks FROM operators)
   WHERE trace_id IN (SELECT trace_id FROM unmarked)
   GROUP BY trace_id
 )

@@ -16,7 +16,7 @@ from lumos_df.trace.ingest import ingest
 from tests.trace.literal import Event, annotation, write
 
 HOST = "only the host is known: no GPU row was recorded"
-WHOLE = "no step is marked: the recording counts as one"
+WHOLE = "no step is marked: the recording counts as one, from first to last work"
 ONE = "1 of 8 ranks is here: who is late, and what a change brings to the others, is known of these alone"
 
 

@@ -144,6 +144,20 @@ def test_a_thread_is_held_against_the_same_thread_of_other_ranks(tmp_path: Path)
     assert (awake.start - awake.low).tolist()[1:] == [1_000, 20_000, 1_000_000, 100_000]
 
 
+def test_a_program_begins_with_what_does_more_than_ask(tmp_path: Path) -> None:
+    """A library asks for its settings when it is loaded; 94 ms later the program begins."""
+    events = [
+        x("cuModuleGetLoadingMode", "cuda_runtime", 0, 1, correlation=9),
+        x("cudaMalloc", "cuda_runtime", 94_000, 5, correlation=10),
+        launch(94_010, 10, correlation=1),
+        kernel("gemm", 94_030, 100, correlation=1),
+    ]
+    write(tmp_path / "rank0.json", events)
+    ingest([tmp_path], tmp_path / "corpus", workers=1)
+    (replay,) = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0]).replay().replays
+    assert (replay.steps.high - replay.steps.low).tolist() == [130_000]
+
+
 def test_a_watchdog_holds_no_trace_up(tmp_path: Path) -> None:
     events = [op("aten::mm", 0, 20), launch(5, 10, correlation=1), kernel("gemm", 20, 1000, correlation=1)]
     asks = [x("cudaEventQuery", "cuda_runtime", at, 1, tid=2, correlation=10 + at) for at in range(50, 1100, 100)]

@@ -34,7 +34,7 @@ def test_advice_on_nothing_says_why(tmp_path: Path) -> None:
         assert not len(Corpus(tmp_path / "corpus").advise())
     assert [str(warning.message) for warning in told] == [
         "job: only the host is known: no GPU row was recorded",
-        "job: no step is marked: the recording counts as one",
+        "job: no step is marked: the recording counts as one, from first to last work",
         "job: nothing found that makes the step at least 0.5% shorter",
     ]
 
