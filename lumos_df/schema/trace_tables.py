@@ -251,10 +251,10 @@ MEMORY_HISTORY: Final = table(
 
 COLLECTIVE_RECORDS: Final = table(
     "collective_records",
-    "One row a collective, send or receive that a recorder of communication alone keeps: PyTorch's flight recorder, NCCL Inspector.",
+    "One row a collective, send or receive that a recorder of communication alone keeps: PyTorch's flight recorder, NCCL Inspector, NCCL's profiler plugin.",
     ("rank", "int32", "Rank in the job."),
     ("record", "int32", "Number of the record in its file, from 0."),
-    ("group", "string", "Process group by its name; of NCCL Inspector the communicator's id."),
+    ("group", "string", "Process group by its name; of NCCL Inspector and the plugin the communicator's id."),
     ("group_description", "string", "What the group was made for."),
     ("group_size", "int32", "Ranks in the group."),
     ("group_ranks", "list<int32>", "Global ranks of the group, in order; null where not recorded."),
@@ -262,7 +262,11 @@ COLLECTIVE_RECORDS: Final = table(
     ("peer", "int32", "Of a send or receive the other side's place in the group; null where not recorded."),
     ("seq", "int64", "Number of the collective in its group; sends and receives are counted apart."),
     ("dtype", "string", "Element type, as in `operators`."),
-    ("message_bytes", "int64", "Bytes this rank gives; of NCCL Inspector the size of the message as it counts it."),
+    (
+        "message_bytes",
+        "int64",
+        "Bytes this rank gives; of NCCL Inspector and the plugin the size of the message as NCCL counts it.",
+    ),
     ("state", "string", "`scheduled`, `started` or `completed`."),
     ("created_ts", "int64", "When the host issued it, ns on the trace's clock; null where not recorded."),
     ("started_ts", "int64", "When the watchdog saw that it ran, ns; null where it did not."),

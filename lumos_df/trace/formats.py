@@ -48,6 +48,10 @@ _FLIGHT_RECORDER: Final = re.compile(
     rb'\s*\{\s*"(?:comm_lib_version|entries|nccl_comm_state|nccl_version|pg_config|pg_status)"'
 )
 """The first key of a dump, whose keys are sorted: a trace of Kineto has some of them further down."""
+_NCCL_PROFILER: Final = re.compile(
+    rb'\[\s*\{"name": "[^"]*", "cat": "(?:GROUP|COLL|P2P|PROXY|KERNEL|CE)(?:_\w+)?", "ph": "b"'
+)
+"""The first event, which is one of NCCL's categories."""
 
 
 def _is_sqlite(*tables: str) -> Callable[[StoredFile], bool]:
@@ -124,6 +128,12 @@ FORMATS: Final = (
             key in file.head(_HEAD) for key in (b'"inspector_output_format_version"', b'"coll_perf"', b'"dump_stats"')
         ),
         read=_by("nccl_inspector"),
+    ),
+    TraceFormat(
+        name="NCCL profiler plugin",
+        endings=(".json",),
+        recognises=lambda file: bool(_NCCL_PROFILER.match(file.head(_HEAD))),
+        read=_by("nccl_profiler"),
     ),
     TraceFormat(
         name="rocprofv3 JSON",

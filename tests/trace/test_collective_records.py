@@ -1,4 +1,4 @@
-"""Recorders of communication alone: PyTorch's flight recorder and NCCL Inspector, as their sources write them."""
+"""Recorders of communication alone: PyTorch's flight recorder, NCCL's Inspector and plugin, as their sources write."""
 
 import json
 import pickle
@@ -227,3 +227,75 @@ def test_records_of_nccl_inspector_without_a_rank_go_by_the_file_s_name(tmp_path
     path = tmp_path / "rank5.log"
     path.write_text(line(header={"id": "0x1f", "n_ranks": 8}, coll_perf=performed("AllGather", 4, 256, 20)))
     assert [row[:4] for row in stored(path)] == [(5, "0x1f", None, 8)]
+
+
+def chrome(name: str, cat: str, ph: str, ts: float, **args: Any) -> str:
+    """Return an event as print_event.c of NCCL's example plugin writes it, which ends each line with a comma."""
+    event = {"name": name, "cat": cat, "ph": ph, "id": 0, "pid": 77, "tid": 1, "ts": ts}
+    return json.dumps(event | ({"args": args} if args else {})) + ","
+
+
+def reduces(number: int, count: int, *inside: str, **more: Any) -> list[str]:
+    known = {"SeqNum": number, "CommHash": 2**64 - 9, "Rank": 3, "Count": count, "Datatype": "ncclBfloat16"}
+    args = known | {"Algorithm": "RING", "Protocol": "LL", "nMaxChannels": 2} | more
+    begins, ends = chrome("AllReduce", "COLL", "b", 10.5, **args), chrome("AllReduce", "COLL", "e", 12.5)
+    return [chrome("Group", "GROUP", "b", 10.0, groupId=0), begins, *inside, ends, chrome("Group", "GROUP", "e", 13.0)]
+
+
+def channel(number: int, begin: float, end: float, proxy: str = "", **clocks: int) -> list[str]:
+    first, last = chrome("KernelCh", "GPU", "b", begin, Channel=number, **clocks), chrome("KernelCh", "GPU", "e", end)
+    return [first, *([proxy] if proxy else []), last]
+
+
+def plugin(path: Path, *events: str, end: str = "{}]\n") -> Path:
+    path.write_text("[\n" + "".join(f"{event}\n" for event in events) + end)
+    return path
+
+
+def test_events_of_nccl_s_profiler_plugin(tmp_path: Path) -> None:
+    """An operation runs from its first channel to its last; where none is recorded its end is that of the launch."""
+    send = {"CommHash": 2**64 - 9, "Rank": 3, "Peer": 1, "Count": 8, "Datatype": "ncclFloat32"}
+    proxy = chrome("Send", "PROXY", "b", 100.0, Channel=0, Peer=1, Steps=4, ChunkSize=8, transSize=64)
+    path = plugin(
+        tmp_path / "nccl_18446744073709551607_3.json",
+        *reduces(4, 512, *channel(0, 20.0, 60.0, proxy), *channel(1, 25.0, 81.5)),
+        *reduces(5, 512, *channel(0, 20.0, 90.0, StartGpuClk=1000, StopGpuClk=41_000),
+                 *channel(1, 20.0, 90.0, StartGpuClk=3000, StopGpuClk=51_000)),
+        *reduces(6, 512, Datatype="ncclNew"),
+        chrome("Send", "P2P", "b", 200.0, **send),
+        chrome("Send", "P2P", "e", 201.0),
+    )  # fmt: skip
+    group = str(2**64 - 9)
+    assert stored(path) == [
+        (3, group, None, None, None, "all_reduce", None, 4, "bfloat16", 1024, "completed", None, None, 61_500, None),
+        (3, group, None, None, None, "all_reduce", None, 5, "bfloat16", 1024, "completed", None, None, 50_000, None),
+        (3, group, None, None, None, "all_reduce", None, 6, None, None, "completed", None, None, None, None),
+        (3, group, None, None, None, "send", 1, None, "float32", 32, "completed", None, None, None, None),
+    ]
+    with connect(tmp_path / "corpus") as connection:
+        assert connection.sql("SELECT DISTINCT algorithm FROM collective_records WHERE seq = 4").fetchall() == [
+            ("RING LL",)
+        ]
+
+
+def test_ranks_are_compared_by_the_events_of_nccl_s_plugin(tmp_path: Path) -> None:
+    for rank, end in enumerate((60.0, 45.0)):
+        plugin(tmp_path / f"nccl_9_{rank}.json", *reduces(1, 512, *channel(0, 20.0, end), Rank=rank))
+    assert not ingest([tmp_path], tmp_path / "corpus", job="j", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        waited = connection.sql("SELECT rank, total_ns FROM collective_summary ORDER BY rank").fetchall()
+    assert waited == [(0, 40_000), (1, 25_000)]
+
+
+def test_half_a_file_of_nccl_s_plugin_is_read_and_what_is_left_out_counted(tmp_path: Path) -> None:
+    path = plugin(tmp_path / "nccl_9_3.json", *reduces(4, 512, *channel(0, 20.0, 60.0)), end='{"name": "AllRed')
+    assert [row[13] for row in stored(path)] == [40_000]
+    with connect(tmp_path / "corpus") as connection:
+        warned = connection.sql("SELECT warnings FROM traces").fetchall()
+    assert any("1 line that" in text for text in warned[0][0])
+
+
+def test_events_of_nccl_s_plugin_without_operations_say_how_to_record_them(tmp_path: Path) -> None:
+    path = plugin(tmp_path / "nccl_9_3.json", chrome("Sleep", "PROXY", "b", 1.0), chrome("Sleep", "PROXY", "e", 2.0))
+    outcome = ingest([path], tmp_path / "corpus", workers=1)
+    assert ["NCCL_PROFILE_EVENT_MASK=70" in failure.message for failure in outcome.failed] == [True]
