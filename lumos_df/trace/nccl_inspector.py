@@ -1,6 +1,7 @@
 """The reader of NCCL Inspector: JSON objects, one a line and collective, as NCCL's profiler plugin writes them.
 
-Output formats 4.0 and 5.0 [NVIDIA/nccl, ext-profiler/inspector]. It says how long a collective took, not when it ran.
+Output formats 4.0 to 5.0 [NVIDIA/nccl, ext-profiler/inspector; 4.2: 35d819ec,
+plugins/profiler/inspector/inspector_json.cc]. It says how long a collective took, not when it ran.
 """
 
 from pathlib import Path
@@ -20,17 +21,20 @@ _OPERATION: Final = {
     "{0}_sn": pl.Int64,
     "{0}_msg_size_bytes": pl.Int64,
     "{0}_exec_time_us": pl.Float64,
+    "{0}_timing_source": pl.String,
     "{0}_algo": pl.String,
     "{0}_proto": pl.String,
     "{0}_peer": pl.Int64,
 }
-_HEADER: Final = {"id": pl.String, "rank": pl.Int64, "n_ranks": pl.Int64}
+_HEADER: Final = {"id": pl.String, "comm_name": pl.String, "rank": pl.Int64, "n_ranks": pl.Int64}
 _METADATA: Final = {"hostname": pl.String, "inspector_output_format_version": pl.String, "dump_timestamp_us": pl.Int64}
 _SCHEMA: Final = {
     "header": pl.Struct(_HEADER),
     "metadata": pl.Struct(_METADATA),
     **{f"{kind}_perf": pl.Struct({key.format(kind): of for key, of in _OPERATION.items()}) for kind in ("coll", "p2p")},
 }
+_OF_CALL: Final = "collective_cpu"
+_UNNAMED: Final = "unknown"
 
 
 def read(file: StoredFile, _: ArgsSink) -> Recording:
@@ -60,17 +64,21 @@ def read(file: StoredFile, _: ArgsSink) -> Recording:
     records = pl.concat(parts)
     if not records.height:
         raise TraceError(f"{file.name}: no record of NCCL Inspector in it; set NCCL_INSPECTOR_ENABLE=1")
+    # Where no kernel was seen, the time is that of the host's call.
+    took = pl.when(pl.col("op_timing_source").ne_missing(_OF_CALL)).then(1000 * pl.col("op_exec_time_us"))
+    named = pl.when(pl.col("comm_name") != _UNNAMED).then("comm_name")
     algorithm = pl.concat_str("op_algo", "op_proto", separator=" ")
     columns: dict[str, Any] = {
         "record": range(records.height),
         "group": records["id"].to_list(),
+        "group_description": records.select(named).to_series().to_list(),
         "group_size": records["n_ranks"].to_list(),
         "collective": communication_records.words(records["op"].to_list()),
         "peer": records["op_peer"].to_list(),
         "seq": records["op_sn"].to_list(),
         "message_bytes": records["op_msg_size_bytes"].to_list(),
         "state": ["completed"] * records.height,
-        "duration_ns": (1000 * records["op_exec_time_us"]).round().cast(pl.Int64).to_list(),
+        "duration_ns": records.select(took.round().cast(pl.Int64)).to_series().to_list(),
         "algorithm": records.select(algorithm).to_series().to_list(),
         "host": records["hostname"].to_list(),
     }

@@ -217,6 +217,29 @@ def test_records_of_nccl_inspector(tmp_path: Path) -> None:
         assert set(found.fetchall()) == {("RING LL", "a", 8)}
 
 
+def test_records_of_nccl_inspector_name_groups_and_say_what_was_timed(tmp_path: Path) -> None:
+    """NVIDIA/nccl 35d819ec, plugins/profiler/inspector, output format 4.2: no kernel was seen of the second one."""
+    header = {"id": "0x1f", "comm_name": "DP Group 0", "rank": 2, "n_ranks": 8, "nnodes": 1}
+    path = tmp_path / "a-pid7.log"
+    path.write_text(
+        "\n".join(
+            line(
+                header=each,
+                metadata={"inspector_output_format_version": "v4.2"},
+                coll_perf=performed("AllReduce", number, 64, 5) | {"coll_timing_source": source},
+            )
+            for number, (each, source) in enumerate(
+                [(header, "kernel_gpu"), (header, "collective_cpu"), (header | {"comm_name": "unknown"}, "kernel_cpu")]
+            )
+        )
+    )
+    assert [(row[2], row[7], row[13]) for row in stored(path)] == [
+        ("DP Group 0", 0, 5000),
+        ("DP Group 0", 1, None),
+        (None, 2, 5000),
+    ]
+
+
 def test_records_of_nccl_inspector_without_the_size_of_a_group(tmp_path: Path) -> None:
     path = tmp_path / "a-pid7.log"
     path.write_text(line(header={"id": "0x1f", "rank": 3}, coll_perf=performed("AllGather", 4, 256, 20)))
