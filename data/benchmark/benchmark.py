@@ -229,6 +229,15 @@ class Step:
                 times[event.name.removeprefix(FAMILY)] += sum(parts) * 1e-3
         return median(taken), {family: total / count for family, total in sorted(times.items())}
 
+    def copied(self):
+        """Return the operators that this torch could not call, by name: percent of the recorded time, and why."""
+        found = {}
+        for number, reason in self.stood_in.items():
+            operator = self.plan["operators"][number]
+            each = found.setdefault(operator["name"], {"share_pct": 0.0, "reason": reason})
+            each["share_pct"] = round(each["share_pct"] + operator["share_pct"], 4)
+        return found
+
     def write_trace(self, folder, modules):
         """Record steps as lumos-df ingest reads them."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -278,8 +287,8 @@ def main():
         "recorded_step_ms": step.plan["step_ns"] / 1e6,
         "families_ms": {name: round(taken, 3) for name, taken in families.items()},
         "recorded_families_ms": {name: ns / 1e6 for name, ns in step.plan["families_ns"].items()},
-        "copied_instead": {step.plan["operators"][number]["name"]: reason for number, reason in step.stood_in.items()},
-        "copied_instead_pct": round(sum(step.plan["operators"][number]["share_pct"] for number in step.stood_in), 2),
+        "copied_instead": step.copied(),
+        "copied_instead_pct": round(sum(each["share_pct"] for each in step.copied().values()), 2),
     }
     if options.trace:
         step.write_trace(options.trace, plan["modules"])

@@ -8,6 +8,7 @@ import argparse
 import json
 import math
 import re
+import sys
 import time
 from collections import Counter
 from functools import partial
@@ -327,26 +328,31 @@ def main():
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     maker = Maker(device, options.small)
+    unable = 0
     for case in CASES:
-        with torch.no_grad():
-            call = maker.call(case)
-            taken = []
-            for _ in range(5 + options.iterations):
-                start = time.perf_counter_ns()
-                call()
-                if device == "cuda":
-                    torch.cuda.synchronize()
-                taken.append(time.perf_counter_ns() - start)
-        print(
-            json.dumps(
-                {
-                    "operator": case["name"],
-                    "dims": [each["dims"] for each in tensors(case["inputs"])],
-                    "median_us": median(taken[5:]) / 1e3,
-                    "recorded_us": case.get("recorded_ns", 0) / 1e3,
-                }
-            )
-        )
+        line = {"operator": case["name"], "dims": [each["dims"] for each in tensors(case["inputs"])]}
+        line |= {"instead": case["by"]} if "by" in case else {}
+        try:
+            line["median_us"] = timed(maker, case, options.iterations)
+        except Exception as error:  # an operator that this torch does not know, or not on this device
+            line["not_run"] = (str(error).splitlines() or ["unknown"])[0]
+            unable += 1
+        print(json.dumps(line | {"recorded_us": case.get("recorded_ns", 0) / 1e3}))
+    if unable:
+        sys.exit(f"{unable} of {len(CASES)} operators do not run with torch {torch.__version__} on {device}")
+
+
+@torch.no_grad()
+def timed(maker, case, iterations):
+    """Return the median time of a call, us."""
+    call, taken = maker.call(case), []
+    for _ in range(5 + iterations):
+        start = time.perf_counter_ns()
+        call()
+        if maker.device.type == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter_ns() - start)
+    return median(taken[5:]) / 1e3
 
 
 if __name__ == "__main__":

@@ -109,10 +109,11 @@ def generated(written: "Generated", output: Path) -> None:
     from lumos_df.cli.screens.terminal import console, say, say_command  # noqa: PLC0415 - slow to import
 
     screen = console(sys.stderr)
+    replaced = f", {written.replaced_pct:.1f}% by others that stand for them" if written.replaced_pct else ""
     say(
         screen,
         f"{output}: {format_count(written.ranks, 'rank')}, {format_count(written.operators, 'operator')} for "
-        f"{written.share_pct:.1f}% of the {written.share_is_of}",
+        f"{written.share_pct:.1f}% of the {written.share_is_of}{replaced}",
     )
     launch = "python" if written.ranks == 1 else f"torchrun --nproc-per-node {written.ranks}"
     say_command(screen, f"{launch} {shlex.quote(f'{output}/benchmark.py')}", before="run: ", program="")

@@ -15,7 +15,7 @@ from lumos_df.generate.manifest import manifest, manifest_rows, share_pct
 from lumos_df.generate.process_group_members import with_members
 from lumos_df.generate.recorded_ranks import RecordedRanks, recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
-from lumos_df.generate.replayed_calls import ReplayedCalls, replay
+from lumos_df.generate.replayed_calls import REPLACED, ReplayedCalls, replay
 from lumos_df.generate.result_lifetimes import releases
 from lumos_df.model.library import data_folder
 
@@ -33,6 +33,8 @@ class Generated:
     operators: int
     """Calls of all ranks."""
     share_pct: float
+    replaced_pct: float
+    """Of the same time, the part of the share in operators that others stand for."""
     share_is_of: str
     """GPU time or host time."""
     missing: tuple[int, ...]
@@ -93,7 +95,8 @@ def generate(
         },
     }
     _write(output, plan, about)
-    return Generated(len(rows), sum(map(len, calls.values())), share, about["share_is_of"], chosen.missing)
+    replaced = share_pct(table.filter(pl.col("how") == REPLACED), list(replays.values()))
+    return Generated(len(rows), sum(map(len, calls.values())), share, replaced, about["share_is_of"], chosen.missing)
 
 
 def _about(chosen: RecordedRanks, rows: dict[int, RecordedRows]) -> dict[str, Any]:

@@ -20,18 +20,27 @@ _PLACE: Final = "CASES = []"
 
 
 def write_operator(corpus: Path, output: Path, op_id: int, job: str | None = None, ranks: str = "all") -> int:
-    """Write the operator of an id, of the first rank asked for; return 1.
+    """Write the operator of an id, or that of which a kernel of this id is; of the first rank asked for. Return 1.
 
-    Raises `QueryError` where no call of the rank is that operator or holds it.
+    Raises `QueryError` where the rank has no such row, or none around it with known inputs, and for a collective.
     """
-    calls, operators, rows = _first_rank(corpus, job, None, ranks, whole=True)
-    found = calls.filter(pl.col("op_id") == op_id)
-    if not len(found):
-        see = f"lumos-df sql \"SELECT op_id, name FROM operators WHERE kind = 'cpu_op'\" --corpus {corpus}"
-        named = rows.frame.filter(pl.col("op_id") == op_id)["name"].to_list()
-        what = f"{named[0]}, which is not called by itself" if named else "no operator"
-        raise QueryError(f"{corpus}: {op_id} is {what}; give the outermost operator with shapes; see: {see}")
-    return _write(output, found, operators)
+    rows = _first_rank(corpus, job, None, ranks, whole=True)
+    replayed = replay(rows, op_id)
+    named = rows.frame.filter(pl.col("op_id") == op_id)["name"].to_list()
+    if not named:
+        see = f"lumos-df sql \"SELECT trace_id, op_id, name FROM operators WHERE kind = 'cpu_op'\" --corpus {corpus}"
+        raise QueryError(f"{corpus}: no operator {op_id} in the trace; name its trace with --job; see: {see}")
+    if not len(replayed.calls):
+        raise QueryError(
+            f"{corpus}: {op_id} is {named[0][:60]}, whose inputs are not known, nor those of an operator "
+            "around it; record with shapes (lumos-df capture, or record_shapes=True)"
+        )
+    if replayed.calls["kind"][0] == "collective":
+        raise QueryError(
+            f"{corpus}: {op_id} is {named[0][:60]}, a collective, which one process cannot run; write the step, "
+            "without --operator"
+        )
+    return _write(output, replayed.calls, replayed.operators)
 
 
 def write_family(
@@ -41,24 +50,21 @@ def write_family(
 
     Raises `QueryError` where the step has none.
     """
-    calls, operators, _ = _first_rank(corpus, job, step, ranks)
-    found = calls.filter((pl.col("family") == family) & (pl.col("kind") == "operator"))
+    replayed = replay(_first_rank(corpus, job, step, ranks))
+    operators = replayed.calls.filter(pl.col("kind") == "operator")
+    found = operators.filter(pl.col("family") == family)
     if not len(found):
-        families = sorted(calls["family"].unique())
+        families = sorted(operators["family"].unique())
         known = ", ".join(families) or "none"
         raise QueryError(f"{corpus}: no operators of family '{family}'{nearest(family, families)}; there are {known}")
-    return _write(output, found, operators)
+    return _write(output, found, replayed.operators)
 
 
-def _first_rank(
-    corpus: Path, job: str | None, step: int | None, ranks: str, *, whole: bool = False
-) -> tuple[pl.DataFrame, list[dict[str, Any]], RecordedRows]:
+def _first_rank(corpus: Path, job: str | None, step: int | None, ranks: str, *, whole: bool = False) -> RecordedRows:
     with catalog.connect(corpus) as connection:
         chosen = recorded_ranks(connection, corpus, job, step, ranks)
         trace_id = next(iter(chosen.trace_ids.values()))
-        rows = RecordedRows.read(connection, trace_id, None if whole else chosen.step)
-    replayed = replay(rows)
-    return replayed.calls, replayed.operators, rows
+        return RecordedRows.read(connection, trace_id, None if whole else chosen.step)
 
 
 def _write(output: Path, calls: pl.DataFrame, operators: list[dict[str, Any]]) -> int:

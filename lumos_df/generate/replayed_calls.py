@@ -65,8 +65,12 @@ class ReplayedCalls:
     """Time on the GPU in operators whose own shapes were recorded, and in collectives whose bytes were."""
 
 
-def replay(rows: RecordedRows) -> ReplayedCalls:
-    """Choose the calls of a step."""
+def replay(rows: RecordedRows, op_id: int | None = None) -> ReplayedCalls:
+    """Choose the calls of a step; with `op_id` only the call of that row, or of the operator that it ran for.
+
+    Of a row that is no operator, or one without known tensors, it is the innermost operator around that has them. There
+    is no call where there is none.
+    """
     frame = rows.frame
     host = (frame["kind"] == "cpu_op").to_numpy()
     keys, distinct = _distinct(frame, host)
@@ -85,16 +89,21 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
     collective = speaks & (rows.sum_inside(tells) > 0) & ((moved > 0) | with_tensors)
     runtime = (frame["kind"] == "runtime").to_numpy()
     sync = runtime & name.str.contains("(Device|Stream|Event)Synchronize").to_numpy()
-    root = rows.outermost(callable_ | collective | sync)
-
     near = rows.innermost_around(host)
-    free = rows.gpu & (root < 0)
     compiled = name.str.contains(_COMPILED).to_numpy()
-    stood_for = free & (near >= 0) & with_tensors[near] & ~compiled[near]
-    replaced = np.zeros(len(frame), np.bool_)
-    replaced[near[stood_for]] = True
-    replaced &= root < 0
-    root = np.where(stood_for, near, np.where(replaced, np.arange(len(frame)), root))
+    with_tensors &= host & ~compiled
+    if op_id is None:
+        root = rows.outermost(callable_ | collective | sync)
+        stood_for = rows.gpu & (root < 0) & (near >= 0) & with_tensors[near]
+        replaced = np.zeros(len(frame), np.bool_)
+        replaced[near[stood_for]] = True
+        replaced &= root < 0
+        root = np.where(stood_for, near, np.where(replaced, np.arange(len(frame)), root))
+    else:
+        told = callable_ | collective | with_tensors
+        around = rows.innermost_around(told)[(frame["op_id"] == op_id).to_numpy()]
+        only = np.isin(np.arange(len(frame)), around)
+        root, replaced = rows.outermost(only), only & ~callable_ & ~collective
 
     about = _about(rows, root, keys, crossing)
     about = about.with_columns(
@@ -106,7 +115,8 @@ def replay(rows: RecordedRows) -> ReplayedCalls:
     inside = rows.sum_inside((root == np.arange(len(frame))).astype(np.int64)) > 1
     about = about.with_columns(
         end=pl.when(pl.Series(inside[about["place"].to_numpy()])).then("ts").otherwise("end"),
-        host_ns=pl.when(pl.Series(inside[about["place"].to_numpy()])).then(0).otherwise("host_ns"),
+        # A wait for the GPU is as long as the GPU's work, and no operator's time.
+        host_ns=pl.when(pl.Series((inside | sync)[about["place"].to_numpy()])).then(0).otherwise("host_ns"),
     )
     calls, operators = _operators(about, inputs)
     gpu_time = frame["dur"].to_numpy()[rows.gpu]

@@ -304,15 +304,48 @@ def test_what_is_not_there_is_refused(tmp_path: Path, options: dict[str, Any], m
         generate(tmp_path / "corpus", tmp_path / "benchmark", **options)
 
 
-def test_one_operator_is_a_script(tmp_path: Path) -> None:
-    corpus_of(tmp_path, STEP)
+def op_id_of(tmp_path: Path, name: str) -> int:
+    """Return the id of the first row of a name."""
     with connect(tmp_path / "corpus") as connection:
-        ((op_id,),) = connection.execute("SELECT op_id FROM operators WHERE name = 'aten::mm'").fetchall()
-    assert write_operator(tmp_path / "corpus", tmp_path / "one", op_id) == 1
+        ((op_id,),) = connection.execute("SELECT min(op_id) FROM operators WHERE name = $1", [name]).fetchall()
+    return int(op_id)
+
+
+@pytest.mark.parametrize(
+    ("asked", "operator", "recorded_ns"),
+    [
+        ("aten::mm", "aten::mm", 10_000),
+        ("aten::fill_", "aten::fill_", 1_000),  # which is inside another that is called in the step
+        ("vectorized_elementwise_kernel", "aten::add", 4_000),
+        ("triton_poi_0", "triton_poi_own", 6_000),
+    ],
+)
+def test_one_operator_is_a_script(tmp_path: Path, asked: str, operator: str, recorded_ns: int) -> None:
+    corpus_of(tmp_path, STEP)
+    assert write_operator(tmp_path / "corpus", tmp_path / "one", op_id_of(tmp_path, asked)) == 1
     (case,) = cases(tmp_path / "one" / SCRIPT)
-    assert (case["name"], case["recorded_ns"]) == ("aten::mm", 10_000)
-    with pytest.raises(QueryError, match="aten::fill_, which is not called by itself"):
-        write_operator(tmp_path / "corpus", tmp_path / "one", op_id + 1)
+    assert (case["name"], case["recorded_ns"]) == (operator, recorded_ns)
+
+
+def test_what_is_no_operator_with_inputs_is_no_script(tmp_path: Path) -> None:
+    corpus_of(tmp_path, STEP)
+    with pytest.raises(QueryError, match=r"unknown_kernel, whose inputs are not known.*record with shapes"):
+        write_operator(tmp_path / "corpus", tmp_path / "one", op_id_of(tmp_path, "unknown_kernel"))
+    with pytest.raises(QueryError, match="no operator 999 in the trace; name its trace with --job"):
+        write_operator(tmp_path / "corpus", tmp_path / "one", 999)
+    assert not (tmp_path / "one").exists()
+
+
+def test_a_collective_alone_is_refused(tmp_path: Path) -> None:
+    corpus = two_ranks(tmp_path)
+    with pytest.raises(QueryError, match="c10d::allreduce_, a collective, which one process cannot run"):
+        write_operator(corpus, tmp_path / "one", op_id_of(tmp_path, "c10d::allreduce_"))
+
+
+def test_a_wait_for_the_gpu_is_no_time_of_the_operators(tmp_path: Path) -> None:
+    sync = x("cudaDeviceSynchronize", "cuda_runtime", 90, 5000)
+    _, manifest = generated(tmp_path, [*STEP, sync])
+    assert sum(row["host_pct"] for row in manifest["operators"]) <= 100
 
 
 def test_a_family_is_its_distinct_shapes(tmp_path: Path) -> None:
@@ -340,9 +373,8 @@ def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
     two_ranks(tmp_path)
     done = lumos("generate", "--corpus", "corpus", "--output", "benchmark", "--ranks", "0")
     assert done.returncode == 0
-    assert (
-        "benchmark: 1 rank, 2 operators for 100.0% of the GPU time\nrun: python benchmark/benchmark.py\n" in done.stderr
-    )
+    said = "benchmark: 1 rank, 2 operators for 100.0% of the GPU time, 50.0% by others that stand for them"
+    assert f"{said}\nrun: python benchmark/benchmark.py\n" in done.stderr
     assert "without 1 rank (1)" in done.stderr
     assert {path.name for path in (tmp_path / "benchmark").iterdir()} == {
         "benchmark.py",
@@ -371,8 +403,21 @@ def test_a_benchmark_of_gpus_runs_here_and_names_what_it_copies(tmp_path: Path) 
     generated(tmp_path, [*STEP, unknown, *on_gpu(7, 89, dur=2)])
     result = run_benchmark(tmp_path / "benchmark", "--small", 2, "--iterations", 2, "--warmup", 0)
     assert list(result["copied_instead"]) == ["aten::of_another_torch"]
-    assert result["copied_instead_pct"] == pytest.approx(100 * 2 / 50)
+    said = result["copied_instead"]["aten::of_another_torch"]
+    assert (said["share_pct"], result["copied_instead_pct"]) == (pytest.approx(100 * 2 / 50), pytest.approx(4))
+    assert "of_another_torch" in said["reason"]
     assert {"gemm", "attention"} <= set(result["families_ms"])
+
+
+@needs_torch
+def test_a_script_names_what_this_torch_does_not_run(tmp_path: Path) -> None:
+    unknown = op("aten::of_another_torch", 88, 4, **called([[8, 8]], ["float"]))
+    corpus_of(tmp_path, [*STEP, unknown, *on_gpu(7, 89, dur=2)])
+    write_operator(tmp_path / "corpus", tmp_path / "one", op_id_of(tmp_path, "aten::of_another_torch"))
+    done = subprocess.run([sys.executable, tmp_path / "one" / SCRIPT], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "of_another_torch" in json.loads(done.stdout)["not_run"]
+    assert re.fullmatch(r"1 of 1 operators do not run with torch \S+ on \w+\n", done.stderr)
 
 
 @needs_torch
