@@ -118,10 +118,18 @@ class WalkedGraph:
         node = np.where(last >= 0, last + base, NONE)
         return self._ways(node, replay.low + shift, replay.high + shift, from_end=True)
 
-    def from_members(self, member: NDArray[np.int64]) -> Ways:
-        """Return the ways from where some nodes start, or empty ones for NONE."""
+    def from_members(self, member: NDArray[np.int64], of_steps: list[Ways] | None = None) -> Ways:
+        """Return the ways from where some nodes start, or empty ones for NONE.
+
+        Args:
+            member: the nodes.
+            of_steps: the ways of all steps of the job, where they are known: a way goes back no further than to where
+                the first step begins whose way may take it. Along a host that nothing holds up, each would go back to
+                the beginning of the trace.
+        """
         high = np.where(member >= 0, self.run.start[member], 0)
-        return self._ways(member, np.full(len(member), UNSET), high, from_end=False)
+        low = np.full(len(member), UNSET) if of_steps is None else _wanted(high, of_steps)
+        return self._ways(member, low, high, from_end=False)
 
     def _ways(
         self, node: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], *, from_end: bool
@@ -148,6 +156,15 @@ class WalkedGraph:
         return Ways(
             low=low, high=high, bounds=bounds, moment=moment, host=host, inferred=inferred, kept=kept, stop=stop
         )
+
+
+def _wanted(moment: NDArray[np.int64], of_steps: list[Ways]) -> NDArray[np.int64]:
+    """Return when the first of the steps begins that last over each moment, ns; where there is none, the moment."""
+    begin, end = (np.concatenate([getattr(ways, name) for ways in of_steps]) for name in ("low", "high"))
+    order = np.argsort(begin)
+    place = np.searchsorted(np.maximum.accumulate(end[order]), moment)
+    wanted: NDArray[np.int64] = np.minimum(moment, np.append(begin[order], np.iinfo(np.int64).max)[place])
+    return wanted
 
 
 def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:

@@ -160,8 +160,9 @@ def _waiting_columns(played: Played, collectives: CollectiveWaits, k: int) -> di
 def path_columns(job: Job, played: Played) -> Iterator[dict[str, Any]]:
     """Yield the columns of `replay_steps` that say of what each step's critical path is made, trace by trace."""
     walked = WalkedGraph.of(played.event_graph, played.run, job.graphs)
-    of_collectives = walked.from_members(last_members(played.event_graph, played.run))
-    return share_columns([walked.of_steps(replay, k) for k, replay in enumerate(played.replays)], of_collectives)
+    of_steps = [walked.of_steps(replay, k) for k, replay in enumerate(played.replays)]
+    of_collectives = walked.from_members(last_members(played.event_graph, played.run), of_steps)
+    return share_columns(of_steps, of_collectives)
 
 
 def share_columns(of_steps: list[Ways], of_collectives: Ways) -> Iterator[dict[str, Any]]:

@@ -8,13 +8,15 @@ import pytest
 from lumos_df.corpus.catalog import connect
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph import run
-from lumos_df.graph.job import Job
+from lumos_df.graph.job import Job, groups, load
+from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members
+from lumos_df.graph.path_ways import path_shares as shares_of
 from lumos_df.graph.replayed_tables import path_columns
 from lumos_df.graph.simulate import forward, path_shares
 from lumos_df.schema.codes import END_END, END_START, HANDOFF, HOST_PIECE, LAUNCH, NONE, SYNC_EDGE
 from lumos_df.trace.ingest import ingest
 from tests.graph.rounds import ROUND_US, ROUNDS, round_at, step
-from tests.trace.literal import Event, Row, rows, write
+from tests.trace.literal import Event, Row, annotation, kernel, launch, op, rows, stated, write
 
 
 def replayed(folder: Path, events: list[Event]) -> list[Row]:
@@ -111,3 +113,38 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
 def critical_paths(job: Job) -> list[list[paths.Path]]:
     played = job.replay()
     return paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
+
+
+def test_ways_back_from_collectives_go_no_further_than_the_step_that_may_take_them(tmp_path: Path) -> None:
+    """The host waits for nothing: of each collective the way back is along its thread, for as long as that is."""
+    stretches = []
+    for steps in (10, 40):
+        events: list[Event] = []
+        for place in range(10 * steps):
+            at = 100 + 100 * place
+            events += [op("all_reduce", at, 80), launch(at + 10, 5, place), op("add", at + 85, 5)]
+            args = stated("allreduce", 500, 500) | {"Group_size": 2, "Process_Group_Ranks": "[0, 1]"}
+            events.append(kernel("ncclDevKernel_AllReduce", at + 20, 5, correlation=place, **args))
+        events += [annotation(f"ProfilerStep#{number}", 100 + 1000 * number, 1000) for number in range(steps)]
+        folder = tmp_path / str(steps)
+        files = [
+            write(folder / f"rank{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2})
+            for rank in (0, 1)
+        ]
+        assert not ingest(files, folder / "corpus", workers=1).failed
+        (ids,) = groups(folder / "corpus")
+        job = load(folder / "corpus", ids)
+        played = job.replay()
+        walked = WalkedGraph.of(played.event_graph, played.run, job.graphs)
+        of_steps = [walked.of_steps(replay, k) for k, replay in enumerate(played.replays)]
+        last = last_members(played.event_graph, played.run)
+        assert len(last) == 10 * steps
+        wanted, whole = walked.from_members(last, of_steps), walked.from_members(last)
+        for bounded, as_far_as_known in zip(
+            *(shares_of(Ways.joined(of_steps), ways) for ways in (wanted, whole)), strict=True
+        ):
+            assert bounded.tolist() == as_far_as_known.tolist()
+        stretches.append((len(wanted.moment), len(whole.moment)))
+    (few, _), (many, unbounded) = stretches
+    assert many < 5 * few
+    assert unbounded > 3 * many
