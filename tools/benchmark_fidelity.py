@@ -2,8 +2,12 @@
 
 PYTHON, one with torch, trains nets of tools/record_plain.py under `lumos-df capture`, on a GPU where it sees one. Of
 the fastest step of each recording a benchmark is generated and run, and its own trace is read as the recording was.
-What the profiler costs is in both. Recordings and benchmarks take turns. A machine that does something else, too, makes
-steps longer, and one that finds its memory mapped is shorter: the lower quartile of all stands for each.
+What the profiler costs is in both; without it, the steps that the capture timed beside those it recorded are compared
+with those of the benchmark. Recordings and benchmarks take turns.
+
+A machine that does something else, too, breaks into some call of nearly every step, and seldom into the same one. So
+the lower quartile of each call, and of the time before it, over all steps and rounds stands for it, and a step is the
+sum of these; with a GPU, beside which the host goes on, it is the lower quartile of all steps.
 """
 
 import argparse
@@ -20,6 +24,7 @@ import polars as pl
 from lumos_df.base.errors import LumosError
 from lumos_df.capture.capture_settings import CaptureSettings
 from lumos_df.capture.command import capture
+from lumos_df.capture.publish import read_metadata
 from lumos_df.corpus import catalog
 from lumos_df.generate.benchmark_folder import generate
 from lumos_df.generate.recorded_rows import RecordedRows
@@ -41,13 +46,14 @@ _WARMUP: Final = 5
 _RECORDED: Final = 10
 _LARGEST: Final = 5
 """Families that are compared, those of the most time."""
-_STEP: Final = "step"
+_STEP, _BETWEEN, _ALONE = "step", "between calls", "step without the profiler"
 _COUNT: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
 
 
 def compared(folder: Path, python: str, nets: list[str], rounds: int) -> pl.DataFrame:
-    """Return what steps of recordings and benchmarks took, mean of ranks: net, job, step, what (step, a family), ms.
+    """Return each call of recordings and benchmarks: net, job, rank, step, what (a family), name, place, ns.
 
+    `place` is a call's number among those of its name in the step; the time before it stands in a row of its own.
     Raises `LumosError` where a net or its benchmark does not run.
     """
     return pl.concat([_once(folder / f"{net}-{turn}", python, net) for turn in range(rounds) for net in nets])
@@ -83,49 +89,78 @@ def _once(folder: Path, python: str, net: str) -> pl.DataFrame:
     (folder / "printed.json").write_text(done.stdout)
     ingest([folder / "again"], corpus, job="benchmark", workers=1)
     with catalog.connect(corpus) as connection:
-        table = _times(connection)
+        table = _calls(connection)
     printed = json.loads(done.stdout)["step_ms"]
-    alone = pl.DataFrame({"job": ["benchmark"], "step": [0], "what": ["step without the profiler"], "ms": [printed]})
-    return pl.concat([table, alone.select(table.columns).cast({"step": pl.Int64})]).with_columns(
+    told = read_metadata(folder / "recorded" / "rank0.json.gz")
+    times = [*_listed(told, "unprofiledBeforeNs"), *_listed(told, "unprofiledAfterNs")]
+    alone = pl.DataFrame(
+        [("recorded", ns) for ns in times] + [("benchmark", round(printed * 1e6))], schema=["job", "ns"], orient="row"
+    ).with_columns(
+        pl.lit(0, pl.Int32).alias("rank"),
+        pl.lit(_ALONE).alias("what"),
+        pl.lit("").alias("name"),
+        pl.lit(0).alias("place"),
+    )
+    return pl.concat([table, alone.select(table.columns)], how="vertical_relaxed").with_columns(
         pl.lit(net).alias("net")
     )
 
 
-def _times(connection: "duckdb.DuckDBPyConnection") -> pl.DataFrame:
-    """Return what every step and each family in it took, mean of the ranks: job, step, what, ms."""
-    steps = connection.execute("SELECT trace_id, job, step, dur FROM step WHERE step IS NOT NULL").fetchall()
-    return (
-        pl.concat(
-            _families(replay(RecordedRows.read(connection, trace_id, step)).calls, dur).with_columns(
-                pl.lit(job).alias("job"), pl.lit(step, pl.Int64).alias("step")
-            )
-            for trace_id, job, step, dur in steps
+def _listed(told: dict[str, object], name: str) -> list[int]:
+    durations = told.get(name)
+    return durations if isinstance(durations, list) else []
+
+
+def _calls(connection: "duckdb.DuckDBPyConnection") -> pl.DataFrame:
+    """Return the calls of every step, and the time before each: job, rank, what, name, place, ns."""
+    steps = connection.execute("SELECT trace_id, job, rank, step FROM step WHERE step IS NOT NULL").fetchall()
+    return pl.concat(
+        _timed(RecordedRows.read(connection, trace_id, step)).with_columns(
+            pl.lit(job).alias("job"), pl.lit(rank, pl.Int32).alias("rank")
         )
-        .group_by("job", "step", "what")
-        .agg(pl.col("ms").mean())
-    )
+        for trace_id, job, rank, step in steps
+    ).select("job", "rank", "what", "name", "place", "ns")
 
 
-def _families(calls: pl.DataFrame, step_ns: int) -> pl.DataFrame:
+def _timed(rows: RecordedRows) -> pl.DataFrame:
+    calls = replay(rows).calls
     amount = pl.when(pl.col("gpu_ns").sum() > 0).then(pl.col("gpu_ns")).otherwise(pl.col("host_ns"))
-    families = calls.select(pl.col("family").alias("what"), amount.alias("ns")).group_by("what").agg(pl.col("ns").sum())
-    whole = pl.DataFrame({"what": [_STEP], "ns": [step_ns]})
-    return pl.concat([whole, families], how="vertical_relaxed").select("what", (pl.col("ns") * 1e-6).alias("ms"))
+    ended = pl.col("end").cum_max().shift(1).fill_null(rows.start_ns)
+    both = calls.sort("ts").select(
+        pl.col("family").alias("what"),
+        "name",
+        pl.int_range(pl.len()).over("name").alias("place"),
+        amount.alias("ns"),
+        (pl.col("ts") - ended).clip(0).alias("before"),
+    )
+    if calls["gpu_ns"].sum():
+        step = {"what": [_STEP], "name": [""], "place": [0], "ns": [rows.end_ns - rows.start_ns]}
+        return pl.concat([both.drop("before"), pl.DataFrame(step)], how="vertical_relaxed")
+    last = pl.DataFrame(
+        {"name": [""], "place": [0], "ns": [rows.end_ns - int(calls["end"].to_numpy().max(initial=rows.start_ns))]}
+    )
+    between = pl.concat([both.select("name", "place", ns="before"), last]).with_columns(pl.lit(_BETWEEN).alias("what"))
+    return pl.concat([both.drop("before"), between.select("what", "name", "place", "ns")], how="vertical_relaxed")
 
 
 def summary(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the quartile of each net's step and largest families, ms, and the benchmark's error, percent."""
-    typical = table.group_by("net", "what", "job").agg(pl.col("ms").quantile(0.25, "linear"))
-    both = typical.pivot("job", index=["net", "what"], values="ms").with_columns(
-        pl.when(pl.col("what") == "step without the profiler")
-        .then(pl.col("recorded").filter(pl.col("what") == _STEP).first().over("net"))
-        .otherwise("recorded")
-        .alias("recorded")
+    """Return what the step and the largest families of each net take, ms, mean of its ranks, and the error, percent."""
+    typical = (
+        table.group_by("net", "job", "rank", "what", "name", "place")
+        .agg(pl.col("ns").quantile(0.25, "linear"), pl.len().alias("seen"))
+        # A call that was broken into inside another operator than usual looks like one of another family.
+        .filter(pl.col("seen") > pl.col("seen").max().over("net", "job", "rank", pl.col("what") == _ALONE) / 2)
     )
-    order = pl.col("what").str.starts_with(_STEP)
-    ranked = both.sort("net", order, "recorded", descending=[False, True, True])
+    of_ranks = typical.group_by("net", "job", "rank", "what").agg(pl.col("ns").sum())
+    parts = of_ranks.filter(pl.col("what") != _ALONE, ~(pl.col("what") == _STEP).any().over("net"))
+    whole = parts.group_by("net", "job", "rank").agg(pl.col("ns").sum()).with_columns(pl.lit(_STEP).alias("what"))
+    of_ranks = pl.concat([of_ranks, whole.select(of_ranks.columns)])
+    both = of_ranks.group_by("net", "job", "what").agg((pl.col("ns") * 1e-6).mean().alias("ms"))
+    order = pl.col("what").is_in([_STEP, _ALONE, _BETWEEN])
     return (
-        ranked.with_columns((~order).cum_sum().over("net").alias("place"))
+        both.pivot("job", index=["net", "what"], values="ms")
+        .sort("net", order, "recorded", descending=[False, True, True])
+        .with_columns((~order).cum_sum().over("net").alias("place"))
         .filter(pl.col("place") <= _LARGEST)
         .select(
             "net",
