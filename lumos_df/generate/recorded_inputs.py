@@ -64,6 +64,9 @@ def recorded_inputs(
             complete = False
         else:
             inputs.append(_value(texts[place], values[place]))
+    if concrete is not None and kinds and inputs[0] is None and not kinds[0]:
+        # What an operator works on, and no number or list, which would have a value: a tensor that was not described.
+        complete = False
     needed = _NEED_A_LIST.get(name)
     if needed is not None:
         complete &= len(inputs) > needed and "list" in (inputs[needed] or {})

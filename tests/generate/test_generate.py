@@ -113,6 +113,24 @@ def test_what_torch_does_not_have_is_replaced_and_said_so(tmp_path: Path) -> Non
     assert rows["no_shapes"]["reason"] == "its shapes were not recorded"
 
 
+def test_an_operator_on_a_tensor_that_was_not_described_is_not_replayed(tmp_path: Path) -> None:
+    """Compilers hand tensors to operators of which the profiler writes neither type nor shape; zeros need none."""
+    undescribed = called([[], [64, 16], []], ["", "float", "Scalar"], ["", "", "1"])
+    zeros = called([[], [], []], ["ScalarList", "Scalar", ""], ["[64, 16]", "6", ""])
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op("aten::add", 10, 5, **undescribed),
+        *on_gpu(1, 11, "vectorized_elementwise_kernel", 4),
+        op("aten::zeros", 40, 5, **zeros),
+        *on_gpu(2, 41, "vectorized_elementwise_kernel", 4),
+    ]
+    _, manifest = generated(tmp_path, events)
+    assert {row["name"]: row["how"] for row in manifest["operators"]} == {
+        "aten::add": "replaced",
+        "aten::zeros": "replayed",
+    }
+
+
 def test_shares_are_of_the_gpu_time_and_add_up(tmp_path: Path) -> None:
     _, manifest = generated(tmp_path, STEP)
     whole = 10 + 4 + 20 + 6 + 3 + 5
