@@ -28,6 +28,11 @@ _MOST_ORDERS: Final = 100
 """Orders of factors that are tried: those of a tensor are far fewer, but for one made to have more."""
 
 
+def holds_inputs(labels: Iterable[Labels]) -> bool:
+    """Return whether any axis of some tensors is known to hold a size of the step's inputs."""
+    return any(kind for each in labels for label in each for kind, _ in label or ())
+
+
 def constants(shape: Shape) -> Labels:
     """Return the labels of a tensor that holds no size of the inputs."""
     return tuple(((CONSTANT, size),) if size > 1 else () for size in shape)

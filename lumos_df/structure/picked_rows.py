@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from lumos_df.schema.codes import NONE
-from lumos_df.structure.axis_labels import CONSTANT, Labels
+from lumos_df.structure.axis_labels import CONSTANT, Labels, holds_inputs
 from lumos_df.structure.axis_rules import BATCHED, CONVOLUTION, LINEAR, LOOKUP, NORM, PRODUCT, RESHAPES, SWAPS
 from lumos_df.structure.kernels.feeds import CUT, PICKED, PICKS, SPLITS, SWAPPED
 from lumos_df.structure.shapes import Shape
@@ -20,6 +20,8 @@ _TAKES: Final = re.compile(
     r"aten::(?:index(?:_select)?|masked_select|unsafe_split\w*|split\w*|chunk|slice|narrow|cat|concat)$"
 )
 """Operators whose result has all axes of their first tensor, and one of them longer or shorter."""
+_DATA: Final = re.compile(r"aten::(?:index(?:_select)?|masked_select)$")
+"""Those to which data says which rows."""
 _JOINS: Final = re.compile(r"aten::(?:cat|concat)$")
 _SPLITS: Final = re.compile(r"aten::(?:unsafe_split\w*|split\w*|chunk)$")
 """Those that make several."""
@@ -51,6 +53,16 @@ def may_be_rows(rule: int, tensors: int) -> list[bool]:
     if rule in (LINEAR, CONVOLUTION, NORM):
         return [place == 0 for place in places]
     return [rule not in (SWAPS, LOOKUP)] * len(places)
+
+
+def takes_from_table(name: str, labels: tuple[Labels, ...]) -> bool:
+    """Return whether an operator takes rows of a tensor that holds no input, so that data alone says how many.
+
+    Args:
+        name: the operator.
+        labels: of its tensors; nothing is known of an operator without.
+    """
+    return bool(labels and _DATA.match(name)) and not holds_inputs(labels)
 
 
 class PickedRows:

@@ -12,6 +12,7 @@ from lumos_df.schema.codes import FORWARD
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.axes import follow
 from lumos_df.structure.axis_labels import BATCH, CONSTANT, SEQUENCE, Labels, cut, swapped
+from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.trace.ingest import ingest
 
 Call = tuple[str, list[object]]
@@ -24,6 +25,7 @@ def followed(folder: Path, calls: list[Call], batch: int, sequence: int | None) 
         | {"args": {"Input Dims": dims}}
         for place, (name, dims) in enumerate(calls)
     ]
+    folder.mkdir(exist_ok=True)
     file = folder / "rank0.json.gz"
     file.write_bytes(gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()))
     ingest([str(file)], folder / "corpus")
@@ -179,6 +181,18 @@ def test_parts_of_one_split_are_read_one_after_another(tmp_path: Path) -> None:
     calls: list[Call] = [("aten::relu", [[48, 32]]), ("aten::split_with_sizes", [[48, 32], [], []])]
     known = followed(tmp_path, [*calls, *expert(19), *expert(7), *expert(22)], 48, None)
     assert known["aten::silu"][0] == (((BATCH, 22),), wide(128))
+
+
+def test_rows_of_a_table_are_told_by_what_data_says_alone(tmp_path: Path) -> None:
+    known = followed(
+        tmp_path, [("aten::relu", [[48, 32]]), TAKES, ("aten::index_select", [[64, 9], [], [48]])], 48, None
+    )
+    assert not takes_from_table("aten::index", known["aten::index"])
+    assert not takes_from_table("aten::index_select", known["aten::index_select"])
+    table = followed(tmp_path / "table", [("aten::relu", [[48, 32]]), ("aten::index", [[64, 32, 9], []])], 48, None)
+    assert takes_from_table("aten::index", table["aten::index"])
+    assert not takes_from_table("aten::add", table["aten::index"])
+    assert not takes_from_table("aten::index", ())
 
 
 def test_a_row_more_for_what_is_left_out_hides_no_batch(tmp_path: Path) -> None:

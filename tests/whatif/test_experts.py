@@ -1,6 +1,7 @@
 """Jobs with experts: what the traces tell of them, and changes held against the emulator's own run."""
 
 import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,6 +84,26 @@ def test_tokens_of_experts_that_run_one_after_another_grow_with_the_batch(tmp_pa
     ran = answers(emulate(tmp_path / "eight", replace(looped, batch=8)))[0]
     for part in ("step_ns", "gpu_busy_ns"):
         assert estimated[part] == pytest.approx(ran[part], rel=0.08), part
+
+
+def test_rows_of_tables_grow_as_the_kernel_before_and_the_answer_says_so(tmp_path: Path) -> None:
+    write(simulate(Job(ranks=1, steps=2)), Profiler(memory=False, stacks=False), tmp_path / "four")
+    (file,) = (tmp_path / "four").glob("*.gz")
+    trace = json.loads(gzip.decompress(file.read_bytes()))
+    for event in trace["traceEvents"]:
+        if event["name"] == "aten::gelu":
+            event["name"] = "aten::index"
+            event["args"]["Input Dims"] = [[97, 1021], []]
+    file.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    corpus = ingested(tmp_path / "corpus", tmp_path / "four")
+    row = answers(corpus, "micro_batch=8")[0]
+    assert 1 < row["unscaled_gpu_pct"] < 10
+    assert any("they take rows of tables, and how many is data" in text for text in row["warnings"])
+    assert "unscaled" in " ".join(row["causes"])
+    plain = answers(emulate(tmp_path / "plain", Job(ranks=1, steps=2)), "micro_batch=8")[0]
+    assert row["gpu_busy_ns"] == pytest.approx(plain["gpu_busy_ns"], rel=0.01)
+    # Another GPU takes as many rows.
+    assert not any("rows of tables" in text for text in answers(corpus, "hardware=h200-sxm")[0]["warnings"])
 
 
 def test_exchanges_keep_what_they_overlap(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from lumos_df.schema.dtypes import element_type
 from lumos_df.structure.axes import Axes, tensors
 from lumos_df.structure.axis_labels import Labels
 from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.structure.shapes import Operation, Shape
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_gpu import Machine
@@ -95,7 +96,7 @@ class KernelKind:
     def seconds(self, machine: Machine) -> float:
         """Return the part of its time that grows with work, s; nan where nothing tells the work."""
         operation = self.operation
-        if operation is None or not self.numel:
+        if operation is None or not self.numel or takes_from_table(operation.name, self.labels):
             return float("nan")
         if self.family == GEMM and operation.multiplies():
             return _product_seconds(operation.product, _products(operation), machine, over_rows=self._over_rows())
@@ -106,7 +107,7 @@ class KernelKind:
     def changed(self, symbols: Symbols, old: Machine, new: Machine) -> float:
         """Return the same for the changed job."""
         operation = self.operation
-        if operation is None or not self.numel:
+        if operation is None or not self.numel or takes_from_table(operation.name, self.labels):
             return float("nan")
         shapes = symbols.operands(operation.shapes, self.wide, self.labels)
         if operation.is_grouped():
@@ -163,6 +164,8 @@ class KernelKind:
         operation = self.operation
         multiplies = operation is not None and (operation.multiplies() or operation.is_attention())
         if not self.blocks or not self.numel or (self.family in (GEMM, ATTENTION) and multiplies):
+            return float("nan")
+        if operation is not None and takes_from_table(operation.name, self.labels):
             return float("nan")
         return self.blocks / machine.sms
 

@@ -5,7 +5,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.packed_keys import packed
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, FORWARD, KERNEL, RECOMPUTE
+from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.durations.operator_times import PlannedChange, updates
@@ -14,8 +16,9 @@ from lumos_df.whatif.job.settings import IN_SHAPES, Sizes
 
 SHAPES: Final = "no shapes are recorded of their operators; record with record_shapes=True"
 UNKNOWN: Final = "their operators have no tensors, so their work is unknown; record with with_stack=True to see whose"
+TAKEN: Final = "they take rows of tables, and how many is data; a trace of another batch tells how they grow"
 ON_HOST: Final = "collectives ran on the host; record the job with NCCL"
-REASONS: Final = (SHAPES, UNKNOWN, ON_HOST)
+REASONS: Final = (SHAPES, UNKNOWN, TAKEN, ON_HOST)
 _IN_SHAPES: Final = (*IN_SHAPES, "tp", "cp", "sp")
 _TOKENS: Final = ("seq", "micro_batch", "cp", "sp")
 
@@ -48,6 +51,17 @@ def unscaled(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[n
     reason[row[operator < 0]] = REASONS.index(SHAPES)
     without = (operator >= 0) & ~sizes[np.where(operator >= 0, trace.dims.code[operator], -1)]
     reason[row[without]] = REASONS.index(UNKNOWN)
+    _, example, inverse = np.unique(
+        packed(rows.name[operator], change.axes[rank].kind[operator]), return_index=True, return_inverse=True
+    )
+    taken = np.array(
+        [
+            at >= 0 and takes_from_table(rows.names[rows.name[at]], change.axes[rank].labels(at))
+            for at in operator[example].tolist()
+        ],
+        np.bool_,
+    )
+    reason[row[(operator >= 0) & taken[inverse.reshape(-1)]]] = REASONS.index(TAKEN)
     return reason
 
 
