@@ -144,13 +144,14 @@ def _sections(
         if (job := summary["job"]) not in traces:
             continue
         labels = traces[job]["label"]
+        of_job = f"{corpus} --job {shlex.quote(job)}" if len(summaries) > 1 else corpus
         parts: dict[str, Section] = {
-            "advice": advised_changes.section(advice.get(job), corpus),
+            "advice": advised_changes.section(advice.get(job), of_job),
             "breakdown": step_parts.breakdown(step.get(job), summary["gpu_rows"], summary["steps"] or 0, labels),
             "timeline": step_timeline.section(
-                drawn.get(job), slices.get(job), path.get(job), labels, summary["steps"] or 0, corpus
+                drawn.get(job), slices.get(job), path.get(job), labels, summary["steps"] or 0, of_job
             ),
-            "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), error.get(job), corpus),
+            "path": replays.path(kinds.get(job), pieces.get(job), gain.get(job), error.get(job), of_job),
             "busy": gpu_usage.busy(busy.get(job), labels),
             "kernels": kernel_tables.kernels(kernel.get(job), family.get(job)),
             "collectives": kernel_tables.collectives(collective.get(job)),

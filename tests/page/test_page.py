@@ -38,6 +38,13 @@ def page_of(folder: Path, events: list[dict[str, Any]]) -> Path:
     return folder / "page.html"
 
 
+def test_the_commands_of_a_job_of_several_are_about_it(played_corpus: Path, tmp_path: Path) -> None:
+    write(played_corpus, tmp_path / "page.html")
+    for job in ("gpu_generated", "cpu_ddp"):
+        note = job_of(tmp_path / "page.html", job)["sections"]["timeline"]["note"]
+        assert f"lumos-df export --corpus {played_corpus} --job {job} --output" in note
+
+
 def titles(page: Path) -> dict[str, str]:
     (job,) = data_of(page)["jobs"]
     return {name: section["title"] for name, section in job["sections"].items()}
