@@ -22,6 +22,7 @@ NO_DECISION = {
     "advice.rules.gradient_precision._CAST_TRAFFIC",
     "advice.rules.gradient_precision._SINGLE_BYTES",
     "advice.rules.gpu_silence._MOST",
+    "advice.rules.host_operator._MOST",
     "advice.rules.host_silence._MOST",
     "advice.rules.kernel_precision._BYTES",
     "advice.rules.kernel_shapes._HALF",

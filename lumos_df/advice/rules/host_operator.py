@@ -1,0 +1,94 @@
+"""Operators that work long on the host and give the GPU nothing: what if their results had been there."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.less_work import above
+from lumos_df.advice.loader_rows import loader_rows
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import typical_values
+from lumos_df.graph.rows import Rows
+from lumos_df.graph.simulate.forward import inherited
+from lumos_df.schema.codes import CPU_OP, RUNTIME
+
+_MOST: Final = 3
+"""Operators that are proposed: those that take most time."""
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose for each of some operators that the host have nothing to do for its long calls."""
+    if not all(rows.on_gpu.any() for rows in advised.ranks):
+        # Without a GPU that is the work itself.
+        return
+    calls = [_long(rows, shape) for rows, shape in zip(advised.ranks, advised.shapes, strict=True)]
+    name = [rows.names[code] for rows, call in zip(advised.ranks, calls, strict=True) for code in rows.name[call]]
+    dur = np.concatenate([rows.dur[call] for rows, call in zip(advised.ranks, calls, strict=True)])
+    step = np.concatenate([rows.step[call] for rows, call in zip(advised.ranks, calls, strict=True)])
+    names, kind = np.unique(name, return_inverse=True)
+    steps, least = len(np.unique(advised.step_number)), typical_values.LEAST_PCT / 100 * advised.steps_ns.sum()
+    total = np.bincount(kind, dur, len(names))
+    for place in np.argsort(-total)[:_MOST].tolist():
+        mine = kind == place
+        # What comes in few steps, or in one call, is a stall.
+        if total[place] < least or 2 * len(np.unique(step[mine])) < steps or 2 * dur[mine].max() > total[place]:
+            continue
+        chosen = [
+            call[[rows.names[code] == names[place] for code in rows.name[call]]]
+            for rows, call in zip(advised.ranks, calls, strict=True)
+        ]
+        taken, apply = _without(advised, chosen)
+        lasts = format_ns(taken // len(advised.steps_ns))
+        yield Remedy(
+            rule="host_operator",
+            what=f"{names[place]} works on the host for {lasts} a step and launches nothing: do it ahead of the "
+            "step, on the GPU, or in fewer calls",
+            known=Known.REPLAYED,
+            rests_on=f"{format_count(int(mine.sum()), 'call')} on {format_count(len(advised.graphs), 'rank')}",
+            apply=apply,
+        )
+
+
+def _without(advised: AdvisedJob, call: list[NDArray[np.int64]]) -> tuple[int, Callable[[ChangedGraph], None]]:
+    """Return what some operators of each rank, with all that they call, take, ns, and the change that it is nothing."""
+    inside = []
+    for rows, mine in zip(advised.ranks, call, strict=True):
+        called = np.zeros(len(rows), np.bool_)
+        called[mine] = True
+        inside.append(inherited(called, rows.parent))
+    shares = np.concatenate([host.share(each) for host, each in zip(advised.host_works, inside, strict=True)])
+    lag = np.round(np.maximum(advised.event_graph.lag, 0) * shares).astype(np.int64)
+    nodes = np.intersect1d(np.flatnonzero(np.concatenate(inside)), advised.event_graph.order)
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
+        changed.own[nodes] = 0
+
+    return int(lag.sum() + advised.event_graph.own[nodes].sum()), apply
+
+
+def _long(rows: Rows, shape: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the operators of PyTorch that launch nothing and last far longer than most that launch nothing [k].
+
+    So does at least half of their name and shapes that call as many rows: else they are short, and the host was slow
+    just then.
+
+    Args:
+        rows: the rows of a rank.
+        shape: code of the shapes of each row's inputs, NONE where none were recorded [n].
+    """
+    works = (rows.kind == CPU_OP) & np.array([*(text.startswith("aten::") for text in rows.names), False])[rows.name]
+    works &= ~above(rows, (rows.kind == RUNTIME) | rows.on_gpu) & ~inherited(loader_rows(rows), rows.parent)
+    outer = np.flatnonzero(works & ~np.append(works, False)[rows.parent])
+    if len(outer) < typical_values.FEW:
+        return outer[:0]
+    long = rows.dur[outer] > typical_values.highest_usual(rows.dur[outer])
+    within = np.bincount(rows.parent[rows.parent >= 0], minlength=len(rows))
+    _, alike = np.unique(np.stack((rows.name[outer], shape[outer], within[outer])), axis=1, return_inverse=True)
+    usual = 2 * np.bincount(alike.reshape(-1), long) >= np.bincount(alike.reshape(-1))
+    found: NDArray[np.int64] = outer[long & usual[alike.reshape(-1)]]
+    return found
