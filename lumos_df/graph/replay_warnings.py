@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.base.units import format_ns
+from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import kept_members
@@ -74,11 +74,13 @@ def of_graph(graph: TraceGraph) -> list[str]:
         guessed = int(np.count_nonzero(~gpu.launched)) - orphans
         if orphans:
             warnings.append(
-                f"{orphans} GPU operators were issued before the recording began; the first of them start as recorded"
+                f"{format_count(orphans, 'GPU operator')} issued before the recording began; "
+                "the first start as recorded"
             )
         if guessed > 0:
             warnings.append(
-                f"{guessed} GPU operators have no launch call in the trace; they follow the operator that issued them"
+                f"{format_count(guessed, 'GPU operator')} without a launch call in the trace; "
+                "each follows the operator that issued it"
             )
     if unknown := int(graph.unknown.sum()):
         unlaunched = 2 * np.count_nonzero(gpu.call < 0) > len(gpu.row)
@@ -139,7 +141,8 @@ def _missing_ranks(rows: Rows, present: set[int], doubled: tuple[int, ...]) -> l
     if doubled:
         several = f"rank {doubled[0]}" if len(doubled) == 1 else f"ranks {_named(doubled)}"
         why = f"the corpus has several traces of {several} of this job and does not say which ran together"
-        return [f"replayed without the other {size - 1} ranks: {why}; {late}; ingest each run with a --job of its own"]
+        others = format_count(size - 1, "other rank")
+        return [f"replayed without {others}: {why}; {late}; ingest each run with a --job of its own"]
     # No more than are named, and one: a corrupt file may state any size.
     missing = list(islice((rank for rank in range(size) if rank not in present), _NAMED + 1))
     which = f" ({_named(missing)})" if missing else ""

@@ -278,14 +278,16 @@ def commands_of(lines: list[str]) -> list[list[str]]:
     return [shlex.split(found)[1:] for found in re.findall(r"lumos-df .*", text)]
 
 
-@pytest.mark.parametrize("name", ["replay", "critical-path"])
-def test_the_commands_after_one_job_of_several_are_about_it(name: str, corpus: Path, tmp_path: Path) -> None:
-    told = commands_of(shown((name, "--job", "gpu_generated", "--corpus", str(corpus)), 160))
+@pytest.mark.parametrize("words", [("replay",), ("replay", "--scale", "kind=host:0.5"), ("critical-path",)])
+def test_the_commands_after_one_job_of_several_are_about_it(
+    words: tuple[str, ...], corpus: Path, tmp_path: Path
+) -> None:
+    told = commands_of(shown((*words, "--job", "gpu_generated", "--corpus", str(corpus)), 160))
     assert told
     assert all("--job gpu_generated" in " ".join(command) for command in told)
     assert not any("--job" in command for command in commands_of(shown(("replay", "--corpus", str(corpus)), 160)))
     assert not ingest([SAMPLES / "gpu_generated"], tmp_path, workers=1).failed
-    assert not any("--job" in command for command in commands_of(shown((name, "--corpus", str(tmp_path)), 160)))
+    assert not any("--job" in command for command in commands_of(shown((*words, "--corpus", str(tmp_path)), 160)))
 
 
 def test_every_command_has_short_help() -> None:

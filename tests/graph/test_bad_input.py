@@ -103,7 +103,7 @@ def test_a_first_step_without_its_beginning(replay: Replay, sample: list[Event])
 def test_gpu_work_whose_launch_was_before_the_recording(replay: Replay, sample: list[Event]) -> None:
     late = middle(sample[0], 2)
     rows = replay([changed(sample[0], lambda event: start(event) >= late or is_mark(event) or event.get("cat") in GPU)])
-    assert warned(rows, 2, "were issued before the recording began")
+    assert warned(rows, 2, "issued before the recording began")
 
 
 def test_a_last_step_without_its_end(replay: Replay, sample: list[Event]) -> None:
@@ -331,7 +331,7 @@ def correlated(event: Event, correlation: int) -> Event:
         (lambda call: [correlated(call, -5)], "1 calls and GPU operators have a correlation id below 1"),
         (lambda call: [correlated(call, 0)], "1 calls and GPU operators have a correlation id below 1"),
         (lambda call: [call, call | {"ts": call["ts"] + call["dur"] + 1, "dur": 0}], "correlation id of another one"),
-        (lambda call: [correlated(call, 1 << 40)], "1 GPU operators have no launch call in the trace"),
+        (lambda call: [correlated(call, 1 << 40)], "1 GPU operator without a launch call in the trace"),
         (
             lambda call: [call, correlated(call, 1 << 40) | {"name": "cudaGraphLaunch", "dur": 0}],
             "1 launches of CUDA graphs have no GPU operator",

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, grouped, of_job, rows_of, say, say_next, where
-from lumos_df.corpus import limits
+from lumos_df.corpus import catalog, limits
 from lumos_df.schema import STEP_PARTS
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def draw_changed(rows: pa.Table, changes: list[str], corpus: Path, *, full: bool
     say(screen, "with ", " ".join(changes))
     for _, steps in pl.DataFrame(rows).group_by("job", maintain_order=True):
         _draw_changed_job(screen, steps, full=full)
-    say_next(screen, f"advise{where(corpus)}")
+    with catalog.connect(corpus) as connection:
+        say_next(screen, f"advise{of_job(connection, rows.column('job').to_pylist())}{where(corpus)}")
 
 
 def _draw_changed_job(screen: Console, steps: "pl.DataFrame", *, full: bool) -> None:
