@@ -58,7 +58,7 @@ def test_before_a_replay_there_is_nothing_to_show(lumos: Run, tmp_path: Path) ->
         ("--drop", "gemm", "write family=NAME"),
         ("--no-wait", "2", "write rank=N"),
         ("--no-wait", "family=gemm", "write rank=N"),
-        ("--step", "-1", "greater than or equal to 0"),
+        ("--step", "-1", "not in the range x>=0"),
     ],
 )
 def test_a_switch_that_means_nothing_is_wrong_usage(

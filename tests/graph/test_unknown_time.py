@@ -81,7 +81,7 @@ def test_what_a_launch_explains_is_not_unknown(tmp_path: Path) -> None:
 def test_what_the_host_did_before_the_first_call_that_copies_is_known(tmp_path: Path) -> None:
     """The first copy begins later in its call than the others; seconds before that call are the host's all the same."""
     begins = [(2_000_000 + 1_000 * number, 60 if number == 0 else 40) for number in range(8)]
-    events = [x("cudaDeviceGetAttribute", "cuda_runtime", 0, 5, correlation=99)]
+    events = [x("cudaEventCreate", "cuda_runtime", 0, 5, correlation=99)]
     for number, (at, later) in enumerate(begins):
         events += [
             x("cudaMemcpyAsync", "cuda_runtime", at, 500, correlation=number + 1),
