@@ -26,10 +26,12 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         # Without a GPU that is the work itself.
         return
     calls = [_long(rows, shape) for rows, shape in zip(advised.ranks, advised.shapes, strict=True)]
-    name = [rows.names[code] for rows, call in zip(advised.ranks, calls, strict=True) for code in rows.name[call]]
-    dur = np.concatenate([rows.dur[call] for rows, call in zip(advised.ranks, calls, strict=True)])
-    step = np.concatenate([rows.step[call] for rows, call in zip(advised.ranks, calls, strict=True)])
-    names, kind = np.unique(name, return_inverse=True)
+    names, called = np.unique([name for rows in advised.ranks for name in rows.names], return_inverse=True)
+    first = np.cumsum([0, *(len(rows.names) for rows in advised.ranks[:-1])])
+    of_ranks = list(zip(advised.ranks, calls, first, strict=True))
+    kind = np.concatenate([called[low + rows.name[call]] for rows, call, low in of_ranks])
+    dur = np.concatenate([rows.dur[call] for rows, call, _ in of_ranks])
+    step = np.concatenate([rows.step[call] for rows, call, _ in of_ranks])
     steps, least = len(np.unique(advised.step_number)), typical_values.LEAST_PCT / 100 * advised.steps_ns.sum()
     total = np.bincount(kind, dur, len(names))
     for place in np.argsort(-total)[:_MOST].tolist():
@@ -37,11 +39,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         # What comes in few steps, or in one call, is a stall.
         if total[place] < least or 2 * len(np.unique(step[mine])) < steps or 2 * dur[mine].max() > total[place]:
             continue
-        chosen = [
-            call[[rows.names[code] == names[place] for code in rows.name[call]]]
-            for rows, call in zip(advised.ranks, calls, strict=True)
-        ]
-        taken, apply = _without(advised, chosen)
+        parts = np.split(mine, np.cumsum([len(call) for call in calls])[:-1])
+        taken, apply = _without(advised, [call[part] for call, part in zip(calls, parts, strict=True)])
         lasts = format_ns(taken // len(advised.steps_ns))
         yield Remedy(
             rule="host_operator",
