@@ -389,7 +389,7 @@ def cases(script: Path) -> list[dict[str, Any]]:
 
 def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
     two_ranks(tmp_path)
-    done = lumos("generate", "--corpus", "corpus", "--output", "benchmark", "--ranks", "0")
+    done = lumos("generate", "--corpus", "corpus", "--output", "benchmark", "--ranks", "0", COLUMNS="100")
     assert done.returncode == 0
     said = "benchmark: 1 rank, 2 operators for 100.0% of the GPU time, 50.0% by others that stand for them"
     assert f"{said}\nrun: python benchmark/benchmark.py\n" in done.stderr
