@@ -43,12 +43,15 @@ def test_code_is_loaded_early_by_what_the_runtime_knows(
     assert what.endswith(setting)
 
 
-def test_code_that_many_kernels_load_in_the_only_step_is_one_advice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("calls", [("cudaLaunchKernel",), ("cudaLaunchKernel", "cuLaunchKernel")])
+def test_code_that_many_kernels_load_in_the_only_step_is_one_advice(tmp_path: Path, calls: tuple[str, ...]) -> None:
+    """Also where PyTorch launches some of them, and Triton others."""
     events, ts = [], 0
     for number in range(40):
         kind, loads = number % 8, 0 < number < 6
         took = 5 + 1000 * (6 - number) * loads
-        events += [op(f"aten::{kind}", ts, took + 10), launch(ts + 5, took, number + 1)]
+        call = launch(ts + 5, took, number + 1) | {"name": calls[(kind + 1) % len(calls)]}
+        events += [op(f"aten::{kind}", ts, took + 10), call]
         ts += took + 20
         events.append(kernel(f"kernel {kind}", ts, 5, correlation=number + 1))
     write(tmp_path / "job" / "rank0.json", events)

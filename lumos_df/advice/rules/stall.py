@@ -19,6 +19,8 @@ _LISTED: Final = 2
 """Further operators of which code is loaded that are named."""
 _OF: Final = " of "
 """What stands between a call and the operator that makes it."""
+_LOADS: Final = "code is loaded"
+"""The kind of all stalls for which code is loaded late."""
 _MEMORY: Final = re.compile(r"(?:cuda|hip|cu)\w*(?:Malloc|Alloc|Free|MemCreate|MemMap)")
 _CODE: Final = re.compile(r"(?:cuda|hip|cu)\w*(?:Launch|Module|Library|Func)")
 
@@ -39,7 +41,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     name = [name for stalls in of_ranks for name in stalls.name]
     one_step = len(np.unique(advised.step_number)) == 1
     # What is done about code that is loaded late is done once for all of it.
-    names, kind = np.unique([_call(text) if one_step else text for text in name], return_inverse=True)
+    names, kind = np.unique([_kind(text) if one_step else text for text in name], return_inverse=True)
     for place in np.argsort(-np.bincount(kind[unusual], over[unusual], len(names)))[:_MOST].tolist():
         mine = (kind == place) & unusual
         if not mine.any():
@@ -58,16 +60,17 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         yield _remedy(advised, label, item[mine], works[mine], over[mine], step[mine])
 
 
-def _call(name: str) -> str:
-    """Return the call of a stall whose code is loaded late, of others their name."""
-    return name.partition(_OF)[0] if _CODE.match(name) else name
+def _kind(name: str) -> str:
+    """Return what stalls have in common that one change takes away."""
+    return _LOADS if _CODE.match(name) else name
 
 
 def _label(names: list[str]) -> str:
     """Return what some stalls of one kind are called; that with the longest one first."""
     first, *others = dict.fromkeys(names)
-    listed = [first, *(other.partition(_OF)[2] for other in others[:_LISTED])]
-    return ", ".join(listed) + ", ..." * (len(others) > _LISTED)
+    further = [*dict.fromkeys(other.partition(_OF)[2] or other for other in others)]
+    further = [other for other in further if other != first.partition(_OF)[2]]
+    return ", ".join([first, *further[:_LISTED]]) + ", ..." * (len(further) > _LISTED)
 
 
 def _remedy(
