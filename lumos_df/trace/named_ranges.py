@@ -35,8 +35,8 @@ def with_steps(recording: Recording, pattern: str | None) -> Recording:
 
     Args:
         recording: a file as read.
-        pattern: name of such ranges, `*` for any text; None for ranges whose names differ in a number alone and that
-            last for half of the work, if the recording does not state its steps by itself.
+        pattern: name of such ranges, `*` for any text: a warning where no range has it; None for ranges whose names
+            differ in a number alone and that last for half of the work, if the recording does not state its steps.
     """
     stated = recording.states_steps or any(map(STEP_MARK.match, recording.strings))
     if pattern is None and stated:
@@ -49,7 +49,12 @@ def with_steps(recording: Recording, pattern: str | None) -> Recording:
         own = np.flatnonzero(whose & candidates)
         rows = _repeating(recording, own, whose) if pattern is None else _named(recording, own, pattern)
         marks.append(_longest_thread(operators, rows))
-    return _marked(recording, marks) if any(map(len, marks)) else recording
+    if any(map(len, marks)):
+        return _marked(recording, marks)
+    if pattern is None or not len(operators):
+        return recording
+    unmarked = f"--step-from {pattern!r}: no range has that name, so it marks no step"
+    return replace(recording, warnings=(*recording.warnings, unmarked))
 
 
 def with_ranks(recording: Recording, pattern: str) -> Recording:
@@ -69,10 +74,12 @@ def with_ranks(recording: Recording, pattern: str) -> Recording:
         texts = {recording.strings[name] for name in np.unique(operators.name[rows]).tolist()}
         numbers = {int(match[1]) for text in texts if (match := re.match(_expression(pattern, "([0-9]{1,9})"), text))}
         if len(numbers) != 1:
-            found = f"of ranks {', '.join(map(str, sorted(numbers)))}" if numbers else "at all"
-            raise TraceError(
-                f"--rank-from {pattern!r}: a process has ranges of that name {found}; give one that tells them apart"
+            found = (
+                f"ranges of that name of ranks {', '.join(map(str, sorted(numbers)))}; give one that tells them apart"
+                if numbers
+                else "no range of that name with a number for its first '*'; give one that every process has"
             )
+            raise TraceError(f"--rank-from {pattern!r}: a process has {found}")
         ranks.append(replace(rank, rank=numbers.pop(), source="option"))
     return replace(recording, ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)))
 

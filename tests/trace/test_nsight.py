@@ -325,6 +325,12 @@ def test_ranges_named_by_the_user_are_steps(tmp_path: Path) -> None:
     ]
 
 
+def test_a_name_that_no_range_has_marks_no_step_and_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.sqlite", **ONE, NVTX_EVENTS=ranges((90, 600, 111, 5, "Iteration 4")))
+    said = "--step-from 'Iterations *': no range has that name, so it marks no step"
+    assert taken(path, rank=0, step_from="Iterations *").done[0].warnings == (said,)
+
+
 @pytest.mark.parametrize(("length", "steps"), [(90, {4, 5}), (30, {None})], ids=["most of it", "little of it"])
 def test_ranges_that_repeat_are_steps_where_they_last_for_half_of_the_work(
     tmp_path: Path, length: int, steps: set[int | None]
@@ -345,6 +351,21 @@ def test_ranges_say_the_rank_of_their_process(tmp_path: Path) -> None:
     )
     found = asked(path, "SELECT rank, ts FROM operators WHERE kind = 'kernel' ORDER BY 1", rank_from="rank * of *")
     assert found == [(2, 310), (6, 300)]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["rank two"], "no range of that name with a number for its first '*'; give one that every process has"),
+        (["rank 2", "rank 6"], "ranges of that name of ranks 2, 6; give one that tells them apart"),
+    ],
+    ids=["none", "two"],
+)
+def test_ranges_that_say_no_rank_or_two_are_one_line(tmp_path: Path, texts: list[str], said: str) -> None:
+    marks = [(n, n + 1, 111, 5, text) for n, text in enumerate(texts)]
+    path = write(tmp_path / "a.sqlite", **ONE, NVTX_EVENTS=ranges(*marks))
+    (failed,) = ingest([path], tmp_path / "corpus", workers=1, rank_from="rank *").failed
+    assert failed.message.endswith(f"--rank-from 'rank *': a process has {said}")
 
 
 def test_the_launcher_s_environment_says_the_rank_and_nothing_else_of_it_is_kept(tmp_path: Path) -> None:
