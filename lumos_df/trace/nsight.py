@@ -138,6 +138,7 @@ class _ReportReader:
         self._sink = sink
         self._rows = RowCollector()
         self._nccl_ranks: list[nccl_ranges.NcclRank] = []
+        self._guessed = 0
         words = database.read("StringIds", {"id": '"id"'}, {"value": '"value"'})
         self._values = words["value"]
         self._by_id = np.argsort(words["id"], kind="stable")
@@ -158,6 +159,12 @@ class _ReportReader:
             threads = database.numbers(table, {"thread": '"globalTid"'})["thread"]
             self._rows.count(EventType.INSTANT, threads >> TID_BITS)
         self._metrics(said)
+        self._rows.warnings.extend(said.warnings)
+        if self._guessed:
+            self._rows.warnings.append(
+                f"{format_count(self._guessed, 'row')} of GPUs may be another process's: they do not say whose, "
+                "and calls of several processes may have their correlation; record each process by itself"
+            )
         if self._rows.empty:
             raise TraceError(
                 f"{database.name}: none of its tables holds anything that lasts; record with --trace=cuda,nvtx"
@@ -229,6 +236,8 @@ class _ReportReader:
             process = rows["process"].copy()
             process[unknown] = np.where(known, np.append(calls["thread"], 0)[place] >> TID_BITS, 0)
             rows["process"] = process
+            if len(np.unique(calls["thread"] >> TID_BITS)) > 1:  # each counts its own correlations
+                self._guessed += int(unknown.sum())
         return rows
 
     def _waits(self, calls: Columns) -> None:

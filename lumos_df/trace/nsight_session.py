@@ -12,6 +12,9 @@ _WORLD_SIZE: Final = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI
 """Variables by which torchrun, Slurm, Open MPI and PMI tell a process its rank, and how many there are."""
 _KEPT: Final = (*_RANK, *_WORLD_SIZE, "LOCAL_RANK", "CUDA_VISIBLE_DEVICES")
 """The environment holds credentials: nothing else of it is stored."""
+_SCHEMA: Final = "EXPORT_SCHEMA_VERSION"
+_KNOWN_SCHEMAS: Final = ("2.", "3.")
+"""How the versions begin whose columns are known."""
 _ENVIRONMENT: Final = "ENVIRONMENT_VARIABLE"
 
 
@@ -28,6 +31,7 @@ class Session(NamedTuple):
     """CUDA's index of each GPU by Nsight's own."""
     versions: dict[str, Any]
     metadata: dict[str, Any]
+    warnings: tuple[str, ...]
 
 
 def session(database: StoredTables) -> Session:
@@ -39,6 +43,8 @@ def session(database: StoredTables) -> Session:
     start = database.numbers("TARGET_INFO_SESSION_START_TIME", {"ns": '"utcEpochNs"'})["ns"]
     gpus = database.numbers("TARGET_INFO_GPU", {"id": 'coalesce("id", 0)', "cuda": 'coalesce("cuDevice", "id", 0)'})
     names = database.texts("TARGET_INFO_GPU", '"name"').to_pylist()
+    versions = {key: value for key, value in exported if key in {"EXPORT_PRODUCT_VERSION", _SCHEMA}}
+    schema = versions.get(_SCHEMA, _KNOWN_SCHEMAS[-1])
     return Session(
         clock_origin_ns=int(start[0]) if len(start) and start[0] != NULL else 0,
         rank=_number(environment, _RANK, NONE),
@@ -47,8 +53,11 @@ def session(database: StoredTables) -> Session:
             RecordedDevice(number, name) for number, name in sorted(zip(gpus["cuda"].tolist(), names, strict=False))
         ),
         device_of_gpu=dict(zip(gpus["id"].tolist(), gpus["cuda"].tolist(), strict=True)),
-        versions={key: value for key, value in exported if key in {"EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION"}},
+        versions=versions,
         metadata={"environment": kept},
+        warnings=()
+        if schema.startswith(_KNOWN_SCHEMAS)
+        else (f"schema {schema} is not known: what it has in other columns than 2 and 3 do is missing",),
     )
 
 

@@ -395,6 +395,19 @@ def test_columns_that_a_version_lacks_are_unknown(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("other", "said"), [(1, []), (2, ["2 rows of GPUs may be another process's"])])
+def test_rows_that_may_be_of_several_processes_are_counted(tmp_path: Path, other: int, said: list[str]) -> None:
+    path = write(
+        tmp_path / "a.sqlite",
+        **{
+            KERNELS: ("start, end, shortName, correlationId", [(30, 50, 0, 4), (60, 70, 0, 5)]),
+            CALLS: calls((10, 20, 1, 5, 4, LAUNCH), (40, 50, 1, 5, 5, LAUNCH), (60, 61, other, 6, 8, LAUNCH)),
+        },
+    )
+    warnings = taken(path, rank=0).done[0].warnings
+    assert [text.split(":")[0] for text in warnings if "another process's" in text] == said
+
+
 def test_texts_that_are_no_utf8_are_mended_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.sqlite", **ONE)
     with closing(sqlite3.connect(path)) as database, database:
