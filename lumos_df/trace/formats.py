@@ -45,9 +45,11 @@ _HEAD: Final = 256
 """Bytes from the beginning in which a format shows itself."""
 
 _FLIGHT_RECORDER: Final = re.compile(
-    rb'\s*\{\s*"(?:comm_lib_version|entries|nccl_comm_state|nccl_version|pg_config|pg_status)"'
+    rb'\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?'
+    rb'"(?:comm_lib_version|entries|nccl_comm_state|nccl_version|pg_config|pg_status)"'
 )
-"""The first key of a dump, whose keys are sorted: a trace of Kineto has some of them further down."""
+"""The first key of a dump, whose keys are sorted, or the second of one that was a pickle: a trace of Kineto has some of
+them further down."""
 _NCCL_PROFILER: Final = re.compile(
     rb'\[\s*\{"name": "[^"]*", "cat": "(?:GROUP|COLL|P2P|PROXY|KERNEL|CE)(?:_\w+)?", "ph": "b"'
 )

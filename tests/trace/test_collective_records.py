@@ -93,7 +93,13 @@ def stored(path: Path, **options: Any) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(
-    "pack", [pickle.dumps, lambda dump: json.dumps(dump, sort_keys=True).encode()], ids=["pickle", "JSON"]
+    "pack",
+    [
+        pickle.dumps,
+        lambda dump: json.dumps(dump, sort_keys=True).encode(),
+        lambda dump: json.dumps({"version": dump["version"], **dump}, indent=1).encode(),
+    ],
+    ids=["pickle", "JSON", "JSON of a pickle"],
 )
 def test_a_dump_of_the_flight_recorder(tmp_path: Path, pack: Any) -> None:
     path = tmp_path / "nccl_trace_rank_1"
