@@ -1,5 +1,5 @@
 -- Who is late: for each rank and step, how often it reached a collective last, how long it waited, how long other ranks waited for it.
--- Collectives are those that `collectives` has matched, and of ranks without a row on the GPU those of `collective_records`, which say less: see `waiting_ns`.
+-- Collectives are those that `collectives` has matched, and of ranks of which it matched none those of `collective_records`, which say less: see `waiting_ns`.
 CREATE VIEW straggler(
   -- Job.
   job,
@@ -33,7 +33,10 @@ record AS (
   JOIN traces ON traces.trace_id = record.trace_id
   WHERE
     record.collective NOT IN ('send', 'recv', 'send_recv') AND NOT EXISTS (
-      FROM _gpu JOIN traces AS own ON own.trace_id = _gpu.trace_id WHERE own.job = traces.job AND own.rank = record.rank
+      -- One traced rank alone is matched with none: who is late among all then is known from the records.
+      FROM collectives AS matched
+      JOIN traces AS own ON own.trace_id = matched.trace_id
+      WHERE own.job = traces.job AND own.rank = record.rank AND matched.members > 1
     )
   WINDOW same AS (PARTITION BY traces.job, record."group", record.collective, record.seq)
 ),
