@@ -44,7 +44,7 @@ def session(database: StoredTables) -> Session:
     gpus = database.numbers("TARGET_INFO_GPU", {"id": 'coalesce("id", 0)', "cuda": 'coalesce("cuDevice", "id", 0)'})
     names = database.texts("TARGET_INFO_GPU", '"name"').to_pylist()
     versions = {key: value for key, value in exported if key in {"EXPORT_PRODUCT_VERSION", _SCHEMA}}
-    schema = versions.get(_SCHEMA, _KNOWN_SCHEMAS[-1])
+    schema = versions.get(_SCHEMA) or _KNOWN_SCHEMAS[-1]
     return Session(
         clock_origin_ns=int(start[0]) if len(start) and start[0] != NULL else 0,
         rank=_number(environment, _RANK, NONE),
