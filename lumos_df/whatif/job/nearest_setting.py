@@ -1,4 +1,4 @@
-"""How a refusal ends: what to record, and which other setting gives most of the answer."""
+"""How a refusal ends: what to record, and which other setting is nearest to what was asked."""
 
 from typing import Final
 
@@ -10,8 +10,8 @@ _SHAPES: Final = "record it with record_shapes=True"
 _LAYERS: Final = f"{_SHAPES} and with_modules=True, or name them with annotations layer=N"
 _RECORD: Final = dict.fromkeys(("layers", "pp"), _LAYERS)
 """Of what shapes alone do not tell, the recording that does."""
-_TOKENS: Final = "batch_scale=N, which grows every activation, is most of the answer"
-_SHARE: Final = "batch_scale=1/N, a rank's share of the work without its collectives, is most of the answer"
+_TOKENS: Final = "nearest is batch_scale=N, which grows every activation"
+_SHARE: Final = "nearest is batch_scale=1/N, a rank's share of the work without its collectives"
 _WORK: Final = "nearest is batch_scale=N: N times the work of each kernel"
 _NEAREST: Final = {
     **dict.fromkeys(("seq", "micro_batch", "top_k", "capacity"), _TOKENS),
