@@ -31,6 +31,8 @@ class JobAdvice:
     job: str
     trace_ids: tuple[str, ...]
     """Its traces."""
+    of_several: bool
+    """Whether it is one of several runs of one rank, which have one name."""
     device_name: str | None
     """Name of its GPU."""
     ranks: int
@@ -54,6 +56,10 @@ class JobAdvice:
     def trace_id(self) -> str:
         """Trace of its first rank, which tells it from another job of its name."""
         return self.trace_ids[0]
+
+    def command(self, place: int) -> str:
+        """Return what shows the figure of its change number `place`, after `lumos-df `."""
+        return self.advice[place - 1].remedy.command(self.job, place, self.trace_id if self.of_several else "")
 
     @property
     def without(self) -> bool:
@@ -131,6 +137,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
         result = JobAdvice(
             job=of_job.name,
             trace_ids=tuple(ids),
+            of_several=bool(loaded.doubled),
             device_name=about(corpus, ids[0], "device_name")["device_name"],
             ranks=len(ids),
             world_size=world_size,
@@ -179,7 +186,7 @@ def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:
         "worthwhile": [advice.worthwhile for advice in chosen],
         "known": [str(advice.remedy.known) for advice in chosen],
         "rests_on": [advice.remedy.rests_on for advice in chosen],
-        "command": [advice.remedy.command(result.job, place) for place, advice in enumerate(chosen, 1)],
+        "command": [result.command(place) for place in range(1, rows + 1)],
     }
 
 

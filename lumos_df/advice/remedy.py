@@ -50,13 +50,16 @@ class Remedy:
     probe: bool = False
     """Told only where it would not help: it is no change to the job that anyone can make."""
 
-    def command(self, job: str, place: int) -> str:
-        """Return what shows the figure of change number `place` of a job, after `lumos-df `: of that job alone."""
+    def command(self, job: str, place: int, run: str = "") -> str:
+        """Return what shows the figure of change number `place` of a job, after `lumos-df `: of that job alone.
+
+        `run`: id of its only trace, where several runs of one rank have its name.
+        """
         if self.switches:
-            return f"replay --job {shlex.quote(job)} {self.switches}"
-        named = job.replace("'", "''")
+            return f"replay {f'--trace {run}' if run else f'--job {shlex.quote(job)}'} {self.switches}"
+        key, value = ("trace_id", run) if run else ("job", job.replace("'", "''"))
         of_change = "" if self.view else f" AND place = {place}"
-        query = f"FROM {self.view or 'advice_evidence'} WHERE job = '{named}'{of_change}"
+        query = f"FROM {self.view or 'advice_evidence'} WHERE {key} = '{value}'{of_change}"
         return "sql " + (shlex.quote(query) if _READ_IN_QUOTES.search(query) else f'"{query}"')
 
 

@@ -174,7 +174,7 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
     """Return the summary of an open corpus; `unknown`: traces of which nobody asked what to change."""
     jobs = _rows(connection, JobSummary, "FROM corpus_summary")
     with one_line_errors():
-        replayed = dict(connection.execute("SELECT job, avg(step_ns) FROM advice GROUP BY job").fetchall())
+        off_pct = dict(connection.execute(_OFF).fetchall())
         unmarked = unmarked_jobs(connection)
         ran = connection.execute(
             "SELECT job, sum(operators - others)::BIGINT, count(*) FILTER (list_contains($1, trace_id)) = 0 "
@@ -192,17 +192,45 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
         tuple(job for job, operators, asked in ran if operators and asked),
         tuple(
             limits(
-                _recorded(job, operators[job.job], replayed.get(job.job), marked=job.job not in unmarked)
+                Recorded(
+                    job.job,
+                    job.gpu_rows,
+                    job.ranks,
+                    job.world_size,
+                    off_pct.get(job.job) or 0.0,
+                    job.job not in unmarked,
+                    operators[job.job],
+                )
                 for job in jobs
             )
         ),
     )
 
 
-def _recorded(job: JobSummary, operators: int, replayed_ns: float | None, *, marked: bool) -> Recorded:
-    off = 0.0 if not job.mean_step_ns or replayed_ns is None else abs(replayed_ns / job.mean_step_ns - 1)
-    return Recorded(job.job, job.gpu_rows, job.ranks, job.world_size, 100 * off, marked, operators)
-
+_OFF: Final = """
+WITH
+of_trace AS (
+  SELECT _job.job, _step.trace_id, any_value(rank) AS rank, sum(end_ts - ts) AS step_ns, count(*) AS steps
+  FROM _step
+  JOIN _job ON _job.trace_id = _step.trace_id
+  GROUP BY ALL
+),
+-- Ranks that differ ran together; several traces of one rank are runs of their own.
+of_job AS (
+  SELECT
+    job, sum(step_ns) / sum(steps) AS step_ns, count(*) > count(DISTINCT rank) AS several
+  FROM of_trace
+  GROUP BY job
+)
+SELECT
+  of_job.job,
+  100 * max(abs(advice.step_ns / nullif(if(several, of_trace.step_ns / of_trace.steps, of_job.step_ns), 0) - 1))
+FROM advice
+JOIN of_job ON of_job.job = advice.job
+JOIN of_trace ON of_trace.trace_id = advice.trace_id
+GROUP BY of_job.job
+"""
+"""How far the replayed mean step of each job, of its worst run, is off the recorded one, percent."""
 
 _PEAK: Final = ("what memory held at its peak, by category and stack", "memory_peak")
 _HANG: Final = (

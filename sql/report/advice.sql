@@ -26,7 +26,9 @@ CREATE VIEW advice(
   -- What shows it, after `lumos-df `.
   command,
   -- Rule that proposed it.
-  rule
+  rule,
+  -- First trace of the job, which tells runs of one name apart.
+  trace_id
 ) AS
 SELECT
   traces.job,
@@ -41,7 +43,8 @@ SELECT
   advised.known,
   advised.rests_on,
   advised.command,
-  advised.rule
+  advised.rule,
+  advised.trace_id
 FROM job_advice AS advised
 JOIN traces ON traces.trace_id = advised.trace_id
 ORDER BY traces.job, advised.place, advised.trace_id;

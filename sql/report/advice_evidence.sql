@@ -18,7 +18,9 @@ CREATE VIEW advice_evidence(
   -- How much less that is with the change, ns a step.
   less_ns,
   -- What GPU rows among them give, bytes a step; 0 where that is not known.
-  moved_bytes
+  moved_bytes,
+  -- First trace of the job, which tells runs of one name apart.
+  trace_id
 ) AS
 SELECT
   traces.job,
@@ -29,7 +31,8 @@ SELECT
   sum(evidence.rows)::BIGINT,
   sum(evidence.taken_ns)::BIGINT,
   sum(evidence.less_ns)::BIGINT,
-  sum(evidence.moved_bytes)::BIGINT
+  sum(evidence.moved_bytes)::BIGINT,
+  evidence.trace_id
 FROM advice_rows AS evidence
 JOIN job_advice AS advised ON advised.trace_id = evidence.trace_id AND advised.place = evidence.place
 JOIN traces ON traces.trace_id = evidence.trace_id

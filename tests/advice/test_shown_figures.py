@@ -94,6 +94,25 @@ def test_a_command_shows_one_job_of_several(tmp_path: Path) -> None:
             assert ({"slow", "it's $5 !"} - {found.job}).pop() not in text
 
 
+def test_a_command_shows_one_run_of_several_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "twice").mkdir()
+    for name, job in (("quick", replace(STALLED, ranks=1)), ("slow", replace(SILENT, steps=5))):
+        (path,) = write(simulate(job), BRIEF, tmp_path / name)
+        path.rename(tmp_path / "twice" / f"{name}_{path.name}")
+    ingest([tmp_path / "twice"], tmp_path / "corpus", workers=1)
+    runs = advise(tmp_path / "corpus")
+    assert [run.job for run in runs] == ["twice"] * 2
+    for run in runs:
+        (other,) = (other.trace_id for other in runs if other is not run)
+        for place in range(1, len(run.advice) + 1):
+            command = run.command(place)
+            text = screen(tmp_path, f"{command} --format csv")
+            assert run.trace_id in command + text
+            assert other not in text
+    # Both replays are exact, and their mean over rows of advice is the mean of no step.
+    assert not any("careful" in line for line in screen(tmp_path, "report").splitlines())
+
+
 def test_what_a_switch_cannot_tell_apart_is_shown_by_its_kernels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

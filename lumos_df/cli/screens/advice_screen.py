@@ -99,4 +99,4 @@ def _draw_advice(screen: "Console", place: int, advice: "Advice", job: "JobAdvic
     say(screen, f"{with_words_cut(screen, plain(remedy.what), lead)}  [{remedy.known}]", before=lead)
     between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}; {remedy.rests_on}"
     say(screen, (between, "dim"), before=" " * lead.cell_len)
-    say_command(screen, f"{remedy.command(job.job, place)}{in_corpus}", before=" " * lead.cell_len)
+    say_command(screen, f"{job.command(place)}{in_corpus}", before=" " * lead.cell_len)
