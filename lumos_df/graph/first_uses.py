@@ -15,6 +15,8 @@ from lumos_df.schema.codes import CPU_OP, KERNEL, LAUNCH, NONE, RUNTIME
 
 _ALLOCATES: Final = re.compile(r"(?:cuda|hip|cu)(?:Malloc|MemAlloc|MemCreate|MemMap)(?:_v\d)?$")
 
+_CAPTURES: Final = re.compile(r"(?:cuda|hip|cu)GraphInstantiate")
+
 _SCRIPTED: Final = re.compile(r"fallback_function$|prim::|\w*(?:CudaFusion|TensorExpr)Group")
 """What runs inside a function that TorchScript compiles: before it first runs, it is optimized, and no row tells."""
 
@@ -22,8 +24,9 @@ _SCRIPTED: Final = re.compile(r"fallback_function$|prim::|\w*(?:CudaFusion|Tenso
 def inside_first_calls(host: HostWork, shape: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return which stretches of host work lie mostly in an operator's first call with inputs of these shapes [k].
 
-    There a library chooses an algorithm, loads code or plans. What lies between operators may come in every step, as a
-    data loader does, however long it is; but what lies before the first call of a scripted function compiles it.
+    There a library chooses an algorithm, loads code or plans. So does a call that makes a graph which like calls only
+    launch, however often. What lies between operators may come in every step, as a data loader does, however long it
+    is; but what lies before the first call of a scripted function compiles it.
 
     Args:
         host: the host work of a trace.
@@ -34,12 +37,29 @@ def inside_first_calls(host: HostWork, shape: NDArray[np.int32]) -> NDArray[np.b
     order = operator[np.argsort(rows.ts[operator], kind="stable")]
     first = np.zeros(len(rows), np.bool_)
     first[order[np.unique(np.stack((rows.name[order], shape[order])), axis=1, return_index=True)[1]]] = True
+    first |= _prepares(rows, operator, shape)
     around = rows.nearest((rows.kind == CPU_OP) & (shape >= 0), edges.dst[host.edge].astype(np.int32))
     before = np.maximum(rows.ts[around] - host.at[0], 0)
     within: NDArray[np.bool_] = (around != NONE) & first[around] & (2 * before <= edges.lag[host.edge])
     function = rows.nearest(_first_scripted(rows), edges.dst[host.edge].astype(np.int32))
     within |= (function != NONE) & (rows.ts[function] >= host.at[0])
     return within
+
+
+def _prepares(rows: Rows, operator: NDArray[np.int64], shape: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which of some operators make a graph that others of their name and shapes do not make anew [n]."""
+    captures = np.array([*(bool(_CAPTURES.match(name)) for name in rows.names), False])
+    call = np.flatnonzero((rows.kind == RUNTIME) & captures[rows.name]).astype(np.int32)
+    prepares = np.zeros(len(rows), np.bool_)
+    if not len(call):
+        return prepares
+    is_operator = np.zeros(len(rows), np.bool_)
+    is_operator[operator] = True
+    around = rows.nearest(is_operator, call)
+    prepares[around[around != NONE]] = True
+    like = packed(rows.name[operator], shape[operator])
+    prepares[operator] &= np.isin(like, like[~prepares[operator]])
+    return prepares
 
 
 def _first_scripted(rows: Rows) -> NDArray[np.bool_]:

@@ -49,11 +49,12 @@ def recorded(
     mallocs: int = 0,
     books: int = 0,
     free: bool = False,
+    graphs: Sequence[int] = (),
 ) -> TraceGraph:
     """Return one step of forty operators, of shapes that come twice each.
 
     What `slow` launches takes 2 ms longer, what `huge` launches 1 s. The first `mallocs` get memory, and what they
-    launch comes `books` us later.
+    launch comes `books` us later. The operators `graphs` make a graph.
     """
     events, ts = [], 0
     for number in range(40):
@@ -63,6 +64,8 @@ def recorded(
             ts, late = ts + late, 0
         events.append(operator("aten::mm", ts, 90 + late, [8, 8 + number % 20]))
         events += launch(ts + 40 + late, number + 1)
+        if number in graphs:
+            events += launch(ts + 60 + late, 0, "cudaGraphInstantiateWithFlags", 20)
         if malloc:
             events += launch(ts + 60 + late, 0, "cudaMalloc", 20)
         ts += 100 + late + 20 * malloc
@@ -90,6 +93,22 @@ def lost_us(graph: TraceGraph, folder: Path, *beside: TraceGraph) -> float:
 )
 def test_a_stretch_inside_a_first_call_comes_once(tmp_path: Path, slow: int, where: str, lost: float) -> None:
     graph = recorded(tmp_path / "job", slow=slow, where=where)
+    assert lost_us(graph, tmp_path / "job") == pytest.approx(lost, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "lost"),
+    [
+        pytest.param((27,), _LONG_US, id="one call of two"),
+        # Who makes a graph in every call does so in every step.
+        pytest.param((7, 27), 0, id="both calls"),
+        pytest.param((28,), 0, id="another operator"),
+    ],
+)
+def test_a_call_that_makes_a_graph_which_others_launch_comes_once(
+    tmp_path: Path, graphs: tuple[int, ...], lost: float
+) -> None:
+    graph = recorded(tmp_path / "job", slow=27, graphs=graphs)
     assert lost_us(graph, tmp_path / "job") == pytest.approx(lost, rel=0.05)
 
 
