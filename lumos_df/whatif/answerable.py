@@ -16,7 +16,7 @@ from lumos_df.schema.dtypes import PRECISION_OF_WORD, precision_of
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.unscaled import REASONS
-from lumos_df.whatif.job.nearest_setting import KEPT
+from lumos_df.whatif.job.nearest_setting import KEPT, LASTING
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import Settings
 
@@ -132,7 +132,7 @@ def check_transfers(anchor: RecordedJob, base: Job, unscaled_ns: int, *, force: 
         raise QueryError(
             f"{anchor.about.job}: {share:.0%} of the GPU time is communication that could not be rescaled, because the "
             "trace does not tell its bytes; record all ranks with a PyTorch that writes the sizes of its collectives "
-            "(2.2 or newer); --force (in Python force=True) keeps it as long as recorded"
+            f"(2.2 or newer); {LASTING}; --force (in Python force=True) keeps it as long as recorded"
         )
 
 

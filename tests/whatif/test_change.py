@@ -69,6 +69,22 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (replace(OLD, seq=None), "seq=9", "--known sequence=N; nearest is batch_scale=N, which grows"),
         (replace(OLD, dp=None), "dp=3", "says what is missing, or tell it with --known dp=N$"),
         (replace(OLD, vocab=None, seq=None), "vocab=3 seq=9", "--known vocabulary=N --known sequence=N"),
+        (OLD, "ep=2", "no router was found .* nearest is dp=N, the same ranks with the all-to-alls as recorded$"),
+        (OLD, "experts=2", "no router was found .* no other setting is near"),
+        (OLD, "top_k=2", "no router was found .* nearest is batch_scale=N"),
+        (
+            replace(OLD, routing=replace(ROUTED, rows=None)),
+            "experts=2",
+            r"record them as grouped products \(aten::_grouped_mm\); no other setting is near",
+        ),
+        (replace(OLD, routing=ROUTED, ep=1), "ep=2", "learn from .* record it with ep=2; nearest is dp=N"),
+        (replace(OLD, routing=ROUTED), "capacity=2", "--known top_k=N; nearest is batch_scale=N"),
+        (
+            replace(OLD, zero=None),
+            "zero=1",
+            r"names its collectives \(2.2 or newer\), or tell it with --known zero=N; nearest is --scale family=optimi",
+        ),
+        (replace(OLD, dp=None), "zero=1", "process groups initialized, or tell it with --known dp=N; nearest is --sc"),
         (
             replace(OLD, routing=ROUTED, experts=64, top_k=8, ep=2, dp=2),
             "top_k=2",

@@ -163,8 +163,9 @@ def test_what_a_trace_does_not_tell_is_said(tmp_path: Path) -> None:
         tmp_path / "job" / "rank0.json", events, distributedInfo={"rank": 0, "world_size": 2, "backend": "nccl"}
     )
     assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
-    with pytest.raises(QueryError, match="100% of the GPU time is communication that could not be rescaled"):
+    with pytest.raises(QueryError, match="100% of the GPU time is communication that could not be rescaled") as refused:
         change(tmp_path / "corpus", "network=1e9")
+    assert "nearest is --scale family=communication:F, by which it lasts F times as long" in str(refused.value)
     changed = change(tmp_path / "corpus", "network=1e9", force=True)
     assert kernels_us(changed.after.replays[0]).tolist() == [3000, 7000]
     said = [text for text in changed.warnings if "could not be rescaled" in text]

@@ -182,9 +182,11 @@ def _of_layers(
     unknown = [name for name in ("hidden", "ffn") if getattr(new, name) is None]
     backward = backward[structure.layer[source[backward]] >= 0]
     if unknown or not len(backward):
+        known = " ".join(f"--known {name}=N" for name in unknown)
         raise QueryError(
             f"{anchor.about.job}: dp cannot change from 1, because the trace does not tell the bytes of the gradients; "
-            "record it with record_shapes=True, or with dp=2"
+            f"record it with record_shapes=True, or with dp=2{f', or tell them with {known}' if known else ''}; "
+            "nearest is the step as recorded, which is what it takes where all reductions hide"
         )
     backward = backward[np.argsort(gpu.issued[backward], kind="stable")]
     layer = structure.layer[source[backward]]

@@ -75,9 +75,12 @@ def _with(draft: DraftJob, kind: int, what: str, places: _Places) -> DraftJob:
         along = pass_kernels(about, kinds_of(about), graph, source)
         payload, after, before = places(along, known)
         if not payload.any():
+            lacks = "layers that its parameters belong to" if change.new.gathers_layers else "optimizer"
+            instead = change.new.gathers_layers and (along.phase == OPTIMIZER).any()
             raise QueryError(
                 f"{anchor.about.job}: zero={change.new.zero} cannot be, because rank {graph.rows.rank} shows no "
-                "optimizer or no layers that its parameters belong to; record training with_modules=True"
+                f"{lacks}; record training with_modules=True"
+                + ("; nearest is zero=1, which gathers behind the optimizer" if instead else "")
             )
         title, size = (COLLECTIVES[kind], what), change.groups[1].size[DP]
         return AddedKernels.alike(graph, title, size, (payload, links.lasting(kind, DP, payload)), (after, before))

@@ -15,6 +15,7 @@ from lumos_df.whatif.job.settings import ACCUMULATION, FACT_OF, Settings, Sizes
 
 _CUT: Final = {"tp": ("hidden", "heads", "ffn"), "batch_scale": ("micro_batch",)}
 """Dimensions besides itself that a setting depends on."""
+_NAMED_COLLECTIVES: Final = "record it with a PyTorch that names its collectives (2.2 or newer)"
 
 
 def check_told(about: Description, settings: Settings) -> None:
@@ -40,7 +41,7 @@ def changed_sizes(job: str, old: Sizes, settings: Settings, *, shapes: bool = Tr
         settings: what changes.
         shapes: whether shapes of any operator were recorded.
     """
-    _check_experts(job, old, settings)
+    _check_experts(job, old, settings, shapes=shapes)
     if unknown := [name for name in settings.numbers if getattr(old, name) is None]:
         # Layers are places in the trace, which no number tells.
         known = " ".join(f"--known {FACT_OF[name]}=N" for name in unknown if name != "layers")
@@ -86,12 +87,11 @@ def _shared_out(job: str, old: Sizes, new: Sizes, settings: Settings, *, shapes:
     """Return the sizes with what ranks share out, and check that they can."""
     if settings.zero is not None:
         if old.zero is None:
-            raise QueryError(
-                f"{job}: zero cannot change, because no collective of the trace is told to reduce or gather gradients "
-                "or parameters; tell it with --known zero=N"
-            )
+            why = "no collective of the trace is told to reduce or gather gradients or parameters"
+            raise refusal(job, ["zero"], why, shapes=shapes, known="--known zero=N", record=_NAMED_COLLECTIVES)
         if new.dp is None:
-            raise QueryError(f"{job}: zero cannot change, because dp is unknown; tell it with --known dp=N")
+            record = "record it with its process groups initialized"
+            raise refusal(job, ["zero"], "dp is unknown", shapes=shapes, known="--known dp=N", record=record)
         new = replace(new, zero=settings.zero)
         if new.replicas == 1:
             raise QueryError(f"{job}: zero={settings.zero} shares out nothing, because dp is 1; give dp=N, too")
@@ -114,27 +114,21 @@ def _check_context(job: str, new: Sizes, *, shapes: bool) -> None:
         raise QueryError(f"{job}: twice cp={new.cp} does not divide seq={new.seq}; the nearest that does is cp={legal}")
 
 
-def _check_experts(job: str, old: Sizes, settings: Settings) -> None:
+def _check_experts(job: str, old: Sizes, settings: Settings, *, shapes: bool) -> None:
     """Raise `QueryError` for experts of a model that has none, as far as its trace tells."""
     asked = [name for name in ("ep", "experts", "top_k") if name in settings.numbers]
     asked += ["capacity"] * (settings.capacity is not None)
     if asked and old.routing is None:
-        raise QueryError(
-            f"{job}: {asked[0]} cannot change, because no router was found that chooses experts for tokens; "
-            "record it with record_shapes=True"
-        )
+        raise refusal(job, asked[:1], "no router was found that chooses experts for tokens", shapes=shapes)
     if asked and old.routing and old.routing.rows is None:
-        raise QueryError(
-            f"{job}: {asked[0]} cannot change, because the experts' products record no shapes of their rows and "
-            "matrices; record them as grouped products (aten::_grouped_mm)"
-        )
+        why = "the experts' products record no shapes of their rows and matrices"
+        raise refusal(job, asked[:1], why, shapes=shapes, record="record them as grouped products (aten::_grouped_mm)")
     if settings.numbers.get("ep", 1) > 1 and (old.ep or 1) == 1:
-        raise QueryError(
-            f"{job}: ep={settings.numbers['ep']} adds all-to-alls, and the job ran none to learn from (ep=1); "
-            "record it with ep=2"
-        )
+        why = "the job ran no all-to-alls to learn from (ep=1)"
+        raise refusal(job, ["ep"], why, shapes=shapes, record="record it with ep=2")
     if settings.capacity is not None and old.top_k is None:
-        raise QueryError(f"{job}: capacity cannot change, because top_k is unknown; tell it with --known top_k=N")
+        known = "--known top_k=N"
+        raise refusal(job, ["capacity"], "top_k is unknown", shapes=shapes, known=known)
 
 
 def _routed(old: Sizes, new: Sizes, was: Routing, capacity: float | None) -> Routing:

@@ -13,15 +13,25 @@ _RECORD: Final = dict.fromkeys(("layers", "pp"), _LAYERS)
 _TOKENS: Final = "nearest is batch_scale=N, which grows every activation"
 _SHARE: Final = "nearest is batch_scale=1/N, a rank's share of the work without its collectives"
 _WORK: Final = "nearest is batch_scale=N: N times the work of each kernel"
+_RANKS: Final = "nearest is dp=N, the same ranks with the all-to-alls as recorded"
+_OPTIMIZER: Final = "nearest is --scale family=optimizer:F with F=1/dp, a rank's share of it without its collectives"
+LASTING: Final = "nearest is --scale family=communication:F, by which it lasts F times as long"
+"""What can be asked of communication that nothing tells the bytes of."""
 _NEAREST: Final = {
     **dict.fromkeys(("seq", "micro_batch", "top_k", "capacity"), _TOKENS),
     **dict.fromkeys(("tp", "cp"), _SHARE),
     **dict.fromkeys(("hidden", "ffn", "heads", "kv_heads", "vocab", "layers"), _WORK),
 }
 """Of settings that change the work of kernels, the one that needs no such size."""
+_WITHOUT_SHAPES: Final = {
+    "ep": _RANKS,
+    "experts": "no other setting is near, since as many rows would meet other matrices",
+    "zero": _OPTIMIZER,
+}
+"""Of settings that change something else, what is near whether or not shapes are recorded."""
 
 
-def refusal(job: str, names: list[str], why: str, *, shapes: bool, known: str = "") -> QueryError:
+def refusal(job: str, names: list[str], why: str, *, shapes: bool, known: str = "", record: str = "") -> QueryError:
     """Return the refusal of settings because the trace does not tell what they depend on.
 
     Args:
@@ -30,10 +40,15 @@ def refusal(job: str, names: list[str], why: str, *, shapes: bool, known: str = 
         why: what is not told.
         shapes: whether shapes of any operator were recorded.
         known: options that tell it; nothing where none does.
+        record: the recording that tells it, where it is another than of shapes.
     """
-    ways = [_RECORD.get(names[0], _SHAPES if not shapes else "lumos-df describe --corpus DIR says what is missing")]
+    name = names[0]
+    usual = "lumos-df describe --corpus DIR says what is missing" if shapes else _SHAPES
+    ways = [record or _RECORD.get(name, usual)]
     ways += [f"or tell it with {known}"] * bool(known)
-    near = (_NEAREST.get(names[0], "") if shapes else KEPT) if names[0] in _NEAREST else ""
+    near = _WITHOUT_SHAPES.get(name, "")
+    if name in _NEAREST:
+        near = _NEAREST[name] if shapes else KEPT
     return QueryError(
         f"{job}: {' and '.join(names)} cannot change, because {why}; {', '.join(ways)}{f'; {near}' if near else ''}"
     )
