@@ -70,16 +70,12 @@ WITH total AS (
 ),
 -- A member waited for as long as it took longer than the one that came last, where all of the group are recorded.
 record AS (
-  SELECT
-    traces.job,
-    own.*,
-    CASE WHEN count(own.duration_ns) OVER same = own.group_size THEN min(own.duration_ns) OVER same END AS least_ns
-  FROM collective_records AS own
-  JOIN traces ON traces.trace_id = own.trace_id
-  WHERE NOT EXISTS (
-    FROM _gpu JOIN traces AS other ON other.trace_id = _gpu.trace_id WHERE other.job = traces.job AND other.rank = own.rank
-  )
-  WINDOW same AS (PARTITION BY traces.job, own."group", own.collective, own.seq)
+  SELECT * EXCLUDE (least_ns), CASE WHEN is_whole THEN least_ns END AS least_ns
+  FROM _collective_record AS own
+  WHERE
+    is_record AND NOT EXISTS (
+      FROM _gpu JOIN traces AS other ON other.trace_id = _gpu.trace_id WHERE other.job = own.job AND other.rank = own.rank
+    )
 ),
 either AS (
   SELECT
@@ -93,7 +89,7 @@ either AS (
     trace_id,
     any_value(rank) AS rank,
     collective,
-    "group" AS group_name,
+    group_name,
     group_size,
     dtype,
     message_bytes AS in_bytes,
@@ -106,7 +102,7 @@ either AS (
     CASE WHEN count(least_ns) = count(*) THEN sum(duration_ns - least_ns)::BIGINT END AS waiting_recorded_ns,
     CASE WHEN count(least_ns) = count(*) THEN sum(least_ns)::BIGINT END AS transfer_ns
   FROM record
-  GROUP BY trace_id, collective, "group", group_size, dtype, message_bytes
+  GROUP BY trace_id, collective, group_name, group_size, dtype, message_bytes
 )
 FROM either
 ORDER BY trace_id, total_ns DESC, collective, group_name, in_bytes;

@@ -1,9 +1,9 @@
 -- Who is late: for each rank and step, how often it reached a collective last, how long it waited, how long other ranks waited for it.
--- Collectives are those that `collectives` has matched, and of ranks of which it matched none those of `collective_records`, which say less: see `waiting_ns`.
+-- Collectives are those that `collectives` has matched, and where ranks without a trace take part those of `collective_records`, which say less: see `waiting_ns`.
 CREATE VIEW straggler(
   -- Job.
   job,
-  -- n of ProfilerStep#n in which the rank launched its part; null outside every step.
+  -- n of ProfilerStep#n in which the rank launched its part; null outside every step, and of records whose collective no trace has.
   step,
   -- Rank in the job.
   rank,
@@ -17,28 +17,12 @@ CREATE VIEW straggler(
   made_others_wait_ns
 ) AS
 WITH
-record AS (
-  SELECT
-    traces.job,
-    record.rank,
-    min(record.duration_ns) OVER same AS least_ns,
-    count(record.duration_ns) OVER same = count(*) OVER same AS measured,
-    CASE
-      WHEN measured THEN record.duration_ns - least_ns
-      ELSE max(record.created_ts + traces.clock_origin_ns) OVER same - (record.created_ts + traces.clock_origin_ns)
-    END AS waiting_ns,
-    count(*) OVER same AS members,
-    concat_ws('|', record."group", record.collective, record.seq) AS instance
-  FROM collective_records AS record
-  JOIN traces ON traces.trace_id = record.trace_id
-  WHERE
-    record.collective NOT IN ('send', 'recv', 'send_recv') AND NOT EXISTS (
-      -- One traced rank alone is matched with none: who is late among all then is known from the records.
-      FROM collectives AS matched
-      JOIN traces AS own ON own.trace_id = matched.trace_id
-      WHERE own.job = traces.job AND own.rank = record.rank AND matched.members > 1
-    )
-  WINDOW same AS (PARTITION BY traces.job, record."group", record.collective, record.seq)
+-- Ranks of which records say who was late among all, where traces know some ranks alone.
+told AS (
+  SELECT job, rank, list(DISTINCT group_name) FILTER (NOT is_record) AS group_names, bool_or(is_record) AS has_records
+  FROM _collective_record
+  WHERE tells_more AND members > 1 AND waiting_ns IS NOT NULL AND collective NOT IN ('send', 'recv', 'send_recv')
+  GROUP BY job, rank
 ),
 member AS (
   SELECT
@@ -51,17 +35,25 @@ member AS (
   FROM collectives
   JOIN traces ON traces.trace_id = collectives.trace_id
   JOIN operators ON operators.trace_id = collectives.trace_id AND operators.op_id = collectives.op_id
-  WHERE collectives.members > 1
+  LEFT JOIN (SELECT job, max(world_size) AS world_size FROM traces GROUP BY job) AS world ON world.job = traces.job
+  LEFT JOIN told ON told.job = traces.job AND told.rank = collectives.rank
+  WHERE
+    collectives.members > 1
+    -- One of which some ranks have no trace is known from the records of all.
+    AND NOT (
+      collectives.members < coalesce(operators.group_size, world.world_size, 0)
+      AND (coalesce(told.has_records, false) OR coalesce(list_contains(told.group_names, operators."group"), false))
+    )
   UNION ALL
   SELECT
     job,
-    NULL,
+    step,
     rank,
-    row_number() OVER (PARTITION BY job, instance ORDER BY waiting_ns, rank) = 1,
+    row_number() OVER (PARTITION BY job, group_name, collective, seq ORDER BY waiting_ns, rank) = 1,
     waiting_ns,
-    sum(waiting_ns) OVER (PARTITION BY job, instance)
-  FROM record
-  WHERE members > 1 AND waiting_ns IS NOT NULL
+    sum(waiting_ns) OVER (PARTITION BY job, group_name, collective, seq)
+  FROM _collective_record
+  WHERE tells_more AND members > 1 AND waiting_ns IS NOT NULL AND collective NOT IN ('send', 'recv', 'send_recv')
 )
 SELECT
   job,

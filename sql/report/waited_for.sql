@@ -1,5 +1,5 @@
 -- Which ranks a job waits for: one row a rank, the most waited for first; times are of a mean step.
--- Sums of `straggler` over all steps, and what collectives outside of them add.
+-- Sums of `straggler` over all steps, and what collectives outside of them add; not of records beside traces, which go back longer than the steps.
 CREATE VIEW waited_for(
   -- Job.
   job,
@@ -13,13 +13,21 @@ CREATE VIEW waited_for(
   times_last,
   -- Collectives, sends and receives matched across ranks, of all steps.
   collectives,
-  -- Steps of the rank that has the most.
+  -- Steps of the rank that has the most; 1 where all that is known is from records without steps.
   steps
 ) AS
 WITH
+-- Jobs of which records tell more than traces, and whether any of it lies in steps.
+told AS (
+  SELECT straggler.job, bool_or(straggler.step IS NOT NULL) AS in_steps
+  FROM straggler
+  WHERE straggler.job IN (SELECT job FROM _collective_record WHERE tells_more)
+  GROUP BY straggler.job
+),
 stepped AS (
   SELECT job, max(steps) AS steps
   FROM (SELECT _job.job, count(*) AS steps FROM _step JOIN _job ON _job.trace_id = _step.trace_id GROUP BY _job.job, _step.trace_id)
+  WHERE job NOT IN (SELECT job FROM told WHERE NOT in_steps)
   GROUP BY job
 ),
 late AS (
@@ -32,6 +40,7 @@ late AS (
     sum(collectives) AS collectives,
     count(*) OVER (PARTITION BY job) AS ranks
   FROM straggler
+  WHERE step IS NOT NULL OR job NOT IN (SELECT job FROM told WHERE in_steps)
   GROUP BY job, rank
 )
 SELECT
