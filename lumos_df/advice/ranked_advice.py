@@ -71,12 +71,14 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     spread = advised.spread(after) if gain else 0.0
     mean = float(advised.steps_ns.mean()) if len(gains) else 0.0
     differs = min(abs(gain), mean - gain)
+    with np.errstate(over="ignore"):  # where the first step compiles, the others are a thousandth of it
+        longer = differs * float(np.expm1(spread)) if differs else 0.0
     return Advice(
         remedy=remedy,
         gain_ns=gain,
         low_ns=gain - assumed - max(steps, differs * -np.expm1(-spread)),
         # Nothing takes more away than the whole step.
-        high_ns=min(gain + assumed + max(steps, differs * np.expm1(spread)), max(mean, gain)),
+        high_ns=min(gain + assumed + max(steps, longer), max(mean, gain)),
         worthwhile=not remedy.probe and gain >= typical_values.LEAST_PCT / 100 * mean,
     )
 

@@ -96,3 +96,13 @@ def test_a_gain_larger_than_what_is_left_differs_no_more_than_that(tmp_path: Pat
     (advice,) = ranked(job, [remedy])
     assert advice.gain_ns > 2 * after.mean()
     assert advice.gain_ns - advice.low_ns == pytest.approx(missed + after.mean() * -np.expm1(-job.spread(after)))
+
+
+def test_steps_that_differ_a_thousandfold_bound_nothing_but_the_whole_step(
+    job: AdvisedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the first of them compiles."""
+    much = replace(faster_gpu("much", job, 1.0), once=True)
+    monkeypatch.setattr(AdvisedJob, "spread", lambda *_: 1000.0)
+    (advice,) = ranked(job, [much])
+    assert advice.low_ns < advice.gain_ns < advice.high_ns == job.steps_ns.mean()
