@@ -5,6 +5,7 @@ import os
 import sys
 from typing import NoReturn
 
+from lumos_df.base import freed_memory
 from lumos_df.cli.app import main
 
 
@@ -13,7 +14,8 @@ def run() -> NoReturn:
 
     To free every function that numba and pyarrow have made took a fifth of what a small trace takes.
     """
-    if "capture" not in sys.argv:  # whose job has threads of its own
+    if "capture" not in sys.argv:  # whose job has threads, and objects, of its own
+        freed_memory.collect_rarely()
         # Those of numpy's linear algebra spin when they start, and nothing here is large enough for them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:

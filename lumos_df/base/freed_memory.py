@@ -1,6 +1,7 @@
-"""Memory that arrays gave back, kept for the next ones."""
+"""Memory that was given back: when it is looked for, and what is kept of it for the next arrays."""
 
 import ctypes
+import gc
 from contextlib import suppress
 from typing import Final
 
@@ -8,6 +9,8 @@ _LARGEST: Final = 32 << 20
 """Bytes. Larger arrays go back to the system one by one: glibc allows no higher limit."""
 _MOST: Final = 1 << 30
 """Bytes. No more than this is kept."""
+_OBJECTS: Final = 200_000
+"""New objects after which Python looks for those that only name one another; what is imported are as many."""
 # The parameters' numbers in malloc.h.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -23,3 +26,12 @@ def keep() -> None:
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_THRESHOLD, _LARGEST)
         library.mallopt(_TRIM_THRESHOLD, _MOST)
+
+
+def collect_rarely() -> None:
+    """Let Python look for circles of objects rarely, in a process that is ours alone.
+
+    What is imported stays to the end, and arrays are in no circle. To look through it again and again, as Python does
+    by default, took 25 ms of a command's start.
+    """
+    gc.set_threshold(_OBJECTS)

@@ -1,12 +1,15 @@
 """How kernels are compiled: numba, cached on disk, without the interpreter lock."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import numba
+from llvmlite import binding
 from numba import types
 from numba.core import event
-from numba.core.caching import FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.environment import Environment, lookup_environment
 from numba.core.runtime.nrt import rtsys
 
 from lumos_df.base.kernel_cache import folder, tell_compiling
@@ -44,19 +47,66 @@ def _compiled(function: Kernel, **more: bool) -> Kernel:
     options: dict[str, Any] = {**_OPTIONS, **more}
     compiled: Any = numba.njit(**options)(function)
     compiled._cache = _KernelCache(function)  # noqa: SLF001 - as `cache=True` does
-    # What other kernels call becomes part of them: an entry for Python and a place on disk would take a third longer.
-    part: Any = numba.njit(**{**options, "no_cpython_wrapper": True})(function)
-    chosen = part.get_call_template
+
+    @cache
+    def part() -> Any:
+        """Return what other kernels call: it becomes part of them, and neither Python's entry nor a place on disk."""
+        return numba.njit(**{**options, "no_cpython_wrapper": True})(function)
+
     plain: Callable[[Any], Any] = types.unliteral
 
     def once_for_all_constants(args: Any, kws: Any) -> Any:
         """Choose the version for a call as if constants were variables: numba would compile one for each constant."""
-        return chosen([plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()})
+        return part().get_call_template(
+            [plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()}
+        )
 
     compiled.get_call_template = once_for_all_constants
-    compiled.get_overload = part.get_overload
+    compiled.get_overload = lambda signature: part().get_overload(signature)
     kernel: Kernel = compiled
     return kernel
+
+
+class _StoredEnvironment:
+    """What a compiled function looks up while it runs, as the cache holds it."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        known = self._environment
+        return _environment, (known.globals["__name__"], known.consts, known.env_name)
+
+
+def _environment(module: str, constants: list[Any], name: str) -> Any:
+    """Return an environment without the module that its function is of, which only a compilation looks into.
+
+    numba imports it: its own modules of arrays, texts and linear algebra took 35 ms of every command with kernels.
+    """
+    known = lookup_environment(name)  # type: ignore[no-untyped-call]
+    if known is None:
+        known = Environment({"__name__": module})
+        known.consts[:] = constants
+        known.env_name = name
+        Environment._memo[name] = known  # noqa: SLF001 - as numba does
+    return known
+
+
+class _StoredKernels(CompileResultCacheImpl):
+    """How a kernel is stored: as code that runs, without what only a kernel that calls it would be compiled from.
+
+    That is never asked for, see `once_for_all_constants`, and to parse it took as long as to load the code.
+    """
+
+    def reduce(self, cres: Any) -> tuple[Any, ...]:
+        """Return what the cache holds of a compiled kernel."""
+        (name, kind, (code, _)), fndesc, environment, *rest, of_parts = super().reduce(cres)  # type: ignore[no-untyped-call]
+        environments = [_StoredEnvironment(part) for part in of_parts]
+        # numba calls only what it reads here that the code has.
+        entries = fndesc.llvm_func_name, fndesc.llvm_cpython_wrapper_name
+        names = "\n".join(f'define void @"{entry}"() {{ ret void }}' for entry in entries)
+        bitcode = binding.parse_assembly(names).as_bitcode()
+        return ((name, kind, (code, bitcode)), fndesc, _StoredEnvironment(environment), *rest, environments)
 
 
 class _KernelCache(FunctionCache):
@@ -64,6 +114,8 @@ class _KernelCache(FunctionCache):
 
     To know every function that numba knows took longer than to read a small trace.
     """
+
+    _impl_class = _StoredKernels
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the kernel that was compiled for a signature, None where there is none."""

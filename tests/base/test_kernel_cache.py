@@ -153,3 +153,34 @@ def test_a_compilation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "tell_compiling", lambda: noticed.append("compiled"))
     assert numba.njit(lambda number: number + 1)(1) == 2
     assert noticed
+
+
+_KERNELS = """
+import numpy as np
+from lumos_df.base.jit import kernel
+
+@kernel
+def halves(size):
+    return np.sort(np.zeros(size) + 0.5)
+
+@kernel
+def total(size):
+    return halves(size).sum() + size // 3
+"""
+
+
+def test_a_kernel_loaded_from_disk_needs_no_module_of_numba_s_and_is_called_by_one_compiled_after_it(
+    copy: Path, tmp_path: Path
+) -> None:
+    (copy / "some_kernels.py").write_text(_KERNELS)
+    named = {"NUMBA_CACHE_DIR": str(tmp_path / "named")}
+    modules = "('numba.np.arrayobj' in sys.modules, 'numba.np.linalg' in sys.modules)"
+    ask = f"import sys, some_kernels; print(some_kernels.halves(3).tolist(), {modules})"
+    assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] (True, True)"  # compiled
+    assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] (False, False)"  # loaded
+    both = "import some_kernels; print(some_kernels.halves(3).tolist(), some_kernels.total(6))"
+    for _ in ("compiled", "loaded"):
+        assert run(copy, both, **named) == "[0.5, 0.5, 0.5] 5.0"
+    # An error of the kernel is told as such, from the disk as well.
+    fails = "import some_kernels\ntry: some_kernels.halves(-1)\nexcept ValueError as error: print(error)"
+    assert run(copy, fails, **named) == "negative dimensions not allowed"
