@@ -223,7 +223,8 @@ class _Followed:
             order: kinds in the order of their first operators.
             ties: of each place where its tensor was before, how it is tied to that, and how often.
         """
-        picked = PickedRows(ties, self._shapes)
+        holds_batch = frozenset(size for size, word in self._inputs_of.items() if BATCH in word)
+        picked = PickedRows(ties, self._shapes, holds_batch)
         for _ in range(_ROUNDS):
             for number in order:
                 kind, low = self._kinds[number], self._first[number]

@@ -12,8 +12,9 @@ from typing import Final
 
 from lumos_df.structure.shapes import Shape
 
-CONSTANT, BATCH, SEQUENCE, LONGER, PAIRS = "", "b", "s", "t", "p"
-"""What a factor is: no size of a step's inputs; the batch; the sequence; that and a token more; pairs of tokens.
+CONSTANT, BATCH, SEQUENCE, LONGER, PAIRS, PICKED_ONE = "", "b", "s", "t", "p", "o"
+"""What a factor is: no size of a step's inputs; the batch; the sequence; that and a token more; pairs of tokens; rows
+that data picked, always as many, of which nothing tells whether they grow.
 Several together are a number that grows with each of them, such as the tokens of one expert."""
 
 Factor = tuple[str, int]
@@ -31,6 +32,11 @@ _MOST_ORDERS: Final = 100
 def holds_inputs(labels: Iterable[Labels]) -> bool:
     """Return whether any axis of some tensors is known to hold a size of the step's inputs."""
     return any(kind for each in labels for label in each for kind, _ in label or ())
+
+
+def holds_one_number(labels: Iterable[Labels]) -> bool:
+    """Return whether any axis of some tensors is of rows that data picked, always as many."""
+    return any(PICKED_ONE in kind for each in labels for label in each for kind, _ in label or ())
 
 
 def constants(shape: Shape) -> Labels:

@@ -68,9 +68,7 @@ def _sizes(structure: Structure, operations: list[Operation], given: Mapping[str
     inner = [operation for operation in products if operation.inside] or products
     alike = _widths(inner, operations)
     hidden = given.get("hidden") or max(alike)
-    tokens = most(
-        Counter({operation.product[0]: operation.count for operation in inner if hidden in operation.product[1:]})
-    )
+    tokens = _tokens(operations, inner, hidden)
     attention = _attention(operations)
     sequence, batch = _sequence(operations, hidden, tokens, given)
     heads, kv_heads, width = _heads(attention, sequence, batch)
@@ -189,6 +187,23 @@ def _dtype(products: list[Operation]) -> Fact:
     if not kinds:
         return unknown("no matrix product records the type of its inputs")
     return Fact(kinds.most_common(1)[0][0], "shape", "the type of most matrix products' inputs")
+
+
+def _tokens(operations: list[Operation], inner: list[Operation], hidden: int) -> int | None:
+    """Return the rows that products of the hidden size have most of: those of an activation of three axes, if any has.
+
+    Where a layer runs its experts one after the other, more products have the rows of one expert.
+    """
+    rows: Counter[int] = Counter()
+    for operation in inner:
+        if hidden in operation.product[1:]:
+            rows[operation.product[0]] += operation.count * operation.product[0]
+    activations = {
+        operation.tensor[0] * operation.tensor[1]
+        for operation in operations
+        if operation.inside and operation.tensor and len(operation.tensor) == 3 and operation.tensor[-1] == hidden
+    }
+    return most(Counter({size: count for size, count in rows.items() if size in activations}) or rows)
 
 
 def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, int]:

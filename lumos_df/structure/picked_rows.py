@@ -2,7 +2,7 @@
 
 No size of the model tells how many they are; as a share of the axis that they are taken from they stay. A number that
 does not come from the data does not grow with that axis, so there must be a sign that it does: the operator gave
-several numbers, or a multiple of all rows.
+several numbers, or a multiple of all rows. Where data picked always as many, either may be so.
 """
 
 import re
@@ -11,7 +11,7 @@ from math import prod
 from typing import Final
 
 from lumos_df.schema.codes import NONE
-from lumos_df.structure.axis_labels import CONSTANT, Labels, holds_inputs
+from lumos_df.structure.axis_labels import CONSTANT, PICKED_ONE, Labels, holds_inputs
 from lumos_df.structure.axis_rules import BATCHED, CONVOLUTION, LINEAR, LOOKUP, NORM, PRODUCT, RESHAPES, SWAPS
 from lumos_df.structure.kernels.feeds import CUT, PICKED, PICKS, SPLITS, SWAPPED
 from lumos_df.structure.shapes import Shape
@@ -68,13 +68,17 @@ def takes_from_table(name: str, labels: tuple[Labels, ...]) -> bool:
 class PickedRows:
     """How many rows operators took."""
 
-    def __init__(self, ties: list[list[tuple[int, int, int]]], shapes: list[Shape | None]) -> None:
+    def __init__(
+        self, ties: list[list[tuple[int, int, int]]], shapes: list[Shape | None], batches: frozenset[int]
+    ) -> None:
         """Take what is read behind operators that take rows.
 
         Args:
             ties: of each place where its tensor was before, how it is tied to that, and how often.
             shapes: shape at every place.
+            batches: sizes that are the batch, or hold it.
         """
+        self._batches = batches
         self._sizes: dict[tuple[int, int], set[int]] = defaultdict(set)
         for shape, each in zip(shapes, ties, strict=True):
             for origin, tie, _ in each:
@@ -84,7 +88,7 @@ class PickedRows:
     def labels(
         self, origin: int, name: str, tensors: tuple[Shape, ...], known: Labels | None, shape: Shape
     ) -> Labels | None:
-        """Return the labels of a tensor of rows that were taken, None where nothing says that they grow.
+        """Return the labels of a tensor of rows that were taken, None where they are a number of the program.
 
         Args:
             origin: place of the tensor that they were taken from.
@@ -108,9 +112,12 @@ class PickedRows:
             grows = bool(self._sizes[origin, axis] - {size, was - size})
         else:
             grows = len(self._sizes[origin, axis]) > 1 or size % was == 0
-        if not grows:
+        if grows:
+            taken = (*label, (CONSTANT, size // was)) if size % was == 0 else ((inputs, size),)
+        elif _DATA.match(name) and size not in self._batches:
+            taken = ((PICKED_ONE, size),)
+        else:
             return None
-        taken = (*label, (CONSTANT, size // was)) if size % was == 0 else ((inputs, size),)
         return (*known[:axis], taken, *known[axis + 1 :])
 
 

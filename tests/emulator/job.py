@@ -100,6 +100,8 @@ class Job:
     """Experts of a token; all experts get as many tokens."""
     looped: bool = False
     """Every rank has all experts and runs one after the other on the tokens that chose it, as many as chance has it."""
+    even: bool = False
+    """Of those that run one after the other each takes as many tokens."""
     paired: bool = False
     """Behind every exchange with other ranks' experts work of another micro-batch is launched, which overlaps it."""
     tables: int = 0

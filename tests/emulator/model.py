@@ -180,7 +180,7 @@ def _experts(job: Job, wide: int) -> tuple[Module | Function, ...]:
 
 def _looped_experts(job: Job, wide: int) -> tuple[Module | Function, ...]:
     """Return the router, and of each expert the rows that are taken, its two products, and where they are added."""
-    shares = [1.5 + sin(expert) for expert in range(job.experts)]
+    shares = [1.0 if job.even else 1.5 + sin(expert) for expert in range(job.experts)]
     parts: list[Module | Function] = [Module("Router", (linear(job, job.hidden, job.experts),))]
     for share in shares:
         count = round(job.tokens * job.top_k * share / sum(shares))

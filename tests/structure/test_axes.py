@@ -11,7 +11,7 @@ from lumos_df.graph.job import groups
 from lumos_df.schema.codes import FORWARD
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.axes import follow
-from lumos_df.structure.axis_labels import BATCH, CONSTANT, SEQUENCE, Labels, cut, swapped
+from lumos_df.structure.axis_labels import BATCH, CONSTANT, SEQUENCE, Labels, cut, holds_one_number, swapped
 from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.trace.ingest import ingest
 
@@ -160,8 +160,21 @@ def test_rows_that_data_picks_grow_with_what_they_are_picked_from(tmp_path: Path
     assert taken(tmp_path, TAKES, 19, 7) == ((("bs", 7),), wide(128))
 
 
-def test_rows_that_are_always_as_many_may_be_a_number_of_the_program(tmp_path: Path) -> None:
-    assert taken(tmp_path, TAKES, 19, 19) == (wide(19), wide(128))
+def test_of_rows_that_data_picks_always_as_many_nothing_tells_whether_they_grow(tmp_path: Path) -> None:
+    assert taken(tmp_path, TAKES, 19, 19) == ((("o", 19),), wide(128))
+    known = followed(tmp_path / "again", [("aten::relu", [[48, 32]]), TAKES, *expert(19), *expert(19)], 48, None)
+    assert holds_one_number(known["aten::silu"])
+    assert not holds_one_number(known["aten::relu"])
+
+
+def test_rows_that_data_picks_and_are_as_many_as_the_batch_are_the_batch(tmp_path: Path) -> None:
+    # The last token of each sequence.
+    calls: list[Call] = [("aten::relu", [[48, 32]]), TAKES, *expert(16)]
+    assert BATCH in kinds(followed(tmp_path, calls, 16, 3)["aten::silu"][0])
+
+
+def test_rows_that_are_cut_always_as_many_are_a_number_of_the_program(tmp_path: Path) -> None:
+    assert taken(tmp_path, CUTS, 19, 19) == (wide(19), wide(128))
 
 
 def test_rows_several_times_as_many_as_tokens_grow_with_them(tmp_path: Path) -> None:

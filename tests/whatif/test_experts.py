@@ -13,6 +13,7 @@ from lumos_df.schema.plan_words import DP, EP
 from lumos_df.structure.describe import describe
 from lumos_df.structure.experts import distinct
 from lumos_df.whatif.durations import operator_times, payloads
+from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
@@ -84,6 +85,20 @@ def test_tokens_of_experts_that_run_one_after_another_grow_with_the_batch(tmp_pa
     ran = answers(emulate(tmp_path / "eight", replace(looped, batch=8)))[0]
     for part in ("step_ns", "gpu_busy_ns"):
         assert estimated[part] == pytest.approx(ran[part], rel=0.08), part
+
+
+def test_experts_that_all_take_as_many_tokens_widen_the_interval_by_what_these_may_grow(tmp_path: Path) -> None:
+    """Their rows may be a number of the program: the estimate keeps them, and its interval holds both."""
+    even = Job(ranks=1, layers=2, steps=2, batch=16, experts=4, looped=True, even=True)
+    corpus = emulate(tmp_path / "sixteen", even)
+    with pytest.raises(QueryError, match=r"59 % of GPU time could not be rescaled, because data picks their rows"):
+        answers(corpus, "batch_scale=2")
+    row = estimate(corpus, parse(["batch_scale=2"]), force=True).to_pylist()[0]
+    ran = answers(emulate(tmp_path / "thirty-two", replace(even, batch=32)))[0]
+    assert row["causes"][0].startswith("unscaled")
+    assert row["low_s"] < ran["iteration_time_s"] < row["high_s"]
+    # What is no number of tokens leaves these rows as they are.
+    assert answers(corpus, "hidden=2048")[0]["unscaled_gpu_pct"] < 0.1
 
 
 def test_rows_of_tables_grow_as_the_kernel_before_and_the_answer_says_so(tmp_path: Path) -> None:

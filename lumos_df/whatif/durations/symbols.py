@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Final
 
 from lumos_df.structure.axis_labels import BATCH as OF_BATCH
-from lumos_df.structure.axis_labels import LONGER, PAIRS, Label, Labels
+from lumos_df.structure.axis_labels import LONGER, PAIRS, PICKED_ONE, Label, Labels
 from lumos_df.structure.axis_labels import SEQUENCE as OF_SEQUENCE
 from lumos_df.structure.shapes import Shape
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, MLP, MODEL, OUT_OF_HEADS, OUT_OF_MLP, UNKNOWN
@@ -85,6 +85,7 @@ class Symbols:
             OF_SEQUENCE: (tokens, new_tokens),
             LONGER: (tokens + 1, new_tokens + 1),
             PAIRS: (tokens * (tokens + 1), new_tokens * (new_tokens + 1)),
+            PICKED_ONE: (1, 1),
         }
         self._share = _cut(old.ffn, old.tp)
         if self._share != old.hidden:

@@ -6,19 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.packed_keys import packed
-from lumos_df.schema.codes import BACKWARD, COMMUNICATION, FORWARD, KERNEL, RECOMPUTE
+from lumos_df.schema.codes import BACKWARD, COMMUNICATION, FORWARD, KERNEL, NONE, RECOMPUTE
+from lumos_df.structure.axis_labels import holds_one_number
 from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.kernel_times import shaped
-from lumos_df.whatif.durations.operator_times import PlannedChange, updates
+from lumos_df.whatif.durations.operator_times import PlannedChange, tokens, updates
 from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import IN_SHAPES, Sizes
 
 SHAPES: Final = "no shapes are recorded of their operators; record with record_shapes=True"
 UNKNOWN: Final = "their operators have no tensors, so their work is unknown; record with with_stack=True to see whose"
 TAKEN: Final = "they take rows of tables, and how many is data; a trace of another batch tells how they grow"
+ONE_NUMBER: Final = "data picks their rows, always as many here; a step in which it picks other numbers tells"
 ON_HOST: Final = "collectives ran on the host; record the job with NCCL"
-REASONS: Final = (SHAPES, UNKNOWN, TAKEN, ON_HOST)
+REASONS: Final = (SHAPES, UNKNOWN, TAKEN, ONE_NUMBER, ON_HOST)
 _IN_SHAPES: Final = (*IN_SHAPES, "tp", "cp", "sp")
 _TOKENS: Final = ("seq", "micro_batch", "cp", "sp")
 
@@ -43,6 +45,8 @@ def unscaled(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[n
     if on_host:
         row = host_times.untold(trace, graph)
         reason[row[passes[row]]] = REASONS.index(SHAPES)
+        working = np.flatnonzero(host_times.works(graph) & passes)
+        reason[working[_of_one_number(change, rank, working)]] = REASONS.index(ONE_NUMBER)
         return reason
     row = np.flatnonzero(rows.on_gpu & ~((rows.kind == KERNEL) & (rows.family == COMMUNICATION))).astype(np.int32)
     row = row[passes[row] & ~updates(about, change.old, row)]
@@ -62,7 +66,16 @@ def unscaled(anchor: RecordedJob, change: PlannedChange, rank: int) -> NDArray[n
         np.bool_,
     )
     reason[row[(operator >= 0) & taken[inverse.reshape(-1)]]] = REASONS.index(TAKEN)
+    reason[row[_of_one_number(change, rank, operator)]] = REASONS.index(ONE_NUMBER)
     return reason
+
+
+def _of_one_number(change: PlannedChange, rank: int, operator: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which of some operators, NONE for none, hold rows that data picks, where the tokens change [k]."""
+    known = change.axes[rank]
+    of_kind = np.array([*map(holds_one_number, known.of_kind), False])
+    kind = np.where(operator >= 0, known.kind[operator], NONE)
+    return of_kind[kind] & (tokens(change) != 1)
 
 
 def _resized(change: PlannedChange) -> bool:
