@@ -5,7 +5,6 @@ collectives run over NCCL, or gloo without a GPU. What a step takes is printed a
 """
 
 import argparse
-import ctypes
 import json
 import os
 import sys
@@ -28,7 +27,6 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 HERE = Path(__file__).parent
 ASLEEP_NS = 300_000  # the end of a longer gap is waited for awake, since sleep() comes late by about as much
 FAMILY = "family "
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 DISPATCHED = 200  # calls of which the median is what dispatching one costs
 TRACED = 10  # steps
 
@@ -63,6 +61,12 @@ class Step:
                 call["run"] = operator.again(turn) if turn and isinstance(operator, Call) else operator
                 turns[call["operator"]] += 1
             self.results.find([call["run"] for call in self.calls])
+        for call in self.calls:
+            run = call["run"]
+            direct = isinstance(run, Call)  # without a function in between, which would be longer than many gaps
+            call["run"] = getattr(run.run, "_op", run.run) if direct else run
+            call["positional"], call["named"] = (run.positional, run.named) if direct else ([], {})
+            call["collective"] = not direct
         self.threads = {}
         for number, call in enumerate(self.calls):
             self.threads.setdefault(call["thread"], []).append((number, call))
@@ -133,38 +137,49 @@ class Step:
     def run_thread(self, calls, start, mark):
         """Run the calls of one thread."""
         torch.set_flush_denormal(True)  # of this thread; what is multiplied in place again and again would become slow
-        now, gaps, results = time.perf_counter_ns, self.gaps, self.results
+        now, gaps, results, ends = time.perf_counter_ns, self.gaps, self.results, self.ends
+        reads, touched = results.reads, results.touched
         plain = mark is nullcontext and not self.cuda  # what every call would cost is no part of the step
         previous = start
         for number, call in calls:
             if call["after"] is not None:
                 self.events[call["after"]].wait()
-                previous = max(previous, self.ends[call["after"]])
-            results.lend(number)
-            for awaited in call["waits"]:
-                if awaited in self.works:
-                    with self.on_stream(call):
-                        self.works[awaited].wait()
-            if call["waits"] and not self.cuda:  # the recorded gap begins there, too
-                previous = max(previous, now())
-            self.until(previous + max(0, gaps * call["gap_ns"] - self.dispatch_ns))
+                previous = max(previous, ends[call["after"]])
+            if reads[number]:
+                results.lend(number)
+            if call["waits"]:
+                self.wait_for(call)
+                if not self.cuda:  # the recorded gap begins there, too
+                    previous = max(previous, now())
+            left = gaps * call["gap_ns"] - self.dispatch_ns
+            if left > 0:
+                self.until(previous + left)
             if plain:
-                result = call["run"]()
+                result = call["run"](*call["positional"], **call["named"])
             else:
                 with self.on_stream(call), mark(call):
-                    result = call["run"]()
-            if isinstance(result, dist.Work):
+                    result = call["run"](*call["positional"], **call["named"])
+            if call["collective"] and isinstance(result, dist.Work):
                 self.works[number] = result
             elif self.cuda and number in self.awaited:
                 with self.on_stream(call):
                     self.works[number] = torch.cuda.Event()
                     self.works[number].record()
-            previous = self.ends[number] = now()
-            results.take_back(number)
-            results.done(number, result)
+            previous = ends[number] = now()
+            if reads[number]:
+                results.take_back(number)
+            if number in touched:
+                results.done(number, result)
             result = None
             if number in self.handed:
                 self.events[number].set()
+
+    def wait_for(self, call):
+        """Wait for the work of other streams, or the collectives, that a call waits for."""
+        for awaited in call["waits"]:
+            if awaited in self.works:
+                with self.on_stream(call):
+                    self.works[awaited].wait()
 
     def on_stream(self, call):
         """Return what puts work on a call's stream."""
@@ -199,7 +214,7 @@ class Step:
         for _ in range(DISPATCHED):
             start = time.perf_counter_ns()
             with mark({"family": "", "module": ""}):
-                torch.ops.aten.detach.default(few)
+                torch.ops.aten.detach.default._op(few)
             times.append(time.perf_counter_ns() - start)
         return median(times)
 
@@ -246,16 +261,6 @@ class Step:
         profiler.export_chrome_trace(str(folder / f"rank{self.place}.json"))
 
 
-def keep_memory():
-    """Let the C library keep what is let go, as in a job whose memory is in use all over; elsewhere nothing is done.
-
-    A process that holds nothing else gives its memory back after every step, and has it mapped again page by page.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    for parameter, value in ((M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 2**31 - 1)) if mallopt else ():
-        mallopt(parameter, value)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=20, metavar="N", help="timed steps; the median counts")
@@ -266,7 +271,6 @@ def main():
     parser.add_argument("--trace", type=Path, metavar="DIR", help="also record ten steps, one file a rank")
     options = parser.parse_args()
     plan = json.loads((HERE / "plan.json").read_text())
-    keep_memory()
     place, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if world != len(plan["ranks"]):
         sys.exit(
@@ -278,6 +282,8 @@ def main():
         dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     step = Step(plan, place, options)
     times = step.timed(options.warmup + options.iterations)[options.warmup :]
+    if options.trace:  # first: what a profiler lets go is found mapped under the next one
+        step.write_trace(options.trace, plan["modules"])
     profiled, families = step.by_family(TRACED)
     result = {
         "step_ms": round(median(times), 3),
@@ -290,8 +296,6 @@ def main():
         "copied_instead": step.copied(),
         "copied_instead_pct": round(sum(each["share_pct"] for each in step.copied().values()), 2),
     }
-    if options.trace:
-        step.write_trace(options.trace, plan["modules"])
     if place == 0:
         print(json.dumps(result, indent=1))
     step.pool.shutdown()

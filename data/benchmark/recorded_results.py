@@ -21,6 +21,7 @@ class Results:
         self.kept = {number for released in releases for number in released}
         self.reads = [()] * len(releases)  # of each call: list and place of an argument, a call, which of its results
         self.held = {}
+        self.touched = set()  # calls whose result is kept, and those behind which one is let go
 
     def find(self, calls):
         """Run the calls once, but for those that are no `Call`, and find which results each of them reads."""
@@ -48,6 +49,7 @@ class Results:
                 )
                 for each in gone:
                     self.held.pop(each, None)
+        self.touched = self.kept.union(number for number, released in enumerate(self.releases) if released)
 
     def first(self, number, call, latest):
         """Run a call with the latest results that it can read; without them where it does not take them."""
