@@ -6,8 +6,20 @@ from typing import Final
 
 import duckdb
 
-from lumos_df.corpus.view_files import readers
-from lumos_df.schema import COLLECTIVE_MEMBERS, CRITICAL_PATH, GAINS, JOB_ADVICE, REPLAY_STEPS
+from lumos_df.corpus.view_files import readers, views
+from lumos_df.schema import (
+    COLLECTIVE_MEMBERS,
+    COLLECTIVE_RECORDS,
+    CRITICAL_PATH,
+    DIALECTS,
+    GAINS,
+    JOB_ADVICE,
+    MEMORY_EVENTS,
+    MEMORY_HISTORY,
+    MEMORY_SEGMENTS,
+    OPERATORS,
+    REPLAY_STEPS,
+)
 
 TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
@@ -18,13 +30,19 @@ RECORDING: Final = "breakdown"
 """View that lacks what was not recorded, and nothing that a replay finds."""
 _NAMED: Final = 3
 """Jobs that a line names."""
+_OF_EVENTS: Final = (OPERATORS, MEMORY_EVENTS, MEMORY_HISTORY, MEMORY_SEGMENTS, COLLECTIVE_RECORDS)
+"""Tables that a view has its rows from, where some formats cannot fill it."""
+_ALWAYS: Final = "corpus_summary"
+"""View with a row a job, whatever was recorded."""
+_LAUNCHES: Final = frozenset({"launch", "launch_latency", "queue_depth"})
+"""Views of launches alone."""
 _GPU, _STEP, _SAME = "_gpu", "_step", "_job"
 """Views that all others are made of which are about GPUs, steps, or recorded traces."""
 
 _RECORDED: Final = """
     SELECT
         job, sum(kernels + memcpys + memsets)::BIGINT, count(DISTINCT rank), max(world_size),
-        sum(operators - others)::BIGINT
+        sum(operators - others)::BIGINT, sum(runtime_calls)::BIGINT
     FROM traces
     WHERE $1 IS NULL OR list_contains($1, trace_id)
     GROUP BY job
@@ -47,6 +65,8 @@ class Recorded:
     """Whether something marks its steps."""
     operators: int = 1
     """Rows of the job that were recorded: not those of the operating system, nor of the profiler."""
+    calls: int = 1
+    """Calls of CUDA or HIP; where there is none, nothing says what launched a GPU row."""
 
 
 def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
@@ -60,6 +80,9 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
     if hosts := [job.job for job in every if not job.gpu_rows]:
         where = "" if of_all else f" of {_listed(hosts)}"
         yield f"only the host{where} is known: no GPU row was recorded"
+    if silent := [job.job for job in every if job.gpu_rows and not job.calls]:
+        where = "" if of_all else f" of {_listed(silent)}"
+        yield f"no launch{where} is known: no call of CUDA or HIP was recorded"
     if parts := [job for job in every if job.world_size and job.ranks < job.world_size]:
         names = _listed([f"{'' if of_all else f'{job.job}, '}{job.ranks} of {job.world_size:,}" for job in parts])
         verb = "is" if len(parts) == 1 and parts[0].ranks == 1 else "are"
@@ -84,36 +107,63 @@ def of_views(
     replayed = _reading(REPLAY_STEPS.name, CRITICAL_PATH.name, GAINS.name, JOB_ADVICE.name)
     relevant = replayed | _reading(_GPU, _STEP, COLLECTIVE_MEMBERS.name)
     if not asked & relevant:
-        return []
+        return [*_unfilled(connection, asked, trace_ids)]
     jobs = _recorded(connection, trace_ids)
     if not jobs:
         return [NOTHING]
+    unfilled = [*_unfilled(connection, asked, trace_ids)] if any(job.operators for job in jobs) else []
     if not asked & (replayed | _reading(_GPU)):
         jobs = [replace(job, gpu_rows=1) for job in jobs]
     if not asked & (replayed | _reading(COLLECTIVE_MEMBERS.name)):
         jobs = [replace(job, world_size=None) for job in jobs]
+    if not asked & _LAUNCHES:
+        jobs = [replace(job, calls=1) for job in jobs]
     if asked & _reading(_STEP):
         unmarked = unmarked_jobs(connection)
         jobs = [replace(job, marked=job.job not in unmarked) for job in jobs]
     if asked & replayed:
         off = _errors(connection)
         jobs = [replace(job, error_pct=off.get(job.job, 0.0)) for job in jobs]
-    return list(limits(jobs))
+    return [*limits(jobs), *unfilled]
+
+
+def _unfilled(connection: duckdb.DuckDBPyConnection, asked: set[str], trace_ids: Sequence[str] | None) -> Iterator[str]:
+    """Give a sentence where views, or columns of theirs, are asked for that no file of the corpus can fill."""
+    recorded = _reading(*(table.name for table in _OF_EVENTS))
+    of_rows = [view for view in views() if view.name in asked & recorded - {_ALWAYS}]
+    if not of_rows:
+        return
+    written = "SELECT DISTINCT dialect FROM traces WHERE $1 IS NULL OR list_contains($1, trace_id) ORDER BY dialect"
+    dialects = [dialect for (dialect,) in connection.execute(written, [trace_ids]).fetchall()]
+    known = [DIALECTS[dialect] for dialect in dialects if dialect in DIALECTS]
+    if not known or len(known) < len(dialects):  # a corpus of another version may have others
+        return
+    empty = [view.name for view in of_rows if not any(each.fills(view.name) for each in known)]
+    null = {
+        column.name: None
+        for view in of_rows
+        if view.name not in empty
+        for column in view.columns
+        if column.name in asked and not any(each.fills(view.name, column.name) for each in known)
+    }
+    if what := [*empty, *null]:
+        files = " and ".join(dict.fromkeys(each.name for each in known))
+        yield f"nothing in files of {files} fills {', '.join(what)}"
 
 
 def of_each_job(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
     """Return what cannot be said of each job of an open corpus, whose replays are stored, and why."""
     unmarked, off = unmarked_jobs(connection), _errors(connection)
     return {
-        job.job: [*limits([replace(job, marked=job.job not in unmarked, error_pct=off.get(job.job, 0.0))])]
+        job.job: [*limits([replace(job, marked=job.job not in unmarked, error_pct=off.get(job.job, 0.0), calls=1)])]
         for job in _recorded(connection, None)
     }
 
 
 def _recorded(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | None) -> list[Recorded]:
     return [
-        Recorded(job, gpu_rows, ranks, world_size, operators=operators)
-        for job, gpu_rows, ranks, world_size, operators in connection.execute(_RECORDED, [trace_ids]).fetchall()
+        Recorded(job, gpu_rows, ranks, world_size, operators=operators, calls=calls)
+        for job, gpu_rows, ranks, world_size, operators, calls in connection.execute(_RECORDED, [trace_ids]).fetchall()
     ]
 
 

@@ -237,7 +237,13 @@ _HANG: Final = (
     "which rank is missing from a collective that is not over; straggler says who is late",
     "collective_hang",
 )
-_OF_RECORDS: Final = {"memory-snapshot": _PEAK, "flight-recorder": _HANG, "nccl-inspector": _HANG}
+_LATE: Final = ("which rank the others wait for", "straggler")
+_OF_RECORDS: Final = {
+    "memory-snapshot": _PEAK,
+    "flight-recorder": _HANG,
+    "nccl-inspector": _LATE,
+    "nccl-profiler": _LATE,
+}
 """What files of records tell, and the view that has it, by their dialect."""
 
 
@@ -250,9 +256,8 @@ def _notes(connection: duckdb.DuckDBPyConnection, corpus: str) -> Iterator[Note]
             f"report --corpus {corpus}",
         )
     dialects = {dialect for (dialect,) in connection.execute("SELECT DISTINCT dialect FROM traces").fetchall()}
-    for dialect, (what, view) in _OF_RECORDS.items():
-        if dialect in dialects:
-            yield Note(what, f"report --view {view} --corpus {corpus}")
+    for what, view in dict.fromkeys(_OF_RECORDS[dialect] for dialect in _OF_RECORDS if dialect in dialects):
+        yield Note(what, f"report --view {view} --corpus {corpus}")
 
 
 def report_views() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ folder name, so it is listed here for its documentation but not stored inside th
 from typing import Final
 
 from lumos_df.schema.collective_kinds import COLLECTIVES
+from lumos_df.schema.dialects import DIALECTS, RECORD_DIALECTS
 from lumos_df.schema.estimate_tables import ESTIMATE_OPERATORS, ESTIMATES, OPERATOR_SOURCES
 from lumos_df.schema.graph_tables import (
     ADVICE_ROWS,
@@ -34,7 +35,6 @@ from lumos_df.schema.trace_tables import (
     OPERATORS,
     ORIGINS,
     PROCESS_GROUPS,
-    RECORD_DIALECTS,
     TRACES,
 )
 from lumos_df.schema.words import EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, STEP_MARK
@@ -48,6 +48,7 @@ __all__ = [
     "COLLECTIVE_RECORDS",
     "COUNTERS",
     "CRITICAL_PATH",
+    "DIALECTS",
     "DIMENSIONS",
     "EDGES",
     "ESTIMATES",

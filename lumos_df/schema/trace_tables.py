@@ -3,11 +3,9 @@
 from typing import Final
 
 from lumos_df.schema.collective_kinds import COLLECTIVES
+from lumos_df.schema.dialects import DIALECTS
 from lumos_df.schema.table import table
 from lumos_df.schema.words import FAMILIES, KINDS, PHASES
-
-RECORD_DIALECTS: Final = frozenset({"memory-snapshot", "flight-recorder", "nccl-inspector"})
-"""Dialects of files that hold records and no operators."""
 
 TRACES: Final = table(
     "traces",
@@ -37,7 +35,7 @@ TRACES: Final = table(
     (
         "dialect",
         "string",
-        "What the file is written in: `kineto`, `kineto-2021`, `chrome`, `nsight`, `xplane`, `rocprofv3`, `rocpd`, `rpd`, `memory-snapshot`, `flight-recorder`, `nccl-inspector`.",
+        f"What the file is written in: {', '.join(f'`{dialect}`' for dialect in DIALECTS)}.",
     ),
     ("clock_origin_ns", "int64", "baseTimeNanoseconds: add it to `ts` to get Unix time; 0 where the file has none."),
     ("resolution_ns", "int64", "Finest step of the file's clock: 1, or 1000 where every time is a whole microsecond."),

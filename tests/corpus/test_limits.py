@@ -1,5 +1,6 @@
 """What a view cannot say comes before its rows: what was not recorded, or does not fit, and only where it matters."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,13 @@ from typer.testing import CliRunner
 from lumos_df.cli.app import app
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.limits import NOTHING, Recorded, limits, of_views
+from lumos_df.corpus.view_files import views
+from lumos_df.schema import DIALECTS
 from lumos_df.trace.ingest import ingest
+from tests.conftest import ROOT
+from tests.trace import nsight_files
 from tests.trace.literal import Event, annotation, write
+from tests.trace.nsight_files import PROFILES
 
 HOST = "only the host is known: no GPU row was recorded"
 WHOLE = "no step is marked: the recording counts as one, from first to last work"
@@ -64,7 +70,7 @@ def test_a_breakdown_says_what_it_lacks(tmp_path: Path, events: list[Event], wor
 def test_a_view_says_what_matters_to_it(tmp_path: Path) -> None:
     folder = corpus(tmp_path, [OPERATOR], 8)
     assert told(folder, "kernel_summary") == [HOST]
-    assert told(folder, "memory_peak", "traces") == []
+    assert told(folder, "memory_timeline", "traces") == []
 
 
 def test_a_corpus_without_traces_says_how_to_add_some(tmp_path: Path) -> None:
@@ -86,6 +92,94 @@ def test_a_replay_that_is_off_is_said_by_views_of_it(tmp_path: Path) -> None:
     pq.write_table(steps.set_column(steps.column_names.index(field.name), field, doubled), file)
     assert any(line.startswith("careful: the replay is off") for line in told(folder, "replay_error"))
     assert not any(line.startswith("careful") for line in told(folder, "breakdown"))
+
+
+def records(folder: Path) -> Path:
+    """Write a file of NCCL Inspector."""
+    header, done = {"id": "0x1f", "rank": 1, "n_ranks": 8}, {"coll": "AllReduce", "coll_sn": 1, "coll_exec_time_us": 2}
+    (folder / "rank1.log").write_text(json.dumps({"header": header, "coll_perf": done}))
+    return folder / "rank1.log"
+
+
+def test_views_and_columns_that_no_file_can_fill_are_said_where_they_are_asked_for(tmp_path: Path) -> None:
+    kernel = nsight_files.kernels((0, 9, 0, 7, 1, 5))
+    export = nsight_files.write(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=kernel)
+    nsight = tmp_path / "nsight"
+    assert not ingest([export], nsight, workers=1).failed
+    assert told(nsight, "memory_timeline") == ["nothing in files of Nsight Systems fills memory_timeline"]
+    asked = told(nsight, "kernel", "occupancy_pct", "collective_hang")
+    assert asked[-1] == "nothing in files of Nsight Systems fills collective_hang, occupancy_pct"
+    assert not any("nothing in files" in line for line in told(nsight, "kernel", "corpus_summary"))
+    # Where another file may have rows, there is nothing to say; where the other is of records alone, there is.
+    assert not ingest([records(tmp_path)], nsight, workers=1).failed
+    (line,) = told(nsight, "memory_timeline")
+    assert line == "nothing in files of NCCL Inspector and Nsight Systems fills memory_timeline"
+    assert told(nsight, "host_link") == []
+    corpus(tmp_path, [OPERATOR])
+    assert not ingest([tmp_path / "job"], nsight, workers=1).failed
+    assert told(nsight, "memory_timeline") == []
+
+
+def test_what_records_fill_is_not_doubted(tmp_path: Path) -> None:
+    assert not ingest([records(tmp_path)], tmp_path / "corpus", workers=1).failed
+    assert told(tmp_path / "corpus", "collective_hang") == ["nothing in files of NCCL Inspector fills collective_hang"]
+    assert told(tmp_path / "corpus", "host_link", "corpus_summary") == [
+        "nothing can be said of steps and GPUs: no operator, call or GPU row was recorded"
+    ]
+
+
+@pytest.mark.parametrize("view", ["launch", "launch_latency", "queue_depth"])
+def test_launches_of_which_no_call_was_recorded(tmp_path: Path, view: str) -> None:
+    said = told(corpus(tmp_path, [STEP, OPERATOR, KERNEL]), view, "kernel")
+    assert said == ["no launch is known: no call of CUDA or HIP was recorded"]
+    assert told(tmp_path / "corpus", "kernel") == []
+
+
+PAGES = {
+    "Kineto": "kineto",
+    "Nsight Systems": "nsight_systems",
+    "XPlane": "xplane",
+    "rocprofv3": "rocm",
+    "rocpd": "rocm",
+    "RPD": "rocm",
+    "PyTorch's memory snapshots": "memory_snapshots",
+    "PyTorch's flight recorder": "flight_recorder",
+    "NCCL Inspector": "nccl_inspector",
+    "NCCL's profiler plugin": "nccl_profiler",
+}
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_a_page_says_the_same_of_a_format(dialect: str) -> None:
+    known = DIALECTS[dialect]
+    page = (ROOT / "docs" / "formats" / f"{PAGES[known.name]}.md").read_text("utf-8")
+    lacks = page.partition("## What views lack")[2] + (ROOT / "docs" / "formats.md").read_text("utf-8")
+    columns = {view.name: {column.name for column in view.columns} for view in views()}
+    for target in known.unfilled | known.records:
+        view, _, column = target.partition(".")
+        assert f"`{column or view}`" in lacks, target
+        assert not column or column in columns[view], target
+
+
+@pytest.mark.skipif(not PROFILES.is_dir(), reason=f"no profiles at {PROFILES}; see LUMOS_PROFILES")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nsys/lm_2_7b_nvtx.sqlite",
+        "rocm/matmul.rpd",
+        "rocm/rocprofv3_mi350.json.gz",
+        "xplane/jax_te_attention.xplane.pb",
+        "xplane/tpu_inference.xplane.pb",
+    ],
+)
+def test_recorded_files_fill_nothing_that_their_format_is_said_not_to(tmp_path: Path, name: str) -> None:
+    assert not ingest([PROFILES / name], tmp_path / "corpus", rank=0, workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        ((dialect,),) = connection.sql("SELECT DISTINCT dialect FROM traces").fetchall()
+        for target in DIALECTS[dialect].unfilled:
+            view, _, column = target.partition(".")
+            counted = f'count("{column}")' if column else "count(*)"
+            assert connection.sql(f"SELECT {counted} FROM {view}").fetchall() == [(0,)], target
 
 
 def test_the_screen_says_it_first_and_a_file_gets_rows_alone(tmp_path: Path) -> None:
