@@ -62,6 +62,7 @@ NO_DECISION = {
     "graph.run._AT_ONCE",
     "graph.simulate.backward.FAR",
     "graph.simulate.contraction.SOURCES",
+    "graph.simulate.event_candidates._ROOM",
     "graph.simulate.forward.CAME_LAST",
     "graph.simulate.forward.UNSET",
     "graph.simulate.threads._LONG",

@@ -1,6 +1,6 @@
 """Event edges: which stream waited for which, by recorded ids or from the order of issue."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from lumos_df.graph.host import Atoms
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR, Rows
 from lumos_df.graph.same_rows import ordinals
+from lumos_df.graph.simulate.event_candidates import candidates, clearest, fitting
 from lumos_df.graph.simulate.forward import forward_star
 from lumos_df.graph.simulate.threads import reached
 from lumos_df.schema.codes import EVENT, NONE, SYNC
@@ -83,8 +84,8 @@ def _inferred(rows: Rows, atoms: Atoms, gpu: GpuStreams, waits: NDArray[np.int32
     after = np.stack([gpu.next_issued(stream, waits) for stream in streams])
     before = np.stack([gpu.last_issued(stream, waits) for stream in streams])
     turn = np.stack([_in_turn(gpu, stream, waits, pattern.loop) for stream in streams])
-    sent_last = _Candidates.of(rows, before, after, pattern.group)
-    in_turn = _Candidates.of(rows, turn, after, pattern.loop)
+    sent_last = _Candidates.of(rows, before, after, pattern.group, pattern)
+    in_turn = _Candidates.of(rows, turn, after, pattern.loop, pattern)
     chosen = sent_last.chosen(explained, pattern)
     ends = sent_last.edges(chosen)
     unknown = ends[0] < 0
@@ -118,41 +119,68 @@ class _Patterns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidates:
-    """What each of w waits may mean: p pairs of streams, the one that is waited for and the one that waits.
+    """What each of w waits may mean: a pair of streams, the one that is waited for and the one that waits.
 
-    A pair fits a wait when the row on the one stream had ended before the row on the other one started.
+    A pair fits a wait when the row on the one stream had ended before the row on the other one started. The pair (a, b)
+    of s streams is the number a * s + b.
     """
 
     rows: Rows
     group: NDArray[np.int64]
     """[w] the same for waits that are judged together."""
-    pairs: NDArray[np.int64]
-    """[p, 2]"""
     src: NDArray[np.int32]
-    """[streams, w] the row that would be waited for, by its stream; NONE: there is none."""
+    """[s, w] the row that would be waited for, by its stream; NONE: there is none."""
     dst: NDArray[np.int32]
-    """[streams, w] the row that would wait, likewise."""
-    consistent: NDArray[np.bool_]
-    """[p, groups] whether the pair fits nearly all waits of the group."""
+    """[s, w] the row that would wait, likewise."""
+    order: NDArray[np.int64]
+    """[w] waits by their groups."""
+    bounds: NDArray[np.int64]
+    """[groups + 1] where each group begins in `order`."""
+    pair: NDArray[np.int64]
+    """[c] candidates: pairs that fit all waits of a group, for waits that they may explain; by group, pair, wait."""
+    first: NDArray[np.int64]
+    """[groups + 1] where the candidates of each group begin."""
+    target: NDArray[np.int32]
+    """[c] the row that would wait."""
+    tells: NDArray[np.bool_]
+    """[c] whether that started promptly, and after no other candidate that had ended later."""
+    nearby: NDArray[np.bool_]
+    """[c] whether the pair are the streams that the thread issued to before and after the wait."""
 
     @classmethod
-    def of(cls, rows: Rows, src: NDArray[np.int32], dst: NDArray[np.int32], group: NDArray[np.int64]) -> "_Candidates":
+    def of(
+        cls,
+        rows: Rows,
+        src: NDArray[np.int32],
+        dst: NDArray[np.int32],
+        group: NDArray[np.int64],
+        pattern: _Patterns,
+    ) -> "_Candidates":
         """Return the candidates of waits."""
-        streams, groups = len(src), int(group.max(initial=-1)) + 1
-        pairs = np.array([(a, b) for a in range(streams) for b in range(streams) if a != b])
-        untested = np.empty((0, groups), np.bool_)
-        candidates = cls(rows=rows, group=group, pairs=pairs, src=src, dst=dst, consistent=untested)
-        fitting = []
-        for pair in range(len(pairs)):
-            both, slack = candidates._slack(pair)
-            fitting.append(np.bincount(group, both & (slack < -rows.resolution), groups) == 0)
-        return replace(candidates, consistent=np.stack(fitting))
-
-    def _slack(self, pair: int) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Return which waits have both rows, and how long after the end of the one the other one started, ns."""
-        src, dst = self.src[self.pairs[pair, 0]], self.dst[self.pairs[pair, 1]]
-        both = (src >= 0) & (dst >= 0)
-        return both, np.where(both, self.rows.ts[np.maximum(dst, 0)] - self.rows.end[np.maximum(src, 0)], 0)
+        groups = np.arange(int(group.max(initial=-1)) + 2)
+        order = np.argsort(group, kind="stable")
+        bounds = np.searchsorted(group[order], groups)
+        around = (pattern.previous, pattern.following, rows.ts, rows.end)
+        wait, pair, slack, usual = candidates(src, dst, order, bounds, *around, rows.resolution, REACTION_NS)
+        target = dst[pair % len(dst), wait]
+        nearest = np.full(len(rows), FAR, np.int64)
+        np.minimum.at(nearest, target, slack)
+        tells = slack <= np.minimum(REACTION_NS, nearest[target] + rows.resolution)
+        by_group = np.lexsort((wait, pair, group[wait]))
+        by_group = by_group[(tells | usual)[by_group]]
+        return cls(
+            rows=rows,
+            group=group,
+            src=src,
+            dst=dst,
+            order=order,
+            bounds=bounds,
+            pair=pair[by_group],
+            first=np.searchsorted(group[wait[by_group]], groups),
+            target=target[by_group],
+            tells=tells[by_group],
+            nearby=usual[by_group],
+        )
 
     def chosen(self, explained: NDArray[np.int64], pattern: _Patterns) -> NDArray[np.int64]:
         """Return the pair of each group that explains most of its waits; NONE where none does [groups].
@@ -161,16 +189,16 @@ class _Candidates:
         wait's candidate had delayed it so long: what ended earlier than another one, ended then by accident. Waits of
         one run are chosen one after another, the clearest first: what a chosen pair explains, no other one explains.
         """
-        groups = self.consistent.shape[1]
+        groups = len(self.bounds) - 1
         explained = explained.copy()
-        nearest = self._nearest()
+        start = self.rows.ts[self.target]
         loop = np.zeros(groups, np.int64)
         loop[self.group] = pattern.loop
         choice = np.full(groups, NONE, np.int64)
         open_ = np.ones(groups, np.bool_)
+        told = (self.first, self.pair, start, self.target, self.tells, self.nearby)
         while open_.any():
-            pair, weight = self._best(explained, nearest, pattern)
-            pair[~open_], weight[~open_] = NONE, 0.0
+            pair, weight = clearest(*told, open_, explained, gpu_streams.LATE_NS, 1 / (len(self.group) + 1))
             # Of each loop the clearest group.
             order = np.lexsort((weight, loop))
             first = order[np.flatnonzero(np.diff(loop[order], append=NONE))]
@@ -181,35 +209,6 @@ class _Candidates:
             open_[first] = False
             self._explain(explained, choice, first)
         return choice
-
-    def _nearest(self) -> NDArray[np.int64]:
-        """Return how long after the latest end that may have delayed it each row started, ns; FAR for none [rows]."""
-        nearest = np.full(len(self.rows), FAR, np.int64)
-        for pair in range(len(self.pairs)):
-            both, slack = self._slack(pair)
-            fits = both & (slack >= -self.rows.resolution) & self.consistent[pair, self.group]
-            np.minimum.at(nearest, self.dst[self.pairs[pair, 1]][fits], slack[fits])
-        return nearest
-
-    def _best(
-        self, explained: NDArray[np.int64], nearest: NDArray[np.int64], pattern: _Patterns
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the pair of each group that explains most of its waits, or NONE, and how many [groups]."""
-        rows, groups = self.rows, self.consistent.shape[1]
-        best = np.zeros(groups)
-        choice = np.full(groups, NONE, np.int64)
-        for pair, (waited, waiting) in enumerate(self.pairs.tolist()):
-            both, slack = self._slack(pair)
-            dst = np.maximum(self.dst[waiting], 0)
-            tells = both & (slack >= -rows.resolution)
-            tells &= slack <= np.minimum(REACTION_NS, nearest[dst] + rows.resolution)
-            tells &= rows.ts[dst] > explained[dst] + gpu_streams.LATE_NS
-            usual = both & (pattern.previous == waited) & (pattern.following == waiting)
-            weight = np.bincount(self.group, tells + usual / (len(usual) + 1), groups)
-            better = self.consistent[pair] & (weight > best)
-            best[better] = weight[better]
-            choice[better] = pair
-        return choice, best
 
     def _explain(self, explained: NDArray[np.int64], choice: NDArray[np.int64], groups: NDArray[np.int64]) -> None:
         """Raise to its start what the pairs of some groups explain [rows]."""
@@ -227,21 +226,27 @@ class _Candidates:
             chosen: the pair of each group, NONE where nothing told [groups].
             loop: the same for waits of one operator that delay one stream [w].
         """
-        pairs, groups = self.consistent.shape
+        pairs = len(self.src) ** 2
         pair = chosen[self.group]
         told = pair >= 0
-        votes = np.bincount(loop[told] * pairs + pair[told], minlength=(int(loop.max(initial=-1)) + 1) * pairs)
-        votes = votes.reshape(-1, pairs)
-        of_loop = np.where(votes.any(axis=1), votes.argmax(axis=1), NONE)
-        of_group = np.full(groups, NONE, np.int64)
+        voted, votes = np.unique(loop[told] * pairs + pair[told], return_counts=True)
+        order = np.lexsort((-voted, votes, voted // pairs))
+        most = voted[order[np.flatnonzero(np.diff(voted[order] // pairs, append=NONE))]]
+        of_loop = np.full(int(loop.max(initial=-1)) + 1, NONE, np.int64)
+        of_loop[most // pairs] = most % pairs
+        of_group = np.full(len(self.bounds) - 1, NONE, np.int64)
         of_group[self.group] = of_loop[loop]
-        return np.where((of_group >= 0) & self.consistent[of_group, np.arange(groups)], of_group, NONE)
+        rows = self.rows
+        fits: NDArray[np.int64] = fitting(
+            of_group, self.src, self.dst, self.order, self.bounds, rows.ts, rows.end, rows.resolution
+        )
+        return fits
 
     def edges(self, chosen: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the edge (source, target) of each wait by the pair of its group, NONE for none [2, w]."""
         pair = chosen[self.group]
         wait = np.arange(len(self.group))
-        waited, waiting = self.pairs[np.maximum(pair, 0)].T
+        waited, waiting = np.divmod(np.maximum(pair, 0), len(self.src))
         src, dst = self.src[waited, wait], self.dst[waiting, wait]
         kept = (pair >= 0) & (src >= 0) & (dst >= 0)
         kept &= self.rows.ts[np.maximum(dst, 0)] - self.rows.end[np.maximum(src, 0)] >= -self.rows.resolution
