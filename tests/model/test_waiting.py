@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lumos_df.model.evaluate import RESULT_COLUMNS, evaluate_rows
+from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
@@ -15,10 +16,10 @@ DENSE = Model("dense", 4, 1024, 16, 32_000, 512)
 ROUTED = replace(DENSE, experts=8, top_k=2, expert_ffn=256, dense_layers=1)
 
 
-def parts(model: Model, plan: Plan, software: Software) -> dict[str, float]:
+def parts(model: Model, plan: Plan, software: Software, gpu: Hardware = GPU) -> dict[str, float]:
     """Return the results of a plan."""
     first = np.zeros(1, np.int64)
-    models, gpus, profiles, plans = (np.array([noun.row()]) for noun in (model, GPU, software, plan))
+    models, gpus, profiles, plans = (np.array([noun.row()]) for noun in (model, gpu, software, plan))
     (found,) = evaluate_rows(models, gpus, profiles, plans, first, first).tolist()
     return dict(zip(RESULT_COLUMNS, found, strict=True))
 
@@ -44,3 +45,20 @@ def test_the_gpu_waits_in_each_pass_of_a_layer_with_experts(recompute: str, pass
     assert routing["iteration_time_s"] - without["iteration_time_s"] == pytest.approx(4 * 3 * passes * 0.5)
     assert routing["host_s"] - without["host_s"] == pytest.approx(4 * 3 * passes * 0.5)
     assert parts(DENSE, plan, replace(BARE, routing_s=0.5)) == parts(DENSE, plan, BARE)
+
+
+@pytest.mark.parametrize(("bandwidth", "binds"), [(1e13, False), (1e6, True)])
+def test_no_more_communication_hides_than_products_take(*, bandwidth: float, binds: bool) -> None:
+    """Half of it is asked to hide; on a link that is far slower than the products as much as those of layers take."""
+    plan = Plan(tp=2, batch=4, overlap_tp=True)
+    gpu = replace(GPU, scale_up=replace(GPU.scale_up, bandwidth=bandwidth))
+    shown, hidden = (parts(DENSE, plan, replace(BARE, tp_hidden=share), gpu) for share in (0.0, 0.5))
+    communication = shown["tp_exposed_s"]
+    assert hidden["tp_exposed_s"] + hidden["overlapped_s"] == pytest.approx(communication)
+    assert shown["iteration_time_s"] - hidden["iteration_time_s"] == pytest.approx(hidden["overlapped_s"])
+    if binds:
+        # The head's products have none beside them.
+        assert 0.5 * hidden["gemm_s"] < hidden["overlapped_s"] < hidden["gemm_s"] < 1e-3 * communication
+    else:
+        # Nothing is there to hide the embedding's.
+        assert 0.3 * communication < hidden["overlapped_s"] < 0.5 * communication

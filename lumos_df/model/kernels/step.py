@@ -223,8 +223,6 @@ def _finish(model, plan, hardware, software, makespan, costs, chunks, pipe, stag
 @lean_kernel
 def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, stages, out):
     """Split the pipeline's time by what stage `s` does: the parts add up to it."""
-    before = st.hidden_share(plan, software, True)
-    after = st.hidden_share(plan, software, False)
     directions = 2 if plan.schedule == DUALPIPE else 1
     count = plan.pp * plan.vp
     # DualPipe sends half of the micro-batches each way, through both chunks of a device.
@@ -239,20 +237,21 @@ def _parts(model, plan, software, micro_batches, makespan, s, costs, chunks, sta
                     continue
                 cost = costs[block]
                 for row in range(c.PASSES):
-                    hidden = before if row == c.FORWARD else after
+                    hidden = st.hidden_seconds(cost, row, plan, software)
                     out[GEMM_S] += times * cost[row, c.GEMM_S]
                     out[ATTENTION_S] += times * cost[row, c.ATTENTION_S]
                     out[ELEMENTWISE_S] += times * cost[row, c.ELEMENTWISE_S]
-                    out[TP_S] += times * (1.0 - hidden) * cost[row, c.TP_S]
-                    out[OVERLAPPED_S] += times * hidden * cost[row, c.TP_S]
+                    out[TP_S] += times * (cost[row, c.TP_S] - hidden)
+                    out[OVERLAPPED_S] += times * hidden
                     out[CP_S] += times * cost[row, c.CP_S]
                     out[EP_S] += times * cost[row, c.EP_S]
                 if block > st.EXPERT:
                     continue
                 out[RECOMPUTE_S] += times * st.again_seconds(model, plan, software, cost)
                 if plan.recompute == RECOMPUTE_LAYERS:
-                    out[TP_S] += times * (1.0 - before) * cost[c.FORWARD, c.TP_S]
-                    out[OVERLAPPED_S] += times * before * cost[c.FORWARD, c.TP_S]
+                    hidden = st.hidden_seconds(cost, c.FORWARD, plan, software)
+                    out[TP_S] += times * (cost[c.FORWARD, c.TP_S] - hidden)
+                    out[OVERLAPPED_S] += times * hidden
                     out[CP_S] += times * cost[c.FORWARD, c.CP_S]
                     out[EP_S] += times * cost[c.FORWARD, c.EP_S]
     if plan.schedule == DUALPIPE:

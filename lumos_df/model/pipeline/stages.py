@@ -92,10 +92,17 @@ def collectives_host_s(cost, row, collective_s, software):
 
 
 @lean_kernel
-def hidden_share(plan, software, forward):
-    """Return the share of tensor-parallel communication that runs behind matrix products in a pass."""
-    asked = software.tp_hidden if plan.overlap_tp else 0.0
-    return asked if forward else max(asked, software.tp_backward_hidden)
+def hidden_seconds(cost, row, plan, software):
+    """Return the seconds of tensor-parallel communication of one pass over a block that run behind matrix products.
+
+    The software's share of them, and no more than those products take: backwards both passes' do.
+    """
+    share = software.tp_hidden if plan.overlap_tp else 0.0
+    products = cost[row, c.GEMM_S]
+    if row != c.FORWARD:
+        share = max(share, software.tp_backward_hidden)
+        products = cost[c.BACKWARD_INPUT, c.GEMM_S] + cost[c.BACKWARD_WEIGHT, c.GEMM_S]
+    return min(share * cost[row, c.TP_S], products)
 
 
 @lean_kernel
@@ -137,9 +144,10 @@ def latent_share(model):
 
 
 @lean_kernel
-def pass_seconds(cost, row, hidden):
+def pass_seconds(cost, row, plan, software):
     """Return the GPU's seconds of one pass over a block, without communication that is hidden."""
-    return compute_seconds(cost, row) + cost[row, c.CP_S] + cost[row, c.EP_S] + (1.0 - hidden) * cost[row, c.TP_S]
+    exposed = cost[row, c.TP_S] - hidden_seconds(cost, row, plan, software)
+    return compute_seconds(cost, row) + cost[row, c.CP_S] + cost[row, c.EP_S] + exposed
 
 
 @lean_kernel
@@ -151,8 +159,6 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
     """
     count = plan.pp * plan.vp
     collective_s = collective_host_s(plan, hardware, software)
-    before = hidden_share(plan, software, True)
-    after = hidden_share(plan, software, False)
     for v in range(count):
         # Between the embedding and the head chunks of the same layers take the same.
         if (
@@ -170,8 +176,8 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
             if times == 0.0:
                 continue
             cost = costs[block]
-            f = pass_seconds(cost, c.FORWARD, before)
-            b = pass_seconds(cost, c.BACKWARD_INPUT, after)
+            f = pass_seconds(cost, c.FORWARD, plan, software)
+            b = pass_seconds(cost, c.BACKWARD_INPUT, plan, software)
             f_host = cost[c.FORWARD, c.LAUNCHES] * software.launch_s
             f_host += collectives_host_s(cost, c.FORWARD, collective_s, software)
             b_host = (
@@ -190,7 +196,7 @@ def chunk_seconds(model, plan, hardware, software, costs, chunks):
             ep_forward += times * cost[c.FORWARD, c.EP_S]
             ep_backward += times * cost[c.BACKWARD_INPUT, c.EP_S]
             backward += times * b
-            weight += times * pass_seconds(cost, c.BACKWARD_WEIGHT, after)
+            weight += times * pass_seconds(cost, c.BACKWARD_WEIGHT, plan, software)
             host += times * (f_host + b_host)
         gpu = forward + backward + weight
         power = software.run_ahead
