@@ -61,19 +61,18 @@ class Step:
                 call["run"] = operator.again(turn) if turn and isinstance(operator, Call) else operator
                 turns[call["operator"]] += 1
             self.results.find([call["run"] for call in self.calls])
-        for call in self.calls:
-            run = call["run"]
-            direct = isinstance(run, Call)  # without a function in between, which would be longer than many gaps
-            call["run"] = getattr(run.run, "_op", run.run) if direct else run
-            call["positional"], call["named"] = (run.positional, run.named) if direct else ([], {})
-            call["collective"] = not direct
-        self.threads = {}
-        for number, call in enumerate(self.calls):
-            self.threads.setdefault(call["thread"], []).append((number, call))
-        self.pool = ThreadPoolExecutor(max(1, len(self.threads)))
-        self.dispatch_ns = self.dispatch()
         self.awaited = {awaited for call in self.calls for awaited in call["waits"]}
         self.handed = {call["after"] for call in self.calls} - {None}
+        self.threads = {}
+        for number, call in enumerate(self.calls):
+            reads, run = self.results.reads[number], call["run"]
+            others = call["waits"] or call["after"] is not None or number in self.handed or number in self.awaited
+            alone = isinstance(run, Call) and not others
+            run = run.bound(reads) if isinstance(run, Call) else run
+            row = (number, run, call, alone, reads, number in self.results.touched)
+            self.threads.setdefault(call["thread"], []).append(row)
+        self.pool = ThreadPoolExecutor(max(1, len(self.threads)))
+        self.dispatch_ns = self.dispatch()
 
     def ready(self, number):
         """Return a function that runs an operator of the plan; where torch cannot, one that copies its bytes."""
@@ -137,61 +136,71 @@ class Step:
     def run_thread(self, calls, start, mark):
         """Run the calls of one thread."""
         torch.set_flush_denormal(True)  # of this thread; what is multiplied in place again and again would become slow
-        now, gaps, results, ends = time.perf_counter_ns, self.gaps, self.results, self.ends
-        reads, touched = results.reads, results.touched
+        now, gaps, ends, dispatch_ns = time.perf_counter_ns, self.gaps, self.ends, self.dispatch_ns
+        lend, take_back, done = self.results.lend, self.results.take_back, self.results.done
         plain = mark is nullcontext and not self.cuda  # what every call would cost is no part of the step
         previous = start
-        for number, call in calls:
-            if call["after"] is not None:
-                self.events[call["after"]].wait()
-                previous = max(previous, ends[call["after"]])
-            if reads[number]:
-                results.lend(number)
-            if call["waits"]:
-                self.wait_for(call)
-                if not self.cuda:  # the recorded gap begins there, too
-                    previous = max(previous, now())
-            left = gaps * call["gap_ns"] - self.dispatch_ns
-            if left > 0:
-                self.until(previous + left)
+        late = 0  # many gaps are shorter than a call from here takes: the next longer one is cut by it
+        for number, run, call, alone, reads, touched in calls:
+            if not alone:
+                previous = self.before(call, previous)
+            if reads:
+                lend(reads)
+            moment = previous + gaps * call["gap_ns"] - dispatch_ns - late
+            begun = now()
+            if begun < moment:
+                begun = self.until(moment)
+            late = begun - moment
             if plain:
-                result = call["run"](*call["positional"], **call["named"])
+                result = run()
             else:
                 with self.on_stream(call), mark(call):
-                    result = call["run"](*call["positional"], **call["named"])
-            if call["collective"] and isinstance(result, dist.Work):
-                self.works[number] = result
-            elif self.cuda and number in self.awaited:
-                with self.on_stream(call):
-                    self.works[number] = torch.cuda.Event()
-                    self.works[number].record()
+                    result = run()
             previous = ends[number] = now()
-            if reads[number]:
-                results.take_back(number)
-            if number in touched:
-                results.done(number, result)
+            if reads:
+                take_back(reads)
+            if touched:
+                done(number, result)
+            if not alone:
+                self.behind(number, result)
             result = None
-            if number in self.handed:
-                self.events[number].set()
 
-    def wait_for(self, call):
-        """Wait for the work of other streams, or the collectives, that a call waits for."""
+    def before(self, call, previous):
+        """Wait for what a call waits for, and return when its gap began."""
+        if call["after"] is not None:
+            self.events[call["after"]].wait()
+            previous = max(previous, self.ends[call["after"]])
         for awaited in call["waits"]:
             if awaited in self.works:
                 with self.on_stream(call):
                     self.works[awaited].wait()
+        # The recorded gap begins where the collective ended, too.
+        return max(previous, time.perf_counter_ns()) if call["waits"] and not self.cuda else previous
+
+    def behind(self, number, result):
+        """Keep what others wait for."""
+        if isinstance(result, dist.Work):
+            self.works[number] = result
+        elif self.cuda and number in self.awaited:
+            with self.on_stream(self.calls[number]):
+                self.works[number] = torch.cuda.Event()
+                self.works[number].record()
+        if number in self.handed:
+            self.events[number].set()
 
     def on_stream(self, call):
         """Return what puts work on a call's stream."""
         return torch.cuda.stream(self.streams[call["stream"]]) if self.cuda and call["stream"] else nullcontext()
 
     def until(self, moment):
-        """Wait for a moment of the clock."""
-        left = moment - time.perf_counter_ns()
-        if left > 2 * ASLEEP_NS:
-            time.sleep((left - ASLEEP_NS) * 1e-9)
-        while time.perf_counter_ns() < moment:
-            pass
+        """Wait for a moment of the clock; return what it shows then."""
+        now = time.perf_counter_ns
+        if moment - now() > 2 * ASLEEP_NS:
+            time.sleep((moment - now() - ASLEEP_NS) * 1e-9)
+        reached = now()
+        while reached < moment:
+            reached = now()
+        return reached
 
     def timed(self, count, mark=nullcontext, behind=lambda: None):
         """Run the step `count` times, each with a call of `behind` after it, and return what each took, ms.

@@ -58,6 +58,13 @@ class Call:
     def __call__(self):
         return self.run(*self.positional, **self.named)
 
+    def bound(self, changed):
+        """Return the call without functions in between, longer than many gaps; `changed`: arguments come later."""
+        run = getattr(self.run, "_op", self.run)
+        if changed:
+            return lambda: run(*self.positional, **self.named)
+        return partial(run, *self.positional, **self.named)
+
     def again(self, turn):
         """Return the same with other tensors of the same kind."""
         return Call(self.run, self.make, turn)

@@ -28,7 +28,7 @@ class Results:
         latest, owner, shared = defaultdict(list), {}, defaultdict(list)
         for number, call in enumerate(calls if self.kept else ()):
             result = self.first(number, call, latest) if isinstance(call, Call) else None
-            for place, tensor in enumerate(result if isinstance(result, (tuple, list)) else [result]):
+            for place, tensor in enumerate(several(result)):
                 if not isinstance(tensor, torch.Tensor):
                     continue
                 storage = tensor.untyped_storage().data_ptr()
@@ -37,7 +37,7 @@ class Results:
                 if storage in owner:
                     latest[kind(tensor)].append((number, place))
                     shared[owner[storage]].append(number)
-                    self.held[number] = result
+                    self.held[number] = several(result)
             for released in self.releases[number]:
                 gone = {released, *shared.pop(released, ())}  # views of a result go with it
                 self.kept |= gone
@@ -59,34 +59,42 @@ class Results:
             if free:
                 taken.append((place, *free[-1]))
         self.reads[number] = [(*place, place[0][place[1]], *entry) for place, *entry in taken]
-        self.lend(number)
+        reads = self.reads[number]
+        self.lend(reads)
         try:
             return call()
         except Exception:  # whatever an operator raises of values that it does not take
-            self.take_back(number)
+            self.take_back(reads)
             self.reads[number] = ()
             return call()
         finally:
-            self.take_back(number)
+            self.take_back(reads)
 
-    def lend(self, number):
+    def lend(self, reads):
         """Put what a call reads into its arguments; what is not there stays what it was."""
-        for arguments, place, _, maker, which in self.reads[number]:
-            result = self.held.get(maker)
-            if result is not None:
-                arguments[place] = result if isinstance(result, torch.Tensor) else result[which]
+        held = self.held
+        for arguments, place, _, maker, which in reads:
+            results = held.get(maker)
+            if results:
+                arguments[place] = results[which]
 
-    def take_back(self, number):
+    def take_back(self, reads):
         """Take a call's results out of its arguments, so that they can go."""
-        for arguments, place, own, *_ in self.reads[number]:
+        for arguments, place, own, _, _ in reads:
             arguments[place] = own
 
     def done(self, number, result):
         """Keep a call's result where it was kept, and let those go that were let go behind it."""
+        held = self.held
         if number in self.kept:
-            self.held[number] = result
+            held[number] = several(result)
         for released in self.releases[number]:
-            self.held.pop(released, None)
+            held.pop(released, None)
+
+
+def several(result):
+    """Return the results of a call, also where it is one."""
+    return result if isinstance(result, (tuple, list)) else (result,)
 
 
 def kind(tensor):
