@@ -10,13 +10,13 @@ import polars as pl
 from lumos_df.base.errors import LumosError, QueryError
 from lumos_df.base.files import publish_file, unwritable
 from lumos_df.corpus import catalog
-from lumos_df.generate.call_order import ordered
 from lumos_df.generate.manifest import manifest, manifest_rows, share_pct
 from lumos_df.generate.process_group_members import with_members
 from lumos_df.generate.recorded_ranks import RecordedRanks, recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
 from lumos_df.generate.replayed_calls import REPLACED, ReplayedCalls, replay
 from lumos_df.generate.result_lifetimes import releases
+from lumos_df.generate.typical_gaps import TypicalGaps, typical_gaps
 from lumos_df.model.library import data_folder
 
 PROGRAMS: Final = ("benchmark.py", "recorded_operators.py", "recorded_results.py")
@@ -79,8 +79,12 @@ def generate(
             rank: releases(connection, trace, calls[rank], rows[rank].start_ns, rows[rank].end_ns)
             for rank, trace in chosen.trace_ids.items()
         }
+        gaps = {
+            rank: typical_gaps(connection, trace, chosen.step, calls[rank], rows[rank].start_ns, rows[rank].end_ns)
+            for rank, trace in chosen.trace_ids.items()
+        }
     table = manifest_rows(list(replays.values()), list(calls.values()))
-    about = _about(chosen, rows) | manifest(table, list(replays.values()))
+    about = _about(chosen, rows, gaps) | manifest(table, list(replays.values()))
     share = share_pct(table, list(replays.values()))
     _check(corpus, table, share, about["share_is_of"], force=force)
     plan = {
@@ -89,7 +93,11 @@ def generate(
         "memory": any(each.list.len().sum() for each in released.values()),
         "ranks": {
             str(rank): _rank(
-                rows[rank], replays[rank], calls[rank].with_columns(releases=released[rank]), modules=modules
+                rows[rank],
+                replays[rank],
+                calls[rank].with_columns(releases=released[rank]),
+                gaps[rank],
+                modules=modules,
             )
             for rank in chosen.trace_ids
         },
@@ -99,12 +107,14 @@ def generate(
     return Generated(len(rows), sum(map(len, calls.values())), share, replaced, about["share_is_of"], chosen.missing)
 
 
-def _about(chosen: RecordedRanks, rows: dict[int, RecordedRows]) -> dict[str, Any]:
+def _about(chosen: RecordedRanks, rows: dict[int, RecordedRows], gaps: dict[int, TypicalGaps]) -> dict[str, Any]:
     return {
         "step": chosen.step,
         "ranks": list(chosen.trace_ids),
         "missing_ranks": list(chosen.missing),
         "recorded_step_ns": {str(rank): each.end_ns - each.start_ns for rank, each in rows.items()},
+        "host_gaps_of_steps": {str(rank): each.steps for rank, each in gaps.items()},
+        "host_gaps_longer_in_step_ns": {str(rank): each.longer_ns for rank, each in gaps.items()},
     }
 
 
@@ -119,9 +129,11 @@ def _check(corpus: Path, table: pl.DataFrame, share: float, of: str, *, force: b
     )
 
 
-def _rank(rows: RecordedRows, replayed: ReplayedCalls, calls: pl.DataFrame, *, modules: bool) -> dict[str, Any]:
+def _rank(
+    rows: RecordedRows, replayed: ReplayedCalls, calls: pl.DataFrame, gaps: TypicalGaps, *, modules: bool
+) -> dict[str, Any]:
     """Return the plan of one rank: columns of its calls, and what they call, each once."""
-    order, last_gap_ns = ordered(calls, rows.start_ns, rows.end_ns)
+    order = gaps.order
     amount = "gpu_ns" if replayed.gpu_ns else "host_ns"
     used = calls.group_by("operator", maintain_order=True).agg(pl.col(amount).sum()).with_row_index("number")
     whole = max(1, replayed.gpu_ns or replayed.host_ns)
@@ -130,7 +142,7 @@ def _rank(rows: RecordedRows, replayed: ReplayedCalls, calls: pl.DataFrame, *, m
     columns = order.with_columns(numbers.alias("operator"), calls["releases"]).to_dict(as_series=False)
     return {
         "step_ns": rows.end_ns - rows.start_ns,
-        "last_gap_ns": last_gap_ns,
+        "last_gap_ns": gaps.last_gap_ns,
         "streams": 1 + max(order["stream"].to_list(), default=0),
         "families_ns": dict(families.iter_rows()),
         "operators": [

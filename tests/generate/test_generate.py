@@ -147,6 +147,41 @@ def test_the_hosts_own_time_is_kept_between_calls(tmp_path: Path) -> None:
     assert rank["step_ns"] == 100_000
 
 
+def alike(pauses: dict[int, float]) -> list[Event]:
+    """Return five steps of two calls, the second 10 us after the first, and in some steps a pause more."""
+    return [
+        each
+        for step in range(5)
+        for each in (
+            annotation(f"ProfilerStep#{step}", 1000 * step, 100 + pauses.get(step, 0)),
+            op("aten::mm", 1000 * step + 10, 8, **MM),
+            op("aten::add", 1000 * step + 28 + pauses.get(step, 0), 5, **ADD),
+        )
+    ]
+
+
+def test_a_pause_in_the_chosen_step_is_none_of_the_hosts_own_time(tmp_path: Path) -> None:
+    """What one step waits is no time of the job; what most of them do, is."""
+    plan, manifest = generated(tmp_path, alike({2: 400, 3: 70}), step=2)
+    assert plan["ranks"]["0"]["calls"]["gap_ns"] == [10_000, 10_000]
+    assert plan["ranks"]["0"]["last_gap_ns"] == 67_000
+    assert manifest["host_gaps_of_steps"] == {"0": 5}
+    assert manifest["host_gaps_longer_in_step_ns"] == {"0": 400_000}
+
+
+def test_a_pause_that_most_steps_have_is_kept(tmp_path: Path) -> None:
+    plan, _ = generated(tmp_path, alike({0: 70, 2: 70, 3: 70}), step=1)
+    assert plan["ranks"]["0"]["calls"]["gap_ns"] == [10_000, 80_000]
+
+
+def test_gaps_of_steps_with_other_calls_do_not_count(tmp_path: Path) -> None:
+    other = [each | {"name": "aten::sub"} if each["name"] == "aten::add" else each for each in alike({2: 400})]
+    events = [*alike({2: 400})[6:9], *other[:6], *other[9:]]
+    plan, manifest = generated(tmp_path, events, step=2)
+    assert plan["ranks"]["0"]["calls"]["gap_ns"] == [10_000, 410_000]
+    assert manifest["host_gaps_of_steps"] == {"0": 1}
+
+
 def test_a_call_of_another_thread_begins_after_the_call_before_it(tmp_path: Path) -> None:
     backward = [op("aten::mm", 40, 8, tid=2, **MM), *on_gpu(2, 41), op("aten::mm", 60, 8, **MM), *on_gpu(3, 61)]
     plan, _ = generated(

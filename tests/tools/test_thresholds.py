@@ -55,6 +55,7 @@ NO_DECISION = {
     "estimate.block_operators._NS",
     "estimate.search.STRETCH",
     "estimate.store._NS",
+    "generate.typical_gaps._MOST_STEPS",
     "graph.edges.inferred._PARTS",
     "graph.packed_keys._SPAN",
     "graph.packed_keys._TABLE",
