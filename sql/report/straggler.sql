@@ -17,11 +17,14 @@ CREATE VIEW straggler(
   made_others_wait_ns
 ) AS
 WITH
+record AS MATERIALIZED (
+  FROM _collective_record
+  WHERE tells_more AND members > 1 AND waiting_ns IS NOT NULL AND collective NOT IN ('send', 'recv', 'send_recv')
+),
 -- Ranks of which records say who was late among all, where traces know some ranks alone.
 told AS (
   SELECT job, rank, list(DISTINCT group_name) FILTER (NOT is_record) AS group_names, bool_or(is_record) AS has_records
-  FROM _collective_record
-  WHERE tells_more AND members > 1 AND waiting_ns IS NOT NULL AND collective NOT IN ('send', 'recv', 'send_recv')
+  FROM record
   GROUP BY job, rank
 ),
 member AS (
@@ -52,8 +55,7 @@ member AS (
     row_number() OVER (PARTITION BY job, group_name, collective, seq ORDER BY waiting_ns, rank) = 1,
     waiting_ns,
     sum(waiting_ns) OVER (PARTITION BY job, group_name, collective, seq)
-  FROM _collective_record
-  WHERE tells_more AND members > 1 AND waiting_ns IS NOT NULL AND collective NOT IN ('send', 'recv', 'send_recv')
+  FROM record
 )
 SELECT
   job,

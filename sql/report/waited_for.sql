@@ -17,12 +17,14 @@ CREATE VIEW waited_for(
   steps
 ) AS
 WITH
+-- It is read twice, and is small.
+late_row AS MATERIALIZED (FROM straggler),
 -- Jobs of which records tell more than traces, and whether any of it lies in steps.
 told AS (
-  SELECT straggler.job, bool_or(straggler.step IS NOT NULL) AS in_steps
-  FROM straggler
-  WHERE straggler.job IN (SELECT job FROM _collective_record WHERE tells_more)
-  GROUP BY straggler.job
+  SELECT job, bool_or(step IS NOT NULL) AS in_steps
+  FROM late_row
+  WHERE job IN (SELECT job FROM _collective_record WHERE tells_more)
+  GROUP BY job
 ),
 stepped AS (
   SELECT job, max(steps) AS steps
@@ -39,7 +41,7 @@ late AS (
     sum(times_last) AS times_last,
     sum(collectives) AS collectives,
     count(*) OVER (PARTITION BY job) AS ranks
-  FROM straggler
+  FROM late_row
   WHERE step IS NOT NULL OR job NOT IN (SELECT job FROM told WHERE in_steps)
   GROUP BY job, rank
 )
