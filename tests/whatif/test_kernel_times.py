@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lumos_df.model.hardware import Hardware
+from lumos_df.schema.codes import GEMM
+from lumos_df.schema.dtypes import BF16, FP32, PRECISION_TABLE
+from lumos_df.structure.shapes import Operation, Shape
+from lumos_df.whatif.durations.kernel_kind import KernelKind
 from lumos_df.whatif.durations.kernel_times import KernelWork, in_waves
+from lumos_df.whatif.job.recorded_gpu import Machine
 
 US = 1e-6
 
@@ -60,3 +66,20 @@ def test_no_kernel_is_shorter_than_its_operations_at_the_peak() -> None:
     fast = kernel(10.0, 10.0, 10_000.0)
     assert fast.rescaled()[0] / US < 8_000
     assert kernel(10.0, 10.0, 10_000.0, least=8_000.0).rescaled()[0] / US == pytest.approx(8_000)
+
+
+def product_s(precision: int, *shapes: Shape) -> float:
+    """Return what a product of matrices takes above the floor on an A100, s."""
+    operation = Operation("aten::bmm" if len(shapes[0]) == 3 else "aten::mm", shapes, (), 1, 0, inside=True)
+    kind = KernelKind(GEMM, operation, shapes, (), (), blocks=0.0, wide=0, backward=False)
+    return kind.seconds(Machine.of(Hardware.read("a100-sxm-80"), PRECISION_TABLE[precision]))
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(71, 8), (70, 4), (68, 2), (72, 1)])
+def test_products_of_16_bits_lose_what_their_rows_are_loaded_in_pieces(size: int, pieces: int) -> None:
+    """As the scores of attention over 71 tokens are."""
+    aligned = product_s(BF16, (512, 72, 16), (512, 16, 72))
+    cut = product_s(BF16, (512, size, 16), (512, 16, size))
+    assert cut / aligned == pytest.approx(pieces**0.45, rel=0.05)
+    whole = product_s(FP32, (512, 72, 16), (512, 16, 72))
+    assert product_s(FP32, (512, size, 16), (512, 16, size)) / whole == pytest.approx(1, rel=0.05)

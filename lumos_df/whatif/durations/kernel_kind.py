@@ -9,7 +9,7 @@ from math import ceil, gcd, log2, prod
 from typing import Final
 
 from lumos_df.model.kernels.attention import QUERIES, attention_seconds
-from lumos_df.model.kernels.gemm import gemm_seconds
+from lumos_df.model.kernels.gemm import gemm_seconds, misaligned
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.dtypes import element_type
 from lumos_df.structure.axes import Axes, tensors
@@ -21,10 +21,6 @@ from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.recorded_gpu import Machine
 
 GEMM, ATTENTION, SOFTMAX, NORM = (FAMILIES.index(name) for name in ("gemm", "attention", "softmax", "normalization"))
-_UNALIGNED: Final = 5.0
-"""Threshold, times. A 16-bit matrix product whose inner or last size is odd takes so many times as long above the floor
-as one of multiples of 8, which are loaded 16 bytes at a time; what is loaded 8 or 4 bytes at a time lies between.
-Evidence: 71 beside 128 on an A100, in one of the recorded traces, and 66 between."""
 _NORM_WIDTH: Final = 512
 """Elements of a row that one pass of a normalization's block takes: 128 threads of 4."""
 _SOFTMAX_WIDTH: Final = 1024
@@ -220,11 +216,9 @@ def _product_seconds(size: tuple[int, int, int], batch: int, machine: Machine, *
         )
     )
     grown = max(seconds - float(row["gemm"][machine.precision][0]), 1e-9)
-    return grown * (
-        _UNALIGNED ** (1 - log2(gcd(m if over_rows else k, n, 8)) / 3)
-        if machine.element_bytes == 2 and min(m, n) > 1
-        else 1.0
-    )
+    if machine.element_bytes == 2 and min(m, n) > 1:
+        grown *= float(misaligned(gcd(m if over_rows else k, n), float(machine.element_bytes)))
+    return grown
 
 
 def _attention(operation: Operation, machine: Machine, context: float, *, backward: bool) -> float:
