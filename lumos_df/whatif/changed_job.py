@@ -32,6 +32,8 @@ class ChangedJob:
     """Which traces of the original each graph is from; `sources` counts their rows one behind the other."""
     again: list[NDArray[np.bool_]]
     """Which rows of each graph a setting makes the backward pass compute again."""
+    slowed: list[NDArray[np.float64]]
+    """By how much rows of each graph may take longer beside communication, relative; nothing where none runs so."""
     after: Played
     unscaled: list[NDArray[np.int8]]
     """Why rows of each recorded rank could not be rescaled, as `durations.unscaled` says [n]; one a trace."""

@@ -187,6 +187,7 @@ def estimated(
         sources=made.sources,
         makers=made.makers,
         again=made.again,
+        slowed=made.slowed,
         after=made.job.replay(),
         unscaled=guessed,
         unscaled_share=part,

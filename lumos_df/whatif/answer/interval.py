@@ -83,7 +83,8 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    return Interval(step, (*causes, *_stand_in(changed, step, kinds), *_unscaled(changed, step)), _once(changed, step))
+    more = (*_stand_in(changed, step, kinds), *_unscaled(changed, step), *_at_once(changed, step))
+    return Interval(step, (*causes, *more), _once(changed, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,15 @@ def _unscaled(changed: ChangedJob, step: Steps) -> list[Cause]:
         for end in (bounds.min(axis=0), bounds.max(axis=0))
     ]
     return [Cause("unscaled", *_ends(step, *played))]
+
+
+def _at_once(changed: ChangedJob, step: Steps) -> list[Cause]:
+    """Return what comes of compute that is slower beside communication, up to as much as it hides."""
+    if not any(slowed.any() for slowed in changed.slowed):
+        return []
+    net = changed.job.event_graph
+    own = np.round(net.own * (1 + np.concatenate(changed.slowed))).astype(np.int64)
+    return [Cause("passes at once", *_ends(step, lengths(changed, replace(net, own=own))))]
 
 
 def _guesses(changed: ChangedJob) -> tuple[NDArray[np.float64], float, NDArray[np.bool_]]:

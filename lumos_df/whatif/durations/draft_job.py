@@ -1,6 +1,6 @@
 """A changed job that has not run yet: what every step of a change takes, and returns changed."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ class DraftJob:
     """What collectives last, waiting as well, that should move and of which too little is known, of all ranks."""
     stand_in: str | None = None
     """The GPU by whose links, not its own, transfers move that nothing measured tells of; None where none do."""
+    slowed: list[NDArray[np.float64]] = field(default_factory=list)
+    """By how much rows of each graph may take longer beside communication, relative; nothing where none runs so."""
 
     @property
     def ranks(self) -> list[int]:
@@ -75,6 +77,7 @@ class DraftJob:
                 for source, count in zip(self.sources, added, strict=True)
             ],
             again=[np.append(again, np.zeros(count, np.bool_)) for again, count in zip(self.again, added, strict=True)],
+            slowed=[np.append(slowed, np.zeros(count)) for slowed, count in zip(self.slowed, added, strict=False)],
         )
 
     def said(self, *warnings: str) -> "DraftJob":

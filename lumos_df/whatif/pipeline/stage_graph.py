@@ -41,6 +41,8 @@ class Stage:
     """Which part of the model each task is about."""
     micro_batch: NDArray[np.int64]
     """Of each task, counted over all steps."""
+    paired: NDArray[np.bool_]
+    """Which tasks run at once with the next one."""
     pipeline: Pipeline
 
     def early(self) -> NDArray[np.bool_]:
@@ -65,23 +67,23 @@ def stage(maker: Cut, pipeline: Pipeline, number: int) -> Stage:
     places = [pipeline.place(number, chunk) for chunk in range(pipeline.chunks)]
     program: list[NDArray[np.int64]] = []
     of_task: list[NDArray[np.int64]] = []
-    done: list[tuple[int, int, int, int]] = []
+    done: list[tuple[int, int, int, int, int]] = []
     for step, in_step in enumerate(maker.turns):
         parts = [_parts(maker.blocks, in_step, pipeline, place, maker.ends) for place in places]
         program.append(parts[0].before)
         of_task.append(np.full(len(parts[0].before), NONE))
-        for kind, chunk, batch, _ in tasks:
+        for kind, chunk, batch, paired in tasks:
             pieces = parts[chunk].passes[kind]
             if not pieces:
                 continue
             piece = pieces[taken(len(pieces), pipeline.batches)[batch]]
             program.append(piece)
             of_task.append(np.full(len(piece), len(done)))
-            done.append((kind, chunk, places[chunk], step * pipeline.batches + batch))
+            done.append((kind, chunk, places[chunk], step * pipeline.batches + batch, paired))
         program.append(parts[0].after)
         of_task.append(np.full(len(parts[0].after), NONE))
-    kinds, chunks, about, batches = np.array(done, np.int64).reshape(-1, 4).T
-    return Stage(np.concatenate(program), np.concatenate(of_task), kinds, chunks, about, batches, pipeline)
+    kinds, chunks, about, batches, pairs = np.array(done, np.int64).reshape(-1, 5).T
+    return Stage(np.concatenate(program), np.concatenate(of_task), kinds, chunks, about, batches, pairs > 0, pipeline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,8 @@ class Ends:
     first_call: NDArray[np.int64]
     first_kernel: NDArray[np.int64]
     last_kernel: NDArray[np.int64]
+    last_exchange: NDArray[np.int64]
+    """The all-to-all that has to be over as well, of pairs that run at once; `ends` tells none."""
 
 
 def ends(made: Rewritten, sequence: Stage) -> Ends:
@@ -204,7 +208,7 @@ def ends(made: Rewritten, sequence: Stage) -> Ends:
     task = sequence.task[made.position]
     rows = graph.rows
     kernel = graph.gpu.row[(rows.kind[graph.gpu.row] == KERNEL) & (rows.family[graph.gpu.row] != COMMUNICATION)]
-    row_of_task = [np.full(task_count, NONE, np.int64) for _ in range(3)]
+    row_of_task = [np.full(task_count, NONE, np.int64) for _ in range(4)]
     for into, every, last in (
         (row_of_task[0], graph.atoms.row, False),
         (row_of_task[1], kernel, False),
@@ -252,9 +256,9 @@ def sends(sequence: Stage, at: Ends, *, in_turn: bool) -> Sends:
     past = np.append(none[:1], at.last_kernel[:-1]) if in_turn else none
     following = np.append(at.first_kernel[1:], none[:1]) if in_turn else none
     for kind, mine, link, after, behind, before in (
-        (_SEND_FORWARD, ahead & ~last, sequence.place, at.last_kernel, none, following),
+        (_SEND_FORWARD, ahead & ~last, sequence.place, at.last_kernel, at.last_exchange, following),
         (_RECEIVE_FORWARD, ahead & ~first, sequence.place - 1, at.first_call, past, at.first_kernel),
-        (_SEND_BACKWARD, back & ~first, sequence.place - 1, at.last_kernel, none, following),
+        (_SEND_BACKWARD, back & ~first, sequence.place - 1, at.last_kernel, at.last_exchange, following),
         (_RECEIVE_BACKWARD, back & ~last, sequence.place, at.first_call, past, at.first_kernel),
     ):
         use = np.flatnonzero(mine & (after >= 0))

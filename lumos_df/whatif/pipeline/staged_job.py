@@ -9,16 +9,17 @@ from numpy.typing import NDArray
 from lumos_df.base.errors import QueryError
 from lumos_df.graph import typical_values
 from lumos_df.graph.collective_instances import ClockSkew, Instances
+from lumos_df.graph.edges.columns import join
 from lumos_df.graph.event_graph import event_graph
 from lumos_df.graph.job import Job
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, EVENT, NONE
 from lumos_df.schema.collective_kinds import POINT_TO_POINT, SEND
-from lumos_df.schema.plan_words import DUALPIPE, GPIPE, ONE_F_ONE_B, PP
+from lumos_df.schema.plan_words import DUALPIPE, EP, GPIPE, ONE_F_ONE_B, PP
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.kernel_times import MODELLED, RESCALED
-from lumos_df.whatif.durations.operator_times import PlannedChange, Times
+from lumos_df.whatif.durations.operator_times import PlannedChange, Times, collectives
 from lumos_df.whatif.durations.own_links import OwnLinks
 from lumos_df.whatif.durations.payloads import sent_bytes
 from lumos_df.whatif.job.nearest_setting import refusal
@@ -26,6 +27,7 @@ from lumos_df.whatif.job.recorded_job import RecordedJob
 from lumos_df.whatif.job.settings import parameters
 from lumos_df.whatif.pipeline import stage_chunks, stage_graph
 from lumos_df.whatif.pipeline.cut_ranks import Cut, cut, joined
+from lumos_df.whatif.pipeline.paired_tasks import at_once
 from lumos_df.whatif.rewrite.host_turns import host_turns
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
@@ -54,7 +56,9 @@ def staged(draft: DraftJob) -> DraftJob:
     graphs: list[TraceGraph] = []
     taken: list[Times] = []
     sources: list[NDArray[np.int32]] = []
+    slowed: list[NDArray[np.float64]] = []
     made: list[_NewRank] = []
+    exchanges = [_exchange_ns(anchor, job, rank) for rank in range(len(job.graphs))]
     stages = _makers(anchor, job, pipeline)
     for number, makers in enumerate(stages):
         for maker in makers:
@@ -64,13 +68,19 @@ def staged(draft: DraftJob) -> DraftJob:
             )
             again = sequence.early()[new_rank.position] & maker.reductions[new_rank.source]
             new_rank = without(new_rank, again | _passed_on(new_rank.graph))
-            sends = stage_graph.sends(sequence, stage_graph.ends(new_rank, sequence), in_turn=in_turn)
-            graph = stage_graph.with_sends(new_rank.graph, sends, sends_ns, host_turns(new_rank, sequence.task))
+            exchange_ns = np.concatenate([exchanges[rank] for rank in maker.ranks])[maker.source[new_rank.source]]
+            at = stage_graph.ends(new_rank, sequence)
+            paired = at_once(new_rank, sequence, at, exchange_ns)
+            new_rank = paired.made
+            sends = stage_graph.sends(sequence, paired.at, in_turn=in_turn)
+            turns = join([host_turns(new_rank, sequence.task), paired.waits])
+            graph = stage_graph.with_sends(new_rank.graph, sends, sends_ns, turns)
             rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
             graphs.append(replace(graph, rows=rows))
             source, added = maker.source[new_rank.source], len(sends.kind)
             made.append(_NewRank(number, maker.ranks, replace(new_rank, source=source), sends))
             sources.append(np.append(source, np.full(added, NONE)).astype(np.int32))
+            slowed.append(np.append(paired.slowed, np.zeros(added)))
             provenance, errors = (
                 np.concatenate([getattr(times[rank], column) for rank in maker.ranks])[source]
                 for column in ("provenance", "error")
@@ -94,11 +104,25 @@ def staged(draft: DraftJob) -> DraftJob:
         transfer_error=transfer_error,
         makers=[new_rank.ranks for new_rank in made],
         again=[np.zeros(len(graph.rows), np.bool_) for graph in graphs],
-    ).said(*_warnings(pipeline, stages))
+        slowed=slowed,
+    ).said(*_warnings(pipeline, stages, hides=any(each.any() for each in slowed)))
 
 
-def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]]) -> list[str]:
-    """Return what a reader should know of the schedule."""
+def _exchange_ns(anchor: RecordedJob, job: Job, rank: int) -> NDArray[np.int64]:
+    """Return what each row of a rank that exchanges tokens with experts takes without waiting, ns, 0 of others [n]."""
+    row, degree = collectives(anchor, rank)
+    row = row[degree == EP]
+    own = job.graphs[rank].own
+    if job.instances is not None and len(job.instances.transfer):
+        instance = _instance_of(job.instances, rank, len(own))
+        own = np.where(instance >= 0, job.instances.transfer[np.maximum(instance, 0)], own)
+    lasts = np.zeros(len(own), np.int64)
+    lasts[row] = own[row]
+    return lasts
+
+
+def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]], *, hides: bool) -> list[str]:
+    """Return what a reader should know of the schedule; `hides`: whether all-to-alls run behind compute."""
     warnings = []
     untold = max(maker.untold for makers in stages for maker in makers)
     if 100 * untold > typical_values.LEAST_PCT:
@@ -108,8 +132,11 @@ def _warnings(pipeline: stage_chunks.Pipeline, stages: list[list[Cut]]) -> list[
         )
     if pipeline.schedule == DUALPIPE:
         warnings.append(
-            "the forward and the backward that dualpipe overlaps run one after the other: no trace tells what both "
-            "take at once"
+            "of a forward and a backward that dualpipe overlaps, all-to-alls of the one run behind compute of the "
+            "other; no trace tells how much slower that is then, so the interval holds that nothing is gained"
+            if hides
+            else "the forward and the backward that dualpipe overlaps run one after the other: no all-to-all of "
+            "experts has a stream of its own"
         )
     return warnings
 
