@@ -43,6 +43,8 @@ _SQLITE: Final = b"SQLite format 3\0"
 _PARQUET: Final = b"PAR1"
 _HEAD: Final = 256
 """Bytes from the beginning in which a format shows itself."""
+_SHOWN: Final = 20
+"""Bytes of them that are told where none does."""
 
 _FLIGHT_RECORDER: Final = re.compile(
     rb'\s*\{\s*(?:"version"\s*:\s*"[^"]*"\s*,\s*)?'
@@ -74,9 +76,19 @@ def _is_pickle(*keys: bytes) -> Callable[[StoredFile], bool]:
     return lambda file: is_pickle(file) and any(key in file.head(_HEAD) for key in keys)
 
 
-def _refuse_nsight_report(file: StoredFile, _: "ArgsSink") -> "Recording":
+def _is_no_text(file: StoredFile) -> bool:
+    """Return whether a file is no text, nor a trace that is damaged further on."""
+    head = file.head(_HEAD)
+    return b"\0" in head and not head.lstrip().startswith((b"{", b"["))
+
+
+def _refuse(file: StoredFile, _: "ArgsSink") -> "Recording":
+    """Say how a report of Nsight Systems is exported: its own format has no public description, only names tell it."""
     export = f"nsys export --type sqlite {file.name}"
-    raise TraceError(f"{file.name}: a report of Nsight Systems; export it: {export}")
+    if file.name.removesuffix(".gz").endswith((".nsys-rep", ".qdrep")):
+        raise TraceError(f"{file.name}: a report of Nsight Systems; export it: {export}")
+    begin = file.head(_SHOWN)
+    raise TraceError(f"{file.name}: no format that is read begins with {begin!r}; if Nsight Systems wrote it: {export}")
 
 
 FORMATS: Final = (
@@ -151,12 +163,7 @@ FORMATS: Final = (
         ),
         read=_by("xplane"),
     ),
-    TraceFormat(
-        name="Nsight Systems, not exported",
-        endings=(),
-        recognises=lambda file: file.name.endswith(".nsys-rep"),  # its own format has no public description
-        read=_refuse_nsight_report,
-    ),
+    TraceFormat(name="binary, of no other", endings=(), recognises=_is_no_text, read=_refuse),
     TraceFormat(
         name="Kineto JSON",
         endings=(".json", ".json.gz"),

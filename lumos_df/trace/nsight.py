@@ -4,6 +4,7 @@ Versions differ in tables and columns: what a file lacks is null [Nsight Systems
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from lumos_df.schema.codes import ANNOTATION, KERNEL, MEMCPY, MEMSET, NONE, NULL
 from lumos_df.trace import nccl_ranges, nvtx_payloads, nvtx_scopes, nvtx_texts
 from lumos_df.trace.event_args import give
 from lumos_df.trace.nsight_session import Session, session
+from lumos_df.trace.nsight_words import WAIT_WORDS, copy_name, fill_name
 from lumos_df.trace.parquet_columns import ParquetFolder
 from lumos_df.trace.recorded_processes import last_places
 from lumos_df.trace.recording import ArgsSink, Attribute, EventType, Recording
@@ -59,20 +61,6 @@ _ENDED: Final = 'WHERE "end" IS NOT NULL'
 _SIZES: Final = '("{0}X" << 32) | ("{0}Y" << 16) | "{0}Z"'
 """A grid or block as one number: CUDA bounds x by 2^31 - 1, y and z by 2^16 - 1."""
 
-_COPY_WORDS: Final = (
-    *("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD"),
-)
-_MEMORY_WORDS: Final = (
-    *("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static", "Unknown"),
-)
-"""How Kineto writes CUPTI's kinds of copies and of memory, by Nsight's numbers."""
-_WAIT_WORDS: Final = (
-    ("StreamWaitEvent", "Stream Wait Event"),
-    ("EventSynchronize", "Event Sync"),
-    ("StreamSynchronize", "Stream Sync"),
-    ("Synchronize", "Context Sync"),
-)
-"""How Kineto writes what a call waits for. The types of Nsight's rows have other numbers in other versions."""
 _CARD: Final = {
     "ts": '"start"',
     "value": '"value"',
@@ -163,7 +151,7 @@ class _ReportReader:
         if self._guessed:
             self._rows.warnings.append(
                 f"{format_count(self._guessed, 'row')} of GPUs may be another process's: they do not say whose, "
-                "and calls of several processes may have their correlation; record each process by itself"
+                "and several processes may have made the call of their correlation; record each process by itself"
             )
         if self._rows.empty:
             raise TraceError(
@@ -217,8 +205,8 @@ class _ReportReader:
         raw = pl.DataFrame({column: pl.Series(rows.pop(column)).replace(NULL, None) for column in args})
         give(self._sink, self._rows.add(KERNEL, rows), raw)
         for table, kind, name, word in (
-            (_COPIES, MEMCPY, '("copyKind" << 16) | ("srcKind" << 8) | "dstKind"', _copy_name),
-            (_FILLS, MEMSET, '"memKind"', _fill_name),
+            (_COPIES, MEMCPY, '("copyKind" << 16) | ("srcKind" << 8) | "dstKind"', copy_name),
+            (_FILLS, MEMSET, '"memKind"', fill_name),
         ):
             rows = self._owned(table, {**_ON_GPU, "name": name, "bytes": '"bytes"'}, calls)
             rows["name"], moved = self._rows.worded(rows["name"], word), rows.pop("bytes")
@@ -228,17 +216,32 @@ class _ReportReader:
         self._rows.add(KERNEL, rows)
 
     def _owned(self, table: str, columns: dict[str, str], calls: Columns, tail: str = _ENDED) -> Columns:
-        """Read rows of a GPU; those that state no process have that of the call with their correlation, else 0."""
+        """Read rows of a GPU; those that state no process have that of the call with their correlation.
+
+        Those without such a call have the only one that the file knows, else 0.
+        """
         rows = self._database.numbers(table, columns, tail)
         unknown = rows["process"] == NULL
         if unknown.any():
             place, known = last_places(calls["correlation"], rows["correlation"][unknown])
             process = rows["process"].copy()
-            process[unknown] = np.where(known, np.append(calls["thread"], 0)[place] >> TID_BITS, 0)
+            only = int(self._processes[0]) if len(self._processes) == 1 else 0
+            process[unknown] = np.where(known, np.append(calls["thread"], 0)[place] >> TID_BITS, only)
             rows["process"] = process
             if len(np.unique(calls["thread"] >> TID_BITS)) > 1:  # each counts its own correlations
                 self._guessed += int(unknown.sum())
+            elif not only:
+                self._guessed += int(np.count_nonzero(~known))
         return rows
+
+    @cached_property
+    def _processes(self) -> NDArray[np.int64]:
+        """The processes that called CUDA or made ranges."""
+        owner = {"process": f'"globalTid" >> {TID_BITS}'}
+        rows = [self._database.numbers(table, owner)["process"] for table in (_CALLS, _RANGES)]
+        every = np.concatenate(rows)
+        processes: NDArray[np.int64] = np.unique(every[every != NULL])
+        return processes
 
     def _waits(self, calls: Columns) -> None:
         """Take in what calls waited for, with the record of the event where the file has both."""
@@ -249,9 +252,7 @@ class _ReportReader:
         place, known = last_places(
             *_keys((calls["thread"] >> TID_BITS, calls["correlation"]), (rows["process"], rows["correlation"]))
         )
-        kinds = [
-            next((word for part, word in _WAIT_WORDS if part in text), "Sync") for text in self._rows.texts.strings
-        ]
+        kinds = [next((word for part, word in WAIT_WORDS if part in text), "Sync") for text in self._rows.texts.strings]
         words = np.array([self._rows.texts.place(word) for word in (*kinds, "Sync")], np.int32)
         rows["name"] = words[np.where(known, np.append(calls["name"], NONE)[place], NONE)]
         rows["stream"] = np.where(rows["stream"] == _NO_ID, NULL, rows["stream"])
@@ -348,11 +349,13 @@ class _ReportReader:
         return dict(zip(rows, self._database.texts(table, f'"{name}"').to_pylist(), strict=False))
 
     def _unread(self) -> dict[str, int]:
-        """Return the tables of what has a time and is not read, with their rows."""
+        """Return the tables of what has a time, or the calls around it, and is not read, with their rows."""
         return {
             table: self._database.rows(table)
             for table, columns in self._database.tables.items()
-            if table not in _READ and {"start", "timestamp", "startedAt"} & columns and not table.startswith("ANALYSIS")
+            if table not in _READ
+            and ({"start", "timestamp", "startedAt"} & columns or table.endswith("_CALLCHAINS"))
+            and not table.startswith("ANALYSIS")
         }
 
 
@@ -384,16 +387,3 @@ def _records_before(records: Columns, waits: Columns) -> tuple[NDArray[np.int64]
     place = found.sort("row")["place"]
     known = place.is_not_null().to_numpy() & (waits["event"] != NULL) & (waits["event"] != _NO_ID)
     return place.fill_null(0).to_numpy(), known
-
-
-def _copy_name(packed: int) -> str:
-    kind, source, target = packed >> 16, packed >> 8 & 0xFF, packed & 0xFF
-    return f"Memcpy {_word(_COPY_WORDS, kind)} ({_word(_MEMORY_WORDS, source)} -> {_word(_MEMORY_WORDS, target)})"
-
-
-def _fill_name(kind: int) -> str:
-    return f"Memset ({_word(_MEMORY_WORDS, kind)})"
-
-
-def _word(words: tuple[str, ...], number: int) -> str:
-    return words[number] if 0 <= number < len(words) else "Unknown"

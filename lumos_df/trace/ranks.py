@@ -42,22 +42,23 @@ def ranks_in_file(recording: Recording, path: str, rank: int | None) -> tuple[tu
         first, source = (0, "process order") if rank is None else (rank, "option")
         return tuple(replace(one, rank=first + place, source=source) for place, one in enumerate(stated)), []
     if rank is not None:
-        return (RecordedRank(rank=rank, source="option"),), []
+        own = stated[0].events if len(stated) == 1 else None
+        return (RecordedRank(rank=rank, source="option", events=own),), []
     if stated[0].rank != NONE:
         return stated, []
     name = path.rsplit("/", 1)[-1]
     if not _HOST_AND_PROCESS.match(name) and (numbers := _RANK_IN_NAME.findall(name)):
-        return (RecordedRank(rank=int(numbers[-1]), source="file name"),), []
+        return (replace(stated[0], rank=int(numbers[-1]), source="file name"),), []
     known, warnings = rank_by_groups(recording)
     if known:
-        return (known,), warnings
+        return (replace(known, events=stated[0].events),), warnings
     if _has_collectives(recording):
         raise TraceError(
             f"{path}: rank unknown: neither distributedInfo, the file name nor process groups say it, and the trace "
             "has collectives; give it with --rank N or --rank-from path:REGEX, or name the file rankN.json"
         )
     warning = "rank taken as 0: neither distributedInfo nor the file name says it; --rank N sets it"
-    return (RecordedRank(rank=0, source="assumed"),), [warning]
+    return (replace(stated[0], rank=0, source="assumed"),), [warning]
 
 
 def _has_collectives(recording: Recording) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.base.units import format_count
-from lumos_df.schema.codes import EARLIEST, GPU, LATEST, NONE, NULL, NULL32, SYNC
+from lumos_df.schema.codes import EARLIEST, GPU, KERNEL, LATEST, NONE, NULL, NULL32, SYNC
 from lumos_df.trace.recorded_processes import ANY, ranks_of_processes
 from lumos_df.trace.recording import (
     NO_COUNTERS,
@@ -144,6 +144,9 @@ class RowCollector:
         warnings = [f"left out: {', '.join(left_out)}"] if left_out else []
         if not on_gpu.any():
             warnings.append("no row of a GPU in the file: nothing that ran on one was recorded")
+        elif not (columns["kind"] == KERNEL).any():
+            rows = format_count(int(on_gpu.sum()), "row")
+            warnings.append(f"no kernel in the file: of its GPUs copies and fills alone are known ({rows})")
         negative = columns["dur"] < 0
         columns["dur"][negative] = 0
         coded = pa.array(columns.pop("thread")).dictionary_encode()

@@ -28,7 +28,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "not_json": (b"hello", "not JSON"),
     "no_events": (b'{"a": 1}', "without traceEvents"),
     "empty": (b"", "empty file"),
-    "binary": (bytes(range(256)), "not JSON"),
+    "binary": (bytes(range(256)), "no format that is read begins with"),
     "a_list_of_none": (b'{"traceEvents": null}', "not a list"),
     "cut_in_the_first": (GOOD[:60], "first event"),
     "cut_gzip_in_the_first": (gzip.compress(GOOD)[:12], ""),

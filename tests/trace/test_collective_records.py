@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from lumos_df.base.errors import CorpusError
 from lumos_df.corpus.catalog import connect
+from lumos_df.graph.job import jobs
 from lumos_df.page.write import write as write_page
 from lumos_df.trace.ingest import ingest
 
@@ -328,3 +330,10 @@ def test_events_of_nccl_s_plugin_without_operations_say_how_to_record_them(tmp_p
     path = plugin(tmp_path / "nccl_9_3.json", chrome("Sleep", "PROXY", "b", 1.0), chrome("Sleep", "PROXY", "e", 2.0))
     outcome = ingest([path], tmp_path / "corpus", workers=1)
     assert ["NCCL_PROFILE_EVENT_MASK=70" in failure.message for failure in outcome.failed] == [True]
+
+
+def test_events_of_nccl_s_plugin_are_no_ranks_to_replay(tmp_path: Path) -> None:
+    plugin(tmp_path / "nccl_9_3.json", *reduces(4, 512, *channel(0, 20.0, 60.0)))
+    assert not ingest([tmp_path], tmp_path / "corpus", workers=1).failed
+    with pytest.raises(CorpusError, match="no trace here has operators"):
+        jobs(tmp_path / "corpus")

@@ -408,6 +408,42 @@ def test_rows_that_may_be_of_several_processes_are_counted(tmp_path: Path, other
     assert [text.split(":")[0] for text in warnings if "another process's" in text] == said
 
 
+@pytest.mark.parametrize(
+    ("other", "operators", "said"),
+    [
+        (1, 4, []),
+        (2, 2, ["2 rows of GPUs may be another process's", "left out: processes without a GPU (2 rows)"]),
+    ],
+)
+def test_rows_without_a_process_or_a_call_are_of_the_only_process(
+    tmp_path: Path, other: int, operators: int, said: list[str]
+) -> None:
+    path = write(
+        tmp_path / "a.sqlite",
+        **{
+            KERNELS: ("start, end, shortName, correlationId", [(30, 50, 0, 4), (60, 70, 0, 5)]),
+            "NVTX_EVENTS": ranges((10, 90, 1, 5, "mine"), (20, 30, other, 6, "another")),
+        },
+    )
+    (done,) = taken(path, rank=0).done
+    with connect(tmp_path / "corpus") as connection:
+        assert connection.sql("SELECT sum(operators)::INT FROM traces").fetchall() == [(operators,)]
+    assert [text for text in said if not any(warning.startswith(text) for warning in done.warnings)] == []
+    assert any("process" in warning for warning in done.warnings) == bool(said)
+
+
+def test_a_report_with_copies_and_without_kernels_says_so(tmp_path: Path) -> None:
+    copies = ("start, end, deviceId, streamId, correlationId, globalPid, bytes", [(1, 5, 0, 7, 1, gid(5), 64)] * 2)
+    path = write(tmp_path / "a.sqlite", CUPTI_ACTIVITY_KIND_MEMCPY=copies)
+    warnings = taken(path, rank=0).done[0].warnings
+    assert "no kernel in the file: of its GPUs copies and fills alone are known (2 rows)" in warnings
+
+
+def test_call_chains_are_left_out_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.sqlite", **ONE, CUDA_CALLCHAINS=("id, symbol", [(1, 2)] * 3), OTHER=("id", [(1,)]))
+    assert taken(path, rank=0).done[0].warnings == ("left out: CUDA_CALLCHAINS (3 rows)",)
+
+
 def test_texts_that_are_no_utf8_are_mended_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.sqlite", **ONE)
     with closing(sqlite3.connect(path)) as database, database:
@@ -473,11 +509,29 @@ def test_a_row_outside_1970_to_2200_is_left_out_and_counted(tmp_path: Path, end:
     assert asked(path, "SELECT operators, skipped FROM traces") == [(1, 2)]
 
 
-def test_a_report_that_was_not_exported_says_how_to(tmp_path: Path) -> None:
-    path = tmp_path / "a.nsys-rep"
-    path.write_bytes(bytes(range(200)) * 5)
+@pytest.mark.parametrize("name", ["a.nsys-rep", "a.qdrep", "a.nsys-rep.gz"])
+def test_a_report_that_was_not_exported_says_how_to(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    content = bytes(range(200)) * 5
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     (failed,) = ingest([path], tmp_path / "corpus", workers=1).failed
     assert failed.message == f"{path}: a report of Nsight Systems; export it: nsys export --type sqlite {path}"
+
+
+def test_a_file_of_no_format_says_how_a_report_would_be_exported(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    path.write_bytes(b"\n\x02\0ABC")
+    (failed,) = ingest([path], tmp_path / "corpus", workers=1).failed
+    assert failed.message == (
+        f"{path}: no format that is read begins with b'\\n\\x02\\x00ABC'; if Nsight Systems wrote it: "
+        f"nsys export --type sqlite {path}"
+    )
+
+
+def test_a_name_makes_no_report_of_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "a.nsys-rep"
+    path.write_text('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]}')
+    assert not ingest([path], tmp_path / "corpus", workers=1).failed
 
 
 def _recorded() -> list[Any]:
