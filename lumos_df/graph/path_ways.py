@@ -1,4 +1,4 @@
-"""Paths to the ends of steps, followed rank by rank: each way goes back to a collective, from which another goes on."""
+"""Paths to the ends of steps, followed rank by rank: a way goes back to a collective, or to where it meets another."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -35,6 +35,8 @@ class Ways:
     """[p] whether it stays as recorded because nothing explains it."""
     stop: NDArray[np.int32]
     """[k] the collective with whose way it goes on, or NONE."""
+    onto: NDArray[np.int32]
+    """[k] the way that it has met and goes on with, or NONE."""
 
     @classmethod
     def empty(cls) -> Self:
@@ -50,34 +52,21 @@ class Ways:
             inferred=flags,
             kept=flags,
             stop=np.full(1, NONE, np.int32),
+            onto=np.full(1, NONE, np.int32),
         )
 
     @classmethod
     def joined(cls, parts: "list[Ways]") -> Self:
         """Return several ways as one."""
         stretches = np.cumsum([0, *(len(part.moment) for part in parts)])
+        ways = np.cumsum([0, *(len(part.stop) for part in parts)])
         columns = {
             name: np.concatenate([getattr(part, name) for part in parts])
             for name in ("low", "high", "moment", "host", "inferred", "kept", "stop")
         }
         bounds = [part.bounds[1:] + stretches[k] for k, part in enumerate(parts)]
-        return cls(bounds=np.concatenate([np.zeros(1, np.int64), *bounds]), **columns)
-
-    def reordered(self, way: NDArray[np.int64]) -> "Ways":
-        """Return the ways in another order."""
-        length = np.diff(self.bounds)[way]
-        bounds = np.append(0, np.cumsum(length))
-        place = np.arange(bounds[-1]) + np.repeat(self.bounds[way] - bounds[:-1], length)
-        return Ways(
-            low=self.low[way],
-            high=self.high[way],
-            bounds=bounds,
-            moment=self.moment[place],
-            host=self.host[place],
-            inferred=self.inferred[place],
-            kept=self.kept[place],
-            stop=self.stop[way],
-        )
+        onto = [np.where(part.onto >= 0, part.onto + ways[k], NONE).astype(np.int32) for k, part in enumerate(parts)]
+        return cls(bounds=np.concatenate([np.zeros(1, np.int64), *bounds]), onto=np.concatenate([*onto]), **columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,24 +107,16 @@ class WalkedGraph:
         node = np.where(last >= 0, last + base, NONE)
         return self._ways(node, replay.low + shift, replay.high + shift, from_end=True)
 
-    def from_members(self, member: NDArray[np.int64], of_steps: list[Ways] | None = None) -> Ways:
-        """Return the ways from where some nodes start, or empty ones for NONE.
-
-        Args:
-            member: the nodes.
-            of_steps: the ways of all steps of the job, where they are known: a way goes back no further than to where
-                the first step begins whose way may take it. Along a host that nothing holds up, each would go back to
-                the beginning of the trace.
-        """
+    def from_members(self, member: NDArray[np.int64]) -> Ways:
+        """Return the ways from where some nodes start, as far back as known, or empty ones for NONE."""
         high = np.where(member >= 0, self.run.start[member], 0)
-        low = np.full(len(member), UNSET) if of_steps is None else _wanted(high, of_steps)
-        return self._ways(member, low, high, from_end=False)
+        return self._ways(member, np.full(len(member), UNSET), high, from_end=False)
 
     def _ways(
         self, node: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], *, from_end: bool
     ) -> Ways:
         graph, run = self.event_graph, self.run
-        bounds, moment, host, inferred, kept, stop = loops.ways(
+        bounds, moment, host, inferred, kept, stop, onto = loops.ways(
             node,
             np.full(len(node), from_end),
             low,
@@ -154,17 +135,16 @@ class WalkedGraph:
             run.end_cause,
         )
         return Ways(
-            low=low, high=high, bounds=bounds, moment=moment, host=host, inferred=inferred, kept=kept, stop=stop
+            low=low,
+            high=high,
+            bounds=bounds,
+            moment=moment,
+            host=host,
+            inferred=inferred,
+            kept=kept,
+            stop=stop,
+            onto=onto,
         )
-
-
-def _wanted(moment: NDArray[np.int64], of_steps: list[Ways]) -> NDArray[np.int64]:
-    """Return when the first of the steps begins that last over each moment, ns; where there is none, the moment."""
-    begin, end = (np.concatenate([getattr(ways, name) for ways in of_steps]) for name in ("low", "high"))
-    order = np.argsort(begin)
-    place = np.searchsorted(np.maximum.accumulate(end[order]), moment)
-    wanted: NDArray[np.int64] = np.minimum(moment, np.append(begin[order], np.iinfo(np.int64).max)[place])
-    return wanted
 
 
 def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:
@@ -175,23 +155,25 @@ def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:
     return last
 
 
-def path_shares(of_steps: Ways, of_collectives: Ways) -> tuple[NDArray[np.int64], ...]:
+def path_shares(of_steps: Ways, of_collectives: Ways, way_of: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
     """Return how much of each step's path is host time, what inferred edges hand on, what nothing explains, ns [steps].
 
     Args:
         of_steps: the ways from the ends of steps.
-        of_collectives: the ways from where the last member of each collective of the job starts.
+        of_collectives: ways from where last members of collectives start.
+        way_of: [collectives of the job] which of these is that of each.
     """
     whole = Ways.joined([of_steps, of_collectives])
     shares: tuple[NDArray[np.int64], ...] = loops.shares(
         of_steps.low,
         of_steps.high,
-        len(of_steps.low),
+        len(of_steps.low) + way_of,
         whole.bounds,
         whole.moment,
         whole.host,
         whole.inferred,
         whole.kept,
         whole.stop,
+        whole.onto,
     )
     return shares

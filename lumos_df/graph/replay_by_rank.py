@@ -72,7 +72,7 @@ def replay_by_rank(
         instances = collective_instances.match([rank.communication for rank in outlines])
         job = _told(outlines, instances, alike)
         replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs), job.tasks))
-    columns = share_columns([replay.of_steps for replay in replays], _of_collectives(replays, job.way))
+    columns = share_columns([replay.of_steps for replay in replays], *_of_collectives(replays, job.way))
     differs = any(replay.differs for replay in replays)
     for k, replay, of_path in zip(replayed.tolist(), replays, columns, strict=True):
         rank = outlines[k].communication
@@ -180,10 +180,15 @@ def _latest_ends(whole: EventGraph, result: Run, outlines: list[RankOutline]) ->
     return decided
 
 
-def _of_collectives(replays: list[RankReplay], way: NDArray[np.int32]) -> Ways:
-    """Return the ways back from each collective of a job; `way`: as in `_ContractedJob`, one without is empty."""
+def _of_collectives(replays: list[RankReplay], way: NDArray[np.int32]) -> tuple[Ways, NDArray[np.int64]]:
+    """Return the ways back from collectives, and which of them is that of each collective of a job.
+
+    Args:
+        replays: the ranks that were replayed.
+        way: as in `_ContractedJob`; that of a collective without one is empty.
+    """
     number = np.concatenate([replay.number for replay in replays])
     known = Ways.joined([*(replay.of_collectives for replay in replays), Ways.empty()])
     place = np.full(len(way) + 1, len(number))
     place[number] = np.arange(len(number))
-    return known.reordered(place[way])
+    return known, place[way]

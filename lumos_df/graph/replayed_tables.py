@@ -161,13 +161,13 @@ def path_columns(job: Job, played: Played) -> Iterator[dict[str, Any]]:
     """Yield the columns of `replay_steps` that say of what each step's critical path is made, trace by trace."""
     walked = WalkedGraph.of(played.event_graph, played.run, job.graphs)
     of_steps = [walked.of_steps(replay, k) for k, replay in enumerate(played.replays)]
-    of_collectives = walked.from_members(last_members(played.event_graph, played.run), of_steps)
-    return share_columns(of_steps, of_collectives)
+    of_collectives = walked.from_members(last_members(played.event_graph, played.run))
+    return share_columns(of_steps, of_collectives, np.arange(len(of_collectives.stop)))
 
 
-def share_columns(of_steps: list[Ways], of_collectives: Ways) -> Iterator[dict[str, Any]]:
-    """Yield the same from the ways back from the steps of each trace, and from each collective of the job."""
-    shares = path_shares(Ways.joined(of_steps), of_collectives)
+def share_columns(of_steps: list[Ways], of_collectives: Ways, way_of: NDArray[np.int64]) -> Iterator[dict[str, Any]]:
+    """Yield the same from the ways back from the steps of each trace, and from collectives; `way_of`: as there."""
+    shares = path_shares(Ways.joined(of_steps), of_collectives, way_of)
     bounds = np.cumsum([len(ways.low) for ways in of_steps])[:-1]
     for host, inferred, unknown in zip(*(np.split(share, bounds) for share in shares), strict=True):
         yield {"host_ns": host, "inferred_ns": inferred, "unknown_ns": unknown}

@@ -86,7 +86,7 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
     )
     low, high = np.array([0, 110, forward.UNSET]), np.array([110, 120, played[0][2]])
     # From the end of the call, of nothing, and from the start of the member that comes last.
-    bounds, moment, host_stretch, guessed, kept, stop = path_shares.ways(
+    bounds, moment, host_stretch, guessed, kept, stop, onto = path_shares.ways(
         np.array([0, NONE, 2]),
         np.array([True, True, False]),
         low,
@@ -103,7 +103,7 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
     )
     assert stop.tolist() == [0, NONE, NONE]
     host, handed_on, unknown = path_shares.shares(
-        low[:2], high[:2], 2, bounds, moment, host_stretch, guessed, kept, stop
+        low[:2], high[:2], np.array([2]), bounds, moment, host_stretch, guessed, kept, stop, onto
     )
     assert host.tolist() == [6 + 20 + 20 + 10, 0]
     assert handed_on.tolist() == [inferred, 0]
@@ -115,36 +115,45 @@ def critical_paths(job: Job) -> list[list[paths.Path]]:
     return paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
 
 
-def test_ways_back_from_collectives_go_no_further_than_the_step_that_may_take_them(tmp_path: Path) -> None:
-    """The host waits for nothing: of each collective the way back is along its thread, for as long as that is."""
+def unheld_host(folder: Path, steps: int) -> Job:
+    """Two ranks whose hosts wait for nothing: of each collective the way back is along a thread, however long."""
+    events: list[Event] = []
+    for place in range(10 * steps):
+        at = 100 + 100 * place
+        events += [op("all_reduce", at, 80), launch(at + 10, 5, place), op("add", at + 85, 5)]
+        args = stated("allreduce", 500, 500) | {"Group_size": 2, "Process_Group_Ranks": "[0, 1]"}
+        events.append(kernel("ncclDevKernel_AllReduce", at + 20, 5, correlation=place, **args))
+    events += [annotation(f"ProfilerStep#{number}", 100 + 1000 * number, 1000) for number in range(steps)]
+    files = [
+        write(folder / f"rank{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2}) for rank in (0, 1)
+    ]
+    assert not ingest(files, folder / "corpus", workers=1).failed
+    (ids,) = groups(folder / "corpus")
+    return load(folder / "corpus", ids)
+
+
+def ways_of(job: Job) -> tuple[Ways, Ways, Ways]:
+    """Return the ways of the steps, those of the collectives, and the same each by itself, which meet no other."""
+    played = job.replay()
+    walked = WalkedGraph.of(played.event_graph, played.run, job.graphs)
+    of_steps = Ways.joined([walked.of_steps(replay, k) for k, replay in enumerate(played.replays)])
+    last = last_members(played.event_graph, played.run)
+    each = [walked.from_members(last[k : k + 1]) for k in range(len(last))]
+    return of_steps, walked.from_members(last), Ways.joined(each)
+
+
+def test_a_way_that_meets_another_one_goes_on_with_it(tmp_path: Path, generated: Job) -> None:
+    unheld = [unheld_host(tmp_path / str(steps), steps) for steps in (10, 40)]
     stretches = []
-    for steps in (10, 40):
-        events: list[Event] = []
-        for place in range(10 * steps):
-            at = 100 + 100 * place
-            events += [op("all_reduce", at, 80), launch(at + 10, 5, place), op("add", at + 85, 5)]
-            args = stated("allreduce", 500, 500) | {"Group_size": 2, "Process_Group_Ranks": "[0, 1]"}
-            events.append(kernel("ncclDevKernel_AllReduce", at + 20, 5, correlation=place, **args))
-        events += [annotation(f"ProfilerStep#{number}", 100 + 1000 * number, 1000) for number in range(steps)]
-        folder = tmp_path / str(steps)
-        files = [
-            write(folder / f"rank{rank}.json", events, distributedInfo={"rank": rank, "world_size": 2})
-            for rank in (0, 1)
-        ]
-        assert not ingest(files, folder / "corpus", workers=1).failed
-        (ids,) = groups(folder / "corpus")
-        job = load(folder / "corpus", ids)
-        played = job.replay()
-        walked = WalkedGraph.of(played.event_graph, played.run, job.graphs)
-        of_steps = [walked.of_steps(replay, k) for k, replay in enumerate(played.replays)]
-        last = last_members(played.event_graph, played.run)
-        assert len(last) == 10 * steps
-        wanted, whole = walked.from_members(last, of_steps), walked.from_members(last)
-        for bounded, as_far_as_known in zip(
-            *(shares_of(Ways.joined(of_steps), ways) for ways in (wanted, whole)), strict=True
+    for job in (generated, *unheld):
+        of_steps, together, apart = ways_of(job)
+        of_each = np.arange(len(together.stop))
+        for shares, as_far_as_known in zip(
+            shares_of(of_steps, together, of_each), shares_of(of_steps, apart, of_each), strict=True
         ):
-            assert bounded.tolist() == as_far_as_known.tolist()
-        stretches.append((len(wanted.moment), len(whole.moment)))
-    (few, _), (many, unbounded) = stretches
+            assert shares.tolist() == as_far_as_known.tolist()
+        assert (apart.onto == NONE).all()
+        stretches.append((len(together.moment), len(apart.moment)))
+    _, (few, _), (many, apart_from_others) = stretches
     assert many < 5 * few
-    assert unbounded > 3 * many
+    assert apart_from_others > 10 * many

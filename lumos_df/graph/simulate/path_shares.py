@@ -1,13 +1,13 @@
 """The loops that say of what the path to the end of a step is made: host time, guesses, and what nothing explains.
 
 A path is followed in ways: from the end of a step, or from where the last member of a collective starts, back to where
-the last member of another one starts. The ways of a rank are found on that rank alone.
+the last member of another one starts, or to where it meets another way. The ways of a rank are found on it alone.
 """
 
 import numpy as np
 
 from lumos_df.base.jit import kernel
-from lumos_df.graph.simulate.forward import CAME_LAST
+from lumos_df.graph.simulate.forward import CAME_LAST, UNSET
 from lumos_df.schema.codes import END_START, HANDOFF, NONE, STREAM, SYNC_EDGE, THREAD
 
 
@@ -32,13 +32,15 @@ def ways(
 ):
     """Walk back from some moments along what was binding, to the start of a member of a collective, or as far as known.
 
-    An inferred edge hands on its lag and, where it waits for the end of a node, what that node took.
+    An inferred edge hands on its lag and, where it waits for the end of a node, what that node took. A way that meets
+    one of those before it, at the start of a node, goes on with that one, if that goes back as far as known: along a
+    host that nothing holds up each would go back to the beginning of the trace.
 
     Args:
         node: int [k] where each way begins, NONE for one of which nothing is known.
         from_end: bool [k] whether at the end of that node, else at its start.
-        low, high: int64 [k] ns: how far back to go, and the moment at which it begins; what follows the node is host
-            time.
+        low, high: int64 [k] ns: how far back to go, UNSET for as far as known, and the moment at which it begins; what
+            follows the node is host time.
         src, binds, edge_kind: [m] the edges.
         unknown: int64 [N] as for `backward.walk`.
         recorded: bool [m] whether the trace says that the edge is there.
@@ -53,9 +55,12 @@ def ways(
         host, inferred, kept: bool [p] whether it is host time, whether inferred edges hand it on (it may be both),
             whether it stays as recorded because nothing explains it.
         stop: int32 [k] the collective whose last member starts where the way stops, or NONE.
+        onto: int32 [k] the way that it goes on with, or NONE.
     """
     bounds = np.zeros(len(node) + 1, np.int64)
-    stop = np.full(len(node), NONE, np.int32)
+    stop, onto = np.full(len(node), NONE, np.int32), np.full(len(node), NONE, np.int32)
+    # The way that came by the start of each node.
+    passed = np.full(len(start), NONE, np.int32)
     # One of each, so that their types are known.
     moments, hosts, guessed, unexplained = [np.int64(0)], [False], [False], [False]
     for k in range(len(node)):
@@ -73,6 +78,12 @@ def ways(
         for _ in range(2 * len(start) + 2):
             if v < 0 or reached <= low[k] or stop[k] >= 0:
                 break
+            if not at_end and reached == start[v]:
+                if passed[v] >= 0:
+                    onto[k] = passed[v]
+                    break
+                if low[k] == UNSET:
+                    passed[v] = k
             cause = end_cause[v] if at_end else start_cause[v]
             told = reached
             if cause >= 0:
@@ -112,24 +123,24 @@ def ways(
                 guessed.append(not known)
                 unexplained.append(False)
                 reached = moment
-        if stop[k] < 0 and reached > low[k]:
+        if stop[k] < 0 and onto[k] < 0 and reached > low[k]:
             moments.append(low[k])
             hosts.append(False)
             guessed.append(False)
             unexplained.append(True)
         bounds[k + 1] = len(moments) - 1
-    host, inferred = np.array(hosts[1:], np.bool_), np.array(guessed[1:], np.bool_)
-    return bounds, np.array(moments[1:], np.int64), host, inferred, np.array(unexplained[1:], np.bool_), stop
+    host, inferred, kept = np.array(hosts[1:]), np.array(guessed[1:]), np.array(unexplained[1:])
+    return bounds, np.array(moments[1:]), host, inferred, kept, stop, onto
 
 
 @kernel
-def shares(low, high, first_of_collectives, bounds, moment, host, inferred, kept, stop):
+def shares(low, high, of_collective, bounds, moment, host, inferred, kept, stop, onto):
     """Return how much of each step's path is host time, what inferred edges hand on, and what nothing explains.
 
     Args:
         low, high: int64 [steps] ns: the simulated step.
-        first_of_collectives: the ways are first those of the steps, then from this one on those of the collectives.
-        bounds, moment, host, inferred, kept, stop: as `ways` returns them.
+        of_collective: int64 [c] the way of each collective; the first ways are those of the steps.
+        bounds, moment, host, inferred, kept, stop, onto: as `ways` returns them.
 
     Returns:
         host_time, handed_on, unknown: int64 [steps] ns; what is both of the first counts for both.
@@ -142,18 +153,32 @@ def shares(low, high, first_of_collectives, bounds, moment, host, inferred, kept
     for k in range(len(low)):
         way = k
         reached = high[k]
+        # It comes to the end of each way once at most, and stops there or goes on with another one.
         for _ in range(len(stop)):
-            for p in range(bounds[way], bounds[way + 1]):
-                begin = max(moment[p], low[k])
-                if begin < reached:
-                    if host[p]:
-                        host_time[k] += reached - begin
-                    if inferred[p]:
-                        handed_on[k] += reached - begin
-                    if kept[p]:
-                        unknown[k] += reached - begin
-                    reached = begin
-            if stop[way] < 0 or reached <= low[k]:
+            # Of a way that is met on its way, what comes before begins later.
+            first, after = bounds[way], bounds[way + 1]
+            while first < after:
+                middle = (first + after) // 2
+                if moment[middle] < reached:
+                    after = middle
+                else:
+                    first = middle + 1
+            while first < bounds[way + 1] and reached > low[k]:
+                begin = max(moment[first], low[k])
+                if host[first]:
+                    host_time[k] += reached - begin
+                if inferred[first]:
+                    handed_on[k] += reached - begin
+                if kept[first]:
+                    unknown[k] += reached - begin
+                reached = begin
+                first += 1
+            if reached <= low[k]:
                 break
-            way = first_of_collectives + stop[way]
+            if onto[way] >= 0:
+                way = onto[way]
+            elif stop[way] >= 0:
+                way = of_collective[stop[way]]
+            else:
+                break
     return host_time, handed_on, unknown
