@@ -47,7 +47,7 @@ class Step:
             for name, members in plan["groups"].items()
         }
         self.place, self.members = place, plan["groups"]
-        self.stood_in = {}
+        self.stood_in, self.instead = {}, {}
         self.streams = [torch.cuda.Stream() for _ in range(self.plan["streams"])] if self.cuda else []
         columns = self.plan["calls"]
         self.calls = [dict(zip(columns, row)) for row in zip(*columns.values())]
@@ -82,7 +82,10 @@ class Step:
         if "collective" in operator:
             return self.collective(operator)
         try:
-            return self.maker.call(operator)
+            call = self.maker.call(operator)
+            if call.instead:
+                self.instead[number] = call.instead
+            return call
         except Exception as error:  # an operator that this torch does not know, or not on this device
             self.stood_in[number] = (str(error).splitlines() or ["unknown"])[0][:100]
             return self.maker.copy(operator)
@@ -253,14 +256,14 @@ class Step:
                 times[event.name.removeprefix(FAMILY)] += sum(parts) * 1e-3
         return median(taken), {family: total / count for family, total in sorted(times.items())}
 
-    def copied(self):
-        """Return the operators that this torch could not call, by name: percent of the recorded time, and why."""
-        found = {}
-        for number, reason in self.stood_in.items():
+    def named(self, found, what):
+        """Return operators by name: percent of the recorded time, and what `found` says of them."""
+        named = {}
+        for number, said in found.items():
             operator = self.plan["operators"][number]
-            each = found.setdefault(operator["name"], {"share_pct": 0.0, "reason": reason})
+            each = named.setdefault(operator["name"], {"share_pct": 0.0, what: said})
             each["share_pct"] = round(each["share_pct"] + operator["share_pct"], 4)
-        return found
+        return named
 
     def write_trace(self, folder, modules):
         """Record steps as lumos-df ingest reads them."""
@@ -294,6 +297,7 @@ def main():
     if options.trace:  # first: what a profiler lets go is found mapped under the next one
         step.write_trace(options.trace, plan["modules"])
     profiled, families = step.by_family(TRACED)
+    copied = step.named(step.stood_in, "reason")
     result = {
         "step_ms": round(median(times), 3),
         "fastest_ms": round(min(times), 3),
@@ -302,8 +306,9 @@ def main():
         "recorded_step_ms": step.plan["step_ns"] / 1e6,
         "families_ms": {name: round(taken, 3) for name, taken in families.items()},
         "recorded_families_ms": {name: ns / 1e6 for name, ns in step.plan["families_ns"].items()},
-        "copied_instead": step.copied(),
-        "copied_instead_pct": round(sum(each["share_pct"] for each in step.copied().values()), 2),
+        "replaced_instead": step.named(step.instead, "by"),
+        "copied_instead": copied,
+        "copied_instead_pct": round(sum(each["share_pct"] for each in copied.values()), 2),
     }
     if place == 0:
         print(json.dumps(result, indent=1))

@@ -53,6 +53,7 @@ class Call:
     def __init__(self, run, make, turn=0):
         """`make` gives the arguments of a turn: positional, named, and where the tensors stand that are only read."""
         self.run, self.make = run, make
+        self.instead = None  # the operator that stands for one that does not run here
         self.positional, self.named, self.reads = make(turn)
 
     def __call__(self):
@@ -95,13 +96,24 @@ class Maker:
 
     def call(self, operator):
         """Return a call of an operator, or of what stands for it. Raises where torch cannot."""
-        by = operator.get("by")
+        by, otherwise = operator.get("by"), operator.get("otherwise")
         if by == "copy":
             return self.copy(operator)
         if by == "matmul":
             return self.matmul(operator)
         if by == "attention":
             return self.attention(operator)
+        try:
+            return self.one(operator | {"name": by or operator["name"]})
+        except Exception:  # whatever an operator raises
+            if not otherwise:
+                raise
+        call = self.one(otherwise)
+        call.instead = otherwise["name"]
+        return call
+
+    def one(self, operator):
+        """Return a call of an operator, under autocast where it does not run without."""
         try:
             return self.recorded(operator)
         except Exception as error:  # whatever an operator raises
@@ -181,14 +193,17 @@ class Maker:
     def unknown(self, argument, kind, inputs):
         """Return what stands for an argument that was not recorded."""
         first, *others = [each["dims"] for each in inputs if each and "dims" in each] or [[]]
-        if argument.name == "padding" and others and len(others[0]) > 2:  # a convolution keeps the image's size
-            return [size // 2 for size in others[0][2:]]
+        kernel = others[0] if others and len(others[0]) > 2 else []
+        pooled = kernel[:2] == first[:2] and kernel > first  # what was pooled, and no kernel
+        if argument.name == "padding" and kernel and not pooled:  # a convolution keeps the image's size
+            return [size // 2 for size in kernel[2:]]
         if argument.has_default_value():
             return argument.default_value
         if kind.startswith("Optional"):
             return None
         if kind == "List[int]":
-            named = {"dims": list(range(len(first))), "kernel_size": [2, 2], "output_size": [1, 1]}
+            named = {"dims": list(range(len(first))), "output_size": [1, 1], "normalized_shape": [self.size(first[-1])]}
+            named |= {"kernel_size": [2, 2], "stride": [2, 2], "padding": [0, 0], "dilation": [1, 1]}  # of pooling
             return named.get(argument.name) or [self.size(size) for size in first]
         stand_in = {"int": 0, "bool": False, "float": 1.0, "number": 1.0, "List[bool]": [True] * 3, "str": ""}
         if kind not in stand_in:

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lumos_df.generate.like_operators import as_recorded_or_alike
 from lumos_df.generate.recorded_inputs import RecordedInputs, recorded_inputs, tensors
 from lumos_df.generate.recorded_rows import NO_ROW, RecordedRows
 from lumos_df.generate.stand_ins import collective_operator, stand_in
@@ -224,7 +225,9 @@ def _operators(about: pl.DataFrame, inputs: list[RecordedInputs]) -> tuple[pl.Da
     distinct = about.select(same).unique(maintain_order=True).with_row_index("operator")
     operators = [_operator(row, inputs) for row in distinct.iter_rows(named=True)]
     distinct = distinct.with_columns(pl.Series("by", [each.get("by") for each in operators], pl.String))
-    return about.join(distinct, on=same, nulls_equal=True, maintain_order="left").drop("place"), operators
+    calls = about.join(distinct, on=same, nulls_equal=True, maintain_order="left").drop("place")
+    stood_for = pl.col("by").is_not_null() | (pl.col("how") == REPLACED)
+    return calls.with_columns(how=pl.when(stood_for).then(pl.lit(REPLACED)).otherwise(pl.lit(REPLAYED))), operators
 
 
 def _operator(row: dict[str, Any], inputs: list[RecordedInputs]) -> dict[str, Any]:
@@ -239,7 +242,7 @@ def _operator(row: dict[str, Any], inputs: list[RecordedInputs]) -> dict[str, An
         place = "pinned" if row["pinned"] else "cpu"
         crossed = 1 if row["crossing"] == "HtoD" else 0
         given = [each | {"at": place} if each and number == crossed else each for number, each in enumerate(given)]
-    return {"name": row["name"], "family": row["family"], "inputs": given}
+    return as_recorded_or_alike({"name": row["name"], "family": row["family"], "inputs": given})
 
 
 def _with_gloo(calls: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:

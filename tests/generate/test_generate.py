@@ -113,6 +113,55 @@ def test_what_torch_does_not_have_is_replaced_and_said_so(tmp_path: Path) -> Non
     assert rows["no_shapes"]["reason"] == "its shapes were not recorded"
 
 
+IMAGE, KERNEL, GRADIENT = [8, 16, 12, 12], [32, 4, 3, 3], [8, 32, 6, 6]
+OLD = called([IMAGE, GRADIENT, KERNEL, *[[]] * 8], ["float"] * 3 + [""] * 8)
+VENDOR = called([[4, 8, 6, 6]] * 2 + [[8]] * 5 + [[]], ["float"] * 7 + ["Scalar"], [*[""] * 7, "0.001"])
+
+
+def vendors(tmp_path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Generate a benchmark of a backward convolution of old torch, and a normalization of AMD's library."""
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op("aten::cudnn_convolution_backward", 10, 5, **OLD),
+        *on_gpu(1, 11, "cudnn_convolve_wgrad", 30),
+        op("aten::miopen_batch_norm_backward", 50, 5, **VENDOR),
+        *on_gpu(2, 51, "MIOpenBatchNormBwdSpatial", 10),
+    ]
+    return generated(tmp_path, events)
+
+
+def test_an_operator_that_torch_no_longer_has_is_replaced_by_the_one_it_has_now(tmp_path: Path) -> None:
+    """Nothing of the numbers was recorded: the stride and the groups are those that the shapes have."""
+    plan, manifest = vendors(tmp_path)
+    convolution = plan["ranks"]["0"]["operators"][0]
+    assert convolution["name"] == "aten::cudnn_convolution_backward"
+    assert convolution["by"] == "aten::convolution_backward"
+    assert [each and each["dims"] for each in convolution["inputs"][:3]] == [GRADIENT, IMAGE, KERNEL]
+    assert [each and each["value"] for each in convolution["inputs"][3:]] == [
+        None, [2, 2], [1, 1], [1, 1], False, [0, 0], 4, [True, True, False],
+    ]  # fmt: skip
+    row = next(row for row in manifest["operators"] if row["name"] == convolution["name"])
+    assert (row["how"], row["by"]) == ("replaced", "aten::convolution_backward")
+
+
+def test_an_operator_of_one_vendor_is_replayed_and_has_another_for_elsewhere(tmp_path: Path) -> None:
+    plan, manifest = vendors(tmp_path)
+    norm = plan["ranks"]["0"]["operators"][1]
+    assert norm["otherwise"]["name"] == "aten::native_batch_norm_backward"
+    assert norm["otherwise"]["inputs"][7:] == [{"value": True}, {"value": 0.001}, {"value": [True] * 3}]
+    assert next(row["how"] for row in manifest["operators"] if row["name"] == norm["name"]) == "replayed"
+
+
+@needs_torch
+def test_operators_of_old_torch_and_of_vendors_run_here_as_others(tmp_path: Path) -> None:
+    vendors(tmp_path)
+    result = run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)
+    assert result["copied_instead"] == {}
+    assert result["replaced_instead"] == {
+        "aten::miopen_batch_norm_backward": {"share_pct": 25.0, "by": "aten::native_batch_norm_backward"}
+    }
+
+
 def test_an_operator_on_a_tensor_that_was_not_described_is_not_replayed(tmp_path: Path) -> None:
     """Compilers hand tensors to operators of which the profiler writes neither type nor shape; zeros need none."""
     undescribed = called([[], [64, 16], []], ["", "float", "Scalar"], ["", "", "1"])
