@@ -6,7 +6,7 @@ minimised is, with the logarithms of the factors f and of the ratios r of estima
     sum over runs (log r / NOISE)**2  +  sum over corrections (log f / spread)**2,
 
 the first term growing only linearly beyond `KNEE`: the most likely factors where they and the runs' own noise are
-log-normal. Three runs cannot bend eleven factors far.
+log-normal. Three runs cannot bend thirteen factors far.
 
 Of a software that nobody named the habits are not known either: each of `HABITS` may be the other way, for `_OTHERWISE`
 more.
@@ -29,23 +29,23 @@ from lumos_df.model.fitted import AttentionParameters, GemmParameters, MemoryPar
 Rows = NDArray[np.void]
 Seconds = NDArray[np.float64]
 
-NOISE: Final = 0.08
+NOISE: Final = 0.05
 """Threshold, logarithm of a step's time. Its spread around a well calibrated estimate: a run that is as far off counts
-as much as a factor that is off by its own spread. Evidence: a judgement."""
-KNEE: Final = 0.06
+as much as a factor that is off by its own spread. Evidence: half of the runs are within 4 % of the profiles that were
+fitted to them, so two thirds within 6. Sources that `generic` is fitted without are 9.3 % off on average where 20 of
+their runs are calibrated on, and 9.6 with 0.08 (both with three factors more, which gain nothing)."""
+KNEE: Final = 0.05
 """Threshold, logarithm of a step's time. A run that is further off an estimate is odd, and pulls no more than in
-proportion. Evidence: no set decides it. `scoreboard --software generic --calibrate` with 5 and 20 runs, in 5 draws, of
-five sets and 3 of the paper's is 13.2 % off on average with half of it, 12.9 with it and with double, 13.0 with four
-times; where it is chosen without one of the sets it is this or double, and that set 13.0 % off."""
-LARGEST: Final = 2.5
-"""Threshold, times. A larger factor is no correction. Evidence: a judgement; it is another machine, or a plan that was
-not as said."""
+proportion. Evidence: `NOISE`; beyond it a run is more likely odd. No set decides it."""
+LARGEST: Final = 10.0
+"""Threshold, times. A larger factor is no correction. Evidence: collectives of `nanotron` take 9 times the host time of
+the generic software's; where 2.5 times is the most, 20 of its runs leave the others 11.8 % off, else 9.8."""
 
 
-_NAMED: Final = 0.7
+_NAMED: Final = 0.5
 """Threshold, times. Spread of a factor where the software has a profile of its own over that between sources. Evidence:
-with 1, five runs of a set that a profile was fitted to leave it at 9.9 %, with this at 9.0, with 0.5 at 8.6, but then
-four runs of a machine that is 1.3 times slower do not halve the error."""
+with 0.7, five runs of a set that a profile was fitted to leave it at 7.6 %, with this at 7.5, with 0.35 at 7.3; the
+nearer, the less is found of another machine: four runs of one 1.3 times slower leave it 3 % off, with 0.35 7."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,9 @@ SOFTWARE_FIGURES: Final[dict[str, tuple[str, ...]]] = {
     "messages": ("send_s",),
     "run_ahead": ("run_ahead",),
     "optimizer": ("optimizer_traffic",),
-    "host": ("launch_s", "backward_launch_s", "micro_batch_s", "step_s", "layer_step_s"),
+    "host": ("launch_s", "backward_launch_s"),
+    "micro_batches": ("micro_batch_s",),
+    "steps": ("step_s", "layer_step_s"),
 }
 """Figures of a software that a factor of each name is of."""
 
@@ -109,18 +111,22 @@ def _figures(name: str) -> Callable[[Rows, Rows, float], None]:
 
 CORRECTIONS: Final = (
     Correction("compute", 0.15, _compute),
-    Correction("memory", 0.30, _memory),
+    Correction("memory", 0.34, _memory),
     Correction("scale_up", 0.30, _scale_up),
     Correction("scale_out", 0.50, _scale_out),
-    Correction("attention", 0.40, _figures("attention")),
-    Correction("collectives", 1.00, _figures("collectives")),
+    Correction("attention", 0.33, _figures("attention")),
+    Correction("collectives", 0.90, _figures("collectives")),
     Correction("hops", 1.20, _figures("hops")),
     Correction("messages", 1.00, _figures("messages")),
     Correction("optimizer", 0.40, _figures("optimizer")),
-    Correction("host", 0.60, _figures("host")),
-    Correction("run_ahead", 0.60, _figures("run_ahead")),
+    Correction("host", 0.40, _figures("host")),
+    Correction("micro_batches", 0.78, _figures("micro_batches")),
+    Correction("steps", 0.85, _figures("steps")),
+    Correction("run_ahead", 0.45, _figures("run_ahead")),
 )
-"""What a calibration may change. Spreads are those between the sources of `calibrate.population`, of that order."""
+"""What a calibration may change. Spreads are those between the eight sources of `calibrate.population`: the root of the
+mean, over sources, of a figure's square distance from their mean and of what its source leaves open (a step of
+expectation and maximisation). Of links and messages no source says enough; theirs are judgements."""
 
 
 def corrected(runs: MeasuredRuns, factors: Mapping[str, float]) -> tuple[Rows, Rows]:
