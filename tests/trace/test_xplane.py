@@ -152,6 +152,39 @@ def test_calls_on_a_line_of_their_own_are_those_of_the_thread_whose_work_is_arou
     ]
 
 
+@pytest.mark.parametrize("numbered_first", [True, False], ids=["TensorFlow", "JAX and PyTorch/XLA"])
+def test_a_host_without_a_device_as_cpu_builds_write_it(tmp_path: Path, *, numbered_first: bool) -> None:
+    """As JAX 0.10, TensorFlow 2.21 and PyTorch/XLA 2.9 write: tests/recipes/record_xplane.py. A line is a hash."""
+    is_step = message((1, 11), (4, 1))
+    steps = [
+        event(1, 100 * number, 90, *[message((1, 9), (4, number)), is_step][:: 1 if numbered_first else -1])
+        for number in range(2)
+    ]
+    host = plane(
+        "/host:CPU",
+        line("python", *steps, event(2, 10, 20), number=2**64 - 7),
+        line("tf_XLAEigen/9", event(3, 20, 40), (4, message((1, 4), (2, 60_000))), number=2**64 - 9),
+        *named(4, {1: "train", 2: "TFE_Py_Execute", 3: "dot.3", 4: "end: dot.3"}),
+        *STATS,
+        *named(5, {11: "_r"}),
+    )
+    rows = asked(
+        tmp_path,
+        "SELECT kind, name, ts, dur, thread, step FROM operators ORDER BY ts, kind",
+        host,
+        plane("/host:metadata"),
+        BEGUN,
+    )
+    assert rows == [
+        ("annotation", "ProfilerStep#0", 0, 90, 0, 0),
+        ("cpu_op", "train", 0, 90, 0, None),
+        ("cpu_op", "TFE_Py_Execute", 10, 20, 0, 0),
+        ("cpu_op", "dot.3", 20, 40, 1, 0),
+        ("annotation", "ProfilerStep#1", 100, 90, 0, 1),
+        ("cpu_op", "train", 100, 90, 0, None),
+    ]
+
+
 def test_what_runs_while_the_profiler_starts_is_its_own(tmp_path: Path) -> None:
     host = plane(
         "/host:CPU",
