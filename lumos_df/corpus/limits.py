@@ -20,6 +20,7 @@ from lumos_df.schema import (
     OPERATORS,
     REPLAY_STEPS,
 )
+from lumos_df.schema.dialects import Dialect
 
 TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
@@ -112,6 +113,9 @@ def of_views(
     if not jobs:
         return [NOTHING]
     unfilled = [*_unfilled(connection, asked, trace_ids)] if any(job.operators for job in jobs) else []
+    rows = _of_rows(asked)
+    if rows and rows <= frozenset[str]().union(*(each.records for each in _dialects(connection, trace_ids))):
+        jobs = [job for job in jobs if job.operators]
     if not asked & (replayed | _reading(_GPU)):
         jobs = [replace(job, gpu_rows=1) for job in jobs]
     if not asked & (replayed | _reading(COLLECTIVE_MEMBERS.name)):
@@ -129,14 +133,9 @@ def of_views(
 
 def _unfilled(connection: duckdb.DuckDBPyConnection, asked: set[str], trace_ids: Sequence[str] | None) -> Iterator[str]:
     """Give a sentence where views, or columns of theirs, are asked for that no file of the corpus can fill."""
-    recorded = _reading(*(table.name for table in _OF_EVENTS))
-    of_rows = [view for view in views() if view.name in asked & recorded - {_ALWAYS}]
-    if not of_rows:
-        return
-    written = "SELECT DISTINCT dialect FROM traces WHERE $1 IS NULL OR list_contains($1, trace_id) ORDER BY dialect"
-    dialects = [dialect for (dialect,) in connection.execute(written, [trace_ids]).fetchall()]
-    known = [DIALECTS[dialect] for dialect in dialects if dialect in DIALECTS]
-    if not known or len(known) < len(dialects):  # a corpus of another version may have others
+    of_rows = [view for view in views() if view.name in _of_rows(asked)]
+    known = _dialects(connection, trace_ids) if of_rows else []
+    if not known:
         return
     empty = [view.name for view in of_rows if not any(each.fills(view.name) for each in known)]
     null = {
@@ -149,6 +148,19 @@ def _unfilled(connection: duckdb.DuckDBPyConnection, asked: set[str], trace_ids:
     if what := [*empty, *null]:
         files = " and ".join(dict.fromkeys(each.name for each in known))
         yield f"nothing in files of {files} fills {', '.join(what)}"
+
+
+def _of_rows(asked: set[str]) -> frozenset[str]:
+    """Return the views among some words that have no row where nothing of their kind was recorded."""
+    return _reading(*(table.name for table in _OF_EVENTS)) & asked - {_ALWAYS}
+
+
+def _dialects(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | None) -> list[Dialect]:
+    """Return what all traces, or some, are written in; none where one is not known."""
+    written = "SELECT DISTINCT dialect FROM traces WHERE $1 IS NULL OR list_contains($1, trace_id) ORDER BY dialect"
+    dialects = [dialect for (dialect,) in connection.execute(written, [trace_ids]).fetchall()]
+    # A corpus of another version may have others.
+    return [DIALECTS[dialect] for dialect in dialects] if DIALECTS.keys() >= set(dialects) else []
 
 
 def of_each_job(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:

@@ -123,9 +123,11 @@ def test_views_and_columns_that_no_file_can_fill_are_said_where_they_are_asked_f
 def test_what_records_fill_is_not_doubted(tmp_path: Path) -> None:
     assert not ingest([records(tmp_path)], tmp_path / "corpus", workers=1).failed
     assert told(tmp_path / "corpus", "collective_hang") == ["nothing in files of NCCL Inspector fills collective_hang"]
-    assert told(tmp_path / "corpus", "host_link", "corpus_summary") == [
-        "nothing can be said of steps and GPUs: no operator, call or GPU row was recorded"
-    ]
+    assert told(tmp_path / "corpus", "host_link", "straggler") == []
+    for views_asked in (["straggler", "kernel"], ["corpus_summary", "breakdown"]):
+        assert told(tmp_path / "corpus", *views_asked) == [
+            "nothing can be said of steps and GPUs: no operator, call or GPU row was recorded"
+        ]
 
 
 @pytest.mark.parametrize("view", ["launch", "launch_latency", "queue_depth"])
