@@ -68,7 +68,7 @@ class Step:
             reads, run = self.results.reads[number], call["run"]
             others = call["waits"] or call["after"] is not None or number in self.handed or number in self.awaited
             alone = isinstance(run, Call) and not others
-            run = run.bound(reads) if isinstance(run, Call) else run
+            run = run.direct(reads) if isinstance(run, Call) else run
             row = (number, run, call, alone, reads, number in self.results.touched)
             self.threads.setdefault(call["thread"], []).append(row)
         self.pool = ThreadPoolExecutor(max(1, len(self.threads)))

@@ -17,27 +17,9 @@ from statistics import median
 
 import torch
 
-CASES = []  # what `lumos-df generate --operator` and `--family` write here
+CASES = []  # what `lumos-df generate --family` writes here
 
 KEPT_SIZE = 8  # sizes up to this are kernels' windows, heads and the like; --small leaves them
-
-# How large integers in an operator's tensors may be, where they point into another one; elsewhere the smallest size.
-BOUNDS = {
-    "embedding": lambda inputs: inputs[0]["dims"][0],
-    "embedding_bag": lambda inputs: inputs[0]["dims"][0],
-    "_embedding_bag": lambda inputs: inputs[0]["dims"][0],
-    "embedding_dense_backward": lambda inputs: inputs[2]["value"],
-    "embedding_backward": lambda inputs: inputs[2]["value"],
-    "cross_entropy_loss": lambda inputs: inputs[0]["dims"][:2][-1],
-    "nll_loss": lambda inputs: inputs[0]["dims"][:2][-1],
-    "nll_loss_nd": lambda inputs: inputs[0]["dims"][:2][-1],
-    "nll_loss_forward": lambda inputs: inputs[0]["dims"][:2][-1],
-    "nll_loss_backward": lambda inputs: inputs[1]["dims"][:2][-1],
-    "gather": lambda inputs: inputs[0]["dims"][inputs[1]["value"]],
-    "index_select": lambda inputs: inputs[0]["dims"][inputs[1]["value"]],
-    "index": lambda inputs: min(inputs[0]["dims"][: len(inputs[1]["list"])]),
-}
-
 
 # What takes another time, or refuses, where its inputs are zero, negative or no numbers: it reads fresh ones always.
 OF_VALUES = re.compile(
@@ -59,7 +41,7 @@ class Call:
     def __call__(self):
         return self.run(*self.positional, **self.named)
 
-    def bound(self, changed):
+    def direct(self, changed):
         """Return the call without functions in between, longer than many gaps; `changed`: arguments come later."""
         run = getattr(self.run, "_op", self.run)
         if changed:
@@ -134,7 +116,7 @@ class Maker:
                 break
             overload = overloads[place]
             try:
-                call = Call(overload, partial(self.arguments, overload._schema, name, operator["inputs"]))
+                call = Call(overload, partial(self.arguments, overload._schema, name, operator))
                 call()
             except Exception as error:  # whatever an operator raises, the next overload may take it
                 failure = failure or error
@@ -153,9 +135,10 @@ class Maker:
         call.run = autocast(call.run)
         return call
 
-    def arguments(self, schema, name, inputs, turn):
+    def arguments(self, schema, name, operator, turn):
         """Return the positional and the named arguments of an overload, and where tensors stand that it only reads."""
-        bound, seen = self.bound(name, inputs), Seen(turn, values=bool(OF_VALUES.fullmatch(name)))
+        inputs = operator["inputs"]
+        bound, seen = self.below(operator), Seen(turn, values=bool(OF_VALUES.fullmatch(name)))
         positional, named, reads = [], {}, []
         given = inputs + [None] * (len(schema.arguments) - len(inputs))
         for argument, recorded in zip(schema.arguments, given):
@@ -210,13 +193,12 @@ class Maker:
             raise ValueError(f"input {argument.name} was not recorded")
         return stand_in[kind]
 
-    def bound(self, name, inputs):
-        """Return what integers in the tensors stay below, so that each is a legal index."""
-        try:
-            return max(1, self.size(BOUNDS[name](inputs)))
-        except (KeyError, IndexError, TypeError):
-            sizes = [self.size(size) for each in inputs if each for size in each.get("dims", ())]
-            return max(1, min(sizes, default=1))
+    def below(self, operator):
+        """Return what integers in the tensors stay below: the recorded bound, or the smallest size."""
+        if "below" in operator:
+            return max(1, self.size(operator["below"]))
+        sizes = [self.size(size) for each in operator["inputs"] if each for size in each.get("dims", ())]
+        return max(1, min(sizes, default=1))
 
     def tensor(self, recorded, bound, written, seen):
         """Return a tensor like the recorded one."""

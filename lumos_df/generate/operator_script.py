@@ -8,6 +8,7 @@ import polars as pl
 from lumos_df.base.errors import LumosError, QueryError, nearest
 from lumos_df.base.files import publish_file, unwritable
 from lumos_df.corpus import catalog
+from lumos_df.generate.operator_page import operator_page
 from lumos_df.generate.recorded_ranks import recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
 from lumos_df.generate.replayed_calls import replay
@@ -40,7 +41,9 @@ def write_operator(corpus: Path, output: Path, op_id: int, job: str | None = Non
             f"{corpus}: {op_id} is {named[0][:60]}, a collective, which one process cannot run; write the step, "
             "without --operator"
         )
-    return _write(output, replayed.calls, replayed.operators)
+    ((operator, recorded_ns),) = _timed(replayed.calls, replayed.operators)
+    _write(output, operator_page(operator, recorded_ns))
+    return 1
 
 
 def write_family(
@@ -57,7 +60,11 @@ def write_family(
         families = sorted(operators["family"].unique())
         known = ", ".join(families) or "none"
         raise QueryError(f"{corpus}: no operators of family '{family}'{nearest(family, families)}; there are {known}")
-    return _write(output, found, replayed.operators)
+    cases = [operator | {"recorded_ns": ns} for operator, ns in _timed(found, replayed.operators)]
+    text = (data_folder() / "benchmark" / "recorded_operators.py").read_text("utf-8")
+    lines = ",\n".join(f"    {case!r}" for case in cases)
+    _write(output, text.replace(_PLACE, f"CASES = [\n{lines},\n]", 1))
+    return len(cases)
 
 
 def _first_rank(corpus: Path, job: str | None, step: int | None, ranks: str, *, whole: bool = False) -> RecordedRows:
@@ -67,21 +74,18 @@ def _first_rank(corpus: Path, job: str | None, step: int | None, ranks: str, *, 
         return RecordedRows.read(connection, trace_id, None if whole else chosen.step)
 
 
-def _write(output: Path, calls: pl.DataFrame, operators: list[dict[str, Any]]) -> int:
+def _timed(calls: pl.DataFrame, operators: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+    """Return what calls run, that with the most time first, each with the median of its recorded times."""
     took = pl.when(pl.col("gpu_ns") > 0).then("gpu_ns").otherwise("host_ns")
     times = calls.group_by("operator").agg(took.median().cast(pl.Int64).alias("ns"), took.sum().alias("all_ns"))
-    cases = [
-        operators[operator] | {"recorded_ns": ns}
-        for operator, ns in times.sort("all_ns", "operator", descending=[True, False])
-        .select("operator", "ns")
-        .iter_rows()
-    ]
-    text = (data_folder() / "benchmark" / "recorded_operators.py").read_text("utf-8")
-    lines = ",\n".join(f"    {case!r}" for case in cases)
+    times = times.sort("all_ns", "operator", descending=[True, False])
+    return [(operators[operator], ns) for operator, ns in times.select("operator", "ns").iter_rows()]
+
+
+def _write(output: Path, text: str) -> None:
     path = output / SCRIPT
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        publish_file(path, text.replace(_PLACE, f"CASES = [\n{lines},\n]", 1).encode())
+        publish_file(path, text.encode())
     except OSError as error:
         raise LumosError(unwritable(path.parent, error)) from None
-    return len(cases)

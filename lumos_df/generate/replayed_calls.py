@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lumos_df.generate.index_bounds import index_bound
 from lumos_df.generate.like_operators import as_recorded_or_alike
 from lumos_df.generate.recorded_inputs import RecordedInputs, recorded_inputs, tensors
 from lumos_df.generate.recorded_rows import NO_ROW, RecordedRows
@@ -242,7 +243,9 @@ def _operator(row: dict[str, Any], inputs: list[RecordedInputs]) -> dict[str, An
         place = "pinned" if row["pinned"] else "cpu"
         crossed = 1 if row["crossing"] == "HtoD" else 0
         given = [each | {"at": place} if each and number == crossed else each for number, each in enumerate(given)]
-    return as_recorded_or_alike({"name": row["name"], "family": row["family"], "inputs": given})
+    below = index_bound(row["name"], given)
+    operator = {"name": row["name"], "family": row["family"], "inputs": given}
+    return as_recorded_or_alike(operator | ({} if below is None else {"below": below}))
 
 
 def _with_gloo(calls: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
