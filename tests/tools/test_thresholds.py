@@ -88,6 +88,7 @@ NO_DECISION = {
     "trace.event_args._ROWS",
     "trace.execution_pairing._HEAD",
     "trace.formats._HEAD",
+    "trace.formats._SHOWN",
     "trace.hlo_texts._MOST_IDS",
     "trace.json.header._DEEPEST",
     "trace.json.kernels.interning.FULL",
