@@ -6,8 +6,9 @@ What the profiler costs is in both; without it, the steps that the capture timed
 with those of the benchmark. Recordings and benchmarks take turns.
 
 A machine that does something else, too, breaks into some call of nearly every step, and seldom into the same one. So
-the lower quartile of each call, and of the time before it, over all steps and rounds stands for it, and a step is the
-sum of these; with a GPU, beside which the host goes on, it is the lower quartile of all steps.
+the lower quartile of each call, and of the time before it, over the steps of a round stands for it, and a step is the
+sum of these; with a GPU, beside which the host goes on, it is the lower quartile of the steps. In which calls memory
+is not mapped is another thing in each process, and the same in all its steps: of the rounds the median counts.
 """
 
 import argparse
@@ -51,12 +52,16 @@ _COUNT: Final = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-nod
 
 
 def compared(folder: Path, python: str, nets: list[str], rounds: int) -> pl.DataFrame:
-    """Return each call of recordings and benchmarks: net, job, rank, step, what (a family), name, place, ns.
+    """Return each call of recordings and benchmarks: net, round, job, rank, what (a family), name, place, ns.
 
     `place` is a call's number among those of its name in the step; the time before it stands in a row of its own.
     Raises `LumosError` where a net or its benchmark does not run.
     """
-    return pl.concat([_once(folder / f"{net}-{turn}", python, net) for turn in range(rounds) for net in nets])
+    return pl.concat(
+        _once(folder / f"{net}-{turn}", python, net).with_columns(pl.lit(turn).alias("round"))
+        for turn in range(rounds)
+        for net in nets
+    )
 
 
 def _once(folder: Path, python: str, net: str) -> pl.DataFrame:
@@ -144,18 +149,23 @@ def _timed(rows: RecordedRows) -> pl.DataFrame:
 
 
 def summary(table: pl.DataFrame) -> pl.DataFrame:
-    """Return what the step and the largest families of each net take, ms, mean of its ranks, and the error, percent."""
+    """Return what the step and the largest families of each net take, ms, and the error of the benchmark, percent.
+
+    It is the median of the rounds of the mean of the ranks.
+    """
     typical = (
-        table.group_by("net", "job", "rank", "what", "name", "place")
+        table.group_by("net", "round", "job", "rank", "what", "name", "place")
         .agg(pl.col("ns").quantile(0.25, "linear"), pl.len().alias("seen"))
         # A call that was broken into inside another operator than usual looks like one of another family.
-        .filter(pl.col("seen") > pl.col("seen").max().over("net", "job", "rank", pl.col("what") == _ALONE) / 2)
+        .filter(pl.col("seen") > pl.col("seen").max().over("net", "round", "job", "rank", pl.col("what") == _ALONE) / 2)
     )
-    of_ranks = typical.group_by("net", "job", "rank", "what").agg(pl.col("ns").sum())
+    of_ranks = typical.group_by("net", "round", "job", "rank", "what").agg(pl.col("ns").sum())
     parts = of_ranks.filter(pl.col("what") != _ALONE, ~(pl.col("what") == _STEP).any().over("net"))
-    whole = parts.group_by("net", "job", "rank").agg(pl.col("ns").sum()).with_columns(pl.lit(_STEP).alias("what"))
+    whole = parts.group_by("net", "round", "job", "rank").agg(pl.col("ns").sum())
+    whole = whole.with_columns(pl.lit(_STEP).alias("what"))
     of_ranks = pl.concat([of_ranks, whole.select(of_ranks.columns)])
-    both = of_ranks.group_by("net", "job", "what").agg((pl.col("ns") * 1e-6).mean().alias("ms"))
+    of_rounds = of_ranks.group_by("net", "round", "job", "what").agg((pl.col("ns") * 1e-6).mean().alias("ms"))
+    both = of_rounds.group_by("net", "job", "what").agg(pl.col("ms").median())
     order = pl.col("what").is_in([_STEP, _ALONE, _BETWEEN])
     return (
         both.pivot("job", index=["net", "what"], values="ms")

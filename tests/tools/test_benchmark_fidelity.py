@@ -17,8 +17,9 @@ def steps(job: str, factor: float, broken_into: int) -> list[tuple[str, str, int
     ]
 
 
-def table(rows: list[tuple[str, str, int, str, str, int, int]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=["net", "job", "rank", "what", "name", "place", "ns"], orient="row")
+def table(rows: list[tuple[str, str, int, str, str, int, int]], turn: int = 0) -> pl.DataFrame:
+    calls = pl.DataFrame(rows, schema=["net", "job", "rank", "what", "name", "place", "ns"], orient="row")
+    return calls.with_columns(pl.lit(turn).alias("round"))
 
 
 def test_a_call_broken_into_in_some_steps_takes_what_it_takes_in_the_others() -> None:
@@ -28,6 +29,14 @@ def test_a_call_broken_into_in_some_steps_takes_what_it_takes_in_the_others() ->
     assert {what: row["error_pct"] for what, row in rows.items()} == pytest.approx(
         dict.fromkeys(("step", "gemm", "loss", "between calls"), 10)
     )
+
+
+def test_a_process_that_differs_in_all_its_steps_is_one_of_the_rounds() -> None:
+    """Of three recordings one is faster in every step: neither it nor the slowest one stands for all."""
+    recorded = [table(steps("recorded", factor, 0), turn) for turn, factor in enumerate((1, 0.6, 1.2))]
+    benchmark = [table(steps("benchmark", 1, 1), turn) for turn in range(3)]
+    found = summary(pl.concat([*recorded, *benchmark]))
+    assert found.filter(pl.col("what") == "step")["error_pct"].to_list() == pytest.approx([0])
 
 
 def test_a_call_that_looks_like_another_family_once_counts_once() -> None:
