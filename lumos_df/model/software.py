@@ -92,7 +92,7 @@ SOFTWARE_COLUMNS: Final = (
     Column("expert_factor", "time of its experts' grouped products over that of batched products", REAL),
     Column("token_once", "1: a token goes once to a rank or node, however many of its experts are there (DeepEP)"),
     Column("zigzag", "1: context-parallel ranks take pieces of the sequence with equal parts of the causal half"),
-    Column("flash2", "1: attention is FlashAttention-2, which has no code of its own for Hopper and later"),
+    Column("flash2", "1: attention is FlashAttention-2, on Hopper too; on Blackwell it is cuDNN's"),
     Column("memory_factor", "the same of its memory-bound kernels", REAL),
     Column(
         "tp_hidden",
@@ -215,7 +215,8 @@ class Software:
     """Whether context-parallel ranks take pieces of the sequence with equal parts of the causal half, one early, one
     late; else the last rank has the most."""
     flash2: bool
-    """Whether attention is FlashAttention-2, which has no code of its own for Hopper and later."""
+    """Whether attention is FlashAttention-2 where a GPU has no better by default: it has no code of its own for Hopper,
+    and on Blackwell frameworks take cuDNN's."""
     memory_factor: float
     """The same of its memory-bound kernels."""
     tp_hidden: float
