@@ -1,4 +1,4 @@
-"""What waits for the host: collectives for the one that comes last, layers with experts for their routing."""
+"""What waits and what hides: collectives for the last host and behind products, experts for routing; slow attention."""
 
 from dataclasses import replace
 
@@ -62,3 +62,12 @@ def test_no_more_communication_hides_than_products_take(*, bandwidth: float, bin
     else:
         # Nothing is there to hide the embedding's.
         assert 0.3 * communication < hidden["overlapped_s"] < 0.5 * communication
+
+
+@pytest.mark.parametrize(("gpu", "slower"), [("a100-sxm-80", 1.0), ("h100-sxm", 1.6), ("b200", 1.0)])
+def test_flash_attention_2_is_slow_on_hopper_alone(gpu: str, slower: float) -> None:
+    """It was written for Ampere, and on Blackwell frameworks take cuDNN's attention. So has a software nobody named."""
+    generic, hardware, plan = Software.read("generic"), Hardware.read(gpu), Plan(batch=4)
+    assert generic.flash2
+    second, best = (parts(DENSE, plan, replace(generic, flash2=on), hardware)["attention_s"] for on in (True, False))
+    assert second == pytest.approx(slower * best)
