@@ -23,6 +23,7 @@ from lumos_df.whatif.durations.added_kernels import GRADIENTS, AddedKernels, nam
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.operator_times import PlannedChange
 from lumos_df.whatif.durations.own_links import OwnLinks
+from lumos_df.whatif.job.nearest_setting import refusal
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
 FIRST_BUCKET_BYTES: Final = 1 << 20
@@ -182,11 +183,14 @@ def _of_layers(
     unknown = [name for name in ("hidden", "ffn") if getattr(new, name) is None]
     backward = backward[structure.layer[source[backward]] >= 0]
     if unknown or not len(backward):
-        known = " ".join(f"--known {name}=N" for name in unknown)
-        raise QueryError(
-            f"{anchor.about.job}: dp cannot change from 1, because the trace does not tell the bytes of the gradients; "
-            f"record it with record_shapes=True, or with dp=2{f', or tell them with {known}' if known else ''}; "
-            "nearest is the step as recorded, which is what it takes where all reductions hide"
+        raise refusal(
+            anchor.about.job,
+            ["dp" if change.old.replicas == 1 else "zero"],
+            "the trace does not tell the bytes of the gradients",
+            shapes=anchor.records_shapes,
+            known=" ".join(f"--known {name}=N" for name in unknown if structure.kind == "transformer"),
+            record="record it with record_shapes=True",
+            near="nearest is the step as recorded, as if all reductions hid" if change.old.replicas == 1 else "",
         )
     backward = backward[np.argsort(gpu.issued[backward], kind="stable")]
     layer = structure.layer[source[backward]]

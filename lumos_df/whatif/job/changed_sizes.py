@@ -10,7 +10,7 @@ from lumos_df.schema.codes import BACKWARD
 from lumos_df.schema.dtypes import PRECISION_OF_WORD
 from lumos_df.structure.describe import Description
 from lumos_df.structure.experts import Routing
-from lumos_df.whatif.job.nearest_setting import refusal
+from lumos_df.whatif.job.nearest_setting import PLAIN, refusal
 from lumos_df.whatif.job.settings import ACCUMULATION, FACT_OF, Settings, Sizes
 
 _CUT: Final = {"tp": ("hidden", "heads", "ffn"), "batch_scale": ("micro_batch",)}
@@ -119,7 +119,8 @@ def _check_experts(job: str, old: Sizes, settings: Settings, *, shapes: bool) ->
     asked = [name for name in ("ep", "experts", "top_k") if name in settings.numbers]
     asked += ["capacity"] * (settings.capacity is not None)
     if asked and old.routing is None:
-        raise refusal(job, asked[:1], "no router was found that chooses experts for tokens", shapes=shapes)
+        why, near = "no router was found that chooses experts for tokens", PLAIN if (old.ep or 1) == 1 else ""
+        raise refusal(job, asked[:1], why, shapes=shapes, near=near)
     if asked and old.routing and old.routing.rows is None:
         why = "the experts' products record no shapes of their rows and matrices"
         raise refusal(job, asked[:1], why, shapes=shapes, record="record them as grouped products (aten::_grouped_mm)")

@@ -13,7 +13,9 @@ _RECORD: Final = dict.fromkeys(("layers", "pp"), _LAYERS)
 _TOKENS: Final = "nearest is batch_scale=N, which grows every activation"
 _SHARE: Final = "nearest is batch_scale=1/N, a rank's share of the work without its collectives"
 _WORK: Final = "nearest is batch_scale=N: N times the work of each kernel"
-_RANKS: Final = "nearest is dp=N, the same ranks with the all-to-alls as recorded"
+PLAIN: Final = "a model with experts can be estimated without a trace: --model, --hardware and --plan"
+"""What can be asked of experts where the trace shows none."""
+_RECORDED: Final = "nearest is the step as recorded, with the all-to-alls that it has"
 _OPTIMIZER: Final = "nearest is --scale family=optimizer:F with F=1/dp, a rank's share of it without its collectives"
 LASTING: Final = "nearest is --scale family=communication:F, by which it lasts F times as long"
 """What can be asked of communication that nothing tells the bytes of."""
@@ -24,14 +26,16 @@ _NEAREST: Final = {
 }
 """Of settings that change the work of kernels, the one that needs no such size."""
 _WITHOUT_SHAPES: Final = {
-    "ep": _RANKS,
+    "ep": _RECORDED,
     "experts": "no other setting is near, since as many rows would meet other matrices",
     "zero": _OPTIMIZER,
 }
 """Of settings that change something else, what is near whether or not shapes are recorded."""
 
 
-def refusal(job: str, names: list[str], why: str, *, shapes: bool, known: str = "", record: str = "") -> QueryError:
+def refusal(
+    job: str, names: list[str], why: str, *, shapes: bool, known: str = "", record: str = "", near: str = ""
+) -> QueryError:
     """Return the refusal of settings because the trace does not tell what they depend on.
 
     Args:
@@ -41,14 +45,15 @@ def refusal(job: str, names: list[str], why: str, *, shapes: bool, known: str = 
         shapes: whether shapes of any operator were recorded.
         known: options that tell it; nothing where none does.
         record: the recording that tells it, where it is another than of shapes.
+        near: what else can be asked, where it is another thing than usually for that setting.
     """
     name = names[0]
     usual = "lumos-df describe --corpus DIR says what is missing" if shapes else _SHAPES
     ways = [record or _RECORD.get(name, usual)]
     ways += [f"or tell it with {known}"] * bool(known)
-    near = _WITHOUT_SHAPES.get(name, "")
     if name in _NEAREST:
-        near = _NEAREST[name] if shapes else KEPT
+        near = near or (_NEAREST[name] if shapes else KEPT)
+    near = near or _WITHOUT_SHAPES.get(name, "")
     return QueryError(
         f"{job}: {' and '.join(names)} cannot change, because {why}; {', '.join(ways)}{f'; {near}' if near else ''}"
     )
