@@ -1,11 +1,17 @@
 """What may be set, and what is refused with the reason and the remedy."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lumos_df.base.errors import QueryError
 from lumos_df.structure.experts import Routing
+from lumos_df.whatif.durations.draft_job import DraftJob
+from lumos_df.whatif.durations.modelled_activations import with_activations
+from lumos_df.whatif.durations.modelled_context import with_context
 from lumos_df.whatif.job.changed_sizes import changed_sizes
 from lumos_df.whatif.job.settings import Sizes, parameters, parse
 
@@ -108,6 +114,23 @@ def test_what_the_trace_cannot_support_is_refused(old: Sizes, text: str, says: s
 def test_a_refusal_for_want_of_shapes_says_how_to_record_them_and_what_needs_none() -> None:
     with pytest.raises(QueryError, match="record_shapes=True, or tell it with --known hidden=N; batch, dp, network"):
         changed_sizes("job", replace(OLD, hidden=None), parse(["hidden=100"]), shapes=False)
+
+
+@pytest.mark.parametrize(
+    ("add", "sizes", "says"),
+    [
+        (with_context, {"head_dim": None}, "cp cannot .* keys .* with --known head_dim=N; nearest is batch_scale=1/N"),
+        (with_activations, {"hidden": None}, "tp cannot .* activation .* with --known hidden=N; nearest is batch"),
+    ],
+)
+def test_communication_of_an_unknown_size_names_the_sizes_that_are_missing(
+    add: Callable[[DraftJob], DraftJob], sizes: dict[str, Any], says: str
+) -> None:
+    anchor = SimpleNamespace(about=SimpleNamespace(job="job"), records_shapes=True)
+    change = SimpleNamespace(new=replace(OLD, **sizes), runs_on=SimpleNamespace(element_bytes=2))
+    draft: Any = SimpleNamespace(anchor=anchor, change=change)
+    with pytest.raises(QueryError, match=says):
+        add(draft)
 
 
 def test_heads_follow_hidden_and_their_width_follows_heads() -> None:

@@ -8,7 +8,6 @@ embedding, and one for the gradient of what goes into the head.
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.base.errors import QueryError
 from lumos_df.schema.codes import BACKWARD, FORWARD, NONE, RECOMPUTE
 from lumos_df.schema.collective_kinds import ALL_REDUCE, REDUCE_SCATTER
 from lumos_df.whatif.durations.added_collectives import with_collectives
@@ -17,6 +16,7 @@ from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.pass_kernels import PassKernels
 from lumos_df.whatif.durations.payloads import activation_bytes
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, OUT_OF_HEADS, OUT_OF_MLP
+from lumos_df.whatif.job.nearest_setting import refusal
 
 
 def with_activations(draft: DraftJob) -> DraftJob:
@@ -26,11 +26,15 @@ def with_activations(draft: DraftJob) -> DraftJob:
         QueryError: the trace does not tell the size of an activation, or the products of a layer.
     """
     anchor, change = draft.anchor, draft.change
-    new, name = change.new, anchor.about.job
+    new = change.new
     if not activation_bytes(change):
-        raise QueryError(
-            f"{name}: tp cannot change from 1, because the trace does not tell how large an activation is; tell it "
-            "with --known sequence=N --known micro_batch=N --known hidden=N"
+        sizes = {"sequence": new.seq, "micro_batch": new.micro_batch, "hidden": new.hidden}
+        raise refusal(
+            anchor.about.job,
+            ["tp"],
+            "the trace does not tell how large an activation is",
+            shapes=anchor.records_shapes,
+            known=" ".join(f"--known {size}=N" for size, value in sizes.items() if not value),
         )
     payload = round(activation_bytes(change))
     made, carry = with_collectives(

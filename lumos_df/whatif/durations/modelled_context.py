@@ -7,13 +7,13 @@ gradients. Attention waits. A ring, which exchanges them in parts behind attenti
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.base.errors import QueryError
 from lumos_df.schema.codes import ATTENTION, BACKWARD
 from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER
 from lumos_df.whatif.durations.added_collectives import with_collectives
 from lumos_df.whatif.durations.added_kernels import CONTEXT
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.pass_kernels import PassKernels
+from lumos_df.whatif.job.nearest_setting import refusal
 
 
 def with_context(draft: DraftJob) -> DraftJob:
@@ -22,13 +22,17 @@ def with_context(draft: DraftJob) -> DraftJob:
     Raises:
         QueryError: the trace does not tell their size, or attention is no kernel of its own.
     """
-    change, name = draft.change, draft.anchor.about.job
+    anchor, change = draft.anchor, draft.change
     new = change.new
     keys = new.kv_heads or new.heads
     if not (new.seq and new.micro_batch and keys and new.head_dim):
-        raise QueryError(
-            f"{name}: cp cannot change, because the trace does not tell how large keys and values are; tell it with "
-            "--known sequence=N --known micro_batch=N --known kv_heads=N --known head_dim=N"
+        sizes = {"sequence": new.seq, "micro_batch": new.micro_batch, "kv_heads": keys, "head_dim": new.head_dim}
+        raise refusal(
+            anchor.about.job,
+            ["cp"],
+            "the trace does not tell how large keys and values are",
+            shapes=anchor.records_shapes,
+            known=" ".join(f"--known {size}=N" for size, value in sizes.items() if not value),
         )
     of_token = 2 * max(keys // (new.tp or 1), 1) * new.head_dim * change.runs_on.element_bytes
     payload = round(new.seq * new.micro_batch * of_token)
