@@ -146,7 +146,8 @@ def _unfilled(connection: duckdb.DuckDBPyConnection, asked: set[str], trace_ids:
         if column.name in asked and not any(each.fills(view.name, column.name) for each in known)
     }
     if what := [*empty, *null]:
-        files = " and ".join(dict.fromkeys(each.name for each in known))
+        *names, last = dict.fromkeys(each.name for each in known)
+        files = f"{', '.join(names)} and {last}" if names else last
         yield f"nothing in files of {files} fills {', '.join(what)}"
 
 

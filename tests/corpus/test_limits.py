@@ -118,6 +118,9 @@ def test_views_and_columns_that_no_file_can_fill_are_said_where_they_are_asked_f
     corpus(tmp_path, [OPERATOR])
     assert not ingest([tmp_path / "job"], nsight, workers=1).failed
     assert told(nsight, "memory_timeline") == []
+    assert told(nsight, "memory_peak") == [
+        "nothing in files of Kineto, NCCL Inspector and Nsight Systems fills memory_peak"
+    ]
 
 
 def test_what_records_fill_is_not_doubted(tmp_path: Path) -> None:
