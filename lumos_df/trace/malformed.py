@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 
 from lumos_df.base.units import format_count
-from lumos_df.schema import KINDS
 from lumos_df.schema.codes import KERNEL, NONE
 from lumos_df.trace.ordered_operators import OrderedOperators
 
@@ -33,12 +32,14 @@ def without_malformed(ops: OrderedOperators) -> tuple[OrderedOperators, list[str
         ops = replace(ops, name=np.where(ops.name < 0, np.int32(len(strings)), ops.name))
         strings = [*strings, ""]
         warnings.append(f"{format_count(nameless, 'operator')} without a name")
-    for name, (key, kinds, is_well_formed) in _COLUMNS.items():
+    kernels = ops.order[ops.is_kind(KERNEL)]
+    every = slice(None) if ops.rank.events is None else ops.order
+    for name, (key, of_kernels, is_well_formed) in _COLUMNS.items():
         texts = getattr(recording.operators, name)
-        places = ops.order[ops.is_kind(*kinds)]
-        used = np.flatnonzero(np.bincount(np.maximum(texts[places], NONE) + 1)[1:])
+        used = recording.used(texts[kernels if of_kernels else every])
         bad = [text for text in used.tolist() if not _reads(recording.strings[text], is_well_formed)]
         if bad:
+            places = kernels if of_kernels else ops.order
             malformed = places[np.isin(texts[places], bad)]
             mended[name] = texts.copy()
             mended[name][malformed] = NONE
@@ -75,11 +76,11 @@ def _types(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(part, str) for part in value)
 
 
-_ANY: Final = tuple(range(len(KINDS)))
-_COLUMNS: Final[dict[str, tuple[str, tuple[int, ...], Callable[[Any], bool]]]] = {
-    "input_dims": ("Input Dims", _ANY, _shapes),
-    "input_types": ("Input type", _ANY, _types),
+_COLUMNS: Final[dict[str, tuple[str, bool, Callable[[Any], bool]]]] = {
+    "input_dims": ("Input Dims", False, _shapes),
+    "input_types": ("Input type", False, _types),
     # Operators that Triton made state a grid, too, in its own words: grid(4096,).
-    "grid": ("grid", (KERNEL,), _sizes),
-    "block": ("block", (KERNEL,), _sizes),
+    "grid": ("grid", True, _sizes),
+    "block": ("block", True, _sizes),
 }
+"""Of each column the key of the args, whether it is one of kernels alone, and what reads."""

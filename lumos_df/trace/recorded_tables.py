@@ -16,7 +16,7 @@ from lumos_df.trace.derive import Derived
 from lumos_df.trace.flops import flops
 from lumos_df.trace.group_ranks import rank_list_in
 from lumos_df.trace.ordered_operators import OrderedOperators
-from lumos_df.trace.recording import Attribute
+from lumos_df.trace.recording import Attribute, Recording
 
 _ROWS: Final = 1 << 17
 """Rows of a row group: what is gathered from the recorded columns at a time."""
@@ -38,7 +38,7 @@ def operator_batches(ops: OrderedOperators, derived: Derived, collectives: Colle
 
 
 def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Collectives) -> dict[str, Part]:
-    recorded, strings = ops.recording.operators, ops.recording.strings
+    recorded = ops.recording.operators
     target = operator_schema()
     threads = np.append(ops.recording.threads, NULL)  # which NONE finds
     on_stream = ops.is_kind(*GPU, SYNC)
@@ -52,7 +52,7 @@ def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Coll
         return lambda rows: _nullable(column[ops.order[rows]], NULL)
 
     def text(column: NDArray[np.int32]) -> Part:
-        return _text(lambda rows: column[ops.order[rows]], column, strings)
+        return _text(lambda rows: column[ops.order[rows]], column, ops.recording)
 
     def thread(rows: slice) -> pa.Array:
         values = threads[ops.track[rows]]
@@ -76,7 +76,7 @@ def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Coll
         "parent_id": lambda rows: _nullable(derived.parent[rows], NONE),
         "kind": lambda rows: _words(ops.kind[rows], kinds),
         "family": lambda rows: _words(derived.family[rows], families),
-        "name": _text(lambda rows: ops.name[rows], ops.name, strings),
+        "name": _text(lambda rows: ops.name[rows], ops.name, ops.recording),
         "ts": lambda rows: pa.array(ops.ts[rows]),
         "dur": lambda rows: pa.array(ops.dur[rows]),
         "inner_dur": lambda rows: _nullable(derived.inner[rows], 0),
@@ -133,12 +133,12 @@ def _words(numbers: NDArray[Any], words: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(_nullable(numbers.astype(np.int32), NONE), words)
 
 
-def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], strings: list[str]) -> Part:
+def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], recording: Recording) -> Part:
     """Return a column of texts by number; only the texts it uses go into its dictionary."""
-    used = np.flatnonzero(np.bincount(whole[whole >= 0], minlength=1)) if len(whole) else np.empty(0, np.int64)
-    place = np.full(len(strings) + 1, NONE, np.int32)
+    used = recording.used(whole)
+    place = np.full(len(recording.strings) + 1, NONE, np.int32)
     place[used] = np.arange(len(used), dtype=np.int32)
-    words = pa.array([strings[number] for number in used.tolist()], pa.string())
+    words = pa.array([recording.strings[number] for number in used.tolist()], pa.string())
     return lambda rows: _words(place[np.maximum(part(rows), NONE)], words)
 
 

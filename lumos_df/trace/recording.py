@@ -327,6 +327,12 @@ class Recording:
         """Return for each of `strings` whether `wanted` holds; one entry more, False, which NONE finds."""
         return np.array([*map(wanted, self.strings), False], np.bool_)
 
+    def used(self, places: NDArray[Any]) -> NDArray[np.int64]:
+        """Return which of `strings` some places name, ascending; NONE, and what is below it, names nothing."""
+        named = np.zeros(len(self.strings) + 1, np.bool_)
+        named[np.maximum(places, NONE)] = True
+        return np.flatnonzero(named[:NONE])
+
     def attribute(self, attribute: Attribute) -> AttributeValues:
         """Return the values of an attribute."""
         return self.attributes.get(attribute, NO_VALUES)
