@@ -98,6 +98,10 @@ def ingest(
         str | None,
         typer.Option(metavar="I/N", help="Read only part I of N of the files, for N jobs on one corpus."),
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Read at most N files of each job, spread evenly over its ranks."),
+    ] = None,
 ) -> None:
     """Read traces into a corpus.
 
@@ -118,6 +122,7 @@ def ingest(
             engine=engine,
             address=address,
             shard=part_of(shard),
+            sample=sample,
             report=report,
         )
     notes.ingested(result, corpus)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lumos_df.corpus.diff import ComparedStep
     from lumos_df.estimate.search import Found
     from lumos_df.generate.benchmark_folder import Generated
-    from lumos_df.trace.ingest import IngestResult
+    from lumos_df.trace.ingest import IngestResult, Sampled
 
 _KINDS_SHOWN: Final = 10
 """Kinds of warnings of which one is shown."""
@@ -80,8 +80,16 @@ def ingested(result: "IngestResult", corpus: Path) -> None:
         *(f"skipped {format_count(number, 'file')} ({reason})" for reason, number in skipped.items()),
         *([f"{format_count(len(result.failed), 'file')} failed"] if result.failed else []),
         *([format_count(warnings, "warning")] if warnings else []),
+        *([_chosen(result.sampled)] if result.sampled else []),
         sep="; ",
     )
+
+
+def _chosen(sampled: "Sequence[Sampled]") -> str:
+    """Return how many files of how many were chosen, of the jobs that have more than were asked for."""
+    jobs = f"job {sampled[0].job}" if len(sampled) == 1 else format_count(len(sampled), "job")
+    chosen, files = sum(job.chosen for job in sampled), sum(job.files for job in sampled)
+    return f"chosen {chosen:,} of {files:,} files of {jobs} (--sample {sampled[0].asked})"
 
 
 def compared(step: "ComparedStep", corpus: Path, *, layers: bool) -> None:

@@ -21,11 +21,13 @@ from lumos_df.schema import (
     REPLAY_STEPS,
 )
 from lumos_df.schema.dialects import Dialect
+from lumos_df.schema.sampled_files import FILES
 
 TRUSTED_PCT: Final = 5.0
 """Threshold, percent of the step. A replay that is further off is said to be so before anything else. Evidence: a
 judgement; a change of settings may be off by as much."""
 NOTHING: Final = "nothing can be said: no trace is in the corpus; lumos-df ingest TRACE... adds some"
+_OF_THESE: Final = "who is late, and what a change brings to the others, is known of these alone"
 NO_LENGTH: Final = "nothing to replay: no step has a length"
 RECORDING: Final = "breakdown"
 """View that lacks what was not recorded, and nothing that a replay finds."""
@@ -40,10 +42,11 @@ _LAUNCHES: Final = frozenset({"launch", "launch_latency", "queue_depth"})
 _GPU, _STEP, _SAME = "_gpu", "_step", "_job"
 """Views that all others are made of which are about GPUs, steps, or recorded traces."""
 
-_RECORDED: Final = """
+_RECORDED: Final = f"""
     SELECT
         job, sum(kernels + memcpys + memsets)::BIGINT, count(DISTINCT rank), max(world_size),
-        sum(operators - others)::BIGINT, sum(runtime_calls)::BIGINT
+        sum(operators - others)::BIGINT, sum(runtime_calls)::BIGINT, count(DISTINCT path),
+        max(try_cast(replace(regexp_extract(array_to_string(warnings, chr(10)), '{FILES}', 1), ',', '') AS BIGINT))
     FROM traces
     WHERE $1 IS NULL OR list_contains($1, trace_id)
     GROUP BY job
@@ -68,6 +71,10 @@ class Recorded:
     """Rows of the job that were recorded: not those of the operating system, nor of the profiler."""
     calls: int = 1
     """Calls of CUDA or HIP; where there is none, nothing says what launched a GPU row."""
+    files: int = 0
+    """Files of the job that are in the corpus."""
+    sampled: int | None = None
+    """Files that the job has; None where the corpus was not told to take some of them."""
 
 
 def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
@@ -88,7 +95,12 @@ def limits(jobs: Iterable[Recorded]) -> Iterator[str]:
         names = _listed([f"{'' if of_all else f'{job.job}, '}{job.ranks} of {job.world_size:,}" for job in parts])
         verb = "is" if len(parts) == 1 and parts[0].ranks == 1 else "are"
         where = f"{names} ranks {verb} here" if of_all else f"not all ranks are here ({names})"
-        yield f"{where}: who is late, and what a change brings to the others, is known of these alone"
+        yield f"{where}: {_OF_THESE}"
+    if some := [job for job in every if not job.world_size and job.files < (job.sampled or 0)]:
+        names = _listed([f"{'' if of_all else f'{job.job}, '}{job.files:,} of {job.sampled:,}" for job in some])
+        verb = "is" if len(some) == 1 and some[0].files == 1 else "are"
+        where = f"{names} files {verb} here" if of_all else f"not all files are here ({names})"
+        yield f"{where}: {_OF_THESE}"
     if whole := [job.job for job in every if not job.marked]:
         where = "the recording" if of_all else f"the recording of {_listed(whole)}"
         yield f"no step is marked: {where} counts as one, from first to last work"
@@ -119,7 +131,7 @@ def of_views(
     if not asked & (replayed | _reading(_GPU)):
         jobs = [replace(job, gpu_rows=1) for job in jobs]
     if not asked & (replayed | _reading(COLLECTIVE_MEMBERS.name)):
-        jobs = [replace(job, world_size=None) for job in jobs]
+        jobs = [replace(job, world_size=None, sampled=None) for job in jobs]
     if not asked & _LAUNCHES:
         jobs = [replace(job, calls=1) for job in jobs]
     if asked & _reading(_STEP):
@@ -174,9 +186,10 @@ def of_each_job(connection: duckdb.DuckDBPyConnection) -> dict[str, list[str]]:
 
 
 def _recorded(connection: duckdb.DuckDBPyConnection, trace_ids: Sequence[str] | None) -> list[Recorded]:
+    rows = connection.execute(_RECORDED, [trace_ids]).fetchall()
     return [
-        Recorded(job, gpu_rows, ranks, world_size, operators=operators, calls=calls)
-        for job, gpu_rows, ranks, world_size, operators, calls in connection.execute(_RECORDED, [trace_ids]).fetchall()
+        Recorded(job, gpu_rows, ranks, world, operators=operators, calls=calls, files=files, sampled=sampled)
+        for job, gpu_rows, ranks, world, operators, calls, files, sampled in rows
     ]
 
 

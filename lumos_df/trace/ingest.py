@@ -16,9 +16,10 @@ from lumos_df.corpus.layout import CATALOG, MANIFEST
 from lumos_df.corpus.object_store import stored
 from lumos_df.trace import formats, sources
 from lumos_df.trace.execution_pairing import pair
-from lumos_df.trace.result import Failed, Ingested, IngestResult, Skipped
+from lumos_df.trace.result import Failed, Ingested, IngestResult, Sampled, Skipped
+from lumos_df.trace.sample import sample as choose
 
-__all__ = ["Failed", "IngestResult", "Ingested", "Skipped", "ingest"]
+__all__ = ["Failed", "IngestResult", "Ingested", "Sampled", "Skipped", "ingest"]
 
 _UNCHANGED: Final = "already in the corpus, and not changed on its store"
 Fate = TypeVar("Fate", Ingested, Skipped, Failed)
@@ -36,6 +37,7 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
     engine: Engine | str = Engine.PROCESSES,
     address: str | None = None,
     shard: tuple[int, int] = (0, 1),
+    sample: int | None = None,
     report: Report | None = None,
 ) -> IngestResult:
     """Read trace files into a corpus, which is made if it is not there.
@@ -55,13 +57,17 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
             disk that all its machines share, under the same names.
         address: HOST:PORT of a Ray cluster to join; else one starts here.
         shard: (i, n): take only the i-th (from 0) of n parts of the files, for n independent jobs on one corpus.
+        sample: of each job read at most so many files, chosen by their names: spread evenly in the order in which a
+            person counts, the first and the last among them. Of those left out at most the first bytes are looked at,
+            to tell an execution trace. Each part of `shard` takes its part of the sample.
         report: told how far it is.
 
     Returns:
         What became of every file; a bad file is a `Failed` and the others still go in.
 
     Raises:
-        LumosError: the corpus cannot be written, the paths name no file, or `rank_from` is no rule.
+        LumosError: the corpus cannot be written, the paths name no file, `rank_from` is no rule, or `sample` is
+            below 1.
 
     What was replayed of a job that has more ranks now is removed.
     """
@@ -74,11 +80,12 @@ def ingest(  # noqa: PLR0913  # each says one thing of the files
             engine=Engine(engine),
             address=address,
             shard=shard,
+            sample=sample,
             report=report,
         )
 
 
-def _ingest(
+def _ingest(  # noqa: PLR0913  # as above
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     folder: Path,
     said: dict[str, Any],
@@ -87,6 +94,7 @@ def _ingest(
     engine: Engine,
     address: str | None,
     shard: tuple[int, int],
+    sample: int | None,
     report: Report | None,
 ) -> IngestResult:
     sources.path_pattern(said["rank_from"])  # one fault of all files
@@ -99,10 +107,12 @@ def _ingest(
         (path, f"{path}: an execution trace without its Kineto file; put rank0.et.json beside rank0.json")
         for path in unpaired
     ]
-    files = shard_of(traces, *shard)
+    chosen, sampled = (traces, {}) if sample is None else choose(traces, sample, said["job"])
+    files = shard_of(chosen, *shard)
     open_for_writing(folder)
     known = trace_ids(folder)
-    task = partial(_take_in, corpus=folder, said=said, execution_of=execution_of, look_first=bool(known))
+    warned = {path: str(of_job) for path, of_job in sampled.items()}
+    task = partial(_take_in, corpus=folder, said=said, execution_of=execution_of, warned=warned, look_first=bool(known))
     if any(map(sources.is_stream, files)):
         engine = Engine.SERIAL  # what is read once is open in this process
     done: dict[int, Ingested] = {}
@@ -126,7 +136,8 @@ def _ingest(
             skipped[index] = value
         else:
             failed[index] = Failed(path, _one_line(path, outcome.error))
-    return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed))
+    jobs = tuple(dict.fromkeys(sampled.values()))
+    return IngestResult(_in_order(done), _in_order(skipped), _in_order(failed), jobs)
 
 
 def _unchanged(folder: Path, files: Sequence[str]) -> set[str]:
@@ -142,14 +153,21 @@ def _in_order(fates: dict[int, Fate]) -> tuple[Fate, ...]:
 
 
 def _take_in(
-    path: str, corpus: Path, said: dict[str, Any], *, execution_of: dict[str, str], look_first: bool
+    path: str,
+    corpus: Path,
+    said: dict[str, Any],
+    *,
+    execution_of: dict[str, str],
+    warned: dict[str, str],
+    look_first: bool,
 ) -> Ingested | Skipped:
     from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
 
     of_path = sources.path_pattern(said["rank_from"]) if said["rank"] is None else None
     if of_path:
         said = said | {"rank": sources.rank_of(path, of_path)}
-    return take_in(path, corpus, execution=execution_of.get(path), look_first=look_first, **said)
+    sampled, execution = warned.get(path), execution_of.get(path)
+    return take_in(path, corpus, execution=execution, sampled=sampled, look_first=look_first, **said)
 
 
 def _write_catalog(folder: Path) -> None:

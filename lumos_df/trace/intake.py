@@ -30,7 +30,7 @@ _HASHERS: Final[Mapping[str, Callable[[], Hasher]]] = {DIGEST: xxhash.xxh3_128, 
 """By the digest that a corpus knows its traces by."""
 
 
-def take_in(
+def take_in(  # noqa: PLR0913  # each says one thing of the file
     path: str,
     corpus: Path,
     rank: int | None,
@@ -39,6 +39,7 @@ def take_in(
     execution: str | None = None,
     step_from: str | None = None,
     rank_from: str | None = None,
+    sampled: str | None = None,
     look_first: bool,
 ) -> Ingested | Skipped:
     """Read one file into the corpus, which is laid out by whoever comes first.
@@ -51,6 +52,7 @@ def take_in(
         execution: the PyTorch execution trace of the same run.
         step_from: name of the ranges that are steps, as for `ingest`.
         rank_from: name of the ranges that say the rank, as for `ingest`.
+        sampled: what its traces are warned of, because other files of the job are left out.
         look_first: the corpus has traces, so the file's digest is looked up before the file is read.
     """
     if not (corpus / MANIFEST).exists():
@@ -93,10 +95,11 @@ def take_in(
                 file=file,
                 job=job or sources.job_of(path),
                 ranks_in_file=len(ranks),
-                warnings=of_file,
+                warnings=[*of_file, sampled] if sampled else of_file,
                 first=not trace_ids,
             )
-            warnings |= dict.fromkeys(row["warnings"][0].as_py())
+            # Who asked for a sample is told once of all files.
+            warnings |= {warning: None for warning in row["warnings"][0].as_py() if warning != sampled}
             operators += len(ops)
             trace_ids.append(trace_id)
         if look_first:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lumos_df.schema.sampled_files import SAMPLED
+
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
@@ -32,9 +34,25 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """What `--sample` chose of a job that has more files."""
+
+    job: str
+    chosen: int
+    files: int
+    asked: int
+
+    def __str__(self) -> str:
+        """Return what a chosen file's trace is warned of."""
+        return SAMPLED.format(chosen=self.chosen, files=self.files, asked=self.asked)
+
+
+@dataclass(frozen=True, slots=True)
 class IngestResult:
     """What became of every file."""
 
     done: tuple[Ingested, ...]
     skipped: tuple[Skipped, ...]
     failed: tuple[Failed, ...]
+    sampled: tuple[Sampled, ...] = ()
+    """The jobs of which a sample was chosen; those whose files are all here are left out."""

@@ -54,11 +54,11 @@ def _expand_local(path: str, bad: list[tuple[str, str]]) -> list[str]:
     if Path(path).is_dir():
         if _is_one_trace(Path(path)):
             return [path]
-        return _ordered(_files_below(path, bad))
+        return natural_order(_files_below(path, bad))
     if _MAGIC.search(path) and not Path(path).exists():
         matches = glob.glob(path, recursive=True)  # noqa: PTH207  # the pattern may be absolute
         below = [file for match in matches if Path(match).is_dir() for file in _expand_local(match, bad)]
-        return _ordered([match for match in matches if not Path(match).is_dir()] + below)
+        return natural_order([match for match in matches if not Path(match).is_dir()] + below)
     return [path]
 
 
@@ -109,7 +109,7 @@ def _expand_url(path: str) -> list[str]:
             matches = [file for file in found if file.endswith(endings()) and not file.startswith(corpora)]
         else:
             return [path]
-        return _ordered(files.unstrip_protocol(match) for match in matches)
+        return natural_order(files.unstrip_protocol(match) for match in matches)
     except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
         raise TraceError(f"{path}: cannot be listed ({error}); check the URL and your credentials") from None
 
@@ -119,8 +119,8 @@ def is_web(path: str) -> bool:
     return path.startswith(("http://", "https://"))
 
 
-def _ordered(files: Iterable[str]) -> list[str]:
-    """Sort names as a person would: rank2 before rank10."""
+def natural_order(files: Iterable[str]) -> list[str]:
+    """Return names sorted as a person would: rank2 before rank10."""
     return sorted(files, key=lambda name: [int(part) if part.isdecimal() else part for part in _DIGITS.split(name)])
 
 

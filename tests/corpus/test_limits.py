@@ -67,6 +67,38 @@ def test_a_breakdown_says_what_it_lacks(tmp_path: Path, events: list[Event], wor
     assert told(corpus(tmp_path, events, world_size), "breakdown") == said
 
 
+@pytest.mark.parametrize(
+    ("world_size", "said"),
+    [
+        (8, "2 of 8 ranks are here: who is late, and what a change brings to the others, is known of these alone"),
+        (None, "2 of 3 files are here: who is late, and what a change brings to the others, is known of these alone"),
+    ],
+)
+def test_a_sample_is_said_to_be_one_until_the_other_files_are_here(
+    tmp_path: Path, world_size: int | None, said: str
+) -> None:
+    for rank in range(3):
+        stated = {"distributedInfo": {"rank": rank, "world_size": world_size}} if world_size else {}
+        write(
+            tmp_path / "job" / f"rank{rank}.json", [STEP, OPERATOR, KERNEL, row(f"rank{rank}", "cpu_op", 40)], **stated
+        )
+    folder = tmp_path / "corpus"
+    ingest([tmp_path / "job"], folder, sample=2, workers=1)
+    assert told(folder, "breakdown") == [said]
+    assert told(folder, "traces", "memory_timeline") == []
+    ingest([tmp_path / "job"], folder, workers=1)
+    assert told(folder, "breakdown") == ([said.replace("2 of", "3 of")] if world_size else [])
+
+
+def test_samples_of_several_jobs_are_listed(tmp_path: Path) -> None:
+    for job, files in (("a", 2), ("b", 1200), ("c", 1)):
+        for rank in range(files):
+            write(tmp_path / job / f"rank{rank}.json", [STEP, OPERATOR, KERNEL, row(f"{job}{rank}", "cpu_op", 40)])
+    ingest([tmp_path], tmp_path / "corpus", sample=1, workers=1)
+    (line,) = told(tmp_path / "corpus", "breakdown")
+    assert line.startswith("not all files are here (a, 1 of 2; b, 1 of 1,200): who is late")
+
+
 def test_a_view_says_what_matters_to_it(tmp_path: Path) -> None:
     folder = corpus(tmp_path, [OPERATOR], 8)
     assert told(folder, "kernel_summary") == [HOST]
