@@ -85,7 +85,7 @@ def test_a_sample_is_said_to_be_one_until_the_other_files_are_here(
     folder = tmp_path / "corpus"
     ingest([tmp_path / "job"], folder, sample=2, workers=1)
     assert told(folder, "breakdown") == [said]
-    assert told(folder, "traces", "memory_timeline") == []
+    assert told(folder, "traces", "kernel_summary") == []
     ingest([tmp_path / "job"], folder, workers=1)
     assert told(folder, "breakdown") == ([said.replace("2 of", "3 of")] if world_size else [])
 
