@@ -4,14 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from lumos_df.model.fitted import load, vector
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.attention import attention_seconds
 from lumos_df.model.kernels.cost import EP_S, FORWARD, KINDS, PASSES, block_cost
 from lumos_df.model.kernels.data_parallel import data_parallel_seconds
-from lumos_df.model.kernels.layer_operators import COLUMNS, expert_block
+from lumos_df.model.kernels.layer_operators import COLUMNS, COMBINE, DISPATCH, FORWARD_S, INPUT_S, NAME, expert_block
 from lumos_df.model.plan import Plan
+from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
 from tests.model.roofs import BARE, GPU, WITHIN
 
@@ -20,12 +22,16 @@ MODEL = Model("routed", 2, 1000, 8, 1000, 1_000_000, experts=64, top_k=8, expert
 
 def exchange_s(plan: Plan, *, once: bool) -> float:
     """Return the seconds of the two exchanges of a forward pass."""
+    return float(block(plan, replace(BARE, token_once=once))[1][FORWARD, EP_S])
+
+
+def block(plan: Plan, software: Software) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the operators of a layer's experts with their seconds, and what the block costs."""
     ops = np.zeros((48, COLUMNS))
     cost = np.zeros((PASSES, KINDS))
-    software = replace(BARE, token_once=once).row()
-    rows = expert_block(MODEL.row(), plan.row(), software, ops, 0)
-    block_cost(ops, 0, rows, MODEL.row(), plan.row(), GPU.row(), software, cost)
-    return float(cost[FORWARD, EP_S])
+    rows = expert_block(MODEL.row(), plan.row(), software.row(), ops, 0)
+    block_cost(ops, 0, rows, MODEL.row(), plan.row(), GPU.row(), software.row(), cost)
+    return ops[:rows], cost
 
 
 @pytest.mark.parametrize("once", [False, True])
@@ -42,6 +48,22 @@ def test_inside_a_node_it_goes_once_to_each_rank(*, once: bool) -> None:
     assert exchange_s(Plan(dp=8, ep=8, batch=8), once=once) == pytest.approx(
         2 * 1e6 * 2000 * copies * 7 / 8 / 100e9, rel=WITHIN
     )
+
+
+@pytest.mark.parametrize(("precision", "sent_bytes"), [("fp8", 1 + 4 / 128), ("bf16", 2.0)])
+def test_what_goes_to_experts_has_8_bits_where_products_have(precision: str, sent_bytes: float) -> None:
+    plan = Plan(dp=8, ep=8, batch=8, precision=precision)
+    ops, cost = block(plan, replace(BARE, fp8_dispatch=True))
+    wide, wide_cost = block(plan, BARE)
+    full_s = 1e6 * 8 * 2000 * 7 / 8 / 100e9
+    sent_s = full_s * sent_bytes / 2
+    dispatch, combine = (int(np.flatnonzero(ops[:, NAME] == name)[0]) for name in (DISPATCH, COMBINE))
+    # Tokens go there and their gradients come back; outputs come back and their gradients go there.
+    assert ops[dispatch, [FORWARD_S, INPUT_S]] == pytest.approx([sent_s, full_s], rel=WITHIN)
+    assert ops[combine, [FORWARD_S, INPUT_S]] == pytest.approx([full_s, sent_s], rel=WITHIN)
+    others = np.delete(np.arange(len(ops)), [dispatch, combine])
+    assert (ops[others] == wide[others]).all()
+    assert (np.delete(cost, EP_S, axis=1) == np.delete(wide_cost, EP_S, axis=1)).all()
 
 
 @pytest.mark.parametrize(("ranks", "low", "high"), [(2, 1.48, 1.5), (16, 1.7, 1.94)])

@@ -37,6 +37,9 @@ DOUBLINGS: Final = 8
 KINDS: Final = 9
 """Columns of a cost: seconds, but for the last three, which count; doublings of ranks, of all its collectives."""
 
+_SCALED_BYTES: Final = 1 + 4 / 128
+"""Bytes of an 8-bit element that is sent, with its part of a float32 scale for each 128 of them (DeepSeek, DeepEP)."""
+
 
 @lean_kernel
 def block_cost(ops, start, stop, model, plan, hardware, software, cost):
@@ -87,8 +90,14 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
             if group == EP and software.token_once:
                 once, crossing = _once(model.top_k, plan, hardware)
                 payload *= once
-            forward = group_seconds(collective, payload, group, plan, hardware, software, crossing)
-            backward = group_seconds(_mirrored(collective), payload, group, plan, hardware, software, crossing)
+            there, back = payload, payload
+            if software.fp8_dispatch and plan.precision == FP8:
+                if ops[i, op.NAME] == op.DISPATCH:
+                    there *= _SCALED_BYTES / STORED_BYTES[FP8]
+                elif ops[i, op.NAME] == op.COMBINE:
+                    back *= _SCALED_BYTES / STORED_BYTES[FP8]
+            forward = group_seconds(collective, there, group, plan, hardware, software, crossing)
+            backward = group_seconds(_mirrored(collective), back, group, plan, hardware, software, crossing)
             cost[FORWARD, COLLECTIVES] += 1.0
             cost[BACKWARD_INPUT, COLLECTIVES] += 1.0
             doublings = np.log2(_ranks(group, plan))

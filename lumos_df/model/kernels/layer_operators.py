@@ -98,10 +98,10 @@ NAMES: Final = (
     _DOWN,
     ROUTER,
     _PERMUTE,
-    _DISPATCH,
+    DISPATCH,
     _EXPERT_UP,
     _EXPERT_DOWN,
-    _COMBINE,
+    COMBINE,
     _UNPERMUTE,
     _SHARED_UP,
     _SHARED_DOWN,
@@ -262,7 +262,7 @@ def expert_block(model, plan, software, ops, i):
     routed_bytes = routed * width * size
     i = memory_pass(ops, i, _PERMUTE, share * width * size + routed_bytes, 2 * routed_bytes, 4.0 * passes)
     if plan.ep > 1:
-        i = _collective(ops, i, _DISPATCH, ALL_TO_ALL, EP, routed_bytes)
+        i = _collective(ops, i, DISPATCH, ALL_TO_ALL, EP, routed_bytes)
     if plan.etp > 1:
         i = _collective(ops, i, _GATHER, ALL_GATHER, ETP, routed_bytes * plan.etp)
     local = max(model.experts / plan.ep, 1.0)
@@ -274,7 +274,7 @@ def expert_block(model, plan, software, ops, i):
     if plan.etp > 1:
         i = _collective(ops, i, _SCATTER, REDUCE_SCATTER, ETP, routed_bytes * plan.etp)
     if plan.ep > 1:
-        i = _collective(ops, i, _COMBINE, ALL_TO_ALL, EP, routed_bytes)
+        i = _collective(ops, i, COMBINE, ALL_TO_ALL, EP, routed_bytes)
     i = memory_pass(ops, i, _UNPERMUTE, share * width * size + routed_bytes, 2 * routed_bytes, 3.0 * passes)
     if model.latent > 0:
         i = product(ops, i, LATENT_UP, share, model.hidden, model.latent, 1.0)
