@@ -167,7 +167,7 @@ class Fitted:
     """All fitted parameters of one GPU."""
 
     gemm: dict[str, GemmParameters]
-    """By data type: bf16 (also stands for fp16), fp8."""
+    """By data type: bf16 (also stands for fp16), fp8, and on Hopper fp8_block, with a scale for each 128 elements."""
     attention: dict[str, AttentionParameters]
     """By data type."""
     memory: MemoryParameters

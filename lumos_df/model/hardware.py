@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 import numpy as np
@@ -14,7 +14,7 @@ from lumos_df.model.figures import Complaint, make, real, refuse, text, whole
 from lumos_df.model.library import read_document
 from lumos_df.model.records import REAL, Column, record, row_type
 from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
-from lumos_df.schema.dtypes import BF16, FP4, OPERAND_BYTES, PRECISIONS
+from lumos_df.schema.dtypes import BF16, FP4, FP8_BLOCK, OPERAND_BYTES, PRECISIONS
 
 GENERATIONS: Final = (
     *("volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"),
@@ -38,7 +38,7 @@ HARDWARE_COLUMNS: Final = (
     Column("tdp_w", "power limit of a GPU", REAL),
     Column("idle_w", "power of a GPU that waits", REAL),
     Column("flash2_factor", "time of FlashAttention-2 over that of the best fused attention", REAL),
-    Column("gemm", "fitted: matrix products by PRECISIONS", REAL, (len(PRECISIONS), 16)),
+    Column("gemm", "fitted: matrix products by PRECISIONS, and at FP8_BLOCK", REAL, (len(PRECISIONS) + 1, 16)),
     Column("attention", "fitted: attention by PRECISIONS", REAL, (len(PRECISIONS), 16)),
     Column("memory", "fitted: memory-bound kernels", REAL, (8,)),
     Column(
@@ -174,9 +174,16 @@ class Hardware:
         narrow = {
             precision: products.converted(wide.floor_s)
             for precision, products in parameters.gemm.items()
-            if OPERAND_BYTES[PRECISIONS.index(precision)] < OPERAND_BYTES[BF16]
+            if precision in PRECISIONS and OPERAND_BYTES[PRECISIONS.index(precision)] < OPERAND_BYTES[BF16]
         }
         columns = {name: np.zeros(HARDWARE_ROW[name].shape) for name in _FITTED_COLUMNS}
+        eight = narrow.get("fp8", wide)
+        if self.generation == "hopper" and "fp8_block" in parameters.gemm:
+            # What training adds was fitted to runs with one scale.
+            blocks = replace(parameters.gemm["fp8_block"], training_factor=eight.training_factor)
+            eight = blocks.converted(wide.floor_s)
+        products = fitted.vector(eight)
+        columns["gemm"][FP8_BLOCK, : len(products)] = products
         for place, precision in enumerate(PRECISIONS):
             # Nothing of 4 bits was measured: as large a share of its peak as of 8 bits.
             products = fitted.vector(narrow.get(precision, narrow.get("fp8", wide) if place == FP4 else wide))

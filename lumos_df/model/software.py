@@ -92,6 +92,7 @@ SOFTWARE_COLUMNS: Final = (
     Column("expert_factor", "time of its experts' grouped products over that of batched products", REAL),
     Column("token_once", "1: a token goes once to a rank or node, however many of its experts are there (DeepEP)"),
     Column("fp8_dispatch", "1: where products run in fp8, tokens and gradients go to experts in 8 bits (DeepSeek)"),
+    Column("fp8_blocks", "1: products in fp8 have a scale for each 128 elements instead of one (DeepSeek)"),
     Column("zigzag", "1: context-parallel ranks take pieces of the sequence with equal parts of the causal half"),
     Column("flash2", "1: attention is FlashAttention-2, on Hopper too; on Blackwell it is cuDNN's"),
     Column("memory_factor", "the same of its memory-bound kernels", REAL),
@@ -216,6 +217,9 @@ class Software:
     """Whether, where products run in fp8, what is sent to experts has 8 bits and a scale for each 128 elements: tokens
     in the forward pass, gradients of their outputs in the backward pass. What comes back has 16 bits in both
     (DeepSeek-V3, arXiv 2412.19437, 3.3.3). Megatron gives DeepEP 16 bits in any precision (Megatron-LM issue 3578)."""
+    fp8_blocks: bool
+    """Whether products in fp8 have a scale for each 128 elements of a row and each 128x128 of a weight, instead of one
+    a tensor (DeepSeek-V3, DeepGEMM). On Hopper those are other kernels; elsewhere they are taken to be the same."""
     zigzag: bool
     """Whether context-parallel ranks take pieces of the sequence with equal parts of the causal half, one early, one
     late; else the last rank has the most."""

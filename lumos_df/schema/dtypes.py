@@ -41,6 +41,9 @@ PRECISIONS: Final = tuple(precision.name for precision in PRECISION_TABLE)
 FP32, FP16, BF16, FP8, FP4 = range(len(PRECISIONS))
 """A precision's place, by PRECISIONS."""
 
+FP8_BLOCK: Final = len(PRECISIONS)
+"""Place behind them of kernels in fp8 with a scale for each 128 elements: the same precision, other kernels."""
+
 OPERAND_BYTES: Final = tuple(float(precision.bytes) for precision in PRECISION_TABLE)
 """Bytes of an element that a matrix product reads, by PRECISIONS."""
 

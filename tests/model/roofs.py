@@ -102,6 +102,7 @@ BARE: Final = replace(
     network_share=1.0,
     token_once=False,
     fp8_dispatch=False,
+    fp8_blocks=False,
     micro_batch_s=0.0,
     step_s=0.0,
     layer_step_s=0.0,

@@ -14,7 +14,7 @@ from lumos_df.model import fitted
 from lumos_df.model.fitted import GemmParameters, ScaleUpParameters, load, vector
 from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
 from tests.conftest import ROOT
-from tools.fit_kernels import GPUS, gemm, scale_up
+from tools.fit_kernels import GPUS, Measured, block_scaled, gemm, scale_up
 from tools.least_deviations import fit
 
 TRUTH = Path(os.environ.get("LUMOS_TRUTH", ROOT.parent / "shared" / "truth"))
@@ -148,17 +148,30 @@ def test_collectives_of_one_node(name: str) -> None:
 @measured
 @pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, gpu in GPUS.items() for dtype in gpu.gemm])
 def test_the_files_hold_what_the_command_fits(name: str, dtype: str) -> None:
-    """The stored parameters are as good as a fresh fit: nobody changed the model and forgot the files."""
     table = gemm(
         pl.read_parquet(TRUTH / "kernels" / "gemm.parquet"),
         GPUS[name],
         dtype,
         load(name).gemm["bf16"] if dtype == "fp8" else None,
     )
+    assert_as_good_as_a_fresh_fit(table, load(name).gemm[dtype])
+
+
+@measured
+def test_the_file_holds_what_the_command_fits_to_products_with_scales_of_blocks() -> None:
+    known = load("h100-sxm").gemm
+    assert_as_good_as_a_fresh_fit(
+        block_scaled(pl.read_parquet(TRUTH / "kernels" / "gemm.parquet"), GPUS["h100-sxm"], known["fp8"]),
+        known["fp8_block"],
+    )
+
+
+def assert_as_good_as_a_fresh_fit(table: Measured, stored: GemmParameters) -> None:
+    """Nobody changed the model and forgot the files."""
     every = np.ones(len(table.measured_s), np.bool_)
 
     def cost(parameters: GemmParameters) -> float:
         off = abs(np.log(table.seconds(vector(parameters), every) / table.measured_s))
         return float(table.weight @ off / table.weight.sum())
 
-    assert cost(load(name).gemm[dtype]) < 1.03 * cost(GemmParameters(*table.fit(every)))
+    assert cost(stored) < 1.03 * cost(GemmParameters(*table.fit(every)))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lumos_df.model.fitted import load, vector
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.kernels.cost import BACKWARD_WEIGHT, KINDS, LAUNCHES, PASSES, block_cost
@@ -286,13 +287,16 @@ def test_experts_of_a_latent_model_exchange_narrow_tokens() -> None:
     assert sent.tolist() == [8192 * 22 * 1024 * 2] * 2
 
 
-def seconds(name: str, precision: str, model: str = "llama-3-8b") -> float:
+def seconds(
+    name: str, precision: str, model: str = "llama-3-8b", hardware: str = "gb200", *, blocks: bool = False
+) -> float:
     """Return the seconds of the named product of a layer or the head, forward."""
-    read, plan, gpu = Model.read(model), Plan(precision=precision), Hardware.read("gb200")
+    read, plan, gpu = Model.read(model), Plan(precision=precision), Hardware.read(hardware)
+    software = replace(Software.read("megatron"), fp8_blocks=blocks).row()
     ops = np.zeros((96, op.COLUMNS))
-    end = op.attention_block(read.row(), plan.row(), MEGATRON, ops, 0)
-    end = op.head_block(read.row(), plan.row(), MEGATRON, ops, end)
-    block_cost(ops, 0, end, read.row(), plan.row(), gpu.row(), MEGATRON, np.zeros((PASSES, KINDS)))
+    end = op.attention_block(read.row(), plan.row(), software, ops, 0)
+    end = op.head_block(read.row(), plan.row(), software, ops, end)
+    block_cost(ops, 0, end, read.row(), plan.row(), gpu.row(), software, np.zeros((PASSES, KINDS)))
     return float(ops[ops[:, op.NAME] == op.NAMES.index(name)][0, op.FORWARD_S])
 
 
@@ -307,6 +311,26 @@ def test_logits_have_16_bits_and_narrow_products_convert_what_they_read() -> Non
     # Two bytes read, one written, and one turned round.
     converted = elementwise_seconds(attended.seq * 4096 * 4, gpu.hbm_bandwidth, gpu.row()["memory"])
     assert seconds("attention_output", "fp8") == pytest.approx(alone + converted, rel=1e-9)
+
+
+def test_scales_of_blocks_are_other_kernels_on_hopper_alone() -> None:
+    gpu, fitted = Hardware.read("h800"), load("h100-sxm").gemm
+    factor = gpu.fitted["gemm"]["fp8"]["training_factor"]
+    params = replace(fitted["fp8_block"].converted(fitted["bf16"].floor_s), training_factor=factor)
+    product = (8192, 4096, 4096, 1.0, 1.0, gpu.peak_flops.fp8, gpu.hbm_bandwidth, gpu.sms)
+    alone = float(MEGATRON["compute_factor"]) * gemm_seconds(*product, vector(params))
+    converted = elementwise_seconds(8192 * 4096 * 4, gpu.hbm_bandwidth, gpu.row()["memory"])
+    found = seconds("attention_output", "fp8", hardware="h800", blocks=True)
+    assert found == pytest.approx(alone + converted, rel=1e-9)
+    assert found != seconds("attention_output", "fp8", hardware="h800")
+    for name, precision, hardware in [
+        ("attention_output", "bf16", "h800"),
+        ("head", "fp8", "h800"),
+        ("attention_output", "fp8", "gb200"),
+        ("attention_output", "fp8", "mi300x"),
+    ]:
+        with_blocks, without = (seconds(name, precision, hardware=hardware, blocks=each) for each in (True, False))
+        assert with_blocks == without
 
 
 def test_a_hybrid_in_4_bits_keeps_attention_in_16() -> None:
