@@ -61,6 +61,8 @@ class GemmParameters:
     converted."""
     training_factor: float = _bounded(0.3, 3.0, 1.0)
     """Time of a training framework's kernel over the measured kernel's; set by a fit to whole training runs."""
+    weight_gradient: float = _bounded(0.5, 3.0, 1.0)
+    """Time of a product that makes the gradient of a weight over that of another of its sizes."""
 
     def converted(self, floor_s: float) -> "GemmParameters":
         """Return the parameters of products whose operands come in 8 bits, as one kernel with a floor of `floor_s`.

@@ -106,6 +106,21 @@ def test_products_with_scales_of_blocks_are_near_those_that_no_fit_saw(source: s
     assert off["fp8"] > 0.1
 
 
+def test_weight_gradients_with_scales_of_blocks_take_longer() -> None:
+    """Fitted to the first of them; of groups none was seen. Another's H200 is slower than the authors' H800."""
+    fitted, floor_s = load("h100-sxm").gemm["fp8_block"], load("h100-sxm").gemm["bf16"].floor_s
+    assert deepgemm.with_weight_gradient(fitted, floor_s).weight_gradient == pytest.approx(
+        fitted.weight_gradient, rel=1e-3
+    )
+    known, groups, other = (
+        abs(deepgemm.ratios(each, fitted, floor_s) - 1).mean() for each in deepgemm.WEIGHT_GRADIENTS
+    )
+    assert max(known, groups) < 0.05
+    assert other < 0.18
+    with_one_scale = replace(fitted, weight_gradient=1.0)
+    assert abs(deepgemm.ratios(deepgemm.WEIGHT_GRADIENTS[1], with_one_scale, floor_s) - 1).mean() > 0.25
+
+
 def test_rows_of_odd_size_take_longer() -> None:
     """A thread loads 16 bytes, or 8, 4, 2."""
     longer = [misaligned(columns, 2.0) for columns in (50_264, 50_260, 50_258, 50_257)]

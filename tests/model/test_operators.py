@@ -288,16 +288,22 @@ def test_experts_of_a_latent_model_exchange_narrow_tokens() -> None:
 
 
 def seconds(
-    name: str, precision: str, model: str = "llama-3-8b", hardware: str = "gb200", *, blocks: bool = False
+    name: str,
+    precision: str,
+    model: str = "llama-3-8b",
+    hardware: str = "gb200",
+    *,
+    blocks: bool = False,
+    column: int = op.FORWARD_S,
 ) -> float:
-    """Return the seconds of the named product of a layer or the head, forward."""
+    """Return the seconds of the named product of a layer or the head, forward unless another column is asked for."""
     read, plan, gpu = Model.read(model), Plan(precision=precision), Hardware.read(hardware)
     software = replace(Software.read("megatron"), fp8_blocks=blocks).row()
     ops = np.zeros((96, op.COLUMNS))
     end = op.attention_block(read.row(), plan.row(), software, ops, 0)
     end = op.head_block(read.row(), plan.row(), software, ops, end)
     block_cost(ops, 0, end, read.row(), plan.row(), gpu.row(), software, np.zeros((PASSES, KINDS)))
-    return float(ops[ops[:, op.NAME] == op.NAMES.index(name)][0, op.FORWARD_S])
+    return float(ops[ops[:, op.NAME] == op.NAMES.index(name)][0, column])
 
 
 def test_logits_have_16_bits_and_narrow_products_convert_what_they_read() -> None:
@@ -323,6 +329,10 @@ def test_scales_of_blocks_are_other_kernels_on_hopper_alone() -> None:
     found = seconds("attention_output", "fp8", hardware="h800", blocks=True)
     assert found == pytest.approx(alone + converted, rel=1e-9)
     assert found != seconds("attention_output", "fp8", hardware="h800")
+    product = (4096, 4096, 8192, 1.0, 1.0, gpu.peak_flops.fp8, gpu.hbm_bandwidth, gpu.sms)
+    alone = float(MEGATRON["compute_factor"]) * gemm_seconds(*product, vector(params))
+    gradient = seconds("attention_output", "fp8", hardware="h800", blocks=True, column=op.WEIGHT_S)
+    assert gradient == pytest.approx(1.403 * alone, rel=1e-9)
     for name, precision, hardware in [
         ("attention_output", "bf16", "h800"),
         ("head", "fp8", "h800"),

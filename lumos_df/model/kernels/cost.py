@@ -14,7 +14,7 @@ from lumos_df.model.kernels import layer_operators as op
 from lumos_df.model.kernels import network, placement
 from lumos_df.model.kernels.attention import attention_seconds, unfused_attention_seconds
 from lumos_df.model.kernels.elementwise import elementwise_seconds
-from lumos_df.model.kernels.gemm import gemm_seconds, misaligned
+from lumos_df.model.kernels.gemm import WEIGHT_GRADIENT, gemm_seconds, misaligned
 from lumos_df.schema.collective_kinds import ALL_GATHER, REDUCE_SCATTER
 from lumos_df.schema.dtypes import ATTENTION_PRECISION, BF16, FP4, FP8, FP8_BLOCK, OPERAND_BYTES, STORED_BYTES
 from lumos_df.schema.plan_words import CP, EP, ETP, PP, TP
@@ -60,12 +60,13 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
                 factor *= software.expert_factor
             trained = plan.lora == 0 or ops[i, op.NAME] >= op.ADAPTER_DOWN
             precision = _precision(int(ops[i, op.NAME]), model, plan)
+            kernels = FP8_BLOCK if software.fp8_blocks and precision == FP8 else precision
             if ops[i, op.NAME] == op.HEAD:
                 # A vocabulary is the one width that may be odd.
                 factor *= misaligned(n, STORED_BYTES[precision])
             wide = _WIDE_LAYERS if precision == FP4 and model.mamba_layers > 0 else 0.0
-            forward = _product(m, n, k, batch, precision, wide, hardware, software) * factor
-            backward = _product(m, k, n, batch, precision, wide, hardware, software) * factor
+            forward = _product(m, n, k, batch, precision, kernels, wide, hardware) * factor
+            backward = _product(m, k, n, batch, precision, kernels, wide, hardware) * factor
             if OPERAND_BYTES[precision] < STORED_BYTES[precision]:
                 # What a product reads is converted first, and turned round, too, for the weight gradient.
                 converted = STORED_BYTES[precision] + (2.0 if trained else 1.0) * OPERAND_BYTES[precision]
@@ -73,7 +74,8 @@ def block_cost(ops, start, stop, model, plan, hardware, software, cost):
                 backward += _pass(batch * m * n * converted, hardware) * software.memory_factor
             # Frozen weights have no gradient.
             if trained:
-                weight = _product(k, n, m, batch, precision, wide, hardware, software) * factor
+                weight = _product(k, n, m, batch, precision, kernels, wide, hardware) * factor
+                weight *= hardware.gemm[kernels][WEIGHT_GRADIENT]
                 cost[BACKWARD_WEIGHT, LAUNCHES] += launches
         elif family == op.ATTENTION:
             kind = ATTENTION_S
@@ -217,9 +219,8 @@ def _precision(name, model, plan):
 
 
 @lean_kernel
-def _product(m, n, k, batch, precision, wide, hardware, software):
+def _product(m, n, k, batch, precision, kernels, wide, hardware):
     """Return seconds of a product, the mean over layers of which a share `wide` has 16 bits."""
-    kernels = FP8_BLOCK if software.fp8_blocks and precision == FP8 else precision
     seconds = _product_of(m, n, k, batch, precision, kernels, hardware)
     if wide > 0.0:
         return (1.0 - wide) * seconds + wide * _product_of(m, n, k, batch, BF16, BF16, hardware)

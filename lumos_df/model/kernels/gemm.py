@@ -25,8 +25,8 @@ have work enough."""
 PARTIAL_SUM_BYTES = 4
 """Bytes of a partial sum of a split product: float32."""
 
-FLOOR, QUANTISATION = 0, 5
-"""Places of `floor_s` and `quantisation` in the vector of `GemmParameters`."""
+FLOOR, QUANTISATION, WEIGHT_GRADIENT = 0, 5, 15
+"""Places of `floor_s`, `quantisation` and `weight_gradient` in the vector of `GemmParameters`."""
 
 OUTPUT_BYTES = 2
 """Bytes of an element of C: products of 8-bit numbers, too, leave 16-bit ones."""
