@@ -73,6 +73,10 @@ class Step:
             self.threads.setdefault(call["thread"], []).append(row)
         self.pool = ThreadPoolExecutor(max(1, len(self.threads)))
         self.dispatch_ns = self.dispatch()
+        self.gap_ns = self.host_gaps()
+        self.late = dict.fromkeys(
+            self.threads, 0.0
+        )  # ns that gaps of each thread took too long, and later ones make up for
 
     def ready(self, number):
         """Return a function that runs an operator of the plan; where torch cannot, one that copies its bytes."""
@@ -124,31 +128,39 @@ class Step:
         self.works = {}
         self.events = {number: Event() for number in self.handed}
         if len(self.threads) == 1:
-            self.run_thread(next(iter(self.threads.values())), start, mark)
+            self.run_thread(next(iter(self.threads)), start, mark)
         else:
-            for done in [self.pool.submit(self.run_thread, calls, start, mark) for calls in self.threads.values()]:
+            for done in [self.pool.submit(self.run_thread, thread, start, mark) for thread in self.threads]:
                 done.result()
         for work in self.works.values():
             work.wait()
-        self.until(max([start, *self.ends]) + self.gaps * self.plan["last_gap_ns"])
+        self.until(max([start, *self.ends]) + self.gap_ns[-1])
         if self.cuda:
             torch.cuda.synchronize()
 
+    def host_gaps(self, profiled=False):
+        """Return the gap before each call and behind the last; without a profiler less what the recording's took."""
+        calls, plan = self.plan["calls"], self.plan
+        gap_ns = [*calls["gap_ns"], plan["last_gap_ns"]]
+        profiler_ns = [*calls["profiler_ns"], plan["last_profiler_ns"]]
+        return [self.gaps * (gap if profiled else max(0, gap - part)) for gap, part in zip(gap_ns, profiler_ns)]
+
     @torch.no_grad()
-    def run_thread(self, calls, start, mark):
+    def run_thread(self, thread, start, mark):
         """Run the calls of one thread."""
         torch.set_flush_denormal(True)  # of this thread; what is multiplied in place again and again would become slow
-        now, gaps, ends, dispatch_ns = time.perf_counter_ns, self.gaps, self.ends, self.dispatch_ns
+        now, gap_ns, ends, dispatch_ns = time.perf_counter_ns, self.gap_ns, self.ends, self.dispatch_ns
         lend, take_back, done = self.results.lend, self.results.take_back, self.results.done
         plain = mark is nullcontext and not self.cuda  # what every call would cost is no part of the step
         previous = start
-        late = 0  # many gaps are shorter than a call from here takes: the next longer one is cut by it
-        for number, run, call, alone, reads, touched in calls:
+        # Many gaps are shorter than a call from here takes: the next longer one is cut by it, be it in the next step.
+        late = min(self.late[thread], sum(gap_ns))
+        for number, run, call, alone, reads, touched in self.threads[thread]:
             if not alone:
                 previous = self.before(call, previous)
             if reads:
                 lend(reads)
-            moment = previous + gaps * call["gap_ns"] - dispatch_ns - late
+            moment = previous + gap_ns[number] - dispatch_ns - late
             begun = now()
             if begun < moment:
                 begun = self.until(moment)
@@ -166,6 +178,7 @@ class Step:
             if not alone:
                 self.behind(number, result)
             result = None
+        self.late[thread] = late
 
     def before(self, call, previous):
         """Wait for what a call waits for, and return when its gap began."""
@@ -238,24 +251,25 @@ class Step:
         """
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
         options = {"activities": activities, "record_shapes": True, "profile_memory": self.memory}
-        plain_ns = self.dispatch_ns
+        plain = self.dispatch_ns, self.gap_ns
+        self.gap_ns = self.host_gaps(profiled=True)
         with profile(**options) as profiler:
             self.dispatch_ns = self.dispatch(mark)
         self.dispatch_ns -= median(event.cpu_time_total * 1e3 for event in profiler.events() if "detach" in event.name)
         with profile(**options, schedule=schedule(wait=0, warmup=1, active=count, repeat=1)) as profiler:
             times = self.timed(1 + count, mark, profiler.step)
-        self.dispatch_ns = plain_ns
+        self.dispatch_ns, self.gap_ns = plain
         return profiler, times[1:]
 
     def by_family(self, count):
-        """Return what a step takes with the profiler on, and each family's time, ms: the GPU's, if there is one."""
-        profiler, taken = self.profiled(count, lambda call: record_function(FAMILY + call["family"]))
+        """Return each family's time in a step with the profiler on, ms: the GPU's, if there is one."""
+        profiler, _ = self.profiled(count, lambda call: record_function(FAMILY + call["family"]))
         times = Counter()
         for event in profiler.events():
             if event.name.startswith(FAMILY):  # without what the mark itself takes
                 parts = [event.device_time_total] if self.cuda else [part.cpu_time_total for part in event.cpu_children]
                 times[event.name.removeprefix(FAMILY)] += sum(parts) * 1e-3
-        return median(taken), {family: total / count for family, total in sorted(times.items())}
+        return {family: total / count for family, total in sorted(times.items())}
 
     def named(self, found, what):
         """Return operators by name: percent of the recorded time, and what `found` says of them."""
@@ -297,13 +311,15 @@ def main():
     times = step.timed(options.warmup + options.iterations)[options.warmup :]
     if options.trace:  # first: what a profiler lets go is found mapped under the next one
         step.write_trace(options.trace, plan["modules"])
-    profiled, families = step.by_family(TRACED)
-    copied = step.named(step.stood_in, "reason")
+    _, profiled = step.profiled(TRACED)
+    families = step.by_family(TRACED)  # marks of families take time of the step, too
+    copied, unprofiled = step.named(step.stood_in, "reason"), step.plan["unprofiled_step_ns"]
     result = {
         "step_ms": round(median(times), 3),
         "fastest_ms": round(min(times), 3),
         "slowest_ms": round(max(times), 3),
-        "profiled_step_ms": round(profiled, 3),
+        "recorded_without_profiler_step_ms": None if unprofiled is None else unprofiled / 1e6,
+        "profiled_step_ms": round(median(profiled), 3),
         "recorded_step_ms": step.plan["step_ns"] / 1e6,
         "families_ms": {name: round(taken, 3) for name, taken in families.items()},
         "recorded_families_ms": {name: ns / 1e6 for name, ns in step.plan["families_ns"].items()},

@@ -12,6 +12,7 @@ from lumos_df.base.files import publish_file, unwritable
 from lumos_df.corpus import catalog
 from lumos_df.generate.manifest import manifest, manifest_rows, share_pct
 from lumos_df.generate.process_group_members import with_members
+from lumos_df.generate.profiler_cost import ProfilerCost, profiler_cost
 from lumos_df.generate.recorded_ranks import RecordedRanks, recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
 from lumos_df.generate.replayed_calls import REPLACED, ReplayedCalls, replay
@@ -83,6 +84,10 @@ def generate(
             rank: typical_gaps(connection, trace, chosen.step, calls[rank], rows[rank].start_ns, rows[rank].end_ns)
             for rank, trace in chosen.trace_ids.items()
         }
+        profiler = {
+            rank: profiler_cost(connection, trace, rows[rank], calls[rank], gaps[rank].own_gap_ns)
+            for rank, trace in chosen.trace_ids.items()
+        }
     table = manifest_rows(list(replays.values()), list(calls.values()))
     about = _about(chosen, rows, gaps) | manifest(table, list(replays.values()))
     share = share_pct(table, list(replays.values()))
@@ -97,6 +102,7 @@ def generate(
                 replays[rank],
                 calls[rank].with_columns(releases=released[rank]),
                 gaps[rank],
+                profiler[rank],
                 modules=modules,
             )
             for rank in chosen.trace_ids
@@ -130,7 +136,13 @@ def _check(corpus: Path, table: pl.DataFrame, share: float, of: str, *, force: b
 
 
 def _rank(
-    rows: RecordedRows, replayed: ReplayedCalls, calls: pl.DataFrame, gaps: TypicalGaps, *, modules: bool
+    rows: RecordedRows,
+    replayed: ReplayedCalls,
+    calls: pl.DataFrame,
+    gaps: TypicalGaps,
+    profiler: ProfilerCost,
+    *,
+    modules: bool,
 ) -> dict[str, Any]:
     """Return the plan of one rank: columns of its calls, and what they call, each once."""
     order = gaps.order
@@ -139,10 +151,13 @@ def _rank(
     whole = max(1, replayed.gpu_ns or replayed.host_ns)
     numbers = order.join(used, on="operator", maintain_order="left")["number"]
     families = calls.group_by("family").agg(pl.col(amount).sum()).sort(amount, descending=True)
-    columns = order.with_columns(numbers.alias("operator"), calls["releases"]).to_dict(as_series=False)
+    in_gap = pl.Series("profiler_ns", profiler.in_gap_ns, pl.Int64)
+    columns = order.with_columns(numbers.alias("operator"), calls["releases"], in_gap).to_dict(as_series=False)
     return {
         "step_ns": rows.end_ns - rows.start_ns,
+        "unprofiled_step_ns": profiler.unprofiled_step_ns,
         "last_gap_ns": gaps.last_gap_ns,
+        "last_profiler_ns": profiler.in_last_gap_ns,
         "streams": 1 + max(order["stream"].to_list(), default=0),
         "families_ns": dict(families.iter_rows()),
         "operators": [

@@ -36,6 +36,8 @@ class TypicalGaps:
 
     order: pl.DataFrame
     """As of `ordered`, with the typical gap_ns."""
+    own_gap_ns: pl.Series
+    """Of the chosen step."""
     last_gap_ns: int
     """Behind the last call."""
     steps: int
@@ -74,6 +76,7 @@ def typical_gaps(
     typical = np.sort(np.stack(gaps), axis=0)[(len(gaps) - 1) // 2]
     return TypicalGaps(
         order.with_columns(gap_ns=pl.Series(typical[:-1])),
+        order["gap_ns"],
         int(typical[-1]),
         len(gaps),
         int(gaps[0].sum() - typical.sum()),

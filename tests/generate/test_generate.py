@@ -231,6 +231,91 @@ def test_gaps_of_steps_with_other_calls_do_not_count(tmp_path: Path) -> None:
     assert manifest["host_gaps_of_steps"] == {"0": 1}
 
 
+def captured(profiled_us: float, *unprofiled_us: float) -> dict[str, Any]:
+    """Return what `lumos-df capture` writes into a trace of what steps take with and without the profiler."""
+    unprofiled = [round(us * 1000) for us in unprofiled_us]
+    times = {"unprofiledBeforeNs": unprofiled[:1], "unprofiledAfterNs": unprofiled[1:]}
+    return {"lumosCapture": {"profiledNs": [round(profiled_us * 1000)], "complete": True, **times}}
+
+
+WRAPPED = [
+    annotation("ProfilerStep#1", 0, 100),
+    op("a_wrapper", 10, 20),
+    op("a_wrapper_in_it", 12, 17),
+    op("aten::mm", 15, 10, **MM),
+    op("aten::fill_", 16, 2, **called([[64, 16], []], ["float", "Scalar"], ["", "0"])),
+    op("aten::fill_", 20, 2, **called([[64, 16], []], ["float", "Scalar"], ["", "0"])),
+    op("aten::add", 35, 5, **ADD),
+    op("of_another_thread", 36, 1, tid=9),
+    op("behind_the_last", 50, 1),
+]
+WRITTEN_DOWN = 8
+"""Rows of the thread that makes the calls, the step's own among them."""
+
+
+@pytest.mark.parametrize(
+    ("times", "each_us", "unprofiled_ns"),
+    [
+        (captured(100 + WRITTEN_DOWN / 2, 98, 100, 102), 0.5, 100_000),
+        (captured(90, 100), 0, 100_000),
+        (captured(100), 0, None),
+        ({}, 0, None),
+    ],
+    ids=["longer by 4 us", "no longer", "not timed without", "not by capture"],
+)
+def test_what_the_profiler_took_between_calls_goes_by_the_rows_that_begin_there(
+    tmp_path: Path, times: dict[str, Any], each_us: float, unprofiled_ns: int | None
+) -> None:
+    """Before the first call begin the step, two wrappers and the call; what is inside it costs nothing outside."""
+    corpus_of(tmp_path, WRAPPED, **times)
+    generate(tmp_path / "corpus", tmp_path / "benchmark")
+    rank = read(tmp_path / "benchmark")[0]["ranks"]["0"]
+    assert names(rank) == ["aten::mm", "aten::add"]
+    assert rank["calls"]["gap_ns"] == [15_000, 10_000]
+    assert rank["calls"]["profiler_ns"] == [4 * 1000 * each_us, 1000 * each_us]
+    assert rank["last_profiler_ns"] == 1000 * each_us
+    assert rank["unprofiled_step_ns"] == unprofiled_ns
+
+
+@needs_torch
+def test_a_step_without_the_profiler_is_held_against_the_recorded_one_without_it(tmp_path: Path) -> None:
+    """Of gaps of 200 ms the profiler took 150: they are there again under a profiler only."""
+    calls = [op("aten::mm", 100_000, 10, **MM), op("aten::add", 200_000, 10, **ADD)]
+    corpus_of(tmp_path, [annotation("ProfilerStep#1", 0, 200_010), *calls], **captured(200_000, 50_000))
+    generate(tmp_path / "corpus", tmp_path / "benchmark")
+    result = run_benchmark(tmp_path / "benchmark", "--iterations", 3, "--warmup", 1)
+    assert (result["recorded_step_ms"], result["recorded_without_profiler_step_ms"]) == (200.01, 50)
+    assert 49 <= result["fastest_ms"] < 150
+    assert result["profiled_step_ms"] >= 199
+
+
+LATE = """
+import argparse, json, pathlib
+from benchmark import Step
+plan = json.loads((pathlib.Path(__file__).parent / "plan.json").read_text())
+step = Step(plan, 0, argparse.Namespace(small=1, seed=0, host_gaps="keep"))
+step.late[0] = {late}
+print(*step.timed(1), step.late[0])
+"""
+
+
+@needs_torch
+@pytest.mark.parametrize(("late_ns", "least_ms", "most_ms"), [(0, 199, None), (150e6, 49, 150), (10e9, 0, 150)])
+def test_what_a_step_was_late_by_is_taken_off_the_gaps_of_the_next(
+    tmp_path: Path, late_ns: float, least_ms: float, most_ms: float | None
+) -> None:
+    """Of a pause longer than a step, one step is made up for."""
+    calls = [op("aten::mm", 100_000, 10, **MM), op("aten::add", 200_000, 10, **ADD)]
+    generated(tmp_path, [annotation("ProfilerStep#1", 0, 200_010), *calls])
+    (tmp_path / "benchmark" / "late.py").write_text(LATE.format(late=late_ns))
+    command = [sys.executable, str(tmp_path / "benchmark" / "late.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    step_ms, late = map(float, done.stdout.split())
+    assert least_ms <= step_ms < (most_ms or sys.maxsize)
+    assert late <= 200e6
+
+
 def test_a_call_of_another_thread_begins_after_the_call_before_it(tmp_path: Path) -> None:
     backward = [op("aten::mm", 40, 8, tid=2, **MM), *on_gpu(2, 41), op("aten::mm", 60, 8, **MM), *on_gpu(3, 61)]
     plan, _ = generated(
