@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -262,14 +262,17 @@ class Step:
         return profiler, times[1:]
 
     def by_family(self, count):
-        """Return each family's time in a step with the profiler on, ms: the GPU's, if there is one."""
+        """Return each family's time in a step with the profiler on, ms: the GPU's, if there is one.
+
+        It is the median of the steps: a pause of the machine lengthens one of them.
+        """
         profiler, _ = self.profiled(count, lambda call: record_function(FAMILY + call["family"]))
-        times = Counter()
-        for event in profiler.events():
+        marked = defaultdict(list)
+        for event in sorted(profiler.events(), key=lambda event: event.time_range.start):
             if event.name.startswith(FAMILY):  # without what the mark itself takes
                 parts = [event.device_time_total] if self.cuda else [part.cpu_time_total for part in event.cpu_children]
-                times[event.name.removeprefix(FAMILY)] += sum(parts) * 1e-3
-        return {family: total / count for family, total in sorted(times.items())}
+                marked[event.name.removeprefix(FAMILY)].append(sum(parts) * 1e-3)
+        return {family: median(of_steps(times, count)) for family, times in sorted(marked.items())}
 
     def named(self, found, what):
         """Return operators by name: percent of the recorded time, and what `found` says of them."""
@@ -286,6 +289,12 @@ class Step:
         marked = (lambda call: record_function(call["module"] or "no module")) if modules else nullcontext
         profiler, _ = self.profiled(TRACED, marked)
         profiler.export_chrome_trace(str(folder / f"rank{self.place}.json"))
+
+
+def of_steps(times, count):
+    """Return the sum of each of `count` steps, one after another, that are alike."""
+    each = len(times) // count
+    return [sum(times[step * each : (step + 1) * each]) for step in range(count)]
 
 
 def main():

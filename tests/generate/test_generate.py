@@ -316,6 +316,36 @@ def test_what_a_step_was_late_by_is_taken_off_the_gaps_of_the_next(
     assert late <= 200e6
 
 
+PAUSED = """
+import argparse, json, pathlib, torch
+from benchmark import Step
+plan = json.loads((pathlib.Path(__file__).parent / "plan.json").read_text())
+step = Step(plan, 0, argparse.Namespace(small=1, seed=0, host_gaps="cut"))
+(number, run, *others), *rest = step.threads[0]
+steps, large = iter(range(100)), torch.ones(1000, 1000)
+def once_long():
+    if next(steps) == 3:
+        for _ in range(10):
+            torch.mm(large, large)
+    return run()
+step.threads[0] = [(number, once_long, *others), *rest]
+print(step.by_family(5)["gemm"])
+"""
+
+
+@needs_torch
+def test_a_pause_in_one_step_is_no_time_of_a_family(tmp_path: Path) -> None:
+    """Ten large products in one of five steps take 30 ms or more, a mean of 6; the step's own takes microseconds."""
+    generated(
+        tmp_path, [annotation("ProfilerStep#1", 0, 100), op("aten::mm", 10, 10, **MM), op("aten::add", 35, 5, **ADD)]
+    )
+    (tmp_path / "benchmark" / "paused.py").write_text(PAUSED)
+    command = [sys.executable, str(tmp_path / "benchmark" / "paused.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) < 3
+
+
 def test_a_call_of_another_thread_begins_after_the_call_before_it(tmp_path: Path) -> None:
     backward = [op("aten::mm", 40, 8, tid=2, **MM), *on_gpu(2, 41), op("aten::mm", 60, 8, **MM), *on_gpu(3, 61)]
     plan, _ = generated(
