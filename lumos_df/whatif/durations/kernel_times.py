@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.packed_keys import packed
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, KERNEL, NONE
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.labelled_rows import Trace
@@ -113,8 +114,7 @@ def work(trace: Trace, symbols: Symbols, axes: Axes, old: Machine, new: Machine,
         wide(trace, structure, row, operator)[row].astype(np.int64),
         (structure.phase[row] == BACKWARD).astype(np.int64),
     )
-    _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
-    inverse = inverse.reshape(-1)
+    _, first, inverse = np.unique(packed(*columns), return_index=True, return_inverse=True)
     before, after, linear, waves, more, peak, peak_after = (np.empty(len(first)) for _ in range(7))
     resident = np.clip(_THREADS // np.maximum(trace.threads[row], 1), 1, _BLOCKS)
     blocks = trace.blocks[row] / resident

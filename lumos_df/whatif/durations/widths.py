@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.codes import FORWARD, RECOMPUTE
 from lumos_df.structure.layers import Structure
@@ -47,9 +48,7 @@ def _of_passes(
         return
     row = structure.kernels.row[passes.place[inside]]
     ahead = np.isin(structure.phase[row], (FORWARD, RECOMPUTE))
-    key = np.stack((passes.number[inside], passes.layer[inside], ahead))
-    _, group = np.unique(key, axis=1, return_inverse=True)
-    group = group.reshape(-1)
+    group = dense(packed(passes.number[inside], passes.layer[inside], ahead))
     order = np.lexsort((np.arange(len(row)), group))
     row, ahead, group = row[order], ahead[order], group[order]
     is_product, attends = product[row], np.isin(family[row], _ATTENTION)
