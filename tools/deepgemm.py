@@ -1,6 +1,7 @@
 """Matrix products in 8 bits with a scale for each 128 elements, as DeepGEMM's authors and users published them.
 
 On an H800, whose multiprocessors and memory are the H100's, with operands that are in 8 bits already.
+`python -m tools.deepgemm` prints how far the stored figures are off them.
 """
 
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.model.fitted import GemmParameters, vector
+from lumos_df.model.fitted import GemmParameters, load, vector
 from lumos_df.model.kernels.kernel_columns import products
 
 PUBLISHED: Final = {
@@ -86,3 +87,18 @@ def with_weight_gradient(parameters: GemmParameters, floor_s: float) -> GemmPara
     """Return the parameters with what a weight gradient takes over another product: the median of those published."""
     plain = replace(parameters, weight_gradient=1.0)
     return replace(plain, weight_gradient=1.0 / float(np.median(ratios(WEIGHT_GRADIENTS[0], plain, floor_s))))
+
+
+def main() -> None:
+    """Print the mean error of the products of each source, by the figures for scales of blocks and for one scale."""
+    gemm = load("h100-sxm").gemm
+    for source, published in PUBLISHED.items():
+        off = [
+            100 * float(np.abs(ratios(source, gemm[kind], gemm["bf16"].floor_s) - 1).mean())
+            for kind in ("fp8_block", "fp8")
+        ]
+        print(f"{source:40} products {len(published):3}  fp8_block {off[0]:5.1f} %  fp8 {off[1]:5.1f} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -74,9 +74,8 @@ class Step:
         self.pool = ThreadPoolExecutor(max(1, len(self.threads)))
         self.dispatch_ns = self.dispatch()
         self.gap_ns = self.host_gaps()
-        self.late = dict.fromkeys(
-            self.threads, 0.0
-        )  # ns that gaps of each thread took too long, and later ones make up for
+        # ns that gaps of each thread took too long, and later ones make up for.
+        self.late = dict.fromkeys(self.threads, 0.0)
 
     def ready(self, number):
         """Return a function that runs an operator of the plan; where torch cannot, one that copies its bytes."""

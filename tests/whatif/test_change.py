@@ -13,6 +13,7 @@ from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.modelled_activations import with_activations
 from lumos_df.whatif.durations.modelled_context import with_context
 from lumos_df.whatif.job.changed_sizes import changed_sizes
+from lumos_df.whatif.job.nearest_setting import telling
 from lumos_df.whatif.job.settings import Sizes, parameters, parse
 
 ROUTED = Routing(experts=64, tokens=8, choices=2, top_k=8, local_experts=32, rows=64)
@@ -154,3 +155,7 @@ def test_key_heads_are_those_asked_for_and_shrink_the_parameters() -> None:
 def test_a_batch_as_large_as_it_is_is_no_change() -> None:
     with pytest.raises(QueryError, match="batch_scale=1: changes nothing"):
         parse(["batch_scale=1"])
+
+
+def test_only_what_the_trace_does_not_tell_is_asked_for() -> None:
+    assert telling({"sequence": None, "micro_batch": 2, "hidden": None}) == "--known sequence=N --known hidden=N"

@@ -16,7 +16,7 @@ from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.pass_kernels import PassKernels
 from lumos_df.whatif.durations.payloads import activation_bytes
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, OUT_OF_HEADS, OUT_OF_MLP
-from lumos_df.whatif.job.nearest_setting import refusal
+from lumos_df.whatif.job.nearest_setting import refusal, telling
 
 
 def with_activations(draft: DraftJob) -> DraftJob:
@@ -34,7 +34,7 @@ def with_activations(draft: DraftJob) -> DraftJob:
             ["tp"],
             "the trace does not tell how large an activation is",
             shapes=anchor.records_shapes,
-            known=" ".join(f"--known {size}=N" for size, value in sizes.items() if not value),
+            known=telling(sizes),
         )
     payload = round(activation_bytes(change))
     made, carry = with_collectives(

@@ -13,7 +13,7 @@ from lumos_df.whatif.durations.added_collectives import with_collectives
 from lumos_df.whatif.durations.added_kernels import CONTEXT
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.durations.pass_kernels import PassKernels
-from lumos_df.whatif.job.nearest_setting import refusal
+from lumos_df.whatif.job.nearest_setting import refusal, telling
 
 
 def with_context(draft: DraftJob) -> DraftJob:
@@ -32,7 +32,7 @@ def with_context(draft: DraftJob) -> DraftJob:
             ["cp"],
             "the trace does not tell how large keys and values are",
             shapes=anchor.records_shapes,
-            known=" ".join(f"--known {size}=N" for size, value in sizes.items() if not value),
+            known=telling(sizes),
         )
     of_token = 2 * max(keys // (new.tp or 1), 1) * new.head_dim * change.runs_on.element_bytes
     payload = round(new.seq * new.micro_batch * of_token)

@@ -1,5 +1,6 @@
 """How a refusal ends: what to record, and which other setting is nearest to what was asked."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from lumos_df.base.errors import QueryError
@@ -31,6 +32,11 @@ _WITHOUT_SHAPES: Final = {
     "zero": _OPTIMIZER,
 }
 """Of settings that change something else, what is near whether or not shapes are recorded."""
+
+
+def telling(sizes: Mapping[str, int | None]) -> str:
+    """Return the options that tell those of some sizes which the trace does not."""
+    return " ".join(f"--known {size}=N" for size, value in sizes.items() if not value)
 
 
 def refusal(
