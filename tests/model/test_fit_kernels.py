@@ -14,8 +14,9 @@ from lumos_df.model import fitted
 from lumos_df.model.fitted import GemmParameters, ScaleUpParameters, load, vector
 from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
 from tests.conftest import ROOT
-from tools.fit_kernels import GPUS, Measured, block_scaled, gemm, scale_up
+from tools.fit_kernels import Measured, block_scaled, gemm, scale_up
 from tools.least_deviations import fit
+from tools.measured_gpus import GPUS
 
 TRUTH = Path(os.environ.get("LUMOS_TRUTH", ROOT.parent / "shared" / "truth"))
 measured = pytest.mark.skipif(not TRUTH.is_dir(), reason=f"no measured kernels in LUMOS_TRUTH ({TRUTH})")
