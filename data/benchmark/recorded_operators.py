@@ -43,7 +43,8 @@ class Call:
 
     def direct(self, changed):
         """Return the call without functions in between, longer than many gaps; `changed`: arguments come later."""
-        run = getattr(self.run, "_op", self.run)
+        # What autocast wraps has the attributes of the operator that it is around.
+        run = self.run._op if isinstance(self.run, torch._ops.OpOverload) else self.run
         if changed:
             return lambda: run(*self.positional, **self.named)
         return partial(run, *self.positional, **self.named)

@@ -29,8 +29,8 @@ class Results:
         for number, call in enumerate(calls if self.kept else ()):
             result = self.first(number, call, latest) if isinstance(call, Call) else None
             for place, tensor in enumerate(several(result)):
-                if not isinstance(tensor, torch.Tensor):
-                    continue
+                if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+                    continue  # a sparse one has no storage of its own
                 storage = tensor.untyped_storage().data_ptr()
                 if number in self.kept:
                     owner.setdefault(storage, number)

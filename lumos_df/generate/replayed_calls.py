@@ -31,6 +31,8 @@ _NOT_AGAIN: Final = (
     "aten::pin_memory",
 )
 """Operators that change what a tensor is, not what is in it."""
+_LOOK_AT_GRADIENTS: Final = ("aten::max_pool1d", "aten::embedding_bag")
+"""Operators that call another one where nobody will ask for a gradient, as in a benchmark."""
 _COPIES: Final = ("aten::copy_", "aten::_local_scalar_dense")
 """Operators that copy between host and GPU by themselves; of one around them the devices are not recorded."""
 
@@ -83,6 +85,8 @@ def replay(rows: RecordedRows, op_id: int | None = None) -> ReplayedCalls:
     crossing = rows.gpu & name.str.contains("Memcpy (HtoD|DtoH)").to_numpy()
     callable_ = host & known & name.str.starts_with("aten::").to_numpy() & ~name.is_in(_NOT_AGAIN).to_numpy()
     callable_ &= (rows.sum_inside(crossing) == 0) | name.is_in(_COPIES).to_numpy()
+    chooses = name.is_in(_LOOK_AT_GRADIENTS).to_numpy() & (rows.sum_inside(callable_.astype(np.int64)) > 1)
+    callable_ &= ~_casts(rows) & ~chooses
     moved = rows.most_inside(
         frame.select(pl.max_horizontal("in_bytes", "out_bytes").fill_null(0)).to_series().to_numpy()
     )
@@ -137,6 +141,19 @@ def replay(rows: RecordedRows, op_id: int | None = None) -> ReplayedCalls:
         host_ns=int(frame["dur"].to_numpy()[outer].sum()),
         shaped_gpu_ns=int(gpu_time[shaped[rows.gpu]].sum()),
     )
+
+
+def _casts(rows: RecordedRows) -> NDArray[np.bool_]:
+    """Return which rows are an operator as autocast was asked for it: inside is the same one, on tensors that it cast.
+
+    What it casts it keeps for later calls of the step, so that of the operator alone nobody knows what it cast.
+    """
+    name, types = rows.frame["name"].to_numpy(), rows.frame["types"].to_numpy()
+    inside = np.flatnonzero(rows.parent >= 0)
+    above = rows.parent[inside]
+    casts = np.zeros(len(name), np.bool_)
+    casts[above[(name[inside] == name[above]) & (types[inside] != types[above])]] = True
+    return casts
 
 
 def _distinct(frame: pl.DataFrame, host: NDArray[np.bool_]) -> tuple[NDArray[np.int64], pl.DataFrame]:

@@ -90,6 +90,39 @@ def test_outermost_operators_are_called_once_and_wrappers_are_not(tmp_path: Path
     ]
 
 
+CAST = ["c10::BFloat16", "c10::BFloat16"]
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "expected"),
+    [
+        (("aten::linear", ["float", "c10::BFloat16"]), ("aten::linear", CAST), ["aten::to", "aten::linear"]),
+        (("aten::linear", CAST), ("aten::linear", CAST), ["aten::linear"]),
+        (("aten::embedding_bag", CAST), ("aten::_embedding_bag", CAST), ["aten::to", "aten::_embedding_bag"]),
+    ],
+    ids=["autocast", "the same types", "chosen since a gradient is asked for"],
+)
+def test_an_operator_that_would_do_something_else_in_a_benchmark_is_a_wrapper(
+    tmp_path: Path, outer: tuple[str, list[str]], inner: tuple[str, list[str]], expected: list[str]
+) -> None:
+    dims = [[64, 32], [16, 32]]
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op(outer[0], 10, 22, **called(dims, outer[1])),
+        op("aten::to", 12, 4, **called([[64, 32]], ["float"])),
+        op(inner[0], 20, 10, **called(dims, inner[1])),
+    ]
+    plan, _ = generated(tmp_path, events)
+    assert names(plan["ranks"]["0"]) == expected
+
+
+@needs_torch
+def test_an_operator_of_several_types_runs_under_autocast_in_every_call(tmp_path: Path) -> None:
+    mixed = called([[64, 32], [32, 16]], ["float", "c10::BFloat16"])
+    generated(tmp_path, [annotation("ProfilerStep#1", 0, 100), *(op("aten::mm", at, 8, **mixed) for at in (10, 30))])
+    assert run_benchmark(tmp_path / "benchmark", "--iterations", 2, "--warmup", 0)["copied_instead"] == {}
+
+
 def test_inputs_are_as_recorded(tmp_path: Path) -> None:
     plan, _ = generated(tmp_path, STEP)
     product, addition, *_ = plan["ranks"]["0"]["operators"]
