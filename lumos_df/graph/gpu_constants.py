@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph import gpu_streams, typical_values
+from lumos_df.graph import calls, gpu_streams, typical_values
 from lumos_df.graph.gpu_streams import GpuStreams, copies_begun_in_call
 from lumos_df.graph.graph_launches import GraphLaunches, inner_gaps
 from lumos_df.graph.host import Atoms
@@ -49,8 +49,10 @@ class GpuConstants:
     """[g] Whether the row is of a CUDA graph with too few launches to tell what unrecorded nodes of it take."""
 
 
-def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches) -> GpuConstants:
-    """Measure the constants of a trace."""
+def measured(
+    rows: Rows, atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8], launches: GraphLaunches
+) -> GpuConstants:
+    """Measure the constants of a trace; `role`: what every row does as a call, of `calls` [n]."""
     row, call_begin = gpu.row, gpu.of_call(atoms.ts)
     ready = np.where(gpu.before >= 0, rows.end[np.maximum(gpu.before, 0)], -FAR)
     after_begin = rows.ts[row] - call_begin
@@ -65,9 +67,14 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
     computes = prompt & (rows.family[row] != COMMUNICATION)
     if computes.any() and 2 * computes.sum() <= prompt.sum():
         prompt = computes
-    after_end = (rows.ts[row] - gpu.of_call(atoms.ts + atoms.dur))[prompt]
+    after_end = rows.ts[row] - gpu.of_call(atoms.ts + atoms.dur)
+    behind = prompt & _behind_wait(atoms, gpu, role)
+    free = prompt & ~behind
+    if free.any():
+        # Behind a call that makes its stream wait, what was later than any row without one did wait.
+        prompt[behind] = after_end[behind] <= after_end[free].max()
     without_call = ~gpu.launched & (gpu.call >= 0) & (ready < call_begin)
-    launch = _prompt(after_end, _LAUNCH_NS)
+    launch = _prompt(after_end[prompt], _LAUNCH_NS)
     beginning = _prompt(after_begin[without_call], launch)
     # A graph starts while its call still runs. What others take beyond the quickest one, are nodes without a row.
     in_call = int(of_graph[known].min()) if known.any() else _prompt(after_begin[prompt], _LAUNCH_NS)
@@ -84,6 +91,19 @@ def measured(rows: Rows, atoms: Atoms, gpu: GpuStreams, launches: GraphLaunches)
         unknown=unknown,
         of_rare_graph=of_rare_graph,
     )
+
+
+def _behind_wait(atoms: Atoms, gpu: GpuStreams, role: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Return before which rows a stream was made to wait, by their thread, since that launched something [g]."""
+    order, issuing = atoms.by_thread, np.zeros(len(atoms.row), np.bool_)
+    issuing[gpu.call[gpu.call >= 0]] = True
+    waits = np.cumsum(np.append(0, role[atoms.row[order]] == calls.WAIT))
+    launch = np.flatnonzero(issuing[order])
+    before = np.append(0, launch[:-1])[: len(launch)]
+    since = np.maximum(before, atoms.bounds[atoms.thread[order[launch]]])
+    behind = np.zeros(len(atoms.row), np.int64)
+    behind[order[launch]] = waits[launch] > waits[since]
+    return gpu.of_call(behind) > 0
 
 
 def _prompt(values: NDArray[np.int64], otherwise: int) -> int:

@@ -90,7 +90,7 @@ def build(rows: Rows) -> TraceGraph:
     gpu = gpu_streams(rows, atoms)
     role = calls.roles(rows.kind, rows.name, rows.names)
     launches = graph_launches(rows, gpu, role == calls.GRAPH_LAUNCH)
-    constants = gpu_constants.measured(rows, atoms, gpu, launches)
+    constants = gpu_constants.measured(rows, atoms, gpu, role, launches)
     queue = queue_waits(rows, atoms, gpu)
     own = own_durations(rows, atoms, gpu, role, queue)
     silences = host_waits(rows, atoms, gpu, handoffs)

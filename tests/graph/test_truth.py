@@ -35,6 +35,8 @@ NOISY = {
         ranks=2, steps=2, batch=16, apart=True, jitter_ns=20_000, prefetch_bytes=20_000_000
     ),
 }
+OFFLOADED = Emulated(ranks=2, steps=3, offloaded_bytes=40_000_000, offloads_apart=True)
+"""Of launches on an idle stream half are those of copies, behind a wait for kernels."""
 FULL_QUEUE = Emulated(ranks=2, steps=2, batch=32, layers=8, queue_depth=300)
 """The host is so far ahead that launch calls wait for room in the queue of the compute stream."""
 BRIEF = Profiler(stacks=False, memory=False)
@@ -131,6 +133,12 @@ def test_a_change_brings_what_it_would_have_brought(tmp_path: Path, name: str, w
 def test_rows_that_start_late_by_chance_are_not_taken_to_wait(tmp_path: Path, name: str, waits: Waits) -> None:
     off = errors(recorded(tmp_path, NOISY[name], waits), NOISY[name], CHANGES)
     assert max(off.values()) <= 0.02, off
+
+
+@pytest.mark.parametrize("waits", ["described", "called", "unrecorded"])
+def test_launches_behind_a_wait_tell_nothing_of_launch_latency(tmp_path: Path, waits: Waits) -> None:
+    off = errors(recorded(tmp_path, OFFLOADED, waits), OFFLOADED, [("gemm", 1), ("gemm", 0.5), ("Memcpy DtoH", 3)])
+    assert max(off.values()) <= 0.01, off
 
 
 def test_launches_that_waited_for_room_wait_no_more_where_the_gpu_is_faster(tmp_path: Path) -> None:
