@@ -139,7 +139,8 @@ def answers(jobs: Jobs) -> dict[str, NDArray[Any]]:
         "tokens_per_s_per_gpu": plans["batch"] * models["seq"][model_of] / step / gpus,
         "mfu_pct": 100.0 * causal * result["model_flops"] / peak,
         "hfu_pct": 100.0 * causal * result["hardware_flops"] / peak,
-        "exposed_compute_s": step - overlapped - communication - other,
+        # What nothing is left of may come out as -1e-16.
+        "exposed_compute_s": np.maximum(step - overlapped - communication - other, 0.0),
         "overlapped_s": overlapped,
         "exposed_communication_s": communication,
         "other_s": other,

@@ -4,14 +4,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lumos_df.base.errors import ModelError, nearest
+from lumos_df.model.hybrid_layers import NotModelledError, falcon_h1, minimax, nemotron_h, qwen3_next
+
+Config = Mapping[str, Any]
+Figures = dict[str, Any]
 
 
-def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+def from_hugging_face(config: Config, name: str) -> Figures:
     """Return the figures of `Model` from a config.json; `name` is for its source and for complaints.
+
+    Of a model that also sees or hears only the text's part is read (`text_config`).
 
     Raises `ModelError` for a `model_type` that is not known, a missing key, and a variant that is not modelled.
     """
     kind = str(config["model_type"])
+    if isinstance(config.get("text_config"), Mapping):
+        outer = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+        config = {"model_type": f"{kind}_text", **outer, **config["text_config"]}
+        kind = str(config["model_type"])
     reader = _READERS.get(kind)
     if reader is None:
         known = ", ".join(sorted(_READERS))
@@ -24,7 +34,7 @@ def from_hugging_face(config: Mapping[str, Any], name: str) -> dict[str, Any]:
         figures = reader(config)
     except KeyError as problem:
         raise ModelError(f"model '{name}': config.json of a '{kind}' needs the key {problem}") from None
-    except _NotModelledError as problem:
+    except NotModelledError as problem:
         raise ModelError(f"model '{name}': {problem}") from None
     except (TypeError, AttributeError, ValueError, ArithmeticError) as problem:
         raise ModelError(
@@ -45,16 +55,15 @@ _NUMBERS: Final = frozenset(
         *("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "moe_latent_size"),
         *("moe_shared_expert_intermediate_size",),
         *("interleave_moe_layer_step", "sliding_window_pattern", "num_kv_heads", "ffn_hidden_size"),
+        *("shared_expert_intermediate_size", "full_attention_interval", "shared_intermediate_size"),
+        *("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim"),
+        *("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups"),
     }
 )
 """Keys of config.json that are numbers."""
 
 
-class _NotModelledError(Exception):
-    """A variant of an architecture that has other costs than ours."""
-
-
-def _llama(config: Mapping[str, Any]) -> dict[str, Any]:
+def _llama(config: Config) -> Figures:
     """Llama and what follows its keys. `head_dim` and `num_key_value_heads` may be null or missing."""
     window = (config.get("sliding_window") or 0) if config.get("use_sliding_window", True) else 0
     seq = config["max_position_embeddings"]
@@ -73,7 +82,17 @@ def _llama(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _qwen2(config: Mapping[str, Any]) -> dict[str, Any]:
+def _windowed(config: Config, figures: Figures, every: int) -> Figures:
+    """Add how many layers look back a window: as many as `layer_types` names, else all but each `every`-th."""
+    named = config.get("layer_types")
+    usual = figures["layers"] - figures["layers"] // (config.get("sliding_window_pattern") or every)
+    layers = usual if named is None else list(named).count("sliding_attention")
+    if not layers or not figures["window"]:
+        return {**figures, "window": 0}
+    return {**figures, "window_layers": layers}
+
+
+def _qwen2(config: Config) -> Figures:
     # `max_window_layers` first layers see all; the files that are published switch the window off.
     figures = _llama({"use_sliding_window": False, **config})
     if figures["window"]:
@@ -82,11 +101,11 @@ def _qwen2(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**figures, "qkv_bias": True}
 
 
-def _qwen3(config: Mapping[str, Any]) -> dict[str, Any]:
+def _qwen3(config: Config) -> Figures:
     return {**_qwen2(config), "qkv_bias": config.get("attention_bias", False), "qk_norm": True}
 
 
-def _mixtral(config: Mapping[str, Any]) -> dict[str, Any]:
+def _mixtral(config: Config) -> Figures:
     return {
         **_llama(config),
         "experts": config["num_local_experts"],
@@ -95,9 +114,9 @@ def _mixtral(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _qwen3_moe(config: Mapping[str, Any]) -> dict[str, Any]:
+def _qwen3_moe(config: Config) -> Figures:
     if config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"):
-        raise _NotModelledError(
+        raise NotModelledError(
             "dense layers between sparse ones (decoder_sparse_step, mlp_only_layers) are not modelled"
         )
     return {
@@ -108,10 +127,10 @@ def _qwen3_moe(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _deepseek(config: Mapping[str, Any]) -> dict[str, Any]:
+def _deepseek(config: Config) -> Figures:
     """DeepSeek V2 and V3. Their config.json calls the rotary part apart, and the first dense layers by number."""
     if config.get("moe_layer_freq", 1) != 1:
-        raise _NotModelledError("dense layers between sparse ones (moe_layer_freq) are not modelled")
+        raise NotModelledError("dense layers between sparse ones (moe_layer_freq) are not modelled")
     expert_ffn = config["moe_intermediate_size"]
     return {
         **_llama(config),
@@ -129,7 +148,7 @@ def _deepseek(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
+def _gpt2(config: Config) -> Figures:
     return {
         "layers": config["n_layer"],
         "hidden": config["n_embd"],
@@ -143,11 +162,11 @@ def _gpt2(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gpt_neox(config: Mapping[str, Any]) -> dict[str, Any]:
+def _gpt_neox(config: Config) -> Figures:
     return {**_llama(config), "gated": False, "biases": config.get("attention_bias", True)}
 
 
-def _mpt(config: Mapping[str, Any]) -> dict[str, Any]:
+def _mpt(config: Config) -> Figures:
     attention = config.get("attn_config") or {}
     biases = not config.get("no_bias", True)
     return {
@@ -164,9 +183,9 @@ def _mpt(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _opt(config: Mapping[str, Any]) -> dict[str, Any]:
+def _opt(config: Config) -> Figures:
     if config.get("word_embed_proj_dim", config["hidden_size"]) != config["hidden_size"]:
-        raise _NotModelledError("an embedding narrower than hidden_size (word_embed_proj_dim) is not modelled")
+        raise NotModelledError("an embedding narrower than hidden_size (word_embed_proj_dim) is not modelled")
     positions = config["max_position_embeddings"]
     return {
         "layers": config["num_hidden_layers"],
@@ -182,25 +201,35 @@ def _opt(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gemma2(config: Mapping[str, Any]) -> dict[str, Any]:
+def _gemma2(config: Config) -> Figures:
     """Gemma 2: every second layer looks back a window."""
     figures = {**_llama(config), "tied": config.get("tie_word_embeddings", True)}
-    return {**figures, "window_layers": figures["layers"] // 2 if figures["window"] else 0}
+    return _windowed(config, figures, 2)
 
 
-def _gemma3(config: Mapping[str, Any]) -> dict[str, Any]:
+def _gemma3(config: Config) -> Figures:
     """Gemma 3: all layers but each sixth look back a window; its queries and keys are normalised."""
+    config = {**_GEMMA3, **config}
     figures = {**_llama(config), "tied": config.get("tie_word_embeddings", True), "qk_norm": True}
-    every = config.get("sliding_window_pattern", 6)
-    layers = figures["layers"]
-    return {**figures, "window_layers": layers - layers // every if figures["window"] else 0}
+    return _windowed(config, figures, 6)
 
 
-def _olmo2(config: Mapping[str, Any]) -> dict[str, Any]:
+_GEMMA3: Final = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 262208,
+    "max_position_embeddings": 131072,
+    "sliding_window": 4096,
+}
+"""What Gemma 3's files leave out where it is as usual (transformers 4.57, Gemma3TextConfig)."""
+
+
+def _olmo2(config: Config) -> Figures:
     return {**_llama(config), "qk_norm": True}
 
 
-def _cohere(config: Mapping[str, Any]) -> dict[str, Any]:
+def _cohere(config: Config) -> Figures:
     return {
         **_llama(config),
         "tied": config.get("tie_word_embeddings", True),
@@ -208,7 +237,27 @@ def _cohere(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _glm4_moe(config: Mapping[str, Any]) -> dict[str, Any]:
+def _cohere2(config: Config) -> Figures:
+    """Command R7B and Command A: all layers but each fourth look back a window."""
+    return _windowed(config, _cohere(config), 4)
+
+
+def _gpt_oss(config: Config) -> Figures:
+    """gpt-oss: every second layer looks back a window; everything has a bias."""
+    return {**_windowed(config, _mixtral(config), 2), "biases": True}
+
+
+def _grok(config: Config) -> Figures:
+    experts = config.get("num_experts") or config["num_local_experts"]
+    return {**_mixtral({**config, "num_local_experts": experts}), "tied": config.get("tie_word_embeddings", True)}
+
+
+def _nemotron(config: Config) -> Figures:
+    """Nemotron-4 and Minitron: squared ReLU, so no gate."""
+    return {**_llama(config), "gated": False}
+
+
+def _glm4_moe(config: Config) -> Figures:
     expert_ffn = config["moe_intermediate_size"]
     return {
         **_llama(config),
@@ -222,11 +271,11 @@ def _glm4_moe(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _minimax_m2(config: Mapping[str, Any]) -> dict[str, Any]:
+def _minimax_m2(config: Config) -> Figures:
     return {**_mixtral(config), "qk_norm": config.get("use_qk_norm", True)}
 
 
-def _llama4(config: Mapping[str, Any]) -> dict[str, Any]:
+def _llama4(config: Config) -> Figures:
     """Llama 4's text model: dense layers between sparse ones are counted as its first."""
     every = config.get("interleave_moe_layer_step", 1)
     figures = _llama(config)
@@ -241,41 +290,7 @@ def _llama4(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _nemotron_h(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Nemotron-H and 3: a layer is a state-space mixer, attention, an MLP or experts, as its pattern says."""
-    pattern = config.get("hybrid_override_pattern") or [_PATTERN[word] for word in config["layers_block_type"]]
-    counts = {kind: pattern.count(kind) for kind in "M*-E"}
-    if counts["-"] and counts["E"]:
-        raise _NotModelledError("MLPs beside experts (hybrid_override_pattern) are not modelled")
-    figures = {
-        **_llama(config),
-        "gated": False,
-        "layers": counts["-"] + counts["E"],
-        "attention_layers": counts["*"],
-        "mamba_layers": counts["M"],
-        "state_heads": config["mamba_num_heads"],
-        "state_head_dim": config["mamba_head_dim"],
-        "state_size": config["ssm_state_size"],
-        "state_groups": config["n_groups"],
-        "mtp_layers": config.get("num_nextn_predict_layers") or 0,
-    }
-    if not counts["E"]:
-        return figures
-    return {
-        **figures,
-        "experts": config["n_routed_experts"],
-        "top_k": config["num_experts_per_tok"],
-        "expert_ffn": config["moe_intermediate_size"],
-        "shared_ffn": (config.get("n_shared_experts") or 0) * config["moe_shared_expert_intermediate_size"],
-        "latent": config.get("moe_latent_size") or 0,
-    }
-
-
-_PATTERN: Final = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
-"""Letters of a hybrid pattern, by the words of newer files."""
-
-
-def _falcon(config: Mapping[str, Any]) -> dict[str, Any]:
+def _falcon(config: Config) -> Figures:
     heads = config["num_attention_heads"]
     shared = 1 if config.get("multi_query", True) else heads
     return {
@@ -291,7 +306,12 @@ def _falcon(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_READERS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+def _beside(reader: Callable[[Config], Figures], more: Callable[[Config], Figures]) -> Callable[[Config], Figures]:
+    """Return a reader that adds to what another reads, or says better."""
+    return lambda config: {**reader(config), **more(config)}
+
+
+_READERS: Final[dict[str, Callable[[Config], Figures]]] = {
     "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,
@@ -302,6 +322,9 @@ _READERS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "gpt_neox": _gpt_neox,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
+    # Sparse attention of 2048 tokens is counted as full: nearly the same at the 4096 of pre-training.
+    "deepseek_v32": _deepseek,
+    "kimi_k2": _deepseek,
     "mpt": _mpt,
     "opt": _opt,
     "gemma2": _gemma2,
@@ -313,5 +336,15 @@ _READERS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "minimax_m2": _minimax_m2,
     "llama4_text": _llama4,
     "falcon": _falcon,
-    "nemotron_h": _nemotron_h,
+    "nemotron_h": _beside(_llama, nemotron_h),
+    "nemotron": _nemotron,
+    "qwen3_next": _beside(_qwen3_moe, qwen3_next),
+    "cohere2": _cohere2,
+    "gpt_oss": _gpt_oss,
+    "grok": _grok,
+    "grok-1": _grok,
+    "minimax": _beside(_mixtral, minimax),
+    "minimax_text_01": _beside(_mixtral, minimax),
+    "minimax_m1": _beside(_mixtral, minimax),
+    "falcon_h1": _beside(_llama, falcon_h1),
 }

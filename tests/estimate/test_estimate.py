@@ -20,6 +20,8 @@ JOBS = (
     ("deepseek-v3", "b200", "tp=1,pp=8,dp=32,ep=32,batch=1024,schedule=dualpipe,precision=fp8"),
     ("llama-3-8b", "h100-sxm", "dp=64,batch=256,schedule=fsdp,zero=3,software=torchtitan"),
     ("gpt3-350m", "l40s", "dp=2,micro_batch=4,batch=64"),
+    # All compute has communication beside it.
+    ("megatron-76b", "gh200", "tp=8,dp=32,micro_batch=2,batch=64,precision=fp8"),
     ("llama-2-13b", "v100-sxm2-32", "tp=4,pp=2,dp=1,batch=8,schedule=zb-h1,precision=fp16,offload"),
 )
 EVERY = pytest.mark.parametrize("job", JOBS, ids=lambda job: f"{job[0]} {job[2]}")

@@ -138,7 +138,119 @@ SAME = {
         "vocab_size": 152064,
     },
     "deepseek-v3": DEEPSEEK,
+    "kimi-k2": DEEPSEEK
+    | {
+        "model_type": "kimi_k2",
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 384,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "vocab_size": 163840,
+    },
     "mpt-70b": MPT,
+    "nemotron-h-8b": NEMOTRON
+    | {
+        "hidden_size": 4096,
+        "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+        "intermediate_size": 21504,
+        "mamba_num_heads": 128,
+        "num_key_value_heads": 8,
+    },
+    "gpt-oss-20b": LLAMA
+    | {
+        "model_type": "gpt_oss",
+        "attention_bias": True,
+        "head_dim": 64,
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "layer_types": 12 * ["sliding_attention", "full_attention"],
+        "num_attention_heads": 64,
+        "num_experts_per_tok": 4,
+        "num_hidden_layers": 24,
+        "num_local_experts": 32,
+        "sliding_window": 128,
+        "vocab_size": 201088,
+    },
+    "grok-1": LLAMA
+    | {
+        "model_type": "grok-1",
+        "hidden_size": 6144,
+        "intermediate_size": 32768,
+        "num_attention_heads": 48,
+        "num_experts": 8,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 64,
+        "tie_word_embeddings": True,
+        "vocab_size": 131072,
+    },
+    "nemotron-4-340b": LLAMA
+    | {
+        "model_type": "nemotron",
+        "hidden_size": 18432,
+        "intermediate_size": 73728,
+        "num_attention_heads": 96,
+        "num_hidden_layers": 96,
+        "vocab_size": 256000,
+    },
+    "command-r7b": LLAMA
+    | {
+        "model_type": "cohere2",
+        "head_dim": 128,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 4,
+        "tie_word_embeddings": True,
+        "vocab_size": 256000,
+    },
+    "minimax-text-01": LLAMA
+    | {
+        "model_type": "minimax_text_01",
+        "attn_type_list": 10 * [0, 0, 0, 0, 0, 0, 0, 1],
+        "head_dim": 128,
+        "hidden_size": 6144,
+        "intermediate_size": 9216,
+        "num_attention_heads": 64,
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 80,
+        "num_local_experts": 32,
+        "shared_intermediate_size": 0,
+        "vocab_size": 200064,
+    },
+    "qwen3-next-80b-a3b": QWEN3
+    | {
+        "model_type": "qwen3_next",
+        "decoder_sparse_step": 1,
+        "full_attention_interval": 4,
+        "head_dim": 256,
+        "hidden_size": 2048,
+        "intermediate_size": 5120,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "linear_value_head_dim": 128,
+        "mlp_only_layers": [],
+        "moe_intermediate_size": 512,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 2,
+        "shared_expert_intermediate_size": 512,
+        "tie_word_embeddings": False,
+    },
+    "falcon-h1-34b": LLAMA
+    | {
+        "model_type": "falcon_h1",
+        "head_dim": 128,
+        "hidden_size": 5120,
+        "intermediate_size": 21504,
+        "mamba_d_head": 128,
+        "mamba_d_state": 256,
+        "mamba_n_groups": 2,
+        "mamba_n_heads": 32,
+        "num_attention_heads": 20,
+        "num_hidden_layers": 72,
+        "num_key_value_heads": 4,
+        "vocab_size": 261120,
+    },
 }
 # Hugging Face's counts of gpt2, gpt-neox-20b (without buffers), opt-125m.
 COUNTED = {
@@ -184,13 +296,36 @@ def written(folder: Path, figures: object) -> Path:
 def test_a_config_json_says_what_the_models_own_file_says(tmp_path: Path, name: str) -> None:
     ours, theirs = (asdict(model) for model in (Model.read(name), Model.read(written(tmp_path, SAME[name]))))
     assert theirs["seq"] == SAME[name].get("max_position_embeddings", SAME[name].get("max_seq_len"))
-    free = dict.fromkeys(("name", "source", "seq"), None)
+    # A recipe, not the model, says to what the vocabulary is padded.
+    free = dict.fromkeys(("name", "source", "seq", "vocab_multiple"), None)
     assert theirs | free == ours | free
 
 
 @pytest.mark.parametrize("total", COUNTED)
 def test_a_config_json_gives_the_published_count(tmp_path: Path, total: int) -> None:
     assert Model.read(written(tmp_path, COUNTED[total])).parameters().total == total
+
+
+def test_of_a_model_that_sees_the_text_is_read(tmp_path: Path) -> None:
+    """Gemma 3's files have the text's part inside, and leave out what is as usual (4B of google/gemma-3-4b-pt)."""
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    }
+    read = Model.read(written(tmp_path, {"model_type": "gemma3", "text_config": text, "vision_config": {}}))
+    ours = Model.read("gemma-3-4b")
+    assert (read.window, read.window_layers, read.tied) == (1024, 29, True)
+    free = {"name": "", "source": "", "seq": 1, "vocab": 1}
+    assert asdict(read) | free == asdict(ours) | free
+    untied = {
+        "model_type": "llama4",
+        "tie_word_embeddings": True,
+        "text_config": LLAMA | {"tie_word_embeddings": False},
+    }
+    assert not Model.read(written(tmp_path, untied)).tied
 
 
 def test_a_config_json_is_called_as_its_folder_or_as_it_says(tmp_path: Path) -> None:
@@ -203,7 +338,7 @@ def test_a_config_json_is_called_as_its_folder_or_as_it_says(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"model_type": "lama"}, "model_type 'lama' is not one of cohere, deepseek_v2, "),
+        ({"model_type": "lama"}, "model_type 'lama' is not one of cohere, cohere2, deepseek_v2, "),
         ({"model_type": "lama"}, "did you mean 'llama'?"),
         ({"model_type": "mixtral"}, "config.json of a 'mixtral' needs the key 'num_local_experts'"),
         ({"hidden_size": "big"}, "config.json: hidden_size = 'big': must be a number"),
@@ -213,6 +348,8 @@ def test_a_config_json_is_called_as_its_folder_or_as_it_says(tmp_path: Path) -> 
             DEEPSEEK | {"model_type": "nemotron_h", "hybrid_override_pattern": {"M": 4}},
             "config.json of a 'nemotron_h' has figures that do not go together",
         ),
+        (SAME["minimax-text-01"] | {"attn_type_list": 7}, "'minimax_text_01' has figures that do not go together"),
+        (SAME["minimax-text-01"] | {"shared_intermediate_size": 8}, "(shared_intermediate_size) is not modelled"),
         (DEEPSEEK | {"moe_layer_freq": 2}, "dense layers between sparse ones (moe_layer_freq) are not modelled"),
         (COUNTED[125_239_296] | {"word_embed_proj_dim": 512}, "(word_embed_proj_dim) is not modelled"),
     ],
