@@ -12,7 +12,16 @@ from lumos_df.graph.simulate import path_shares as loops
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.graph.step_nodes import last_nodes
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import NONE
+from lumos_df.schema.codes import (
+    HOST_PIECE,
+    KERNEL,
+    KERNEL_PIECE,
+    MEMCPY,
+    MEMORY_PIECE,
+    MEMSET,
+    NONE,
+    TRANSFER_PIECE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +42,13 @@ class Ways:
     """[p] whether inferred edges hand it on."""
     kept: NDArray[np.bool_]
     """[p] whether it stays as recorded because nothing explains it."""
+    row: NDArray[np.int32]
+    """[p] what runs in it, or waits to begin: a row of the trace on which the way is found, or NONE.
+
+    Of the transfer of a collective that is none: it is that of its last member, on whatever trace.
+    """
+    kind: NDArray[np.int8]
+    """[p] place in `schema.words.PIECES`."""
     stop: NDArray[np.int32]
     """[k] the collective with whose way it goes on, or NONE."""
     onto: NDArray[np.int32]
@@ -51,6 +67,8 @@ class Ways:
             host=flags,
             inferred=flags,
             kept=flags,
+            row=np.zeros(0, np.int32),
+            kind=np.zeros(0, np.int8),
             stop=np.full(1, NONE, np.int32),
             onto=np.full(1, NONE, np.int32),
         )
@@ -62,7 +80,7 @@ class Ways:
         ways = np.cumsum([0, *(len(part.stop) for part in parts)])
         columns = {
             name: np.concatenate([getattr(part, name) for part in parts])
-            for name in ("low", "high", "moment", "host", "inferred", "kept", "stop")
+            for name in ("low", "high", "moment", "host", "inferred", "kept", "row", "kind", "stop")
         }
         bounds = [part.bounds[1:] + stretches[k] for k, part in enumerate(parts)]
         onto = [np.where(part.onto >= 0, part.onto + ways[k], NONE).astype(np.int32) for k, part in enumerate(parts)]
@@ -75,6 +93,8 @@ class WalkedGraph:
 
     event_graph: EventGraph
     run: Run
+    first_edge: NDArray[np.int64]
+    """[traces + 1] number of each trace's first edge."""
     edge_kind: NDArray[np.int8]
     """[m]"""
     unknown: NDArray[np.int64]
@@ -83,6 +103,8 @@ class WalkedGraph:
     """[m]"""
     on_host: NDArray[np.bool_]
     """[N]"""
+    piece: NDArray[np.int8]
+    """[N] which piece a node is while it lasts, a place in `schema.words.PIECES`."""
     numbered: NDArray[np.bool_]
     """[N] whether a member's collective is known by its recorded number."""
 
@@ -93,10 +115,12 @@ class WalkedGraph:
         return cls(
             event_graph=event_graph,
             run=result,
+            first_edge=np.cumsum([0, *(len(graph.edges) for graph in graphs)]),
             edge_kind=np.concatenate([graph.edges.kind for graph in graphs]),
             unknown=np.concatenate([others.astype(np.int64), *(graph.unknown for graph in graphs)]),
             recorded=np.concatenate([graph.edges.recorded for graph in graphs]),
             on_host=np.concatenate([others, *(~graph.rows.on_gpu for graph in graphs)]),
+            piece=_pieces(event_graph, graphs),
             numbered=np.concatenate([others, *(graph.rows.seq_recorded for graph in graphs)]),
         )
 
@@ -105,18 +129,28 @@ class WalkedGraph:
         base, shift = self.event_graph.base[k], self.event_graph.shift[k]
         last = last_nodes(replay.graph, replay.steps, replay.run.end)
         node = np.where(last >= 0, last + base, NONE)
-        return self._ways(node, replay.low + shift, replay.high + shift, from_end=True)
+        first = np.full(len(node), base)
+        return self._ways(node, first, replay.low + shift, replay.high + shift, from_end=True)
 
     def from_members(self, member: NDArray[np.int64]) -> Ways:
         """Return the ways from where some nodes start, as far back as known, or empty ones for NONE."""
+        base = self.event_graph.base
         high = np.where(member >= 0, self.run.start[member], 0)
-        return self._ways(member, np.full(len(member), UNSET), high, from_end=False)
+        first = base[np.maximum(np.searchsorted(base, member, side="right") - 1, 0)]
+        return self._ways(member, first, np.full(len(member), UNSET), high, from_end=False)
 
     def _ways(
-        self, node: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], *, from_end: bool
+        self,
+        node: NDArray[np.int64],
+        first: NDArray[np.int64],
+        low: NDArray[np.int64],
+        high: NDArray[np.int64],
+        *,
+        from_end: bool,
     ) -> Ways:
+        """Return the ways from some nodes; `first`: the first node of the trace of each."""
         graph, run = self.event_graph, self.run
-        bounds, moment, host, inferred, kept, stop, onto = loops.ways(
+        bounds, moment, host, inferred, kept, owner, kind, stop, onto = loops.ways(
             node,
             np.full(len(node), from_end),
             low,
@@ -127,6 +161,7 @@ class WalkedGraph:
             self.unknown,
             self.recorded,
             self.on_host,
+            self.piece,
             self.numbered,
             graph.instance,
             run.start,
@@ -134,6 +169,7 @@ class WalkedGraph:
             run.start_cause,
             run.end_cause,
         )
+        none = (owner < 0) | (kind == TRANSFER_PIECE)
         return Ways(
             low=low,
             high=high,
@@ -142,9 +178,22 @@ class WalkedGraph:
             host=host,
             inferred=inferred,
             kept=kept,
+            row=np.where(none, NONE, owner - np.repeat(first, np.diff(bounds))).astype(np.int32),
+            kind=kind,
             stop=stop,
             onto=onto,
         )
+
+
+def _pieces(event_graph: EventGraph, graphs: list[TraceGraph]) -> NDArray[np.int8]:
+    """Return which piece every node is [N]."""
+    piece = np.full(len(event_graph.own), HOST_PIECE, np.int8)
+    kind = np.concatenate([graph.rows.kind for graph in graphs])
+    of_graphs = piece[int(event_graph.base[0]) :]
+    of_graphs[kind == KERNEL] = KERNEL_PIECE
+    of_graphs[(kind == MEMCPY) | (kind == MEMSET)] = MEMORY_PIECE
+    piece[event_graph.instance >= 0] = TRANSFER_PIECE
+    return piece
 
 
 def last_members(graph: EventGraph, result: Run) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from lumos_df.graph import event_graph as event_graphs
 from lumos_df.graph import replay_warnings, rows, stored_graph, trace_graph
 from lumos_df.graph.collective_waits import CollectiveWaits
 from lumos_df.graph.critical_path import late
-from lumos_df.graph.event_graph import EventGraph
+from lumos_df.graph.event_graph import EventGraph, Run
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members
 from lumos_df.graph.rank_outline import RankOutline, outline
@@ -22,6 +22,7 @@ from lumos_df.graph.replay import replay
 from lumos_df.graph.replayed_tables import columns_of_steps, write_rank
 from lumos_df.graph.simulate import backward, forward
 from lumos_df.graph.step_nodes import last_nodes, step_nodes
+from lumos_df.graph.steps import Steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE
 
@@ -94,18 +95,12 @@ def replay_rank(corpus: Path, graphs: Path, task: RankTask) -> RankReplay:
 
     Raises `CorpusError` when the trace cannot be read, `UnwritableError` when nothing can be stored.
     """
-    graph = _kept(corpus, graphs, task.trace_id)
-    events = _beside_others(event_graphs.event_graph([graph]), task)
-    result = event_graphs.run(events)
+    graph, events, result = simulated(corpus, graphs, task)
     replayed = replay(graph, event_graphs.of_trace(events, result, 0))
-    others, ends = len(task.number), result.end[len(task.number) :]
-    limit = np.full(len(events.own), backward.FAR)
-    limit[:others] = task.latest_end
-    node, step = step_nodes(graph, replayed.steps)
-    limit[others + node] = ends[last_nodes(graph, replayed.steps, ends)[step]]
-    slack, _ = late(events, result, limit)
+    others = len(task.number)
     job, played = Job([graph], None, events), Played(events, result, [replayed])
-    differs = write_rank(corpus, job, played, task.waits, 0, slack[others:])
+    slack = slack_of(graph, replayed.steps, events, result, task)
+    differs = write_rank(corpus, job, played, task.waits, 0, slack)
     warnings = [*task.missing, *replay_warnings.of_graph(graph), *task.misfits]
     walked = WalkedGraph.of(events, result, [graph])
     last = last_members(events, result)
@@ -118,6 +113,34 @@ def replay_rank(corpus: Path, graphs: Path, task: RankTask) -> RankReplay:
         number=task.number[here],
         differs=differs,
     )
+
+
+def simulated(corpus: Path, graphs: Path, task: RankTask) -> tuple[TraceGraph, EventGraph, Run]:
+    """Simulate a rank beside the collectives of its job; its own nodes follow those of these.
+
+    Raises `CorpusError` when the trace cannot be read.
+    """
+    graph = _kept(corpus, graphs, task.trace_id)
+    events = _beside_others(event_graphs.event_graph([graph]), task)
+    return graph, events, event_graphs.run(events)
+
+
+def slack_of(graph: TraceGraph, marks: Steps, events: EventGraph, result: Run, task: RankTask) -> NDArray[np.int64]:
+    """Return ns by which each row of a rank may begin later without any step of its job ending later.
+
+    Args:
+        graph: its graph.
+        marks: its steps.
+        events, result: as `simulated` returns them.
+        task: what the job knows of it.
+    """
+    others, ends = len(task.number), result.end[len(task.number) :]
+    limit = np.full(len(events.own), backward.FAR)
+    limit[:others] = task.latest_end
+    node, step = step_nodes(graph, marks)
+    limit[others + node] = ends[last_nodes(graph, marks, ends)[step]]
+    slack, _ = late(events, result, limit)
+    return slack[others:]
 
 
 def _built(corpus: Path, trace_id: str) -> TraceGraph:
@@ -143,6 +166,11 @@ def _beside_others(alone: EventGraph, task: RankTask) -> EventGraph:
     instance = np.concatenate((np.arange(others, dtype=np.int32), np.full(len(alone.own), NONE, np.int32)))
     instance[others + task.row] = task.collective
     none = np.zeros(others, np.int64)
+    kernels = task.waits.of_trace(0)
+    row, of_unseen = task.waits.row[kernels], np.maximum(task.waits.unseen[kernels], 0)
+    waited, unseen = np.zeros(len(alone.own), np.int64), np.zeros(others, np.int64)
+    waited[row] = np.maximum(task.waits.waiting[kernels], 0) + of_unseen
+    unseen[task.collective] = of_unseen[np.searchsorted(row, task.row)]
     return replace(
         alone,
         base=alone.base + others,
@@ -156,8 +184,8 @@ def _beside_others(alone: EventGraph, task: RankTask) -> EventGraph:
         instance=instance,
         members=np.bincount(instance[instance >= 0], minlength=others).astype(np.int32),
         transfer=task.transfer,
-        unseen=none,
-        waited=np.concatenate((none, alone.waited)),
+        unseen=unseen,
+        waited=np.concatenate((none, np.minimum(waited, alone.own))),
     )
 
 

@@ -2,44 +2,46 @@
 
 Every rank is visited twice. First its graph is rebuilt and contracted to its collectives; the contracted graphs of all
 ranks, simulated as one, say when each collective starts and by when it has to end. With that, each rank is simulated
-and stored by itself, and all is as if the whole job had been simulated at once.
+and stored by itself, and all is as if the whole job had been simulated at once. Where critical paths are wanted, each
+is visited again, and before that once more where the path of another one leads over it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.base.outcome import Outcome
 from lumos_df.base.runner import results
 from lumos_df.corpus.folder import scratch
 from lumos_df.graph import collective_instances, event_graph
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
-from lumos_df.graph.critical_path import late
+from lumos_df.graph.contracted_graph import ContractedGraph
+from lumos_df.graph.critical_path import LastMembers, StepPaths, late
 from lumos_df.graph.event_graph import EventGraph, Run
 from lumos_df.graph.matching import write_matched
 from lumos_df.graph.path_ways import Ways, last_members
 from lumos_df.graph.rank_classes import RankClasses, classes, each_by_itself, profile
 from lumos_df.graph.rank_outline import RankOutline, communication_of, in_trace, like
+from lumos_df.graph.rank_paths import MapRanks, write_rank_paths
 from lumos_df.graph.rank_replay import RankReplay, RankTask, outline_rank, replay_rank
 from lumos_df.graph.replay_warnings import beside_others
 from lumos_df.graph.replayed_tables import remove_paths, share_columns, write_steps
 from lumos_df.graph.simulate import backward, forward
 from lumos_df.schema.codes import NONE
 
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-MapRanks = Callable[[Callable[[_Item], _Result], Sequence[_Item]], Iterator[Outcome[_Result]]]
-"""Runs a function over items somewhere, as `base.runner.map_items` does."""
-
 
 def replay_by_rank(
-    corpus: Path, trace_ids: Sequence[str], map_ranks: MapRanks[Any, Any], *, by_class: bool = False
+    corpus: Path,
+    trace_ids: Sequence[str],
+    map_ranks: MapRanks[Any, Any],
+    *,
+    path: bool = False,
+    by_class: bool = False,
 ) -> set[int]:
     """Replay the ranks of a job, several of them, and store what `replayed_tables.write_replay` stores.
 
@@ -47,6 +49,7 @@ def replay_by_rank(
         corpus: the corpus folder.
         trace_ids: its traces, by rank.
         map_ranks: where each rank is worked on.
+        path: also store the critical path of every step; then each rank is replayed, also with `by_class`.
         by_class: of ranks that are alike, replay one, and store of the others their collectives and clocks alone.
 
     Returns:
@@ -56,7 +59,7 @@ def replay_by_rank(
         LumosError: a trace cannot be read, or nothing can be stored.
     """
     alike = each_by_itself(len(trace_ids))
-    if by_class:
+    if by_class and not path:
         alike = classes(results(map_ranks(partial(profile, corpus), trace_ids)))
     replayed, place = np.unique(alike.stands_for, return_inverse=True)
     with scratch(corpus) as graphs:
@@ -72,15 +75,19 @@ def replay_by_rank(
         instances = collective_instances.match([rank.communication for rank in outlines])
         job = _told(outlines, instances, alike)
         replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs), job.tasks))
-    columns = share_columns([replay.of_steps for replay in replays], *_of_collectives(replays, job.way))
-    differs = any(replay.differs for replay in replays)
-    for k, replay, of_path in zip(replayed.tolist(), replays, columns, strict=True):
-        rank = outlines[k].communication
-        differs |= write_steps(corpus, rank, instances.clocks[k], replay.steps | of_path)
-    for k in others:
-        write_matched(corpus, outlines[k].communication, job.waits, k, instances.clocks[k])
-    if differs:
-        remove_paths(corpus, list(trace_ids))
+        of_collectives = _of_collectives(replays, job.way)
+        columns = share_columns([replay.of_steps for replay in replays], *of_collectives)
+        differs = any(replay.differs for replay in replays)
+        for k, replay, of_path in zip(replayed.tolist(), replays, columns, strict=True):
+            rank = outlines[k].communication
+            differs |= write_steps(corpus, rank, instances.clocks[k], replay.steps | of_path)
+        for k in others:
+            write_matched(corpus, outlines[k].communication, job.waits, k, instances.clocks[k])
+        if differs:
+            remove_paths(corpus, list(trace_ids))
+        if path:
+            paths = StepPaths.of([replay.of_steps for replay in replays], *of_collectives, job.last)
+            write_rank_paths(corpus, graphs, map_ranks, job.tasks, replays, paths)
     return {number for replay in replays for number in replay.step.tolist()}
 
 
@@ -94,6 +101,8 @@ class _ContractedJob:
     """Of all ranks, by the rows of their traces."""
     way: NDArray[np.int32]
     """[collectives] the collective whose way back is that of each, or NONE."""
+    last: LastMembers
+    """Of its collectives, by the rows of their traces."""
 
 
 def _told(outlines: list[RankOutline], instances: Instances, alike: RankClasses) -> _ContractedJob:
@@ -143,7 +152,20 @@ def _told(outlines: list[RankOutline], instances: Instances, alike: RankClasses)
                 misfits=told[k][1],
             )
         )
-    return _ContractedJob(tasks=tasks, waits=collectives, way=_ways(whole, last, last_trace, alike))
+    last_row = np.concatenate([_in_contracted(rank.graph) for rank in outlines])[last]
+    return _ContractedJob(
+        tasks=tasks,
+        waits=collectives,
+        way=_ways(whole, last, last_trace, alike),
+        last=LastMembers(trace=last_trace.astype(np.int32), row=last_row),
+    )
+
+
+def _in_contracted(graph: ContractedGraph) -> NDArray[np.int32]:
+    """Return the row of each node of a contracted graph, or NONE."""
+    row = np.full(len(graph.own), NONE, np.int32)
+    row[: len(graph.row)] = graph.row
+    return row
 
 
 def _ways(

@@ -16,6 +16,7 @@ import numpy as np
 
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph.job import build
+from lumos_df.graph.path_ways import WalkedGraph
 from lumos_df.graph.rows import Rows, read
 from lumos_df.schema.codes import NONE
 from lumos_df.trace.ingest import ingest
@@ -68,7 +69,7 @@ def seconds(rows: Rows) -> float:
         job = build([rows])
         played = job.replay()
         paths.slack(played.event_graph, played.run, job.graphs, played.replays)
-        paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
+        paths.step_paths(WalkedGraph.of(played.event_graph, played.run, job.graphs), played.replays)
         least = min(least, time.process_time() - start)
     return least
 

@@ -1,4 +1,4 @@
-"""A job replayed rank by rank stores what the same job replayed at once does, to the nanosecond."""
+"""A job replayed rank by rank stores what the same job replayed at once does, paths too, to the nanosecond."""
 
 import gzip
 import json
@@ -13,6 +13,7 @@ import pytest
 
 from lumos_df.base.outcome import Outcome
 from lumos_df.base.runner import Engine, map_items
+from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import STAGING, trace_folder
 from lumos_df.graph import run
 from lumos_df.graph.job import groups
@@ -23,7 +24,7 @@ from tests.emulator import Job, Profiler, simulate, write
 from tests.emulator.megatron import Megatron
 from tests.emulator.megatron import simulate as simulate_megatron
 
-TABLES = (EDGES, COLLECTIVE_MEMBERS, REPLAYS, REPLAY_STEPS, CLOCKS)
+TABLES = (EDGES, COLLECTIVE_MEMBERS, REPLAYS, REPLAY_STEPS, CLOCKS, CRITICAL_PATH)
 HERE = partial(map_items, engine=Engine.SERIAL)
 
 
@@ -43,12 +44,12 @@ def both(corpus: Path) -> int:
     jobs = [ids for ids in groups(corpus) if len(ids) > 1]
     stored(corpus)
     for ids in jobs:
-        run.replay(corpus, ids[0])
+        run.replay(corpus, ids[0], path=True)
         at_once = stored(corpus)
-        steps = replay_by_rank(corpus, ids, HERE)
+        steps = replay_by_rank(corpus, ids, HERE, path=True)
         by_rank = stored(corpus)
         assert by_rank == at_once
-        assert all(at_once[trace_id, EDGES.name] for trace_id in ids)
+        assert all(at_once[trace_id, table.name] for trace_id in ids for table in (EDGES, CRITICAL_PATH))
         told = [at_once[trace_id, REPLAY_STEPS.name]["step"] for trace_id in ids]
         assert steps == {-1 if step is None else step for of_trace in told for step in of_trace}
     assert not any((corpus / STAGING).iterdir())
@@ -128,3 +129,29 @@ def test_a_job_of_many_operators_goes_rank_by_rank_by_itself(
     assert ranks == [0, 4, 4]
     # What did not change lets the paths stand.
     assert path.exists()
+    ranks.clear()
+    run.replay(corpus, ids[0], path=True)
+    # One more to store the paths of each, after one of those over which the paths of others lead.
+    assert ranks[:3] + ranks[4:] == [0, 4, 4, 4]
+    assert 0 < ranks[3] < 4
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_path_over_many_ranks_is_the_same_row_by_row(seed: int, tmp_path: Path) -> None:
+    """Ranks that come late in turn, and whose kernels vary, so that paths go from rank to rank and meet."""
+    job = Job(ranks=2 + seed, layers=3, steps=3, sleep_rank=seed, sleep_ns=200_000 * seed, seed=seed)
+    write(simulate(job), Profiler(memory=False, stacks=seed % 2 == 1), tmp_path / "traces")
+    corpus = taken_in(tmp_path / "traces", tmp_path / "corpus")
+    assert both(corpus) == 1
+    (ids,) = groups(corpus)
+    replay_by_rank(corpus, ids, HERE, path=True)
+    with connect(corpus) as connection:
+        foreign = connection.execute("SELECT count(*) FROM critical_path WHERE on_rank != rank").fetchone()
+        lengths = connection.execute(
+            "SELECT sum(dur), any_value(recorded_ns) FROM critical_path JOIN replay_steps USING (trace_id, step) "
+            "GROUP BY trace_id, step"
+        ).fetchall()
+    assert foreign is not None
+    assert foreign[0] > 0
+    assert len(lengths) == 3 * job.ranks
+    assert all(length == recorded for length, recorded in lengths)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lumos_df.graph import critical_path as paths
 from lumos_df.graph import switches
 from lumos_df.graph.job import Job, build, groups, load
 from lumos_df.graph.replayed_tables import step_columns
@@ -18,6 +17,7 @@ from lumos_df.trace.ingest import ingest
 from tests.conftest import Run
 from tests.emulator import Job as Emulated
 from tests.emulator import Profiler, simulate, write
+from tests.graph.paths import critical_paths
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_collectives_without_arguments_are_matched_all_the_same(tmp_path: Path) 
 
 def test_the_sleeper_is_what_the_others_wait_for(generated: Job) -> None:
     played = generated.replay()
-    found = paths.critical_paths(played.event_graph, played.run, generated.graphs, played.replays)
+    found = critical_paths(generated, played)
     for rank in (0, 1, 3):
         for path in found[rank]:
             assert path.dur[path.trace == 2].sum() > 0.8 * path.dur.sum()

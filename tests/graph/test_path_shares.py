@@ -6,15 +6,25 @@ import numpy as np
 import pytest
 
 from lumos_df.corpus.catalog import connect
-from lumos_df.graph import critical_path as paths
 from lumos_df.graph import run
 from lumos_df.graph.job import Job, groups, load
 from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members
 from lumos_df.graph.path_ways import path_shares as shares_of
 from lumos_df.graph.replayed_tables import path_columns
 from lumos_df.graph.simulate import forward, path_shares
-from lumos_df.schema.codes import END_END, END_START, HANDOFF, HOST_PIECE, LAUNCH, NONE, SYNC_EDGE
+from lumos_df.schema.codes import (
+    END_END,
+    END_START,
+    HANDOFF,
+    HOST_PIECE,
+    LAUNCH,
+    NONE,
+    SYNC_EDGE,
+    SYNC_PIECE,
+    TRANSFER_PIECE,
+)
 from lumos_df.trace.ingest import ingest
+from tests.graph.paths import critical_paths, walked_back
 from tests.graph.rounds import ROUND_US, ROUNDS, round_at, step
 from tests.trace.literal import Event, Row, annotation, kernel, launch, op, rows, stated, write
 
@@ -55,9 +65,21 @@ def test_what_a_step_inherits_is_told_apart_from_its_own_error(tmp_path: Path) -
 
 
 def test_the_host_time_is_that_of_the_critical_path_on_whatever_rank(generated: Job) -> None:
-    host = [[int(path.dur[path.kind == HOST_PIECE].sum()) for path in of_rank] for of_rank in critical_paths(generated)]
+    played = generated.replay()
+    paths = critical_paths(generated, played)
+    host = [[int(path.dur[path.kind == HOST_PIECE].sum()) for path in of_rank] for of_rank in paths]
     assert min(map(min, host)) > 0
-    assert [columns["host_ns"].tolist() for columns in path_columns(generated, generated.replay())] == host
+    assert [columns["host_ns"].tolist() for columns in path_columns(generated, played)] == host
+
+
+def test_paths_put_together_from_ways_are_those_of_a_walk_over_the_whole_job(tmp_path: Path, generated: Job) -> None:
+    for job in (generated, unheld_host(tmp_path, 10)):
+        played = job.replay()
+        base = played.event_graph.base
+        for of_rank, walks in zip(critical_paths(job, played), walked_back(job, played), strict=True):
+            for path, walk in zip(of_rank, walks, strict=True):
+                columns = (base[path.trace] + path.row, path.kind, path.begin, path.dur)
+                assert [list(column) for column in zip(*walk, strict=True)] == [column.tolist() for column in columns]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +108,7 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
     )
     low, high = np.array([0, 110, forward.UNSET]), np.array([110, 120, played[0][2]])
     # From the end of the call, of nothing, and from the start of the member that comes last.
-    bounds, moment, host_stretch, guessed, kept, stop, onto = path_shares.ways(
+    bounds, moment, host_stretch, guessed, kept, owner, kind, stop, onto = path_shares.ways(
         np.array([0, NONE, 2]),
         np.array([True, True, False]),
         low,
@@ -97,22 +119,24 @@ def test_a_path_through_a_collective_of_two_ranks(wait_recorded: bool, numbered:
         np.zeros(5, np.int64),
         np.array([wait_recorded, True, True]),
         np.array([True, False, False, True, True]),
+        np.array([HOST_PIECE, TRANSFER_PIECE, TRANSFER_PIECE, HOST_PIECE, HOST_PIECE], np.int8),
         np.full(5, numbered),
         instance,
         *played,
     )
     assert stop.tolist() == [0, NONE, NONE]
+    first = slice(*bounds[:2].tolist())
+    assert list(zip(owner[first].tolist(), kind[first].tolist(), moment[first].tolist(), strict=True)) == [
+        (0, HOST_PIECE, 104),
+        (0, SYNC_PIECE, 100),
+        (2, TRANSFER_PIECE, 70),
+    ]
     host, handed_on, unknown = path_shares.shares(
         low[:2], high[:2], np.array([2]), bounds, moment, host_stretch, guessed, kept, stop, onto
     )
     assert host.tolist() == [6 + 20 + 20 + 10, 0]
     assert handed_on.tolist() == [inferred, 0]
     assert unknown.tolist() == [0, 10]
-
-
-def critical_paths(job: Job) -> list[list[paths.Path]]:
-    played = job.replay()
-    return paths.critical_paths(played.event_graph, played.run, job.graphs, played.replays)
 
 
 def unheld_host(folder: Path, steps: int) -> Job:

@@ -21,6 +21,7 @@ from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.schema.codes import HOST_PIECE, KERNEL_PIECE, MEMORY_PIECE, TRANSFER_PIECE
 from lumos_df.schema.words import EDGE_KINDS
 from tests.graph.circles import goes_round
+from tests.graph.paths import critical_paths
 
 EXPLAINED = {("megatron_tp2_train", 1)}
 """Ranks that docs/graph.md explains one by one: collectives hand on what rank 0 loses to another process on its GPU."""
@@ -200,13 +201,11 @@ def test_members_of_a_collective_end_together(played: list[tuple[Job, Played]]) 
 
 def test_every_critical_path_adds_up_to_its_step_exactly(played: list[tuple[Job, Played]]) -> None:
     for job, result in played:
-        found = paths.critical_paths(result.event_graph, result.run, job.graphs, result.replays)
-        for own, one in zip(found, result.replays, strict=True):
+        for own, one in zip(critical_paths(job, result), result.replays, strict=True):
             for step, path in enumerate(own):
-                assert path.dur.sum() == one.steps.high[step] - one.steps.low[step]
-                assert path.dur[:-1].sum() == one.high[step] - one.low[step]
-                assert (path.ts[1:] == path.ts[:-1] + path.dur[:-1]).all()
-                assert (path.dur[:-1] > 0).all()
+                assert path.dur.sum() == one.high[step] - one.low[step]
+                assert (path.begin[1:] == path.begin[:-1] + path.dur[:-1]).all()
+                assert (path.dur > 0).all()
 
 
 def test_nothing_could_start_earlier_than_it_may_start_later(played: list[tuple[Job, Played]]) -> None:
@@ -244,8 +243,8 @@ def test_without_gpu_time_the_host_is_what_is_left_and_the_other_way_round(playe
             )
             changed = switches.changed(seen, job.graphs, [switches.scale(text)])
             again = job.replay(changed)
-            for own in paths.critical_paths(changed, again.run, job.graphs, again.replays):
+            for own in critical_paths(job, again):
                 for path in own:
-                    # The last two pieces are the host's way from the last call to the end of the mark, and the rest.
-                    left = path.dur[:-2][np.isin(path.kind[:-2], gone)].sum()
+                    # The last piece is the host's way from the last call to the end of the mark.
+                    left = path.dur[:-1][np.isin(path.kind[:-1], gone)].sum()
                     assert left == 0, (job.graphs[0].rows.path, text)

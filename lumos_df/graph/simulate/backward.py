@@ -1,27 +1,10 @@
-"""The loops that go back from the end of a step: what no edge explains, the critical path, what decides, slack."""
+"""The loops that go back from the end of a step: what no edge explains, what decides, slack."""
 
 import numpy as np
 
 from lumos_df.base.jit import kernel
 from lumos_df.graph.simulate.forward import CAME_LAST, UNSET
-from lumos_df.schema.codes import (
-    END_END,
-    END_START,
-    GAP_PIECE,
-    HANDOFF,
-    HOST_PIECE,
-    LAUNCH,
-    LAUNCH_PIECE,
-    NONE,
-    START_START,
-    STREAM,
-    SYNC_EDGE,
-    SYNC_PIECE,
-    THREAD,
-    TRANSFER_PIECE,
-    UNEXPLAINED_PIECE,
-    UNKNOWN_PIECE,
-)
+from lumos_df.schema.codes import END_END, END_START, NONE, START_START
 
 FAR = 1 << 61
 """A moment that nothing limits, ns."""
@@ -108,138 +91,6 @@ def _unexplained(at, begin, src, binds, start_cause, end_cause, ts, end, start_r
         v = src[e]
         at_end = binds[e] == END_START
     return total
-
-
-@kernel
-def walks(last, low, high, recorded, src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause):
-    """Cut every step into pieces, and add one for the difference to its recorded length; from first to last.
-
-    Args:
-        last: int [steps] the last node of each step, NONE for a step of which nothing is known.
-        low, high, recorded: int64 [steps] ns: the simulated step, and how long it was.
-        src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause: as for `walk`.
-
-    Returns:
-        bounds: int64 [steps + 1]: step k has the pieces `bounds[k]:bounds[k + 1]`.
-        node, piece, begin, dur: as `walk` returns them.
-    """
-    bounds = np.zeros(len(last) + 1, np.int64)
-    # One of each, so that their types are known.
-    node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
-    for k in range(len(last)):
-        if last[k] >= 0:
-            nodes, codes, begins, durs = walk(
-                last[k], low[k], high[k], src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause
-            )
-            for p in range(len(nodes) - 1, -1, -1):
-                node.append(nodes[p])
-                code.append(codes[p])
-                begin.append(begins[p])
-                dur.append(durs[p])
-        else:
-            node.append(NONE)
-            code.append(UNKNOWN_PIECE)
-            begin.append(low[k])
-            dur.append(high[k] - low[k])
-        node.append(NONE)
-        code.append(UNEXPLAINED_PIECE)
-        begin.append(high[k])
-        dur.append(recorded[k] - (high[k] - low[k]))
-        bounds[k + 1] = len(node) - 1
-    return (
-        bounds,
-        np.array(node[1:], np.int32),
-        np.array(code[1:], np.int8),
-        np.array(begin[1:], np.int64),
-        np.array(dur[1:], np.int64),
-    )
-
-
-@kernel
-def walk(at, low, high, src, binds, edge_kind, unknown, piece, start, end, start_cause, end_cause):
-    """Walk back from the end of node `at` along what was binding, and cut [low, high] into pieces.
-
-    Args:
-        at: the last node before the end of the step; what follows it up to `high` is host work.
-        low, high: ns.
-        src, binds, edge_kind: [m] the edges.
-        unknown: int64 [N] ns before each node in which nothing tells what it waited for after the one on its stream.
-        piece: int8 [N] which piece a node is.
-        start, end, start_cause, end_cause: as `simulate` returns them.
-
-    Returns:
-        node int32, piece int8, begin int64, dur int64: the pieces from the last to the first.
-    """
-    node, code, begin, dur = [np.int32(0)], [np.int8(0)], [np.int64(0)], [np.int64(0)]
-    cursor = high
-    v = at
-    at_end = True
-    what = HOST_PIECE
-    moment = min(end[v], high)
-    owner = v
-    for _ in range(2 * len(start) + 2):
-        # The piece between the moment just reached and the cursor.
-        moment = max(moment, low)
-        if moment < cursor:
-            node.append(owner)
-            code.append(what)
-            begin.append(moment)
-            dur.append(cursor - moment)
-            cursor = moment
-        if cursor <= low:
-            break
-        if at_end:
-            cause = end_cause[v]
-            owner = v
-            if cause >= 0:
-                what = SYNC_PIECE
-                v = src[cause]
-                moment = end[v]
-            elif cause == NONE:
-                what = piece[v]
-                moment = start[v]
-                at_end = False
-            else:
-                v = CAME_LAST - cause
-                owner = v
-                what = TRANSFER_PIECE
-                moment = start[v]
-                at_end = False
-            continue
-        cause = start_cause[v]
-        owner = v
-        if cause < 0:
-            # It starts as recorded.
-            what = UNKNOWN_PIECE
-            moment = low
-            continue
-        kind = edge_kind[cause]
-        # What waits for the GPU before it starts is a thread that no call shows to wait: after that it works on.
-        of_host = kind == THREAD or kind == HANDOFF or kind == SYNC_EDGE
-        what = HOST_PIECE if of_host else LAUNCH_PIECE if kind == LAUNCH else GAP_PIECE
-        began = start[v]
-        v = src[cause]
-        at_end = binds[cause] == END_START
-        moment = end[v] if at_end else start[v]
-        if kind == STREAM and unknown[owner] > 0:
-            told = max(began - unknown[owner], moment, low)
-            if told < cursor:
-                node.append(owner)
-                code.append(UNKNOWN_PIECE)
-                begin.append(told)
-                dur.append(cursor - told)
-                cursor = told
-    if cursor > low:
-        node.append(NONE)
-        code.append(UNKNOWN_PIECE)
-        begin.append(low)
-        dur.append(cursor - low)
-    return (
-        np.array(node[1:], np.int32),
-        np.array(code[1:], np.int8),
-        np.array(begin[1:], np.int64),
-        np.array(dur[1:], np.int64),
-    )
 
 
 @kernel
