@@ -21,8 +21,56 @@ class Silences:
     """How long it is."""
     row: NDArray[np.int32]
     """The row that ends it; of a Python function that ran, this one."""
+    label: NDArray[np.int32]
+    """Name of the annotation that lasts through it, or NONE."""
     nothing: NDArray[np.bool_]
     """Whether nothing at all was recorded; otherwise a Python function ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSilences:
+    """k long silences of all ranks of a job that lie in a step."""
+
+    edge: NDArray[np.int64]
+    """Edge of the job."""
+    ns: NDArray[np.int64]
+    """How long each is."""
+    kind: NDArray[np.int64]
+    """Its place in `kinds`."""
+    kinds: list[tuple[bool, str]]
+    """Whether nothing was recorded, and where; else the Python function that ran."""
+    step: NDArray[np.int64]
+    """Place of its step among those of all ranks."""
+
+
+def of_job(advised: AdvisedJob) -> StepSilences:
+    """Return the long silences of all ranks, by what they have in common."""
+    edge, ns, step, said = [], [], [], list[tuple[bool, str]]()
+    first_step = 0
+    for rank, (rows, work, replay) in enumerate(
+        zip(advised.ranks, advised.host_works, advised.played.replays, strict=True)
+    ):
+        silences, steps = long_silences(advised, rank), replay.steps
+        at = rows.ts[silences.row]
+        place = np.searchsorted(steps.low, at, side="right") - 1
+        inside = (place >= 0) & (at <= steps.high[place])
+        edge.append(silences.edge[inside] + advised.edge_base[rank])
+        ns.append(silences.ns[inside])
+        step.append(place[inside] + first_step)
+        columns = silences.nothing[inside], silences.label[inside], rows.name[silences.row[inside]]
+        said += [
+            (nothing, work.said(label, name) if nothing else rows.names[name])
+            for nothing, label, name in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+        first_step += len(replay.low)
+    kinds = sorted(set(said))
+    return StepSilences(
+        edge=np.concatenate(edge),
+        ns=np.concatenate(ns),
+        kind=np.array([kinds.index(each) for each in said], np.int64),
+        kinds=kinds,
+        step=np.concatenate(step),
+    )
 
 
 def long_silences(advised: AdvisedJob, rank: int) -> Silences:
@@ -41,4 +89,6 @@ def long_silences(advised: AdvisedJob, rank: int) -> Silences:
     loading = work.share(loader_rows(rows))[edge] * graph.edges.lag[edge]
     ns = dur - np.round(np.where(silent, loading, 0)).astype(np.int64)
     kept = (ns >= least) & (row >= 0) & (silent | (rows.kind[row] == PYTHON) & (loading < dur / 2))
-    return Silences(edge=edge[kept], ns=ns[kept], row=row[kept], nothing=silent[kept])
+    column = column[of[kept]]
+    label = work.labels(work.thread[:, column], work.at[:, column], lag[column])
+    return Silences(edge=edge[kept], ns=ns[kept], row=row[kept], label=label, nothing=silent[kept])

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,12 @@ from numpy.typing import NDArray
 from lumos_df.graph.simulate import recorded_work
 from lumos_df.graph.simulate import selected as loops
 from lumos_df.graph.simulate.forward import forward_star
+from lumos_df.graph.steps import step_numbers, steps
 from lumos_df.graph.trace_graph import TraceGraph
-from lumos_df.schema.codes import CPU_OP, HANDOFF, NONE, PYTHON, RUNTIME, THREAD
+from lumos_df.schema.codes import ANNOTATION, CPU_OP, HANDOFF, NONE, PYTHON, RUNTIME, THREAD
+
+NEXT_STEP: Final = "the next step"
+"""What a silence is before that lasts to the mark of another step, whatever its number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,28 @@ class HostWork:
             self.order, at, place, length, rows.ts, rows.end, rows.parent, works, frame, last
         )
         return columns
+
+    def labels(self, thread: NDArray[np.int32], at: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the name of the annotation that lasted through half of each of some host times, or NONE [j].
+
+        A label does not say what ran, but whoever wrote it knows. Those as long as a step mark steps.
+        """
+        rows, lasts = self.graph.rows, steps(self.graph.rows)
+        at, place = _places(self.graph, self.order, thread, at)
+        within = (rows.kind == ANNOTATION) & ~self.marks[rows.name] & (rows.dur < (lasts.high - lasts.low).max())
+        label = recorded_work.most_of(self.order, at, place, length, rows.ts, rows.end, rows.parent, within)
+        return np.where(label >= 0, rows.name[label], np.int32(NONE))
+
+    @cached_property
+    def marks(self) -> NDArray[np.bool_]:
+        """Which names mark a step; not the missing one, at the end [names + 1]."""
+        return step_numbers(self.graph.rows) >= 0
+
+    def said(self, label: int, name: int) -> str:
+        """Say where a silence is that lies in an annotation, or in NONE, and that a row ends, by their names."""
+        names = self.graph.rows.names
+        inside = f"in {names[label]}, " if label >= 0 else ""
+        return f"{inside}before {NEXT_STEP if self.marks[name] else names[name]}"
 
     def share(self, marked: NDArray[np.bool_], *, everything: bool = False) -> NDArray[np.float64]:
         """Return [m] which part of each edge's lag is work of the marked rows, 0 to 1.

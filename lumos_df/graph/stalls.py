@@ -87,8 +87,10 @@ def find(
     row = np.concatenate((node, edges.dst[edge]))
     item, ns = np.concatenate((node, edge)), np.concatenate((graph.own[node], edges.lag[edge]))
     works = np.arange(len(item)) >= len(node)
+    # What ends with a step has one name, whatever the number of the next.
+    name = np.where(host.marks[rows.name[row]], len(rows.names), rows.name[row])
     # In one step stretches are like all others of the thread: none of a name comes before the same.
-    like = packed(np.where(works & (not several), NONE, rows.name[row]), rows.thread[row], works)
+    like = packed(np.where(works & (not several), NONE, name), rows.thread[row], works)
     in_step = (rows.step[row] >= 0) | (marks.mark[0] == NONE)
     loads = ~works & (not several) & np.isin(item, np.flatnonzero(first_launches(graph)))
     grows = ~works & np.isin(item, growth(rows)) & (not several)
@@ -290,10 +292,14 @@ def _works(host: HostWork, edge: NDArray[np.int64]) -> list[str]:
     """Return what most of some stretches of host work was."""
     rows, edges = host.graph.rows, host.graph.edges
     column = np.searchsorted(host.edge, edge)
-    of, dur, row, silent = host.parts(host.thread[:, column], host.at[:, column], edges.lag[edge], edges.dst[edge])
+    thread, at, lag = host.thread[:, column], host.at[:, column], edges.lag[edge]
+    of, dur, row, silent = host.parts(thread, at, lag, edges.dst[edge])
     order = np.lexsort((-dur, of))
     part = order[np.searchsorted(of[order], np.arange(len(edge)))]
+    label = host.labels(thread, at, lag)
     return [
-        f"a silence before {rows.names[name]}" if nothing else rows.names[name]
-        for name, nothing in zip(rows.name[row[part]].tolist(), silent[part].tolist(), strict=True)
+        f"a silence {host.said(inside, name)}" if nothing else rows.names[name]
+        for inside, name, nothing in zip(
+            label.tolist(), rows.name[row[part]].tolist(), silent[part].tolist(), strict=True
+        )
     ]

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from lumos_df.advice.rules import host_silence
-from tests.advice.emulated import BRIEF, advised, true_gain_ns
+from tests.advice.emulated import BRIEF, advice_on, advised, true_gain_ns
 from tests.emulator import Job
+from tests.trace.literal import annotation, op, write
 
 HEALTHY = Job(ranks=2, steps=3, batch=8)
 
@@ -25,6 +26,16 @@ def test_a_silence_of_all_ranks_is_the_first_advice(tmp_path: Path, stacks: bool
     assert said.first.remedy.rule == "host_silence"
     assert said.first.remedy.what.startswith(named)
     assert said.first.gain_ns == pytest.approx(true_gain_ns(silent, HEALTHY), rel=0.1)
+
+
+def test_a_silence_goes_by_what_the_program_called_it(tmp_path: Path) -> None:
+    events = []
+    for step, at in enumerate(range(0, 4000, 1000)):
+        events += [annotation(f"ProfilerStep#{step}", at, 999), annotation("write_logs", at + 150, 700)]
+        events += [op("aten::mm", at + 1, 100), op("aten::add", at + 900, 90)]
+    write(tmp_path / "traces" / "rank0.json", events)
+    what = advice_on(tmp_path).first.remedy.what
+    assert what.startswith("nothing recorded for 799 us a step in write_logs, before aten::add: ")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,8 @@ class Job:
     """Each layer begins with a number that the host reads from the GPU."""
     silence_ns: int = 0
     """All ranks do nothing recorded for so long, at the start of each step."""
+    by_turns_ns: int = 0
+    """One rank, each step another, does nothing recorded for so long at the start of the step."""
     loader_ns: int = 0
     """How long every rank waits for the data loader before each batch; 0: there is none."""
     loading_ns: int = 0

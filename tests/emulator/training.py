@@ -248,6 +248,8 @@ class _Trainer:
     def _load(self) -> Process:
         if self._job.silence_ns:
             yield self._job.silence_ns
+        if self._job.by_turns_ns and len(self.steps) % self._job.ranks == self._rank:
+            yield self._job.by_turns_ns
         if self._job.loader_ns:
             with (
                 self._main.frame("torch/utils/data/dataloader.py(725): __next__"),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.same_rows import same_rows, usual
 from lumos_df.schema.codes import NONE, THREAD
 
@@ -115,7 +116,8 @@ def _cause(advised: AdvisedJob, late: NDArray[np.int64], excess: _Excess) -> tup
     # Most of it, else no single row is the cause.
     if largest in spent and 2 * spent[largest] > sum(sums.values()):
         silent, name = largest
-        return silent, f"nothing recorded, before {name}" if silent else f"longer {name}"
+        nothing = f"nothing recorded{'' if name.startswith('in ') else ','} {name}"
+        return silent, nothing if silent else f"longer {name}"
     return False, max(sums, key=lambda cause: sums[cause])
 
 
@@ -125,8 +127,17 @@ def _host_time(advised: AdvisedJob, excess: _Excess, place: int) -> dict[tuple[b
     over = excess.lag[int(advised.edge_base[place]) :][host.edge]
     slow = np.flatnonzero(over)
     lag = graph.edges.lag[host.edge[slow]]
-    of, dur, row, silent = host.parts(host.thread[:, slow], host.at[:, slow], lag, graph.edges.dst[host.edge[slow]])
+    thread, at = host.thread[:, slow], host.at[:, slow]
+    of, dur, row, silent = host.parts(thread, at, lag, graph.edges.dst[host.edge[slow]])
     named = row >= 0
-    key = 2 * rows.name[row[named]].astype(np.int64) + silent[named]
-    ns = np.bincount(key, (over[slow] / lag)[of[named]] * dur[named], 2 * len(rows.names))
-    return {(bool(k % 2), rows.names[k // 2]): float(ns[k]) for k in np.flatnonzero(ns).tolist()}
+    of, silent = of[named], silent[named]
+    label = np.where(silent, host.labels(thread, at, lag)[of], NONE).astype(np.int64)
+    name = rows.name[row[named]].astype(np.int64)
+    _, first, kind = np.unique(packed(label, name, silent), return_index=True, return_inverse=True)
+    spent: dict[tuple[bool, str], float] = {}
+    took = np.bincount(kind, (over[slow] / lag)[of] * dur[named])
+    for at_first, ns in zip(first.tolist(), took.tolist(), strict=True):
+        nothing, of_row = bool(silent[at_first]), name[at_first]
+        what = nothing, host.said(label[at_first], of_row) if nothing else rows.names[of_row]
+        spent[what] = spent.get(what, 0) + ns
+    return spent

@@ -48,6 +48,15 @@ def parts(order, at, place, length, ts, end, parent, works, frame, last):
 
 
 @kernel
+def most_of(order, at, place, length, ts, end, parent, works):
+    """Return the shortest row that ran for half of each time, or NONE; int32 [k], arguments as those of `parts`."""
+    row = np.empty(at.shape[1], np.int32)
+    for k in range(at.shape[1]):
+        row[k] = _shortest(k, order, at, place, length, ts, end, parent, works)[1]
+    return row
+
+
+@kernel
 def _shortest(k, order, at, place, length, ts, end, parent, works):
     """Return the shortest row that ran for half of a time and lasts as long, the shortest that only ran, and where."""
     around, inside, first = NONE, NONE, 0

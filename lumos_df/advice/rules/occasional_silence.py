@@ -1,0 +1,71 @@
+"""Hosts that do nothing recorded in some steps, not in most: what if these steps were as the others."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.host_silences import StepSilences, of_job
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import typical_values
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose that some steps have no longer silences than most: garbage is collected, checkpoints are saved, by turns.
+
+    What one step has is a stall, and what one of several ranks has makes it late.
+    """
+    silences = of_job(advised)
+    steps = len(advised.steps_ns)
+    spent = np.zeros((len(silences.kinds), steps), np.int64)
+    np.add.at(spent, (silences.kind, silences.step), silences.ns)
+    bounds = np.cumsum([len(replay.low) for replay in advised.played.replays])
+    usual = np.concatenate(
+        [
+            np.repeat(np.percentile(part, 50, axis=1, method="lower")[:, None], part.shape[1], axis=1)
+            for part in np.split(spent, bounds[:-1], axis=1)
+        ],
+        axis=1,
+    )
+    over = np.where(spent > 2 * usual, spent - usual, 0)
+    rank = np.repeat(np.arange(len(bounds)), np.diff(bounds, prepend=0))
+    _, number = np.unique(advised.step_number, return_inverse=True)
+    most = over.sum(axis=1)
+    for kind in np.argsort(-most)[:1].tolist():
+        held = np.flatnonzero(over[kind])
+        of_steps, of_ranks = len(np.unique(number[held])), len(np.unique(rank[held]))
+        if most[kind] < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
+            return
+        if of_steps > 1 and of_ranks > min(len(bounds) - 1, 1):
+            in_turn = of_steps > np.bincount(rank[held]).max()
+            yield _remedy(advised, silences, kind, over[kind], in_turn=in_turn)
+
+
+def _remedy(
+    advised: AdvisedJob, silences: StepSilences, kind: int, over: NDArray[np.int64], *, in_turn: bool
+) -> Remedy:
+    """Return a job without what the silences of a kind take too long, `over` ns [steps]; `in_turn`: ranks by turns."""
+    nothing, where = silences.kinds[kind]
+    mine = np.flatnonzero((silences.kind == kind) & (over[silences.step] > 0))
+    spent = np.bincount(silences.step[mine], silences.ns[mine], len(over))
+    part = over[silences.step[mine]] / spent[silences.step[mine]]
+    held, place = np.unique(silences.edge[mine], return_inverse=True)
+    less = np.bincount(place.reshape(-1), silences.ns[mine] * part).astype(np.int64)
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.lag[held] -= np.minimum(less, np.maximum(changed.lag[held], 0))
+
+    what = f"nothing recorded for {format_ns(round(less.sum() / len(over)))} a step {where}"
+    if not nothing:
+        what = f"{format_ns(round(less.sum() / len(over)))} a step in {where}, which runs no operator"
+    of = f"in {np.count_nonzero(over)} of {len(over)} steps{' of all ranks' if len(advised.graphs) > 1 else ''}"
+    look = "look for garbage collection, checkpoints, logging"
+    return Remedy(
+        rule="occasional_silence",
+        what=f"{what}, {of}: {look}{'; let all ranks do it in the same step' if in_turn else ''}",
+        known=Known.REPLAYED,
+        rests_on=format_count(len(mine), "silence") + " of the host",
+        apply=apply,
+    )
