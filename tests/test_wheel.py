@@ -12,7 +12,6 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
-from numba.core.caching import UserProvidedCacheLocator
 
 from lumos_df.base import kernel_cache
 from tests.conftest import ROOT
@@ -39,17 +38,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lend_kernels(package: Path, kernels: Path) -> None:
-    """Put into an installed package's `kernels` what is compiled here of the same sources; numba goes by their path."""
+def lend_kernels(kernels: Path) -> None:
+    """Put into an installed package's `kernels` what is compiled here of the same sources."""
     assert kernels.name.endswith(kernel_cache.digest())
-    for pattern in kernel_cache.KERNEL_FOLDERS:
-        for sources in kernel_cache.PACKAGE.glob(pattern):
-            here, there = (
-                UserProvidedCacheLocator.get_suitable_cache_subpath(str(folder / "kernel.py"))  # type: ignore[no-untyped-call]
-                for folder in (sources, package / sources.relative_to(kernel_cache.PACKAGE))
-            )
-            if (kernel_cache.folder() / here).exists():
-                shutil.copytree(kernel_cache.folder() / here, kernels / there)
+    for stored in kernel_cache.folder().glob(f"*{kernel_cache.STORED}"):
+        shutil.copy(stored, kernels)
 
 
 def test_the_wheel_holds_sql_and_data_and_no_leftovers(wheel: Path) -> None:
@@ -82,7 +75,7 @@ def test_the_installed_command_reports_on_its_own_samples(installed: Path, tmp_p
     package = run(f"{installed}/bin/python", "-c", "import lumos_df; print(*lumos_df.__path__)").strip()
     assert package.startswith(str(installed))
     cache = "from lumos_df.base.kernel_cache import folder; print(folder())"
-    lend_kernels(Path(package), Path(run(f"{installed}/bin/python", "-c", cache).strip()))
+    lend_kernels(Path(run(f"{installed}/bin/python", "-c", cache).strip()))
     lumos = f"{installed}/bin/lumos-df"
     assert "read 6 files" in run(lumos, "ingest", f"{package}/data/traces", "--workers", "1")
     assert "gpu_generated: rank 2, last to 9 of 9 collectives" in run(lumos, "report")

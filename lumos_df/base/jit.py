@@ -1,138 +1,153 @@
-"""How kernels are compiled: numba, cached on disk, without the interpreter lock."""
+"""What becomes a kernel: a function that numba compiles once, and that every later process loads from the disk.
 
-from collections.abc import Callable
-from functools import cache
+numba itself is imported only where something is compiled: that takes as long as to read a small trace.
+"""
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from threading import RLock
 from typing import Any, Final
 
-import numba
-from llvmlite import binding
-from numba import types
-from numba.core import event
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.environment import Environment, lookup_environment
-from numba.core.runtime.nrt import rtsys
+import numpy as np
+from numpy.typing import NDArray
 
-from lumos_df.base.kernel_cache import folder, tell_compiling
+from lumos_df.base import stored_kernels
+from lumos_df.base.kernel_cache import tell_compiling
 
-Kernel = Callable[..., Any]
-"""A compiled function: numba infers its types from what it is called with."""
+Function = Callable[..., Any]
+"""A function, compiled or to be: numba infers its types from what it is called with."""
 
 # Nobody calls kernels from C: an entry for it would only take longer to compile and to load.
 _OPTIONS: Final[dict[str, Any]] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_LEAN: Final[dict[str, Any]] = {**_OPTIONS, "_nrt": False}
+
+_C_ORDER, _FORTRAN_ORDER, _ALIGNED_WRITEABLE = 0x1, 0x2, 0x500
+"""Bits of `ndarray.flags.num`, see `NPY_ARRAY_C_CONTIGUOUS` and the others in numpy's C API."""
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_LOCK: Final = RLock()
 
 
-def kernel(function: Kernel) -> Kernel:
+def kernel(function: Function) -> Function:
     """Compile `function` on first call; later processes load it from the cache."""
-    return _compiled(function)
+    return Kernel(function, _OPTIONS)
 
 
-def lean_kernel(function: Kernel) -> Kernel:
+def lean_kernel(function: Function) -> Function:
     """Compile `function`, which allocates nothing, without reference counts on the arrays it passes around.
 
     For loops that call small functions with many arrays: the scanner ran at 73 MB/s with the counts and runs at
     several hundred without.
     """
-    return _compiled(function, _nrt=False, forceinline=False)
+    return Kernel(function, {**_LEAN, "forceinline": False})
 
 
-def inlined_kernel(function: Kernel) -> Kernel:
+def inlined_kernel(function: Function) -> Function:
     """Compile `function` as `lean_kernel` does, into the body of every kernel that calls it.
 
     LLVM decides by size: with one rare path more it left the scanner's inner loop outside, at 400 MB/s instead of 670.
     """
-    return _compiled(function, _nrt=False, forceinline=True)
+    return Kernel(function, {**_LEAN, "forceinline": True})
 
 
-def _compiled(function: Kernel, **more: bool) -> Kernel:
-    options: dict[str, Any] = {**_OPTIONS, **more}
-    compiled: Any = numba.njit(**options)(function)
-    compiled._cache = _KernelCache(function)  # noqa: SLF001 - as `cache=True` does
+class Kernel:
+    """A function that is compiled for each kind of arguments it is called with."""
 
-    @cache
-    def part() -> Any:
-        """Return what other kernels call: it becomes part of them, and neither Python's entry nor a place on disk."""
-        return numba.njit(**{**options, "no_cpython_wrapper": True})(function)
+    def __init__(self, function: Function, options: dict[str, Any]) -> None:
+        self._function = function
+        self._options = options
+        self._defaults = function.__defaults__ or ()
+        self._most = function.__code__.co_argcount
+        self._compiled: dict[Hashable, Function] = {}
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
 
-    plain: Callable[[Any], Any] = types.unliteral
+    def __call__(self, *args: Any) -> Any:
+        """Call what is compiled for such arguments; raises `TypeError` for what no kernel takes."""
+        if len(args) < self._most and self._defaults:
+            args += self._defaults[len(args) - self._most :]
+        kinds = tuple(map(_kind, args))
+        compiled = self._compiled.get(kinds)
+        if compiled is None:
+            with _LOCK:
+                compiled = self._compiled[kinds] = self._load(kinds) or self._compile(kinds, args)
+        return compiled(*args)
 
-    def once_for_all_constants(args: Any, kws: Any) -> Any:
-        """Choose the version for a call as if constants were variables: numba would compile one for each constant."""
-        return part().get_call_template(
-            [plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()}
-        )
+    @cached_property
+    def _dispatcher(self) -> Any:
+        from lumos_df.base import compiling  # noqa: PLC0415 - numba: see above
 
-    compiled.get_call_template = once_for_all_constants
-    compiled.get_overload = lambda signature: part().get_overload(signature)
-    kernel: Kernel = compiled
-    return kernel
+        return compiling.dispatcher(self._function, self._options)
 
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba takes this for where another kernel calls it."""
+        return self._dispatcher._numba_type_
 
-class _StoredEnvironment:
-    """What a compiled function looks up while it runs, as the cache holds it."""
+    def _load(self, kinds: Hashable) -> Function | None:
+        return stored_kernels.load(self._function, kinds)
 
-    def __init__(self, environment: Any) -> None:
-        self._environment = environment
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        known = self._environment
-        return _environment, (known.globals["__name__"], known.consts, known.env_name)
-
-
-def _environment(module: str, constants: list[Any], name: str) -> Any:
-    """Return an environment without the module that its function is of, which only a compilation looks into.
-
-    numba imports it: its own modules of arrays, texts and linear algebra took 35 ms of every command with kernels.
-    """
-    known = lookup_environment(name)  # type: ignore[no-untyped-call]
-    if known is None:
-        known = Environment({"__name__": module})
-        known.consts[:] = constants
-        known.env_name = name
-        Environment._memo[name] = known  # noqa: SLF001 - as numba does
-    return known
-
-
-class _StoredKernels(CompileResultCacheImpl):
-    """How a kernel is stored: as code that runs, without what only a kernel that calls it would be compiled from.
-
-    That is never asked for, see `once_for_all_constants`, and to parse it took as long as to load the code.
-    """
-
-    def reduce(self, cres: Any) -> tuple[Any, ...]:
-        """Return what the cache holds of a compiled kernel."""
-        (name, kind, (code, _)), fndesc, environment, *rest, of_parts = super().reduce(cres)  # type: ignore[no-untyped-call]
-        environments = [_StoredEnvironment(part) for part in of_parts]
-        # numba calls only what it reads here that the code has.
-        entries = fndesc.llvm_func_name, fndesc.llvm_cpython_wrapper_name
-        names = "\n".join(f'define void @"{entry}"() {{ ret void }}' for entry in entries)
-        bitcode = binding.parse_assembly(names).as_bitcode()
-        return ((name, kind, (code, bitcode)), fndesc, _StoredEnvironment(environment), *rest, environments)
-
-
-class _KernelCache(FunctionCache):
-    """Kernels on disk, loaded without what only a compilation needs: numba would prepare for one each time.
-
-    To know every function that numba knows took longer than to read a small trace.
-    """
-
-    _impl_class = _StoredKernels
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the kernel that was compiled for a signature, None where there is none."""
-        rtsys.initialize(target_context)  # what arrays that a kernel returns live in
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
-
-
-class _FirstCompilation(event.Listener):
-    """Says that kernels are compiled when the first one is; one that is loaded from the cache is not."""
-
-    def on_start(self, event: object) -> None:  # noqa: ARG002 - numba's signature
+    def _compile(self, kinds: Hashable, args: tuple[Any, ...]) -> Function:
         tell_compiling()
+        from lumos_df.base import compiling  # noqa: PLC0415 - numba: see above
 
-    def on_end(self, event: object) -> None:
-        """Nothing: what comes next is the result."""
+        compiled, stored = compiling.compiled(self._dispatcher, args)
+        if stored is not None:
+            stored_kernels.store(self._function, kinds, stored)
+        return compiled
 
 
-event.register("numba:compile", _FirstCompilation())  # type: ignore[no-untyped-call]
-vars(numba.config)["CACHE_DIR"] = str(folder())
+class Intrinsic:
+    """What kernels call that is written in LLVM's instructions; Python cannot."""
+
+    def __init__(self, define: Function) -> None:
+        self._define = define
+
+    @cached_property
+    def _numba_type_(self) -> Any:
+        """What numba takes this for where a kernel calls it."""
+        from lumos_df.base import compiling  # noqa: PLC0415 - numba: see above
+
+        return compiling.intrinsic_type(self._define)
+
+
+def intrinsic(define: Function) -> Intrinsic:
+    """Make of `define`, which numba asks for types and instructions, what kernels call."""
+    return Intrinsic(define)
+
+
+def numba_types() -> Any:
+    """Return numba's module of types, for an intrinsic that is compiled."""
+    from numba.core import types  # noqa: PLC0415 - as above
+
+    return types
+
+
+def _kind(value: Any) -> Hashable:
+    """Return what numba tells values apart by; its own answer takes it to be imported."""
+    if isinstance(value, np.ndarray):
+        return _kind_of_array(value)
+    if isinstance(value, tuple):
+        return type(value), tuple(map(_kind, value))
+    if isinstance(value, np.generic):
+        return value.dtype
+    kind = type(value)
+    if kind is int and not _LEAST <= value <= _MOST:
+        return np.dtype(np.uint64)
+    if kind in _KINDS:
+        return _KINDS[kind]
+    raise TypeError(f"a kernel takes arrays, numbers and tuples of them, not {kind.__name__}")
+
+
+_KINDS: Final[dict[type, Hashable]] = {
+    int: np.dtype(np.int64),
+    float: np.dtype(np.float64),
+    bool: np.dtype(np.bool_),
+    type(None): None,
+}
+
+
+def _kind_of_array(array: NDArray[Any]) -> Hashable:
+    flags = array.flags.num
+    order = "C" if flags & _C_ORDER else "F" if flags & _FORTRAN_ORDER else "A"
+    return array.dtype, array.ndim, order, flags & _ALIGNED_WRITEABLE

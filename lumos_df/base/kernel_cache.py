@@ -20,6 +20,8 @@ KERNEL_FOLDERS: Final = ("**/kernels", "graph/simulate", "model/pipeline")
 
 SOURCES: Final = (
     "base/jit.py",
+    "base/compiling.py",
+    "base/stored_kernels.py",
     "schema/*.py",
     "trace/json/keys.py",
     "trace/json/scanned.py",
@@ -27,6 +29,9 @@ SOURCES: Final = (
     *(f"{folder}/*.py" for folder in KERNEL_FOLDERS),
 )
 """Files of the package that kernels are made of: their own, and those whose constants they read."""
+
+STORED: Final = ".kernel"
+"""Ends the names of files that hold a compiled kernel."""
 
 COMPILING: Final = "compiling kernels, once, about 20 s"
 """What a user is told while that lasts, after an installation or an upgrade."""
@@ -70,7 +75,7 @@ def digest() -> str:
 
 def compiled() -> bool:
     """Return whether the cache holds kernels, so that workers can load them instead of each compiling its own."""
-    return any(folder().rglob("*.nbc"))
+    return any(folder().glob(f"*{STORED}"))
 
 
 def _place_of_package() -> str:

@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-import numba
+import numpy as np
 import pytest
 
-from lumos_df.base import jit, kernel_cache
+from lumos_df.base import jit, kernel_cache, stored_kernels
 from tools.imports import PACKAGE, imported_modules
 
 ELEMENTWISE = "model/kernels/elementwise.py"
@@ -77,7 +78,7 @@ def test_every_module_that_kernels_import_counts() -> None:
     of_kernels = {file for pattern in kernel_cache.SOURCES for file in PACKAGE.glob(pattern)}
     imported = {
         module
-        for file in of_kernels - {PACKAGE / "base" / "jit.py"}
+        for file in of_kernels - {PACKAGE / "base" / f"{name}.py" for name in ("jit", "compiling", "stored_kernels")}
         for module in imported_modules(file)
         if module.is_file()
     }
@@ -93,7 +94,7 @@ def test_a_process_outlives_the_folder_of_its_kernels(copy: Path) -> None:
         "begin, end = np.array([0, 10]), np.array([4, 20])\n"
         "shutil.rmtree(folder())\n"
         "print(share(begin, end, np.array([2]), np.array([15])))\n"
-        "print(any(folder().rglob('*.nbc')))\n"
+        "print(any(folder().glob('*.kernel')))\n"
     )
     assert run(copy, program).splitlines() == ["[7]", "True"]
 
@@ -148,11 +149,54 @@ def test_a_terminal_is_told_once_that_kernels_are_compiled(
     assert capsys.readouterr().err.count("compiling kernels, once") == lines
 
 
-def test_a_compilation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compilation_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     noticed: list[str] = []
     monkeypatch.setattr(jit, "tell_compiling", lambda: noticed.append("compiled"))
-    assert numba.njit(lambda number: number + 1)(1) == 2
-    assert noticed
+    monkeypatch.setattr(stored_kernels, "folder", lambda: tmp_path)
+    assert [jit.kernel(_next)(1), jit.kernel(_next)(2)] == [2, 3]
+    assert noticed == ["compiled"]  # the second is loaded
+
+
+def _next(number: int, step: int = 1) -> int:
+    return number + step
+
+
+def test_each_kind_of_arguments_has_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(stored_kernels, "folder", lambda: tmp_path)
+    half, table = np.float64(0.5), np.arange(6, dtype=np.int32).reshape(2, 3)
+    for _ in ("compiled", "loaded"):
+        bump = jit.kernel(_next)
+        assert (bump(1), bump(True), bump(half), bump(0.5, 2.0)) == (2, 2, 1.5, 2.5)
+        assert bump(table).dtype == bump(table.T, np.int64(1)).dtype == np.int64
+        assert bump(table[:, ::2]).tolist() == [[1, 3], [4, 6]]
+        with pytest.raises(TypeError, match="a kernel takes arrays, numbers and tuples of them, not str"):
+            bump("one")
+    # int, bool, float64 with int, with float64; an array of 32 bits in rows, in columns, and with gaps.
+    assert len(list(tmp_path.iterdir())) == 7
+
+
+@pytest.mark.parametrize("spoil", [lambda content: content[:-1], lambda content: content[:9] + b"?" + content[10:]])
+def test_a_stored_kernel_that_is_not_whole_is_compiled_again(
+    spoil: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(stored_kernels, "folder", lambda: tmp_path)
+    assert jit.kernel(_next)(1) == 2
+    (stored,) = tmp_path.iterdir()
+    whole = stored.read_bytes()
+    stored.write_bytes(spoil(whole))
+    assert jit.kernel(_next)(1) == 2
+    assert len(stored.read_bytes()) == len(whole)
+
+
+def test_code_that_needs_what_the_process_has_not_is_compiled_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(stored_kernels, "folder", lambda: tmp_path)
+    needs = stored_kernels.StoredKernel(b"", "entry", ("of_another_numba",), {})
+    kinds = (np.dtype(np.int64), np.dtype(np.int64))
+    stored_kernels.store(_next, kinds, needs)
+    assert stored_kernels.load(_next, kinds) is None
+    assert jit.kernel(_next)(1) == 2
 
 
 _KERNELS = """
@@ -169,18 +213,22 @@ def total(size):
 """
 
 
-def test_a_kernel_loaded_from_disk_needs_no_module_of_numba_s_and_is_called_by_one_compiled_after_it(
+def test_a_kernel_loaded_from_disk_needs_no_numba_and_is_called_by_one_compiled_after_it(
     copy: Path, tmp_path: Path
 ) -> None:
     (copy / "some_kernels.py").write_text(_KERNELS)
     named = {"NUMBA_CACHE_DIR": str(tmp_path / "named")}
-    modules = "('numba.np.arrayobj' in sys.modules, 'numba.np.linalg' in sys.modules)"
-    ask = f"import sys, some_kernels; print(some_kernels.halves(3).tolist(), {modules})"
-    assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] (True, True)"  # compiled
-    assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] (False, False)"  # loaded
+    ask = "import sys, some_kernels; print(some_kernels.halves(3).tolist(), 'numba' in sys.modules)"
+    assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] True"  # compiled
+    assert run(copy, ask, **named) == "[0.5, 0.5, 0.5] False"  # loaded
     both = "import some_kernels; print(some_kernels.halves(3).tolist(), some_kernels.total(6))"
     for _ in ("compiled", "loaded"):
         assert run(copy, both, **named) == "[0.5, 0.5, 0.5] 5.0"
     # An error of the kernel is told as such, from the disk as well.
     fails = "import some_kernels\ntry: some_kernels.halves(-1)\nexcept ValueError as error: print(error)"
     assert run(copy, fails, **named) == "negative dimensions not allowed"
+    # What it returned outlives it, and is freed after it.
+    keeps = (
+        "import some_kernels; kept = [some_kernels.halves(10**6) for _ in range(50)]; print(sum(map(sum, kept[:1])))"
+    )
+    assert run(copy, keeps, **named) == "500000.0"

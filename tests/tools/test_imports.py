@@ -68,10 +68,11 @@ def test_sql_needs_duckdb_alone(sample_corpus: Path) -> None:
     assert _imported(f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.app import main; main()") == ["duckdb"]
 
 
-def test_an_estimate_of_a_plan_needs_kernels_alone() -> None:
+def test_an_estimate_of_a_plan_needs_compiled_kernels_alone() -> None:
     arguments = ["estimate", "--model", "llama-3-8b", "--hardware", "h100-sxm", "--plan", "tp=8,batch=8"]
     code = f"import sys; sys.argv[1:] = {arguments}; from lumos_df.cli.app import main; main()"
-    assert _imported(code) == ["numba", "numpy"]
+    assert "numpy" in _imported(code)  # compiled, where this state of the sources has not been
+    assert _imported(code) == ["numpy"]
 
 
 def _imported(code: str) -> list[str]:

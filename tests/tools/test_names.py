@@ -52,5 +52,5 @@ def test_lint_and_types_are_lenient_with_these_folders(pytestconfig: pytest.Conf
 def test_what_is_in_place_is_not_named(tmp_path: Path) -> None:
     files = {"__init__.py": "", "graph/__init__.py": ""}
     files |= {"graph/kernels/loops.py": f'"""Loops."""\n{KERNEL}', "trace/json/kernels/first.py": INTRINSIC}
-    files |= {"base/jit.py": "def kernel(function):\n    return numba.njit(function)\n"}
+    files |= {"base/compiling.py": "def kernel(function):\n    return numba.njit(function)\n"}
     assert violations(package(tmp_path, files)) == []

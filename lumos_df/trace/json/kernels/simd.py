@@ -7,8 +7,8 @@ Callers keep at least `PADDING` readable zero bytes behind their data.
 from typing import Final
 
 from llvmlite import ir
-from numba.core import types
-from numba.core.extending import intrinsic
+
+from lumos_df.base.jit import intrinsic, numba_types
 
 LANES: Final = 32
 PADDING: Final = 64
@@ -39,6 +39,7 @@ def _first(matches):
             mask = builder.bitcast(lanes, ir.IntType(LANES))
             return builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
 
+        types = numba_types()
         return types.int64(buffer, types.int64), codegen
 
     return implementation
@@ -100,6 +101,7 @@ def equal_bytes(typing_context, buffer, i, other, j):
         mask = builder.bitcast(builder.icmp_unsigned("!=", ours, theirs), ir.IntType(LANES))
         return builder.zext(builder.cttz(mask, ir.Constant(ir.IntType(1), 0)), ir.IntType(64))
 
+    types = numba_types()
     return types.int64(buffer, types.int64, other, types.int64), codegen
 
 
@@ -110,6 +112,7 @@ def byte_at(typing_context, buffer, i):
     def codegen(context, builder, signature, args):
         return _load(context, builder, signature.args, args, _BYTE)
 
+    types = numba_types()
     return types.uint8(buffer, types.int64), codegen
 
 
@@ -124,6 +127,7 @@ def copy_lanes(typing_context, source, i, target, j):
         builder.store(lanes, builder.bitcast(pointer, _VECTOR.as_pointer())).align = 1
         return context.get_dummy_value()
 
+    types = numba_types()
     return types.none(source, types.int64, target, types.int64), codegen
 
 
@@ -134,6 +138,7 @@ def load8(typing_context, buffer, i):
     def codegen(context, builder, signature, args):
         return _load(context, builder, signature.args, args, ir.IntType(64))
 
+    types = numba_types()
     return types.uint64(buffer, types.int64), codegen
 
 
@@ -145,4 +150,5 @@ def stay_apart(typing_context):
         builder.function.attributes.add("noinline")
         return context.get_dummy_value()
 
+    types = numba_types()
     return types.none(), codegen

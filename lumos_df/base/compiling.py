@@ -1,0 +1,62 @@
+"""numba, where something is compiled: imported by nobody who only calls what is compiled already."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numba
+from numba import types
+from numba.core import extending
+from numba.core.registry import cpu_target
+
+from lumos_df.base.stored_kernels import StoredKernel
+
+_ENVIRONMENT = "_ZN08NumbaEnv"
+"""Begins the names under which code finds the objects of Python that it reads."""
+
+
+def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Return numba's view of a function: its versions by type, for Python and for other kernels."""
+    entry: Any = numba.njit(**options)(function)
+
+    @cache
+    def part() -> Any:
+        """Return what other kernels call: it becomes part of them, and neither Python's entry nor a place on disk."""
+        return numba.njit(**{**options, "no_cpython_wrapper": True})(function)
+
+    plain: Callable[[Any], Any] = types.unliteral
+
+    def once_for_all_constants(args: Any, kws: Any) -> Any:
+        """Choose the version for a call as if constants were variables: numba would compile one for each constant."""
+        return part().get_call_template(
+            [plain(kind) for kind in args], {name: plain(kind) for name, kind in kws.items()}
+        )
+
+    entry.get_call_template = once_for_all_constants
+    entry.get_overload = lambda signature: part().get_overload(signature)
+    return entry
+
+
+def compiled(entry: Any, args: tuple[Any, ...]) -> tuple[Callable[..., Any], StoredKernel | None]:
+    """Compile a dispatcher's function for such arguments; return it, and what to store, None where that cannot be."""
+    kinds = tuple(map(entry.typeof_pyval, args))
+    entry.compile(kinds)
+    result = entry.overloads[kinds]
+    function: Callable[..., Any] = entry
+    if result.lifted or result.reload_init or result.library.has_dynamic_globals:
+        return function, None
+    _, _, (code, _) = result.library.serialize_using_object_code()
+    parts = result._find_referenced_environments()  # noqa: SLF001 - as numba's own cache
+    environments = {part.env_name: list(part.consts) for part in (result.environment, *parts)}
+    module = result.library._final_module  # noqa: SLF001 - as above
+    declared = [part.name for part in (*module.functions, *module.global_variables) if part.is_declaration]
+    needs = tuple(name for name in declared if not name.startswith(("llvm.", _ENVIRONMENT)))
+    return function, StoredKernel(code, result.fndesc.llvm_cpython_wrapper_name, needs, environments)
+
+
+def intrinsic_type(define: Callable[..., Any]) -> Any:
+    """Return numba's type of what is written in LLVM's instructions."""
+    known = extending.intrinsic(define)
+    context = cpu_target.typing_context
+    context.refresh()
+    return context.resolve_value_type(known)
