@@ -257,6 +257,7 @@ def _cause_of_death(status: int) -> str:
 def serve() -> None:
     """Be a worker: answer every (function, item) on standard input with (succeeded, result) on standard output."""
     freed_memory.collect_rarely()
+    freed_memory.keep()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers itself
     with os.fdopen(os.dup(0), "rb") as inbox, os.fdopen(os.dup(1), "wb") as outbox:
         # What the function reads must not be our items, nor what it prints our answers.

@@ -12,6 +12,7 @@ import typer
 
 from lumos_df import __version__
 from lumos_df.advice import on_demand
+from lumos_df.base import freed_memory
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, progress
@@ -109,6 +110,7 @@ def ingest(
     """
     from lumos_df.trace.ingest import ingest as ingest_files  # noqa: PLC0415 - slow to import
 
+    freed_memory.keep()
     check_cluster(engine, address)
     with progress(sys.stderr) as report:
         result = ingest_files(

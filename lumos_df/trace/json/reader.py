@@ -26,8 +26,10 @@ _TEXT: Final = 16 << 20
 """Bytes of args kept before they go to the sink."""
 _ROWS: Final = 1 << 16
 """Rows of scratch for what is taken out again and again: marks, flows, sparse values, args."""
-_OPERATORS: Final = 1 << 21
-"""Operators that there is room for at first; memory that is not touched costs nothing."""
+_FEW: Final = 1 << 15
+"""Operators that there is room for at first: a small file would else touch a large page of memory for each column."""
+_MANY: Final = 1 << 21
+"""Operators that there is room for in a larger file; memory that is not touched costs nothing."""
 _LONGEST: Final = 64 << 20
 """Bytes of one event, or of one top-level value, that are held; what a file of few bytes unpacks to has no end."""
 
@@ -89,8 +91,8 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scanned.ScanColumns:
     top_action, arg_action, arg_column = keys.actions()
     return scanned.ScanColumns(
         state=np.zeros(scanned.STATES, np.int64),
-        wide=np.empty((scanned.WIDES, _OPERATORS), np.int64),
-        narrow=np.empty((scanned.NARROWS, _OPERATORS), np.int32),
+        wide=np.empty((scanned.WIDES, _FEW), np.int64),
+        narrow=np.empty((scanned.NARROWS, _FEW), np.int32),
         marks=np.empty((scanned.MARK_COLUMNS, rows), np.int64),
         integers=np.empty(len(keys.INTEGERS), np.int64),
         texts=np.empty(len(keys.TEXTS) + len(keys.PERCENTS), np.int32),
@@ -326,7 +328,7 @@ def _by_key(event: NDArray[np.int32], key: NDArray[np.int32], value: NDArray[np.
 
 
 def _with_room(columns: scanned.ScanColumns) -> scanned.ScanColumns:
-    """Return the columns with room for more operators: four times as many, once they are full.
+    """Return the columns with room for more operators: `_MANY`, then four times as many, once they are full.
 
     Untouched memory costs nothing, so this holds little more than the rows; a list of chunks would hold every row twice
     while it is joined.
@@ -334,9 +336,10 @@ def _with_room(columns: scanned.ScanColumns) -> scanned.ScanColumns:
     rows = int(columns.state[scanned.OPERATORS])
     if rows < columns.wide.shape[1]:
         return columns
-    wide = np.empty((len(columns.wide), 4 * rows), np.int64)
+    room = max(_MANY, 4 * rows)
+    wide = np.empty((len(columns.wide), room), np.int64)
     wide[:, :rows] = columns.wide
-    narrow = np.empty((len(columns.narrow), 4 * rows), np.int32)
+    narrow = np.empty((len(columns.narrow), room), np.int32)
     narrow[:, :rows] = columns.narrow
     return columns._replace(wide=wide, narrow=narrow)
 
