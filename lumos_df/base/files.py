@@ -8,8 +8,9 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Final
 
 from lumos_df.base import locks
@@ -68,6 +69,19 @@ def publish_folder(draft: Path, folder: Path) -> bool:
             return False
         raise
     return True
+
+
+def begin_flush(path: Path) -> None:
+    """Let a file's content go to the disk from now on; whoever publishes it waits for what is left of that."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        Thread(target=_flush_and_close, args=(descriptor,), name="lumos-df-flush", daemon=True).start()
+
+
+def _flush_and_close(descriptor: int) -> None:
+    with suppress(OSError):  # which comes again where it is published
+        os.fsync(descriptor)
+    os.close(descriptor)
 
 
 def _flush(path: Path) -> None:

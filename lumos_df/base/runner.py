@@ -81,12 +81,12 @@ def map_items(
     if workers is not None and workers < 1:
         raise LumosError(f"workers is {workers}: it must be at least 1")
     count = min(len(items), workers or available_cpus())
-    if engine is Engine.RAY:
+    if works_here(items, workers, engine):
+        outcomes = _map_here(function, items)
+    elif engine is Engine.RAY:
         from lumos_df.base.ray_cluster import map_on_ray  # noqa: PLC0415 - an extra
 
         outcomes = map_on_ray(function, items, count, address, TRIES)
-    elif engine is Engine.SERIAL or count <= 1:
-        outcomes = _map_here(function, items)
     else:
         outcomes = _map_in_workers(function, items, count)
     if report is None:
@@ -96,6 +96,11 @@ def map_items(
     for done, outcome in enumerate(outcomes, start=1):
         report(Progress(done, len(items), str(items[outcome.index])))
         yield outcome
+
+
+def works_here(items: Sequence[Item], workers: int | None, engine: Engine) -> bool:
+    """Return whether `map_items` runs the items in this process."""
+    return engine is Engine.SERIAL or (engine is not Engine.RAY and min(len(items), workers or available_cpus()) <= 1)
 
 
 def results(outcomes: Iterator[Outcome[Result]]) -> list[Result]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.base.files import draft_of, publish_folder
+from lumos_df.base.files import begin_flush, draft_of, publish_folder
 from lumos_df.base.locks import hold
 from lumos_df.corpus.folder import lock_of, trace_ids
 from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
@@ -156,6 +156,7 @@ class Staging:
     def close_args(self) -> None:
         """End the args file; nothing can be added after."""
         self._args.close()
+        begin_flush(self.args_file)
 
     def writer(self, trace_id: str, table: schema.Table) -> pq.ParquetWriter:
         """Return a writer of one of a trace's tables."""

@@ -1,7 +1,8 @@
 """Many trace files into one corpus."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, Final, TypeVar
 from lumos_df.base.errors import LumosError, TraceError
 from lumos_df.base.kernel_cache import COMPILING, compiled
 from lumos_df.base.location import is_url
-from lumos_df.base.runner import Engine, Progress, Report, map_items
+from lumos_df.base.runner import Engine, Progress, Report, map_items, works_here
 from lumos_df.base.runner import shard as shard_of
 from lumos_df.corpus.folder import open_for_writing, trace_ids
 from lumos_df.corpus.layout import CATALOG, MANIFEST
@@ -126,8 +127,11 @@ def _ingest(  # noqa: PLR0913  # as above
         formats.compile_kernels()
     # The workers import what the work needs while this process waits, so here nothing heavy is imported before.
     each = [files[index] for index in left]
+    catalog = _CatalogBeside(folder)
+    if works_here(each, workers, engine):
+        task = partial(task, meanwhile=catalog.begin)
     for outcome in map_items(task, each, workers=workers, engine=engine, address=address, report=report):
-        _write_catalog(folder)
+        catalog.end()
         index, value = left[outcome.index], outcome.value
         path = files[index]
         if isinstance(value, Ingested):
@@ -160,6 +164,7 @@ def _take_in(
     execution_of: dict[str, str],
     warned: dict[str, str],
     look_first: bool,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Ingested | Skipped:
     from lumos_df.trace.intake import take_in  # noqa: PLC0415  # numba and pyarrow: see ingest()
 
@@ -167,7 +172,29 @@ def _take_in(
     if of_path:
         said = said | {"rank": sources.rank_of(path, of_path)}
     sampled, execution = warned.get(path), execution_of.get(path)
-    return take_in(path, corpus, execution=execution, sampled=sampled, look_first=look_first, **said)
+    return take_in(
+        path, corpus, execution=execution, sampled=sampled, look_first=look_first, meanwhile=meanwhile, **said
+    )
+
+
+class _CatalogBeside:
+    """Writes a new corpus's catalogue while a large file is read in this process: it holds views, no rows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lumos-df-catalog")
+        self._writing: Future[None] | None = None
+
+    def begin(self) -> None:
+        """Begin to write it, once."""
+        self._writing = self._writing or self._thread.submit(_write_catalog, self._folder)
+
+    def end(self) -> None:
+        """Wait until it is written, or write it now. Raises `CorpusError` as `write_catalog` does."""
+        if self._writing is None:
+            _write_catalog(self._folder)
+        else:
+            self._writing.result()
 
 
 def _write_catalog(folder: Path) -> None:

@@ -90,6 +90,7 @@ NO_DECISION = {
     "trace.formats._HEAD",
     "trace.formats._SHOWN",
     "trace.hlo_texts._MOST_IDS",
+    "trace.intake._LARGE",
     "trace.json.header._DEEPEST",
     "trace.json.kernels.interning.FULL",
     "trace.json.kernels.interning.KEY_SLOTS",

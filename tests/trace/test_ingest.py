@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from threading import current_thread
 from typing import Any, NoReturn
 
 import fsspec
@@ -16,8 +17,9 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
+from lumos_df.base.errors import CorpusError
 from lumos_df.corpus import folder as writing
-from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.catalog import connect, write_catalog
 from lumos_df.corpus.layout import MANIFEST, STAGING
 from lumos_df.corpus.staging import Staging, create
 from lumos_df.trace.ingest import ingest
@@ -210,6 +212,37 @@ def test_an_ingest_takes_up_what_another_left_out(tmp_path: Path) -> None:
     ingest(files[1:3], tmp_path / "c", workers=1)
     assert counts(ingest(files, tmp_path / "c", workers=1)) == (2, 2, 0)
     assert names(tmp_path / "c") == ["rank0", "rank1", "rank2", "rank3"]
+
+
+def test_the_catalogue_of_a_new_corpus_is_written_while_a_large_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [small(tmp_path / f"job/rank{rank}.json", f"operator {rank}") for rank in range(2)]
+    threads: list[str] = []
+
+    def written(folder: Path) -> None:
+        threads.append(current_thread().name)
+        write_catalog(folder)
+
+    monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", written)
+    for large, name in ((0, "lumos-df-catalog_0"), (1 << 40, "MainThread")):
+        monkeypatch.setattr("lumos_df.trace.intake._LARGE", large)
+        assert counts(ingest(files, tmp_path / name, workers=1)) == (2, 0, 0)
+        assert names(tmp_path / name) == ["operator 0", "operator 1"]
+        assert threads.pop() == name
+        assert not threads  # once
+
+
+def test_a_catalogue_that_cannot_be_written_beside_a_file_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: Path) -> NoReturn:
+        raise CorpusError(f"{folder}: no space")
+
+    monkeypatch.setattr("lumos_df.corpus.catalog.write_catalog", refused)
+    monkeypatch.setattr("lumos_df.trace.intake._LARGE", 0)
+    with pytest.raises(CorpusError, match="corpus: no space"):
+        ingest(small(tmp_path / "job/rank0.json"), tmp_path / "corpus")
 
 
 def test_shards_together_are_the_whole(tmp_path: Path) -> None:
