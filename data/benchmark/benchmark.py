@@ -52,13 +52,14 @@ class Step:
         columns = self.plan["calls"]
         self.calls = [dict(zip(columns, row)) for row in zip(*columns.values())]
         self.results = Results(columns["releases"])
+        self.maker.reserve(self.plan["operators"], columns["operator"], columns["sources"])
         with torch.no_grad():
             operators = [self.ready(number) for number in range(len(self.plan["operators"]))]
             turns = Counter()
             for call in self.calls:
                 operator, turn = operators[call["operator"]], turns[call["operator"]]
                 call["family"] = self.plan["operators"][call["operator"]]["family"]
-                call["run"] = operator.again(turn) if turn and isinstance(operator, Call) else operator
+                call["run"] = self.again(operator, turn, call["sources"]) if isinstance(operator, Call) else operator
                 turns[call["operator"]] += 1
             self.results.find([call["run"] for call in self.calls])
         self.awaited = {awaited for call in self.calls for awaited in call["waits"]}
@@ -92,6 +93,18 @@ class Step:
         except Exception as error:  # an operator that this torch does not know, or not on this device
             self.stood_in[number] = (str(error).splitlines() or ["unknown"])[0][:100]
             return self.maker.copy(operator)
+
+    def again(self, operator, turn, sources):
+        """Return an operator's call on the tensors of its turn, or on those that it was recorded with."""
+        if sources:
+            call = operator.again(turn, sources)
+            try:
+                call()
+            except Exception:  # parts of one tensor, where it is not known where these begin
+                pass
+            else:
+                return call
+        return operator.again(turn) if turn else operator
 
     def collective(self, operator):
         """Return a function that starts a collective and returns what waits for it."""

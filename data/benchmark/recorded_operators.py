@@ -23,8 +23,8 @@ KEPT_SIZE = 8  # sizes up to this are kernels' windows, heads and the like; --sm
 
 # What takes another time, or refuses, where its inputs are zero, negative or no numbers: it reads fresh ones always.
 OF_VALUES = re.compile(
-    r"(_foreach_)?(r?sqrt|pow|exp|exp2|expm1|log\d*p?|a?sinh?|a?cosh?|a?tanh?|erfc?|erfinv|multinomial|bernoulli"
-    r"|normal|linalg_\w+|cholesky\w*)"
+    r"(_foreach_)?(r?sqrt|pow|exp|exp2|expm1|log\d*p?|a?sinh?|a?cosh?|a?tanh?|erfc?|erfinv)"
+    r"|(?P<refuses>multinomial|bernoulli|normal|linalg_\w+|cholesky\w*)"
 )
 LARGEST_CACHE = 64 << 20  # bytes; equal tensors that are more than this together are not found in a cache again
 
@@ -32,11 +32,14 @@ LARGEST_CACHE = 64 << 20  # bytes; equal tensors that are more than this togethe
 class Call:
     """What runs, and on what."""
 
-    def __init__(self, run, make, turn=0):
-        """`make` gives the arguments of a turn: positional, named, and where the tensors stand that are only read."""
+    def __init__(self, run, make, turn=0, sources=()):
+        """`make` gives the arguments of a turn, positional and named, and where those stand that others may make.
+
+        Of each it is a list, the place in it and whose result it is, where that is known.
+        """
         self.run, self.make = run, make
         self.instead = None  # the operator that stands for one that does not run here
-        self.positional, self.named, self.reads = make(turn)
+        self.positional, self.named, self.reads = make(turn, sources)
 
     def __call__(self):
         return self.run(*self.positional, **self.named)
@@ -49,16 +52,24 @@ class Call:
             return lambda: run(*self.positional, **self.named)
         return partial(run, *self.positional, **self.named)
 
-    def again(self, turn):
-        """Return the same with other tensors of the same kind."""
-        return Call(self.run, self.make, turn)
+    def again(self, turn, sources=()):
+        """Return the same with other tensors of the same kind, or with those that it was recorded with."""
+        return Call(self.run, self.make, turn, sources)
 
 
 class Seen:
-    """The tensors of one call: whose turn it is, and how many of each kind there are."""
+    """The tensors of one call: whose turn it is, how many of each kind there are, and where they come from.
 
-    def __init__(self, turn, values=False):
+    A source is the number of the call that made a tensor, or -1 - the number of one that is there in every step.
+    """
+
+    def __init__(self, turn, values=False, sources=()):
         self.turn, self.values, self.of = turn, values, Counter()
+        self.sources = iter(sources)
+
+    def source(self):
+        """Return the next tensor's source; None where it is not known."""
+        return next(self.sources, None)
 
 
 class Maker:
@@ -71,6 +82,7 @@ class Maker:
     def __init__(self, device, small=1, seed=0):
         self.device, self.small = torch.device(device), small
         self.pool = {}
+        self.lengths = Counter()
         self.numbers = torch.Generator().manual_seed(seed)
 
     def size(self, size):
@@ -136,22 +148,35 @@ class Maker:
         call.run = autocast(call.run)
         return call
 
-    def arguments(self, schema, name, operator, turn):
-        """Return the positional and the named arguments of an overload, and where tensors stand that it only reads."""
+    def arguments(self, schema, name, operator, turn, sources):
+        """Return the positional and the named arguments of an overload, and where tensors stand that others may make.
+
+        Where it is not known which these are, they are those that it only reads.
+        """
         inputs = operator["inputs"]
-        bound, seen = self.below(operator), Seen(turn, values=bool(OF_VALUES.fullmatch(name)))
-        positional, named, reads = [], {}, []
+        of_values = OF_VALUES.fullmatch(name)
+        refuses = bool(of_values and of_values["refuses"])
+        seen = Seen(turn, bool(of_values) and (refuses or not sources), () if refuses else sources)
+        bound, positional, named, reads = self.below(operator), [], {}, []
         given = inputs + [None] * (len(schema.arguments) - len(inputs))
+        from_calls = iter(() if refuses else sources)
         for argument, recorded in zip(schema.arguments, given):
             value = self.argument(argument, recorded, inputs, bound, seen)
+            makers = [next(from_calls, None) for _ in in_order([recorded])] or [None]
             if argument.kwarg_only:
                 named[argument.name] = value
-            else:
-                positional.append(value)
-                if not (argument.alias_info and argument.alias_info.is_write):
-                    reads += [(value, place) for place in range(len(value))] if isinstance(value, list) else []
-                    reads.append((positional, len(positional) - 1))
-        return positional, named, [each for each in reads if is_real(each[0][each[1]]) and not seen.values]
+                continue
+            positional.append(value)
+            written = bool(argument.alias_info and argument.alias_info.is_write)
+            listed = value if isinstance(value, list) else positional
+            first = 0 if isinstance(value, list) else len(positional) - 1
+            reads += [
+                (listed, first + place, maker)
+                for place, maker in enumerate(makers)
+                if first + place < len(listed) and (maker is not None if sources else not written)
+            ]
+        reads = [each for each in reads if is_real(each[0][each[1]]) and not seen.values]
+        return positional, named, [each for each in reads if each[2] is None or each[2] >= 0]
 
     def argument(self, argument, recorded, inputs, bound, seen):
         """Return one argument."""
@@ -205,6 +230,9 @@ class Maker:
         """Return a tensor like the recorded one."""
         dims = [self.size(size) for size in recorded["dims"]]
         strides = self.strides(dims, recorded.get("strides"))
+        source = seen.source()
+        if is_kept(recorded, source):
+            return self.stored(recorded, source, dims, strides)
         where = [recorded.get(name) for name in ("at", "storage", "offset")]
         # What is written is read by other calls, too, but not as an index, and not by what takes another time then.
         apart = (written and "int" in recorded["dtype"]) or seen.values
@@ -217,6 +245,29 @@ class Maker:
         if key not in self.pool:
             self.pool[key] = self.new(dims, strides, recorded, bound)
         return self.pool[key]
+
+    def reserve(self, operators, calls, sources):
+        """Learn how long the tensors are that are there in every step, of which calls read parts."""
+        for number, given in zip(calls, sources):
+            for recorded, source in zip(in_order(operators[number]["inputs"]), given):
+                if is_kept(recorded, source):
+                    dims = [self.size(size) for size in recorded["dims"]]
+                    length = extent(dims, self.strides(dims, recorded.get("strides")))
+                    key = (source, recorded["dtype"])
+                    self.lengths[key] = max(self.lengths[key], length)
+
+    def stored(self, recorded, source, dims, strides):
+        """Return a tensor that is there in every step, or a part of it; where it begins was not recorded.
+
+        What operators make of it, others read: a matrix keeps the mean of what it is multiplied with, since numbers
+        that grow from one to the next end as infinite ones, of which some operators take many times as long.
+        """
+        key = (source, recorded["dtype"])
+        place = (*key, recorded.get("at"))
+        if place not in self.pool:
+            self.pool[place] = self.new([self.lengths[key]], [1], recorded, 1)
+            self.pool[place].mul_(2 / max(1, math.prod(dims[1:])) if len(dims) > 1 else 1)
+        return self.pool[place].as_strided(dims, strides)
 
     def strides(self, dims, recorded):
         """Return the recorded strides, or for other sizes those of the same order in memory."""
@@ -234,7 +285,7 @@ class Maker:
     def new(self, dims, strides, recorded, bound):
         """Return a tensor over a buffer that is just large enough, expanded and overlapping ones included."""
         dtype = getattr(torch, recorded["dtype"])
-        length = 1 + sum((size - 1) * stride for size, stride in zip(dims, strides)) if all(dims) else 0
+        length = extent(dims, strides)
         if dtype is torch.bool:
             buffer = torch.rand(length, generator=self.numbers) < 0.5
         elif dtype.is_floating_point or dtype.is_complex:
@@ -257,7 +308,7 @@ class Maker:
         if key not in self.pool:
             self.pool[key] = torch.zeros((2, length), dtype=torch.uint8, device=self.device)
         source, target = self.pool[key]
-        return Call(target.copy_, lambda _: ([source], {}, []))
+        return Call(target.copy_, lambda *_: ([source], {}, []))
 
     def bytes(self, recorded):
         """Return the bytes of a tensor; an expanded one has those of what is there."""
@@ -272,7 +323,7 @@ class Maker:
         dtype = first.get("dtype", "float32")
         square = {"dims": [side, side], "dtype": "bfloat16" if dtype.startswith("float8") else dtype}
         pair = [self.new(square["dims"], [side, 1], square, 1) for _ in range(2)]
-        return Call(torch.mm, lambda _: (pair, {}, []))
+        return Call(torch.mm, lambda *_: (pair, {}, []))
 
     def attention(self, operator):
         """Return torch's attention over the first three tensors of real numbers."""
@@ -287,7 +338,7 @@ class Maker:
             query, key, value = (each.transpose(1, 2) for each in (query, key, value))
         attend = torch.nn.functional.scaled_dot_product_attention
         grouped = {"enable_gqa": query.shape[1] != key.shape[1]}
-        call = Call(attend, lambda _: ([query, key, value], grouped, []))
+        call = Call(attend, lambda *_: ([query, key, value], grouped, []))
         call()
         return call
 
@@ -297,10 +348,25 @@ def is_real(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
+def is_kept(recorded, source):
+    """Return whether a recorded tensor is there in every step, and is no index or mask."""
+    return source is not None and source < 0 and "float" in recorded["dtype"]
+
+
+def extent(dims, strides):
+    """Return how many elements lie between the first and the last one of a tensor, both included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(dims, strides)) if all(dims) else 0
+
+
 def tensors(inputs):
     """Return all tensors of inputs, those in lists included."""
     given = [each for each in inputs if each]
     return [each for each in given if "dims" in each] + [each for many in given for each in many.get("list", ())]
+
+
+def in_order(inputs):
+    """Return all tensors of inputs in their order."""
+    return [one for each in inputs if each for one in ([each] if "dims" in each else each.get("list", ()))]
 
 
 def misfit(schema, inputs):

@@ -12,8 +12,8 @@ from recorded_operators import Call
 class Results:
     """The results of one repetition that are still kept, and the calls that read them.
 
-    Nobody recorded which result an operator reads. It is taken to be the latest that is kept and has its shape, strides
-    and type: a net reads what it has just made, and its backward pass what was made last of what is left.
+    Where it was not recorded which result an operator reads, it is taken to be the latest that is kept and has its
+    shape, strides and type: a net reads what it has just made, and its backward pass what was made last of the rest.
     """
 
     def __init__(self, releases):
@@ -35,7 +35,7 @@ class Results:
                 if number in self.kept:
                     owner.setdefault(storage, number)
                 if storage in owner:
-                    latest[kind(tensor)].append((number, place))
+                    latest[kind(tensor)].append((number, place, owner[storage]))
                     shared[owner[storage]].append(number)
                     self.held[number] = several(result)
             for released in self.releases[number]:
@@ -55,10 +55,15 @@ class Results:
         """Run a call with the latest results that it can read; without them where it does not take them."""
         taken = []
         for place in call.reads:
-            free = [entry for entry in latest[kind(place[0][place[1]])] if entry not in [each[1:] for each in taken]]
+            arguments, where, maker = place
+            found = latest[kind(arguments[where])]
+            if maker is None:
+                free = [entry[:2] for entry in found if entry[:2] not in [each[2:] for each in taken]]
+            else:
+                free = [entry[:2] for entry in found if entry[2] == maker]
             if free:
-                taken.append((place, *free[-1]))
-        self.reads[number] = [(*place, place[0][place[1]], *entry) for place, *entry in taken]
+                taken.append((arguments, where, *free[-1]))
+        self.reads[number] = [(arguments, where, arguments[where], *entry) for arguments, where, *entry in taken]
         reads = self.reads[number]
         self.lend(reads)
         try:

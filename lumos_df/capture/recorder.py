@@ -18,6 +18,7 @@ from torch.profiler import ExecutionTraceObserver, profile, schedule
 
 from lumos_df.capture import foreign_profilers
 from lumos_df.capture.capture_settings import CaptureSettings
+from lumos_df.capture.input_storages import input_storages
 from lumos_df.capture.modules import ModuleMarks
 from lumos_df.capture.publish import pack, publish
 from lumos_df.capture.step_clock import StepClock
@@ -174,13 +175,14 @@ class Recorder:
         with tempfile.TemporaryDirectory(prefix=f".rank{rank}-", dir=roomy) as scratch:
             raw = Path(scratch) / "trace.json"
             self._profiler.export_chrome_trace(str(raw))
+            storages = input_storages(self._profiler)
             try:
-                publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank))
+                publish(raw, folder / f"rank{rank}.json.gz", self._metadata(rank), storages)
             except OSError as error:
                 if roomy == folder:
                     raise
                 kept = Path(tempfile.mkdtemp(prefix="lumos-df-")) / f"rank{rank}.json.gz"
-                publish(raw, kept, self._metadata(rank))
+                publish(raw, kept, self._metadata(rank), storages)
                 _tell(rank, f"{folder}: cannot be written ({error.strerror or error}); the file is kept: {kept}")
             if self._execution_trace:
                 pack(Path(self._execution_trace), folder / f"rank{rank}.et.json.gz")

@@ -17,6 +17,7 @@ from lumos_df.generate.recorded_ranks import RecordedRanks, recorded_ranks
 from lumos_df.generate.recorded_rows import RecordedRows
 from lumos_df.generate.replayed_calls import REPLACED, ReplayedCalls, replay
 from lumos_df.generate.result_lifetimes import releases
+from lumos_df.generate.tensor_sources import tensor_sources
 from lumos_df.generate.typical_gaps import TypicalGaps, typical_gaps
 from lumos_df.model.library import data_folder
 
@@ -80,6 +81,12 @@ def generate(
             rank: releases(connection, trace, calls[rank], rows[rank].start_ns, rows[rank].end_ns)
             for rank, trace in chosen.trace_ids.items()
         }
+        sources = {
+            rank: tensor_sources(
+                connection, trace, calls[rank], replays[rank].operators, rows[rank].start_ns, rows[rank].end_ns
+            )
+            for rank, trace in chosen.trace_ids.items()
+        }
         gaps = {
             rank: typical_gaps(connection, trace, chosen.step, calls[rank], rows[rank].start_ns, rows[rank].end_ns)
             for rank, trace in chosen.trace_ids.items()
@@ -100,7 +107,7 @@ def generate(
             str(rank): _rank(
                 rows[rank],
                 replays[rank],
-                calls[rank].with_columns(releases=released[rank]),
+                calls[rank].with_columns(releases=released[rank], sources=sources[rank]),
                 gaps[rank],
                 profiler[rank],
                 modules=modules,
@@ -152,7 +159,7 @@ def _rank(
     numbers = order.join(used, on="operator", maintain_order="left")["number"]
     families = calls.group_by("family").agg(pl.col(amount).sum()).sort(amount, descending=True)
     in_gap = pl.Series("profiler_ns", profiler.in_gap_ns, pl.Int64)
-    columns = order.with_columns(numbers.alias("operator"), calls["releases"], in_gap).to_dict(as_series=False)
+    columns = order.with_columns(numbers.alias("operator"), calls["releases"], calls["sources"], in_gap)
     return {
         "step_ns": rows.end_ns - rows.start_ns,
         "unprofiled_step_ns": profiler.unprofiled_step_ns,
@@ -164,7 +171,7 @@ def _rank(
             replayed.operators[operator] | {"share_pct": round(100 * ns / whole, 4)}
             for operator, ns in used.select("operator", amount).iter_rows()
         ],
-        "calls": columns | ({"module": calls["module"].to_list()} if modules else {}),
+        "calls": columns.to_dict(as_series=False) | ({"module": calls["module"].to_list()} if modules else {}),
     }
 
 

@@ -19,6 +19,7 @@ SELECT o.op_id, o.parent_id, o.kind, o.family, o.name, o.ts, o.dur, o.thread, o.
   CASE WHEN o.kind = 'cpu_op' THEN coalesce(x.input_types, o.input_types) END AS types,
   CASE WHEN o.kind = 'cpu_op' THEN coalesce(x.input_strides, a.args ->> '$."Input Strides"') END AS strides,
   CASE WHEN o.kind = 'cpu_op' THEN a.args ->> '$."Concrete Inputs"' END AS concrete,
+  CASE WHEN o.kind = 'cpu_op' THEN a.args ->> '$."Input Storages"' END AS storages,
   x.inputs AS given
 FROM operators o
 LEFT JOIN args a ON a.trace_id = $trace AND a.event = o.event AND o.kind = 'cpu_op'
@@ -35,7 +36,7 @@ class RecordedRows:
     """n rows in the order of op_id; `place` is a row's number from 0."""
 
     frame: pl.DataFrame
-    """Columns of `operators`; of operators on the host also dims, types, strides, concrete, given (texts of JSON)."""
+    """Columns of `operators`; of those on the host also dims, types, strides, concrete, storages, given (JSON)."""
     parent: NDArray[np.int64]
     """[n] place of the row around it, or -1."""
     levels: list[NDArray[np.int64]]

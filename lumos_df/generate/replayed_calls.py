@@ -57,7 +57,7 @@ class ReplayedCalls:
 
     calls: pl.DataFrame
     """One row a call by its start: op_id, operator (its number in `operators`), name, how, by, family, thread, stream
-    (-1: nothing of it ran on one), ts, end, first_ts and last_ts (of its work), gpu_ns, host_ns, module."""
+    (-1: nothing of it ran on one), ts, end, first_ts and last_ts (of its work), gpu_ns, host_ns, module, storages."""
     operators: list[dict[str, Any]]
     """What calls run, each once: name, inputs, and by, flops or what a collective moves."""
     left_out: pl.DataFrame
@@ -206,7 +206,8 @@ def _about(
         pl.col("pinned").any(),
     )
     own = rows.frame.join(families.rename({"by_name": "own_family"}), on="name", how="left", maintain_order="left")
-    own = own.select("op_id", "name", "ts", pl.col("dur").alias("host_ns"), "thread", "module", "own_family")
+    kept = ("op_id", "name", "ts", "thread", "module", "storages", "own_family")
+    own = own.select(*kept, host_ns="dur")
     own = own.with_columns(
         pl.Series("place", np.arange(len(root))),
         pl.Series("key", keys),

@@ -86,6 +86,23 @@ def test_a_published_file_is_the_profilers_with_one_member_more(head: str, tmp_p
     assert read_metadata(target) == {"rank": 3, "complete": True}
 
 
+def test_operators_are_published_with_the_storages_of_their_tensors(tmp_path: Path) -> None:
+    """By their external id, which what they launched has, too; one without tensors stays as it is."""
+    raw, target = tmp_path / "raw.json", tmp_path / "rank0.json.gz"
+    lines = [
+        '{"traceEvents": [',
+        '{"name": "aten::mm", "args": {"External id": 7,"Record function id": 0, "Ev Idx": 1}},',
+        '{"name": "aten::empty", "args": {"External id": 8,"Record function id": 0, "Ev Idx": 2}},',
+        '{"name": "gemm", "args": {"External id": 7, "stream": 7}}',
+        "]}",
+    ]
+    raw.write_text("\n".join(lines))
+    publish(raw, target, {}, {7: [4096, None], 9: [64]})
+    product, *others = (each["args"] for each in json.loads(gzip.decompress(target.read_bytes()))["traceEvents"])
+    assert product == {"External id": 7, "Input Storages": [4096, None], "Record function id": 0, "Ev Idx": 1}
+    assert not [each for each in others if "Input Storages" in each]
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"traceEvents": [1, 2'])
 def test_half_a_file_is_not_published(text: str, tmp_path: Path) -> None:
     raw = tmp_path / "raw.json"

@@ -455,6 +455,38 @@ def test_results_live_as_long_as_their_memory_did(tmp_path: Path) -> None:
     assert plan["ranks"]["0"]["calls"]["releases"] == [[1], [0], []]
 
 
+def test_where_tensors_come_from_is_told_by_their_addresses(tmp_path: Path) -> None:
+    """500 and 700 are there in every step; 64 is a result, then other memory that no call took, then a result again."""
+
+    def product(ts: float, *storages: int | None) -> Event:
+        return op("aten::mm", ts, 8, **MM, Input_Storages=list(storages))
+
+    events = [
+        memory(-5, 500, 4096),
+        annotation("ProfilerStep#1", 0, 100),
+        product(10, 500, 700),
+        memory(12, 64, 4096),
+        product(20, 64, 500),
+        memory(29, 64, -4096),
+        memory(30, 64, 4096),
+        product(40, 64, 64),
+        memory(49, 64, -4096),
+        product(50, None, 700),
+        memory(52, 64, 4096),
+        product(60, 64, 700),
+        op("aten::mm", 70, 8, **MM),
+        product(80, 64),
+        op("aten::mm", 90, 8, **MM, Input_Storages={"of": "another maker"}),
+    ]
+    plan, _ = generated(tmp_path, events)
+    first, second, third, fourth, fifth, *others = plan["ranks"]["0"]["calls"]["sources"]
+    old, parameter = first
+    (between,) = set(third)
+    assert (second, fourth, fifth, others) == ([0, old], [None, parameter], [3, parameter], [[]] * 3)
+    assert len({old, parameter, between}) == 3
+    assert max(old, parameter, between) < 0
+
+
 def test_shapes_of_a_captured_region_are_none_of_its_kernels(tmp_path: Path) -> None:
     region = [
         op("CompiledFunction", 50, 20, **called([[64, 32]], ["float"])),
@@ -760,6 +792,49 @@ def test_an_execution_trace_beside_the_profile_makes_the_benchmark_exact(tmp_pat
     assert len(set(storages["with"])) == 1
     assert set(storages["without"]) == {None}
     assert run_benchmark(tmp_path / "with-benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
+
+
+IN_PLACE = """
+import torch
+w = torch.nn.Parameter(torch.randn(64, 32)); given = torch.randn(16, 64)
+optimizer = torch.optim.SGD([w], lr=0.01, momentum=0.9, foreach=False)
+for _ in range(8):
+    torch.relu_(given @ w).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+SAME = """
+import argparse, json, pathlib, torch
+from benchmark import Step
+plan = json.loads((pathlib.Path(__file__).parent / "plan.json").read_text())
+step = Step(plan, 0, argparse.Namespace(small=1, seed=0, host_gaps="cut"))
+calls = {step.plan["operators"][call["operator"]]["name"]: n for n, call in enumerate(step.calls)}  # the last of each
+product, relu = calls["aten::matmul"], calls["aten::relu_"]
+(_, place, _, maker, which), = step.results.reads[relu]
+print((place, maker, which) == (0, product, 0))
+written = [call["run"] for call in step.calls if step.plan["operators"][call["operator"]]["name"] == "aten::add_"][-1]
+print(written.positional[0].data_ptr() == step.calls[product]["run"].positional[1].data_ptr())
+for _ in range(20):
+    step.timed(1)
+print(all(bool(each.isfinite().all()) for each in step.maker.pool.values()))
+"""
+
+
+@needs_torch
+def test_a_capture_tells_which_tensors_operators_share(tmp_path: Path) -> None:
+    """What is changed in place is what the call before it made; an optimizer changes the parameter that was read."""
+    (tmp_path / "train.py").write_text(IN_PLACE)
+    capture = ("lumos_df", "capture", "--warmup", 1, "--unprofiled", 0, "--steps", 2, "--output", tmp_path / "traces")
+    command = [str(word) for word in (sys.executable, "-m", *capture, "--", sys.executable, tmp_path / "train.py")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert not ingest([tmp_path / "traces"], tmp_path / "corpus", workers=1).failed
+    generate(tmp_path / "corpus", tmp_path / "benchmark")
+    (tmp_path / "benchmark" / "same.py").write_text(SAME)
+    again = [sys.executable, str(tmp_path / "benchmark" / "same.py")]
+    done = subprocess.run(again, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "True", "True"], done.stderr
+    assert run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
 
 
 LARGEST_BYTES = 1e6  # of a job, so that the test stays short
