@@ -8,7 +8,6 @@ needs torch. Runs that are there already are kept; of the rounds the one with th
 import argparse
 import sys
 import time
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -17,142 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from examples.train_gpt import GPT
 from lumos_df.capture.publish import publish
+from tools.plain_nets import NETS, Size, sizes
 
 _ROUNDS: Final = 2
 _WARMUP, _UNPROFILED, _PROFILED = 3, 6, 6
 """Steps of a round that are thrown away, timed without a profiler, and recorded."""
-_HEAD_WIDTH: Final = 16
-_CLASSES: Final = 10
-
-Size = tuple[int, int, int, int]
-"""Layers, width, batch, and tokens, patches or pixels of a side."""
-
-
-class Encoder(nn.Module):  # type: ignore[misc]  # torch is not installed where mypy runs
-    """An encoder as torch has it, normalizations last, and a class of every sequence."""
-
-    def __init__(self, layers: int, width: int, _: int) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(2000, width)
-        layer = nn.TransformerEncoderLayer(width, width // _HEAD_WIDTH, 4 * width, 0.0, "gelu", batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.head = nn.Linear(width, _CLASSES)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map (batch, sequence) tokens to (batch, classes)."""
-        out: Tensor = self.head(self.layers(self.embedding(tokens)).mean(1))
-        return out
-
-
-class Mixing(nn.Module):  # type: ignore[misc]  # as above
-    """A layer of a mixer: over the patches, then over the width."""
-
-    def __init__(self, width: int, patches: int) -> None:
-        super().__init__()
-        self.patch_norm, self.width_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.over_patches = nn.Sequential(nn.Linear(patches, 64), nn.GELU(), nn.Linear(64, patches))
-        self.over_width = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Map (batch, patches, width) to the same shape."""
-        hidden = hidden + self.over_patches(self.patch_norm(hidden).transpose(1, 2)).transpose(1, 2)
-        out: Tensor = hidden + self.over_width(self.width_norm(hidden))
-        return out
-
-
-class Mixer(nn.Module):  # type: ignore[misc]  # as above
-    """Linear layers over the patches and over the width in turn."""
-
-    def __init__(self, layers: int, width: int, patches: int) -> None:
-        super().__init__()
-        self.into = nn.Linear(3 * 16, width)
-        self.layers = nn.Sequential(*(Mixing(width, patches) for _ in range(layers)))
-        self.head = nn.Linear(width, _CLASSES)
-
-    def forward(self, patches: Tensor) -> Tensor:
-        """Map (batch, patches, 48) to (batch, classes)."""
-        out: Tensor = self.head(self.layers(self.into(patches)).mean(1))
-        return out
-
-
-class Residual(nn.Module):  # type: ignore[misc]  # as above
-    """Two convolutions around which the input goes."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first, self.second = (nn.Conv2d(width, width, 3, padding=1, bias=False) for _ in range(2))
-        self.first_norm, self.second_norm = nn.BatchNorm2d(width), nn.BatchNorm2d(width)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Map (batch, width, side, side) to the same shape."""
-        inner = torch.relu(self.first_norm(self.first(hidden)))
-        return torch.relu(hidden + self.second_norm(self.second(inner)))
-
-
-class Convolutional(nn.Module):  # type: ignore[misc]  # as above
-    """One stage of a residual net."""
-
-    def __init__(self, layers: int, width: int, _: int) -> None:
-        super().__init__()
-        self.stem, self.norm = nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
-        self.layers = nn.Sequential(*(Residual(width) for _ in range(layers)))
-        self.head = nn.Linear(width, _CLASSES)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Map (batch, 3, side, side) to (batch, classes)."""
-        hidden = self.layers(torch.relu(self.norm(self.stem(images))))
-        out: Tensor = self.head(hidden.mean((2, 3)))
-        return out
-
-
-def _gpt(layers: int, width: int, sequence: int) -> nn.Module:
-    options = argparse.Namespace(
-        layers=layers, width=width, heads=width // _HEAD_WIDTH, sequence=sequence, vocabulary=2000, pp=1
-    )
-    return GPT(options, 0)
-
-
-NETS: Final[dict[str, tuple[Callable[[int, int, int], nn.Module], Callable[[Size], Tensor], list[Size]]]] = {
-    "gpt": (
-        _gpt,
-        lambda size: torch.randint(2000, (size[2], size[3])),
-        [(3, 128, 3, 96), (6, 128, 3, 96), (2, 96, 3, 96), (2, 96, 6, 96)],
-    ),
-    "encoder": (
-        Encoder,
-        lambda size: torch.randint(2000, (size[2], size[3])),
-        [(3, 128, 3, 96), (6, 128, 3, 96), (2, 96, 6, 96), (4, 96, 6, 96)],
-    ),
-    "mixer": (
-        Mixer,
-        lambda size: torch.randn(size[2], size[3], 48),
-        [(3, 96, 10, 49), (6, 96, 10, 49), (2, 96, 49, 49), (2, 96, 96, 49)],
-    ),
-    "conv": (
-        Convolutional,
-        lambda size: torch.randn(size[2], 3, size[3], size[3]),
-        [(3, 24, 10, 16), (6, 24, 10, 16), (2, 32, 32, 16), (2, 32, 16, 16)],
-    ),
-    "ddp": (_gpt, lambda size: torch.randint(2000, (size[2], size[3])), [(3, 128, 3, 96), (6, 128, 3, 96)]),
-}
-"""What makes a net of layers, width and tokens; its input; and its sizes beside those of `_GRID`. The last are such
-that two of them are alike."""
-_GRID: Final[dict[str, tuple[tuple[int, int], tuple[int, int], int]]] = {
-    "gpt": ((128, 256), (3, 6), 96),
-    "encoder": ((128, 256), (3, 6), 96),
-    "mixer": ((96, 192), (10, 20), 49),
-    "conv": ((24, 48), (10, 20), 16),
-    "ddp": ((128, 256), (3, 6), 96),
-}
-"""Widths, batches, tokens; each with two and four layers."""
-
-
-def sizes(kind: str) -> list[Size]:
-    """Return what is recorded of a kind of net."""
-    widths, batches, tokens = _GRID[kind]
-    return [(*size, tokens) for size in product((2, 4), widths, batches)] + NETS[kind][2]
 
 
 def record(kind: str, folder: Path, rank: int) -> None:

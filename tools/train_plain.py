@@ -1,4 +1,4 @@
-"""Train a net of tools/record_plain.py, for `lumos-df capture`: `python -m tools.train_plain mixer 4 192 10 49`.
+"""Train a net of tools/plain_nets.py, for `lumos-df capture`: `python -m tools.train_plain mixer 4 192 10 49`.
 
 On a GPU where there is one. `ddp` is a GPT on the ranks of torchrun, over NCCL or gloo. It needs torch.
 """
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tools.record_plain import NETS
+from tools.plain_nets import NETS
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
 """A training job without a GPU, written down operator by operator: times follow from shapes alone.
 
 A product takes its operations at one rate, anything else its bytes at another; between operators the host takes 2 us.
+What the core's own cache may hold takes longer the more a micro-batch touches, where the job says so.
 """
 
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 Shapes = Sequence[Sequence[int]]
 
 FLOPS_PER_US, BYTES_PER_US, GAP_US = 50_000.0, 10_000.0, 2.0
+CACHED_BYTES = 1 << 20
+"""What a step touches that is all in the core's own cache."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class HostJob:
     micro_batches: int = 1
     named: bool = True
     """Whether modules are recorded."""
+    cached: bool = False
+    """Whether bytes that the core's own cache may hold take longer the more a micro-batch touches."""
     tp: int = 1
     """Ranks of which this is one: each block's output is reduced, in no time."""
 
@@ -36,11 +41,11 @@ class HostJob:
 
     def step_us(self) -> float:
         """Return what a step takes: its operators and the gaps before them."""
-        return _Writer(self).step(0)
+        return _Writer.of(self).step(0)
 
     def operators(self) -> list[tuple[str, float]]:
         """Return name and us of what a step runs."""
-        writer = _Writer(self)
+        writer = _Writer.of(self)
         writer.step(0)
         return [(event["name"], event["dur"]) for event in writer.events]
 
@@ -52,6 +57,19 @@ class _Writer:
     number: int = 0
     events: list[dict[str, Any]] = field(default_factory=list)
     linked: list[int] = field(default_factory=list)
+    touched: int = 0
+    """Bytes that operators touched so far."""
+    slower: float = 1.0
+    """How much longer a byte takes that the core's own cache may hold."""
+
+    @classmethod
+    def of(cls, job: HostJob) -> "_Writer":
+        """Return a writer that knows what a micro-batch of its job touches."""
+        if not job.cached:
+            return cls(job)
+        first = cls(replace(job, micro_batches=1))
+        first.step(0)
+        return cls(job, slower=(first.touched / CACHED_BYTES) ** 0.25)
 
     def add(self, name: str, dims: Shapes | None, us: float, node: dict[str, int] | None = None) -> None:
         said = (
@@ -63,7 +81,9 @@ class _Writer:
 
     def operator(self, name: str, *dims: Sequence[int], backward: bool = False) -> None:
         """Run one operator; forward ones take the sequence number that the backward one gives back."""
-        us = _microseconds(name, dims)
+        touched = _bytes(name, dims)
+        self.touched += touched
+        us = _microseconds(name, dims) + min(touched, 2 << 20) / BYTES_PER_US * (self.slower - 1)
         self.now += GAP_US
         if backward:
             node = {"Sequence number": self.linked.pop(), "Fwd thread id": 1}
@@ -144,14 +164,18 @@ def _microseconds(name: str, dims: Shapes) -> float:
         return 2 * prod(dims[0]) * dims[1][1] / FLOPS_PER_US
     if "attention" in name:
         return 4 * prod(dims[0]) * dims[0][2] / FLOPS_PER_US
+    return _bytes(name, dims) / BYTES_PER_US
+
+
+def _bytes(name: str, dims: Shapes) -> int:
     if name == "aten::embedding":
-        return 8 * prod(dims[1]) * dims[0][1] / BYTES_PER_US
-    return 4 * sum(map(prod, dims)) / BYTES_PER_US
+        return 8 * prod(dims[1]) * dims[0][1]
+    return 4 * sum(map(prod, dims))
 
 
 def write(job: HostJob, folder: Path, added: dict[str, Any] | None = None) -> Path:
     """Write three steps of a job to a file of rank 0; `added`: members of `lumosCapture`."""
-    writer = _Writer(job)
+    writer = _Writer.of(job)
     for number in range(3):
         writer.step(number)
     folder.mkdir(parents=True, exist_ok=True)

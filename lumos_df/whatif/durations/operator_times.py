@@ -238,7 +238,9 @@ def work_of(
     """
     about, graph = anchor.about.ranks[rank], anchor.job.graphs[rank]
     if host_times.runs_here(graph):
-        return host_times.work(about.trace, graph, symbols, known, about.structure.phase)
+        layers = host_times.update_layers(about.trace, graph, about.structure)
+        copies = np.where(layers >= 0, _ratio(change.new.layers, anchor.sizes.layers), 1.0)
+        return host_times.work(about.trace, graph, symbols, known, about.structure.phase, copies)
     return work(about.trace, symbols, known, change.measured_on, runs_on, about.structure)
 
 
