@@ -13,7 +13,7 @@ WITH moved AS (
   UNION ALL
   -- Who waits does so first; where the wait is unknown, the bytes spread over the whole kernel.
   SELECT c.device, c.collective || ' busbw GB/s', c.ts + c.dur - coalesce(m.transfer_ns, c.dur),
-    coalesce(m.transfer_ns, c.dur), round(c.full_bytes * c.bus_factor)
+    coalesce(m.transfer_ns, c.dur), try_cast(round(c.full_bytes * c.bus_factor) AS BIGINT)
   FROM _collective c
   LEFT JOIN collectives m ON m.trace_id = c.trace_id AND m.op_id = c.op_id
   WHERE c.trace_id = $trace
@@ -32,7 +32,7 @@ summed AS (
 held AS (
   SELECT CASE device_type WHEN 'gpu' THEN 'GPU ' || device ELSE 'host' END AS track, ts, allocated_bytes, reserved_bytes
   FROM memory_timeline
-  WHERE trace_id = $trace AND device_type IN ('cpu', 'gpu')
+  WHERE trace_id = $trace AND (device_type = 'cpu' OR device_type = 'gpu' AND device IS NOT NULL)
   QUALIFY lead(ts) OVER (PARTITION BY device_type, device ORDER BY ts) IS DISTINCT FROM ts
 )
 SELECT track, series, ts - $zero AS ts, round((rate / {_RATE})::DOUBLE, 3)::VARCHAR AS value
@@ -54,6 +54,7 @@ HAVING count(*) > 0
 UNION ALL
 SELECT track, 'allocated bytes', ts - $zero, allocated_bytes::VARCHAR
 FROM held
+WHERE allocated_bytes IS NOT NULL
 UNION ALL
 SELECT track, 'reserved bytes', ts - $zero, reserved_bytes::VARCHAR
 FROM held

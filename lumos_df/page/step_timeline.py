@@ -12,6 +12,7 @@ from lumos_df.base.units import format_count, format_ns
 from lumos_df.corpus.catalog import query
 from lumos_df.page.replays import PATH_KINDS
 from lumos_df.page.section import MAX_NAME, Budget, Columns, Section, by_job
+from lumos_df.schema.codes import LATEST
 
 MAX_RANKS: Final = 8
 _LEAST_SLICES: Final = 400
@@ -284,9 +285,10 @@ def path_rows(connection: duckdb.DuckDBPyConnection) -> dict[str, Columns]:
           left(arg_max(name, dur), {MAX_NAME}) AS name,
           on_rank,
           min(start_ns)::BIGINT AS start_ns,
-          (max(start_ns + dur) - min(start_ns))::BIGINT AS dur_ns,
+          -- Simulated times of a damaged file may go beyond what any recorded time does.
+          least(max(start_ns::HUGEINT + dur) - min(start_ns), {LATEST})::BIGINT AS dur_ns,
           count(*) AS pieces,
-          sum(dur)::BIGINT AS time_ns
+          least(sum(dur), {LATEST})::BIGINT AS time_ns
         FROM piece
         GROUP BY job, number, kind, on_rank, CASE WHEN dur >= bin_ns THEN -1 - piece ELSE start_ns // bin_ns END
         ORDER BY job, number, min(start_ns), kind, on_rank

@@ -27,8 +27,11 @@ WITH total AS (
     * REPLACE (
       coalesce(
         allocated_bytes,
-        sum(change_bytes) OVER (PARTITION BY trace_id, device_type, device ORDER BY ts, event ROWS UNBOUNDED PRECEDING)
-      )::BIGINT AS allocated_bytes
+        try_cast(
+          sum(change_bytes) OVER (PARTITION BY trace_id, device_type, device ORDER BY ts, event ROWS UNBOUNDED PRECEDING)
+          AS BIGINT
+        )
+      ) AS allocated_bytes
     )
   FROM memory_events
 )

@@ -154,6 +154,25 @@ def test_counters_say_what_queues_what_runs_what_moves_and_what_is_held(tmp_path
             x("Memset (Device)", "gpu_memset", 16, 0, 7, stream=7, device=0, bytes=64, correlation=4),
             kernel("ncclDevKernel_AllGather", 20, 4, correlation=5, **stated("allgather", 500, 4000)),
             memory(21, device_type=1, change=-512, allocated=1000, reserved=2048),
+            # What does not say how much, or of which GPU, is no counter.
+            {
+                "ph": "i",
+                "cat": "cpu_instant_event",
+                "name": "[memory]",
+                "ts": 0.5,
+                "pid": 1,
+                "tid": 1,
+                "args": {"Device Type": 0},
+            },
+            {
+                "ph": "i",
+                "cat": "cpu_instant_event",
+                "name": "[memory]",
+                "ts": 3,
+                "pid": 1,
+                "tid": 1,
+                "args": {"Device Type": 1},
+            },
         ],
     )
     export(tmp_path / "corpus", ExportKind.PERFETTO, tmp_path / "out.json")
@@ -175,6 +194,22 @@ def test_counters_say_what_queues_what_runs_what_moves_and_what_is_held(tmp_path
         ("GPU 0 stream 7", "queue depth"): [(0, 1), (1, 2), (2, 1), (3, 2), (4, 3), (9, 2), (15, 1), (19, 0)],
         ("GPU 0 stream 9", "queue depth"): [(2, 1), (11, 0)],
     }
+
+
+def test_bytes_beyond_what_fits_are_no_counter(tmp_path: Path) -> None:
+    most = (1 << 63) - 1
+    events = [
+        launch(1, 1, correlation=1),
+        kernel("ncclDevKernel_AllGather", 20, 4, correlation=1, **stated("allgather", most, most)),
+        memory(1, device_type=1, change=most),
+        memory(2, device_type=1, change=most),
+    ]
+    corpus_of(tmp_path, events)
+    export(tmp_path / "corpus", ExportKind.PERFETTO, tmp_path / "out.json")
+    written: Timeline = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    counted = {(event["name"], *event["args"].items()) for event in written if event["ph"] == "C"}
+    assert ("GPU 0", ("allocated bytes", most)) in counted
+    assert not any("busbw" in series for _, (series, _) in counted)
 
 
 def memory(

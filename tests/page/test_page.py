@@ -10,16 +10,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lumos_df.advice.on_demand import prepare_page
+from lumos_df.corpus import table_files
 from lumos_df.corpus.catalog import blank, connect
-from lumos_df.corpus.layout import write_manifest
+from lumos_df.corpus.layout import trace_folder, write_manifest
 from lumos_df.estimate.grid import Grid
 from lumos_df.estimate.ranking import pareto_front
 from lumos_df.estimate.search import Search
+from lumos_df.graph.run import replay
 from lumos_df.page.document import embedded, render
 from lumos_df.page.write import collect, write
+from lumos_df.schema import CRITICAL_PATH
+from lumos_df.schema.codes import LATEST
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES, Run
 from tests.page.browser import data_of, job_of
@@ -131,6 +136,19 @@ def test_allocations_without_a_size_are_left_out_of_the_page(tmp_path: Path) -> 
     assert memory["title"] == "Memory peaks at 4.00 KiB, on rank 0"
     assert memory["data"]["memory"]["peak_bytes"] == [4096]
     assert memory["data"]["memory"]["allocated_bytes"] == [[4096, 4096]]
+
+
+def test_simulated_times_beyond_any_recording_are_no_error(tmp_path: Path) -> None:
+    """Of a damaged file calls may last centuries: replayed, a step begins after them, and is off by as much again."""
+    corpus_of(tmp_path, [op("aten::mm", 0, 90), launch(10, 5, 1), kernel("gemm", 20, 3000, correlation=1)]).close()  # type: ignore[attr-defined]  # as above
+    corpus = tmp_path / "corpus"
+    (trace_id,) = replay(corpus, path=True)
+    file = trace_folder(corpus, trace_id) / f"{CRITICAL_PATH.name}.parquet"
+    pieces = pq.ParquetFile(file).read().to_pydict()
+    pieces["ts"][-1] = pieces["dur"][-1] = LATEST
+    table_files.write(corpus, trace_id, CRITICAL_PATH, pieces)
+    write(corpus, tmp_path / "page.html")
+    assert titles(tmp_path / "page.html")["timeline"].startswith("The whole trace")
 
 
 def test_the_typical_step_is_drawn(tmp_path: Path) -> None:
