@@ -18,7 +18,7 @@ from lumos_df.graph.job import groups
 from lumos_df.graph.replayed_tables import numbers, words
 from lumos_df.schema import EVIDENCE, PHASES
 from lumos_df.schema.codes import BY_ANNOTATION, NONE
-from lumos_df.structure import annotations, dimensions, experts, labelled_rows, parallelism, shapes, tables
+from lumos_df.structure import annotations, dimensions, experts, labelled_rows, model_facts, parallelism, shapes, tables
 from lumos_df.structure.experts import Routing
 from lumos_df.structure.facts import DEGREES, DIMENSIONS, EXPERTS, SETTING_OF, Fact, unknown
 from lumos_df.structure.labelled_rows import Trace
@@ -231,9 +231,9 @@ def _of_rank(
     local = dimensions.local(structure, operations, overrides)
     given = {name: _overridden(value) for name, value in overrides.items() if name in DEGREES}
     plan, pipeline = parallelism.degrees(trace, structure, local, world, given)
-    model = dimensions.kind(structure)
+    model = model_facts.kind(structure)
     values = {
-        "layers": dimensions.layers(structure),
+        "layers": model_facts.layers(structure),
         "hidden": local.hidden,
         "heads": local.heads,
         "kv_heads": local.kv_heads,
@@ -241,7 +241,7 @@ def _of_rank(
         "ffn": local.ffn,
         "sequence": local.sequence,
         "micro_batch": local.micro_batch,
-        "micro_batches": dimensions.micro_batches(structure),
+        "micro_batches": model_facts.micro_batches(structure),
         "vocabulary": local.vocabulary,
     }
     for name, what in _SHARED.items():

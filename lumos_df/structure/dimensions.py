@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-import numpy as np
-
-from lumos_df.schema import EVIDENCE
 from lumos_df.schema.dtypes import element_type
 from lumos_df.structure.experts import Routing, routing
 from lumos_df.structure.facts import Fact, by_count, unknown
@@ -101,15 +98,19 @@ def _of_other(
     local_sizes = _only_batch(none, batch, dtype)
     if not structure.layers:
         return local_sizes
-    convolutions = [operation for operation in operations if operation.inside and operation.is_convolution()]
-    if convolutions:
-        channels = Counter[int]()
-        for operation in convolutions:
-            for size in set(operation.weight[:2]):
-                channels[size] += operation.count
-        hidden = most(channels)
+    channels = channels_inside(operations)
+    if channels:
+        # What goes around the layers is added to what comes out of them; a bottleneck has fewer channels inside.
+        around = Counter[int]()
+        for operation in operations:
+            if operation.inside and operation.is_sum_of_maps() and operation.tensor:
+                around[operation.tensor[1]] += operation.count
+        joined = Counter({size: count for size, count in around.items() if size in channels})
+        hidden = most(joined or channels)
         how = "the channels that most convolutions of a layer share"
-        return replace(local_sizes, hidden=Fact(hidden, "shape", how) if hidden else none)
+        if joined:
+            how = "the channels of what goes around the convolutions of a layer"
+        return replace(local_sizes, hidden=Fact(hidden, "shape", how))
     inner = [operation for operation in products if operation.inside]
     if not inner:
         return local_sizes
@@ -128,6 +129,16 @@ def _of_other(
         ffn=_ffn(inner, hidden, None),
         sequence=Fact(sequence, "shape", f"an activation of ({leading}, {sequence}, {hidden})") if sequence else none,
     )
+
+
+def channels_inside(operations: list[Operation]) -> Counter[int]:
+    """Return the channels of the convolutions in layers, with how many have them on either side."""
+    channels = Counter[int]()
+    for operation in operations:
+        if operation.inside and operation.is_convolution():
+            for size in set(operation.weight[:2]):
+                channels[size] += operation.count
+    return channels
 
 
 def _only_batch(none: Fact, batch: Fact, dtype: Fact) -> Local:
@@ -359,26 +370,6 @@ def _vocabulary(operations: list[Operation], products: list[Operation], hidden: 
     return unknown("no operator looks tokens up in a table of the hidden size, and none leads to a vocabulary")
 
 
-def layers(structure: Structure) -> Fact:
-    """Return the layers of a rank."""
-    what = "kernels" if structure.on_gpu else "operators"
-    if structure.layers:
-        how = {
-            "module": "layers that modules or annotations number",
-            "repetition": f"a block of {len(structure.forward.block)} {what} repeats",
-        }
-        evidence = EVIDENCE[structure.layers_evidence]
-        return Fact(structure.layers, evidence, how[evidence], by_count(structure.layers_readings))
-    if structure.kind == "none":
-        return unknown("nothing in the trace multiplies matrices, and no module or annotation numbers a layer")
-    if structure.kind == "transformer":
-        return unknown(f"no block of {what} repeats in the forward pass, and no module or annotation numbers a layer")
-    return unknown(
-        f"the model is no transformer ({structure.kind}), and no block of {what} that are alike in their shapes "
-        "repeats through most of the forward pass of a step"
-    )
-
-
 def times(share: Fact, degree: Fact, what: str) -> Fact:
     """Return the model's size from a rank's share of it."""
     if share.number is None:
@@ -392,28 +383,3 @@ def times(share: Fact, degree: Fact, what: str) -> Fact:
         share.evidence,
         f"{share.reason}; {share.number} {what} on each of tp={degree.number} ranks",
     )
-
-
-def kind(structure: Structure) -> Fact:
-    """Return what kind of model it is."""
-    how = {
-        "transformer": "attention is part of the work",
-        "convolutional": "more kernels convolve than multiply matrices",
-        "recommender": "embedding tables and no attention",
-        "other": "matrix products without attention",
-    }
-    if structure.kind == "none":
-        return unknown("nothing in the trace multiplies matrices")
-    if structure.kind == "transformer" and structure.forward.layers:
-        return Fact("transformer", "repetition", "attention is part of the block that repeats")
-    return Fact(structure.kind, "name", how[structure.kind])
-
-
-def micro_batches(structure: Structure) -> Fact:
-    """Return how many micro-batches a step has."""
-    if not structure.micro_batches:
-        return unknown("no pass of a micro-batch is told apart")
-    known = structure.micro_batch_evidence[structure.micro_batch >= 0]
-    evidence = EVIDENCE[int(np.bincount(known).argmax())]
-    how = "passes through the layers" if structure.forward.layers else "turns from backward to forward"
-    return Fact(structure.micro_batches, evidence, f"{how} in a step")

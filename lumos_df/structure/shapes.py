@@ -26,6 +26,7 @@ _LOOKUP: Final = re.compile(r"aten::(?:embedding|index_select|index)$")
 _CONVOLUTION: Final = re.compile(
     r"aten::(?:convolution|_convolution|cudnn_convolution|miopen_convolution|mkldnn_convolution)$"
 )
+_ADDS: Final = re.compile(r"aten::add_?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,10 @@ class Operation:
     def is_convolution(self) -> bool:
         """Whether it convolves."""
         return bool(_CONVOLUTION.match(self.name)) and self.tensor is not None
+
+    def is_sum_of_maps(self) -> bool:
+        """Whether it adds two tensors of (batch, channels, height, width), element by element."""
+        return bool(_ADDS.match(self.name)) and len(self._matrices(4)) > 1 and len(set(self._matrices(4))) == 1
 
     @property
     def tensor(self) -> Shape | None:

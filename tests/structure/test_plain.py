@@ -5,7 +5,7 @@ Which of them have layers follows from what they are: blocks that are alike in e
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from lumos_df.schema.codes import CPU_OP
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.describe import Description, of_traces
 from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.job.changed_sizes import check_told
-from lumos_df.whatif.job.settings import parse
+from lumos_df.whatif.job.settings import Sizes, parse
 
 Operator = tuple[str, tuple[tuple[int, ...], ...]]
 
@@ -55,6 +56,14 @@ def residual(width: int, side: int) -> list[Operator]:
     map_ = (BATCH, width, side, side)
     inner = [convolution(width, side), relu(width, side)]
     return [*inner, convolution(width, side), ("aten::add", (map_, map_)), relu(width, side)]
+
+
+def bottleneck(width: int, side: int) -> list[Operator]:
+    inner, map_ = width // 4, (BATCH, width, side, side)
+    narrow = ("aten::convolution", (map_, (inner, width, 1, 1)))
+    wide = ("aten::convolution", ((BATCH, inner, side, side), (width, inner, 1, 1)))
+    inside = [narrow, relu(inner, side), convolution(inner, side), relu(inner, side), wide]
+    return [*inside, ("aten::add", (map_, map_)), relu(width, side)]
 
 
 @dataclass
@@ -131,6 +140,18 @@ STAGES = [
     *(convolution(64, 8, 32), *residual(64, 8) * 2, linear(BATCH, 64, 7)),
 ]
 TOWER = [linear(BATCH, wide, wide // 2) for wide in (512, 256, 128, 64)]
+
+
+def test_a_bottleneck_is_as_wide_as_what_goes_around_it_and_its_inside_grows_along(
+    described: Callable[..., Description],
+) -> None:
+    # Three convolutions have 16 channels, and only two have 64.
+    job = described(Plain([convolution(64, 8, 3), *bottleneck(64, 8) * 4, linear(BATCH, 64, 7)]))
+    assert (job.facts["model"].value, job.facts["layers"].value, job.facts["hidden"].value) == ("convolutional", 4, 64)
+    sizes = Sizes.of(job)
+    wider = Symbols(sizes, replace(sizes, hidden=128))
+    assert wider.rescaled((64, 16, 1, 1)) == (128, 32, 1, 1)
+    assert wider.rescaled((64, 3, 3, 3)) == (128, 3, 3, 3)
 
 
 @pytest.mark.parametrize("net", [{}, {"backward": False}, {"micro_batches": 3}], ids=["plain", "inference", "batches"])

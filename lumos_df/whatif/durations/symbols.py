@@ -293,6 +293,8 @@ def _values(old: Sizes, new: Sizes) -> Iterator[tuple[int, int, int, int, str]]:
         before, after = value(old), value(new)
         if before is not None and after is not None:
             yield kind, cost, before, after, inputs
+    for size in old.channels:
+        yield WIDTH, 2, size, max(1, round(size * (new.hidden or 1) / (old.hidden or 1))), ""
 
 
 def _times(*factors: int | None) -> int | None:

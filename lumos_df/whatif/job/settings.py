@@ -9,7 +9,7 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import value_of
 from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
 from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT, SHARD_NOTHING, SHARD_PARAMETERS, ZERO_STAGES
-from lumos_df.structure import sharding
+from lumos_df.structure import dimensions, shapes, sharding
 from lumos_df.structure.describe import Description, parse_overrides, whole_number
 from lumos_df.structure.experts import Routing
 
@@ -91,6 +91,8 @@ class Sizes:
     """What data-parallel ranks share out, a place in `plan_words.ZERO_STAGES`."""
     sp: bool = False
     """Whether tensor-parallel ranks share the tokens between their products."""
+    channels: tuple[int, ...] = ()
+    """Other channels of a convolutional net's layers that are a part or a multiple of `hidden`, and grow with it."""
 
     @property
     def rank_seq(self) -> int | None:
@@ -126,7 +128,17 @@ class Sizes:
             routing=about.routing,
             zero=shared.zero,
             sp=shared.sequence,
+            channels=_channels(about),
         )
+
+
+def _channels(about: Description) -> tuple[int, ...]:
+    hidden = about.facts["hidden"].number
+    if about.facts["model"].value != "convolutional" or hidden is None:
+        return ()
+    trace, structure = about.ranks[0].trace, about.ranks[0].structure
+    inside = dimensions.channels_inside(shapes.operations(trace, structure.phase, structure.layer))
+    return tuple(sorted(size for size in inside if size != hidden and 0 in (size % hidden, hidden % size)))
 
 
 def told_precision(about: Description) -> Precision | None:
