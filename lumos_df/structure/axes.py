@@ -40,6 +40,7 @@ from lumos_df.structure.axis_rules import (
     IDLE,
     JOINS,
     LINEAR,
+    LOOKS_UP,
     LOOKUP,
     NORM,
     OVER_CHANNELS,
@@ -47,6 +48,7 @@ from lumos_df.structure.axis_rules import (
     PRODUCT,
     RULES,
     SWAPS,
+    TAKES_ROWS,
     sources,
 )
 from lumos_df.structure.kernels.feeds import MOVED, NEXT, PICKED, feeds
@@ -171,6 +173,9 @@ def _kind(trace: Trace, row: int, count: int, updates: bool) -> _Kind:  # noqa: 
     if rule == LINEAR and not (len(shapes) > 1 and len(shapes[0]) > 1 and shapes[0][-1] == shapes[1][-1]):
         # Some record it as the product that it is made of.
         rule = PRODUCT
+    around = trace.rows.parent[row]
+    if TAKES_ROWS.match(name) and around >= 0 and LOOKS_UP.match(trace.rows.names[trace.rows.name[around]]):
+        rule = LOOKUP
     return _Kind(name, text, rule, shapes, sources(rule, shapes), count, updates)
 
 

@@ -6,6 +6,9 @@ from typing import Final
 from lumos_df.structure.shapes import GROUPED as GROUPS_ROWS
 from lumos_df.structure.shapes import Shape
 
+LOOKS_UP: Final = re.compile(r"aten::embedding$")
+TAKES_ROWS: Final = re.compile(r"aten::index_select$")
+"""Does the work of a lookup where it runs inside one; elsewhere data picks rows of anything."""
 IDLE: Final = re.compile(r"aten::(?:as_strided|empty\w*|resize_\w*|result_type|set_|record_stream)$")
 """Operators that say nothing of axes: what they make is not among their inputs, or the operator around them says it."""
 (SWAPS, RESHAPES, LOSES, BACK, LINEAR, CONVOLUTION, BATCHED, PRODUCT, GROUPED, LOOKUP, NORM, FUSED, POOL, ELEMENTS) = (
@@ -33,7 +36,7 @@ RULES: Final = (
     (BATCHED, re.compile(r"aten::(?:bmm|baddbmm_?)$")),
     (PRODUCT, re.compile(r"aten::(?:mm|addmm_?|_addmm_activation|matmul|_scaled_mm|_int_mm)$")),
     (GROUPED, GROUPS_ROWS),
-    (LOOKUP, re.compile(r"aten::embedding$")),
+    (LOOKUP, LOOKS_UP),
     (POOL, re.compile(r"aten::\w*pool\d?d\w*$")),
     (NORM, re.compile(r"(?i).*(?:layer|rms|group|batch|instance)_?norm")),
     (FUSED, re.compile(r"(?i).*(?:scaled_dot_product|(?:flash|efficient|cudnn)\w*attention)")),

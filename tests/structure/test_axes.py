@@ -18,11 +18,16 @@ from lumos_df.trace.ingest import ingest
 Call = tuple[str, list[object]]
 
 
-def followed(folder: Path, calls: list[Call], batch: int, sequence: int | None) -> dict[str, tuple[Labels, ...]]:
-    """Return the labels of each call's tensors, by what it reads, of calls one after the other on a thread."""
+def followed(
+    folder: Path, calls: list[Call], batch: int, sequence: int | None, inside: int = 0
+) -> dict[str, tuple[Labels, ...]]:
+    """Return the labels of each call's tensors, by what it reads, of calls one after the other on a thread.
+
+    As many as `inside` run in the first one.
+    """
     events = [
-        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 10 * place, "dur": 5}
-        | {"args": {"Input Dims": dims}}
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": 10 * place}
+        | {"dur": 5 if place else 10 * inside + 9, "args": {"Input Dims": dims}}
         for place, (name, dims) in enumerate(calls)
     ]
     folder.mkdir(exist_ok=True)
@@ -69,6 +74,19 @@ def test_parameters_as_wide_as_the_batch_hold_none(tmp_path: Path) -> None:
     known = followed(tmp_path, calls, 16, None)
     assert [kinds(labels) for labels in known["aten::linear"]] == [[BATCH, ""], ["", ""], [""]]
     assert kinds(known["aten::sigmoid"][0]) == [BATCH, ""]
+
+
+def test_what_a_lookup_takes_holds_its_batch_though_nothing_tells_how_long_a_sequence_is(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::embedding", [[2000, 64], [5, 40]]),
+        ("aten::reshape", [[5, 40], []]),
+        ("aten::index_select", [[2000, 64], [], [200]]),
+        ("aten::view", [[200, 64], []]),
+        ("aten::lstm", [[5, 40, 64], [256, 64], [256, 64]]),
+    ]
+    known = followed(tmp_path, calls, 5, None, inside=3)
+    assert known["aten::view"][0] == (((BATCH, 5), (CONSTANT, 40)), ((CONSTANT, 64),))
+    assert kinds(known["aten::lstm"][0]) == [BATCH, "", ""]
 
 
 @pytest.mark.parametrize("batch", [16, 24])

@@ -43,6 +43,8 @@ _OUT_OF_CACHE: Final = 0.25
 the core's own cache may hold. Evidence: of four kinds of nets (tools/plain_nets.py) 0.2 and 0.35 are as good, and
 without it twice the layers, all as they were, took 5 to 8 % less than they do."""
 _CONVOLVES: Final = re.compile(r"aten::\w*convolution\w*$")
+_RECURS: Final = re.compile(r"aten::mkldnn_rnn_layer(?:_backward)?$")
+"""A layer that goes through a sequence, (tokens, batch, width), one token after another, with two matrices."""
 
 
 def works(graph: TraceGraph) -> NDArray[np.bool_]:
@@ -132,7 +134,7 @@ def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
 
 
 def _flops(name: str, tensors: tuple[Shape, ...], block: int) -> float:
-    """Return the operations of products, attention and convolutions of blocks of channels, of all others 0."""
+    """Return the operations of products, attention, recurrent layers and convolutions of blocks of channels, else 0."""
     operation = Operation(name, tensors, (), 1, 0, inside=True)
     if operation.is_product():
         return 2.0 * prod(operation.product)
@@ -141,6 +143,10 @@ def _flops(name: str, tensors: tuple[Shape, ...], block: int) -> float:
     if operation.is_attention():
         query, key = operation.operands[:2]
         return 4.0 * prod(query) * sorted(key[1:3])[1]
+    if _RECURS.match(name):
+        # States have two axes as well, and come behind the matrices.
+        matrices = [shape for shape in tensors if len(shape) == 2][:2]
+        return 2.0 * prod(tensors[0][:2]) * sum(map(prod, matrices))
     if _CONVOLVES.match(name):
         maps = [shape for shape in tensors if len(shape) > 2]
         # Every place of the input meets the weight, which comes last; backward it does so twice.

@@ -1,4 +1,4 @@
-"""Convolutions on the host: channels are multiplied in blocks as wide as a register, which no trace tells."""
+"""What library operators do on the host: convolutions in blocks of channels, recurrent layers token by token."""
 
 import json
 from pathlib import Path
@@ -14,12 +14,15 @@ from lumos_df.whatif.job.settings import Settings
 
 
 def convolution(ts: int, width: int) -> dict[str, Any]:
-    dims = [[4, width, 16, 16], [width, width, 3, 3]]
-    args = {"Input Dims": dims, "Input type": ["float"] * 2}
+    return operator("aten::mkldnn_convolution", ts, [4, width, 16, 16], [width, width, 3, 3])
+
+
+def operator(name: str, ts: int, *dims: list[int]) -> dict[str, Any]:
+    args = {"Input Dims": dims, "Input type": ["float"] * len(dims)}
     return {
         "ph": "X",
         "cat": "cpu_op",
-        "name": "aten::mkldnn_convolution",
+        "name": name,
         "pid": 1,
         "tid": 1,
         "ts": ts,
@@ -50,3 +53,18 @@ def test_both_widths_of_a_register_lie_in_the_interval(
     assert grown == pytest.approx((with_8 * with_16) ** 0.5, rel=0.05)
     assert grown * (1 + error) >= 0.99 * max(with_8, with_16)
     assert grown / (1 + error) <= 1.01 * min(with_8, with_16)
+
+
+def test_a_recurrent_layer_grows_with_its_samples(tmp_path: Path) -> None:
+    # Of what it touches nearly all is parameters, which do not grow.
+    dims = [[40, 5, 64], [256, 64], [256, 64], [256], [256], [5, 64], [5, 64]]
+    events = [operator("aten::mkldnn_rnn_layer", 1000 * number, *dims) for number in range(40)]
+    # Something else tells at which rate bytes are moved.
+    events += [operator("aten::mul", 1000 * number, [1000, 1000]) for number in range(40, 50)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([tmp_path / "trace.json"], tmp_path / "corpus", workers=1)
+    anchor = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0], {"micro_batch": 5})
+    changed = estimated(anchor, Settings(numbers={"micro_batch": 10}))
+    (graph,), (time,) = changed.job.graphs, changed.times
+    recurs = [graph.rows.names[name] == "aten::mkldnn_rnn_layer" for name in graph.rows.name.tolist()]
+    assert time.own[recurs].sum() / (40 * 900_000) == pytest.approx(2, rel=0.05)
