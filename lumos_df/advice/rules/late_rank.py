@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.pipelines import pipelines
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.packed_keys import packed
-from lumos_df.graph.same_rows import same_rows, usual
+from lumos_df.graph.same_rows import longest, same_rows, usual
 from lumos_df.schema.codes import NONE, THREAD
 
 
@@ -49,7 +50,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     longest = format_ns(round(caused.max() / steps / (ranks - 1)))
     yield Remedy(
         rule="late_rank",
-        what=f"{_listed(numbers)} {'is' if len(numbers) == 1 else 'are'} waited for, "
+        what=f"{listed(numbers)} {'is' if len(numbers) == 1 else 'are'} waited for, "
         f"{'' if len(numbers) == 1 else 'up to '}{longest} a step by each other rank: {why}",
         known=Known.MEASURED,
         rests_on=f"{format_count(int(np.count_nonzero(matched)), 'matched kernel')} of {format_count(ranks, 'rank')}",
@@ -59,7 +60,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     )
 
 
-def _listed(ranks: list[int]) -> str:
+def listed(ranks: list[int]) -> str:
+    """Name some ranks."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = ", ".join(map(str, ranks[:4]))
@@ -68,7 +70,8 @@ def _listed(ranks: list[int]) -> str:
 
 def _excess(advised: AdvisedJob, late: NDArray[np.int64]) -> _Excess:
     graph, ranks = advised.event_graph, advised.ranks
-    same = np.concatenate(same_rows(ranks))
+    same, like = same_rows(ranks, of_stages=len(np.unique(pipelines(advised))) < len(ranks))
+    gpu = np.concatenate([rows.on_gpu for rows in ranks])
     rank = np.repeat(np.arange(len(ranks)), np.diff(graph.base))
     is_late = np.zeros(len(ranks), np.bool_)
     is_late[late] = True
@@ -77,12 +80,17 @@ def _excess(advised: AdvisedJob, late: NDArray[np.int64]) -> _Excess:
     works[graph.order] = graph.instance[graph.order] == NONE
     own = np.zeros(len(same), np.int64)
     mine, others = (np.flatnonzero(works & (is_late[rank] == of)) for of in (True, False))
-    own[mine] = _over(graph.own[mine], usual(same[others], graph.own[others], same[mine]))
+    # A kernel of a name may be any work; what the host does before or in a row of a name is alike wherever it stands.
+    expected = usual(same[others], graph.own[others], same[mine])
+    otherwise = np.where(gpu[mine], NONE, longest(like[others], graph.own[others], like[mine]))
+    own[mine] = _over(graph.own[mine], np.where(expected == NONE, otherwise, expected))
     lag = np.zeros(len(graph.lag), np.int64)
     on_thread = np.concatenate([each.edges.kind == THREAD for each in advised.graphs]) & (graph.lag >= 0)
     mine, others = (np.flatnonzero(on_thread & (is_late[rank[graph.dst]] == of)) for of in (True, False))
-    to_mine, to_others = same[graph.dst[mine]], same[graph.dst[others]]
-    lag[mine] = _over(graph.lag[mine], usual(to_others, graph.lag[others], to_mine))
+    to_mine, to_others = graph.dst[mine], graph.dst[others]
+    expected = usual(same[to_others], graph.lag[others], same[to_mine])
+    otherwise = longest(like[to_others], graph.lag[others], like[to_mine])
+    lag[mine] = _over(graph.lag[mine], np.where(expected == NONE, otherwise, expected))
     began = np.array([_begins(advised, place) for place in range(len(ranks))])
     later = np.where(is_late, np.maximum(began - int(np.median(began[~is_late])), 0), 0)
     return _Excess(own=own, lag=lag, floor=later[rank])

@@ -30,6 +30,8 @@ class Megatron:
     noise: bool = False
     """Kernels, collectives, launches and hosts vary, and GPUs differ in speed."""
     seed: int = 0
+    slower: tuple[float, ...] = ()
+    """By rank: its kernels take so many times as long; none: as long as usual."""
     one_replica: bool = False
     """Only the first of the data-parallel replicas runs. Without noise all do the same at the same time, so that the
     collectives between them begin and end as if all ran."""

@@ -74,7 +74,7 @@ class Trainer:
         self._numbers: Counter[object] = Counter()
         self._pending: dict[str, list[Event]] = defaultdict(list)
         speed = Random(f"{job.seed}/{rank}/speed").uniform(-1, 1)  # noqa: S311 - noise, not a secret
-        self._slower = 1 + job.speed_noise * speed
+        self._slower = (1 + job.speed_noise * speed) * (job.slower[rank] if job.slower else 1)
         self._step = FIRST_STEP
 
     def train(self) -> Process:
