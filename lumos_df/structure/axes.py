@@ -25,6 +25,7 @@ from lumos_df.structure.axis_labels import (
     aligned,
     constants,
     cut,
+    holds_inputs,
     likeliest,
     said,
     swapped,
@@ -245,7 +246,9 @@ class _Followed:
                     beside.append(likeliest((labels, times) for labels, tie, times in arrived if tie == NEXT))
                 labelled = self._ruled(kind, inputs, beside)
                 self._labels[low : low + len(labelled)] = labelled
-                if kind.sources is not None:
+                # By size alone the places of a lookup, of one sample, look like a width.
+                told = kind.rule != LOOKUP or holds_inputs(labelled[1:2])
+                if kind.sources is not None and told:
                     self._labels[low + len(labelled)] = tuple(labelled[tensor][axis] for tensor, axis in kind.sources)
         return self
 
