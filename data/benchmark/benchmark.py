@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from recorded_operators import Call, Maker
 from recorded_results import Results
+from recorded_state import State
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 HERE = Path(__file__).parent
@@ -52,7 +53,7 @@ class Step:
         columns = self.plan["calls"]
         self.calls = [dict(zip(columns, row)) for row in zip(*columns.values())]
         self.results = Results(columns["releases"])
-        self.maker.reserve(self.plan["operators"], columns["operator"], columns["sources"])
+        self.maker.state = State(self.maker, self.plan["operators"], columns["operator"], columns["sources"])
         with torch.no_grad():
             operators = [self.ready(number) for number in range(len(self.plan["operators"]))]
             turns = Counter()
@@ -62,6 +63,7 @@ class Step:
                 call["run"] = self.again(operator, turn, call["sources"]) if isinstance(operator, Call) else operator
                 turns[call["operator"]] += 1
             self.results.find([call["run"] for call in self.calls])
+            self.maker.state.reset()
         self.awaited = {awaited for call in self.calls for awaited in call["waits"]}
         self.handed = {call["after"] for call in self.calls} - {None}
         self.threads = {}

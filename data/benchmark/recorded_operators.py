@@ -24,7 +24,7 @@ KEPT_SIZE = 8  # sizes up to this are kernels' windows, heads and the like; --sm
 # What takes another time, or refuses, where its inputs are zero, negative or no numbers: it reads fresh ones always.
 OF_VALUES = re.compile(
     r"(_foreach_)?(r?sqrt|pow|exp|exp2|expm1|log\d*p?|a?sinh?|a?cosh?|a?tanh?|erfc?|erfinv)"
-    r"|(?P<refuses>multinomial|bernoulli|normal|linalg_\w+|cholesky\w*)"
+    r"|(?P<refuses>multinomial|bernoulli|normal|linalg_(?!vector_norm)\w+|cholesky\w*)"
 )
 LARGEST_CACHE = 64 << 20  # bytes; equal tensors that are more than this together are not found in a cache again
 
@@ -60,7 +60,7 @@ class Call:
 class Seen:
     """The tensors of one call: whose turn it is, how many of each kind there are, and where they come from.
 
-    A source is the number of the call that made a tensor, or -1 - the number of one that is there in every step.
+    A source is below 0 for a tensor that is there in every step; else it says which result of which call it is.
     """
 
     def __init__(self, turn, values=False, sources=()):
@@ -82,7 +82,7 @@ class Maker:
     def __init__(self, device, small=1, seed=0):
         self.device, self.small = torch.device(device), small
         self.pool = {}
-        self.lengths = Counter()
+        self.state = None  # the tensors that are there in every step, where those were recorded
         self.numbers = torch.Generator().manual_seed(seed)
 
     def size(self, size):
@@ -175,7 +175,7 @@ class Maker:
                 for place, maker in enumerate(makers)
                 if first + place < len(listed) and (maker is not None if sources else not written)
             ]
-        reads = [each for each in reads if is_real(each[0][each[1]]) and not seen.values]
+        reads = [each for each in reads if is_data(each[0][each[1]], each[2]) and not seen.values]
         return positional, named, [each for each in reads if each[2] is None or each[2] >= 0]
 
     def argument(self, argument, recorded, inputs, bound, seen):
@@ -231,8 +231,8 @@ class Maker:
         dims = [self.size(size) for size in recorded["dims"]]
         strides = self.strides(dims, recorded.get("strides"))
         source = seen.source()
-        if is_kept(recorded, source):
-            return self.stored(recorded, source, dims, strides)
+        if self.state and self.state.holds(recorded, source):
+            return self.state.tensor(recorded, source, dims, strides)
         where = [recorded.get(name) for name in ("at", "storage", "offset")]
         # What is written is read by other calls, too, but not as an index, and not by what takes another time then.
         apart = (written and "int" in recorded["dtype"]) or seen.values
@@ -245,29 +245,6 @@ class Maker:
         if key not in self.pool:
             self.pool[key] = self.new(dims, strides, recorded, bound)
         return self.pool[key]
-
-    def reserve(self, operators, calls, sources):
-        """Learn how long the tensors are that are there in every step, of which calls read parts."""
-        for number, given in zip(calls, sources):
-            for recorded, source in zip(in_order(operators[number]["inputs"]), given):
-                if is_kept(recorded, source):
-                    dims = [self.size(size) for size in recorded["dims"]]
-                    length = extent(dims, self.strides(dims, recorded.get("strides")))
-                    key = (source, recorded["dtype"])
-                    self.lengths[key] = max(self.lengths[key], length)
-
-    def stored(self, recorded, source, dims, strides):
-        """Return a tensor that is there in every step, or a part of it; where it begins was not recorded.
-
-        What operators make of it, others read: a matrix keeps the mean of what it is multiplied with, since numbers
-        that grow from one to the next end as infinite ones, of which some operators take many times as long.
-        """
-        key = (source, recorded["dtype"])
-        place = (*key, recorded.get("at"))
-        if place not in self.pool:
-            self.pool[place] = self.new([self.lengths[key]], [1], recorded, 1)
-            self.pool[place].mul_(2 / max(1, math.prod(dims[1:])) if len(dims) > 1 else 1)
-        return self.pool[place].as_strided(dims, strides)
 
     def strides(self, dims, recorded):
         """Return the recorded strides, or for other sizes those of the same order in memory."""
@@ -288,6 +265,8 @@ class Maker:
         length = extent(dims, strides)
         if dtype is torch.bool:
             buffer = torch.rand(length, generator=self.numbers) < 0.5
+        elif dtype is torch.float64 and not recorded["dims"]:
+            buffer = torch.ones(length, dtype=dtype)  # a number of Python's: 1 neither lets numbers grow nor shrink
         elif dtype.is_floating_point or dtype.is_complex:
             buffer = torch.rand(length, generator=self.numbers).to(dtype)
         else:
@@ -343,14 +322,11 @@ class Maker:
         return call
 
 
-def is_real(value):
-    """Return whether a value is a tensor that holds no indices or masks."""
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def is_kept(recorded, source):
-    """Return whether a recorded tensor is there in every step, and is no index or mask."""
-    return source is not None and source < 0 and "float" in recorded["dtype"]
+def is_data(value, maker):
+    """Return whether a value is a tensor that holds no indices; bytes may be those of a mask, where none is known."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.is_floating_point() or (maker is not None and value.dtype in (torch.bool, torch.uint8))
 
 
 def extent(dims, strides):

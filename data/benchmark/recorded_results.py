@@ -35,7 +35,7 @@ class Results:
                 if number in self.kept:
                     owner.setdefault(storage, number)
                 if storage in owner:
-                    latest[kind(tensor)].append((number, place, owner[storage]))
+                    latest[kind(tensor)].append((number, place, owner[storage], storage))
                     shared[owner[storage]].append(number)
                     self.held[number] = several(result)
             for released in self.releases[number]:
@@ -60,7 +60,10 @@ class Results:
             if maker is None:
                 free = [entry[:2] for entry in found if entry[:2] not in [each[2:] for each in taken]]
             else:
-                free = [entry[:2] for entry in found if entry[2] == maker]
+                turn, maker = divmod(maker, len(self.reads))
+                free = [entry for entry in found if entry[2] == maker]
+                storages = [*dict.fromkeys(entry[3] for entry in free)][: turn + 1]  # in the order of the results
+                free = [entry[:2] for entry in free if entry[3] == storages[-1]]
             if free:
                 taken.append((arguments, where, *free[-1]))
         self.reads[number] = [(arguments, where, arguments[where], *entry) for arguments, where, *entry in taken]

@@ -33,6 +33,21 @@ _NOT_AGAIN: Final = (
 """Operators that change what a tensor is, not what is in it."""
 _LOOK_AT_GRADIENTS: Final = ("aten::max_pool1d", "aten::embedding_bag")
 """Operators that call another one where nobody will ask for a gradient, as in a benchmark."""
+_KEEP: Final = (
+    "aten::layer_norm",
+    "aten::batch_norm",
+    "aten::_batch_norm_impl_index",
+    "aten::group_norm",
+    "aten::instance_norm",
+    "aten::rms_norm",
+    "aten::cross_entropy_loss",
+    "aten::nll_loss_nd",
+    "aten::nll_loss",
+    "aten::scaled_dot_product_attention",
+    "aten::max_pool2d",
+    "aten::max_pool3d",
+)
+"""Operators that return less than what those inside them make and the backward pass reads."""
 _COPIES: Final = ("aten::copy_", "aten::_local_scalar_dense")
 """Operators that copy between host and GPU by themselves; of one around them the devices are not recorded."""
 
@@ -85,8 +100,10 @@ def replay(rows: RecordedRows, op_id: int | None = None) -> ReplayedCalls:
     crossing = rows.gpu & name.str.contains("Memcpy (HtoD|DtoH)").to_numpy()
     callable_ = host & known & name.str.starts_with("aten::").to_numpy() & ~name.is_in(_NOT_AGAIN).to_numpy()
     callable_ &= (rows.sum_inside(crossing) == 0) | name.is_in(_COPIES).to_numpy()
-    chooses = name.is_in(_LOOK_AT_GRADIENTS).to_numpy() & (rows.sum_inside(callable_.astype(np.int64)) > 1)
-    callable_ &= ~_casts(rows) & ~chooses
+    # Where it is known which results are read, each is to be one of a call.
+    passed = name.is_in(_KEEP).to_numpy() & frame["storages"].is_not_null().to_numpy()
+    passed |= name.is_in(_LOOK_AT_GRADIENTS).to_numpy()
+    callable_ &= ~_casts(rows) & ~(passed & (rows.sum_inside(callable_.astype(np.int64)) > 1))
     moved = rows.most_inside(
         frame.select(pl.max_horizontal("in_bytes", "out_bytes").fill_null(0)).to_series().to_numpy()
     )

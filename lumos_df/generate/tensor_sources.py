@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _TAKEN: Final = """
-SELECT ts AS taken, thread, address
+SELECT ts AS taken, thread, address, change_bytes AS bytes
 FROM memory_events WHERE trace_id = $trace AND address IS NOT NULL AND change_bytes > 0 AND ts < $end
 """
 _NOT_AS_RECORDED: Final = ("by", "otherwise", "collective")
@@ -31,8 +31,8 @@ def tensor_sources(
 ) -> pl.Series:
     """Return for each call where its tensors come from, in their order; an empty list where that was not recorded.
 
-    A number from 0 is that of the call whose result it is; -1 - n the n-th tensor that is there in every step; null is
-    not known.
+    Of c calls, n + k c is a result of call n, of those of its bytes that others read the k-th that took memory; -1 - n
+    the n-th tensor that is there in every step; null is not known.
 
     Args:
         connection: to the corpus.
@@ -59,11 +59,15 @@ def tensor_sources(
     spans = calls.select("thread", "end", began="ts", maker=pl.int_range(pl.len())).sort("began")
     made = taken.join_asof(spans, left_on="taken", right_on="began", by="thread", check_sortedness=False)
     of_a_call = (pl.col("taken") >= start_ns) & (pl.col("taken") < pl.col("end"))
-    made = made.select("address", "taken", pl.when(of_a_call).then("maker").alias("maker"))
+    made = made.select("address", "taken", "bytes", pl.when(of_a_call).then("maker").alias("maker"))
     found = asked.sort("ts").join_asof(made, left_on="ts", right_on="taken", by="address", check_sortedness=False)
+    read = found.filter(pl.col("maker").is_not_null()).select("maker", "bytes", "taken", "address").unique()
+    read = read.with_columns((pl.col("taken").rank("ordinal").over("maker", "bytes") - 1).cast(pl.Int64).alias("turn"))
+    found = found.join(read.drop("bytes"), on=("maker", "taken", "address"), how="left", maintain_order="left")
     # Memory that was taken again is another tensor.
     same = pl.struct("address", pl.col("taken").fill_null(0)).rank("dense").cast(pl.Int64)
-    source = pl.when(pl.col("address").is_not_null()).then(pl.coalesce("maker", -same))
+    result = pl.col("maker") + pl.col("turn") * len(calls)
+    source = pl.when(pl.col("address").is_not_null()).then(pl.coalesce(result, -same))
     lists = found.with_columns(source.alias("source")).sort("place").group_by("call").agg("source")
     rows = pl.DataFrame({"call": pl.int_range(len(calls), eager=True)})
     return rows.join(lists, on="call", how="left", maintain_order="left")["source"].fill_null([])

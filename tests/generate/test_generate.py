@@ -99,21 +99,36 @@ CAST = ["c10::BFloat16", "c10::BFloat16"]
         (("aten::linear", ["float", "c10::BFloat16"]), ("aten::linear", CAST), ["aten::to", "aten::linear"]),
         (("aten::linear", CAST), ("aten::linear", CAST), ["aten::linear"]),
         (("aten::embedding_bag", CAST), ("aten::_embedding_bag", CAST), ["aten::to", "aten::_embedding_bag"]),
+        (("aten::layer_norm", CAST), ("aten::native_layer_norm", CAST), ["aten::layer_norm"]),
     ],
-    ids=["autocast", "the same types", "chosen since a gradient is asked for"],
+    ids=["autocast", "the same types", "chosen since a gradient is asked for", "which results are read is not known"],
 )
 def test_an_operator_that_would_do_something_else_in_a_benchmark_is_a_wrapper(
     tmp_path: Path, outer: tuple[str, list[str]], inner: tuple[str, list[str]], expected: list[str]
 ) -> None:
+    assert names(wrapped(tmp_path, outer, inner)) == expected
+
+
+def test_an_operator_that_keeps_what_is_read_later_is_a_wrapper_where_that_is_known(tmp_path: Path) -> None:
+    inner = ("aten::native_layer_norm", CAST)
+    rank = wrapped(tmp_path, ("aten::layer_norm", CAST), inner, Input_Storages=[64, 96])
+    assert names(rank) == ["aten::to", "aten::native_layer_norm"]
+
+
+def wrapped(
+    tmp_path: Path, outer: tuple[str, list[str]], inner: tuple[str, list[str]], **told: list[int]
+) -> dict[str, Any]:
+    """Return the plan of an operator with a cast and another one inside; each is its name and its types."""
     dims = [[64, 32], [16, 32]]
     events = [
         annotation("ProfilerStep#1", 0, 100),
-        op(outer[0], 10, 22, **called(dims, outer[1])),
+        op(outer[0], 10, 22, **called(dims, outer[1]), **told),
         op("aten::to", 12, 4, **called([[64, 32]], ["float"])),
         op(inner[0], 20, 10, **called(dims, inner[1])),
     ]
     plan, _ = generated(tmp_path, events)
-    assert names(plan["ranks"]["0"]) == expected
+    rank: dict[str, Any] = plan["ranks"]["0"]
+    return rank
 
 
 @needs_torch
@@ -473,18 +488,23 @@ def test_where_tensors_come_from_is_told_by_their_addresses(tmp_path: Path) -> N
         memory(49, 64, -4096),
         product(50, None, 700),
         memory(52, 64, 4096),
+        memory(53, 1000, 256),
+        memory(54, 1064, 256),
+        memory(55, 1128, 256),
         product(60, 64, 700),
-        op("aten::mm", 70, 8, **MM),
+        product(65, 1128, 1000),
+        op("aten::mm", 75, 5, **MM),
         product(80, 64),
         op("aten::mm", 90, 8, **MM, Input_Storages={"of": "another maker"}),
     ]
     plan, _ = generated(tmp_path, events)
-    first, second, third, fourth, fifth, *others = plan["ranks"]["0"]["calls"]["sources"]
+    first, second, third, fourth, fifth, several, *others = plan["ranks"]["0"]["calls"]["sources"]
     old, parameter = first
     (between,) = set(third)
     assert (second, fourth, fifth, others) == ([0, old], [None, parameter], [3, parameter], [[]] * 3)
     assert len({old, parameter, between}) == 3
     assert max(old, parameter, between) < 0
+    assert several == [3 + 9, 3]  # of the two that are read the second and the first, of nine calls
 
 
 def test_shapes_of_a_captured_region_are_none_of_its_kernels(tmp_path: Path) -> None:
@@ -697,6 +717,7 @@ def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
         "benchmark.py",
         "recorded_operators.py",
         "recorded_results.py",
+        "recorded_state.py",
         "manifest.json",
         "plan.json",
     }
@@ -813,9 +834,14 @@ product, relu = calls["aten::matmul"], calls["aten::relu_"]
 print((place, maker, which) == (0, product, 0))
 written = [call["run"] for call in step.calls if step.plan["operators"][call["operator"]]["name"] == "aten::add_"][-1]
 print(written.positional[0].data_ptr() == step.calls[product]["run"].positional[1].data_ptr())
+step.maker.state.reset()
+decayed, _ = next(call["run"] for call in step.calls if "mul_" in str(call["run"].run)).positional
+print(bool((decayed == 0).all()))  # the momentum
+weight = step.calls[product]["run"].positional[1]
+print(bool(weight.min() < 0 < weight.max() < (3 / 32) ** 0.5))
 for _ in range(20):
     step.timed(1)
-print(all(bool(each.isfinite().all()) for each in step.maker.pool.values()))
+print(all(bool(each.isfinite().all()) for each in step.maker.state.pool.values()))
 """
 
 
@@ -833,7 +859,7 @@ def test_a_capture_tells_which_tensors_operators_share(tmp_path: Path) -> None:
     (tmp_path / "benchmark" / "same.py").write_text(SAME)
     again = [sys.executable, str(tmp_path / "benchmark" / "same.py")]
     done = subprocess.run(again, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["True", "True", "True"], done.stderr
+    assert done.stdout.split() == ["True"] * 5, done.stderr
     assert run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
 
 
