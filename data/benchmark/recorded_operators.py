@@ -190,6 +190,9 @@ class Maker:
             return [self.tensor(each, bound, written, seen) for each in recorded["list"]]
         if "dims" in recorded:
             tensor = self.tensor(recorded, bound, written, seen)
+            if argument.name == "offsets":  # where bags begin among the indices: evenly
+                most = max((each["dims"][0] for each in inputs[1:2] if each and each.get("dims")), default=0)
+                tensor = (torch.arange(len(tensor)) * self.size(most) // max(1, len(tensor))).to(tensor)
             return [tensor] if kind.startswith("List[") else tensor
         return self.scaled(recorded["value"])
 

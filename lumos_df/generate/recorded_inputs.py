@@ -57,6 +57,9 @@ def recorded_inputs(
             )
             inputs.append({"list": listed} if listed else None)
             complete &= bool(listed)
+        elif _is_sparse(shapes[place], strides, steps[place]):
+            inputs.append(None)
+            complete = False
         elif known := _element_type(kind):
             inputs.append(_tensor(shapes[place], steps[place], values[place], known.name))
         elif "::" in kind or kind[:1].islower():  # a tensor of a type that is not known here
@@ -82,6 +85,11 @@ def tensors(inputs: Inputs) -> list[dict[str, Any]]:
 def _element_type(kind: str) -> Any:
     """Return the element type of a tensor's type; None of a number's, which old profilers write as `Int`."""
     return None if kind[:1].isupper() else element_type(kind)
+
+
+def _is_sparse(dims: Any, strides: str | None, of_tensor: Any) -> bool:
+    """Return whether a tensor has sizes and, beside others that have them, no strides: what it holds is not told."""
+    return bool(strides and dims and isinstance(dims, list) and of_tensor == [] and isinstance(dims[0], int))
 
 
 def _tensor(dims: Any, strides: Any, given: Any, dtype: str) -> dict[str, Any]:

@@ -52,6 +52,11 @@ _COPIES: Final = ("aten::copy_", "aten::_local_scalar_dense")
 """Operators that copy between host and GPU by themselves; of one around them the devices are not recorded."""
 
 _HOST_FAMILIES: Final = {
+    # Views, which move nothing: of their time most is spent in one that has a copy's name, or not.
+    FAMILY_OTHER: re.compile(
+        r"aten::(t|transpose|permute|view|_unsafe_view|as_strided|select|slice|split|chunk|unbind"
+        r"|expand|squeeze|unsqueeze|detach|alias|narrow|movedim|unflatten)"
+    ),
     "gemm": re.compile(r"aten::(linear|matmul|dot|\w*m[mv])(_backward)?"),
     "elementwise": re.compile(
         r"aten::(_foreach_)?(add|sub|rsub|mul|div|neg|abs|sign|reciprocal|r?sqrt|pow|square|exp\w*|log\d*p?|lerp|addcmul"

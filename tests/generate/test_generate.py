@@ -115,9 +115,7 @@ def test_an_operator_that_keeps_what_is_read_later_is_a_wrapper_where_that_is_kn
     assert names(rank) == ["aten::to", "aten::native_layer_norm"]
 
 
-def wrapped(
-    tmp_path: Path, outer: tuple[str, list[str]], inner: tuple[str, list[str]], **told: list[int]
-) -> dict[str, Any]:
+def wrapped(tmp_path: Path, outer: tuple[str, list[str]], inner: tuple[str, list[str]], **told: Any) -> dict[str, Any]:
     """Return the plan of an operator with a cast and another one inside; each is its name and its types."""
     dims = [[64, 32], [16, 32]]
     events = [
@@ -226,6 +224,40 @@ def test_an_operator_on_a_tensor_that_was_not_described_is_not_replayed(tmp_path
         "aten::add": "replaced",
         "aten::zeros": "replayed",
     }
+
+
+def test_an_operator_on_a_sparse_tensor_is_not_replayed_on_one_of_its_whole_size(tmp_path: Path) -> None:
+    """It has sizes and no strides; what is inside, on the values that are there, is called."""
+    kinds, dims = ["float", "float"], [[20000, 32], [20000, 32]]
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op("aten::add_", 10, 20, **called(dims, kinds, Input_Strides=[[32, 1], []])),
+        op("aten::index_add", 12, 16, **called([[64, 32], [64, 32]], kinds, Input_Strides=[[32, 1], [32, 1]])),
+        op("aten::mul_", 40, 20, **called([[], [64, 32]], kinds, Input_Strides=[[], [32, 1]])),
+    ]
+    plan, _ = generated(tmp_path, events)
+    assert names(plan["ranks"]["0"]) == ["aten::index_add", "aten::mul_"]
+
+
+@needs_torch
+def test_bags_of_an_embedding_begin_in_their_order(tmp_path: Path) -> None:
+    """Else torch refuses: the first has to begin at the first index."""
+    bag = called([[500, 32], [64], [16], [], [], []], ["float", "long int", "long int", *["Scalar"] * 3])
+    bag["Concrete_Inputs"] = ["", "", "", "False", "0", "False"]
+    generated(tmp_path, [annotation("ProfilerStep#1", 0, 100), op("aten::_embedding_bag", 10, 80, **bag)])
+    assert run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
+
+
+def test_a_view_is_of_no_family_of_work(tmp_path: Path) -> None:
+    """Whatever is inside it took most of its time."""
+    events = [
+        annotation("ProfilerStep#1", 0, 100),
+        op("aten::t", 10, 10, **MM),
+        op("aten::transpose", 11, 8, **MM),
+        op("aten::mm", 40, 20, **MM),
+    ]
+    plan, _ = generated(tmp_path, events)
+    assert plan["ranks"]["0"]["families_ns"] == {"gemm": 20_000, "other": 10_000}
 
 
 def test_shares_are_of_the_gpu_time_and_add_up(tmp_path: Path) -> None:
