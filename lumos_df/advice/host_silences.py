@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.advice.host_collectives import host_collectives, meanwhile
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.graph import host, typical_values
 from lumos_df.schema.codes import PYTHON
@@ -76,7 +77,8 @@ def of_job(advised: AdvisedJob) -> StepSilences:
 def long_silences(advised: AdvisedJob, rank: int) -> Silences:
     """Return the silences of a rank that last as long as what is worth an advice takes of a step.
 
-    Shorter ones are Python between operators. Time in which a data loader is asked for a batch is none.
+    Shorter ones are Python between operators. Time in which a data loader is asked for a batch, or a
+    thread of the host does a collective, is none.
     """
     least = max(host.IDLE_NS, typical_values.LEAST_PCT / 100 * float(advised.steps_ns.mean()))
     graph, work = advised.graphs[rank], advised.host_works[rank]
@@ -87,8 +89,10 @@ def long_silences(advised: AdvisedJob, rank: int) -> Silences:
     )
     edge = work.edge[column][of]
     loading = work.share(loader_rows(rows))[edge] * graph.edges.lag[edge]
-    ns = dur - np.round(np.where(silent, loading, 0)).astype(np.int64)
-    kept = (ns >= least) & (row >= 0) & (silent | (rows.kind[row] == PYTHON) & (loading < dur / 2))
+    collective = host_collectives(rows)
+    waiting = meanwhile(work, collective, rows.dur[collective])[edge]
+    ns = dur - np.round(np.where(silent, loading + waiting, 0)).astype(np.int64)
+    kept = (ns >= least) & (row >= 0) & (silent | (rows.kind[row] == PYTHON) & (loading + waiting < dur / 2))
     column = column[of[kept]]
     label = work.labels(work.thread[:, column], work.at[:, column], lag[column])
     return Silences(edge=edge[kept], ns=ns[kept], row=row[kept], label=label, nothing=silent[kept])

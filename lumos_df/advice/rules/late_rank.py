@@ -16,7 +16,7 @@ from lumos_df.schema.codes import NONE, THREAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Excess:
+class Excess:
     """What late ranks take longer than the others for the same rows, ns."""
 
     own: NDArray[np.int64]
@@ -37,7 +37,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     late = np.flatnonzero(caused > caused.mean())
     if not len(late):
         return
-    excess = _excess(advised, late)
+    excess = excess_of(advised, late)
 
     def apply(changed: ChangedGraph) -> None:
         changed.own[:] -= np.minimum(excess.own, changed.own)
@@ -46,7 +46,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
     steps = max(len(replay.low) for replay in advised.played.replays)
     numbers = [advised.ranks[place].rank for place in late.tolist()]
-    silent, why = _cause(advised, late, excess)
+    silent, why = cause(advised, late, excess)
     longest = format_ns(round(caused.max() / steps / (ranks - 1)))
     yield Remedy(
         rule="late_rank",
@@ -68,7 +68,11 @@ def listed(ranks: list[int]) -> str:
     return f"ranks {shown}, ..." if len(ranks) > 4 else f"ranks {shown}"
 
 
-def _excess(advised: AdvisedJob, late: NDArray[np.int64]) -> _Excess:
+def excess_of(advised: AdvisedJob, late: NDArray[np.int64], *, joined: bool = True) -> Excess:
+    """Return what late ranks take longer.
+
+    Without a graph that joins the ranks no late start shows, and what no other rank has is all too long.
+    """
     graph, ranks = advised.event_graph, advised.ranks
     same, like = same_rows(ranks, of_stages=len(np.unique(pipelines(advised))) < len(ranks))
     gpu = np.concatenate([rows.on_gpu for rows in ranks])
@@ -82,18 +86,18 @@ def _excess(advised: AdvisedJob, late: NDArray[np.int64]) -> _Excess:
     mine, others = (np.flatnonzero(works & (is_late[rank] == of)) for of in (True, False))
     # A kernel of a name may be any work; what the host does before or in a row of a name is alike wherever it stands.
     expected = usual(same[others], graph.own[others], same[mine])
-    otherwise = np.where(gpu[mine], NONE, longest(like[others], graph.own[others], like[mine]))
-    own[mine] = _over(graph.own[mine], np.where(expected == NONE, otherwise, expected))
+    otherwise = np.where(gpu[mine] | (not joined), NONE, longest(like[others], graph.own[others], like[mine]))
+    own[mine] = _over(graph.own[mine], np.where(expected == NONE, otherwise, expected), joined=joined)
     lag = np.zeros(len(graph.lag), np.int64)
     on_thread = np.concatenate([each.edges.kind == THREAD for each in advised.graphs]) & (graph.lag >= 0)
     mine, others = (np.flatnonzero(on_thread & (is_late[rank[graph.dst]] == of)) for of in (True, False))
     to_mine, to_others = graph.dst[mine], graph.dst[others]
     expected = usual(same[to_others], graph.lag[others], same[to_mine])
-    otherwise = longest(like[to_others], graph.lag[others], like[to_mine])
-    lag[mine] = _over(graph.lag[mine], np.where(expected == NONE, otherwise, expected))
+    otherwise = np.where(joined, longest(like[to_others], graph.lag[others], like[to_mine]), NONE)
+    lag[mine] = _over(graph.lag[mine], np.where(expected == NONE, otherwise, expected), joined=joined)
     began = np.array([_begins(advised, place) for place in range(len(ranks))])
-    later = np.where(is_late, np.maximum(began - int(np.median(began[~is_late])), 0), 0)
-    return _Excess(own=own, lag=lag, floor=later[rank])
+    later = np.where(is_late & joined, np.maximum(began - int(np.median(began[~is_late])), 0), 0)
+    return Excess(own=own, lag=lag, floor=later[rank])
 
 
 def _begins(advised: AdvisedJob, place: int) -> int:
@@ -103,11 +107,11 @@ def _begins(advised: AdvisedJob, place: int) -> int:
     return int(first) + int(advised.event_graph.shift[place])
 
 
-def _over(values: NDArray[np.int64], of_others: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.where(of_others == NONE, 0, np.maximum(values - of_others, 0))
+def _over(values: NDArray[np.int64], of_others: NDArray[np.int64], *, joined: bool) -> NDArray[np.int64]:
+    return np.where(of_others == NONE, 0 if joined else values, np.maximum(values - of_others, 0))
 
 
-def _cause(advised: AdvisedJob, late: NDArray[np.int64], excess: _Excess) -> tuple[bool, str]:
+def cause(advised: AdvisedJob, late: NDArray[np.int64], excess: Excess) -> tuple[bool, str]:
     """Return whether it is one silence of the host that makes most of the excess, and in words what does."""
     graph = advised.event_graph
     gpu = np.concatenate([rows.on_gpu for rows in advised.ranks])
@@ -129,7 +133,7 @@ def _cause(advised: AdvisedJob, late: NDArray[np.int64], excess: _Excess) -> tup
     return False, max(sums, key=lambda cause: sums[cause])
 
 
-def _host_time(advised: AdvisedJob, excess: _Excess, place: int) -> dict[tuple[bool, str], float]:
+def _host_time(advised: AdvisedJob, excess: Excess, place: int) -> dict[tuple[bool, str], float]:
     """Return the excess of a late rank's host, ns by operator, and whether that ran or ended a silence."""
     rows, graph, host = advised.ranks[place], advised.graphs[place], advised.host_works[place]
     over = excess.lag[int(advised.edge_base[place]) :][host.edge]

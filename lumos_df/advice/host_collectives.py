@@ -1,0 +1,42 @@
+"""Collectives that threads of the host do, as gloo's, and what passes on other threads meanwhile."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.graph.host_work import HostWork
+from lumos_df.graph.rows import Rows
+from lumos_df.schema.codes import ANNOTATION, THREAD
+
+
+def host_collectives(rows: Rows) -> NDArray[np.int64]:
+    """Return the annotations of the host in which a collective runs [k]; where there is a GPU, it runs there."""
+    if rows.on_gpu.any():
+        return np.empty(0, np.int64)
+    return np.flatnonzero((rows.kind == ANNOTATION) & (rows.collective >= 0) & (rows.thread >= 0))
+
+
+def meanwhile(host: HostWork, row: NDArray[np.int64], first_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return which part of each edge's lag passes in the first so many ns of some rows, ns [edges of the trace].
+
+    Args:
+        host: the trace's host work.
+        row: rows of it [k].
+        first_ns: how much of each [k].
+    """
+    graph = host.graph
+    part = np.zeros(len(graph.edges), np.int64)
+    if not len(row):
+        return part
+    order = np.argsort(graph.rows.ts[row], kind="stable")
+    begin = graph.rows.ts[row][order]
+    end = begin + first_ns[order]
+    # Of rows that run at once the later ones go on where those before end.
+    begin = np.maximum(begin, np.append(begin[:1], np.maximum.accumulate(end)[:-1]))
+    lasts = np.maximum(end - begin, 0)
+    moments = np.stack((begin, begin + lasts), axis=1).ravel() - begin[0]
+    passed = np.stack((np.cumsum(lasts) - lasts, np.cumsum(lasts)), axis=1).ravel()
+    over, since = (np.interp(host.at[which] - begin[0], moments, passed) for which in (3, 0))
+    lag = graph.edges.lag[host.edge]
+    inside = np.minimum(np.round(over - since).astype(np.int64), lag)
+    part[host.edge] = np.where(graph.edges.kind[host.edge] == THREAD, inside, 0)
+    return part

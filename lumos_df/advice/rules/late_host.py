@@ -1,0 +1,120 @@
+"""Ranks without GPUs that others wait for in collectives of the host, such as gloo's: what if they were as quick."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
+from lumos_df.advice.host_collectives import host_collectives, meanwhile
+from lumos_df.advice.remedy import Known, Remedy
+from lumos_df.advice.rules.late_rank import Excess, cause, excess_of, listed
+from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph import typical_values
+from lumos_df.graph.packed_keys import dense, packed
+from lumos_df.graph.same_rows import ordinals
+
+
+def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
+    """Propose that ranks which make others wait more than their share be as quick as the others.
+
+    No graph joins ranks without GPUs, so what the late ones lose no more is taken from the waits of the others.
+    """
+    ranks = advised.ranks
+    if len(ranks) == 1 or any(rows.on_gpu.any() for rows in ranks):
+        return
+    rank, row, waits, last = _collectives(advised)
+    caused = np.bincount(last, waits, len(ranks))
+    late = np.flatnonzero(caused > caused.mean()) if len(waits) else np.empty(0, np.int64)
+    if not len(late):
+        return
+    own, lag = _excess(advised, late, rank, row)
+    of_late = np.isin(rank, late)
+    # Who waits in turn has no more to lose than what the others wait longer, each of them for all that are late.
+    others = len(ranks) - len(late)
+    most = max(int(waits[~of_late].sum()) / others - int(waits[of_late].sum()) / len(late), 0.0) * len(late)
+    lost = int(own.sum() + lag.sum())
+    alike = excess_of(advised, late)
+    alike = Excess(own=np.minimum(alike.own, own), lag=np.minimum(alike.lag, lag), floor=np.zeros_like(own))
+    more_work = 2 * (alike.own.sum() + alike.lag.sum()) < lost
+    why = "work that the others do not have" if more_work else cause(advised, late, alike)[1]
+    share = min(1.0, most / lost) if lost else 0.0
+    own, lag = (np.round(each * share).astype(np.int64) for each in (own, lag))
+    # So much less the others wait.
+    taken = share * lost * others / len(late) / max(int(waits[~of_late].sum()), 1)
+    lag += np.round(_inside(advised, rank, row, np.where(of_late, 0, waits)) * min(taken, 1.0)).astype(np.int64)
+
+    def apply(changed: ChangedGraph) -> None:
+        changed.own[:] -= np.minimum(own, changed.own)
+        changed.lag[:] -= np.minimum(lag, np.maximum(changed.lag, 0))
+
+    a_step = round(int(own.sum() + lag.sum()) / len(advised.steps_ns))
+    yield Remedy(
+        rule="late_host",
+        what=f"{listed([ranks[place].rank for place in late.tolist()])} {'is' if len(late) == 1 else 'are'} waited for "
+        f"in collectives of the host, {format_ns(a_step)} a step: {why}",
+        known=Known.MEASURED,
+        rests_on=f"{format_count(len(row), 'row')} of collectives of {format_count(len(ranks), 'rank')}",
+        apply=apply,
+    )
+
+
+def _excess(
+    advised: AdvisedJob, late: NDArray[np.int64], rank: NDArray[np.int64], row: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return what late ranks take longer outside of collectives, ns: of rows, and of the edges between them."""
+    graph, excess = advised.event_graph, excess_of(advised, late, joined=False)
+    dur = np.concatenate([rows.dur for rows in advised.ranks])[graph.base[rank] + row]
+    running = _inside(advised, rank, row, dur)
+    within = np.concatenate([rows.collective >= 0 for rows in advised.ranks])
+    lag = np.minimum(excess.lag, np.maximum(graph.lag - running, 0))
+    return np.where(within, 0, excess.own), lag
+
+
+def _collectives(advised: AdvisedJob) -> tuple[NDArray[np.int64], ...]:
+    """Return of each row of a collective its rank, itself, how long it waits, ns, and the rank that was last [k].
+
+    A collective has the same name and place in its step on all ranks. The member that lasts shortest came last.
+    """
+    names = {name: place for place, name in enumerate(sorted({name for rows in advised.ranks for name in rows.names}))}
+    found = [host_collectives(rows) for rows in advised.ranks]
+    rank = np.repeat(np.arange(len(found)), [len(each) for each in found])
+    row = np.concatenate(found)
+    columns = [
+        (
+            np.array([names[name] for name in rows.names])[rows.name[each]],
+            rows.step[each],
+            rows.ts[each],
+            rows.dur[each],
+        )
+        for rows, each in zip(advised.ranks, found, strict=True)
+        if len(each)
+    ]
+    if not columns:
+        return row, row, row, row
+    name, step, ts, dur = (np.concatenate(column) for column in zip(*columns, strict=True))
+    order = np.lexsort((ts, rank))
+    turn = np.empty(len(row), np.int64)
+    turn[order] = ordinals(packed(rank, name, step)[order])
+    instance = dense(packed(name, step, turn))
+    common = np.bincount(instance) == len(found)
+    shortest = np.lexsort((dur, instance))
+    first = shortest[np.searchsorted(instance[shortest], np.arange(len(common)))]
+    kept = common[instance] & (step >= 0)
+    instance = instance[kept]
+    return rank[kept], row[kept], (dur[kept] - dur[first][instance]), rank[first][instance]
+
+
+def _inside(
+    advised: AdvisedJob, rank: NDArray[np.int64], row: NDArray[np.int64], first_ns: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return what of each edge's lag passes in the first so many ns of its rank's collectives, ns [edges of the job].
+
+    Only stretches as long as what is worth an advice: in shorter ones, between operators, Python goes on meanwhile.
+    """
+    least = typical_values.LEAST_PCT / 100 * float(advised.steps_ns.mean())
+    part = [
+        np.where(graph.edges.lag >= least, meanwhile(host, row[rank == place], first_ns[rank == place]), 0)
+        for place, (graph, host) in enumerate(zip(advised.graphs, advised.host_works, strict=True))
+    ]
+    return np.concatenate(part)

@@ -1,0 +1,65 @@
+"""A rank without a GPU that the other waits for in gloo; the gain is that of the job in which it is as quick."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.advice.emulated import Advised, advice_on
+from tests.trace.literal import Event, annotation, op, write
+
+STEPS = 4
+
+
+def job(folder: Path, sleeps: int = 0, more_work: int = 0) -> Advised:
+    """Return what is said of two ranks; rank 1 is late by what it sleeps, or by more products than rank 0 has, us."""
+    write(folder / "traces" / "rank0.json", _rank(sleeps + more_work, 0, 0), distributedInfo=_distributed(0))
+    write(folder / "traces" / "rank1.json", _rank(0, sleeps, more_work), distributedInfo=_distributed(1))
+    return advice_on(folder)
+
+
+def _distributed(rank: int) -> dict[str, object]:
+    return {"backend": "gloo", "rank": rank, "world_size": 2}
+
+
+def _rank(waits: int, sleeps: int, more_work: int) -> list[Event]:
+    events, at = [], 0
+    for step in range(STEPS):
+        begin = at
+        at += sleeps + 10
+        for _ in range(5):
+            events.append(op("aten::mm", at, 190))
+            at += 200
+        for _ in range(more_work // 100):
+            events.append(op("aten::bmm", at, 99))
+            at += 100
+        events.append(annotation("gloo:all_reduce", at, waits + 95, tid=2))
+        at += waits + 100
+        events += [op("aten::add_", at, 100), annotation(f"ProfilerStep#{step}", begin, at + 105 - begin)]
+        at += 110
+    return events
+
+
+def test_a_rank_that_sleeps_is_the_first_advice(tmp_path: Path) -> None:
+    first = job(tmp_path, sleeps=3000).first
+    assert first.remedy.rule == "late_host"
+    assert first.remedy.what.startswith("rank 1 is waited for in collectives of the host, ")
+    assert first.remedy.what.endswith(": nothing recorded, before aten::mm")
+    # Of the first step nothing tells how long before its first row it began.
+    assert first.gain_ns == pytest.approx(3_000_000, rel=0.15)
+    assert first.low_ns <= 3_000_000 <= first.high_ns
+
+
+def test_a_rank_with_more_work_is_told_so(tmp_path: Path) -> None:
+    first = job(tmp_path, more_work=3000).first
+    assert first.remedy.rule == "late_host"
+    assert first.remedy.what.endswith(": work that the others do not have")
+    assert first.gain_ns == pytest.approx(3_000_000, rel=0.05)
+
+
+def test_a_wait_for_another_rank_is_no_silence(tmp_path: Path) -> None:
+    write(tmp_path / "traces" / "rank0.json", _rank(3000, 0, 0), distributedInfo=_distributed(0))
+    assert not advice_on(tmp_path).of_rule("host_silence")
+
+
+def test_ranks_that_are_alike_are_not_blamed(tmp_path: Path) -> None:
+    assert not job(tmp_path).of_rule("late_host")
