@@ -175,23 +175,24 @@ def _write(
     with SideWriter(staging.writer(trace_id, schema.OPERATORS)) as writer:
         for batch in recorded_tables.operator_batches(ops, derived, described):
             writer.write_table(batch)
-    counters = recorded_tables.counters(ops)
-    staging.write(trace_id, schema.MEMORY_EVENTS, recorded_tables.memory_events(ops))
-    staging.write(trace_id, schema.COUNTERS, counters)
-    staging.write(trace_id, schema.PROCESS_GROUPS, recorded_tables.process_groups(ops, described))
-    for table in schema.TABLES:
-        if table.name in ops.recording.tables:
-            staging.write(trace_id, table, recorded_tables.of_rank(ops.recording.tables[table.name], ops.rank.rank))
-    staging.share_args(trace_id, ops.rank.events)
-    row = trace_row(
-        ops,
-        file,
-        job,
-        ranks_in_file=ranks_in_file,
-        counters=counters.num_rows,
-        unlaunched=derived.unlaunched,
-        warnings=[*warnings, *malformed],
-        first=first,
-    )
-    staging.write(trace_id, schema.TRACES, row)
+        # While the last of them is written:
+        counters = recorded_tables.counters(ops)
+        staging.write(trace_id, schema.MEMORY_EVENTS, recorded_tables.memory_events(ops))
+        staging.write(trace_id, schema.COUNTERS, counters)
+        staging.write(trace_id, schema.PROCESS_GROUPS, recorded_tables.process_groups(ops, described))
+        for table in schema.TABLES:
+            if table.name in ops.recording.tables:
+                staging.write(trace_id, table, recorded_tables.of_rank(ops.recording.tables[table.name], ops.rank.rank))
+        staging.share_args(trace_id, ops.rank.events)
+        row = trace_row(
+            ops,
+            file,
+            job,
+            ranks_in_file=ranks_in_file,
+            counters=counters.num_rows,
+            unlaunched=derived.unlaunched,
+            warnings=[*warnings, *malformed],
+            first=first,
+        )
+        staging.write(trace_id, schema.TRACES, row)
     return row
