@@ -3,12 +3,13 @@
 PYTHON, one with torch, trains nets of tools/record_plain.py under `lumos-df capture`, on a GPU where it sees one. Of
 the fastest step of each recording a benchmark is generated and run, and its own trace is read as the recording was.
 What the profiler costs is in both; without it, the steps that the capture timed beside those it recorded are compared
-with those of the benchmark. Recordings and benchmarks take turns.
+with those of the benchmark. Recordings and benchmarks take turns, each with its memory mapped beforehand
+(tools/mapped_memory.py).
 
 A machine that does something else, too, breaks into some call of nearly every step, and seldom into the same one. So
 the lower quartile of each call, and of the time before it, over the steps of a round stands for it, and a step is the
-sum of these; with a GPU, beside which the host goes on, it is the lower quartile of the steps. In which calls memory
-is not mapped is another thing in each process, and the same in all its steps: of the rounds the median counts.
+sum of these; with a GPU, beside which the host goes on, it is the lower quartile of the steps. A process may differ
+from another in all its steps: of the rounds the median counts.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from lumos_df.generate.benchmark_folder import generate
 from lumos_df.generate.recorded_rows import RecordedRows
 from lumos_df.generate.replayed_calls import replay
 from lumos_df.trace.ingest import ingest
+from tools.mapped_memory import TUNABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,7 +72,7 @@ def _once(folder: Path, python: str, net: str) -> pl.DataFrame:
     folder.mkdir(parents=True)
     corpus, log = folder / "corpus", folder / "train.log"
     size, ranks = NETS[net]
-    launch = [python, *((*_COUNT, str(ranks)) if ranks > 1 else ())]
+    launch = [python, *((*_COUNT, str(ranks)) if ranks > 1 else ()), "-m", "tools.mapped_memory"]
     train = [*launch, "-m", "tools.train_plain", net, *map(str, size)]
     settings = CaptureSettings(str(folder / "recorded"), warmup=_WARMUP, steps=_RECORDED)
     captured = capture(["sh", "-c", 'exec > "$0" 2>&1 "$@"', str(log), *train], settings)
@@ -192,6 +194,7 @@ def main() -> int:
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ.update(TUNABLES)
     try:
         table = compared(options.folder, options.python, options.nets, options.rounds)
     except LumosError as error:

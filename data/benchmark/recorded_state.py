@@ -1,7 +1,6 @@
 """Tensors that are there in every step, where it was recorded which: weights, states of optimizers, inputs."""
 
 import math
-from collections import Counter
 
 import torch
 from recorded_operators import OF_VALUES, extent, in_order
@@ -16,9 +15,10 @@ class State:
     """
 
     def __init__(self, maker, operators, calls, sources):
-        """Learn how long the tensors are, which change in place, and which others read."""
+        """Learn which tensors change in place, which others read, and of which calls have parts."""
         self.maker, self.pool, self.first = maker, {}, {}
-        self.lengths, self.changed, self.read = Counter(), set(), set()
+        self.changed, self.read, self.parts = set(), set(), set()
+        lengths = {}
         for number, given in zip(calls, sources):
             listed, name = in_order(operators[number]["inputs"]), operators[number]["name"].removeprefix("aten::")
             if name.endswith("_"):
@@ -29,22 +29,27 @@ class State:
                 if self.holds(recorded, source):
                     dims = [maker.size(size) for size in recorded["dims"]]
                     length = extent(dims, maker.strides(dims, recorded.get("strides")))
-                    key = (source, recorded["dtype"])
-                    self.lengths[key] = max(self.lengths[key], length)
+                    if lengths.setdefault(source, length) != length:
+                        self.parts.add(source)
 
     def holds(self, recorded, source):
         """Return whether a recorded tensor is there in every step, and is no index or mask."""
         return source is not None and source < 0 and "float" in recorded["dtype"]
 
     def tensor(self, recorded, source, dims, strides):
-        """Return one, or a part of it; where a part begins was not recorded."""
-        key = (source, recorded["dtype"])
-        place = (*key, recorded.get("at"))
+        """Return one.
+
+        Where a part of one begins was not recorded: of a bucket of gradients those of one shape are the same, and
+        others have a tensor of their own.
+        """
+        length = extent(dims, strides)
+        place = (source, recorded["dtype"], recorded.get("at"), length)
         if place not in self.pool:
-            self.pool[place] = self.maker.new([self.lengths[key]], [1], recorded, 1)
+            self.pool[place] = self.maker.new([length], [1], recorded, 1)
             if source in self.changed:
                 fan = math.prod(dims[1:]) if len(dims) > 1 else 0
-                self.first[place] = 0.0 if source not in self.read else math.sqrt(3 / fan) if fan else 1.0
+                only_here = source not in self.read and source not in self.parts
+                self.first[place] = 0.0 if only_here else math.sqrt(3 / fan) if fan else 1.0
         return self.pool[place].as_strided(dims, strides)
 
     def reset(self):

@@ -895,6 +895,31 @@ def test_a_capture_tells_which_tensors_operators_share(tmp_path: Path) -> None:
     assert run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
 
 
+PARTS = """
+import torch
+from recorded_operators import Maker
+from recorded_state import State
+changed = [{"name": "aten::mul_", "inputs": [{"dims": [size], "dtype": "float32"}]} for size in (4, 2, 3)]
+state = State(Maker("cpu"), changed, [0, 1, 2], [[-1], [-1], [-2]])
+four, two, whole = (
+    state.tensor(one["inputs"][0], source, one["inputs"][0]["dims"], [1])
+    for one, source in zip(changed, (-1, -1, -2))
+)
+state.reset()
+print(bool((four != 0).all()), bool((two != 0).all()), bool((whole == 0).all()))
+two.zero_()
+print(bool((four != 0).all()))
+"""
+
+
+@needs_torch
+def test_parts_of_a_bucket_do_not_write_over_one_another() -> None:
+    """Where each begins is not recorded; what only an optimizer changes, and as a whole, begins at zero."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "data" / "benchmark")}
+    done = subprocess.run([sys.executable, "-c", PARTS], capture_output=True, text=True, check=False, env=environment)
+    assert done.stdout.split() == ["True"] * 4, done.stderr
+
+
 LARGEST_BYTES = 1e6  # of a job, so that the test stays short
 SMALL_JOBS = [
     job for traces in SETS for job in jobs(traces) if sum(file.stat().st_size for file in job.iterdir()) < LARGEST_BYTES
