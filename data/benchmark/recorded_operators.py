@@ -194,13 +194,21 @@ class Maker:
                 most = max((each["dims"][0] for each in inputs[1:2] if each and each.get("dims")), default=0)
                 tensor = (torch.arange(len(tensor)) * self.size(most) // max(1, len(tensor))).to(tensor)
             return [tensor] if kind.startswith("List[") else tensor
-        return self.scaled(recorded["value"])
+        if "group" in argument.name and type(recorded["value"]) is int and inputs[0] and inputs[0].get("dims", ())[1:]:
+            return math.gcd(self.size(recorded["value"]), self.size(inputs[0]["dims"][1]))  # it divides channels
+        return self.scaled(recorded["value"], inputs)
 
-    def scaled(self, value):
-        """Return a recorded number, or a list of them, as --small has it."""
+    def scaled(self, value, inputs):
+        """Return a recorded number, or a list of them, as --small has it: also one that is a product of sizes."""
         if isinstance(value, list):
-            return [self.scaled(each) for each in value]
-        return self.size(value) if type(value) is int else value
+            return [self.scaled(each, inputs) for each in value]
+        if type(value) is not int:
+            return value
+        for each in tensors(inputs) if self.small > 1 else ():
+            for place in range(len(each["dims"]) - 1):
+                if value > KEPT_SIZE and math.prod(each["dims"][place:]) == value:
+                    return math.prod(map(self.size, each["dims"][place:]))
+        return self.size(value)
 
     def unknown(self, argument, kind, inputs):
         """Return what stands for an argument that was not recorded."""

@@ -46,6 +46,8 @@ _LIKE: Final = {
     "miopen_batch_norm": _BATCH_NORM,
     "cudnn_batch_norm_backward": _BATCH_NORM_BACKWARD,
     "miopen_batch_norm_backward": _BATCH_NORM_BACKWARD,
+    # Torch has none for a CPU: the one that also subtracts a mean, of the same bytes.
+    "_fused_rms_norm_backward": _Like("aten::native_layer_norm_backward", (0, 1, 2, 3, 3, 4, None, _NO_BIAS)),
     "_scaled_dot_product_efficient_attention": _Like(_ATTENTION, (0, 1, 2, 3, 5, 6, 7)),
     "_scaled_dot_product_flash_attention": _Like(_ATTENTION, (0, 1, 2, None, 3, 4, 6)),
     "_scaled_dot_product_cudnn_attention": _Like(_ATTENTION, (0, 1, 2, 3, 5, 6, 8)),

@@ -895,6 +895,23 @@ def test_a_capture_tells_which_tensors_operators_share(tmp_path: Path) -> None:
     assert run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
 
 
+@needs_torch
+def test_smaller_sizes_still_fit_each_other_in_a_normalization_of_groups(tmp_path: Path) -> None:
+    """Groups divide the channels, and a product of sizes is one of the smaller ones."""
+    given = [[32, 64, 30, 30], [64], [64]]
+    forward = called([given[0], [], *given[1:], [], []], ["float", "Scalar", "float", "float", "Scalar", "Scalar"])
+    forward["Concrete_Inputs"] = ["", "32", "", "", "1e-05", "False"]
+    back = called(
+        [given[0], given[0], [32, 32], [32, 32], [64], [], [], [], [], []],
+        [*["float"] * 5, *["Scalar"] * 4, "ScalarList"],
+        [*[""] * 5, "32", "64", "900", "32", "[True, True, True]"],
+    )
+    calls = [op("aten::group_norm", 10, 30, **forward), op("aten::native_group_norm_backward", 50, 40, **back)]
+    generated(tmp_path, [annotation("ProfilerStep#1", 0, 100), *calls])
+    printed = run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0, "--small", 16)
+    assert printed["copied_instead"] == {}
+
+
 PARTS = """
 import torch
 from recorded_operators import Maker
