@@ -68,3 +68,12 @@ def test_a_recurrent_layer_grows_with_its_samples(tmp_path: Path) -> None:
     (graph,), (time,) = changed.job.graphs, changed.times
     recurs = [graph.rows.names[name] == "aten::mkldnn_rnn_layer" for name in graph.rows.name.tolist()]
     assert time.own[recurs].sum() / (40 * 900_000) == pytest.approx(2, rel=0.05)
+
+
+def test_operators_that_touch_no_element_say_nothing_of_caches(tmp_path: Path) -> None:
+    events = [operator("aten::mul", 1000 * number, [4, 0, 16]) for number in range(40)]
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    ingest([tmp_path / "trace.json"], tmp_path / "corpus", workers=1)
+    anchor = load(tmp_path / "corpus", groups(tmp_path / "corpus")[0], {"micro_batch": 4})
+    (time,) = estimated(anchor, Settings(numbers={"micro_batch": 8}), force=True).times
+    assert time.own.sum() == 40 * 900_000

@@ -115,7 +115,8 @@ def work(
     peak = _rate(each[0][multiplies], time[multiplies])
     bandwidth = _rate(each[2][~multiplies], time[~multiplies])
     before_s = np.maximum(each[0] / peak, each[2] / bandwidth)
-    grown = float(np.log((each[3] * copies[row]).sum() / max(each[2].sum(), 1.0)))
+    touched, touched_after = each[2].sum(), (each[3] * copies[row]).sum()
+    grown = float(np.log(touched_after / touched)) if touched and touched_after else 0.0
     after_s = np.maximum(each[1] / peak, each[3] / bandwidth)
     further = np.minimum(each[3], _OWN_CACHE_BYTES) / bandwidth * np.expm1(_OUT_OF_CACHE * grown)
     apart = doubt[inverse] + np.log1p(np.abs(further) / np.maximum(after_s, 1e-12))
