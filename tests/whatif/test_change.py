@@ -72,6 +72,7 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
             "layers=3",
             "layers cannot change.*with_modules=True, or name them with .*layer=N; near",
         ),
+        (replace(OLD, pp=None), "pp=2", "layer=N, or tell .* nearest is batch_scale=1/N, a stage's share of the work"),
         (replace(OLD, vocab=None), "vocab=3", "tell it with --known vocabulary=N; nearest is batch_scale=N"),
         (replace(OLD, seq=None), "seq=9", "--known sequence=N; nearest is batch_scale=N, which grows"),
         (replace(OLD, dp=None), "dp=3", "says what is missing, or tell it with --known dp=N$"),

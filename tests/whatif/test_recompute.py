@@ -1,5 +1,6 @@
 """Activations kept or computed again, against the emulator's own run of the other job."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +16,7 @@ from lumos_df.whatif.job.recorded_job import load
 from lumos_df.whatif.job.settings import parse
 from lumos_df.whatif.rewrite import recomputed_layers
 from tests.emulator import Job
-from tests.whatif.conftest import emulate
+from tests.whatif.conftest import emulate, ingested
 from tests.whatif.test_emulated import answers
 
 
@@ -106,6 +107,34 @@ def test_recomputation_goes_with_other_layers_and_micro_batches(kept: Path, agai
 def test_recomputation_that_cannot_be_is_refused(kept: Path, change: tuple[str, ...], says: str) -> None:
     with pytest.raises(QueryError, match=says):
         answers(kept, *change)
+
+
+def products(folder: Path, passes: int) -> Path:
+    """Return a corpus of products on the host, forward and perhaps backward, no two alike: nothing tells a layer."""
+    events = []
+    for place in range(4):
+        for back in range(passes):
+            at = 1000 * (7 - place if back else place)
+            node = {"Sequence number": place + 1, "Fwd thread id": back}
+            around = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": at, "dur": 900, "args": node}
+            name = "autograd::engine::evaluate_function: MmBackward0" if back else "aten::matmul"
+            dims = {"Input Dims": [[8, 16 << place], [16 << place, 32 << place]], "Input type": ["float"] * 2}
+            events += [around | {"name": name}, around | {"name": "aten::mm", "ts": at + 10, "dur": 800, "args": dims}]
+    folder.mkdir()
+    (folder / "trace.json").write_text(json.dumps({"traceEvents": events}))
+    return ingested(folder / "corpus", folder / "trace.json")
+
+
+@pytest.mark.parametrize(
+    ("passes", "says"),
+    [
+        pytest.param(2, "nearest is --scale kind=host:1.33, by which the forward pass", id="training"),
+        pytest.param(1, "no backward pass that anything would be computed again for; record training$", id="not"),
+    ],
+)
+def test_without_layers_the_refusal_names_what_is_near(tmp_path: Path, passes: int, says: str) -> None:
+    with pytest.raises(QueryError, match=says):
+        answers(products(tmp_path / "job", passes), "recompute=full")
 
 
 def test_what_runs_again_does_not_run_a_third_time(again: Path) -> None:

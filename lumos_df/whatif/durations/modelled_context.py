@@ -42,7 +42,8 @@ def with_context(draft: DraftJob) -> DraftJob:
         CONTEXT,
         payload,
         "cp cannot change, because attention is no kernel of its own in rank {rank}, and only such a one is run over "
-        "the ranks of a sequence; record it with fused attention",
+        "the ranks of a sequence; record it with fused attention; nearest is batch_scale=1/N, a rank's share of the "
+        "work without its collectives",
     )
     return made.said(
         f"cp={new.cp} is modelled: {carry}, and attention waits for them; a ring hides them behind parts of its work"

@@ -76,11 +76,12 @@ def _with(draft: DraftJob, kind: int, what: str, places: _Places) -> DraftJob:
         payload, after, before = places(along, known)
         if not payload.any():
             lacks = "layers that its parameters belong to" if change.new.gathers_layers else "optimizer"
-            instead = change.new.gathers_layers and (along.phase == OPTIMIZER).any()
+            near = "the step as recorded, whose all-reduces take what reduce-scatters and gathers do together"
+            if change.new.gathers_layers and (along.phase == OPTIMIZER).any():
+                near = "zero=1, which gathers behind the optimizer"
             raise QueryError(
                 f"{anchor.about.job}: zero={change.new.zero} cannot be, because rank {graph.rows.rank} shows no "
-                f"{lacks}; record training with_modules=True"
-                + ("; nearest is zero=1, which gathers behind the optimizer" if instead else "")
+                f"{lacks}; record training with_modules=True; nearest is {near}"
             )
         title, size = (COLLECTIVES[kind], what), change.groups[1].size[DP]
         return AddedKernels.alike(graph, title, size, (payload, links.lasting(kind, DP, payload)), (after, before))

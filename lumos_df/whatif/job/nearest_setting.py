@@ -23,6 +23,7 @@ LASTING: Final = "nearest is --scale family=communication:F, by which it lasts F
 _NEAREST: Final = {
     **dict.fromkeys(("seq", "micro_batch", "top_k", "capacity"), _TOKENS),
     **dict.fromkeys(("tp", "cp"), _SHARE),
+    "pp": "nearest is batch_scale=1/N, a stage's share of the work without its sends and its waiting",
     **dict.fromkeys(("hidden", "ffn", "heads", "kv_heads", "vocab", "layers"), _WORK),
 }
 """Of settings that change the work of kernels, the one that needs no such size."""

@@ -15,6 +15,7 @@ from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import (
     ATTENTION,
+    BACKWARD,
     CPU_OP,
     GEMM,
     KERNEL,
@@ -97,9 +98,17 @@ def with_recomputation(
     within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     repeated = ahead[np.repeat(low, count) + within]
     if not len(repeated):
+        if not (rank.structure.phase == BACKWARD).any():
+            raise QueryError(
+                f"{rows.job}: recompute cannot change, because rank {rows.rank} has no backward pass that anything "
+                "would be computed again for; record training"
+            )
+        where = "gpu" if rows.on_gpu.any() else "host"
         raise QueryError(
             f"{rows.job}: recompute cannot change, because rank {rows.rank} has no layers with a forward and a "
-            "backward pass, or no attention in them; record training, with annotations layer=N or with_modules=True"
+            "backward pass, or no attention in them; record training, with annotations layer=N or with_modules=True; "
+            f"nearest is --scale kind={where}:1.33, by which the forward pass, a third of training's work, runs once "
+            "more"
         )
     at = np.repeat(begins, count)
     return np.insert(sequence, at, repeated), np.insert(np.zeros(len(sequence), np.bool_), at, True)
