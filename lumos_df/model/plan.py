@@ -222,12 +222,15 @@ class Plan:
 
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)
-        yield from whole(values, 1, "tp", "pp", "vp", "dp", "cp", "ep", "etp", "micro_batch", "batch", "dp_replicate")
+        many = list(too_many({name: values[name] for name in ("tp", "pp", "dp", "cp")}))
+        counts = ("tp", "pp", "vp", "dp", "cp", "ep", "etp", "micro_batch", "batch", "dp_replicate")
+        # Of too many GPUs the smaller bound is said.
+        yield from whole(values, 1, *(name for name in counts if all(name != complaint.field for complaint in many)))
         yield from whole(values, 0, "zero", "lora")
         most = len(ZERO_STAGES) - 1
         if type(self.zero) is int and self.zero > most:
             yield Complaint("zero", f"= {self.zero}: must be 0 to {most}; nearest is {most}")
-        yield from too_many({name: values[name] for name in ("tp", "pp", "dp", "cp")})
+        yield from many
         yield from flag(values, *FLAGS)
         for name, choices in WORDS.items():
             yield from word(values, name, choices)

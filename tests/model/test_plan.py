@@ -79,7 +79,9 @@ def test_what_a_plan_says_is_read_as_that_plan(plan: Plan, text: str | None) -> 
             "tp=2,dp=2147483647",
             "plan: dp = 2147483647: makes 4,294,967,294 GPUs, and a job has at most 16,777,216; nearest is 8388608",
         ),
-        ("tp=99999999999999999999", "plan: tp = 99999999999999999999: must be at most 2147483647; nearest is 2147"),
+        # One bound is told, the smaller; of a field that no job's size is made of there is no other.
+        ("dp=2147483648", "plan: dp = 2147483648: makes 2,147,483,648 GPUs, and a job has at most 16,777,216; nearest"),
+        ("batch=99999999999999999999", "plan: batch = 99999999999999999999: must be at most 2147483647; nearest is 2"),
         ("zero=4", "plan: zero = 4: must be 0 to 3; nearest is 3"),
         ("flash=2", "plan: flash = '2': must be true or false"),
         ("recompute=ful", "plan: recompute = 'ful': must be one of none, selective, full, light; did you mean 'full'?"),
