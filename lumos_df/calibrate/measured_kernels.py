@@ -208,5 +208,5 @@ def _with_bandwidth(hardware: Hardware, measured: Sequence[Measurement], precisi
 
 def to_toml(hardware: Hardware) -> str:
     """Return a hardware as the text of a file that `Hardware.read` reads."""
-    figures = {key: value for key, value in asdict(hardware).items() if key != "fitted"}
+    figures = {key: value for key, value in asdict(hardware).items() if key != "fitted"} | {"borrowed": False}
     return dump({**figures, **hardware.fitted}, digits=6)

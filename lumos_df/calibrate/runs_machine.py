@@ -113,7 +113,13 @@ def hardware_figures(hardware: Hardware, factors: Mapping[str, float], name: str
     figures = {key: value for key, value in asdict(hardware).items() if key != "fitted"}
     figures["scale_up"]["bandwidth"] /= factors["scale_up"]
     figures["scale_out"]["bandwidth"] /= factors["scale_out"]
-    return {**figures, "name": name, "source": f"{hardware.name}, {source}; {hardware.source}", **tables}
+    return {
+        **figures,
+        "borrowed": False,
+        "name": name,
+        "source": f"{hardware.name}, {source}; {hardware.source}",
+        **tables,
+    }
 
 
 def software_figures(software: Software, factors: Mapping[str, float], name: str) -> dict[str, Any]:

@@ -157,6 +157,8 @@ def provenance(model: Model, hardware: Hardware, software: Software) -> dict[str
     """Return where the figures behind an estimate are from."""
     measured = ", ".join(hardware.fitted)
     kernels = f"fitted to measurements of {hardware.fitted_from}" + (f", but its own {measured}" if measured else "")
+    if hardware.borrowed:
+        kernels = f"those of {hardware.fitted_from}: none of this architecture was measured"
     return {
         "durations": "modelled: nothing of this job was measured",
         "model": model.source,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lumos_df.base.errors import HardwareError
 from lumos_df.model import fitted
-from lumos_df.model.figures import Complaint, make, real, refuse, text, whole
+from lumos_df.model.figures import Complaint, flag, make, real, refuse, text, whole
 from lumos_df.model.library import read_document
 from lumos_df.model.records import REAL, Column, record, row_type
 from lumos_df.schema.collective_kinds import FITTED_COLLECTIVES
@@ -27,6 +27,7 @@ HARDWARE_COLUMNS: Final = (
     Column(
         "peak_flops", "dense FLOP/s of matrix products by PRECISIONS; 0: the GPU has no such", REAL, (len(PRECISIONS),)
     ),
+    Column("borrowed", "1: its kernels are those of another architecture, for nothing of its own was measured"),
     Column("hbm_bytes", "memory of a GPU that programs can have", REAL),
     Column("hbm_bandwidth", "bytes/s of that memory", REAL),
     Column("sms", "streaming multiprocessors (AMD: compute units)"),
@@ -37,7 +38,11 @@ HARDWARE_COLUMNS: Final = (
     Column("pcie_bandwidth", "bytes/s to the host in one direction", REAL),
     Column("tdp_w", "power limit of a GPU", REAL),
     Column("idle_w", "power of a GPU that waits", REAL),
-    Column("flash2_factor", "time of FlashAttention-2 over that of the best fused attention", REAL),
+    Column(
+        "flash2_factor",
+        "time of FlashAttention-2 over that of the best fused attention; 0: it does not run there",
+        REAL,
+    ),
     Column("gemm", "fitted: matrix products by PRECISIONS, and at FP8_BLOCK", REAL, (len(PRECISIONS) + 1, 16)),
     Column("attention", "fitted: attention by PRECISIONS", REAL, (len(PRECISIONS), 16)),
     Column("memory", "fitted: memory-bound kernels", REAL, (8,)),
@@ -126,7 +131,10 @@ class Hardware:
     fitted: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Fitted tables of its own (`FITTED`), which go before those of `fitted_from`."""
     flash2_factor: float = 1.0
-    """Time of FlashAttention-2 over that of the best fused attention: 1 up to Ampere, for which it was written."""
+    """Time of FlashAttention-2 over that of the best fused attention: 1 up to Ampere, for which it was written; 0 where
+    it does not run, so that frameworks take the best: no `attention_factor` of theirs holds there."""
+    borrowed: bool = False
+    """Whether its kernels are those of another architecture, for nothing of its own was measured."""
     source: str = ""
     """Where the figures are from."""
 
@@ -200,9 +208,11 @@ class Hardware:
     def _complaints(self) -> Iterator[Complaint]:
         values = vars(self)
         yield from text(values, "name", "vendor", "generation", "fitted_from", "source")
-        yield from real(values, 0, "flash2_factor", "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
+        yield from real(values, 0, "flash2_factor")
+        yield from real(values, 0, "hbm_bytes", "hbm_bandwidth", "pcie_bandwidth", "tdp_w", above=True)
         yield from real(values, 0, "idle_w")
         yield from whole(values, 1, "sms")
+        yield from flag(values, "borrowed")
         peak = {f"peak_flops.{key}": value for key, value in vars(self.peak_flops).items()}
         yield from real(peak, 0, "peak_flops.fp32", above=True)
         yield from real(peak, 0, *(name for name in peak if name != "peak_flops.fp32"))

@@ -21,6 +21,8 @@ class Distance:
 
     generation: float
     """GPUs of an architecture that the software was not measured on."""
+    kernels: float
+    """A GPU of whose architecture no kernel was measured."""
     precision: float
     """A precision that it was not measured in."""
     experts: float
@@ -59,14 +61,35 @@ def part_ends(share: Array, spread: Array) -> tuple[Array, Array]:
     """Return how far a step may be below and above its estimate because its parts are [n], as logarithms.
 
     A part that may be off by a spread may vanish at most, however large the spread is, and may take many times as long:
-    so the upper end is further away than the lower one.
+    so the upper end is further away than the lower one. Parts are off together, for a software is tuned or it is not:
+    what they may be off by adds up, not their squares.
 
     Args:
         share: of the step that each part has [n, PARTS].
         spread: logarithm of a ratio that a part is within, 8 times of 10 [PARTS] or [n, PARTS].
     """
-    less, more = (np.sqrt(np.sum((share * each) ** 2, 1)) for each in (-np.expm1(-spread), np.expm1(spread)))
+    less, more = (np.sum(share * each, 1) for each in (-np.expm1(-spread), np.expm1(spread)))
     return -np.log1p(-np.minimum(less, np.nextafter(1.0, 0.0))), np.log1p(more)
+
+
+def better_attention(results: Array, plans: Rows, hardware: Rows, software: Rows) -> Array:
+    """Return how far a step [n] may be below its estimate because attention runs as the best kernel does: a logarithm.
+
+    Where a GPU has FlashAttention-2 and a better kernel, one software has this one and another that. Of a software that
+    nobody named it is not known which, so the interval has room for either.
+
+    Args:
+        results: what the estimates are [n, RESULT_COLUMNS].
+        plans, hardware, software: records [n], a row a configuration.
+    """
+    # Profiles of a known software have no spreads of parts.
+    unknown = (software["memory_spread"] > 0.0) & (software["flash2"] > 0)
+    better = unknown & (plans["flash"] > 0) & (hardware["flash2_factor"] > 1.0)
+    slower = np.where(better, np.maximum(software["attention_factor"] * hardware["flash2_factor"], 1.0), 1.0)
+    column = RESULT_COLUMNS.index
+    share = results[:, column("attention_s")] / results[:, column("iteration_time_s")]
+    shorter: Array = -np.log1p(-share * (1.0 - 1.0 / slower))
+    return shorter
 
 
 AT_RISK: Final = 0.1
@@ -94,8 +117,8 @@ def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Ro
 
     A plan at risk may take as long as with slow messages.
 
-    Independent errors add up by their squares: those of plans like what was measured, one for each part of the step by
-    its share, and one for each way of being unlike.
+    Independent errors add up by their squares: those of plans like what was measured, that of the parts of the step by
+    their shares, a better kernel of attention, and one for each way of being unlike.
 
     Args:
         results: what the estimates are [n, RESULT_COLUMNS].
@@ -110,7 +133,8 @@ def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Ro
     )
     routed = models["experts"] > 0
     unlike = (
-        known * (generation & 1 == 0) * each.generation**2
+        hardware["borrowed"] * each.kernels**2
+        + known * (generation & 1 == 0) * each.generation**2
         + known * (software["precisions"] >> plans["precision"] & 1 == 0) * each.precision**2
         + (known & routed & (software["experts"] == 0)) * each.experts**2
         + known * (_doublings(gpus, software["most_gpus"]) * each.doubled_gpus) ** 2
@@ -119,7 +143,8 @@ def ends(results: Array, plans: Rows, models: Rows, hardware: Rows, software: Ro
     )
     share = np.stack(list(shares(results).values()), 1)
     below, above = part_ends(share, np.stack([software[name] for name in PARTS], 1))
-    low = np.sqrt(np.log(software["low_ratio"]) ** 2 + unlike + below**2)
+    shorter = better_attention(results, plans, hardware, software)
+    low = np.sqrt(np.log(software["low_ratio"]) ** 2 + unlike + below**2 + shorter**2)
     high = np.sqrt(np.log(software["high_ratio"]) ** 2 + unlike + above**2)
     chance, longer = slow_messages(plans, hardware, software)
     slow = np.where(chance >= AT_RISK, 1.0 + longer / results[:, RESULT_COLUMNS.index("iteration_time_s")], 0.0)

@@ -8,6 +8,7 @@ import pytest
 
 from lumos_df.model.evaluate import RESULT_COLUMNS
 from lumos_df.model.hardware import Hardware
+from lumos_df.model.library import names
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
@@ -49,6 +50,8 @@ def test_a_plan_like_those_measured_has_the_profile_s_interval() -> None:
     ("added", "case"),
     [
         (APART.generation, {"plan": Plan(), "gpu": "mi300x"}),
+        # Neither its software's runs nor any kernel tell of a GPU of that architecture.
+        (sqrt(APART.generation**2 + APART.kernels**2), {"plan": Plan(), "gpu": "tpu-v5p"}),
         (APART.precision, {"plan": Plan(precision="fp8")}),
         (APART.doubled_gpus * 2, {"plan": Plan(dp=256)}),
         (APART.doubled_seq * 3, {"plan": Plan(), "model": replace(MODEL, seq=16384)}),
@@ -75,10 +78,40 @@ def test_a_part_vanishes_at_most() -> None:
     assert exp(high[0]) == pytest.approx(0.5 + 0.5 * exp(20.0))
 
 
-def test_parts_that_are_off_add_up_by_squares() -> None:
+def test_parts_are_off_together() -> None:
     low, high = part_ends(np.array([[0.3, 0.4]]), np.full((1, 2), log(2.0)))
-    assert exp(-low[0]) == pytest.approx(1.0 - 0.5 * 0.5)
-    assert exp(high[0]) == pytest.approx(1.0 + 0.5)
+    assert exp(-low[0]) == pytest.approx(1.0 - 0.5 * 0.7)
+    assert exp(high[0]) == pytest.approx(1.0 + 0.7)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "plan", "changed", "slower"),
+    [
+        ("h100-sxm", Plan(), {}, 1.5 * 1.6),
+        # There it is the best, or there is none of it.
+        ("a100-sxm-80", Plan(), {}, 1.0),
+        ("b200", Plan(), {}, 1.0),
+        ("h100-sxm", Plan(flash=False), {}, 1.0),
+        # Of a software that has a profile it is known.
+        ("h100-sxm", Plan(), {"flash2": False}, 1.0),
+        ("h100-sxm", Plan(), {"memory_spread": 0.0}, 1.0),
+    ],
+)
+def test_attention_of_an_unknown_software_may_be_the_best_of_the_gpu(
+    gpu: str, plan: Plan, changed: dict[str, float], slower: float
+) -> None:
+    results = np.zeros((1, len(RESULT_COLUMNS)))
+    results[0, RESULT_COLUMNS.index("iteration_time_s")] = 2.0
+    results[0, RESULT_COLUMNS.index("attention_s")] = 0.6
+    software = replace(PROFILE, flash2=True, memory_spread=1e-9, attention_factor=1.5)
+    plans, models, hardware = (np.array([row]) for row in (plan.row(), MODEL.row(), Hardware.read(gpu).row()))
+    told, plain = (
+        ends(results, plans, models, hardware, np.array([each.row()]))
+        for each in (replace(software, **changed), replace(software, memory_spread=0.0))  # type: ignore[arg-type]
+    )
+    assert told[1] == pytest.approx(plain[1])
+    shorter = -log(0.7 + 0.3 / slower)
+    assert log(told[0][0]) == pytest.approx(-sqrt(log(plain[0][0]) ** 2 + shorter**2))
 
 
 def test_a_profile_of_no_measurement_has_only_its_own_interval() -> None:
@@ -86,8 +119,18 @@ def test_a_profile_of_no_measurement_has_only_its_own_interval() -> None:
     assert high(Plan(dp=4096), gpu="mi300x", software=unmeasured) == pytest.approx(1.2)
 
 
-def test_an_architecture_without_a_name_was_measured_by_nobody() -> None:
-    assert high(Plan(), gpu="rtx-5090") == pytest.approx(high(Plan(), gpu="mi300x"))
+def test_kernels_of_another_architecture_widen_whatever_the_software_was_measured_on() -> None:
+    unmeasured = replace(PROFILE, generations=(), precisions=(), most_gpus=0, longest_seq=0)
+    wider = exp(sqrt(log(1.2) ** 2 + APART.kernels**2))
+    assert high(Plan(), gpu="rtx-5090", software=unmeasured) == pytest.approx(wider)
+    # Kernels of an L40S are an RTX 4090's.
+    assert high(Plan(), gpu="rtx-4090", software=unmeasured) == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("name", names("hardware"))
+def test_a_gpu_borrows_where_its_kernels_are_another_architecture_s(name: str) -> None:
+    gpu = Hardware.read(name)
+    assert gpu.borrowed == (Hardware.read(gpu.fitted_from).generation != gpu.generation)
 
 
 RISKY = replace(PROFILE, slow_node=0.02, slow_message_s=0.5)

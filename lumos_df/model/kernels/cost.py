@@ -258,7 +258,10 @@ def _attention(ops, i, model, plan, hardware, software, backward):
     heads = ops[i, op.BATCH] / plan.micro_batch
     size = OPERAND_BYTES[precision]
     if plan.flash:
-        factor = software.attention_factor * (hardware.flash2_factor if software.flash2 else 1.0)
+        factor = software.attention_factor
+        if software.flash2:
+            # Where a GPU has no FlashAttention-2, how well a software's does says nothing.
+            factor = factor * hardware.flash2_factor if hardware.flash2_factor > 0.0 else 1.0
         return factor * attention_seconds(
             plan.micro_batch,
             ops[i, op.M],
