@@ -185,7 +185,7 @@ def _columns(result: JobAdvice, rows: int) -> dict[str, Any]:
         "high_ns": [round(advice.high_ns) for advice in chosen],
         "worthwhile": [advice.worthwhile for advice in chosen],
         "known": [str(advice.remedy.known) for advice in chosen],
-        "rests_on": [advice.remedy.rests_on for advice in chosen],
+        "rests_on": [advice.rests_on for advice in chosen],
         "command": [result.command(place) for place in range(1, rows + 1)],
     }
 

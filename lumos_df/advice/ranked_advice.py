@@ -13,6 +13,7 @@ from lumos_df.graph import typical_values
 
 _EIGHT_OF_TEN: Final = 1.2816
 """Half width of the interval that holds 80 % of a normal distribution, in standard deviations."""
+_MAY_WAIT: Final = ", which may have waited for ranks that are not here"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,11 @@ class Advice:
     """It is at most this, 9 times of 10."""
     worthwhile: bool
     """Whether it is advice; otherwise it is told as what would not help."""
+
+    @property
+    def rests_on(self) -> str:
+        """What the gain is made of, and whether that may be something else."""
+        return f"{self.remedy.rests_on}{_MAY_WAIT if self.remedy.at_most else ''}"
 
 
 def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
@@ -45,7 +51,12 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
     chosen = []
     together, before = ChangedGraph.of(advised.event_graph), mean
     for advice in sorted(by_gain, key=lambda advice: advice.remedy.bought):
-        if advice.remedy.probe or advice.gain_ns < least or advice.low_ns <= 0:
+        if (
+            advice.remedy.probe
+            or advice.gain_ns < least
+            or advice.low_ns < 0
+            or not (advice.low_ns or advice.remedy.at_most)
+        ):
             continue
         advice.remedy.apply(together)
         after = float(advised.changed_steps_ns(together).mean())
@@ -73,10 +84,11 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     differs = min(abs(gain), mean - gain)
     with np.errstate(over="ignore"):  # where the first step compiles, the others are a thousandth of it
         longer = differs * float(np.expm1(spread)) if differs else 0.0
+    low = gain - assumed - max(steps, differs * -np.expm1(-spread))
     return Advice(
         remedy=remedy,
         gain_ns=gain,
-        low_ns=gain - assumed - max(steps, differs * -np.expm1(-spread)),
+        low_ns=0.0 if remedy.at_most and low > 0 else low,
         # Nothing takes more away than the whole step.
         high_ns=min(gain + assumed + max(steps, longer), max(mean, gain)),
         worthwhile=not remedy.probe and gain >= typical_values.LEAST_PCT / 100 * mean,

@@ -43,6 +43,8 @@ class Remedy:
     """Options of `replay` that show its gain instead."""
     uncertainty: float = 0.0
     """Relative half width of the gain's interval because of what the rule assumes."""
+    at_most: bool = False
+    """Whether the gain may be anything down to none: what goes may have been waiting for ranks that nobody recorded."""
     once: bool = False
     """Whether it changes single steps, so that what the others gain is no doubt about the mean."""
     bought: bool = False

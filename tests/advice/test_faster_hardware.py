@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.advice.emulated import advised, true_gain_ns
-from tests.emulator import Job
+from tests.advice.emulated import BRIEF, advice_on, advised, true_gain_ns
+from tests.emulator import Job, simulate, write
 
 JOB = Job(ranks=2, steps=2, factors=(("AllReduce", 8.0),))
 
@@ -23,3 +23,18 @@ def test_a_group_on_two_nodes_needs_the_network_between_them(tmp_path: Path) -> 
     small = replace(JOB, ranks=9, layers=1, hidden=256, heads=4, vocabulary=1024, bucket_bytes=1 << 40)
     (found,) = advised(tmp_path, small).of_rule("faster_hardware")
     assert found.remedy.what == "a network between nodes twice as fast"
+
+
+def test_transfers_that_may_have_waited_for_a_missing_rank_may_gain_nothing(tmp_path: Path) -> None:
+    """The missing rank sleeps, so that the others wait for it in every all-reduce: links would hardly help."""
+    wrong = Job(ranks=4, steps=3, sleep_rank=2, sleep_ns=3_000_000)
+    write(simulate(wrong), BRIEF, tmp_path / "traces")[2].unlink()
+    (links,) = advice_on(tmp_path).of_rule("faster_hardware")
+    assert links.low_ns == 0
+    assert links.rests_on.endswith(", which may have waited for ranks that are not here")
+
+
+def test_transfers_of_all_ranks_gain_what_they_gain(tmp_path: Path) -> None:
+    (links,) = advised(tmp_path, Job(ranks=4, steps=3, sleep_rank=2, sleep_ns=3_000_000)).of_rule("faster_hardware")
+    assert links.low_ns > 0
+    assert "waited" not in links.rests_on

@@ -8,7 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
-from lumos_df.advice.half_transfers import half_transfers
+from lumos_df.advice.half_transfers import half_transfers, may_have_waited
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph.rows import coded
@@ -36,6 +36,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         known=Known.REPLAYED,
         rests_on=f"transfers of {format_count(len(kernel), 'kernel')}",
         apply=half_transfers(advised, chosen),
+        at_most=may_have_waited(advised, chosen),
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.half_transfers import half_transfers
+from lumos_df.advice.half_transfers import half_transfers, may_have_waited
 from lumos_df.advice.links import LinkKind, links
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count
@@ -69,5 +69,6 @@ def _faster_links(advised: AdvisedJob, which: LinkKind, chosen: NDArray[np.bool_
         # A switch of `replay` does not tell links apart.
         switches="--scale family=communication:0.5" if alone else "",
         apply=half_transfers(advised, chosen),
+        at_most=may_have_waited(advised, chosen),
         bought=True,
     )

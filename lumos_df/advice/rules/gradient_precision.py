@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.gradient_reductions import GradientReductions, gradient_reductions
+from lumos_df.advice.half_transfers import may_have_waited
 from lumos_df.advice.kernel_calls import memory_bytes_per_ns
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_bytes, format_count
@@ -50,6 +51,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         known=Known.MODELLED,
         rests_on=format_count(int(np.count_nonzero(single)), "reduction"),
         apply=apply,
+        at_most=may_have_waited(advised, np.ones(len(advised.waits.row), np.bool_)),
         # The casts may hide, or not be needed.
         uncertainty=min(1.0, float(2 * cast.sum() / max(less.sum(), 1))),
     )

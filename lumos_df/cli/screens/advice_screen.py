@@ -97,6 +97,6 @@ def _draw_advice(screen: "Console", place: int, advice: "Advice", job: "JobAdvic
     share = f"({change_pct(-100 * advice.gain_ns / job.step_ns)})"
     lead = Text.assemble(f"{place:>2} ", (f"{change_ns(-advice.gain_ns):>9}", "bold green"), f" {share:>7}  ")
     say(screen, f"{with_words_cut(screen, plain(remedy.what), lead)}  [{remedy.known}]", before=lead)
-    between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}; {remedy.rests_on}"
+    between = f"{change_ns(-advice.high_ns)} to {change_ns(-advice.low_ns)}; {advice.rests_on}"
     say(screen, (between, "dim"), before=" " * lead.cell_len)
     say_command(screen, f"{job.command(place)}{in_corpus}", before=" " * lead.cell_len)
