@@ -39,17 +39,17 @@ def prepare_views(corpus: Path, names: Iterable[str], say: Say, *, paths: bool =
     Raises:
         CorpusError: there is no corpus, or a trace of it cannot be read.
     """
-    from lumos_df.corpus import folder, layout, summaries, view_files  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus import layout, summaries, trace_rows, view_files  # noqa: PLC0415 - slow to import
     from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, STALLS  # noqa: PLC0415 - as above
 
     asked = {name.lower() for name in names}
     layout.check(corpus)
-    if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and folder.unanswered(corpus, COLLECTIVE_MEMBERS):
+    if asked & view_files.readers(COLLECTIVE_MEMBERS.name) and trace_rows.unanswered(corpus, COLLECTIVE_MEMBERS):
         _match(corpus, say)
-    if asked & view_files.readers(JOB_ADVICE.name) and folder.unanswered(corpus, JOB_ADVICE):
+    if asked & view_files.readers(JOB_ADVICE.name) and trace_rows.unanswered(corpus, JOB_ADVICE):
         _advise(corpus, say, paths=paths)
     # Advice has found those of its jobs.
-    if asked & view_files.readers(STALLS.name) and folder.unanswered(corpus, STALLS):
+    if asked & view_files.readers(STALLS.name) and trace_rows.unanswered(corpus, STALLS):
         _find_stalls(corpus, say)
     if summaries.helps(asked):
         _summarise(corpus, say)
@@ -122,7 +122,7 @@ def _advise(corpus: Path, say: Say, *, paths: bool) -> None:
 
 
 def _find_paths(corpus: Path, say: Say) -> None:
-    from lumos_df.corpus.folder import unanswered  # noqa: PLC0415 - slow to import
+    from lumos_df.corpus.trace_rows import unanswered  # noqa: PLC0415 - slow to import
     from lumos_df.schema import CRITICAL_PATH, GAINS  # noqa: PLC0415 - as above
 
     missing = unanswered(corpus, CRITICAL_PATH) | unanswered(corpus, GAINS)

@@ -65,7 +65,9 @@ def _join(ray: Any, workers: int, address: str | None) -> None:
     if address and ":" in address:
         _reach(address)
     environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    local = {"num_cpus": max(workers, 1), "include_dashboard": False, "runtime_env": {"env_vars": environment}}
+    # One of its own: without that word Ray joins any cluster that it finds here, and that takes no number of CPUs.
+    local: dict[str, Any] = {"address": "local", "num_cpus": max(workers, 1), "include_dashboard": False}
+    local["runtime_env"] = {"env_vars": environment}
     try:
         ray.init(log_to_driver=False, **({"address": address} if address else local))
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -85,21 +85,3 @@ def traces_without(corpus: Path, table: Table) -> set[str]:
     """Return the ids of the traces of which a table is not there; estimates of jobs without traces do not count."""
     traces = (trace_id for trace_id in trace_ids(corpus) if not trace_id.startswith(ESTIMATE))
     return {trace_id for trace_id in traces if not (trace_folder(corpus, trace_id) / f"{table.name}.parquet").exists()}
-
-
-def unanswered(corpus: Path, table: Table) -> set[str]:
-    """Return those of `traces_without` in which something ran: others never get what a replay tells."""
-    return {trace_id for trace_id in traces_without(corpus, table) if _something_ran(corpus, trace_id)}
-
-
-def _something_ran(corpus: Path, trace_id: str) -> bool:
-    """Return whether a trace has operators of its job; what cannot be read is for whoever reads it to say."""
-    import pyarrow as pa  # noqa: PLC0415 - slow to import
-    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
-
-    file = trace_folder(corpus, trace_id) / "traces.parquet"
-    try:
-        (about,) = pq.ParquetFile(file).read(["operators", "others"]).to_pylist()
-    except (OSError, ValueError, pa.ArrowException):
-        return True
-    return bool(about["operators"] > about["others"])

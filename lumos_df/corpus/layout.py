@@ -22,6 +22,8 @@ from lumos_df.schema import FORMAT
 MANIFEST: Final = "manifest.json"
 CATALOG: Final = "catalog.duckdb"
 SIGNATURE: Final = "catalog.hmac"
+SUMMARIES: Final = ".summaries"
+"""Folder of what reports of many traces ask first, as `summaries` writes it."""
 STAGING: Final = ".staging"
 EMPTY_PARTITION: Final = "trace_id=__HIVE_DEFAULT_PARTITION__"
 DIGEST: Final = "xxh3_128"

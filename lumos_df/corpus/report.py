@@ -15,10 +15,10 @@ from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
 from lumos_df.corpus.catalog import connect, one_line_errors, query
-from lumos_df.corpus.folder import unanswered
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, interruptible, write
+from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import read_once, views
 from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
 

@@ -21,11 +21,10 @@ from lumos_df.base.files import publish_folder
 from lumos_df.base.locks import hold
 from lumos_df.corpus import definitions
 from lumos_df.corpus.folder import lock_of
-from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING
+from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING, SUMMARIES
 from lumos_df.corpus.view_files import read_by, readers, views
 from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES, TRACES
 
-SUMMARIES: Final = ".summaries"
 _TABLES: Final = (TRACES.name, COLLECTIVE_MEMBERS.name, JOB_ADVICE.name)
 _OF_TRACES: Final = ("_step", "_gpu_stretch", "kernel_summary")
 """Views whose rows are of one trace each, so that a part of the traces has its part of the rows."""

@@ -12,7 +12,9 @@ from lumos_df import schema
 from lumos_df.base.errors import CorpusError, QueryError, nearest
 from lumos_df.base.runner import available_cpus
 from lumos_df.base.units import format_count
-from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, check
+from lumos_df.corpus.folder import trace_ids
+from lumos_df.corpus.layout import ESTIMATE, check
+from lumos_df.corpus.trace_rows import summarised
 from lumos_df.graph import collective_instances, rows, stored_graph, trace_graph
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import EventGraph, Run, event_graph, of_trace, run
@@ -153,10 +155,11 @@ def _members(corpus: Path) -> dict[str, list[_Member]]:
 
 def _about(corpus: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     check(corpus)
-    for folder in corpus.iterdir():
-        trace_id = folder.name.removeprefix("trace_id=")
-        if trace_id != folder.name != EMPTY_PARTITION and not trace_id.startswith(ESTIMATE):
-            yield trace_id, rows.about(corpus, trace_id, "job", "rank", "operators", "others", "dialect")
+    columns = ("job", "rank", "operators", "others", "dialect")
+    known = summarised(corpus, *columns)
+    for trace_id in trace_ids(corpus):
+        if not trace_id.startswith(ESTIMATE):
+            yield trace_id, known.get(trace_id) or rows.about(corpus, trace_id, *columns)
 
 
 def _twice(members: list[_Member]) -> tuple[int, ...]:

@@ -115,6 +115,12 @@ def test_an_item_whose_worker_was_killed_goes_to_another_one(cluster: str, tmp_p
     assert sorted((outcome.index, outcome.value) for outcome in outcomes) == [(place, 1) for place in range(3)]
 
 
+@pytest.mark.usefixtures("cluster")
+def test_without_an_address_a_cluster_starts_beside_one_that_is_there() -> None:
+    outcomes = list(map_items(str, [1, 2], engine=Engine.RAY, workers=1))
+    assert sorted((outcome.index, outcome.value) for outcome in outcomes) == [(0, "1"), (1, "2")]
+
+
 def test_an_item_that_always_kills_its_worker_is_told(cluster: str) -> None:
     (outcome,) = map_items(die_always, [1], engine=Engine.RAY, address=cluster)
     assert isinstance(outcome.error, WorkerError)

@@ -10,12 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from lumos_df.advice import on_demand
+from lumos_df.base.errors import CorpusError
 from lumos_df.base.locks import is_held
 from lumos_df.corpus import summaries, table_files
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.folder import open_for_writing, trace_ids, traces_without
-from lumos_df.corpus.layout import STAGING, trace_folder
+from lumos_df.corpus.layout import STAGING, SUMMARIES, trace_folder
+from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
+from lumos_df.graph.job import jobs
 from lumos_df.schema import COLLECTIVE_MEMBERS, TRACES
 from lumos_df.trace.ingest import ingest
 from tests.trace.corpora import small
@@ -87,16 +90,34 @@ def test_they_end_with_what_they_are_made_of(corpus: Path, tmp_path: Path, chang
         return
     assert not summaries.current(corpus)[0]
     told = answers(corpus)
-    shutil.rmtree(corpus / summaries.SUMMARIES)
+    shutil.rmtree(corpus / SUMMARIES)
     assert answers(corpus) == told
     summaries.keep(corpus)
-    assert len(list((corpus / summaries.SUMMARIES).iterdir())) == 1
+    assert len(list((corpus / SUMMARIES).iterdir())) == 1
     assert answers(corpus) == told
+
+
+@pytest.mark.usefixtures("many")
+def test_jobs_and_who_lacks_a_table_are_read_from_them(corpus: Path) -> None:
+    first = min(trace_ids(corpus))
+    table_files.remove(corpus, first, COLLECTIVE_MEMBERS)
+    found, missing = jobs(corpus), unanswered(corpus, COLLECTIVE_MEMBERS)
+    assert first in missing
+    assert trace_ids(corpus) == {trace_id for job in found for trace_id in job.trace_ids}
+    summaries.keep(corpus)
+    # In place, so that the folder stays as it was: whoever reads a file a trace stumbles over it.
+    (trace_folder(corpus, first) / "traces.parquet").write_bytes(b"no Parquet")
+    assert jobs(corpus) == found
+    assert unanswered(corpus, COLLECTIVE_MEMBERS) == missing
+    shutil.rmtree(corpus / SUMMARIES)
+    with pytest.raises(CorpusError, match="cannot be read"):
+        jobs(corpus)
+    assert unanswered(corpus, COLLECTIVE_MEMBERS) == missing, "who reads it says what is wrong with it"
 
 
 def test_a_few_traces_have_none(corpus: Path) -> None:
     assert summaries.keep(corpus) == 0
-    assert not (corpus / summaries.SUMMARIES).exists()
+    assert not (corpus / SUMMARIES).exists()
 
 
 @pytest.mark.usefixtures("many")
@@ -140,7 +161,7 @@ def test_a_writer_that_dies_leaves_what_the_next_ingest_removes(corpus: Path, mo
 def test_a_report_keeps_them_and_says_so(corpus: Path) -> None:
     told: list[str] = []
     on_demand.prepare_query(corpus, "FROM operators", told.append)
-    assert not (corpus / summaries.SUMMARIES).exists()
+    assert not (corpus / SUMMARIES).exists()
     on_demand.prepare_query(corpus, "FROM breakdown", told.append)
     assert told[-1].startswith(f"summaries of {len(trace_ids(corpus))} traces are kept")
     corpus.chmod(0o500)
@@ -151,4 +172,4 @@ def test_a_report_keeps_them_and_says_so(corpus: Path) -> None:
 def test_a_table_that_cannot_be_read_is_said_by_who_asks_for_it(corpus: Path) -> None:
     (trace_folder(corpus, min(trace_ids(corpus))) / "operators.parquet").write_bytes(b"PAR1")
     on_demand.prepare_query(corpus, "SELECT * FROM gpu_time", lambda _: None)
-    assert not (corpus / summaries.SUMMARIES).exists()
+    assert not (corpus / SUMMARIES).exists()
