@@ -90,6 +90,12 @@ def test_what_a_job_without_a_gpu_cannot_tell_is_refused(corpus: Path, change: s
         answers(corpus, change)
 
 
+def test_nobody_is_asked_for_the_gpu_of_a_job_that_ran_on_none(corpus: Path) -> None:
+    said = answers(corpus, "layers=3")[0]["warnings"]
+    assert "MFU, energy and what fits are unknown, as no GPU ran" in said
+    assert not any("--known hardware" in text for text in said)
+
+
 def test_operators_of_a_job_without_a_gpu_are_nodes_of_its_graph(corpus: Path) -> None:
     products = sum(us for name, us in JOB.operators() if name == "aten::mm")
     for row in estimate(corpus, parse([]), switches=(switches.scale("name=aten::mm:0.5"),)).to_pylist():

@@ -224,10 +224,9 @@ class JobUsage:
         """Say which figures are unknown, and why."""
         unknown = []
         if not self.new.known_hardware:
-            unknown.append(
-                "MFU, energy and what fits are unknown, as the GPU is; where it ran on one, tell it with "
-                "--known hardware=NAME|FILE"
-            )
+            on_host = all(map(host_times.runs_here, self._changed.anchor.job.graphs))
+            why = "no GPU ran" if on_host else "the GPU is; tell it with --known hardware=NAME|FILE"
+            unknown.append(f"MFU, energy and what fits are unknown, as {why}")
         if self.memory[0]["memory_gb"] is None:
             backward = f"{self._changed.anchor.about.job}: the job has no backward pass"
             unknown.append(f"memory is unknown: {(self.new.why or self.old.why) if self._does.trains else backward}")
