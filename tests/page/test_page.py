@@ -286,7 +286,8 @@ def test_a_sweep_has_a_page_without_a_corpus(lumos: Run, tmp_path: Path) -> None
     plans = data["plans"]["data"]["plans"]
     fastest = json.loads(done.stdout)
     assert len(fastest) == 3
-    assert plans["step_ns"][:3] == [round(1e9 * plan["iteration_time_s"]) for plan in fastest]
+    # A half may be rounded either way.
+    assert plans["step_ns"][:3] == pytest.approx([1e9 * plan["iteration_time_s"] for plan in fastest], abs=1)
     assert plans["high_ns"][:3] == pytest.approx([1e9 * plan["high_s"] for plan in fastest], abs=1)
     assert len(plans["plan"]) > 3
     assert data["lead"] in done.stderr
