@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lumos_df.base.errors import HardwareError
+from lumos_df.calibrate.corrections import CORRECTIONS
 from lumos_df.calibrate.measured_kernels import (
     KINDS,
     Measurement,
@@ -17,6 +18,7 @@ from lumos_df.calibrate.measured_kernels import (
     shapes_of,
     to_toml,
 )
+from lumos_df.calibrate.runs_machine import hardware_figures
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import Plan
 from lumos_df.model.transformer import Model
@@ -32,6 +34,15 @@ def measured(hardware: Hardware, factors: dict[str, float]) -> list[Measurement]
     ]
     row = hardware.row()
     return [Measurement(shape, factors[shape.kind] * modelled_seconds(shape, row, "bf16")) for shape in shapes]
+
+
+def test_a_machine_that_was_measured_borrows_no_kernels(tmp_path: Path) -> None:
+    unmeasured = Hardware.read("tpu-v5p")
+    assert unmeasured.borrowed
+    (tmp_path / "mine.toml").write_text(to_toml(unmeasured))
+    assert not Hardware.read(tmp_path / "mine.toml").borrowed
+    factors = {correction.name: 1.0 for correction in CORRECTIONS}
+    assert hardware_figures(unmeasured, factors, "mine", "calibrated")["borrowed"] is False
 
 
 def test_factors_of_a_known_machine_are_found(tmp_path: Path) -> None:
