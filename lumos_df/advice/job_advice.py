@@ -63,8 +63,8 @@ class JobAdvice:
 
     @property
     def without(self) -> bool:
-        """Whether nothing is worth it in steps that take time: then their critical paths are stored."""
-        return not self.found and self.step_ns > 0
+        """Whether only what money buys is worth it, or nothing, in steps that take time: their paths are stored."""
+        return all(advice.remedy.bought for advice in self.found) and self.step_ns > 0
 
     @property
     def said_first(self) -> tuple[str, ...]:

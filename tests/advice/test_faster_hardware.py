@@ -4,7 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from lumos_df.cli.app import app
 from tests.advice.emulated import BRIEF, advice_on, advised, true_gain_ns
 from tests.emulator import Job, simulate, write
 
@@ -38,3 +40,10 @@ def test_transfers_of_all_ranks_gain_what_they_gain(tmp_path: Path) -> None:
     (links,) = advised(tmp_path, Job(ranks=4, steps=3, sleep_rank=2, sleep_ns=3_000_000)).of_rule("faster_hardware")
     assert links.low_ns > 0
     assert "waited" not in links.rests_on
+
+
+def test_where_only_money_helps_stands_what_the_step_is_made_of(tmp_path: Path) -> None:
+    advised(tmp_path, JOB)
+    asked = ["advise", "--corpus", str(tmp_path / "corpus")]
+    said = CliRunner().invoke(app, asked, env={"COLUMNS": "100"}).stdout
+    assert said.index("links between the GPUs") < said.index("its critical path is made of:")
