@@ -27,6 +27,7 @@ COMMANDS = (
     ("report", "--corpus", "corpus", "--output", "report"),
     ("report", "--corpus", "corpus", "--html", "page.html"),
     ("export", "--what", "perfetto", "--corpus", "corpus", "--output", "timeline.json"),
+    ("critical-path", "--corpus", "corpus", "--engine", "processes", "--workers", "2"),
 )
 _LONGEST_S = 4.0
 
