@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from threading import Timer
 from typing import Any, Final, cast
 
 from lumos_df.base.errors import LumosError, TraceError
@@ -18,6 +19,8 @@ from lumos_df.trace.stored_file import Readable
 
 STDIN: Final = "-"
 STDIN_NAME: Final = "<stdin>"
+_WAITING_S: Final = 2.0
+"""Seconds after which it is said that a pipe has no writer yet."""
 _DIGITS: Final = re.compile(r"([0-9]+)")
 _MAGIC: Final = re.compile(r"[*?\[]")
 _RANK: Final = re.compile(r"[0-9]{1,9}")
@@ -139,7 +142,7 @@ def open_source(path: str) -> AbstractContextManager[Readable]:
             return opened
         if Path(path).is_dir() and _is_one_trace(Path(path)):
             return JoinedFiles(sorted(file for file in Path(path).iterdir() if file.is_file()))
-        return Path(path).open("rb", buffering=0)
+        return _open_file(Path(path))
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
@@ -148,6 +151,20 @@ def open_source(path: str) -> AbstractContextManager[Readable]:
         raise
     except Exception as error:  # noqa: BLE001  # every fsspec back end has exceptions of its own
         raise TraceError(f"{path}: cannot be opened ({error}); check the path and your permissions") from None
+
+
+def _open_file(path: Path) -> io.FileIO:
+    """Open a file; of a pipe that nobody writes to yet, say what is waited for."""
+    if not path.is_fifo():
+        return path.open("rb", buffering=0)
+    said = f"{path}: a pipe; waiting for what writes to it, Ctrl-C ends this\n"
+    waiting = Timer(_WAITING_S, sys.stderr.write, [said])
+    waiting.daemon = True
+    waiting.start()
+    try:
+        return path.open("rb", buffering=0)
+    finally:
+        waiting.cancel()
 
 
 class JoinedFiles(io.RawIOBase):

@@ -187,6 +187,11 @@ def test_the_path_says_what_it_is_made_of_and_on_which_rank(corpus: Path) -> Non
     assert re.search(r"gemm twice as fast, -18% replayed lumos-df replay --scale family=gemm:0.5", said)
 
 
+def test_ranks_without_gpus_decide_nothing_of_one_another(corpus: Path) -> None:
+    said = " ".join(shown((*ON_CORPUS["critical-path"], "--corpus", str(corpus)), 100))
+    assert re.search(r"cpu_ddp, step \d [^,]*: 73\.8 ms, its own path: ranks without GPUs are not joined", said)
+
+
 def test_advice_is_the_top_of_a_report(corpus: Path) -> None:
     assert "rank 2 is waited for" in first_lines(corpus, "report", 6)
 

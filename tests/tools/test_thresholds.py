@@ -135,6 +135,7 @@ NO_DECISION = {
     "trace.plain_pickle._MOST_OF_ANY",
     "trace.plain_pickle._MOST_OF_A_BYTE",
     "trace.trace_row._SHA256_DIGITS",
+    "trace.sources._WAITING_S",
     "trace.xplane._LANE",
     "whatif.answer.estimated_traces._COPY_BITS",
     "whatif.durations.host_times._ELEMENT_BYTES",

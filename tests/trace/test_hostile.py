@@ -8,6 +8,7 @@ import os
 import pickle
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,24 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     content = write(tmp_path / "rank0.json", [op("b", 1, 2)]).read_bytes()
     threading.Thread(target=lambda: pipe.write_bytes(content)).start()
     assert len(ingest([pipe], tmp_path / "c").done) == 1
+
+
+def test_a_pipe_that_nobody_writes_to_is_said_to_be_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lumos_df.trace.sources._WAITING_S", 0.01)
+    told = io.StringIO()
+    monkeypatch.setattr("sys.stderr", told)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = write(tmp_path / "rank0.json", [op("b", 1, 2)]).read_bytes()
+
+    def write_once_told() -> None:
+        while not told.getvalue():
+            time.sleep(0.01)
+        pipe.write_bytes(content)
+
+    threading.Thread(target=write_once_told, daemon=True).start()
+    assert len(ingest([pipe], tmp_path / "c").done) == 1
+    assert told.getvalue().startswith(f"{pipe}: a pipe; waiting for what writes to it")
 
 
 def test_what_is_skipped_of_a_folder_is_named(tmp_path: Path, lumos: Run) -> None:

@@ -85,6 +85,7 @@ _MEANWHILE: Final = """
     ORDER BY ns DESC
     LIMIT 1
 """
+_ON_GPU: Final = "SELECT 1 FROM operators WHERE trace_id = $1 AND stream IS NOT NULL LIMIT 1"
 _IS_FRAME: Final = "SELECT 1 FROM operators WHERE trace_id = $1 AND kind = 'python' AND name = $2 LIMIT 1"
 
 
@@ -122,6 +123,8 @@ def _draw_step(
     median = f" (the median of {chosen['steps']})" if chosen["steps"] > 1 else ""
     several = chosen["ranks"] > 1
     decides = f", decided by rank {max(on_rank, key=lambda rank: on_rank[rank])}" if several and on_rank else ""
+    if several and not rows_of(connection, _ON_GPU, (chosen["trace_id"],)):
+        decides = ", its own path: ranks without GPUs are not joined"
     say(screen, (chosen["job"], "bold"), f", {which}{median} of rank {chosen['rank']}: {format_ns(total)}{decides}")
     shown = path if full else [row for row in path if 100 * abs(row["ns"]) >= _LEAST_PCT * total][:_PIECES]
     for row in shown:
