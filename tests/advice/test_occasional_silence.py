@@ -39,6 +39,23 @@ def test_what_every_third_step_has_goes_by_no_number_of_a_step(tmp_path: Path) -
     assert first.gain_ns == pytest.approx(15_000_000 / 9, rel=0.02)
 
 
+def test_garbage_is_collected_wherever_the_program_is(tmp_path: Path) -> None:
+    names, events, at = ("aten::mm", "aten::add", "aten::mul"), [], 0
+    for step in range(9):
+        first = at
+        for place, name in enumerate(names):
+            at += 5000 if step in (1, 4, 7) and step // 3 == place else 0
+            events.append(op(name, at + 1, 300))
+            at += 305
+        events.append(annotation(f"ProfilerStep#{step}", first, at - first))
+        at += 5
+    write(tmp_path / "traces" / "rank0.json", events)
+    first_said = advice_on(tmp_path).first
+    assert first_said.remedy.rule == "occasional_silence"
+    assert first_said.remedy.what.startswith("nothing recorded for 1.67 ms a step at varying places, in 3 of 9 steps: ")
+    assert first_said.gain_ns == pytest.approx(15_000_000 / 9, rel=0.02)
+
+
 def test_what_one_step_has_is_a_stall(tmp_path: Path) -> None:
     first = advice_on(silent(tmp_path, 4)).first
     assert first.remedy.rule == "stall"

@@ -1,4 +1,7 @@
-"""Hosts that do nothing recorded in some steps, not in most: what if these steps were as the others."""
+"""Hosts that do nothing recorded in some steps, not in most: what if these steps were as the others.
+
+Garbage is collected wherever the program is just then, so silences of several kinds may have one cause.
+"""
 
 from collections.abc import Iterator
 
@@ -19,8 +22,10 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """
     silences = of_job(advised)
     steps = len(advised.steps_ns)
+    nothing = np.array([nothing for nothing, _ in silences.kinds], np.bool_)
     spent = np.zeros((len(silences.kinds), steps), np.int64)
     np.add.at(spent, (silences.kind, silences.step), silences.ns)
+    spent = np.concatenate((spent, spent[nothing].sum(axis=0, keepdims=True)))
     bounds = np.cumsum([len(replay.low) for replay in advised.played.replays])
     usual = np.concatenate(
         [
@@ -33,22 +38,41 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     rank = np.repeat(np.arange(len(bounds)), np.diff(bounds, prepend=0))
     _, number = np.unique(advised.step_number, return_inverse=True)
     most = over.sum(axis=1)
-    for kind in np.argsort(-most)[:1].tolist():
-        held = np.flatnonzero(over[kind])
-        of_steps, of_ranks = len(np.unique(number[held])), len(np.unique(rank[held]))
-        if most[kind] < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
-            return
-        if of_steps > 1 and of_ranks > min(len(bounds) - 1, 1):
-            in_turn = of_steps > np.bincount(rank[held]).max()
-            yield _remedy(advised, silences, kind, over[kind], in_turn=in_turn)
+    kind = int(np.argmax(most[:-1])) if len(silences.kinds) else len(silences.kinds)
+    if 2 * most[kind] <= most[-1]:
+        kind = len(silences.kinds)
+    held = np.flatnonzero(over[kind])
+    of_steps, of_ranks = len(np.unique(number[held])), len(np.unique(rank[held]))
+    if most[kind] < typical_values.LEAST_PCT / 100 * advised.steps_ns.sum():
+        return
+    if of_steps > 1 and of_ranks > min(len(bounds) - 1, 1):
+        in_turn = of_steps > np.bincount(rank[held]).max()
+        one = kind < len(silences.kinds)
+        alike = silences.kind == kind if one else nothing[silences.kind]
+        said = silences.kinds[kind] if one else (True, "at varying places")
+        yield _remedy(advised, silences, alike, said, over[kind], in_turn=in_turn)
 
 
-def _remedy(
-    advised: AdvisedJob, silences: StepSilences, kind: int, over: NDArray[np.int64], *, in_turn: bool
+def _remedy(  # each says one thing of the silences
+    advised: AdvisedJob,
+    silences: StepSilences,
+    alike: NDArray[np.bool_],
+    said: tuple[bool, str],
+    over: NDArray[np.int64],
+    *,
+    in_turn: bool,
 ) -> Remedy:
-    """Return a job without what the silences of a kind take too long, `over` ns [steps]; `in_turn`: ranks by turns."""
-    nothing, where = silences.kinds[kind]
-    mine = np.flatnonzero((silences.kind == kind) & (over[silences.step] > 0))
+    """Return a job without what some silences take too long.
+
+    Args:
+        advised, silences: the job, and its silences [k].
+        alike: which of them these are [k].
+        said: whether nothing was recorded, and where; else the Python function that ran.
+        over: how much longer they are than usual, ns [steps].
+        in_turn: whether ranks have them by turns.
+    """
+    nothing, where = said
+    mine = np.flatnonzero(alike & (over[silences.step] > 0))
     spent = np.bincount(silences.step[mine], silences.ns[mine], len(over))
     part = over[silences.step[mine]] / spent[silences.step[mine]]
     held, place = np.unique(silences.edge[mine], return_inverse=True)
