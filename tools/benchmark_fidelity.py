@@ -1,6 +1,6 @@
 """How long generated benchmarks take: `python -m tools.benchmark_fidelity FOLDER --python PYTHON`.
 
-PYTHON, one with torch, trains nets of tools/record_plain.py under `lumos-df capture`, on a GPU where it sees one. Of
+PYTHON, one with torch, trains nets of tools/plain_nets.py under `lumos-df capture`, on a GPU where it sees one. Of
 the fastest step of each recording a benchmark is generated and run, and its own trace is read as the recording was.
 What the profiler costs is in both; without it, the steps that the capture timed beside those it recorded are compared
 with those of the benchmark. Recordings and benchmarks take turns, each with its memory mapped beforehand
@@ -43,8 +43,15 @@ NETS: Final = {
     "mixer": ((3, 96, 10, 49), 1),
     "conv": ((3, 24, 10, 16), 1),
     "ddp": ((3, 128, 3, 96), 2),
+    "lstm": ((3, 192, 5, 40), 1),
+    "vit": ((3, 128, 5, 40), 1),
+    "resnet": ((3, 128, 5, 96), 1),
+    "dlrm": ((3, 256, 300, 12), 1),
+    "bf16": ((3, 128, 3, 96), 1),
 }
 """Layers, width, batch and tokens of each net, and its ranks."""
+_USUAL: Final = ("gpt", "mixer", "conv", "ddp")
+"""Nets that are compared where none are named; on them the rules of benchmarks were made."""
 _WARMUP: Final = 5
 _RECORDED: Final = 10
 _LARGEST: Final = 5
@@ -189,7 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where recordings and benchmarks go")
     parser.add_argument("--python", required=True, help="a Python that has torch")
-    parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS))
+    parser.add_argument("--nets", nargs="+", choices=NETS, default=list(_USUAL))
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lumos_df.advice import host_silences
+from lumos_df.advice.host_silences import StepSilences
 from lumos_df.advice.kernel_calls import KernelCalls, kernel_calls
 from lumos_df.advice.program_words import ProgramWords
 from lumos_df.base.errors import HardwareError
@@ -97,6 +99,11 @@ class AdvisedJob:
     def host_works(self) -> list[HostWork]:
         """Which operators the host works on, rank by rank."""
         return [host_work(graph) for graph in self.graphs]
+
+    @cached_property
+    def silences(self) -> StepSilences:
+        """The long silences of the hosts."""
+        return host_silences.of_job(self.host_works, self.played.replays)
 
     @cached_property
     def kernel_calls(self) -> list[KernelCalls]:

@@ -1,14 +1,16 @@
 """Silences of the hosts that are long enough to be advice by themselves."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.host_collectives import host_collectives, meanwhile
 from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.graph import host, typical_values
+from lumos_df.graph.host_work import HostWork
+from lumos_df.graph.replay import Replay
 from lumos_df.schema.codes import PYTHON
 
 
@@ -44,18 +46,22 @@ class StepSilences:
     """Place of its step among those of all ranks."""
 
 
-def of_job(advised: AdvisedJob) -> StepSilences:
-    """Return the long silences of all ranks, by what they have in common."""
+def of_job(works: Sequence[HostWork], replays: Sequence[Replay]) -> StepSilences:
+    """Return the silences of all ranks that last as long as what is worth an advice takes of a step of the job.
+
+    Args:
+        works, replays: the host work and the replay of each rank.
+    """
+    mean_ns = np.concatenate([replay.high - replay.low for replay in replays]).mean()
+    least = max(host.IDLE_NS, typical_values.LEAST_PCT / 100 * float(mean_ns))
     edge, ns, step, said = [], [], [], list[tuple[bool, str]]()
-    first_step = 0
-    for rank, (rows, work, replay) in enumerate(
-        zip(advised.ranks, advised.host_works, advised.played.replays, strict=True)
-    ):
-        silences, steps = long_silences(advised, rank), replay.steps
+    first_edge = first_step = 0
+    for work, replay in zip(works, replays, strict=True):
+        rows, silences, steps = work.graph.rows, _long(work, least), replay.steps
         at = rows.ts[silences.row]
         place = np.searchsorted(steps.low, at, side="right") - 1
         inside = (place >= 0) & (at <= steps.high[place])
-        edge.append(silences.edge[inside] + advised.edge_base[rank])
+        edge.append(silences.edge[inside] + first_edge)
         ns.append(silences.ns[inside])
         step.append(place[inside] + first_step)
         columns = silences.nothing[inside], silences.label[inside], rows.name[silences.row[inside]]
@@ -63,25 +69,26 @@ def of_job(advised: AdvisedJob) -> StepSilences:
             (nothing, work.said(label, name) if nothing else rows.names[name])
             for nothing, label, name in zip(*(column.tolist() for column in columns), strict=True)
         ]
+        first_edge += len(work.graph.edges)
         first_step += len(replay.low)
     kinds = sorted(set(said))
+    number = {kind: place for place, kind in enumerate(kinds)}
     return StepSilences(
         edge=np.concatenate(edge),
         ns=np.concatenate(ns),
-        kind=np.array([kinds.index(each) for each in said], np.int64),
+        kind=np.array([number[each] for each in said], np.int64),
         kinds=kinds,
         step=np.concatenate(step),
     )
 
 
-def long_silences(advised: AdvisedJob, rank: int) -> Silences:
-    """Return the silences of a rank that last as long as what is worth an advice takes of a step.
+def _long(work: HostWork, least: float) -> Silences:
+    """Return the silences of a rank that last for `least` ns.
 
     Shorter ones are Python between operators. Time in which a data loader is asked for a batch, or a
     thread of the host does a collective, is none.
     """
-    least = max(host.IDLE_NS, typical_values.LEAST_PCT / 100 * float(advised.steps_ns.mean()))
-    graph, work = advised.graphs[rank], advised.host_works[rank]
+    graph = work.graph
     rows, lag = graph.rows, graph.edges.lag[work.edge]
     column = np.flatnonzero(lag >= least)
     of, dur, row, silent = work.parts(

@@ -1,11 +1,13 @@
 """Which ranks hold stages of one pipeline: those that send to one another."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob
 
-_SENT: frozenset[str] = frozenset(("send", "recv", "send_recv"))
+_SENT: Final = frozenset(("send", "recv", "send_recv"))
 """Kinds of exchange between two ranks."""
 
 

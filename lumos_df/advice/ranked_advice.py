@@ -51,12 +51,9 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
     chosen = []
     together, before = ChangedGraph.of(advised.event_graph), mean
     for advice in sorted(by_gain, key=lambda advice: advice.remedy.bought):
-        if (
-            advice.remedy.probe
-            or advice.gain_ns < least
-            or advice.low_ns < 0
-            or not (advice.low_ns or advice.remedy.at_most)
-        ):
+        # A gain that may be anything down to none is told, one that may be a loss is not.
+        sure = advice.low_ns > 0 or (advice.remedy.at_most and not advice.low_ns)
+        if advice.remedy.probe or advice.gain_ns < least or not sure:
             continue
         advice.remedy.apply(together)
         after = float(advised.changed_steps_ns(together).mean())

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.host_silences import of_job
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
@@ -18,7 +17,7 @@ _MOST: Final = 3
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that the hosts go on at once, for the kinds of silence that all ranks have in most steps."""
-    silences = of_job(advised)
+    silences = advised.silences
     kinds, kind, edge, ns, step = silences.kinds, silences.kind, silences.edge, silences.ns, silences.step
     steps = len(advised.steps_ns)
     spent = np.bincount(kind * steps + step, ns, len(kinds) * steps).reshape(len(kinds), steps)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
-from lumos_df.advice.host_silences import StepSilences, of_job
+from lumos_df.advice.host_silences import StepSilences
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
@@ -20,7 +20,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
     What one step has is a stall, and what one of several ranks has makes it late.
     """
-    silences = of_job(advised)
+    silences = advised.silences
     steps = len(advised.steps_ns)
     nothing = np.array([nothing for nothing, _ in silences.kinds], np.bool_)
     spent = np.zeros((len(silences.kinds), steps), np.int64)

@@ -209,11 +209,8 @@ def shares(low, high, of_collective, bounds, moment, host, inferred, kept, stop,
                 first += 1
             if reached <= low[k]:
                 break
-            if onto[way] >= 0:
-                way = onto[way]
-            elif stop[way] >= 0:
-                way = of_collective[stop[way]]
-            else:
+            way = _next(way, of_collective, stop, onto)
+            if way < 0:
                 break
     return host_time, handed_on, unknown
 
@@ -256,11 +253,8 @@ def segments(low, high, of_collective, bounds, moment, kind, stop, onto):
                     collectives.append(np.int32(stop[way] if part == 1 else NONE))
             if reached <= low[k]:
                 break
-            if onto[way] >= 0:
-                way = onto[way]
-            elif stop[way] >= 0:
-                way = of_collective[stop[way]]
-            else:
+            way = _next(way, of_collective, stop, onto)
+            if way < 0:
                 break
         step[k + 1] = len(firsts) - 1
     return (
@@ -271,6 +265,14 @@ def segments(low, high, of_collective, bounds, moment, kind, stop, onto):
         np.array(sinces[1:]),
         np.array(collectives[1:]),
     )
+
+
+@kernel
+def _next(way, of_collective, stop, onto):
+    """Return the way that a path goes on with behind a way, or NONE."""
+    if onto[way] >= 0:
+        return np.int64(onto[way])
+    return np.int64(of_collective[stop[way]]) if stop[way] >= 0 else np.int64(NONE)
 
 
 @kernel
