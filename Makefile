@@ -4,7 +4,7 @@
 # make torture  wrong files and killed writers for MINUTES (10), from a seed that is printed, or from SEED
 # make check    lint, types, documentation and its links, import direction, names
 # make bench    the speed and memory claims, measured here
-# make record   record a grid of real runs on this machine's GPU into data/traces/gpu_grid (PYTHON_WITH_TORCH=...)
+# make record   record a grid of real runs on this machine's GPU into tests/recordings/grid (PYTHON_WITH_TORCH=...)
 # make validate predict recorded runs of a small GPT from one another, on this machine's CPU and GPU (PYTHON_WITH_TORCH=...)
 # make docs     write the generated pages again, and build the site of docs/ into build/site
 #
@@ -63,7 +63,7 @@ bench: $(VENV)/.installed-dev
 
 PYTHON_WITH_TORCH ?= $(BIN)/python
 record: $(VENV)/.installed
-	@PYTHONPATH=$(CURDIR) $(PYTHON_WITH_TORCH) -m tools.record_grid data/traces/gpu_grid
+	@PYTHONPATH=$(CURDIR) $(PYTHON_WITH_TORCH) -m tools.record_grid tests/recordings/grid
 
 validate: $(VENV)/.installed
 	@$(BIN)/python -m tools.validate build/validate --python $(PYTHON_WITH_TORCH)

@@ -4,7 +4,7 @@ PYTHON, one with torch, records examples/train_gpt.py on this machine's CPU at t
 sequences, the nets of tools/record_plain.py without names of modules, and where it sees a GPU the grid of
 tools/record_grid.py. Each run then predicts each other one of its kind, from its
 own trace alone, and the errors are printed, behind those of generated
-benchmarks (tools/benchmark_fidelity.py). Runs that are there already are kept, also those of data/traces/gpu_grid.
+benchmarks (tools/benchmark_fidelity.py). Runs that are there already are kept, also those of tests/recordings/grid.
 
 A machine that does something else, too, only ever makes a step longer. So the runs are recorded in rounds, of each the
 round with the fastest recorded step counts, and the fastest step of a run stands for it: recorded, predicted and
@@ -245,7 +245,7 @@ def main() -> int:
         record(folder / "cpu", options.python)
         corpus = folder / "corpus"
         shutil.rmtree(corpus, ignore_errors=True)
-        folders = (folder / "cpu", folder / "plain", folder / "gpu", ROOT / "data/traces/gpu_grid")
+        folders = (folder / "cpu", folder / "plain", folder / "gpu", ROOT / "tests/recordings/grid")
         grids = [grid for grid in folders if grid.exists()]
         ingest(grids, corpus)
         table = predict(corpus)

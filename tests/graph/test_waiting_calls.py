@@ -93,14 +93,19 @@ BESIDE_ROOM = [(240, 2000.0, 1000.0), (500, 40.0, 20.0)]
 """Launches, what the last ten take (2 ms: where code is loaded), and their kernels; us. Over 200 are unfinished."""
 
 
-def full_queue(folder: Path) -> Job:
-    """From the 301st on, each of 400 launches ends 1 us after a kernel of 100 us has left a queue of 300."""
+def full_queue(folder: Path, before: int = 0) -> Job:
+    """From the 301st on, each of 400 launches ends 1 us after a kernel of 100 us has left a queue of 300.
+
+    The recording began when the first ones, of `before`, were over.
+    """
     events, at = [], 10.0
     for number in range(400):
         begin = 17 + 100 * number
         room = 17 + 100 * (number - DEPTH + 1) + 1
         lasts = max(5.0, room - at)
-        events += [launch(at, lasts, number), kernel("gemm", begin, 100, correlation=number)]
+        events.append(kernel("gemm", begin, 100, correlation=number))
+        if number >= before:
+            events.append(launch(at, lasts, number))
         at += lasts + 1
     # The last launch has room once 100 kernels are over.
     assert at == 17 + 100 * 100 + 1 + 1
@@ -117,8 +122,9 @@ def beside_room(folder: Path, launches: int, lasts_us: float, kernel_us: float) 
     return job_of(folder, events, end=at)
 
 
-def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path) -> None:
-    job = full_queue(tmp_path)
+@pytest.mark.parametrize("before", [0, 150])
+def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path, before: int) -> None:
+    job = full_queue(tmp_path, before)
     assert step_us(job) == 10_100
     assert step_us(job, "family=gemm:0.5") == 10_100 - 100 * 50
 

@@ -11,7 +11,7 @@ from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import END_END, SYNC_EDGE
+from lumos_df.schema.codes import END_END, NONE, SYNC_EDGE
 
 _DEPTH: Final = 256
 """Threshold, rows. A launch call that is followed by fewer unfinished rows did not wait for the queue.
@@ -49,25 +49,28 @@ class QueueWaits:
 def queue_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> QueueWaits:
     """Return which launch calls a full queue holds back.
 
-    A stream takes its queue in order. How many rows a full queue holds differs, because events take places, too: it is
-    judged by the rows that were unfinished when a long launch call ended, and for calls between two of these it is what
-    it was at the one before.
+    A stream takes its queue in order, and what was issued before the recording began is at its front. How many rows a
+    full queue holds differs, because events take places, too: it is judged by the rows that were unfinished when a long
+    launch call ended, and for calls between two of these it is what it was at the one before.
     """
     launched = np.flatnonzero(gpu.launched)
     usual = int(np.percentile(atoms.dur[gpu.call[launched]], _USUAL_PERCENTILE)) if len(launched) else 0
     none = np.empty(0, np.int32)
     sources, calls, waited = [none], [none], [np.empty(0, np.bool_)]
+    queued = np.flatnonzero(gpu.launched | (gpu.issued == NONE))
     for stream in np.unique(rows.stream[gpu.row[launched]]).tolist():
-        on_stream = launched[rows.stream[gpu.row[launched]] == stream]
+        on_stream = queued[rows.stream[gpu.row[queued]] == stream]
         on_stream = on_stream[np.argsort(gpu.call[on_stream], kind="stable")]
-        call, row = gpu.call[on_stream], gpu.row[on_stream]
+        row = gpu.row[on_stream]
+        early = int(np.count_nonzero(~gpu.launched[on_stream]))
+        call = gpu.call[on_stream[early:]]
         call_end = (atoms.ts + atoms.dur)[call]
-        turn = np.arange(len(on_stream))
+        turn = np.arange(early, len(on_stream))
         unfinished = turn + 1 - np.searchsorted(np.sort(rows.end[row]), call_end, side="right")
         blocked = np.flatnonzero((atoms.dur[call] > _LONG_CALLS * usual) & (unfinished >= _DEPTH))
         if len(blocked) < typical_values.FEW:
             continue
-        near = blocked[np.maximum(np.searchsorted(blocked, turn, side="right") - 1, 0)]
+        near = blocked[np.maximum(np.searchsorted(blocked, turn - early, side="right") - 1, 0)]
         source = turn - unfinished[near]
         kept = np.flatnonzero(source >= 0)
         # A call that ended before this row did cannot have waited for it.
