@@ -19,6 +19,7 @@ from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph import host_spread
 from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.event_graph import EventGraph, run
+from lumos_df.graph.gpu_pace import GpuPace
 from lumos_df.graph.host_work import HostWork, host_work
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.rows import FAR, Rows, about, coded, shape_codes
@@ -118,12 +119,26 @@ class AdvisedJob:
     @cached_property
     def steps_ns(self) -> NDArray[np.int64]:
         """How long each step of each rank is in the replay, ns [steps]; rank by rank."""
-        return np.concatenate([replay.high - replay.low for replay in self.played.replays])
+        return np.concatenate(
+            [
+                _lengths(pace, replay.start, replay.end, replay.low, replay.high)
+                for pace, replay in zip(self._paces, self.played.replays, strict=True)
+            ]
+        )
 
     @cached_property
     def recorded_ns(self) -> NDArray[np.int64]:
         """How long it was, ns [steps]."""
-        return np.concatenate([replay.steps.high - replay.steps.low for replay in self.played.replays])
+        return np.concatenate(
+            [
+                _lengths(pace, rows.ts, rows.end, replay.steps.low, replay.steps.high)
+                for pace, rows, replay in zip(self._paces, self.ranks, self.played.replays, strict=True)
+            ]
+        )
+
+    @cached_property
+    def _paces(self) -> list[GpuPace | None]:
+        return [GpuPace.of(replay.graph, replay.steps) for replay in self.played.replays]
 
     @cached_property
     def step_number(self) -> NDArray[np.int32]:
@@ -168,8 +183,13 @@ class AdvisedJob:
         np.minimum.at(first[:, 0], ends.gpu_extent, result.start[ends.gpu_row])
         np.maximum.at(last[:, 0], ends.gpu_extent, result.end[ends.gpu_row])
         row = ends.row
-        lengths: NDArray[np.int64] = ends.lengths(result.start[row][:, None], result.end[row][:, None], first, last)[0]
-        return lengths
+        low, high = ends.windows(result.start[row][:, None], result.end[row][:, None], first, last)
+        steps = np.cumsum([0, *(len(replay.low) for replay in self.played.replays)])
+        lasted = []
+        for place, pace in enumerate(self._paces):
+            nodes, mine = (slice(bounds[place], bounds[place + 1]) for bounds in (graph.base, steps))
+            lasted.append(_lengths(pace, result.start[nodes], result.end[nodes], low[mine, 0], high[mine, 0]))
+        return np.concatenate(lasted)
 
     def columns(self, rank: int, *names: str) -> pa.Table:
         """Return further columns of the operators of a rank, in the order of its rows."""
@@ -180,3 +200,17 @@ class AdvisedJob:
         """Return the phase of the rows of a rank, as a place in `schema.PHASES`, NONE where there is none [n]."""
         code, words = coded(self.columns(rank, "phase")["phase"].dictionary_encode())
         return np.array([*map(PHASES.index, words), NONE], np.int8)[code]
+
+
+def _lengths(
+    pace: GpuPace | None,
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return how long the steps of a rank are, on the host or on a GPU that falls behind it, ns [steps]."""
+    if pace is not None:
+        low, high = pace.windows(start, end, low, high)
+    lasted: NDArray[np.int64] = np.maximum(high - low, 0)
+    return lasted

@@ -11,9 +11,10 @@ from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import kept_members
+from lumos_df.graph.gpu_pace import GpuPace
 from lumos_df.graph.job import Job
 from lumos_df.graph.rows import FAR, Rows
-from lumos_df.graph.steps import Steps
+from lumos_df.graph.steps import Steps, steps
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION, CPU_OP, NONE, RUNTIME
 
@@ -82,6 +83,7 @@ def of_graph(graph: TraceGraph) -> list[str]:
                 f"{format_count(guessed, 'GPU operator')} without a launch call in the trace; "
                 "each follows the operator that issued it"
             )
+    warnings += _host_ahead(graph)
     if unknown := int(graph.unknown.sum()):
         unlaunched = 2 * np.count_nonzero(gpu.call < 0) > len(gpu.row)
         idle = "without a launch call" if unlaunched else "that were in the queue of the only stream"
@@ -95,6 +97,20 @@ def of_graph(graph: TraceGraph) -> list[str]:
     if graph.dropped:
         warnings.append(f"{graph.dropped} dependencies contradicted the others and were left out")
     return warnings
+
+
+def _host_ahead(graph: TraceGraph) -> list[str]:
+    """Tell of steps that are shorter on the host than the GPU's work of them."""
+    marks = steps(graph.rows)
+    pace = GpuPace.of(graph, marks)
+    if pace is None:
+        return []
+    low, high = pace.windows(graph.rows.ts, graph.rows.end, marks.low, marks.high)
+    if low is marks.low:
+        return []
+    gpu, host = (format_ns(round(float(length.mean()))) for length in (high - low, marks.high - marks.low))
+    said = f"its steps last {host}, the GPU's {gpu}, which is what a step takes in the long run"
+    return [f"the host ran ahead: {said}; estimates and advice count the GPU's"]
 
 
 def _odd_calls(rows: Rows) -> list[str]:

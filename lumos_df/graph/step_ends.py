@@ -50,7 +50,17 @@ class StepEnds:
     def lengths(
         self, start: NDArray[np.int64], end: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return how long the steps are in several simulations, ns [simulations, steps].
+        """Return how long the steps are in several simulations, ns [simulations, steps]; arguments as of `windows`."""
+        low, high = self.windows(start, end, first, last)
+        lasted: NDArray[np.int64] = np.maximum(high - low, 0).T
+        return lasted
+
+    def windows(
+        self, start: NDArray[np.int64], end: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return when the steps begin and end in several simulations, ns [steps, simulations].
+
+        One of which no moment is known begins at 0 and is as long as recorded.
 
         Args:
             start, end: [p, simulations] the atoms as simulated, ns.
@@ -76,8 +86,8 @@ class StepEnds:
         np.maximum.at(high, self.step[self.is_last], moment.T[self.is_last])
         np.minimum.at(low, self.extent_step, first)
         np.maximum.at(high, self.extent_step, last)
-        lengths: NDArray[np.int64] = np.where(high == UNSET, self.recorded[:, None], np.maximum(high - low, 0)).T
-        return lengths
+        unknown = high == UNSET
+        return np.where(unknown, 0, low), np.where(unknown, self.recorded[:, None], high)
 
 
 def step_ends(graph: EventGraph, replays: list[Replay]) -> StepEnds:

@@ -77,6 +77,7 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
     computes = (rows.stream == compute_stream(rows)) & _computes(rows) & (trace.phase != COMMUNICATION_PHASE)
     row = np.flatnonzero(computes).astype(np.int32)
     row = row[np.argsort(rows.ts[row], kind="stable")]
+    row = row[_issued_before(rows.parent[row] >= 0) :]
     known = rows.parent[row] >= 0
     phase = _next_known(trace.phase[row], known)
     optimizer = phase == OPTIMIZER
@@ -93,6 +94,15 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
     )
+
+
+def _issued_before(known: NDArray[np.bool_]) -> int:
+    """Return how many kernels were issued before the recording: those before the first whose launch was recorded.
+
+    They are of steps that were not recorded. Where most have no launch, nothing tells which these are.
+    """
+    first = int(known.argmax()) if known.any() else 0
+    return first if 2 * int(np.count_nonzero(known[first:])) > len(known) - first else 0
 
 
 def _host_operators(trace: Trace) -> ComputeKernels:

@@ -139,6 +139,8 @@ class Operation:
 def operations(trace: Trace, phase: NDArray[np.int8], layer: NDArray[np.int32]) -> list[Operation]:
     """Return the forward operators with shapes, one for each name and shapes, by first appearance.
 
+    One that only calls itself with the same shapes casts its inputs, as autocast does, and is left out.
+
     Args:
         trace: the trace.
         phase: phase of every operator [n].
@@ -148,6 +150,10 @@ def operations(trace: Trace, phase: NDArray[np.int8], layer: NDArray[np.int32]) 
     row = np.flatnonzero((rows.kind == CPU_OP) & (phase == FORWARD) & (trace.dims.code >= 0))
     if not len(row):
         return []
+    called = row[rows.parent[row] >= 0]
+    caller = rows.parent[called]
+    itself = (rows.name[caller] == rows.name[called]) & (trace.dims.code[caller] == trace.dims.code[called])
+    row = np.setdiff1d(row, caller[itself])
     key = packed(rows.name[row], trace.dims.code[row])
     _, first, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     inside = np.bincount(inverse, layer[row] >= 0) * 2 > count

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph import host_spread, stalls
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
-from lumos_df.whatif.answer.settled_steps import lengths
+from lumos_df.whatif.answer.settled_steps import lengths, recorded_lengths
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import host_times
 from lumos_df.whatif.durations.kernel_times import MODELLED
@@ -128,8 +128,7 @@ def _host(changed: ChangedJob, step: Steps) -> Cause:
     own, lag = net.own.astype(np.float64), net.lag.astype(np.float64)
     factor_own, factor_lag = [], []
     for graph, rank in zip(graphs, changed.ranks, strict=True):
-        steps = changed.played.replays[rank].steps
-        recorded = steps.high - steps.low
+        recorded = recorded_lengths(changed.played.replays[rank])
         shape = changed.anchor.about.ranks[rank].trace.dims.code
         spread = host_spread.spread(changed.anchor.job.graphs[rank], shape, recorded)
         spreads.append(host_spread.of_steps(recorded) if len(recorded) > 1 else 0.0)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph.event_graph import EventGraph, of_trace, run
+from lumos_df.graph.gpu_pace import GpuPace
 from lumos_df.graph.replay import Replay, windows
 from lumos_df.graph.steps import Steps, breakdown
 from lumos_df.graph.trace_graph import TraceGraph
@@ -18,10 +19,19 @@ def settled(after: Replay, before: Replay) -> Replay:
 
     A host that waits for nothing runs ahead, and a step of slower kernels is as long on it as before; but what one step
     leaves behind, the next one finds. So a step ends that much later, and begins later where the one before it does.
+    Where the GPU has more work than the host's steps last, they are the GPU's.
     """
-    low, high = _later(after.graph, after.steps, (after.low, after.high), after.end, _tail_of(before))
+    low, high = _later(after.graph, after.steps, (after.low, after.high), after.start, after.end, _tail_of(before))
     parts = breakdown(after.graph.rows, after.start, after.end, low, high)
     return replace(after, low=low, high=high, replayed=parts)
+
+
+def recorded_lengths(replay: Replay) -> NDArray[np.int64]:
+    """Return how long the recorded steps of a rank are, ns [s]."""
+    rows, steps = replay.graph.rows, replay.steps
+    pace = GpuPace.of(replay.graph, steps)
+    low, high = pace.windows(rows.ts, rows.end, steps.low, steps.high) if pace else (steps.low, steps.high)
+    return high - low
 
 
 def lengths(changed: ChangedJob, net: EventGraph) -> list[NDArray[np.float64]]:
@@ -36,7 +46,7 @@ def lengths(changed: ChangedJob, net: EventGraph) -> list[NDArray[np.float64]]:
     for place, graph in enumerate(changed.job.graphs):
         mine, marks = of_trace(net, result, place), changed.after.replays[place].steps
         tail = _tail_of(changed.played.replays[changed.ranks[place]])
-        low, high = _later(graph, marks, windows(graph, mine, marks), mine.end, tail)
+        low, high = _later(graph, marks, windows(graph, mine, marks), mine.start, mine.end, tail)
         lasted.append((high - low).astype(np.float64))
     return lasted
 
@@ -45,11 +55,17 @@ def _later(
     graph: TraceGraph,
     steps: Steps,
     window: tuple[NDArray[np.int64], NDArray[np.int64]],
+    start: NDArray[np.int64],
     end: NDArray[np.int64],
     tail: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return when each step begins and ends; `end`: of every row [n], `tail`: of the job as it was [s]."""
+    """Return when each step begins and ends; `start`, `end`: of every row [n], `tail`: of the job as it was [s]."""
     low, high = window
+    pace = GpuPace.of(graph, steps)
+    if pace is not None:
+        paced = pace.windows(start, end, low, high)
+        if paced[0] is not low:
+            return paced
     growth = np.maximum(_tail(graph, steps, high, end) - np.maximum(tail, 0), 0)
     low = low + np.append(0, growth[:-1])
     return low, np.maximum(high + growth, low)

@@ -86,10 +86,11 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
     waited = [recorded_waits(collective_waits, rank, len(of_rank)) for rank, of_rank in enumerate(recorded)]
     for new_rank, after in enumerate(changed.after.replays):
         rank = changed.ranks[new_rank]
-        before = changed.played.replays[rank]
-        usual = before if changed.usual is changed.played else settled(changed.usual.replays[rank], before)
-        original = _recorded(before) if answerable.is_off(before) else usual
-        replay = settled(after, before)
+        host = changed.played.replays[rank]
+        before = settled(host, host)
+        usual = before if changed.usual is changed.played else settled(changed.usual.replays[rank], host)
+        original = settled(_recorded(host), _recorded(host)) if answerable.is_off(host) else usual
+        replay = settled(after, host)
         makers, sources = changed.makers[new_rank], changed.sources[new_rank]
         work = usage.work(replay, makers, sources, changed.again[new_rank])
         was = usage.work(original, (rank,))

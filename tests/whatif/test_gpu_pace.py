@@ -1,0 +1,86 @@
+"""How long steps are whose host runs ahead of the GPU: three literal steps of 1 ms on the host, of ten kernels each."""
+
+from pathlib import Path
+
+import pytest
+
+from lumos_df.advice.advised_job import AdvisedJob
+from lumos_df.graph import switches
+from lumos_df.graph.gpu_pace import GpuPace
+from lumos_df.graph.job import groups, load
+from lumos_df.whatif.answer import step_rows
+from lumos_df.whatif.estimate import estimated
+from lumos_df.whatif.job import recorded_job
+from lumos_df.whatif.job.settings import Settings
+from tests.trace.literal import annotation, corpus_of, kernel, launch, op
+
+STEPS, KERNELS, HOST_US = 3, 10, 1000
+
+
+def recorded(folder: Path, kernel_us: float, backlog_us: float = 0) -> Path:
+    """Return a corpus: each kernel runs behind the one before, the first ones behind work of before the recording."""
+    events = [kernel("gemm", 0, backlog_us, correlation=1000)] if backlog_us else []
+    end = backlog_us
+    for step in range(STEPS):
+        events.append(annotation(f"ProfilerStep#{step}", HOST_US * step, HOST_US))
+        for place in range(KERNELS):
+            number, at = KERNELS * step + place, HOST_US * (step + place / KERNELS)
+            begin = max(end, at + 8)
+            events += [
+                op("aten::mm", at, 90),
+                launch(at, 5, number),
+                kernel("gemm", begin, kernel_us, correlation=number),
+            ]
+            end = begin + kernel_us
+    corpus_of(folder, events, distributedInfo={"rank": 0, "world_size": 1})
+    return folder / "corpus"
+
+
+def advised(corpus: Path) -> AdvisedJob:
+    job = load(corpus, groups(corpus)[0])
+    return AdvisedJob(corpus, job, job.replay())
+
+
+@pytest.mark.parametrize(
+    ("kernel_us", "backlog_us", "steps_us"),
+    [
+        (200, 0, [2008, 2000, 2000]),
+        (200, 500, [2000, 2000, 2000]),
+        (50, 0, [HOST_US] * STEPS),  # the host is what takes long
+        (50, 500, [HOST_US] * STEPS),  # a backlog that is worked off
+    ],
+)
+def test_a_step_takes_what_the_slower_of_host_and_gpu_takes(
+    tmp_path: Path, kernel_us: float, backlog_us: float, steps_us: list[float]
+) -> None:
+    job = advised(recorded(tmp_path, kernel_us, backlog_us))
+    assert (job.recorded_ns / 1000).tolist() == steps_us
+    assert (job.steps_ns / 1000).tolist() == pytest.approx(steps_us, abs=1)  # a launch may take 1 us less
+    rows = step_rows.rows(estimated(recorded_job.load(job.corpus, groups(job.corpus)[0], {}), Settings())).to_pylist()
+    assert [row["original_step_ns"] / 1000 for row in rows] == pytest.approx(steps_us, abs=1)
+    assert [row["step_ns"] / 1000 for row in rows] == pytest.approx(steps_us, abs=1)
+
+
+@pytest.mark.parametrize(("factor", "steps_us"), [(2, [4008, 4000, 4000]), (0.25, [HOST_US] * STEPS)])
+def test_kernels_that_take_longer_or_shorter_make_the_gpu_or_the_host_what_counts(
+    tmp_path: Path, factor: float, steps_us: list[float]
+) -> None:
+    corpus = recorded(tmp_path, 200)
+    anchor = recorded_job.load(corpus, groups(corpus)[0], {})
+    rows = step_rows.rows(estimated(anchor, Settings(), (switches.scale(f"family=gemm:{factor}"),))).to_pylist()
+    assert [row["step_ns"] / 1000 for row in rows] == pytest.approx(steps_us, abs=1)
+    for row in rows:
+        parts = ("exposed_compute", "overlapped", "exposed_communication", "other")
+        assert sum(row[f"{part}_ns"] for part in parts) == row["step_ns"]
+
+
+def test_a_trace_without_marks_or_without_a_gpu_has_no_pace(tmp_path: Path) -> None:
+    for name, events in (
+        ("unmarked", [op("aten::mm", 0, 90), launch(0, 5, 1), kernel("gemm", 8, 50, correlation=1)]),
+        ("host", [annotation("ProfilerStep#1", 0, HOST_US), op("aten::mm", 0, 90)]),
+    ):
+        corpus_of(tmp_path / name, events, distributedInfo={"rank": 0, "world_size": 1})
+        corpus = tmp_path / name / "corpus"
+        (graph,) = load(corpus, groups(corpus)[0]).graphs
+        (replay,) = load(corpus, groups(corpus)[0]).replay().replays
+        assert GpuPace.of(graph, replay.steps) is None
