@@ -58,6 +58,7 @@ _NUMBERS: Final = frozenset(
         *("shared_expert_intermediate_size", "full_attention_interval", "shared_intermediate_size"),
         *("linear_num_value_heads", "linear_value_head_dim", "linear_num_key_heads", "linear_key_head_dim"),
         *("mamba_n_heads", "mamba_d_head", "mamba_d_state", "mamba_n_groups"),
+        *("attention_chunk_size", "no_rope_layer_interval"),
     }
 )
 """Keys of config.json that are numbers."""
@@ -276,11 +277,25 @@ def _minimax_m2(config: Config) -> Figures:
 
 
 def _llama4(config: Config) -> Figures:
-    """Llama 4's text model: dense layers between sparse ones are counted as its first."""
+    """Llama 4's text model: dense layers between sparse ones are counted as its first.
+
+    Layers with rotary positions, all but each fourth, see chunks of the sequence.
+    """
     every = config.get("interleave_moe_layer_step", 1)
     figures = _llama(config)
+    named, rotary = config.get("layer_types"), config.get("no_rope_layers")
+    if named is not None:
+        chunked = list(named).count("chunked_attention")
+    elif rotary:
+        # Its name says the contrary: 1 where a layer has them.
+        chunked = sum(rotary)
+    else:
+        chunked = figures["layers"] - figures["layers"] // config.get("no_rope_layer_interval", 4)
+    window = config.get("attention_chunk_size", 8192) or 0
+    chunks = {"window": window, "window_layers": chunked, "chunked": True} if window and chunked else {}
     return {
         **figures,
+        **chunks,
         "ffn": config["intermediate_size_mlp"],
         "experts": config["num_local_experts"],
         "top_k": config["num_experts_per_tok"],

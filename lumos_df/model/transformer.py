@@ -31,8 +31,10 @@ MODEL_COLUMNS: Final = (
     Column("qkv_bias", "1: query, key and value projections have biases"),
     Column("qk_norm", "1: queries and keys are normalised"),
     Column("learned_positions", "rows of a learned position table; 0: none"),
-    Column("window", "tokens that a layer with a sliding window looks back; 0: none"),
+    Column("window", "tokens that a layer with a window sees at most; 0: none"),
     Column("window_layers", "layers with that window"),
+    Column("chunked", "1: such a layer sees the tokens since the last multiple of the window; 0: the last ones"),
+    Column("window_keys", "tokens that such a layer sees, the mean of a sequence's", REAL),
     Column("experts", "routed experts of a layer; 0: dense model"),
     Column("top_k", "routed experts that a token visits"),
     Column("expert_ffn", "inner width of a routed expert"),
@@ -110,9 +112,11 @@ class Model:
     vocab_multiple: int = 1
     """The vocabulary is padded to a multiple of this times tp: 128 in Megatron, 1 where only tp must divide it."""
     window: int = 0
-    """Tokens that a layer with a sliding window looks back; 0: every layer sees all."""
+    """Tokens that a layer with a window sees at most; 0: every layer sees all."""
     window_layers: int = 0
     """Layers with that window; 0 with a `window`: all."""
+    chunked: bool = False
+    """Whether such a layer sees the tokens since the last multiple of the window (Llama 4), not the last ones."""
     experts: int = 0
     """Routed experts of a layer; 0: a dense model."""
     top_k: int = 0
@@ -185,6 +189,7 @@ class Model:
             {
                 **vars(self),
                 "dense_layers": self.dense_layers if self.experts else self.layers,
+                "window_keys": self._window_keys(),
                 "parameters": count.total,
                 "active_parameters": count.active,
                 "embedding_parameters": count.embedding,
@@ -221,8 +226,8 @@ class Model:
 
         Attention counts 2 * (head_dim + v_dim) * heads for every pair of tokens: all `seq` pairs a token, which is how
         Narayanan et al. (2021, eq. 3) and PaLM (2022, app. B) count model FLOPs; with `causal` half of them. A layer
-        with a sliding window has window * (1 - window / (2 * seq)) causal pairs a token. A state-space layer takes a
-        token in and out of every state of its channels. Training takes three times as much.
+        with a window has as many causal pairs as it sees. A state-space layer takes a token in and out of every state
+        of its channels. Training takes three times as much.
         """
         depths = self.mtp_layers
         sparse_layers = self.layers - self.dense_layers + depths if self.experts else 0
@@ -235,10 +240,17 @@ class Model:
         mixers += self.mamba_layers * (self._state_space_weights() + 2 * self._state_width() * self.state_size)
         heads = (1 + depths) * self.hidden * self.vocab + depths * 2 * self.hidden**2
         weights = mixers + mlp + router + heads
-        window = min(self.window, self.seq)
         full_layers = self.attention_layers + depths - self.window_layers
-        pairs = full_layers * self.seq / 2 + self.window_layers * window * (1 - window / (2 * self.seq))
+        pairs = full_layers * self.seq / 2 + self.window_layers * self._window_keys()
         return 2 * weights + (1 if causal else 2) * pairs * 2 * self.heads * (self.head_dim + self.v_dim)
+
+    def _window_keys(self) -> float:
+        """Return the causal pairs a token of a layer with a window."""
+        window = min(self.window, self.seq)
+        if self.chunked and window:
+            whole, rest = divmod(self.seq, window)
+            return (whole * window**2 + rest**2) / (2 * self.seq)
+        return window * (1 - window / (2 * self.seq))
 
     def _attention_weights(self) -> int:
         """Return the weights of one layer's attention projections."""
@@ -287,7 +299,7 @@ def _kinds(values: dict[str, Any]) -> Iterator[Complaint]:
     yield from whole(values, 0, "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers")
     yield from whole(values, 0, "q_rank", "kv_rank", "rope_dim", "latent", "attention_layers", "mamba_layers")
     yield from whole(values, 0, "state_heads", "state_head_dim", "state_size", "state_groups", "mtp_layers")
-    yield from flag(values, "gated", "tied", "biases", "qkv_bias", "qk_norm")
+    yield from flag(values, "gated", "tied", "biases", "qkv_bias", "qk_norm", "chunked")
     yield from real(values, 0, "capacity")
 
 
@@ -311,6 +323,8 @@ def _contradictions(model: Model) -> Iterator[Complaint]:
     if model.window_layers > (model.attention_layers if model.window else 0):
         most = model.attention_layers if model.window else 0
         yield Complaint("window_layers", f"= {model.window_layers}: at most {most}; nearest is {most}")
+    if model.chunked and not model.window:
+        yield Complaint("chunked", "= true: needs a window; nearest is false")
     if model.dense_layers > model.layers:
         yield Complaint("dense_layers", f"= {model.dense_layers}: at most layers; nearest is {model.layers}")
     for name in ("state_heads", "state_head_dim", "state_size", "state_groups"):

@@ -216,3 +216,22 @@ def test_a_pipeline_longer_than_the_working_arrays_is_no_number() -> None:
 
 def test_a_schedule_that_cannot_run_is_no_number() -> None:
     assert np.isnan(estimate(Plan(pp=4, vp=2, schedule="interleaved", batch=6))).all()
+
+
+def test_layers_with_a_window_attend_to_no_more_than_it() -> None:
+    """Gemma 3 27B at 32,768 tokens: 52 of 62 layers see 1,024; with an unfused kernel the mask saves nothing."""
+    plan = replace(BASE, batch=8, pp=1)
+    gemma = replace(Model.read("gemma-3-27b"), seq=32768)
+    whole = replace(gemma, window=0, window_layers=0)
+    windowed, full = (column("attention_s", plan, model=model)[0] for model in (gemma, whole))
+    # Of a mean of 16,384 keys those see 1,008, and some more where tiles of keys begin and end.
+    assert 10 / 62 + 52 / 62 * 1008 / 16384 < windowed / full < 10 / 62 + 52 / 62 * 1.8 * 1008 / 16384
+    unfused = replace(plan, flash=False)
+    assert column("attention_s", unfused, model=gemma) == column("attention_s", unfused, model=whole)
+    # Of a chunk half is seen on average, of a window that moves all but its beginning.
+    scout = replace(Model.read("llama-4-scout"), seq=65536)
+    chunks, last = (column("attention_s", plan, model=replace(scout, chunked=way))[0] for way in (True, False))
+    assert 0.7 < chunks / last < 0.9
+    # A sequence that is no longer than the window sees all of itself.
+    short = replace(scout, seq=8192)
+    assert column("attention_s", plan, model=short) == column("attention_s", plan, model=replace(short, window=9000))

@@ -69,6 +69,11 @@ class Rows:
     size: int
     causal: bool
     backward: bool
+    window: int = 0
+
+    def seen(self) -> float:
+        """Keys that a query sees on average, the last of them itself."""
+        return self.window * (1 - self.window / (2 * self.keys)) if self.window < self.keys else self.keys / 2
 
 
 def attention(rows: Rows, gpu: Gpu, p: AttentionParameters) -> float:
@@ -78,8 +83,11 @@ def attention(rows: Rows, gpu: Gpu, p: AttentionParameters) -> float:
     seen: float = rows.keys
     if rows.causal:
         seen = max(rows.keys - rows.queries / 2 + 64, rows.keys / 2)
+    last = rows.keys
+    if rows.window:
+        seen, last = min(seen, rows.seen() + 128), min(last, rows.window + 128)
     tiles = ceil(rows.queries / 128) * rows.heads * rows.batch
-    longest = rows.keys + p.overhead_keys
+    longest = last + p.overhead_keys
     compute = max(tiles / gpu.sms * (seen + p.overhead_keys) + p.tail * longest, longest) * operations / rate
     elements = rows.batch * rows.size * (rows.heads * rows.queries + rows.kv_heads * rows.keys)
     moved = 2 * 2 * elements * (2 if rows.backward else 1)

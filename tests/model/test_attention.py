@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lumos_df.model.fitted import load, vector
 from lumos_df.model.kernels.attention import attention_seconds, unfused_attention_seconds
 from tests.model import kernels
-from tests.model.kernels import A100, GPUS, H100, Gpu, Rows
+from tests.model.kernels import A100, B200, GPUS, H100, Gpu, Rows
 
 ROWS = st.builds(
     Rows,
@@ -21,6 +21,7 @@ ROWS = st.builds(
     size=st.sampled_from((64, 80, 128, 192, 256)),
     causal=st.booleans(),
     backward=st.booleans(),
+    window=st.sampled_from((0, 1, 128, 4096)),
 )
 LONG = Rows(1, 8192, 8192, 32, 8, 128, causal=True, backward=False)
 
@@ -29,7 +30,7 @@ def seconds(rows: Rows, gpu: Gpu, factor: float = 1.0) -> float:
     parameters = replace(load(gpu.name).attention["bf16"], training_factor=factor)
     shape = (rows.batch, rows.queries, rows.keys, rows.heads, rows.kv_heads, rows.size, rows.causal, rows.backward)
     figures = (2, gpu.peak_flops, gpu.hbm_bandwidth, gpu.sms)
-    return float(attention_seconds(*shape, *figures, vector(parameters)))
+    return float(attention_seconds(*shape, *figures, vector(parameters), 0, rows.window, rows.seen()))
 
 
 def unfused(rows: Rows, gpu: Gpu, *, dropout: bool = False) -> float:
@@ -49,8 +50,9 @@ def test_the_compiled_function_is_its_twin(rows: Rows, gpu: Gpu, factor: float) 
 @settings(deadline=None)  # the first call compiles
 @given(ROWS, st.sampled_from(GPUS))
 def test_never_faster_than_the_peak(rows: Rows, gpu: Gpu) -> None:
-    operations = 4 * rows.batch * rows.heads * rows.size * rows.queries * rows.keys * (2.5 if rows.backward else 1)
-    assert seconds(rows, gpu) >= operations / (2 if rows.causal else 1) / gpu.peak_flops
+    seen = min(rows.keys / (2 if rows.causal else 1), rows.seen() if rows.window else rows.keys)
+    operations = 4 * rows.batch * rows.heads * rows.size * rows.queries * seen * (2.5 if rows.backward else 1)
+    assert seconds(rows, gpu) >= operations / gpu.peak_flops
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
@@ -59,6 +61,23 @@ def test_a_mask_halves_long_rows_and_backward_takes_its_ratio(gpu: Gpu) -> None:
     assert 1.7 < seconds(replace(LONG, causal=False), gpu) / forward < 2
     backward = load(gpu.name).attention["bf16"].backward_efficiency
     assert seconds(replace(LONG, backward=True), gpu) / forward == pytest.approx(2.5 / backward, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "rows", "measured_ms"),
+    [
+        (H100, Rows(2, 16384, 16384, 40, 8, 128, causal=True, backward=False, window=8192), 8.154),
+        (H100, Rows(1, 16384, 16384, 40, 8, 128, causal=True, backward=False, window=8192), 3.895),
+        (B200, Rows(1, 16384, 16384, 32, 8, 128, causal=True, backward=False, window=1024), 0.3147),
+        (B200, Rows(8, 16384, 16384, 32, 4, 128, causal=True, backward=False, window=1024), 2.464),
+    ],
+)
+def test_a_window_takes_what_was_measured(gpu: Gpu, rows: Rows, measured_ms: float) -> None:
+    """Kernels that nothing was fitted to: TensorRT-LLM 1.3 and SGLang 0.5.10 in ai-dynamo/aiconfigurator 095f58a."""
+    assert 1e3 * seconds(rows, gpu) == pytest.approx(measured_ms, rel=0.08)
+    whole = replace(rows, window=0)
+    assert seconds(rows, gpu) < 0.8 * seconds(whole, gpu)
+    assert seconds(replace(rows, window=16384), gpu) == pytest.approx(seconds(whole, gpu), rel=1e-9)
 
 
 @pytest.mark.parametrize("backward", [False, True])

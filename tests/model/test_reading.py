@@ -236,6 +236,22 @@ SAME = {
         "shared_expert_intermediate_size": 512,
         "tie_word_embeddings": False,
     },
+    "llama-4-scout": LLAMA
+    | {
+        "model_type": "llama4_text",
+        "attention_chunk_size": 8192,
+        "head_dim": 128,
+        "hidden_size": 5120,
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "interleave_moe_layer_step": 1,
+        "no_rope_layers": [],
+        "num_attention_heads": 40,
+        "num_experts_per_tok": 1,
+        "num_hidden_layers": 48,
+        "num_local_experts": 16,
+        "vocab_size": 202048,
+    },
     "falcon-h1-34b": LLAMA
     | {
         "model_type": "falcon_h1",
@@ -299,6 +315,21 @@ def test_a_config_json_says_what_the_models_own_file_says(tmp_path: Path, name: 
     # A recipe, not the model, says to what the vocabulary is padded.
     free = dict.fromkeys(("name", "source", "seq", "vocab_multiple"), None)
     assert theirs | free == ours | free
+
+
+@pytest.mark.parametrize(
+    ("told", "layers"),
+    [
+        ({}, 36),
+        ({"no_rope_layer_interval": 3}, 32),
+        ({"no_rope_layers": 24 * [1, 0]}, 24),
+        ({"layer_types": 12 * ["chunked_attention"] + 36 * ["full_attention"]}, 12),
+        ({"attention_chunk_size": None}, 0),
+    ],
+)
+def test_which_layers_of_llama_4_see_chunks(tmp_path: Path, told: dict[str, Any], layers: int) -> None:
+    read = Model.read(written(tmp_path, SAME["llama-4-scout"] | told))
+    assert (read.window_layers, read.chunked, read.window) == (layers, layers > 0, 8192 if layers else 0)
 
 
 @pytest.mark.parametrize("total", COUNTED)

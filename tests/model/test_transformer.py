@@ -211,6 +211,7 @@ def models(draw: st.DrawFn) -> Model:
         learned_positions=draw(st.sampled_from([0, 64])),
         window=window,
         window_layers=draw(st.integers(1, layers)) if window else 0,
+        chunked=bool(window) and draw(st.booleans()),
         experts=experts,
         top_k=draw(st.integers(1, experts)) if experts else 0,
         expert_ffn=draw(st.integers(1, 9)) if experts else 0,
@@ -232,10 +233,14 @@ def test_counts_are_those_of_a_list_of_matrices(model: Model) -> None:
     assert 0 < count.active <= count.total
     assert count.active == count.total or model.experts > model.top_k
     looks_back = min(model.window, model.seq)
-    pairs = sum(
-        looks_back * (1 - looks_back / (2 * model.seq)) if layer < model.window_layers else model.seq / 2
-        for layer in range(model.layers)
-    )
+    seen = looks_back * (1 - looks_back / (2 * model.seq))
+    if model.chunked:
+        # Of each chunk half of its square.
+        chunks = [min(model.window, model.seq - start) for start in range(0, model.seq, model.window)]
+        seen = sum(chunk**2 / 2 for chunk in chunks) / model.seq
+    pairs = sum(seen if layer < model.window_layers else model.seq / 2 for layer in range(model.layers))
+    if model.window:
+        assert model.row()["window_keys"] == pytest.approx(seen)
     attention = 2 * pairs * model.heads * (model.head_dim + model.v_dim)
     assert model.flops_per_token(causal=True) == pytest.approx(2 * sizes[0] + attention)
     assert model.flops_per_token() == pytest.approx(2 * sizes[0] + 2 * attention)
@@ -306,6 +311,7 @@ def test_the_vocabulary_is_padded_as_megatron_does(vocab: int, multiple: int, tp
         ({"q_rank": 64}, "q_rank = 64: needs MLA, that is a kv_rank; nearest is 0"),
         ({"v_dim": 64}, "v_dim = 64: only MLA has another than head_dim; nearest is 128"),
         ({"window_layers": 3}, "window_layers = 3: at most 0; nearest is 0"),
+        ({"chunked": True}, "chunked = true: needs a window; nearest is false"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_nearest(change: dict[str, object], complaint: str) -> None:

@@ -43,6 +43,8 @@ def attention_seconds(
     sms,
     params,
     even=0,
+    window=0,
+    seen=0.0,
 ):
     """Return seconds of one fused attention kernel, of its forward or its backward pass.
 
@@ -56,6 +58,8 @@ def attention_seconds(
         params: float64 [AttentionParameters], in the order of that class.
         even: 0 or 1; of a causal mask, whether the queries are an early and a late piece of the sequence, that together
             see half of the keys, as every other rank's do (zigzag context parallelism); else they are the last.
+        window: keys that a query sees at most, of a causal mask; 0: all before it.
+        seen: keys that it sees on average, with a window.
     """
     rate = peak_flops / sms * params[1] * head_dim / (head_dim + params[2])
     operations = 4.0
@@ -67,10 +71,15 @@ def attention_seconds(
     keys = float(seq_k)
     if causal:
         keys = max((0.5 * seq_k if even else seq_k - 0.5 * seq_q) + 0.5 * QUERIES, 0.5 * seq_k)
+    last = float(seq_k)
+    if window > 0:
+        # Tiles of keys are taken whole where a window begins, and where it ends: half a tile more at either.
+        keys = min(keys, seen + QUERIES)
+        last = min(last, float(window + QUERIES))
     rows = min(float(QUERIES), float(seq_q))
     tiles = np.ceil(seq_q * (1.0 / QUERIES)) * heads * batch
     tile_key = operations * rows * head_dim / rate
-    longest = seq_k + params[3]
+    longest = last + params[3]
     compute = max(tiles / sms * (keys + params[3]) + params[5] * longest, longest) * tile_key
     moved = 2.0 * dtype_bytes * batch * head_dim * (float(heads) * seq_q + float(kv_heads) * seq_k) * touched
     memory = moved / hbm_bandwidth

@@ -254,42 +254,53 @@ def _pass(moved_bytes, hardware):
 
 @lean_kernel
 def _attention(ops, i, model, plan, hardware, software, backward):
-    precision = ATTENTION_PRECISION[plan.precision]
-    heads = ops[i, op.BATCH] / plan.micro_batch
-    size = OPERAND_BYTES[precision]
     if plan.flash:
-        factor = software.attention_factor
-        if software.flash2:
-            # Where a GPU has no FlashAttention-2, how well a software's does says nothing.
-            factor = factor * hardware.flash2_factor if hardware.flash2_factor > 0.0 else 1.0
-        return factor * attention_seconds(
-            plan.micro_batch,
-            ops[i, op.M],
-            ops[i, op.N],
-            heads,
-            max(model.kv_heads / plan.tp, 1.0),
-            ops[i, op.K],
-            True,
-            backward,
-            size,
-            hardware.peak_flops[precision],
-            hardware.hbm_bandwidth,
-            hardware.sms,
-            hardware.attention[precision],
-            software.zigzag,
-        )
+        fused = _fused_attention(ops, i, model, plan, hardware, software, backward, 0)
+        if 0 < model.window < model.seq:
+            share = model.window_layers / model.attention_layers
+            windowed = _fused_attention(ops, i, model, plan, hardware, software, backward, model.window)
+            fused += share * (windowed - fused)
+        return fused
+    precision = ATTENTION_PRECISION[plan.precision]
     return unfused_attention_seconds(
         plan.micro_batch,
         ops[i, op.M],
         ops[i, op.N],
-        heads,
+        ops[i, op.BATCH] / plan.micro_batch,
         ops[i, op.K],
         software.dropout > 0,
         backward,
-        size,
+        OPERAND_BYTES[precision],
         hardware.peak_flops[precision],
         hardware.hbm_bandwidth,
         hardware.sms,
         hardware.gemm[precision],
         hardware.memory,
+    )
+
+
+@lean_kernel
+def _fused_attention(ops, i, model, plan, hardware, software, backward, window):
+    precision = ATTENTION_PRECISION[plan.precision]
+    factor = software.attention_factor
+    if software.flash2:
+        # Where a GPU has no FlashAttention-2, how well a software's does says nothing.
+        factor = factor * hardware.flash2_factor if hardware.flash2_factor > 0.0 else 1.0
+    return factor * attention_seconds(
+        plan.micro_batch,
+        ops[i, op.M],
+        ops[i, op.N],
+        ops[i, op.BATCH] / plan.micro_batch,
+        max(model.kv_heads / plan.tp, 1.0),
+        ops[i, op.K],
+        True,
+        backward,
+        OPERAND_BYTES[precision],
+        hardware.peak_flops[precision],
+        hardware.hbm_bandwidth,
+        hardware.sms,
+        hardware.attention[precision],
+        software.zigzag,
+        window,
+        model.window_keys,
     )
