@@ -128,6 +128,11 @@ def _qwen3_moe(config: Config) -> Figures:
     }
 
 
+def _qwen3_5_moe(config: Config) -> Figures:
+    # No layer of it is dense.
+    return _qwen3_moe({"intermediate_size": 0, **config})
+
+
 def _deepseek(config: Config) -> Figures:
     """DeepSeek V2 and V3. Their config.json calls the rotary part apart, and the first dense layers by number."""
     if config.get("moe_layer_freq", 1) != 1:
@@ -354,6 +359,8 @@ _READERS: Final[dict[str, Callable[[Config], Figures]]] = {
     "nemotron_h": _beside(_llama, nemotron_h),
     "nemotron": _nemotron,
     "qwen3_next": _beside(_qwen3_moe, qwen3_next),
+    "qwen3_5_text": _beside(_qwen3, qwen3_next),
+    "qwen3_5_moe_text": _beside(_qwen3_5_moe, qwen3_next),
     "cohere2": _cohere2,
     "gpt_oss": _gpt_oss,
     "grok": _grok,

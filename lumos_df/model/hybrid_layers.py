@@ -64,7 +64,7 @@ def minimax(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def qwen3_next(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what Qwen3-Next has: a gated delta rule in all layers but each fourth, and a shared expert."""
+    """Return what Qwen3-Next and 3.5 have: gated attention in each fourth layer, a gated delta rule in the others."""
     named, layers = config.get("layer_types"), config["num_hidden_layers"]
     usual = layers - layers // config.get("full_attention_interval", 4)
     linear = usual if named is None else list(named).count("linear_attention")
@@ -72,7 +72,8 @@ def qwen3_next(config: Mapping[str, Any]) -> dict[str, Any]:
     keys = config["linear_num_key_heads"], config["linear_key_head_dim"]
     return {
         **_linear_attention(config, linear, values, keys),
-        "shared_ffn": config["shared_expert_intermediate_size"],
+        "output_gate": config.get("attn_output_gate", True),
+        "shared_ffn": config["shared_expert_intermediate_size"] if "num_experts" in config else 0,
     }
 
 

@@ -30,6 +30,7 @@ MODEL_COLUMNS: Final = (
     Column("biases", "1: linear layers and norms have biases"),
     Column("qkv_bias", "1: query, key and value projections have biases"),
     Column("qk_norm", "1: queries and keys are normalised"),
+    Column("output_gate", "1: attention's output is gated, and the query's projection makes the gate, too"),
     Column("learned_positions", "rows of a learned position table; 0: none"),
     Column("window", "tokens that a layer with a window sees at most; 0: none"),
     Column("window_layers", "layers with that window"),
@@ -107,6 +108,8 @@ class Model:
     """Whether the query, key and value projections have biases although other layers have none (Qwen2)."""
     qk_norm: bool = False
     """Whether queries and keys are normalised a head (Qwen3)."""
+    output_gate: bool = False
+    """Whether attention's output is multiplied by a gate, which the query's projection makes, too (Qwen3-Next)."""
     learned_positions: int = 0
     """Rows of a learned position table; 0: rotary or ALiBi positions, which have no parameters."""
     vocab_multiple: int = 1
@@ -256,7 +259,8 @@ class Model:
         """Return the weights of one layer's attention projections."""
         out = self.heads * self.v_dim * self.hidden
         if not self.kv_rank:
-            return self.hidden * (self.heads + 2 * self.kv_heads) * self.head_dim + out
+            columns = (2 if self.output_gate else 1) * self.heads + 2 * self.kv_heads
+            return self.hidden * columns * self.head_dim + out
         query = self.heads * self.head_dim
         query_weights = self.q_rank * (self.hidden + query) if self.q_rank else self.hidden * query
         down = self.hidden * (self.kv_rank + self.rope_dim)
@@ -265,7 +269,7 @@ class Model:
 
     def _attention_vectors(self) -> int:
         """Return the parameters of one layer's attention that are no matrices: biases and norms."""
-        qkv = (self.heads + 2 * self.kv_heads) * self.head_dim
+        qkv = ((2 if self.output_gate else 1) * self.heads + 2 * self.kv_heads) * self.head_dim
         biases = (qkv if self.biases or self.qkv_bias else 0) + (self.hidden if self.biases else 0)
         return biases + (2 * self.head_dim if self.qk_norm else 0) + self.q_rank + self.kv_rank
 
@@ -299,7 +303,7 @@ def _kinds(values: dict[str, Any]) -> Iterator[Complaint]:
     yield from whole(values, 0, "experts", "top_k", "expert_ffn", "shared_ffn", "dense_layers")
     yield from whole(values, 0, "q_rank", "kv_rank", "rope_dim", "latent", "attention_layers", "mamba_layers")
     yield from whole(values, 0, "state_heads", "state_head_dim", "state_size", "state_groups", "mtp_layers")
-    yield from flag(values, "gated", "tied", "biases", "qkv_bias", "qk_norm", "chunked")
+    yield from flag(values, "gated", "tied", "biases", "qkv_bias", "qk_norm", "output_gate", "chunked")
     yield from real(values, 0, "capacity")
 
 
@@ -350,6 +354,8 @@ def _expert_contradictions(model: Model) -> Iterator[Complaint]:
 
 def _mla_contradictions(model: Model) -> Iterator[Complaint]:
     if model.kv_rank:
+        if model.output_gate:
+            yield Complaint("output_gate", "= true: not with MLA; nearest is false")
         if not 1 <= model.rope_dim < model.head_dim:
             legal = min(max(model.rope_dim, 1), model.head_dim - 1)
             why = f"must be 1 to head_dim - 1 = {model.head_dim - 1}; nearest is {legal}"

@@ -9,6 +9,7 @@ import pytest
 from lumos_df.estimate import estimate
 from lumos_df.model.kernels.memory import (
     adapter_parameters,
+    attention_parameters,
     gathered_bytes,
     layer_activation_bytes,
     recomputed_bytes,
@@ -134,6 +135,15 @@ def test_inputs_of_frozen_products_are_not_kept() -> None:
         layer_activation_bytes(model.row(), Plan(lora=rank, batch=1).row(), software, False) for rank in (0, 16)
     )
     assert trained - adapted == model.seq * 2 * (8192 + 28672)
+
+
+def test_a_gate_is_kept_and_what_it_gates() -> None:
+    """Llama 3 8B with one: of 32 heads of 128 attention's output before it, and the gate, two bytes each."""
+    plain, plan, software = Model.read("llama-3-8b"), Plan(batch=1).row(), Software.read("nemo").row()
+    gated = replace(plain, output_gate=True)
+    less, more = (layer_activation_bytes(model.row(), plan, software, False) for model in (plain, gated))
+    assert more - less == plain.seq * 2 * (4096 + 4096)
+    assert attention_parameters(gated.row()) - attention_parameters(plain.row()) == 4096 * 4096
 
 
 def test_torchtitan_keeps_every_second_product_of_a_layer() -> None:

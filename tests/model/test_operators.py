@@ -41,9 +41,9 @@ def attention(ops: np.ndarray, model: Model) -> float:
 
 
 @pytest.mark.parametrize("name", ["gpt3-175b", "llama-3-70b", "qwen3-8b", "mistral-7b"])
-@pytest.mark.parametrize("tp", [1, 8])
-def test_a_dense_models_layers_do_its_flop(name: str, tp: int) -> None:
-    model = replace(Model.read(name), window=0, window_layers=0)
+@pytest.mark.parametrize(("tp", "gate"), [(1, False), (8, False), (8, True)])
+def test_a_dense_models_layers_do_its_flop(name: str, tp: int, gate: bool) -> None:  # noqa: FBT001
+    model = replace(Model.read(name), window=0, window_layers=0, output_gate=gate)
     ops = rows(model, Plan(tp=tp, micro_batch=2, batch=2))
     layers = model.layers * tp * (products(ops) + attention(ops, model))
     logits = 2 * model.hidden * model.vocab * 2 * model.seq
@@ -232,6 +232,17 @@ def test_the_embedding_and_the_head_communicate_as_a_layers_ends_do(
     assert (payloads(first), payloads(last)) == (embedding, head)
     (product,) = last[last[:, op.FAMILY] == op.GEMM][:, [op.M, op.N, op.K]].tolist()
     assert product == [2048 / plan.cp, 32000 / plan.tp, 1024]
+
+
+def test_a_gate_is_read_beside_attentions_output() -> None:
+    """Qwen3-Next, two ranks: 8 heads of 256, in two bytes; output and gate are read, their product is written."""
+    model, plan = Model.read("qwen3-next-80b-a3b"), Plan(tp=2, batch=1)
+    plain, gated = (rows(replace(model, output_gate=gate), plan) for gate in (False, True))
+    (gate,) = gated[gated[:, op.NAME] == op.NAMES.index("attention_gate")]
+    assert gate[op.BYTES] == 3 * model.seq * 8 * 256 * 2 * MEGATRON["passes"]
+    assert len(gated) == len(plain) + 1
+    narrow, wide = (ops[ops[:, op.NAME] == op.QKV][0, op.N] for ops in (plain, gated))
+    assert (narrow, wide) == (8 * 256 + 2 * 256, 2 * 8 * 256 + 2 * 256)
 
 
 def test_every_operator_has_a_name_and_a_family() -> None:

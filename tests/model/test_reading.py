@@ -252,6 +252,30 @@ SAME = {
         "num_local_experts": 16,
         "vocab_size": 202048,
     },
+    "qwen3.5-35b-a3b": {
+        "model_type": "qwen3_5_moe",
+        "tie_word_embeddings": False,
+        "text_config": {
+            "model_type": "qwen3_5_moe_text",
+            "attn_output_gate": True,
+            "full_attention_interval": 4,
+            "head_dim": 256,
+            "hidden_size": 2048,
+            "linear_key_head_dim": 128,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32,
+            "linear_value_head_dim": 128,
+            "max_position_embeddings": 32768,
+            "moe_intermediate_size": 512,
+            "num_attention_heads": 16,
+            "num_experts": 256,
+            "num_experts_per_tok": 8,
+            "num_hidden_layers": 40,
+            "num_key_value_heads": 2,
+            "shared_expert_intermediate_size": 512,
+            "vocab_size": 248320,
+        },
+    },
     "falcon-h1-34b": LLAMA
     | {
         "model_type": "falcon_h1",
@@ -311,7 +335,8 @@ def written(folder: Path, figures: object) -> Path:
 @pytest.mark.parametrize("name", SAME)
 def test_a_config_json_says_what_the_models_own_file_says(tmp_path: Path, name: str) -> None:
     ours, theirs = (asdict(model) for model in (Model.read(name), Model.read(written(tmp_path, SAME[name]))))
-    assert theirs["seq"] == SAME[name].get("max_position_embeddings", SAME[name].get("max_seq_len"))
+    said = SAME[name].get("text_config", SAME[name])
+    assert theirs["seq"] == said.get("max_position_embeddings", said.get("max_seq_len"))
     # A recipe, not the model, says to what the vocabulary is padded.
     free = dict.fromkeys(("name", "source", "seq", "vocab_multiple"), None)
     assert theirs | free == ours | free
@@ -330,6 +355,29 @@ def test_a_config_json_says_what_the_models_own_file_says(tmp_path: Path, name: 
 def test_which_layers_of_llama_4_see_chunks(tmp_path: Path, told: dict[str, Any], layers: int) -> None:
     read = Model.read(written(tmp_path, SAME["llama-4-scout"] | told))
     assert (read.window_layers, read.chunked, read.window) == (layers, layers > 0, 8192 if layers else 0)
+
+
+def test_a_dense_qwen_3_5_has_what_its_name_says(tmp_path: Path) -> None:
+    """Qwen/Qwen3.5-27B: figures of THUDM/slime's script, heads of values as wide as queries; 26.9e9 parameters."""
+    config = QWEN3 | {
+        "model_type": "qwen3_5_text",
+        "head_dim": 256,
+        "hidden_size": 5120,
+        "intermediate_size": 17408,
+        "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 48,
+        "linear_value_head_dim": 128,
+        "num_attention_heads": 24,
+        "num_hidden_layers": 64,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": False,
+        "vocab_size": 248320,
+    }
+    read = Model.read(written(tmp_path, config))
+    assert read.parameters().total == pytest.approx(27e9, rel=0.01)
+    assert (read.experts, read.mamba_layers, read.output_gate) == (0, 48, True)
+    assert not Model.read(written(tmp_path, config | {"attn_output_gate": False})).output_gate
 
 
 @pytest.mark.parametrize("total", COUNTED)

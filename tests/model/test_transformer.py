@@ -111,6 +111,7 @@ NEAR = {
     "nemotron-h-56b": 56.3e9,
     "nemotron-3-super": 123.6e9,
     "qwen3-next-80b-a3b": 79.7e9,
+    "qwen3.5-35b-a3b": 35e9,
 }
 
 
@@ -166,10 +167,11 @@ def matrices(model: Model) -> tuple[list[tuple[int, int]], list[tuple[int, int]]
             used += [(h, model.kv_rank + model.rope_dim), (model.kv_rank, model.heads * (nope + model.v_dim))]
             rest += model.q_rank + model.kv_rank
         else:
-            used += [(h, model.heads * model.head_dim), *2 * [(h, model.kv_heads * model.head_dim)]]
+            queries = 1 + model.output_gate
+            used += [*queries * [(h, model.heads * model.head_dim)], *2 * [(h, model.kv_heads * model.head_dim)]]
         used.append((model.heads * model.v_dim, h))
         if model.biases or model.qkv_bias:
-            rest += (model.heads + 2 * model.kv_heads) * model.head_dim
+            rest += ((1 + model.output_gate) * model.heads + 2 * model.kv_heads) * model.head_dim
         rest += h * model.biases + 2 * model.head_dim * model.qk_norm + 2 * norm
         sparse = model.experts > 0 and layer >= model.dense_layers
         widths = [model.shared_ffn, *model.experts * [model.expert_ffn]] if sparse else [model.ffn]
@@ -208,6 +210,7 @@ def models(draw: st.DrawFn) -> Model:
         biases=not mla and draw(st.booleans()),
         qkv_bias=not mla and draw(st.booleans()),
         qk_norm=draw(st.booleans()),
+        output_gate=not mla and draw(st.booleans()),
         learned_positions=draw(st.sampled_from([0, 64])),
         window=window,
         window_layers=draw(st.integers(1, layers)) if window else 0,
@@ -312,6 +315,10 @@ def test_the_vocabulary_is_padded_as_megatron_does(vocab: int, multiple: int, tp
         ({"v_dim": 64}, "v_dim = 64: only MLA has another than head_dim; nearest is 128"),
         ({"window_layers": 3}, "window_layers = 3: at most 0; nearest is 0"),
         ({"chunked": True}, "chunked = true: needs a window; nearest is false"),
+        (
+            {"kv_rank": 64, "kv_heads": 32, "rope_dim": 64, "output_gate": True},
+            "output_gate = true: not with MLA; nearest is false",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_nearest(change: dict[str, object], complaint: str) -> None:

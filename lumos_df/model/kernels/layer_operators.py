@@ -80,6 +80,7 @@ NAMES: Final = (
     "state_output",
     "latent_down",
     "latent_up",
+    "attention_gate",
     "adapter_down",
     "adapter_up",
 )
@@ -118,6 +119,7 @@ NAMES: Final = (
     STATE_OUTPUT,
     LATENT_DOWN,
     LATENT_UP,
+    _GATE,
     ADAPTER_DOWN,
     ADAPTER_UP,
 ) = range(len(NAMES))
@@ -193,8 +195,8 @@ def attention_block(model, plan, software, ops, i):
         kv_width = heads * model.head_dim
     else:
         kv_width = kv_heads * model.head_dim
-        i = product(ops, i, QKV, tokens, width + 2 * kv_width, model.hidden, 1.0)
-    i = _adapter(plan, ops, i, tokens, model.hidden, width + 2 * kv_width, passes)
+        i = product(ops, i, QKV, tokens, (1 + model.output_gate) * width + 2 * kv_width, model.hidden, 1.0)
+    i = _adapter(plan, ops, i, tokens, model.hidden, (1 + model.output_gate) * width + 2 * kv_width, passes)
     if model.learned_positions == 0:
         rotated = 2 * tokens * (width + kv_width) * size * passes
         i = memory_pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
@@ -210,6 +212,9 @@ def attention_block(model, plan, software, ops, i):
     ops[i, K] = model.head_dim
     ops[i, BATCH] = plan.micro_batch * heads
     i += 1
+    if model.output_gate:
+        gated = 3 * tokens * width * size * passes
+        i = memory_pass(ops, i, _GATE, gated, _ACTIVATION_BACKWARD * gated, passes)
     i = product(ops, i, OUTPUT, tokens, model.hidden, width, 1.0)
     i = _adapter(plan, ops, i, tokens, width, model.hidden, passes)
     i = leave(plan, ops, i, hidden_bytes)

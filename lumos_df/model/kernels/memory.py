@@ -26,7 +26,8 @@ def attention_parameters(model):
     out = model.heads * model.v_dim * model.hidden
     vectors = 4.0 * model.hidden if model.biases else 2.0 * model.hidden
     if model.kv_rank == 0:
-        return model.hidden * (model.heads + 2.0 * model.kv_heads) * model.head_dim + out + vectors
+        columns = (2.0 if model.output_gate else 1.0) * model.heads + 2.0 * model.kv_heads
+        return model.hidden * columns * model.head_dim + out + vectors
     query = model.heads * model.head_dim
     down = model.hidden * query if model.q_rank == 0 else model.q_rank * (model.hidden + query)
     up = model.kv_rank * model.heads * (model.head_dim - model.rope_dim + model.v_dim)
@@ -110,6 +111,9 @@ def layer_activation_bytes(model, plan, software, expert):
         qkv = width * model.head_dim + 2.0 * key
         if model.learned_positions == 0:
             qkv += software.keep_rotary * (width * model.head_dim + key)
+        if model.output_gate:
+            # The gate, and attention's output before it.
+            qkv += 2.0 * width * model.head_dim
     core = width * model.v_dim * narrower
     if plan.flash:
         core += 4.0 * tokens * model.heads / t
