@@ -209,7 +209,8 @@ def attention_block(model, plan, software, ops, i):
     _row(ops, i, _ATTENTION, ATTENTION, NONE, launches)
     ops[i, M] = model.seq / plan.cp
     ops[i, N] = model.seq
-    ops[i, K] = model.head_dim
+    # One of its two products has heads as wide as keys, the other as values (MLA).
+    ops[i, K] = 0.5 * (model.head_dim + model.v_dim)
     ops[i, BATCH] = plan.micro_batch * heads
     i += 1
     if model.output_gate:
