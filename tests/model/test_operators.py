@@ -145,6 +145,13 @@ def test_collectives_of_a_dense_layer_move_what_their_buffers_hold(
     assert payloads(rows(TINY, plan)) == expected
 
 
+def test_values_of_mla_are_exchanged_as_wide_as_they_are() -> None:
+    """DeepSeek-V3: of 4096 tokens 128 heads of keys 192 wide and of values 128 wide, in two bytes."""
+    assert payloads(rows(Model.read("deepseek-v3"), Plan(cp=2))) == [
+        ("all_gather", "cp", 128 * (192 + 128) * 4096 * 2 / MIB)
+    ]
+
+
 def experts(plan: Plan) -> np.ndarray:
     """Return the rows of a block with experts, without those of attention."""
     software = replace(Software.read("megatron"), passes=1.0).row()

@@ -193,8 +193,10 @@ def attention_block(model, plan, software, ops, i):
         )
         width = heads * model.v_dim
         kv_width = heads * model.head_dim
+        values = width
     else:
         kv_width = kv_heads * model.head_dim
+        values = kv_width
         i = product(ops, i, QKV, tokens, (1 + model.output_gate) * width + 2 * kv_width, model.hidden, 1.0)
     i = _adapter(plan, ops, i, tokens, model.hidden, (1 + model.output_gate) * width + 2 * kv_width, passes)
     if model.learned_positions == 0:
@@ -202,7 +204,7 @@ def attention_block(model, plan, software, ops, i):
         i = memory_pass(ops, i, _ROTARY, rotated, rotated, 2.0 * passes)
     if plan.cp > 1:
         # Keys and values of every other rank pass through each rank of the context group once.
-        i = _collective(ops, i, _CONTEXT, ALL_GATHER, CP, 2 * tokens * plan.cp * kv_width * size)
+        i = _collective(ops, i, _CONTEXT, ALL_GATHER, CP, tokens * plan.cp * (kv_width + values) * size)
     launches = 1.0
     if not plan.flash:
         launches = 6.0 if plan.micro_batch * heads % SOFTMAX_GROUP == 0 else 6.0 + SOFTMAX_STEPS + 2.0
