@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from lumos_df.graph.packed_keys import dense, packed
@@ -32,8 +33,12 @@ from lumos_df.schema.collective_kinds import POINT_TO_POINT
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 
-_HOST_WORK: Final = re.compile(r"aten::(?:(?:mm|addmm|bmm|baddbmm)$|\w*convolution|\w*attention)|flash_attn")
+_HOST_WORK: Final = re.compile(
+    r"aten::(?:(?:mm|addmm|bmm|baddbmm)$|\w*convolution|\w*attention|mkldnn_rnn_layer)|flash_attn"
+)
 """Operators of the host that multiply matrices, attend or convolve, forward and backward."""
+_LAYOUT: Final = "aten::contiguous"
+"""What copies a tensor only where it lies otherwise in memory: that layers are alike does not depend on it."""
 _HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")
 _HOST_NORM: Final = re.compile(r"(?i)(?:layer|rms|batch|group)_?norm")
 
@@ -56,7 +61,10 @@ class ComputeKernels:
     loose: NDArray[np.int32]
     """Symbol: name alone, for shapes that change from layer to layer."""
     weight: NDArray[np.int64]
-    """How much each counts where periods are compared."""
+    """How much each counts where periods are compared: 1 where it is the model's work, else 0."""
+    usual: NDArray[np.int64] | None
+    """Of the host's operators the same by time: the median of those with its exact symbol, ns, so that what came once
+    counts for no more. None of kernels, whose names and grids do not tell whether they are alike in their shapes."""
     attends: NDArray[np.bool_]
     """Whether it is attention in one kernel, or operator."""
     norm: NDArray[np.bool_]
@@ -90,6 +98,7 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         exact=_symbols(rows.name[row], trace.grid.code[row], trace.block.code[row]),
         loose=_symbols(rows.name[row]),
         weight=_weights()[rows.family[row]],
+        usual=None,
         attends=rows.family[row] == ATTENTION,
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
@@ -109,6 +118,7 @@ def _host_operators(trace: Trace) -> ComputeKernels:
     """Return the operators that no operator calls, by start; the symbol of each is of all that it calls, in order."""
     rows = trace.rows
     computes = (rows.kind == CPU_OP) & (trace.phase != COMMUNICATION_PHASE)
+    computes &= ~_inside_layouts(rows)
     called = computes & (rows.parent >= 0) & (rows.kind[rows.parent] == CPU_OP)
     outermost = np.where(computes & ~called, np.arange(len(rows)), NONE).astype(np.int32)
     caller = inherit(outermost, rows.parent, rows.thread)
@@ -128,19 +138,38 @@ def _host_operators(trace: Trace) -> ComputeKernels:
     order = np.argsort(rows.ts[first], kind="stable")
     phase = trace.phase[first][order]
     optimizer = phase == OPTIMIZER
+    exact = _sequences(_symbols(rows.name[row], trace.dims.code[row]), turn, begins)
     return ComputeKernels(
         row=first[order],
         phase=phase,
         known=phase != OTHER_PHASE,
         step=rows.step[first][order],
         era=np.cumsum(optimizer & ~np.append(False, optimizer[:-1])).astype(np.int32),
-        exact=_sequences(_symbols(rows.name[row], trace.dims.code[row]), turn, begins)[order],
+        exact=exact[order],
         loose=_sequences(_symbols(rows.name[row]), turn, begins)[order],
         weight=work[order].astype(np.int64),
+        usual=_usual(rows.dur[first], exact, work)[order],
         attends=attends[order],
         norm=norm[order],
         transfers=np.zeros(len(first), np.int32),
     )
+
+
+def _inside_layouts(rows: Rows) -> NDArray[np.bool_]:
+    """Return which rows are copies made for how tensors lie in memory, with what they call and their backward [n]."""
+    named = np.array([*(name == _LAYOUT for name in rows.names), False])[rows.name]
+    inside = inherit(np.where(named, 0, NONE).astype(np.int32), rows.parent, rows.thread) >= 0
+    back = (rows.forward >= 0) & inside[rows.forward]
+    inside |= inherit(np.where(back, 0, NONE).astype(np.int32), rows.parent, rows.thread) >= 0
+    copies: NDArray[np.bool_] = inside
+    return copies
+
+
+def _usual(dur: NDArray[np.int64], symbol: NDArray[np.int32], works: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the median time of those of the same symbol, at least 1 ns, and 0 of what is not the model's work [k]."""
+    table = pl.DataFrame({"symbol": symbol, "dur": dur})
+    median = table.select(pl.col("dur").median().over("symbol").cast(pl.Int64).clip(1))["dur"].to_numpy()
+    return np.where(works, median, 0)
 
 
 def _sequences(symbol: NDArray[np.int32], turn: NDArray[np.int64], begins: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -98,19 +98,9 @@ def _of_other(
     local_sizes = _only_batch(none, batch, dtype)
     if not structure.layers:
         return local_sizes
-    channels = channels_inside(operations)
-    if channels:
-        # What goes around the layers is added to what comes out of them; a bottleneck has fewer channels inside.
-        around = Counter[int]()
-        for operation in operations:
-            if operation.inside and operation.is_sum_of_maps() and operation.tensor:
-                around[operation.tensor[1]] += operation.count
-        joined = Counter({size: count for size, count in around.items() if size in channels})
-        hidden = most(joined or channels)
-        how = "the channels that most convolutions of a layer share"
-        if joined:
-            how = "the channels of what goes around the convolutions of a layer"
-        return replace(local_sizes, hidden=Fact(hidden, "shape", how))
+    width = _own_width(operations)
+    if width:
+        return replace(local_sizes, hidden=width)
     inner = [operation for operation in products if operation.inside]
     if not inner:
         return local_sizes
@@ -129,6 +119,27 @@ def _of_other(
         ffn=_ffn(inner, hidden, None),
         sequence=Fact(sequence, "shape", f"an activation of ({leading}, {sequence}, {hidden})") if sequence else none,
     )
+
+
+def _own_width(operations: list[Operation]) -> Fact | None:
+    """Return the width that convolutions or recurrent layers tell themselves, None where layers have neither."""
+    channels = channels_inside(operations)
+    if channels:
+        # What goes around the layers is added to what comes out of them; a bottleneck has fewer channels inside.
+        around = Counter[int]()
+        for operation in operations:
+            if operation.inside and operation.is_sum_of_maps() and operation.tensor:
+                around[operation.tensor[1]] += operation.count
+        joined = Counter({size: count for size, count in around.items() if size in channels})
+        how = "the channels that most convolutions of a layer share"
+        if joined:
+            how = "the channels of what goes around the convolutions of a layer"
+        return Fact(most(joined or channels), "shape", how)
+    states = Counter[int]()
+    for operation in operations:
+        if operation.inside and operation.state:
+            states[operation.state[1]] += operation.count
+    return Fact(most(states), "shape", "the width of most recurrent layers' states") if states else None
 
 
 def channels_inside(operations: list[Operation]) -> Counter[int]:
@@ -162,6 +173,7 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
     """Return the batch of a model that is no transformer: the commonest leading dimension of its activations."""
     activations = Counter[int]()
     convolutions = Counter[int]()
+    recurrences = Counter[int]()
     products = Counter[int]()
     # Parameters of linear layers have two axes at most, and a convolution reads its input first.
     deep = [operation.tensor for operation in operations if operation.tensor and len(operation.tensor) > 2]
@@ -171,11 +183,16 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
             activations[operation.tensor[0]] += operation.count
         if operation.is_convolution() and operation.tensor:
             convolutions[operation.tensor[0]] += operation.count
+        elif operation.state:
+            recurrences[operation.state[0]] += operation.count
         elif operation.is_product():
             # Rows that are all axes of an activation but the last one are no batch.
             products[first.get(operation.product[:2], operation.product[0])] += operation.count
     if structure.kind == "convolutional":
         counted = [convolutions, products]
+    elif recurrences:
+        # Their activations lead with time, and their states with one layer.
+        counted = [recurrences, products]
     else:
         counted = [activations, products, convolutions] if structure.layers else [products, convolutions]
     votes = sum(counted, Counter[int]())

@@ -37,9 +37,9 @@ from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.passes import Passes
 
 _ALIKE_SHARE: Final = 0.5
-"""Threshold, share of matrix products and convolutions. Blocks without attention are layers where they hold more of
-those of a pass, and modules' layers where more of them are alike. Evidence: a net in stages has less in any of them;
-what is one stage is made of nothing else."""
+"""Threshold, share of matrix products and convolutions, or of their time. Blocks without attention are layers where
+they hold more of those of a pass, and modules' layers where more of them are alike. Evidence: a net in stages has less
+in any of them; what is one stage is made of nothing else."""
 _OPERATORS: Final = (
     ("transformer", re.compile(r"aten::(?:scaled_dot_product|_?flash|_?efficient)_?attention|flash_attn")),
     ("convolutional", re.compile(r"aten::\w*convolution")),
@@ -88,15 +88,8 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
     phase, forward, backward = _passes(kernels, times)
     kind = _kind(trace, kernels, forward)
     if kind != "transformer":
-        # A block without attention may be anything that repeats, so what it repeats must be alike in its shapes.
-        same = replace(kernels, loose=kernels.exact)
-        phase, forward, backward = _passes(same, times)
-        if forward.layers > backward.layers > 1:
-            # The halves of a layer may look like layers on the way up, and not on the way down.
-            forward = passes.find(same, forward.place, forward=True, times=backward.layers)
-        elif backward.layers > forward.layers > 1:
-            backward = passes.find(same, backward.place, forward=False, times=forward.layers)
-    if not forward.layers or (kind != "transformer" and not _alike(kernels, forward, backward, times)):
+        phase, forward, backward = _alike_passes(kernels, times)
+    if not forward.layers:
         forward, backward = passes.nothing(forward.place), passes.nothing(backward.place)
     phases, phase_evidence = _phases(trace, kernels, phase)
     batch_of_kernel = _micro_batches(trace, kernels, forward, backward)
@@ -133,6 +126,33 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
         kernels=kernels,
         on_gpu=bool(trace.rows.on_gpu.any()),
     )
+
+
+def _alike_passes(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:
+    """Return phases and passes of a model without attention, with layers only where all they repeat is alike.
+
+    A block without attention may be anything that repeats, so what it repeats must be alike in its shapes, and be most
+    of the products and convolutions, or else most of their time.
+    """
+    counted = replace(kernels, loose=kernels.exact)
+    weighed = [counted] if kernels.usual is None else [counted, replace(counted, weight=kernels.usual)]
+    ways = [_up_and_down(same, times) for same in weighed]
+    for phase, forward, backward in ways:
+        if forward.layers and _alike(kernels, forward, backward, times):
+            return phase, forward, backward
+    phase, forward, backward = ways[0]
+    return phase, passes.nothing(forward.place), passes.nothing(backward.place)
+
+
+def _up_and_down(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:
+    """Return phases and passes, with as many layers down as up where either count shows in both."""
+    phase, forward, backward = _passes(kernels, times)
+    if forward.layers > backward.layers > 1:
+        # The halves of a layer may look like layers on the way up, and not on the way down.
+        forward = passes.find(kernels, forward.place, forward=True, times=backward.layers)
+    elif backward.layers > forward.layers > 1:
+        backward = passes.find(kernels, backward.place, forward=False, times=forward.layers)
+    return phase, forward, backward
 
 
 def _alike(kernels: ComputeKernels, forward: Passes, backward: Passes, times: int | None) -> bool:

@@ -27,6 +27,9 @@ _CONVOLUTION: Final = re.compile(
     r"aten::(?:convolution|_convolution|cudnn_convolution|miopen_convolution|mkldnn_convolution)$"
 )
 _ADDS: Final = re.compile(r"aten::add_?$")
+_STATE: Final = {"aten::mkldnn_rnn_layer": 5, "aten::_cudnn_rnn": 4, "aten::miopen_rnn": 3}
+"""Which input of a recurrent operator is its first state, (batch, width) or (layers, batch, width): PyTorch's
+native_functions.yaml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,19 @@ class Operation:
     def is_sum_of_maps(self) -> bool:
         """Whether it adds two tensors of (batch, channels, height, width), element by element."""
         return bool(_ADDS.match(self.name)) and len(self._matrices(4)) > 1 and len(set(self._matrices(4))) == 1
+
+    @property
+    def state(self) -> tuple[int, int] | None:
+        """Return sequences and width of a recurrent layer's state; None of another operator."""
+        place = _STATE.get(self.name, len(self.shapes))
+        state = self.shapes[place] if place < len(self.shapes) else None
+        return (state[-2], state[-1]) if state and len(state) > 1 else None
+
+    @property
+    def gates(self) -> int | None:
+        """Return the rows of a recurrent layer's matrices: its width for each gate; None of another operator."""
+        matrices = self._matrices(2)
+        return matrices[0][0] if self.state and matrices else None
 
     @property
     def tensor(self) -> Shape | None:

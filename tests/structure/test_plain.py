@@ -24,6 +24,8 @@ from lumos_df.whatif.job.settings import Sizes, parse
 Operator = tuple[str, tuple[tuple[int, ...], ...]]
 
 BATCH, PATCHES, WIDTH = 10, 49, 96
+COPIED = 1_000_000
+"""Sequence numbers of copies come behind those of all other operators."""
 
 
 def linear(rows: int, inner: int, columns: int) -> Operator:
@@ -76,6 +78,10 @@ class Plain:
     marks: bool = True
     blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Forward operators, from and to, of each module that has a number."""
+    lasts: dict[Operator, int] = field(default_factory=dict)
+    """us of forward operators that last otherwise than 8, and of their backward ones."""
+    copies: tuple[int, ...] = ()
+    """Forward operators that copy what they read, as it lies otherwise in memory."""
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events of three steps."""
@@ -91,26 +97,32 @@ class Plain:
             now += 5
             for _ in range(self.micro_batches):
                 starts = []
-                for name, dims in self.forward:
+                first = sequence
+                for place, (name, dims) in enumerate(self.forward):
+                    us = self.lasts.get((name, dims), 8)
                     sequence += 1
                     starts.append(now)
                     node = {"Sequence number": sequence, "Fwd thread id": 0}
-                    add(
-                        "cpu_op",
-                        name,
-                        now,
-                        now + 8,
-                        **{"Input Dims": dims, "Input type": ["float"] * len(dims)},
-                        **node,
-                    )
-                    now += 10
+                    shapes = {"Input Dims": dims, "Input type": ["float"] * len(dims)}
+                    add("cpu_op", name, now, now + us, **shapes, **node)
+                    if place in self.copies:
+                        copied = {"Sequence number": first + place + COPIED, "Fwd thread id": 0}
+                        add("cpu_op", "aten::contiguous", now + 1, now + 5, **shapes)
+                        add("cpu_op", "aten::clone", now + 2, now + 4, **shapes, **copied)
+                    now += us + 2
                 for number, (first, last) in self.blocks.items():
                     add("python_function", f"nn.Module: Block_{number}", starts[first] - 1, starts[last - 1] + 9)
                 for turn, (name, dims) in enumerate(reversed(self.forward) if self.backward else ()):
+                    us, place = self.lasts.get((name, dims), 8), len(self.forward) - 1 - turn
                     node = {"Sequence number": sequence - turn, "Fwd thread id": 1}
-                    add("cpu_op", f"autograd::engine::evaluate_function: {name}", now, now + 8, **node)
-                    add("cpu_op", name, now + 1, now + 7, **{"Input Dims": dims, "Input type": ["float"] * len(dims)})
-                    now += 10
+                    shapes = {"Input Dims": dims, "Input type": ["float"] * len(dims)}
+                    add("cpu_op", f"autograd::engine::evaluate_function: {name}", now, now + us, **node)
+                    add("cpu_op", name, now + 1, now + us - 1, **shapes)
+                    now += us + 2
+                    if place in self.copies:
+                        node = {"Sequence number": first + place + COPIED, "Fwd thread id": 1}
+                        add("cpu_op", "autograd::engine::evaluate_function: CloneBackward0", now, now + 8, **node)
+                        now += 10
             if self.marks:
                 add("user_annotation", f"ProfilerStep#{step}", begin, now)
             now += 5
@@ -139,6 +151,9 @@ STAGES = [
     *(convolution(16, 32, 3), *residual(16, 32) * 2, convolution(32, 16, 16), *residual(32, 16) * 2),
     *(convolution(64, 8, 32), *residual(64, 8) * 2, linear(BATCH, 64, 7)),
 ]
+FEATURES = [linear(BATCH, 13, 64), linear(BATCH, 64, 32), linear(BATCH, 201, 512)]
+DEEP = [*FEATURES, relu(512, 1), *[linear(BATCH, 512, 512), relu(512, 1)] * 2, linear(BATCH, 512, 2)]
+TOKENS = 40
 TOWER = [linear(BATCH, wide, wide // 2) for wide in (512, 256, 128, 64)]
 
 
@@ -195,6 +210,51 @@ def test_what_is_not_alike_is_no_layer(described: Callable[..., Description], ne
     fact = described(net).facts["layers"]
     assert fact.value is None
     assert "alike in their shapes" in fact.reason
+
+
+def recurrent(width: int) -> Operator:
+    gates, state = (4 * width, width), (BATCH, width)
+    vectors = ((4 * width,), (4 * width,))
+    return "aten::mkldnn_rnn_layer", ((TOKENS, BATCH, width), gates, gates, *vectors, state, state)
+
+
+def test_what_takes_most_of_the_time_are_layers_however_few_of_the_products_they_are(
+    described: Callable[..., Description],
+) -> None:
+    # Two products of six.
+    job = described(Plain(DEEP, lasts={linear(BATCH, 512, 512): 100}))
+    assert [job.facts[name].value for name in ("layers", "hidden")] == [2, 512]
+
+
+def test_few_products_that_take_little_are_no_layers(described: Callable[..., Description]) -> None:
+    assert described(Plain(DEEP)).facts["layers"].value is None
+
+
+def test_a_call_that_once_took_long_makes_no_layers(described: Callable[..., Description]) -> None:
+    net = Plain(DEEP)
+    events = net.events()
+    calls = [event for event in events if event["name"] == "aten::addmm" and event["args"]["Input Dims"][1][1] == 512]
+    assert len(calls) > 2
+    late = calls[0]["ts"]
+    for event in events:
+        event["dur"] += 5_000 * (event["ts"] <= late < event["ts"] + event["dur"])
+        event["ts"] += 5_000 * (event["ts"] > late)
+    net.events = lambda: events  # type: ignore[method-assign]
+    assert described(net).facts["layers"].value is None
+
+
+def test_recurrent_layers_are_alike_though_the_first_copies_what_it_reads(
+    described: Callable[..., Description],
+) -> None:
+    stem: Operator = ("aten::embedding", ((2000, 64), (BATCH, TOKENS)))
+    zeros: Operator = ("aten::zeros", ((1, BATCH, 64),))
+    job = described(Plain([stem, *[zeros, zeros, recurrent(64)] * 2, linear(BATCH * TOKENS, 64, 2000)], copies=(3,)))
+    told = {name: job.facts[name].value for name in ("model", "layers", "hidden", "micro_batch")}
+    assert told == {"model": "other", "layers": 2, "hidden": 64, "micro_batch": BATCH}
+    assert not job.facts["micro_batch"].choices
+    # Every gate is as wide as the state.
+    sizes = Sizes.of(job)
+    assert Symbols(sizes, replace(sizes, hidden=128)).rescaled((256, 64)) == (512, 128)
 
 
 @pytest.mark.parametrize(("known", "operators"), [(4, 8), (2, 16)])

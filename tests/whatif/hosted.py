@@ -34,6 +34,8 @@ class HostJob:
     """Whether bytes that the core's own cache may hold take longer the more a micro-batch touches."""
     tp: int = 1
     """Ranks of which this is one: each block's output is reduced, in no time."""
+    tables: int = 0
+    """Tables of one size beside that of tokens, in which each sample is looked up."""
 
     @property
     def tokens(self) -> int:
@@ -126,6 +128,8 @@ class _Writer:
         place = len(self.events)
         for _ in range(job.micro_batches):
             self.operator("aten::embedding", (2000, job.hidden), (job.batch, job.sequence))
+            for _ in range(job.tables):
+                self.operator("aten::embedding", (1000, 32), (job.batch, 1))
             for layer in range(job.layers):
                 at, started = len(self.events), self.now
                 self.block(backward=False)
@@ -135,6 +139,8 @@ class _Writer:
             self.operator("aten::mm", (job.tokens, 2000), (2000, job.hidden), backward=True)
             for _ in range(job.layers):
                 self.block(backward=True)
+            for _ in range(job.tables):
+                self.operator("aten::embedding_dense_backward", (job.batch, 1, 32), backward=True)
             self.operator("aten::embedding_dense_backward", (job.batch, job.sequence, job.hidden), backward=True)
         at, started = len(self.events), self.now
         self.update()
@@ -146,7 +152,7 @@ class _Writer:
     def update(self) -> None:
         hidden = self.job.hidden
         of_layer = [(hidden,), *[(hidden, hidden)] * 4, (4 * hidden, hidden), (hidden, 4 * hidden)]
-        for shape in [(2000, hidden), *of_layer * self.job.layers, (2000, hidden)]:
+        for shape in [(2000, hidden), *[(1000, 32)] * self.job.tables, *of_layer * self.job.layers, (2000, hidden)]:
             for name in ("aten::lerp_", "aten::addcdiv_"):
                 self.operator(name, shape, shape)
         self.linked.clear()

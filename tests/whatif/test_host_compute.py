@@ -84,6 +84,14 @@ def test_layers_without_modules_are_those_that_repeat(tmp_path: Path, micro_batc
             assert row["step_ns"] == pytest.approx(wanted, rel=5e-3)
 
 
+def test_tables_that_an_optimizer_goes_through_are_no_layers(tmp_path: Path) -> None:
+    # Twice eight tables are more operators of the optimizer than twice a layer.
+    job = replace(CACHED, tables=16)
+    plain = ingested(tmp_path / "corpus", write(job, tmp_path / "job"))
+    for row in answers(plain, "layers=6"):
+        assert row["step_ns"] == pytest.approx(1000 * replace(job, layers=6).step_us(), rel=5e-3)
+
+
 @pytest.mark.parametrize("change", ["hardware=h100-sxm", "dtype=bf16", "pp=2"])
 def test_what_a_job_without_a_gpu_cannot_tell_is_refused(corpus: Path, change: str) -> None:
     with pytest.raises(QueryError, match="cannot change, because the job ran on no GPU"):

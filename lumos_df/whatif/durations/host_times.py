@@ -105,7 +105,7 @@ def work(
         name, before = rows.names[rows.name[at]], tuple(tensors(json.loads(trace.dims.words[trace.dims.code[at]])))
         labels = axes.labels(at) or ((),) * len(before)
         after = tuple(symbols.rescaled(shape, labels=known) for shape, known in zip(before, labels, strict=True))
-        flops = np.array([[_flops(name, shapes, block) for block in _BLOCKS] for shapes in (before, after)])
+        flops = _readings(name, before, after)
         done[:, number] = *np.sqrt(flops.prod(axis=1)), _bytes(name, before), _bytes(name, after)
         if flops.all():
             doubt[number] = abs(float(np.diff(np.log(flops[1] / flops[0]))[0])) / 2
@@ -134,6 +134,19 @@ def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
     return silent
 
 
+def _readings(name: str, before: tuple[Shape, ...], after: tuple[Shape, ...]) -> NDArray[np.float64]:
+    """Return the operations before and after a change, each in the two ways that no trace tells apart [2, 2].
+
+    Channels go in blocks of either width. A recurrent layer multiplies matrices and bends every gate of each token, and
+    one operator does both: either may be what takes its time.
+    """
+    flops = np.array([[_flops(name, shapes, block) for block in _BLOCKS] for shapes in (before, after)])
+    if _recurs(name, before):
+        gates = [prod(shapes[0][:2]) * shapes[1][0] for shapes in (before, after)]
+        flops[1, 1] = flops[0, 1] * gates[1] / gates[0]
+    return flops
+
+
 def _flops(name: str, tensors: tuple[Shape, ...], block: int) -> float:
     """Return the operations of products, attention, recurrent layers and convolutions of blocks of channels, else 0."""
     operation = Operation(name, tensors, (), 1, 0, inside=True)
@@ -144,7 +157,7 @@ def _flops(name: str, tensors: tuple[Shape, ...], block: int) -> float:
     if operation.is_attention():
         query, key = operation.operands[:2]
         return 4.0 * prod(query) * sorted(key[1:3])[1]
-    if _RECURS.match(name):
+    if _recurs(name, tensors):
         # States have two axes as well, and come behind the matrices.
         matrices = [shape for shape in tensors if len(shape) == 2][:2]
         return 2.0 * prod(tensors[0][:2]) * sum(map(prod, matrices))
@@ -159,6 +172,11 @@ def _flops(name: str, tensors: tuple[Shape, ...], block: int) -> float:
     return 0.0
 
 
+def _recurs(name: str, tensors: tuple[Shape, ...]) -> bool:
+    """Return whether an operator is a recurrent layer with all that its operations are told by."""
+    return bool(_RECURS.match(name)) and tuple(map(len, tensors[:3])) == (3, 2, 2)
+
+
 def _in_blocks(weight: Shape, block: int) -> int:
     """Return the elements of a convolution's weight as they are multiplied: channels in whole blocks."""
     blocks = (-(-channels // block) * block if channels >= block else channels for channels in weight[:2])
@@ -170,6 +188,9 @@ def _bytes(name: str, tensors: tuple[Shape, ...]) -> float:
     sizes = [float(prod(shape)) for shape in tensors]
     if Operation(name, tensors, (), 1, 0, inside=True).is_lookup() and len(tensors) > 1:
         return 2 * sizes[1] * tensors[0][-1] * _ELEMENT_BYTES
+    if _RECURS.match(name):
+        # What one keeps for its backward pass is a vector that no size of the model tells.
+        sizes = [size for size, shape in zip(sizes, tensors, strict=True) if len(shape) > 1]
     return sum(sizes) * _ELEMENT_BYTES
 
 
@@ -182,7 +203,8 @@ def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDAr
     """Return the structure's layers, and those of the optimizer's kernels, or operators where they do its work [n].
 
     An optimizer that goes through the parameters one by one does so in the order of the layers, so what it does and
-    the shapes repeat as often as there are layers. Where they do not, nothing is changed.
+    the shapes repeat as often as there are layers, and some are of tensors inside layers: tables of a recommender are
+    alike as well. Where they do not, nothing is changed.
     """
     rows = trace.rows
     layer = structure.layer.copy()
@@ -192,12 +214,13 @@ def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDAr
         return layer
     _, symbols = np.unique(np.stack((rows.name[row], shape)), axis=1, return_inverse=True)
     symbols = symbols.reshape(-1).astype(np.int32)
+    told = _inside(trace, layer, shape)
     # Steps are counted from the job's first, however many of them were recorded.
     step = np.unique(rows.step[row], return_inverse=True)[1].reshape(-1).astype(np.int32)
     bounds, order = forward_star(step, int(step.max()) + 1)
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         in_step = order[low:high]
-        start, period = _repeated(symbols[in_step], len(known))
+        start, period = _repeated(symbols[in_step], told[in_step], len(known))
         if period:
             inside = in_step[start : start + period * len(known)]
             layer[row[inside]] = known[np.arange(len(inside)) // period]
@@ -219,11 +242,32 @@ def _updating(trace: Trace, graph: TraceGraph, structure: Structure) -> tuple[ND
     return row, np.where(operator >= 0, trace.dims.code[operator], NONE).astype(np.int32)
 
 
-def _repeated(symbols: NDArray[np.int32], times: int) -> tuple[int, int]:
-    """Return where the longest block that comes so many times in a row begins, and its period; (0, 0): nowhere."""
+def _inside(trace: Trace, layer: NDArray[np.int32], shape: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return which of some shapes, as codes [k], have a tensor that layers have, too; all, where none has."""
+
+    def of(code: int) -> set[Shape]:
+        # A product reads a matrix of parameters transposed.
+        return {tuple(sorted(each)) for each in tensors(json.loads(trace.dims.words[code])) if each}
+
+    codes = np.unique(trace.dims.code[layer >= 0])
+    layers = set[Shape]().union(*map(of, codes[codes >= 0].tolist()))
+    updated, place = np.unique(shape, return_inverse=True)
+    told = np.array([code >= 0 and bool(of(code) & layers) for code in updated.tolist()], np.bool_)[place.reshape(-1)]
+    return told if told.any() else np.ones(len(shape), np.bool_)
+
+
+def _repeated(symbols: NDArray[np.int32], told: NDArray[np.bool_], times: int) -> tuple[int, int]:
+    """Return where the longest block that comes so many times in a row begins, and its period; (0, 0): nowhere.
+
+    Args:
+        symbols: of what is done [n].
+        told: which are known to be of layers; a block has some [n].
+        times: how many times.
+    """
+    before = np.append(0, np.cumsum(told))
     for period in range(len(symbols) // times, 0, -1):
         start, end = stretches(symbols, period)
-        fits = np.flatnonzero((end - start) // period == times)
+        fits = np.flatnonzero(((end - start) // period == times) & (before[start + period] > before[start]))
         if len(fits):
             return int(start[fits[0]]), period
     return 0, 0

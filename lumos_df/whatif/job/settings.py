@@ -92,7 +92,8 @@ class Sizes:
     sp: bool = False
     """Whether tensor-parallel ranks share the tokens between their products."""
     channels: tuple[int, ...] = ()
-    """Other channels of a convolutional net's layers that are a part or a multiple of `hidden`, and grow with it."""
+    """Other channels of a convolutional net's layers, and gates of a recurrent net's, that are a part or a multiple of
+    `hidden`, and grow with it."""
 
     @property
     def rank_seq(self) -> int | None:
@@ -134,10 +135,13 @@ class Sizes:
 
 def _channels(about: Description) -> tuple[int, ...]:
     hidden = about.facts["hidden"].number
-    if about.facts["model"].value != "convolutional" or hidden is None:
+    if about.facts["model"].value == "transformer" or hidden is None:
         return ()
     trace, structure = about.ranks[0].trace, about.ranks[0].structure
-    inside = dimensions.channels_inside(shapes.operations(trace, structure.phase, structure.layer))
+    operations = shapes.operations(trace, structure.phase, structure.layer)
+    inside = {operation.gates for operation in operations if operation.inside and operation.gates}
+    if about.facts["model"].value == "convolutional":
+        inside |= dimensions.channels_inside(operations).keys()
     return tuple(sorted(size for size in inside if size != hidden and 0 in (size % hidden, hidden % size)))
 
 
