@@ -55,6 +55,13 @@ def test_a_changed_job_takes_what_it_takes_when_it_runs(
         assert abs(apart) < max(0.04, within) * step, part
 
 
+def test_a_job_of_one_sample_grows_with_its_batch(tmp_path: Path) -> None:
+    base, other = (Job(ranks=1, layers=4, batch=batch) for batch in (1, 2))
+    row, ran = answers(emulate(tmp_path / "one", base), "micro_batch=2")[-1], answers(emulate(tmp_path, other))[-1]
+    assert row["step_ns"] == pytest.approx(ran["step_ns"], rel=0.03)
+    assert row["gpu_busy_ns"] == pytest.approx(ran["gpu_busy_ns"], rel=0.08)
+
+
 def cleared_ns(corpus: Path) -> float:
     """What the GPU takes to clear memory, gradients above all."""
     with connect(corpus) as connection:

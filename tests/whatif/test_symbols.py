@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lumos_df.structure.axis_labels import Labels
 from lumos_df.structure.shapes import Shape
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.widths import INTO_MLP, MLP, MODEL, OUT_OF_MLP
@@ -62,6 +63,32 @@ def test_the_order_of_a_layer_tells_the_width_of_the_mlp_from_that_of_the_model(
     assert wider.operands(((6144, 2048), (2048, 6144)), INTO_MLP) == ((6144, 2048), (2048, 12288))
     assert wider.operands(((6144, 2048), (2048, 6144)), OUT_OF_MLP) == ((12288, 2048), (2048, 6144))
     assert sorted(wider.rescaled((6144, 6144))) == [6144, 12288]
+
+
+@pytest.mark.parametrize(
+    ("one", "labels", "three"),
+    [
+        ((1, 71, 128), ((), (("s", 71),), (("", 128),)), (3, 71, 128)),
+        ((71, 1, 128), ((("s", 71),), (), (("", 128),)), (71, 3, 128)),
+        ((71, 128), ((("s", 71),), (("", 128),)), (213, 128)),
+        ((128, 71), ((("", 128),), (("s", 71),)), (128, 213)),
+        ((8, 71, 16), ((("", 8),), (("s", 71),), (("", 16),)), (24, 71, 16)),
+        ((71, 128), (), (213, 128)),
+        ((1, 512), ((), (("", 512),)), (3, 512)),
+        ((128, 384), ((("", 128),), (("", 384),)), (128, 384)),
+        ((64, 128, 1), ((("", 64),), (("", 128),), ()), (64, 128, 1)),
+        ((512,), (), (512,)),
+    ],
+)
+def test_a_batch_of_one_grows_where_a_tensor_holds_tokens_or_one_sample(
+    one: Shape, labels: Labels, three: Shape
+) -> None:
+    single = replace(SMALL, micro_batch=1)
+    assert Symbols(single, replace(single, micro_batch=3)).rescaled(one, labels=labels) == three
+    # Of another model nothing but the axis of one sample tells.
+    maps = Symbols(single, single, (1, 3))
+    assert maps.rescaled((1, 64, 7, 7)) == (3, 64, 7, 7)
+    assert maps.rescaled((64, 32, 7, 7)) == (64, 32, 7, 7)
 
 
 def test_another_model_grows_in_its_leading_dimension_alone() -> None:

@@ -7,7 +7,7 @@ a transformer has: one sequence, one micro-batch, one width.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
@@ -77,6 +77,8 @@ class Symbols:
         self._routing = old.routing, new.routing
         self._cache: dict[tuple[Shape, int, Labels], Shape] = {}
         before, after = batch or (old.micro_batch or 1, new.micro_batch or 1)
+        self._samples = after if before == 1 and (batch or old.micro_batch) else 1
+        """Samples where there was one, of which shapes show nothing."""
         tokens, new_tokens = old.rank_seq or 1, new.rank_seq or 1
         self.context = new.cp / old.cp
         """How many times as long the keys are as the queries of a rank."""
@@ -99,7 +101,9 @@ class Symbols:
         if projection != old.hidden:
             self._heads = None
         self._tokens = _times(old.rank_seq, old.micro_batch)
-        for kind, cost, before, after, inputs in _values(old, new):
+        # No reading tells one sample.
+        counted = new if self._samples == 1 else replace(new, micro_batch=1)
+        for kind, cost, before, after, inputs in _values(old, counted):
             if before > 1:
                 self._readings.setdefault(before, []).append(_Reading(kind, after, cost, inputs))
         for readings in self._readings.values():
@@ -119,6 +123,8 @@ class Symbols:
                 known = self._leading(shape) if not labels else tuple(map(self._scaled, shape, labels))
             else:
                 known = self._read(shape, wide, labels or (None,) * len(shape))
+            if self._samples > 1:
+                known = self._of_samples(shape, known, labels)
             known = self._routed(shape, known)
             self._cache[shape, wide, labels] = known
         return known
@@ -220,9 +226,24 @@ class Symbols:
                 new[place] = (*known[:axis], after.rows, *known[axis + 1 :])
         return tuple(new)
 
+    def _of_samples(self, shape: Shape, changed: Shape, labels: Labels) -> Shape:
+        """Return a tensor of several samples where it is of one: an axis of one element is theirs, else its tokens.
+
+        Nothing tells masks and tables of positions apart, which do not grow.
+        """
+        tokens = [
+            place
+            for place, (size, label) in enumerate(zip(shape, labels or (None,) * len(shape), strict=True))
+            if _is_input(label) or (label is None and size == self._grown[OF_SEQUENCE][0] > 1)
+        ]
+        if len(shape) < 2 or not (tokens or shape[0] == 1):
+            return changed
+        place = shape.index(1) if 1 in shape else tokens[0] if len(shape) == 2 else 0
+        return (*changed[:place], changed[place] * self._samples, *changed[place + 1 :])
+
     def _leading(self, shape: Shape) -> Shape:
         before, after = self.batch or (1, 1)
-        if len(shape) < 2 or shape[0] % before:
+        if len(shape) < 2 or before == 1 or shape[0] % before:
             return shape
         return (max(1, shape[0] * after // before), *shape[1:])
 
