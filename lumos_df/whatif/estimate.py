@@ -31,7 +31,7 @@ from lumos_df.whatif.durations.missing_communication import with_missing
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.unscaled import unscaled
 from lumos_df.whatif.job import extent
-from lumos_df.whatif.job.changed_sizes import changed_sizes, check_passes, check_told
+from lumos_df.whatif.job.changed_sizes import changed_sizes, check_kind, check_passes, check_told
 from lumos_df.whatif.job.job_warnings import extrapolated, unheard
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import IN_SHAPES, Settings
@@ -202,6 +202,7 @@ def _rescheduled(
     about = anchor.about
     check_passes(about, settings)
     check_told(about, settings)
+    check_kind(about, settings, shapes=anchor.records_shapes)
     new = changed_sizes(about.job, anchor.sizes, settings, shapes=anchor.records_shapes)
     extent.check(anchor, new, settings.batch_scale)
     change = operator_times.plan(anchor, new, settings)

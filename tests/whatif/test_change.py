@@ -66,6 +66,11 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (OLD, "kv_heads=3", "kv_heads=3 must divide heads=64 and be a multiple of tp=8; the nearest is kv_heads=8"),
         (replace(OLD, tp=4), "kv_heads=2", "a multiple of tp=4; the nearest is kv_heads=4"),
         (replace(OLD, tp=1, ffn=None), "tp=2", "ffn is unknown; .* --known ffn=N; nearest is batch_scale=1/N, a"),
+        (
+            replace(OLD, tp=1, heads=None, ffn=None),
+            "tp=2",
+            "heads and ffn are unknown; .* tell it with --known heads=N --known ffn=N; nearest is batch_scale=1/N, a",
+        ),
         (OLD, "pp=64", "need as many layers"),
         (
             replace(OLD, layers=None),
@@ -114,8 +119,16 @@ def test_what_the_trace_cannot_support_is_refused(old: Sizes, text: str, says: s
 
 
 def test_a_refusal_for_want_of_shapes_says_how_to_record_them_and_what_needs_none() -> None:
-    with pytest.raises(QueryError, match="record_shapes=True, or tell it with --known hidden=N; batch, dp, network"):
-        changed_sizes("job", replace(OLD, hidden=None), parse(["hidden=100"]), shapes=False)
+    # To tell a size would not help: no kernel is known to follow it.
+    for old, text in (
+        (replace(OLD, hidden=None), "hidden=100"),
+        (replace(OLD, heads=None), "tp=2"),
+        (replace(OLD, seq=None), "cp=2"),
+    ):
+        with pytest.raises(QueryError, match="record_shapes=True; batch, dp, network"):
+            changed_sizes("job", old, parse([text]), shapes=False)
+    with pytest.raises(QueryError, match="or tell it with --known pp=N"):
+        changed_sizes("job", replace(OLD, pp=None), parse(["pp=2"]), shapes=False)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
 from lumos_df.structure.describe import describe
 from lumos_df.structure.sharding import of_rank
@@ -72,6 +73,12 @@ def test_what_is_looked_up_grows_with_the_batch_and_gradients_do_not(dlrm: Path,
     grown = payloads.payload_ratio(anchor, plan, 0, row, degree)
     assert {*grown[kinds == "all_to_all"].tolist()} == {tables}
     assert {*grown[kinds == "all_reduce"].tolist()} == {1.0}
+
+
+@pytest.mark.parametrize("change", ["tp=2", "cp=2"])
+def test_what_only_a_transformer_has_is_not_asked_for(dlrm: Path, change: str) -> None:
+    with pytest.raises(QueryError, match=r"the model is no transformer \(recommender\); nearest is batch_scale=1/N"):
+        answers(dlrm, change)
 
 
 def test_what_is_looked_up_is_no_share_of_the_parameters(dlrm: Path) -> None:

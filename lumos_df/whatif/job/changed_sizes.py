@@ -10,11 +10,13 @@ from lumos_df.schema.codes import BACKWARD
 from lumos_df.schema.dtypes import PRECISION_OF_WORD
 from lumos_df.structure.describe import Description
 from lumos_df.structure.experts import Routing
-from lumos_df.whatif.job.nearest_setting import PLAIN, refusal
+from lumos_df.whatif.job.nearest_setting import PLAIN, cannot, refusal, telling
 from lumos_df.whatif.job.settings import ACCUMULATION, FACT_OF, Settings, Sizes
 
 _CUT: Final = {"tp": ("hidden", "heads", "ffn"), "batch_scale": ("micro_batch",)}
 """Dimensions besides itself that a setting depends on."""
+_WITHOUT_ATTENTION: Final = ("convolutional", "recommender")
+"""Models that no other recording would show heads of."""
 _NAMED_COLLECTIVES: Final = "record it with a PyTorch that names its collectives (2.2 or newer)"
 
 
@@ -30,6 +32,15 @@ def check_told(about: Description, settings: Settings) -> None:
     layers = about.facts["layers"]
     if "layers" in settings.numbers and layers.number is None and all(rank.structure.layers for rank in about.ranks):
         raise QueryError(f"{about.job}: layers cannot change ({layers.reason}); tell them with --known layers=N")
+
+
+def check_kind(about: Description, settings: Settings, *, shapes: bool) -> None:
+    """Raise `QueryError` for a cut of what only a transformer has; `shapes`: whether any were recorded."""
+    kind = about.facts["model"].value
+    for name, what in (("tp", "heads and FFN"), ("cp", "attention")):
+        if settings.numbers.get(name, 1) > 1 and kind in _WITHOUT_ATTENTION:
+            why = f"it shares out a layer's {what}, and the model is no transformer ({kind})"
+            raise cannot(about.job, name, why, shapes=shapes)
 
 
 def changed_sizes(job: str, old: Sizes, settings: Settings, *, shapes: bool = True) -> Sizes:
@@ -204,10 +215,12 @@ def _check_key_heads(job: str, keys: int, new: Sizes) -> None:
 
 def _check_cut(job: str, old: Sizes, new: Sizes, *, shapes: bool) -> None:
     if new.tp and new.tp != old.tp:
+        unknown = [name for name in ("heads", "ffn") if getattr(new, name) is None]
+        if unknown:
+            why = f"{' and '.join(unknown)} {'are' if len(unknown) > 1 else 'is'} unknown"
+            raise refusal(job, ["tp"], why, shapes=shapes, known=telling(dict.fromkeys(unknown)))
         for name in ("heads", "ffn"):
             whole = getattr(new, name)
-            if whole is None:
-                raise refusal(job, ["tp"], f"{name} is unknown", shapes=shapes, known=f"--known {name}=N")
             if whole % new.tp:
                 legal = max(each for each in range(1, new.tp + 1) if whole % each == 0)
                 raise QueryError(

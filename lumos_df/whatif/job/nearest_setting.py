@@ -40,6 +40,11 @@ def telling(sizes: Mapping[str, int | None]) -> str:
     return " ".join(f"--known {size}=N" for size, value in sizes.items() if not value)
 
 
+def cannot(job: str, name: str, why: str, *, shapes: bool) -> QueryError:
+    """Return the refusal of a setting that no recording of the job supports; the arguments are those of `refusal`."""
+    return QueryError(f"{job}: {name} cannot change, because {why}; {_NEAREST[name] if shapes else KEPT}")
+
+
 def refusal(
     job: str, names: list[str], why: str, *, shapes: bool, known: str = "", record: str = "", near: str = ""
 ) -> QueryError:
@@ -50,14 +55,14 @@ def refusal(
         names: the settings.
         why: what is not told.
         shapes: whether shapes of any operator were recorded.
-        known: options that tell it; nothing where none does.
+        known: options that tell it; nothing where none does. Kernels without shapes follow no size that is told.
         record: the recording that tells it, where it is another than of shapes.
         near: what else can be asked, where it is another thing than usually for that setting.
     """
     name = names[0]
     usual = "lumos-df describe --corpus DIR says what is missing" if shapes else _SHAPES
     ways = [record or _RECORD.get(name, usual)]
-    ways += [f"or tell it with {known}"] * bool(known)
+    ways += [f"or tell it with {known}"] * bool(known and (shapes or name not in _NEAREST or name in _RECORD))
     if name in _NEAREST:
         near = near or (_NEAREST[name] if shapes else KEPT)
     near = near or _WITHOUT_SHAPES.get(name, "")
