@@ -154,11 +154,12 @@ class Staging:
         lock_of(self._folder).unlink(missing_ok=True)
         os.close(self._lock)
 
-    def add_args(self, events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
-        """Append raw args, as `reader.ArgsSink`; the arrays may be reused afterwards."""
-        buffers = pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text.copy())
-        texts = pa.StringArray.from_buffers(len(events), *buffers)
-        self._args.write_table(pa.table([pa.array(events.copy()), texts], names=["event", "args"]))
+    def add_args(self, events: NDArray[np.int32], offsets: NDArray[np.int32], text: NDArray[np.uint8]) -> None:
+        """Append raw args, as `ArgsSink` of a recording does; they are written from these arrays, later."""
+        texts = pa.StringArray.from_buffers(
+            len(events), pa.py_buffer(offsets.astype(np.int32, copy=False)), pa.py_buffer(text)
+        )
+        self._args.write_table(pa.table([pa.array(events), texts], names=["event", "args"]))
 
     def close_args(self) -> None:
         """End the args file; nothing can be added after."""

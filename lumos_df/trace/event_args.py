@@ -22,6 +22,6 @@ def give(sink: ArgsSink, events: NDArray[np.int32], columns: pl.DataFrame) -> No
     for block in columns.iter_slices(_ROWS):
         array = block.select(pl.struct(pl.all()).struct.json_encode()).to_series().to_arrow(compat_level=_PLAIN)
         _, offsets, data = array.buffers()
-        places = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+        places = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1].astype(np.int32)
         sink(events[first : first + len(array)], places, np.frombuffer(data or b"", np.uint8))
         first += len(array)

@@ -121,7 +121,7 @@ def take_in(  # noqa: PLR0913  # each says one thing of the file
 def _with(meanwhile: Callable[[], None], file: StoredFile, sink: ArgsSink) -> ArgsSink:
     """Return a sink that calls `meanwhile` when it gets args of a large file."""
 
-    def both(events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
+    def both(events: NDArray[np.int32], offsets: NDArray[np.int32], text: NDArray[np.uint8]) -> None:
         if file.taken_bytes >= _LARGE:
             meanwhile()
         sink(events, offsets, text)

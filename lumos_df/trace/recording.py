@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from lumos_df.schema.codes import NONE, NULL, NULL32
 
-ArgsSink = Callable[[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]], None]
+ArgsSink = Callable[[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]], None]
 """Takes (events, offsets, text) while a file is read: the args of events[k], a JSON object, are
-text[offsets[k]:offsets[k + 1]]. The arrays may be reused afterwards."""
+text[offsets[k]:offsets[k + 1]]. It may keep the arrays: nobody writes to them afterwards."""
 
 
 class EventType(IntEnum):

@@ -7,11 +7,9 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from lumos_df.base.errors import TraceError
 from lumos_df.schema.codes import NULL
@@ -21,14 +19,16 @@ from lumos_df.trace.stored_file import StoredFile
 
 
 def read(data: bytes, chunk_bytes: int = 1 << 16) -> tuple[ScannedTrace, dict[int, str]]:
-    """Return the trace and the raw args of each event."""
+    """Return the trace and the raw args of each event; they are looked at when all is read, as a sink may do."""
+    given: list[tuple[Any, ...]] = []
+    raw = read_trace(
+        StoredFile(io.BytesIO(data), "trace.json"), lambda *arrays: given.append(arrays), chunk_bytes=chunk_bytes
+    )
     args: dict[int, str] = {}
-
-    def sink(events: NDArray[np.int32], offsets: NDArray[np.int64], text: NDArray[np.uint8]) -> None:
+    for events, offsets, text in given:
         for event, start, end in zip(events.tolist(), offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
             args[event] = text[start:end].tobytes().decode(errors="replace")  # where it is stored, too
-
-    return read_trace(StoredFile(io.BytesIO(data), "trace.json"), sink, chunk_bytes=chunk_bytes), args
+    return raw, args
 
 
 def nanoseconds(microseconds: str | float | Decimal) -> int:

@@ -67,7 +67,7 @@ def read(file: StoredFile, sink: ArgsSink) -> Recording:
     types[counting] = EventType.COUNTER
 
     args = [json.dumps({"row": row}).encode() for row, *_ in events]
-    offsets = np.cumsum([0, *map(len, args)])
+    offsets = np.cumsum([0, *map(len, args)], dtype=np.int32)
     sink(np.arange(len(args), dtype=np.int32), offsets, np.frombuffer(b"".join(args), np.uint8))
     event, collective, element, elements, group, size = zip(*collectives, strict=True)
 

@@ -102,7 +102,7 @@ def new_columns(rows: int = _ROWS, *, text_bytes: int) -> scanned.ScanColumns:
         sparse_key=np.empty(2 * rows, np.int32),
         sparse_value=np.empty(2 * rows, np.int64),
         args_event=np.empty(rows, np.int32),
-        args_offset=np.zeros(rows + 1, np.int64),
+        args_offset=np.zeros(rows + 1, np.int32),
         args_text=np.empty(text_bytes + PADDING, np.uint8),
         tracks=np.zeros((256, 2), np.int64),
         track_slots=np.full(1024, -1, np.int32),
@@ -244,8 +244,7 @@ class _Reader:
             if answer == scanned.GROW:
                 columns = self._columns = self._grown(columns)
             elif answer == scanned.DRAIN:
-                self._drain()
-                columns = self._columns = _with_room(columns)
+                columns = self._columns = _with_room(self._drained(columns))
             else:
                 return answer, int(columns.state[scanned.POSITION])
 
@@ -262,7 +261,7 @@ class _Reader:
             columns = columns._replace(tracks=tracks, track_slots=slots)
         if columns.sparse_next[0] == len(columns.sparse_key):
             if columns.state[scanned.SPARSE]:
-                self._drain()
+                columns = self._drained(columns)
             else:
                 columns = columns._replace(
                     sparse_event=np.empty(2 * len(columns.sparse_event), np.int32),
@@ -273,9 +272,12 @@ class _Reader:
             columns = columns._replace(args_text=np.empty(6 * ahead + PADDING, np.uint8))
         return columns
 
-    def _drain(self) -> None:
-        """Empty the scratch arrays, which the scanner then fills again."""
-        columns, state = self._columns, self._columns.state
+    def _drained(self, columns: scanned.ScanColumns) -> scanned.ScanColumns:
+        """Take what the scratch arrays hold and return them empty; those of the args are others, as the sink keeps its.
+
+        New arrays cost less than a copy: they lie where those were that were written before.
+        """
+        state = columns.state
         self._marks.append(columns.marks[:, : state[scanned.MARKS]].copy())
         stated = slice(0, int(state[scanned.SPARSE]))
         self._sparse_event.append(columns.sparse_event[stated].copy())
@@ -288,11 +290,16 @@ class _Reader:
                 columns.args_offset[: rows + 1],
                 columns.args_text[: state[scanned.ARGS_BYTES]],
             )
+            columns = columns._replace(
+                args_event=np.empty_like(columns.args_event),
+                args_offset=np.zeros_like(columns.args_offset),
+                args_text=np.empty_like(columns.args_text),
+            )
         state[[scanned.MARKS, scanned.SPARSE, scanned.ARGS_ROWS, scanned.ARGS_BYTES]] = 0
+        return columns
 
     def _finish(self, header: Header, *, truncated: bool) -> ScannedTrace:
-        self._drain()
-        columns = self._columns
+        columns = self._drained(self._columns)
         self._buffer = np.zeros(0, np.uint8)
         operators = int(columns.state[scanned.OPERATORS])
         event, key, value = _joined(self._sparse_event), _joined(self._sparse_key), _joined(self._sparse_value)

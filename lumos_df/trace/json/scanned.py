@@ -108,7 +108,7 @@ class ScanColumns(NamedTuple):
     """Code of the key; for a counter's value `-1 - number` of an interned key, and `sparse_value` holds float64 bits"""
     sparse_value: NDArray[np.int64]
     args_event: NDArray[np.int32]
-    args_offset: NDArray[np.int64]
+    args_offset: NDArray[np.int32]
     args_text: NDArray[np.uint8]
     tracks: NDArray[np.int64]
     """[track, (pid, tid)]: a number from LOWEST_ID, NULL, or `TEXT_ID + number` of an interned string"""
