@@ -68,7 +68,7 @@ def collectives(ops: OrderedOperators, derived: Derived) -> Collectives:
     on_gpu = (ops.kind == KERNEL) & (derived.family == COMMUNICATION)
     communicates = ops.recording.where(lambda text: bool(classify.COMMUNICATION_OPERATOR.match(text)))
     stated, _ = ops.attribute(Attribute.COLLECTIVE)
-    communicating = communicates[ops.name]
+    communicating = communicates.take(ops.name)
     communicating[stated] = True
     on_host = communicating & (derived.family == NONE)
     rows = np.flatnonzero(on_gpu | on_host)

@@ -157,12 +157,11 @@ def _families(ops: OrderedOperators) -> NDArray[np.int8]:
     strings = ops.recording.strings
     rows = np.flatnonzero(ops.is_kind(*GPU))
     names = ops.name[rows]
-    used = np.unique(names)
-    words = [classify.family(strings[number]) if number >= 0 else classify.FAMILY_OTHER for number in used.tolist()]
-    table = np.full(len(strings) + 1, NONE, np.int8)
-    table[used] = [FAMILIES.index(word) for word in words]
+    used = ops.recording.used(names)
+    table = np.full(len(strings) + 1, FAMILIES.index(classify.FAMILY_OTHER), np.int8)
+    table[used] = [FAMILIES.index(classify.family(strings[number])) for number in used.tolist()]
     column = np.full(len(ops), NONE, np.int8)
-    column[rows] = table[names]
+    column[rows] = table.take(names)
     # A kernel that carries NCCL's own arguments is communication, whatever its name.
     stated, _ = ops.attribute(Attribute.COLLECTIVE)
     column[stated[ops.kind[stated] == KERNEL]] = COMMUNICATION
@@ -176,9 +175,7 @@ def _step_numbers(ops: OrderedOperators) -> NDArray[np.int32]:
     for place, text in enumerate(strings):
         if match := STEP_MARK.match(text):
             numbers[place] = int(match[1])
-    steps = numbers[ops.name]
-    steps[ops.kind != ANNOTATION] = NONE
-    return steps
+    return np.where(ops.kind == ANNOTATION, numbers.take(ops.name), np.int32(NONE))
 
 
 def _sequence(ops: OrderedOperators) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
@@ -256,7 +253,7 @@ def _phases(
     step_of_row: NDArray[np.int32],
 ) -> NDArray[np.int8]:
     roles = np.array([*map(_role, ops.recording.strings), inheritance.NO_ROLE], np.int8)
-    role = roles[ops.name]
+    role = roles.take(ops.name)
     on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
     role[on_gpu] = inheritance.NO_ROLE
     role[step_of_row >= 0] = inheritance.STEP_ROLE
@@ -292,7 +289,7 @@ def _modules(
     Backward rows take the path of their forward operator.
     """
     named = ops.recording.where(lambda text: text.startswith("nn.Module: "))
-    is_module = ops.is_kind(PYTHON, ANNOTATION) & named[ops.name]
+    is_module = ops.is_kind(PYTHON, ANNOTATION) & named.take(ops.name)
     path_of_row = np.full(len(ops), NONE, np.int32)
     paths: list[str] = []
     if is_module.any():

@@ -52,11 +52,12 @@ def flops(ops: OrderedOperators) -> NDArray[np.int64]:
     column = np.full(len(ops), NULL, np.int64)
     strings = ops.recording.strings
     counted = ops.recording.where(lambda text: text in OPERATORS)
-    dims = ops.ordered(ops.recording.operators.input_dims)
-    rows = np.flatnonzero((ops.kind == CPU_OP) & counted[ops.name] & (dims >= 0))
+    rows = np.flatnonzero((ops.kind == CPU_OP) & counted.take(ops.name))
+    dims = ops.recording.operators.input_dims[ops.order[rows]]
+    rows, dims = rows[dims >= 0], dims[dims >= 0]
     if not len(rows):
         return column
-    distinct, inverse = np.unique(ops.name[rows].astype(np.int64) << 32 | dims[rows], return_inverse=True)
+    distinct, inverse = np.unique(ops.name[rows].astype(np.int64) << 32 | dims, return_inverse=True)
     counts = [count(strings[pair >> 32], strings[pair & 0xFFFFFFFF]) for pair in distinct.tolist()]
     column[rows] = np.array([NULL if known is None else known for known in counts], np.int64)[inverse.reshape(-1)]
     return column

@@ -33,6 +33,7 @@ from lumos_df.schema.codes import (
 from lumos_df.trace.group_ranks import rank_list
 from lumos_df.trace.json import scanned
 from lumos_df.trace.json.reader import ScannedTrace, read_trace
+from lumos_df.trace.ordered_operators import among
 from lumos_df.trace.ranks import RANKS
 from lumos_df.trace.recording import (
     ArgsSink,
@@ -171,14 +172,14 @@ def _kinds(trace: ScannedTrace) -> NDArray[np.int8]:
     """Return the kind of each operator, from its category's text; a missing category (-1) is `other`."""
     categories = trace.narrow[scanned.NARROW_CATEGORY]
     table = np.full(len(trace.strings) + 1, OTHER_KIND, np.int8)
-    used = np.flatnonzero(np.bincount(categories[categories >= 0], minlength=1))
+    used = np.flatnonzero(np.bincount(categories - NONE)[1:])
     table[used] = [kind_of(trace.strings[number]) for number in used.tolist()]
-    kinds: NDArray[np.int8] = table[categories]
+    kinds: NDArray[np.int8] = table.take(categories)
     # The 2021 dialect has no category for annotations: the profiler's own are told by their names.
     if any(trace.strings[number] == "Operator" for number in used.tolist()):
         is_mark = [bool(STEP_MARK.match(text)) or text.startswith("Optimizer.") for text in trace.strings]
         named = np.array([*is_mark, False], np.bool_)
-        kinds[(kinds == CPU_OP) & named[trace.narrow[scanned.NARROW_NAME]]] = ANNOTATION
+        kinds[(kinds == CPU_OP) & named.take(trace.narrow[scanned.NARROW_NAME])] = ANNOTATION
     return kinds
 
 
@@ -217,8 +218,7 @@ def _event_types(trace: ScannedTrace) -> NDArray[np.int8]:
 def _operators(trace: ScannedTrace, kinds: NDArray[np.int8], threads: NDArray[np.int64]) -> RecordedOperators:
     wide, narrow = trace.wide, trace.narrow
     track, stream = narrow[scanned.NARROW_TRACK], wide[scanned.WIDE_STREAM]
-    silent = np.flatnonzero(stream == NULL)
-    silent = silent[np.isin(kinds[silent], GPU)]
+    silent = np.flatnonzero((stream == NULL) & among(kinds, GPU))
     stream[silent] = threads[track[silent]]  # GPU rows without a stream among their args have it as their thread
     return RecordedOperators(
         event=narrow[scanned.NARROW_EVENT],

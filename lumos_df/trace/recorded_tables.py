@@ -55,20 +55,20 @@ def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Coll
         return _text(lambda rows: column[ops.order[rows]], column, ops.recording)
 
     def thread(rows: slice) -> pa.Array:
-        values = threads[ops.track[rows]]
-        return pa.array(values, mask=on_gpu[rows] | (values == NULL))
+        values = threads.take(ops.track[rows])
+        return _known(values, ~on_gpu[rows] & (values != NULL))
 
     def device(rows: slice) -> pa.Array:
         values = recorded.device[ops.order[rows]]
-        return pa.array(values, mask=~on_stream[rows] | (values == NULL32))
+        return _known(values, on_stream[rows] & (values != NULL32))
 
     def stream(rows: slice) -> pa.Array:
         values = recorded.stream[ops.order[rows]]
-        return pa.array(values, mask=~on_stream[rows] | (values == NULL))
+        return _known(values, on_stream[rows] & (values != NULL))
 
     def occupancy(rows: slice) -> pa.Array:
         values = recorded.occupancy[ops.order[rows]]
-        return pa.array(values.astype(np.float32) / np.float32(100), mask=values == NULL32)
+        return _known(values.astype(np.float32) / np.float32(100), values != NULL32)
 
     columns: dict[str, Part] = {
         "rank": lambda rows: pa.array(np.full(rows.stop - rows.start, ops.rank.rank, np.int32)),
@@ -125,21 +125,29 @@ def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Coll
 
 
 def _nullable(values: NDArray[Any], null: int) -> pa.Array:
-    mask = values == null
-    return pa.array(values, mask=mask) if mask.any() else pa.array(values)
+    return _known(values, values != null)
+
+
+def _known(values: NDArray[Any], known: NDArray[np.bool_]) -> pa.Array:
+    """Return a column of values that are null where they are not known; numpy makes its bits, in half the time."""
+    bits = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def _words(numbers: NDArray[Any], words: pa.Array) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(_nullable(numbers.astype(np.int32), NONE), words)
+    return pa.DictionaryArray.from_arrays(_nullable(numbers.astype(np.int32, copy=False), NONE), words)
 
 
 def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], recording: Recording) -> Part:
     """Return a column of texts by number; only the texts it uses go into its dictionary."""
     used = recording.used(whole)
+    if not len(used):
+        return lambda rows: pa.nulls(rows.stop - rows.start, pa.dictionary(pa.int32(), pa.string()))
     place = np.full(len(recording.strings) + 1, NONE, np.int32)
     place[used] = np.arange(len(used), dtype=np.int32)
     words = pa.array([recording.strings[number] for number in used.tolist()], pa.string())
-    return lambda rows: _words(place[np.maximum(part(rows), NONE)], words)
+    return lambda rows: _words(place.take(np.maximum(part(rows), NONE)), words)
 
 
 def _sorted(rows: NDArray[Any], values: NDArray[np.int64]) -> tuple[Indices, NDArray[np.int64]]:
@@ -163,7 +171,9 @@ def _scattered(where: Indices, values: NDArray[np.int64] | PlacedWords, kind: pa
             return pa.nulls(size, kind)
         column = np.full(size, null, numbers.dtype)
         column[where[first:last] - rows.start] = numbers[first:last]
-        return pa.array(column, kind, mask=column == null) if words is None else _words(column, words)
+        if words is not None:
+            return _words(column, words)
+        return _known(column.astype(kind.to_pandas_dtype(), copy=False), column != null)
 
     return part
 

@@ -329,6 +329,8 @@ class Recording:
 
     def used(self, places: NDArray[Any]) -> NDArray[np.int64]:
         """Return which of `strings` some places name, ascending; NONE, and what is below it, names nothing."""
+        if places.max(initial=NONE) < 0:  # of a column that no event has, and there are such in most files
+            return np.zeros(0, np.int64)
         named = np.zeros(len(self.strings) + 1, np.bool_)
         named[np.maximum(places, NONE)] = True
         return np.flatnonzero(named[:NONE])

@@ -158,7 +158,7 @@ def _is_number(value: object) -> bool:
 
 def _device_name(ops: OrderedOperators) -> str | None:
     """Return the name of the device that the kernels ran on, else of the first one listed."""
-    used = ops.ordered(ops.recording.operators.device)[ops.kind == KERNEL]
+    used = ops.recording.operators.device[ops.order[ops.kind == KERNEL]]
     used = used[used != NULL32]
     names = {device.number: device.name for device in ops.recording.devices if device.number is not None}
     first = next(iter(names.values()), None)
