@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 from contextlib import suppress
 from typing import Final
 
@@ -20,12 +21,14 @@ def keep() -> None:
     """Let glibc keep what is freed until the process ends; another C library does as it does.
 
     A graph is built of hundreds of arrays as long as its trace. Given back one by one, each next one begins with pages
-    of the system, cleared and mapped when they are first touched, which took a tenth of the time.
+    of the system, cleared and mapped when they are first touched, which took a tenth of the time. So pyarrow, which
+    brings allocators of its own, is told to take glibc's too, unless the user names one.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_THRESHOLD, _LARGEST)
         library.mallopt(_TRIM_THRESHOLD, _MOST)
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def collect_rarely() -> None:
