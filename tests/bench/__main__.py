@@ -159,8 +159,11 @@ def against_hta(file: Path) -> None:
 def workers(folder: Path) -> None:
     """Eight files with two workers and with one."""
     files = [repeat(_BASE, 100, folder / f"rank{rank}.json", rank=rank) for rank in range(8)]
-    one, two = (min(ingest(files, "--workers", count).wall_s for _ in range(2)) for count in ("1", "2"))
-    claim("eight files: one worker's time over two workers'", one / two, "x", 1.7, at_least=True)
+    costs = [[ingest(files, "--workers", count) for _ in range(2)] for count in ("1", "2")]
+    one, two = (min(each, key=lambda cost: cost.wall_s) for each in costs)
+    # A worker has threads that read, write and lay out the catalogue: what one leaves idle is all that two can gain.
+    print(f"eight files: one worker keeps {one.cpu_s / one.wall_s:.2f} cores busy, two {two.cpu_s / two.wall_s:.2f}")
+    claim("eight files: one worker's time over two workers'", one.wall_s / two.wall_s, "x", 1.7, at_least=True)
     for file in files:
         file.unlink()
 

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lumos_df.base.errors import LumosError
 from lumos_df.corpus.catalog import connect
+from lumos_df.corpus.layout import EMPTY_PARTITION
 from lumos_df.trace.ingest import ingest
 from tests.trace.literal import (
     Event,
@@ -238,6 +240,13 @@ def test_args_of_every_event_stay(tmp_path: Path) -> None:
         "SELECT args->>'correlation' FROM operators JOIN args USING (trace_id, event) WHERE kind = 'kernel'"
     )
     assert joined.fetchall() == [("1",)]
+
+
+def test_columns_that_are_never_null_are_stored_as_such(tmp_path: Path) -> None:
+    corpus_of(tmp_path, [op("a", 1, 2), kernel("k", 3, 4, correlation=1)])
+    (file,) = (file for file in tmp_path.glob("**/operators.parquet") if file.parent.name != EMPTY_PARTITION)
+    required = [column.name for column in list(pq.ParquetFile(file).schema) if column.max_definition_level == 0]
+    assert required == ["rank", "op_id", "kind", "ts", "dur", "event"]
 
 
 def test_what_looks_like_a_secret_is_left_out_of_the_metadata_and_named(tmp_path: Path) -> None:
