@@ -7,7 +7,7 @@ writer that dies leaves at most a hidden file, which the next writer of the same
 import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -25,8 +25,10 @@ def unwritable(folder: Path, error: OSError) -> str:
 
 
 @contextmanager
-def draft_of(path: Path) -> Iterator[Path]:
+def draft_of(path: Path, *, listed: bool = True) -> Iterator[Path]:
     """Give a hidden path next to `path` to write to; it becomes `path` when the block ends well, else it is removed.
+
+    Its name is on the disk, too, unless it need not be `listed` yet.
 
     Raises `OSError` where it cannot be put in its place.
     """
@@ -40,7 +42,8 @@ def draft_of(path: Path) -> Iterator[Path]:
         yield draft
         _flush(draft)
         draft.replace(path)
-        _flush(path.parent)
+        if listed:
+            _flush(path.parent)
     finally:
         draft.unlink(missing_ok=True)
         os.close(lock)
@@ -52,6 +55,17 @@ def publish_file(path: Path, content: bytes, *, mode: int | None = None) -> None
         if mode is not None:
             draft.chmod(mode)
         draft.write_bytes(content)
+
+
+def publish_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files of a folder by their names, each whole; their names go to the disk together, at the end.
+
+    Raises `OSError` where one cannot be written.
+    """
+    for name, content in contents.items():
+        with draft_of(folder / name, listed=False) as draft:
+            draft.write_bytes(content)
+    _flush(folder)
 
 
 def publish_folder(draft: Path, folder: Path) -> bool:

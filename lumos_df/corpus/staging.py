@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df import schema
-from lumos_df.base.files import begin_flush, publish_file, publish_folder
+from lumos_df.base.files import begin_flush, publish_files, publish_folder
 from lumos_df.base.locks import hold
 from lumos_df.corpus.folder import lock_of, trace_ids
 from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
@@ -60,8 +60,7 @@ def create(corpus: Path) -> None:
     """Lay down the tables' columns before any trace has rows, then the manifest, which makes it a corpus."""
     folder = corpus / EMPTY_PARTITION
     folder.mkdir(exist_ok=True)
-    for table in schema.TABLES:
-        publish_file(folder / f"{table.name}.parquet", _no_rows(arrow_schema(table)))
+    publish_files(folder, {f"{table.name}.parquet": _no_rows(arrow_schema(table)) for table in schema.TABLES})
     write_manifest(corpus)
 
 

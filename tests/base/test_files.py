@@ -1,8 +1,10 @@
+import os
 from pathlib import Path
+from stat import S_ISDIR
 
 import pytest
 
-from lumos_df.base.files import draft_of, publish_file, publish_folder
+from lumos_df.base.files import draft_of, publish_file, publish_files, publish_folder
 
 
 def test_a_file_is_as_it_was_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -73,3 +75,11 @@ def test_the_next_writer_removes_what_a_killed_one_left_and_nothing_else(tmp_pat
         publish_file(path, b"other")
         assert held.exists()
     assert sorted(tmp_path.iterdir()) == [mine, path]
+
+
+def test_files_of_a_folder_wait_for_its_names_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda file: flushed.append(S_ISDIR(os.fstat(file).st_mode)))
+    publish_files(tmp_path, {"a.parquet": b"a", "b.parquet": b"b"})
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a.parquet": b"a", "b.parquet": b"b"}
+    assert flushed == [False, False, True]
