@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -14,12 +14,13 @@ from lumos_df.base.errors import QueryError, nearest
 from lumos_df.base.location import local_path
 from lumos_df.base.runner import Engine, map_items, results
 from lumos_df.base.units import format_count
-from lumos_df.corpus.catalog import connect, one_line_errors, query
+from lumos_df.corpus.catalog import connect, one_line_errors
+from lumos_df.corpus.kept_rows import keep
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, interruptible, write
 from lumos_df.corpus.trace_rows import unanswered
-from lumos_df.corpus.view_files import read_once, views
+from lumos_df.corpus.view_files import views
 from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
 
 REPORT_FOLDER: Final = "report"
@@ -276,6 +277,9 @@ def select(name: str, form: Format | None) -> str:
     if name not in columns:
         hint = nearest(name, sorted(columns)) or f"; there are {', '.join(sorted(columns))}"
         raise QueryError(f"no view '{name}'{hint}")
+    if form is Format.PARQUET and "trace_id" in columns[name]:
+        # Where rows are kept it is an ENUM, and Parquet says so of the column.
+        return f"SELECT * REPLACE (trace_id::VARCHAR AS trace_id) FROM {name}"
     if form is not Format.CSV:
         return f"FROM {name}"
     return f"SELECT {', '.join(map(_with_unit, columns[name]))} FROM {name}"
@@ -316,7 +320,7 @@ def export(
         results(map_items(ask, each, engine=engine, workers=workers, address=address))
         return files
     with connect(corpus) as connection:
-        interruptible(connection, partial(_read_once, connection, queries))
+        interruptible(connection, partial(keep, connection, queries))
         for sql, file in zip(queries.values(), files, strict=True):
             write(connection, sql, form, file)
     return files
@@ -324,12 +328,6 @@ def export(
 
 def _show_view(corpus: str | os.PathLike[str], form: Format, view: tuple[str, Path]) -> None:
     show(corpus, view[0], form, view[1])
-
-
-def _read_once(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Keep what several views would read or sort anew, each in a temporary table, which hides the view of its name."""
-    for base in read_once(names):
-        query(connection, f"CREATE TEMP TABLE {base} AS FROM {base}")
 
 
 def show(corpus: str | os.PathLike[str], name: str, form: Format | None, output: Path | None = None) -> None:

@@ -1,8 +1,7 @@
 """The files of `sql/`: one view or table macro each, written so that its documentation can be read."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -168,7 +167,13 @@ def in_order(unordered: Iterable[View]) -> tuple[View, ...]:
 
 
 def _sources(view: View | Macro) -> set[str]:
-    return set(_SOURCE.findall(_COMMENT.sub("", view.sql)))
+    return set(_SOURCE.findall(_query(view)))
+
+
+@cache
+def _query(view: View | Macro) -> str:
+    """Return what a view or macro selects, without comments and without the names that its own columns get."""
+    return _COMMENT.sub("", view.sql).partition("\n) AS")[2]
 
 
 def read_by(names: Iterable[str]) -> frozenset[str]:
@@ -187,14 +192,18 @@ def read_once(names: Iterable[str]) -> tuple[str, ...]:
     Each comes after those it reads.
     """
     below = read_by(names)
-    read = Counter(source for view in views() if view.name in below for source in _sources(view))
     return tuple(
         view.name
         for view in views()
         if view.internal
-        and read[view.name] > 1
+        and len(queries_over(view.name, below)) > 1
         and (OPERATORS.name in _sources(view) or _WINDOW.search(view.sql) is not None)
     )
+
+
+def queries_over(name: str, below: Container[str]) -> list[str]:
+    """Return the queries of those views, of some, that read a table or view directly, without comments."""
+    return [_query(view) for view in views() if view.name in below and name in _sources(view)]
 
 
 @cache

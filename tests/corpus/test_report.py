@@ -16,6 +16,7 @@ from lumos_df.base.runner import Engine
 from lumos_df.cli.app import app
 from lumos_df.cli.screens.summary_screen import draw
 from lumos_df.corpus import report
+from lumos_df.corpus.kept_rows import keep
 from lumos_df.corpus.layout import write_manifest
 from lumos_df.corpus.limits import TRUSTED_PCT, Recorded, limits
 from lumos_df.corpus.output import Format
@@ -23,6 +24,7 @@ from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, Str
 from lumos_df.corpus.view_files import read_once
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES
+from tests.trace.corpora import small
 
 BUSY = JobSummary(
     job="pretrain",
@@ -183,6 +185,22 @@ def test_every_view_exports_the_rows_that_sql_gives(sample_corpus: Path, tmp_pat
         for file in files:
             exported = duckdb.execute(f"FROM '{file}' ORDER BY ALL").fetchall()
             assert exported == connection.execute(f"FROM {file.stem} ORDER BY ALL").fetchall()
+            types = duckdb.execute(f"DESCRIBE FROM '{file}'").fetchall()
+            assert types == connection.execute(f"DESCRIBE FROM {file.stem}").fetchall()
+
+
+def test_a_report_is_of_the_traces_that_were_there_when_it_began(tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    ingest([small(tmp_path / "job/rank0.json")], corpus, workers=1)
+    with lumos_df.connect(corpus) as connection:
+        keep(connection, report.report_views())
+        views = ("operator_summary", "step", "full_queue", "corpus_summary")
+        before = [connection.execute(f"FROM {view}").fetchall() for view in views]
+        ingest([small(tmp_path / "job/rank1.json")], corpus, workers=1)
+        assert [connection.execute(f"FROM {view}").fetchall() for view in views] == before
+        assert not connection.execute("FROM operators WHERE trace_id IS NULL").fetchall()
+    with lumos_df.connect(corpus) as connection:
+        assert connection.execute("SELECT traces FROM corpus_summary").fetchall() == [(2,)]
 
 
 def test_a_report_reads_once_what_its_views_share() -> None:

@@ -16,6 +16,8 @@ import duckdb
 import pytest
 
 from lumos_df.corpus.catalog import blank
+from lumos_df.corpus.kept_rows import keep
+from lumos_df.corpus.report import report_views
 from lumos_df.corpus.view_files import Macro, View, macros, views
 from lumos_df.schema import TABLES
 
@@ -63,6 +65,22 @@ def test_view(view: str, case: dict[str, Any]) -> None:
     assert sorted(database().execute(f"SELECT {selected} FROM {case.get('call', view)}").fetchall()) == sorted(
         map(tuple, rows)
     )
+
+
+@pytest.mark.parametrize("view", report_views())
+def test_a_view_says_the_same_over_rows_that_are_kept(view: str) -> None:
+    fill(max(CASES[HERE / "report" / f"{view}.toml"].values(), key=lambda case: len(str(case))))
+    for table in TABLES:
+        database().execute(
+            f"INSERT INTO traces(trace_id) FROM (SELECT DISTINCT trace_id FROM {table.name}) "
+            "WHERE trace_id NOT IN (SELECT trace_id FROM traces)"
+        )
+    ask = f"SELECT columns(*)::VARCHAR FROM {view} ORDER BY ALL"
+    plain = database().execute(ask).fetchall()
+    assert plain
+    with database().cursor() as connection:
+        keep(connection, [view])
+        assert connection.execute(ask).fetchall() == plain
 
 
 @pytest.mark.parametrize(

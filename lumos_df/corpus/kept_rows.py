@@ -1,0 +1,61 @@
+"""What several views of one run read: read, joined and sorted once, kept in temporary tables.
+
+A temporary table or view hides the one of its name, also from the views of the catalogue. The trace's id becomes an
+ENUM in all of them, which DuckDB compares as a number: most joins, groups and sorts go by it.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import duckdb
+
+from lumos_df.corpus.catalog import one_line_errors
+from lumos_df.corpus.view_files import queries_over, read_by, read_once, views
+from lumos_df.schema import OPERATORS, TABLES, TRACES
+
+_TRACE: Final = "_trace"
+"""Type of a trace's id."""
+
+
+def keep(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
+    """Keep what several of some views read, with the columns that they name.
+
+    From then on the connection knows the traces that are there now and no others, and `trace_id` is an ENUM. Raises
+    `QueryError` where a table cannot be read.
+    """
+    asked = set(names)
+    below = read_by(asked)
+    columns = {view.name: [column.name for column in view.columns] for view in views()}
+    with one_line_errors():
+        ((stored,),) = connection.execute("SELECT current_database()").fetchall()
+        connection.execute(
+            f"CREATE TEMP TYPE {_TRACE} AS ENUM (SELECT DISTINCT trace_id FROM {TRACES.name} ORDER BY trace_id)"
+        )
+        for table in TABLES:
+            if table.name in below:
+                queries = queries_over(table.name, below)
+                # Operators are many, and views need few of them.
+                often = len(queries) > 1 and table is not OPERATORS
+                own = [column.name for column in table.columns][1:]
+                kept = _named(own, queries) if often and table.name not in asked else own
+                # A trace that came since has a part of its rows in no table.
+                number = f"TRY_CAST(trace_id AS {_TRACE})"
+                connection.execute(
+                    f"CREATE TEMP {'TABLE' if often else 'VIEW'} {table.name} AS "
+                    f"SELECT {', '.join([f'{number} AS trace_id', *_quoted(kept)])} "
+                    f'FROM "{stored}".main.{table.name} WHERE {number} IS NOT NULL'
+                )
+        for name in read_once(asked):
+            kept = _named(columns[name], queries_over(name, below))
+            connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(_quoted(kept))} FROM {name}")
+
+
+def _named(columns: Iterable[str], queries: Iterable[str]) -> list[str]:
+    """Return the columns that some query names."""
+    words = {word for query in queries for word in re.findall(r"\w+", query)}
+    return [column for column in columns if column in words]
+
+
+def _quoted(names: Iterable[str]) -> list[str]:
+    return [f'"{name}"' for name in names]
