@@ -5,6 +5,7 @@ What a command needs is imported in its body, so that `lumos-df --help` answers 
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -332,15 +333,17 @@ def report(
     on_demand.prepare_views(corpus, names or reports.report_views(), notes.tell)
     # The summary says them itself.
     told = names or (() if on_screen else reports.report_views())
-    with catalog.connect(corpus) as connection:
-        notes.limits(connection, told, on_screen=on_screen and form is None)
-    if output is not None and len(names) == 1 and output.suffix:
-        reports.show(corpus, names[0], choose_format(form, output), output)
-    elif output is not None:
+    tell = partial(notes.limits, names=told, on_screen=on_screen and form is None)
+    if output is not None and not (len(names) == 1 and output.suffix):
         files = reports.export(
-            corpus, output, names, form or Format.CSV, engine=engine, workers=workers, address=address
+            corpus, output, names, form or Format.CSV, engine=engine, workers=workers, address=address, before=tell
         )
         typer.echo(f"{output}: wrote {format_count(len(files), 'view')}", err=True)
+        return
+    with catalog.connect(corpus) as connection:
+        tell(connection)
+    if output is not None:
+        reports.show(corpus, names[0], choose_format(form, output), output)
     elif names:
         reports.show(corpus, names[0], form)
     elif form is Format.JSON:

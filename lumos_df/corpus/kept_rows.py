@@ -19,7 +19,7 @@ _TRACE: Final = "_trace"
 
 
 def keep(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
-    """Keep what several of some views read, with the columns that they name.
+    """Keep what several of some views read; of views the columns that these name.
 
     From then on the connection knows the traces that are there now and no others, and `trace_id` is an ENUM. Raises
     `QueryError` where a table cannot be read.
@@ -34,16 +34,14 @@ def keep(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
         )
         for table in TABLES:
             if table.name in below:
-                queries = queries_over(table.name, below)
                 # Operators are many, and views need few of them.
-                often = len(queries) > 1 and table is not OPERATORS
-                own = [column.name for column in table.columns][1:]
-                kept = _named(own, queries) if often and table.name not in asked else own
+                often = len(queries_over(table.name, below)) > 1 and table is not OPERATORS
+                others = [column.name for column in table.columns if column.name != "trace_id"]
                 # A trace that came since has a part of its rows in no table.
                 number = f"TRY_CAST(trace_id AS {_TRACE})"
                 connection.execute(
                     f"CREATE TEMP {'TABLE' if often else 'VIEW'} {table.name} AS "
-                    f"SELECT {', '.join([f'{number} AS trace_id', *_quoted(kept)])} "
+                    f"SELECT {', '.join([f'{number} AS trace_id', *_quoted(others)])} "
                     f'FROM "{stored}".main.{table.name} WHERE {number} IS NOT NULL'
                 )
         for name in read_once(asked):

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from enum import StrEnum
@@ -51,6 +51,7 @@ _NUMBER: Final = r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?"
 """A text that is a number, and stays one."""
 _JSON_DIGITS: Final = 12
 """Significant digits of a number in JSON."""
+_TEXT_TYPE: Final = "VARCHAR"
 _ROWS_ON_TERMINAL: Final = 40
 PIPED_COLUMNS: Final = 100
 """Columns of a screen that is written to a file or a pipe."""
@@ -91,6 +92,22 @@ def write(connection: "duckdb.DuckDBPyConnection", sql: str, form: Format | None
     if output is None and form is Format.PARQUET and sys.stdout.isatty():
         raise LumosError("parquet is not for a terminal; name a file with --output")
     interruptible(connection, lambda: _write(connection, sql, form, output))
+
+
+def write_rows(
+    connection: "duckdb.DuckDBPyConnection", sql: str, types: Mapping[str, str], form: Format, output: Path
+) -> None:
+    """Write the rows of one query to a file, as `write` does.
+
+    The types of its columns are known, those of text as VARCHAR: DuckDB need not plan the query to say them.
+    """
+    if form is Format.TABLE:
+        write(connection, sql, form, output)
+        return
+    from lumos_df.corpus.catalog import one_line_errors  # noqa: PLC0415 - imports DuckDB
+
+    with one_line_errors(), whole_file(output) as draft:
+        interruptible(connection, lambda: connection.execute(_copy(f"({sql})", types, form, draft)))
 
 
 def write_table(rows: object, form: Format | None, output: Path | None, sql: str = "FROM _rows") -> None:
@@ -212,37 +229,38 @@ def _save(connection: "duckdb.DuckDBPyConnection", rows: "duckdb.DuckDBPyRelatio
             rows.show(max_width=_WITHOUT_LIMIT, max_rows=_WITHOUT_LIMIT)
         return
     _result = rows  # the query below finds it by the name of the variable
-    columns = _clean(rows) if form is Format.JSON else _as_text(rows) if form is Format.CSV else "*"
-    target = os.fspath(path).replace("'", "''")
-    connection.execute(f"COPY (SELECT {columns} FROM _result) TO '{target}' ({_COPY_OPTIONS[form]})")
-
-
-def _as_text(rows: "duckdb.DuckDBPyRelation") -> str:
-    """Return the select list of which a spreadsheet runs nothing: an apostrophe stands before what begins a formula."""
-    texts = (
-        '"' + name.replace('"', '""') + '"'
+    types = {
+        name: _TEXT_TYPE if kind.id in {"varchar", "enum"} else str(kind)
         for name, kind in zip(rows.columns, rows.types, strict=True)
-        if kind.id in {"varchar", "enum"}
-    )
+    }
+    connection.execute(_copy("_result", types, form, path))
+
+
+def _copy(source: str, types: Mapping[str, str], form: Format, path: Path) -> str:
+    """Return the statement that writes the rows of a table, or query in parentheses, to a file."""
+    columns = _clean(types) if form is Format.JSON else _as_text(types) if form is Format.CSV else "*"
+    target = os.fspath(path).replace("'", "''")
+    return f"COPY (SELECT {columns} FROM {source}) TO '{target}' ({_COPY_OPTIONS[form]})"
+
+
+def _as_text(types: Mapping[str, str]) -> str:
+    """Return the select list of which a spreadsheet runs nothing: an apostrophe stands before what begins a formula."""
+    texts = ('"' + name.replace('"', '""') + '"' for name, kind in types.items() if kind == _TEXT_TYPE)
     mended = ", ".join(
-        f"if(regexp_full_match({name}::VARCHAR, '{_NUMBER}'), {name}::VARCHAR, "
-        f"regexp_replace({name}::VARCHAR, '{_FORMULA}', '''\\0')) AS {name}"
+        f"if(regexp_matches({name}::VARCHAR, '{_FORMULA}') AND NOT regexp_full_match({name}::VARCHAR, '{_NUMBER}'), "
+        f"'''' || {name}::VARCHAR, {name}::VARCHAR) AS {name}"
         for name in texts
     )
     return f"* REPLACE ({mended})" if mended else "*"
 
 
-def _clean(rows: "duckdb.DuckDBPyRelation") -> str:
+def _clean(types: Mapping[str, str]) -> str:
     """Return the select list that JSON can say: 12 digits of every float, and null for NaN and infinity.
 
     Further digits are noise of the arithmetic, 0.30000000000000004, and of 32-bit floats, 0.10000000149011612.
     """
     digits = {"FLOAT": 7, "DOUBLE": _JSON_DIGITS}
-    names = (
-        ('"' + name.replace('"', '""') + '"', digits[str(kind)])
-        for name, kind in zip(rows.columns, rows.types, strict=True)
-        if str(kind) in digits
-    )
+    names = (('"' + name.replace('"', '""') + '"', digits[kind]) for name, kind in types.items() if kind in digits)
     replaced = ", ".join(
         f"CASE WHEN isfinite({name}) THEN printf('%.{shown}g', {name}::DOUBLE)::DOUBLE END AS {name}"
         for name, shown in names

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from lumos_df.corpus.catalog import connect, one_line_errors
 from lumos_df.corpus.kept_rows import keep
 from lumos_df.corpus.limits import Recorded, limits, unmarked_jobs
 from lumos_df.corpus.object_store import as_named
-from lumos_df.corpus.output import Format, interruptible, write
+from lumos_df.corpus.output import Format, interruptible, write, write_rows
 from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
 from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
@@ -294,6 +294,7 @@ def export(
     engine: Engine = Engine.SERIAL,
     workers: int | None = None,
     address: str | None = None,
+    before: Callable[[duckdb.DuckDBPyConnection], None] | None = None,
 ) -> tuple[Path, ...]:
     """Write one file a view into `folder`, which is made if it is not there, and return the files.
 
@@ -305,6 +306,7 @@ def export(
         names: the views.
         form: how to write them.
         engine, workers, address: where each view is asked, as for `runner.map_items`.
+        before: is called with the open corpus before anything is written.
 
     Raises:
         CorpusError: there is no corpus.
@@ -315,15 +317,32 @@ def export(
     queries = {name: select(name, form) for name in names or report_views()}
     files = tuple(place / f"{name}.{form.suffix}" for name in queries)
     if engine is not Engine.SERIAL:
+        if before:
+            with connect(corpus) as connection:
+                before(connection)
         ask = partial(_show_view, corpus, form)
         each = list(zip(queries, files, strict=True))
         results(map_items(ask, each, engine=engine, workers=workers, address=address))
         return files
     with connect(corpus) as connection:
+        types = interruptible(connection, partial(_types, connection))
         interruptible(connection, partial(keep, connection, queries))
-        for sql, file in zip(queries.values(), files, strict=True):
-            write(connection, sql, form, file)
+        if before:
+            before(connection)
+        for (name, sql), file in zip(queries.items(), files, strict=True):
+            own = {_unit_name(column) if form is Format.CSV else column: kind for column, kind in types[name].items()}
+            write_rows(connection, sql, own, form, file)
     return files
+
+
+def _types(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, str]]:
+    """Return the columns of each view and stored table, and their types, as the catalogue has them."""
+    types: dict[str, dict[str, str]] = {}
+    columns = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = current_database()"
+    with one_line_errors():
+        for table, column, kind in connection.execute(columns).fetchall():
+            types.setdefault(table, {})[column] = kind
+    return types
 
 
 def _show_view(corpus: str | os.PathLike[str], form: Format, view: tuple[str, Path]) -> None:
@@ -342,9 +361,15 @@ _UNITS: Final = {"occupancy": "pct"}
 
 
 def _with_unit(column: str) -> str:
+    named = _unit_name(column)
+    return f'"{column}"' if named == column else f'"{column}" AS {named}'
+
+
+def _unit_name(column: str) -> str:
+    """Return a column's name with the unit that it does not say."""
     is_time = column in {"ts", "dur"} or column.endswith(("_ts", "_dur"))
     unit = "ns" if is_time else _UNITS.get(column)
-    return f'"{column}" AS {column}_{unit}' if unit else f'"{column}"'
+    return f"{column}_{unit}" if unit else column
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, kind: type[Row], source: str) -> tuple[Row, ...]:
