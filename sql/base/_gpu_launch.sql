@@ -34,7 +34,13 @@ CREATE VIEW _gpu_launch(
   -- Duration of the launching call, ns.
   call_dur,
   -- Innermost host row around the launching call, else the CPU operator of the row's external id.
-  operator_id
+  operator_id,
+  -- Start of the call, or of the operator where there is none, ns.
+  launch_ts,
+  -- Thread that it runs on.
+  launch_thread,
+  -- Start of the row that comes next on the GPU, ns.
+  next_ts
 ) AS
 WITH
 -- Sorted without names: to carry them along took four times as long.
@@ -47,7 +53,8 @@ before AS (
     ) AS stream_end_ts,
     max(end_ts) OVER (
       PARTITION BY trace_id ORDER BY ts, op_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS gpu_end_ts
+    ) AS gpu_end_ts,
+    lead(ts) OVER (PARTITION BY trace_id ORDER BY ts, op_id) AS next_ts
   FROM _gpu
 )
 SELECT
@@ -67,7 +74,10 @@ SELECT
   CASE WHEN above.kind = 'runtime' THEN above.name END,
   CASE WHEN above.kind = 'runtime' THEN above.ts END,
   CASE WHEN above.kind = 'runtime' THEN above.dur END,
-  CASE WHEN above.kind = 'runtime' THEN above.parent_id ELSE above.op_id END
+  CASE WHEN above.kind = 'runtime' THEN above.parent_id ELSE above.op_id END,
+  above.ts,
+  above.thread,
+  before.next_ts
 FROM _gpu AS gpu
 JOIN before ON before.trace_id = gpu.trace_id AND before.op_id = gpu.op_id
 LEFT JOIN operators AS above ON above.trace_id = gpu.trace_id AND above.op_id = gpu.parent_id;

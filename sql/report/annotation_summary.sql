@@ -21,21 +21,18 @@ CREATE VIEW annotation_summary(
   alone_ns
 ) AS
 WITH
--- Few rows run beside others on most devices, and only their starts and ends have to be gone through.
+-- Few rows run beside others, and only their starts and ends have to be gone through.
 neighbour AS (
   SELECT
     trace_id,
     device,
     op_id,
-    parent_id,
+    launch_ts,
+    launch_thread AS thread,
     ts,
     end_ts,
-    coalesce(
-      ts < max(end_ts) OVER (started ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) OR end_ts > lead(ts) OVER started,
-      false
-    ) AS shares
-  FROM _gpu
-  WINDOW started AS (PARTITION BY trace_id, device ORDER BY ts, op_id)
+    coalesce(ts < gpu_end_ts OR end_ts > next_ts, false) AS shares
+  FROM _gpu_launch
 ),
 change AS (
   SELECT trace_id, device, op_id, unnest([ts, end_ts]) AS ts, unnest([1, -1]) AS more FROM neighbour WHERE shares
@@ -63,72 +60,72 @@ lonely AS (
 launched AS (
   SELECT
     neighbour.trace_id,
-    neighbour.parent_id,
-    count(*) AS gpu_rows,
-    sum(neighbour.end_ts - neighbour.ts) AS gpu_ns,
-    sum(CASE WHEN neighbour.shares THEN lonely.alone_ns ELSE neighbour.end_ts - neighbour.ts END) AS alone_ns
+    neighbour.thread,
+    neighbour.launch_ts,
+    neighbour.end_ts - neighbour.ts AS gpu_ns,
+    CASE WHEN neighbour.shares THEN lonely.alone_ns ELSE neighbour.end_ts - neighbour.ts END AS alone_ns
   FROM neighbour
   LEFT JOIN lonely ON lonely.trace_id = neighbour.trace_id AND lonely.op_id = neighbour.op_id
-  GROUP BY neighbour.trace_id, neighbour.parent_id
+  WHERE neighbour.launch_ts IS NOT NULL
 ),
--- At one instant an annotation ends before the next one begins, and that before anything is launched.
-event AS (
-  SELECT
-    trace_id,
-    rank,
-    thread,
-    unnest([ts + dur, ts]) AS ts,
-    unnest([0, 1]) AS turn,
-    unnest([1, -1]) AS sign,
-    name,
-    dur,
-    0 AS gpu_rows,
-    0 AS gpu_ns,
-    0 AS alone_ns
+annotation AS (
+  SELECT trace_id, rank, thread, ts, ts + dur AS end_ts, name, dur
   FROM operators
   WHERE kind = 'annotation' AND NOT starts_with(name, 'ProfilerStep#')
-  UNION ALL
+),
+boundary AS (
+  SELECT DISTINCT trace_id, thread, unnest([ts, end_ts]) AS ts FROM annotation
+),
+-- What is launched is found again as the difference between two boundaries: it counts from the next one on.
+added AS (
   SELECT
-    above.trace_id,
-    above.rank,
-    above.thread,
-    above.ts,
-    2,
-    0,
-    NULL,
-    NULL,
-    launched.gpu_rows,
-    launched.gpu_ns,
-    launched.alone_ns
+    boundary.trace_id,
+    boundary.thread,
+    boundary.ts,
+    count(*) AS gpu_rows,
+    sum(launched.gpu_ns) AS gpu_ns,
+    sum(launched.alone_ns) AS alone_ns
   FROM launched
-  JOIN operators AS above ON above.trace_id = launched.trace_id AND above.op_id = launched.parent_id
+  ASOF JOIN boundary
+    ON boundary.trace_id = launched.trace_id
+    AND boundary.thread IS NOT DISTINCT FROM launched.thread
+    AND boundary.ts > launched.launch_ts
+  GROUP BY boundary.trace_id, boundary.thread, boundary.ts
 ),
 so_far AS (
   SELECT
-    trace_id,
-    rank,
-    turn,
-    sign,
-    name,
-    dur,
-    sum(gpu_rows) OVER before AS gpu_rows,
-    sum(gpu_ns) OVER before AS gpu_ns,
-    sum(alone_ns) OVER before AS alone_ns
-  FROM event
-  WINDOW before AS (PARTITION BY trace_id, thread ORDER BY ts, turn ROWS UNBOUNDED PRECEDING)
+    boundary.trace_id,
+    boundary.thread,
+    boundary.ts,
+    coalesce(sum(added.gpu_rows) OVER before, 0) AS gpu_rows,
+    coalesce(sum(added.gpu_ns) OVER before, 0) AS gpu_ns,
+    coalesce(sum(added.alone_ns) OVER before, 0) AS alone_ns
+  FROM boundary
+  LEFT JOIN added
+    ON added.trace_id = boundary.trace_id
+    AND added.thread IS NOT DISTINCT FROM boundary.thread
+    AND added.ts = boundary.ts
+  WINDOW before AS (PARTITION BY boundary.trace_id, boundary.thread ORDER BY boundary.ts ROWS UNBOUNDED PRECEDING)
 )
 SELECT
-  any_value(job),
-  trace_id,
-  any_value(rank),
-  name,
-  count(*) FILTER (turn = 1),
-  try_cast(sum(dur) FILTER (turn = 1) AS BIGINT),
-  try_cast(sum(sign * gpu_rows) AS BIGINT),
-  try_cast(sum(sign * gpu_ns) AS BIGINT) AS gpu_ns,
-  try_cast(sum(sign * alone_ns) AS BIGINT)
-FROM so_far
-LEFT JOIN _job USING (trace_id)
-WHERE turn < 2
-GROUP BY trace_id, name
-ORDER BY trace_id, gpu_ns DESC, name;
+  any_value(_job.job),
+  annotation.trace_id,
+  any_value(annotation.rank),
+  annotation.name,
+  count(*),
+  try_cast(sum(annotation.dur) AS BIGINT),
+  try_cast(sum(until.gpu_rows - since.gpu_rows) AS BIGINT),
+  try_cast(sum(until.gpu_ns - since.gpu_ns) AS BIGINT) AS gpu_ns,
+  try_cast(sum(until.alone_ns - since.alone_ns) AS BIGINT)
+FROM annotation
+JOIN so_far AS since
+  ON since.trace_id = annotation.trace_id
+  AND since.thread IS NOT DISTINCT FROM annotation.thread
+  AND since.ts = annotation.ts
+JOIN so_far AS until
+  ON until.trace_id = annotation.trace_id
+  AND until.thread IS NOT DISTINCT FROM annotation.thread
+  AND until.ts = annotation.end_ts
+LEFT JOIN _job ON _job.trace_id = annotation.trace_id
+GROUP BY annotation.trace_id, annotation.name
+ORDER BY annotation.trace_id, gpu_ns DESC, annotation.name;
