@@ -72,65 +72,79 @@ turn AS (
   SELECT
     *,
     CASE WHEN n1 IS NULL THEN 0 WHEN n2 IS NULL THEN 1 WHEN n3 IS NULL THEN 2 WHEN n4 IS NULL THEN 3 WHEN n5 IS NULL THEN 4 ELSE 5 END AS kernels,
-    max(CASE WHEN before = n2 THEN 0 ELSE place END) OVER so_far AS begun2,
-    max(CASE WHEN before = n3 THEN 0 ELSE place END) OVER so_far AS begun3,
-    max(CASE WHEN before = n4 THEN 0 ELSE place END) OVER so_far AS begun4,
-    max(CASE WHEN before = n5 THEN 0 ELSE place END) OVER so_far AS begun5
+    last_value(CASE WHEN before = n2 THEN NULL ELSE place END IGNORE NULLS) OVER so_far AS begun2,
+    last_value(CASE WHEN before = n3 THEN NULL ELSE place END IGNORE NULLS) OVER so_far AS begun3,
+    last_value(CASE WHEN before = n4 THEN NULL ELSE place END IGNORE NULLS) OVER so_far AS begun4,
+    last_value(CASE WHEN before = n5 THEN NULL ELSE place END IGNORE NULLS) OVER so_far AS begun5
   FROM ahead
   WINDOW so_far AS (PARTITION BY trace_id, device, stream ORDER BY place ROWS UNBOUNDED PRECEDING)
 ),
--- A run overlaps itself where it begins again, two or more kernels on, before it has ended.
+-- Rows from which the same five kernels follow are added up first, fewer where a copy or the end comes before. A run overlaps
+-- itself where it begins again, two or more kernels on, before it has ended.
+alike AS (
+  SELECT
+    trace_id,
+    any_value(rank) AS rank,
+    n1,
+    n2,
+    CASE WHEN kernels >= 3 THEN n3 END AS n3,
+    CASE WHEN kernels >= 4 THEN n4 END AS n4,
+    CASE WHEN kernels >= 5 THEN n5 END AS n5,
+    count(*) AS places,
+    count(*) FILTER ((place - begun2) % 2 = 0) AS calls2,
+    count(*) FILTER ((place - begun3) % 3 = 0) AS calls3,
+    count(*) FILTER ((place - begun4) % 4 = 0) AS calls4,
+    count(*) FILTER ((place - begun5) % 5 = 0) AS calls5,
+    sum(dur1::HUGEINT + dur2) FILTER ((place - begun2) % 2 = 0) AS dur2,
+    sum(dur1::HUGEINT + dur2 + dur3) FILTER ((place - begun3) % 3 = 0) AS dur3,
+    sum(dur1::HUGEINT + dur2 + dur3 + dur4) FILTER ((place - begun4) % 4 = 0) AS dur4,
+    sum(dur1::HUGEINT + dur2 + dur3 + dur4 + dur5) FILTER ((place - begun5) % 5 = 0) AS dur5,
+    sum(gap2::HUGEINT) FILTER ((place - begun2) % 2 = 0) AS gap2,
+    sum(gap2::HUGEINT + gap3) FILTER ((place - begun3) % 3 = 0) AS gap3,
+    sum(gap2::HUGEINT + gap3 + gap4) FILTER ((place - begun4) % 4 = 0) AS gap4,
+    sum(gap2::HUGEINT + gap3 + gap4 + gap5) FILTER ((place - begun5) % 5 = 0) AS gap5,
+    bool_or(n3 = n1 AND n4 = n2 AND n5 = n3) AS overlapping3,
+    bool_or(n4 = n1 AND n5 = n2 AND n6 = n3 AND n7 = n4) AS overlapping4,
+    bool_or(
+      (n3 = n1 AND n4 = n2 AND n5 = n3 AND n6 = n4 AND n7 = n5)
+      OR (n4 = n1 AND n5 = n2 AND n6 = n3 AND n7 = n4 AND n8 = n5)
+      OR (n5 = n1 AND n6 = n2 AND n7 = n3 AND n8 = n4 AND n9 = n5)
+    ) AS overlapping5
+  FROM turn
+  WHERE kernels >= 2
+  GROUP BY ALL
+),
 run AS (
   SELECT
     trace_id, rank, n1, n2, NULL AS n3, NULL AS n4, NULL AS n5,
-    dur1::HUGEINT + dur2 AS dur,
-    gap2::HUGEINT AS gap,
-    (place - begun2) % 2 = 0 AS counts,
-    false AS overlapping
-  FROM turn
-  WHERE kernels >= 2 AND n1 <> n2
+    places, calls2 AS calls, dur2 AS dur, gap2 AS gap, false AS overlapping
+  FROM alike
+  WHERE n1 <> n2
   UNION ALL
-  SELECT
-    trace_id, rank, n1, n2, n3, NULL, NULL,
-    dur1::HUGEINT + dur2 + dur3,
-    gap2::HUGEINT + gap3,
-    (place - begun3) % 3 = 0,
-    n3 = n1 AND n4 = n2 AND n5 = n3
-  FROM turn
-  WHERE kernels >= 3 AND (n1 <> n2 OR n1 <> n3)
+  SELECT trace_id, rank, n1, n2, n3, NULL, NULL, places, calls3, dur3, gap3, overlapping3
+  FROM alike
+  WHERE n3 IS NOT NULL AND (n1 <> n2 OR n1 <> n3)
   UNION ALL
-  SELECT
-    trace_id, rank, n1, n2, n3, n4, NULL,
-    dur1::HUGEINT + dur2 + dur3 + dur4,
-    gap2::HUGEINT + gap3 + gap4,
-    (place - begun4) % 4 = 0,
-    n4 = n1 AND n5 = n2 AND n6 = n3 AND n7 = n4
-  FROM turn
-  WHERE kernels >= 4 AND (n1 <> n3 OR n2 <> n4)
+  SELECT trace_id, rank, n1, n2, n3, n4, NULL, places, calls4, dur4, gap4, overlapping4
+  FROM alike
+  WHERE n4 IS NOT NULL AND (n1 <> n3 OR n2 <> n4)
   UNION ALL
-  SELECT
-    trace_id, rank, n1, n2, n3, n4, n5,
-    dur1::HUGEINT + dur2 + dur3 + dur4 + dur5,
-    gap2::HUGEINT + gap3 + gap4 + gap5,
-    (place - begun5) % 5 = 0,
-    (n3 = n1 AND n4 = n2 AND n5 = n3 AND n6 = n4 AND n7 = n5)
-    OR (n4 = n1 AND n5 = n2 AND n6 = n3 AND n7 = n4 AND n8 = n5)
-    OR (n5 = n1 AND n6 = n2 AND n7 = n3 AND n8 = n4 AND n9 = n5)
-  FROM turn
-  WHERE kernels >= 5 AND (n1 <> n2 OR n1 <> n3 OR n1 <> n4 OR n1 <> n5)
+  SELECT trace_id, rank, n1, n2, n3, n4, n5, places, calls5, dur5, gap5, overlapping5
+  FROM alike
+  WHERE n5 IS NOT NULL AND (n1 <> n2 OR n1 <> n3 OR n1 <> n4 OR n1 <> n5)
 ),
 frequent AS (
   SELECT
     trace_id,
     any_value(rank) AS rank,
     list_filter([n1, n2, n3, n4, n5], lambda number: number IS NOT NULL) AS numbers,
-    count(*) AS places,
-    count(*) FILTER (counts) AS calls,
-    try_cast(sum(dur) FILTER (counts) AS BIGINT) AS total_ns,
-    try_cast(sum(gap) FILTER (counts) AS BIGINT) AS gap_ns
+    sum(places) AS places,
+    sum(calls)::BIGINT AS calls,
+    try_cast(sum(dur) AS BIGINT) AS total_ns,
+    try_cast(sum(gap) AS BIGINT) AS gap_ns
   FROM run
   GROUP BY trace_id, n1, n2, n3, n4, n5
-  HAVING count(*) > 1 AND NOT coalesce(bool_or(overlapping), false)
+  HAVING sum(places) > 1 AND NOT coalesce(bool_or(overlapping), false)
 ),
 inside AS (
   SELECT trace_id, unnest([numbers[:-2], numbers[2:]]) AS numbers, places FROM frequent
