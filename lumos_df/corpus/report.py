@@ -178,8 +178,9 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
         off_pct = dict(connection.execute(_OFF).fetchall())
         unmarked = unmarked_jobs(connection)
         ran = connection.execute(
-            "SELECT job, sum(operators - others)::BIGINT, count(*) FILTER (list_contains($1, trace_id)) = 0 "
-            "FROM traces GROUP BY job ORDER BY job",
+            "SELECT job, sum(operators - others)::BIGINT, count(unknown.trace_id) = 0 "
+            "FROM traces LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS trace_id) AS unknown USING (trace_id) "
+            "GROUP BY job ORDER BY job",
             [sorted(unknown)],
         ).fetchall()
     operators = {job: operators for job, operators, _ in ran}

@@ -111,5 +111,6 @@ def _state(corpus: Path) -> str:
     folders = _folders(corpus)
     if len(folders) < _AT_LEAST:
         return ""
-    defined = [view.sql for view in views() if view.name in read_by((*_OF_TRACES, *_OF_JOBS))]
+    below = read_by((*_OF_TRACES, *_OF_JOBS))
+    defined = [view.sql for view in views() if view.name in below]
     return hashlib.sha256(repr((duckdb.__version__, defined, sorted(folders.items()))).encode()).hexdigest()[:32]
