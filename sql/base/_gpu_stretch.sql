@@ -33,19 +33,62 @@ CREATE VIEW _gpu_stretch(
   unmatched_ns
 ) AS
 WITH
-gpu AS (
-  SELECT _gpu.*, CASE WHEN member.transfer_ns > _gpu.dur THEN _gpu.dur ELSE member.transfer_ns END AS transfer_ns
-  FROM _gpu
-  LEFT JOIN collectives AS member ON member.trace_id = _gpu.trace_id AND member.op_id = _gpu.op_id
+-- Stretches begin at the starts and ends of steps: at one instant a step ends before the next one starts, and that before
+-- a GPU row starts.
+boundary AS (
+  SELECT *, row_number() OVER (PARTITION BY trace_id ORDER BY ts, turn) AS stretch
+  FROM (
+    SELECT trace_id, rank, unnest([end_ts, ts]) AS ts, unnest([0, 1]) AS turn, unnest([NULL, step]) AS step
+    FROM _step
+    WHERE end_ts > ts
+  )
 ),
--- At one instant a step ends before the next one starts, and that before a GPU row starts.
-event AS (
+cut AS (
+  SELECT trace_id, ts, max(stretch) AS stretch, lead(ts) OVER (PARTITION BY trace_id ORDER BY ts) AS next_cut
+  FROM (
+    SELECT trace_id, ts, stretch FROM boundary
+    UNION ALL
+    -- Before the first of them, from the earliest time that there is.
+    SELECT DISTINCT trace_id, -9223372036854775807, 0 FROM boundary
+  )
+  GROUP BY trace_id, ts
+),
+placed AS (
   SELECT
     trace_id,
     rank,
-    unnest([end_ts, ts]) AS ts,
-    unnest([0, 1]) AS turn,
-    unnest([NULL, step]) AS step,
+    op_id,
+    class,
+    ts,
+    end_ts,
+    dur,
+    coalesce(
+      ts < max(end_ts) OVER (started ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) OR end_ts > lead(ts) OVER started,
+      false
+    ) AS shares
+  FROM _gpu
+  WINDOW started AS (PARTITION BY trace_id ORDER BY ts, op_id)
+),
+gpu AS (
+  SELECT
+    placed.*,
+    coalesce(cut.stretch, 0) AS stretch,
+    -- Few rows run beside others or through a cut: only these have to be gone through one after another.
+    placed.shares OR coalesce(placed.end_ts > cut.next_cut, false) AS meets,
+    CASE
+      WHEN class <> 'communication' THEN NULL
+      WHEN member.transfer_ns > placed.dur THEN placed.dur
+      ELSE member.transfer_ns
+    END AS transfer_ns
+  FROM placed
+  ASOF LEFT JOIN cut ON cut.trace_id = placed.trace_id AND cut.ts <= placed.ts
+  LEFT JOIN collectives AS member ON member.trace_id = placed.trace_id AND member.op_id = placed.op_id
+),
+event AS (
+  SELECT
+    trace_id,
+    ts,
+    turn,
     NULL AS class,
     NULL AS busy_end,
     NULL AS kernel_end,
@@ -54,15 +97,12 @@ event AS (
     NULL AS memory_end,
     NULL AS working_end,
     NULL AS unmatched_end
-  FROM _step
-  WHERE end_ts > ts
+  FROM boundary
   UNION ALL
   SELECT
     trace_id,
-    rank,
     ts,
     2,
-    NULL,
     class,
     end_ts,
     CASE WHEN class <> 'memory' THEN end_ts END,
@@ -72,11 +112,11 @@ event AS (
     CASE WHEN class = 'compute' THEN end_ts END,
     CASE WHEN class = 'communication' AND transfer_ns IS NULL THEN end_ts END
   FROM gpu
+  WHERE meets
   UNION ALL
-  -- A communication kernel waits first, then it transfers.
-  SELECT trace_id, rank, end_ts - transfer_ns, 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, end_ts, NULL
+  SELECT trace_id, end_ts - transfer_ns, 3, NULL, NULL, NULL, NULL, NULL, NULL, end_ts, NULL
   FROM gpu
-  WHERE class = 'communication' AND transfer_ns IS NOT NULL
+  WHERE meets AND transfer_ns IS NOT NULL
 ),
 seen AS (
   SELECT
@@ -96,13 +136,7 @@ seen AS (
 part AS (
   SELECT
     trace_id,
-    any_value(rank) AS rank,
     stretch,
-    bool_or(turn = 1) AS in_step,
-    max(step) AS step,
-    count(*) FILTER (turn = 2) AS gpu_rows,
-    min(ts) FILTER (turn = 2) AS first_ts,
-    max(busy_end) AS last_ts,
     sum(greatest(0, busy_end - greatest(ts, busy_until))) FILTER (busy_end > ts) AS busy_added,
     sum(greatest(0, kernel_end - greatest(ts, kernel_until))) FILTER (kernel_end > ts) AS kernel_added,
     sum(greatest(0, compute_end - greatest(ts, compute_until))) FILTER (compute_end > ts) AS compute_added,
@@ -119,22 +153,55 @@ part AS (
     max(greatest(0, unmatched_until - ts)) FILTER (turn < 2) AS unmatched_over
   FROM seen
   GROUP BY trace_id, stretch
+),
+met AS (
+  SELECT
+    trace_id,
+    stretch,
+    coalesce(busy_added, 0) + coalesce(busy_over, 0) - coalesce(lead(busy_over) OVER next, 0) AS busy_ns,
+    coalesce(kernel_added, 0) + coalesce(kernel_over, 0) - coalesce(lead(kernel_over) OVER next, 0) AS kernel_ns,
+    coalesce(compute_added, 0) + coalesce(compute_over, 0) - coalesce(lead(compute_over) OVER next, 0) AS compute_ns,
+    coalesce(communication_added, 0) + coalesce(communication_over, 0) - coalesce(lead(communication_over) OVER next, 0) AS communication_ns,
+    coalesce(memory_added, 0) + coalesce(memory_over, 0) - coalesce(lead(memory_over) OVER next, 0) AS memory_ns,
+    coalesce(working_added, 0) + coalesce(working_over, 0) - coalesce(lead(working_over) OVER next, 0) AS working_ns,
+    coalesce(unmatched_added, 0) + coalesce(unmatched_over, 0) - coalesce(lead(unmatched_over) OVER next, 0) AS unmatched_ns
+  FROM part
+  WINDOW next AS (PARTITION BY trace_id ORDER BY stretch)
+),
+held AS (
+  SELECT
+    trace_id,
+    stretch,
+    any_value(rank) AS rank,
+    count(*) AS gpu_rows,
+    min(ts) AS first_ts,
+    max(end_ts) AS last_ts,
+    sum(dur) FILTER (NOT meets) AS busy_ns,
+    sum(dur) FILTER (NOT meets AND class <> 'memory') AS kernel_ns,
+    sum(dur) FILTER (NOT meets AND class = 'compute') AS compute_ns,
+    sum(dur) FILTER (NOT meets AND class = 'communication') AS communication_ns,
+    sum(dur) FILTER (NOT meets AND class = 'memory') AS memory_ns,
+    sum(CASE class WHEN 'compute' THEN dur WHEN 'communication' THEN transfer_ns END) FILTER (NOT meets) AS working_ns,
+    sum(dur) FILTER (NOT meets AND class = 'communication' AND transfer_ns IS NULL) AS unmatched_ns
+  FROM gpu
+  GROUP BY trace_id, stretch
 )
 SELECT
   trace_id,
-  rank,
+  coalesce(boundary.rank, held.rank),
   stretch,
-  in_step,
-  step,
-  gpu_rows,
-  first_ts,
-  last_ts,
-  (coalesce(busy_added, 0) + coalesce(busy_over, 0) - coalesce(lead(busy_over) OVER next, 0))::BIGINT,
-  (coalesce(kernel_added, 0) + coalesce(kernel_over, 0) - coalesce(lead(kernel_over) OVER next, 0))::BIGINT,
-  (coalesce(compute_added, 0) + coalesce(compute_over, 0) - coalesce(lead(compute_over) OVER next, 0))::BIGINT,
-  (coalesce(communication_added, 0) + coalesce(communication_over, 0) - coalesce(lead(communication_over) OVER next, 0))::BIGINT,
-  (coalesce(memory_added, 0) + coalesce(memory_over, 0) - coalesce(lead(memory_over) OVER next, 0))::BIGINT,
-  (coalesce(working_added, 0) + coalesce(working_over, 0) - coalesce(lead(working_over) OVER next, 0))::BIGINT,
-  (coalesce(unmatched_added, 0) + coalesce(unmatched_over, 0) - coalesce(lead(unmatched_over) OVER next, 0))::BIGINT
-FROM part
-WINDOW next AS (PARTITION BY trace_id ORDER BY stretch);
+  coalesce(boundary.turn = 1, false),
+  boundary.step,
+  coalesce(held.gpu_rows, 0),
+  held.first_ts,
+  held.last_ts,
+  (coalesce(held.busy_ns, 0) + coalesce(met.busy_ns, 0))::BIGINT,
+  (coalesce(held.kernel_ns, 0) + coalesce(met.kernel_ns, 0))::BIGINT,
+  (coalesce(held.compute_ns, 0) + coalesce(met.compute_ns, 0))::BIGINT,
+  (coalesce(held.communication_ns, 0) + coalesce(met.communication_ns, 0))::BIGINT,
+  (coalesce(held.memory_ns, 0) + coalesce(met.memory_ns, 0))::BIGINT,
+  (coalesce(held.working_ns, 0) + coalesce(met.working_ns, 0))::BIGINT,
+  (coalesce(held.unmatched_ns, 0) + coalesce(met.unmatched_ns, 0))::BIGINT
+FROM boundary
+FULL JOIN held USING (trace_id, stretch)
+LEFT JOIN met USING (trace_id, stretch);

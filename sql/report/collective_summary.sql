@@ -105,4 +105,4 @@ either AS (
   GROUP BY trace_id, collective, group_name, group_size, dtype, message_bytes
 )
 FROM either
-ORDER BY trace_id, total_ns DESC, collective, group_name, in_bytes;
+ORDER BY trace_id, total_ns DESC, collective, group_name, in_bytes, out_bytes, group_size, dtype;
