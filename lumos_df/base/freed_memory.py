@@ -6,27 +6,26 @@ import os
 from contextlib import suppress
 from typing import Final
 
-_LARGEST: Final = 32 << 20
-"""Bytes. Larger arrays go back to the system one by one: glibc allows no higher limit."""
-_MOST: Final = 1 << 30
-"""Bytes. No more than this is kept."""
+_MOST: Final = (1 << 31) - 1
+"""Bytes. No more than this is kept: the most that the parameter can say."""
 _OBJECTS: Final = 200_000
 """New objects after which Python looks for those that only name one another; what is imported are as many."""
 # The parameters' numbers in malloc.h.
 _TRIM_THRESHOLD: Final = -1
-_MMAP_THRESHOLD: Final = -3
+_MMAP_MAX: Final = -4
 
 
 def keep() -> None:
     """Let glibc keep what is freed until the process ends; another C library does as it does.
 
     A graph is built of hundreds of arrays as long as its trace. Given back one by one, each next one begins with pages
-    of the system, cleared and mapped when they are first touched, which took a tenth of the time. So pyarrow, which
+    of the system, cleared and mapped when they are first touched, which took a tenth of the time. So no array is mapped
+    by itself: those above 32 MiB always were, and took a third of the time of ten million operators. And pyarrow, which
     brings allocators of its own, is told to take glibc's too, unless the user names one.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, _LARGEST)
+        library.mallopt(_MMAP_MAX, 0)
         library.mallopt(_TRIM_THRESHOLD, _MOST)
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lumos_df.base import freed_memory
 from lumos_df.graph import critical_path as paths
 from lumos_df.graph.job import build
 from lumos_df.graph.path_ways import WalkedGraph
@@ -106,6 +107,7 @@ def against_hta(trace: Path, rows: Rows) -> None:
 
 def main() -> None:
     """Measure and print."""
+    freed_memory.keep()  # as the commands do
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     trace = _REAL if _REAL.exists() else _SAMPLE
