@@ -48,8 +48,10 @@ cut AS (
   FROM (
     SELECT trace_id, ts, stretch FROM boundary
     UNION ALL
-    -- Before the first of them, from the earliest time that there is.
-    SELECT DISTINCT trace_id, -9223372036854775807, 0 FROM boundary
+    -- What lies before the first of them, from the first row on.
+    SELECT trace_id, min(ts), 0
+    FROM (SELECT trace_id, ts FROM boundary UNION ALL SELECT trace_id, ts FROM _gpu)
+    GROUP BY trace_id
   )
   GROUP BY trace_id, ts
 ),
