@@ -24,6 +24,13 @@ def unwritable(folder: Path, error: OSError) -> str:
     return f"{folder}: cannot be written ({error.strerror or error}); give a folder that you may write to"
 
 
+def unreadable(file: Path, error: Exception, remedy: str) -> str:
+    """Return the line that tells a user why a file cannot be read: the system refuses, or else `remedy` mends it."""
+    refused = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT}
+    what = str(error).partition("\n")[0]
+    return f"{file}: cannot be read ({what}); {'check the disk and your permissions' if refused else remedy}"
+
+
 @contextmanager
 def draft_of(path: Path, *, listed: bool = True) -> Iterator[Path]:
     """Give a hidden path next to `path` to write to; it becomes `path` when the block ends well, else it is removed.
@@ -34,8 +41,8 @@ def draft_of(path: Path, *, listed: bool = True) -> Iterator[Path]:
     """
     prefix = f".{path.name}."
     for left in [entry for entry in path.parent.iterdir() if entry.name.startswith(prefix)]:
-        if len(left.name) == len(prefix) + _MARK and not locks.is_held(left):
-            left.unlink(missing_ok=True)
+        if len(left.name) == len(prefix) + _MARK:
+            locks.remove_free(left)
     draft = path.with_name(prefix + secrets.token_hex(_MARK // 2))
     lock = locks.hold(draft)
     try:

@@ -25,7 +25,15 @@ def local_path(place: str | os.PathLike[str]) -> Path:
             f"{text}: a URL where only a local path will do; name a local file or folder, "
             "and copy it from or to the store with the store's own tool"
         )
+    check_slashes(text)
     return Path(place)
+
+
+def check_slashes(place: str) -> None:
+    """Raise `LumosError` for what `pathlib` makes of a URL, `s3:/bucket`: nobody means a folder `./s3:`."""
+    scheme, _, rest = place.partition(":/")
+    if scheme.lower() in _EXTRAS and not rest.startswith("/") and not Path(f"{scheme}:").exists():
+        raise LumosError(f"{place}: a URL that lost a slash; write {scheme}://{rest}, as text and not as a path")
 
 
 def file_system(url: str) -> tuple[Any, str]:

@@ -30,15 +30,37 @@ def hold(path: Path, *, shared: bool = False) -> int:
 def is_held(path: Path) -> bool:
     """Return whether a process holds the file `path`, or nobody can know; not where there is no such file."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = _taken(path)
     except FileNotFoundError:
         return False
     except OSError:
         return True
+    os.close(descriptor)
+    return False
+
+
+def remove_free(path: Path) -> None:
+    """Remove the file `path` unless a process holds it, or nobody can know.
+
+    It is held meanwhile: who was about to hold it waits, finds it gone, and makes another. Asked with `is_held` first,
+    a file could be removed that was taken in between.
+    """
+    try:
+        descriptor = _taken(path)
+    except OSError:
+        return
+    try:
+        path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def _taken(path: Path) -> int:
+    """Return a descriptor that holds the file `path`. Raise `OSError` where another one does, or there is none."""
+    descriptor = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return True
-    finally:
         os.close(descriptor)
-    return False
+        raise
+    return descriptor

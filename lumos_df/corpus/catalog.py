@@ -4,6 +4,7 @@ The catalogue holds views only. Their paths start from the file's own folder whe
 folder where it was written when it is attached to another database, so a corpus that was moved still opens.
 """
 
+import errno
 import hashlib
 import hmac
 import os
@@ -209,10 +210,10 @@ def _run(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None
             connection.execute(statement)
         except duckdb.Error as error:
             what = statement.partition("(")[0].partition(" IS ")[0]
-            raise CorpusError(
-                f"catalogue: cannot {what.lower()} ({_one_line(error)}); if another state of lumos-df made the corpus, "
-                "ingest the traces again into a new folder"
-            ) from error
+            remedy = "if another state of lumos-df made the corpus, ingest the traces again into a new folder"
+            if os.strerror(errno.EACCES) in str(error):
+                remedy = "check its permissions"
+            raise CorpusError(f"catalogue: cannot {what.lower()} ({_one_line(error)}); {remedy}") from error
 
 
 def _define(connection: duckdb.DuckDBPyConnection, script: tuple[str, ...]) -> None:

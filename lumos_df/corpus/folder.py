@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lumos_df.base.errors import CorpusError
 from lumos_df.base.files import unwritable
-from lumos_df.base.locks import hold, is_held
+from lumos_df.base.locks import hold, is_held, remove_free
 from lumos_df.corpus.layout import CATALOG, EMPTY_PARTITION, ESTIMATE, MANIFEST, STAGING, check, trace_folder
 from lumos_df.schema import Table
 
@@ -70,8 +70,8 @@ def _remove_leftovers(staging: Path) -> None:
         if folder.suffix != ".lock" and not is_held(lock_of(folder)):
             shutil.rmtree(folder, ignore_errors=True)
     for lock in staging.glob("*.lock"):
-        if not is_held(lock) and not lock.with_suffix("").exists():
-            lock.unlink(missing_ok=True)
+        if not lock.with_suffix("").exists():
+            remove_free(lock)
 
 
 def trace_ids(corpus: Path) -> set[str]:

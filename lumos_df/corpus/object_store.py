@@ -22,7 +22,7 @@ from lumos_df.base import locks
 from lumos_df.base.errors import CorpusError, LumosError
 from lumos_df.base.files import publish_file, publish_folder
 from lumos_df.base.kernel_cache import user_places
-from lumos_df.base.location import file_system, is_url
+from lumos_df.base.location import check_slashes, file_system, is_url
 from lumos_df.base.units import format_bytes
 from lumos_df.corpus.folder import lock_of
 from lumos_df.corpus.layout import MANIFEST, STAGING
@@ -65,10 +65,12 @@ def stored(place: str | os.PathLike[str]) -> Iterator[Path]:
 def opened(place: str | os.PathLike[str]) -> Path:
     """Return the folder of a corpus: of a URL that of its copy, brought up to date.
 
-    Raises `CorpusError` where the store cannot be read, or holds more than a cache may.
+    Raises `CorpusError` where the store cannot be read, or holds more than a cache may, and `LumosError` for a URL that
+    lost a slash.
     """
     text = os.fspath(place)
     if not is_url(text):
+        check_slashes(text)
         return Path(place)
     copy = _Copy(text)
     if str(copy.folder) not in _urls:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import unreadable
 from lumos_df.base.units import format_count
 from lumos_df.corpus.layout import trace_folder
 
@@ -65,7 +66,7 @@ def profile(corpus: Path, trace_id: str) -> RankProfile:
     try:
         rows = pl.read_parquet(file, columns=columns, hive_partitioning=False)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise CorpusError(f"{file}: cannot be read ({error}); ingest the trace again into a new folder") from None
+        raise CorpusError(unreadable(file, error, "ingest the trace again into a new folder")) from None
     communicates = (pl.col("kind") == "kernel") & (pl.col("family") == "communication")
     part = pl.when(pl.col("kind") == "cpu_op").then(2).when(communicates).then(1).otherwise(0)
     calls = (

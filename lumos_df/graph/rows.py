@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import unreadable
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.gpu_clock import gpu_clock
 from lumos_df.graph.packed_keys import packed
@@ -159,8 +160,7 @@ def about(corpus: Path, trace_id: str, *columns: str) -> dict[str, Any]:
 
 
 def _unreadable(file: Path, error: Exception) -> CorpusError:
-    what = str(error).partition("\n")[0]
-    return CorpusError(f"{file}: cannot be read ({what}); remove the folder around it and ingest the trace again")
+    return CorpusError(unreadable(file, error, "remove the folder around it and ingest the trace again"))
 
 
 def read(corpus: Path, trace_id: str) -> Rows:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import CorpusError
+from lumos_df.base.files import unreadable
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.rows import Rows, coded, numbers, read
 from lumos_df.schema import PHASES
@@ -88,7 +89,7 @@ def extend(corpus: Path, rows: Rows) -> Trace:
         named = folder / "process_groups.parquet"
         groups = pq.ParquetFile(named).read().to_pylist() if named.exists() else []
     except (OSError, pa.ArrowInvalid) as error:
-        raise CorpusError(f"{folder}: cannot be read ({error}); ingest the trace again") from None
+        raise CorpusError(unreadable(folder, error, "ingest the trace again")) from None
     texts = {name: Texts(*coded(table[name])) for name in _WORDS}
     place = np.array([*(PHASES.index(word) for word in texts["phase"].words), OTHER_PHASE], np.int8)
     return Trace(

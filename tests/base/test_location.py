@@ -68,6 +68,15 @@ def test_in_python_too(tmp_path: Path, sample_corpus: Path, monkeypatch: pytest.
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("command", [("ingest", "trace.json"), ("report",), ("report", "--output", "s3:/b/c")])
+def test_a_url_that_lost_a_slash_becomes_no_folder(lumos: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    place = () if "--output" in command else ("--corpus", "s3:/b/c")
+    done = lumos(*command, *place)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "lumos-df: s3:/b/c: a URL that lost a slash; write s3://b/c, as text and not as a path\n"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("place", "elsewhere"),
     [

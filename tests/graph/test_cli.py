@@ -155,3 +155,17 @@ def test_a_broken_table_is_named_in_one_line(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert f"{file}: cannot be read" in done.stderr
     assert "remove the folder around it and ingest the trace again" in done.stderr
+
+
+def test_of_a_table_that_the_system_refuses_nothing_is_to_be_removed(
+    lumos: Run, own_corpus: Path, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "refused"
+    shutil.copytree(own_corpus, corpus)
+    file = min(corpus.glob("trace_id=[0-9a-f]*/operators.parquet"))
+    file.unlink()
+    file.symlink_to(file)  # refused to everybody, unlike what permissions say
+    done = lumos("replay", "--corpus", corpus)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"{file}: cannot be read" in done.stderr
+    assert done.stderr.endswith("; check the disk and your permissions\n")
