@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Remedy
+from lumos_df.graph.distinct_texts import distinct
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR
 from lumos_df.schema.codes import NONE
@@ -49,9 +50,9 @@ def evidence(advised: AdvisedJob, remedy: Remedy) -> dict[str, list[Any]]:
     return _added_up(side, between, *_names(advised, row), columns, len(advised.steps_ns))
 
 
-def _names(advised: AdvisedJob, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _names(advised: AdvisedJob, row: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[str]]:
     """Return the place of the name of each node of the job [rows], and the names."""
-    texts, called = np.unique([name for rows in advised.ranks for name in rows.names], return_inverse=True)
+    texts, called = distinct(name for rows in advised.ranks for name in rows.names)
     first = np.cumsum([0, *(len(rows.names) for rows in advised.ranks[:-1])])
     of_rank = [called[begin + rows.name] for begin, rows in zip(first.tolist(), advised.ranks, strict=True)]
     return np.concatenate(of_rank)[row], texts
@@ -61,7 +62,7 @@ def _added_up(
     side: NDArray[np.int64],
     between: NDArray[np.int64],
     name: NDArray[np.int64],
-    texts: NDArray[Any],
+    texts: list[str],
     columns: tuple[NDArray[np.int64], ...],
     steps: int,
 ) -> dict[str, list[Any]]:
@@ -75,7 +76,9 @@ def _added_up(
         "side": [SIDES[place] for place in side[first].tolist()],
         "name": [
             f"before {text}" if leads else text
-            for text, leads in zip(texts[name[first]].tolist(), between[first].tolist(), strict=True)
+            for text, leads in zip(
+                [texts[place] for place in name[first].tolist()], between[first].tolist(), strict=True
+            )
         ],
         "rows": rows.tolist(),
         "taken_ns": taken,

@@ -8,7 +8,8 @@ from lumos_df.schema.dtypes import ElementType, element_type
 from lumos_df.trace.communication_kernels import COMMUNICATION_KERNELS, NO_COMMUNICATION
 
 # The first pattern that a GPU operator's name contains decides, so the order matters: a fused softmax is a softmax
-# before it is elementwise, `multi_tensor_apply` an optimizer before its functor is read.
+# before it is elementwise, `multi_tensor_apply` an optimizer before its functor is read. A word that has to come after
+# another one is looked for once, behind the first of these: a long name has many places to begin at.
 _FAMILIES: Final = tuple(
     (family, re.compile(pattern))
     for family, pattern in (
@@ -21,13 +22,17 @@ _FAMILIES: Final = tuple(
         ("loss", r"(?i)nll_?loss|NLLCriterion|cross_?entropy|mse_?loss|bce_|ctc_?loss|smooth_l1|loss_kernel|logit"),
         (
             "attention",
-            r"(?i)flash|fmha|attention|attn|mha_|mqa_|paged|sdpa|cunn_softmax.*mask|scaled_.*masked_softmax|aotriton",
+            (
+                r"(?i)flash|fmha|attention|attn|mha_|mqa_|paged|sdpa|aotriton"
+                r"|\A(?>.*?cunn_softmax).*mask|\A(?>.*?scaled_).*masked_softmax"
+            ),
         ),
         (
             "convolution",
             (
                 r"(?i)conv(?!ert)|winograd|dgrad|wgrad|fprop|miopen|im2col|col2im|implicit_gemm|xdlops_(?:fwd|bwd|wrw)"
-                r"|igemm_(?:fwd|bwd|wrw)|compute\w?OffsetsKernel|scudnn|cudnn_(?:volta|turing|ampere).*(?:nhwc|nchw)"
+                r"|igemm_(?:fwd|bwd|wrw)|compute\w?OffsetsKernel|scudnn"
+                r"|\A(?>.*?cudnn_(?:volta|turing|ampere)).*(?:nhwc|nchw)"
             ),
         ),
         (
@@ -35,7 +40,7 @@ _FAMILIES: Final = tuple(
             r"(?i)batch_?norm|layer_?norm|rms_?norm|group_?norm|bn_(?:fw|bw)|_norm_|welford|GammaBeta|RowwiseMoments|cuComputeGradInput",
         ),
         ("softmax", r"(?i)softmax"),
-        ("embedding", r"(?i)embedding|split_.*(?:_kernel_)?(?:forward|backward)_.*(?:weighted|unweighted)"),
+        ("embedding", r"(?i)embedding|\A(?>.*?split_)(?>.*?(?:forward|backward)_).*(?:weighted|unweighted)"),
         (
             "gemm",
             (

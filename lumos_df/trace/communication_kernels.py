@@ -22,6 +22,7 @@ class CommunicationKernels:
 # A name ends where template arguments or parameters begin: those say what a kernel works on.
 _OWN_NAME: Final = r"^(?:[^<(]|\(anonymous namespace\)|<unnamed>)*"
 _ALL: Final = r"(?:(?<![A-Za-z])all|All|ALL)"  # not `smallGather`
+_DEEP_EP_NAMESPACE: Final = r"(?<![\w:])(?>[\w:]*?(?:deep_ep|dpsk::ep|hybrid_ep)::)"
 _DEEP_EP: Final = "deepseek-ai/DeepEP csrc/kernels, csrc/hybrid_ep; deepseek-ai/profile-data issue 19"
 _USERBUFFERS: Final = "NVIDIA/TransformerEngine transformer_engine/common/comm_gemm_overlap/userbuffers/userbuffers.cu"
 _SYMMETRIC_MEMORY: Final = "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem"
@@ -35,10 +36,11 @@ they compute goes into a collective or comes out of it."""
 
 COMMUNICATION_KERNELS: Final = (
     CommunicationKernels(
-        "NCCL EP", r"nccl_ep_jit_\w*(?:dispatch|combine)", "NVIDIA/nccl contrib/nccl_ep/device/jit", "all_to_all"
+        "NCCL EP", r"\b(?>\w*?nccl_ep_jit_)\w*(?:dispatch|combine)", "NVIDIA/nccl contrib/nccl_ep/device/jit",
+        "all_to_all",
     ),
     CommunicationKernels(
-        "DeepEP", r"(?:deep_ep|dpsk::ep|hybrid_ep)::(?:\w+::)*(?:hybrid_)?(?:dispatch|combine)(?:_ll|_kernel|_impl)?\b",
+        "DeepEP", _DEEP_EP_NAMESPACE + r"(?:\w+::)*(?:hybrid_)?(?:dispatch|combine)(?:_ll|_kernel|_impl)?\b",
         _DEEP_EP, "all_to_all",
     ),
     CommunicationKernels("DeepEP", r"(?i)deep_?ep(?!ilogue)|dpsk::ep|hybrid_?ep(?!ilogue)", _DEEP_EP),
@@ -50,8 +52,8 @@ COMMUNICATION_KERNELS: Final = (
     ),
     CommunicationKernels(
         # The fourth argument of the template turns it into a reduce-scatter.
-        "symmetric memory", r"two_shot_all_reduce_kernel<(?:[^,>]+,){3} ?(?:true|\(bool\)1)", _SYMMETRIC_MEMORY,
-        "reduce_scatter",
+        "symmetric memory", r"\A(?>.*?two_shot_all_reduce_kernel<)(?:[^,>]+,){3} ?(?:true|\(bool\)1)",
+        _SYMMETRIC_MEMORY, "reduce_scatter",
     ),
     CommunicationKernels("symmetric memory", r"exchangeSplitAndOffset", _SYMMETRIC_MEMORY, "all_to_all"),
     CommunicationKernels(
@@ -66,10 +68,10 @@ COMMUNICATION_KERNELS: Final = (
         "vllm-project/vllm csrc/custom_all_reduce.cuh; sgl-project/sglang; ROCm/aiter", "all_reduce",
     ),
     CommunicationKernels(
-        "user buffers", r"userbuffers_fp16_sum_inplace_gpu_\w*_ag", _USERBUFFERS, "all_gather"
+        "user buffers", r"\b(?>\w*?userbuffers_fp16_sum_inplace_gpu_)\w*_ag", _USERBUFFERS, "all_gather"
     ),
     CommunicationKernels(
-        "user buffers", r"userbuffers_fp16_sum_inplace_gpu_\w*_rs", _USERBUFFERS, "reduce_scatter"
+        "user buffers", r"\b(?>\w*?userbuffers_fp16_sum_inplace_gpu_)\w*_rs", _USERBUFFERS, "reduce_scatter"
     ),
     CommunicationKernels("user buffers", r"userbuffers_fp16_sum_inplace_gpu", _USERBUFFERS, "all_reduce"),
     CommunicationKernels("user buffers", r"kuserbuffers_(?:push|pull)send(?!recv)", _USERBUFFERS, "send"),

@@ -27,9 +27,9 @@ from lumos_df.trace.kernels.intervals import enclosing, time_beneath
 from lumos_df.trace.ordered_operators import OrderedOperators
 from lumos_df.trace.recording import Attribute
 
-_LAYER: Final = re.compile(r"(?i)(?:layer(?!_?norm)|block)\w*_(\d+)$")
+_LAYER: Final = re.compile(r"(?i)\b(?>\w*?(?:layer(?!_?norm)|block))\w*_(\d+)$")
 _BACKWARD_ROOT: Final = "autograd::engine::evaluate_function"
-_RECOMPUTE: Final = re.compile(r"torch/utils/checkpoint\.py.*(?:recompute_fn|unpack_hook)")
+_RECOMPUTE: Final = re.compile(r"\A(?>.*?torch/utils/checkpoint\.py).*(?:recompute_fn|unpack_hook)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

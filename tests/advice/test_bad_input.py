@@ -1,5 +1,6 @@
 """Advice, the report and the page on traces with little or nothing in them: what can be said, and no more."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +96,17 @@ def test_where_nothing_can_be_advised_stands_what_the_step_is_made_of(tmp_path: 
     at = lines.index("its critical path is made of:")
     assert lines[at - 1] == "nothing found that makes the step at least 0.5% shorter"
     assert lines[at + 1].endswith("nothing recorded, before the end of the step (gloo:all_reduce ran 70.0 us of it)")
+
+
+def test_one_long_name_takes_the_room_of_one(tmp_path: Path) -> None:
+    functions = [row(f"model.py({number}): f", "python_function", 10 * number, 5) for number in range(3000)]
+    kernel = "void cutlass::gemm<" + "float, " * 3000
+    events = [annotation("ProfilerStep#1", 0, 40_000), *functions, *launched("aten::mm", kernel, 31_000, 5)]
+    write(tmp_path / "job" / "rank0.json", events)
+    assert not ingest([tmp_path / "job"], tmp_path / "corpus", workers=1).failed
+    tracemalloc.start()
+    try:
+        advise(tmp_path / "corpus")
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()

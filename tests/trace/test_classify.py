@@ -1,5 +1,6 @@
 """What names and arguments of GPU rows mean: families and collectives."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,32 @@ def test_kernels_that_communicate_and_which_collective_their_name_tells(name: st
 def test_kernels_that_only_sound_as_if_they_communicated(name: str) -> None:
     assert classify.family(name) != "communication"
     assert classify.kernel_collective(name) is None
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "cunn_softmax",
+        "scaled_",
+        "cudnn_volta",
+        "split_forward_",
+        "nccl_ep_jit_",
+        "userbuffers_fp16_sum_inplace_gpu_",
+        "deep_ep::",
+        "two_shot_all_reduce_kernel<",
+        "elementwise_kernel<",
+    ],
+)
+def test_a_name_four_times_as_long_takes_about_four_times_as_long(word: str) -> None:
+    def least_s(times: int) -> float:
+        name, took = word * times, []
+        for _ in range(3):
+            begin = time.process_time()
+            classify.family(name)
+            took.append(time.process_time() - begin)
+        return min(took)
+
+    assert least_s(1600) < 8 * least_s(400)
 
 
 def test_every_row_of_the_table_names_a_collective_that_is_known() -> None:

@@ -1,5 +1,6 @@
 """What rows imply, on small traces written out here: parents, steps, phases, forward operators, modules, numbers."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -458,3 +459,14 @@ def test_names_are_as_recorded(tmp_path: Path) -> None:
     names = ['a "b"', "tab\there", "caf\u00e9 \U0001f600", '[a "b"]', '{lambda "x"}', "[memory]", "back\\slash"]
     found = operators(tmp_path, [op(name, 10 * k, 2) for k, name in enumerate(names)])
     assert [row["name"] for row in found] == names
+
+
+@pytest.mark.parametrize("word", ["nn.Module: layer", "torch/utils/checkpoint.py", "nn.Module: block_"])
+def test_long_names_take_the_time_of_their_letters(tmp_path: Path, word: str) -> None:
+    last = word.rpartition(" ")[2]
+    long = word + last * (60_000 // len(last))
+    functions = [x(f"{long}{number}", "python_function", 100 * number, 50) for number in range(20)]
+    begin = time.process_time()
+    corpus = corpus_of(tmp_path, [op("aten::mm", 1, 2), *functions])
+    assert time.process_time() - begin < 3
+    assert corpus.execute("SELECT count(*) FROM operators").fetchall() == [(21,)]

@@ -11,6 +11,7 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
+from lumos_df.graph.distinct_texts import distinct
 from lumos_df.schema.codes import STREAM
 
 _MOST: Final = 2
@@ -37,11 +38,11 @@ class _IdleTimes:
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that GPUs go on at once where no launch, event or other work explains that they waited."""
     of_ranks = [_silences(advised, rank) for rank in range(len(advised.graphs))]
-    names, kind = np.unique([name for silences in of_ranks for name in silences.before], return_inverse=True)
+    names, kind = distinct(name for silences in of_ranks for name in silences.before)
     ns = np.concatenate([silences.end - silences.begin for silences in of_ranks])
     total = np.bincount(kind, ns, len(names))
     for place in np.argsort(-total)[:_MOST].tolist():
-        yield _remedy(advised, of_ranks, str(names[place]), int(np.count_nonzero(kind == place)))
+        yield _remedy(advised, of_ranks, names[place], int(np.count_nonzero(kind == place)))
 
 
 def _silences(advised: AdvisedJob, rank: int) -> _IdleTimes:

@@ -12,6 +12,7 @@ from lumos_df.advice.loader_rows import loader_rows
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import typical_values
+from lumos_df.graph.distinct_texts import distinct
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate.forward import inherited
 from lumos_df.schema.codes import CPU_OP, RUNTIME
@@ -26,7 +27,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         # Without a GPU that is the work itself.
         return
     calls = [_long(rows, shape) for rows, shape in zip(advised.ranks, advised.shapes, strict=True)]
-    names, called = np.unique([name for rows in advised.ranks for name in rows.names], return_inverse=True)
+    names, called = distinct(name for rows in advised.ranks for name in rows.names)
     first = np.cumsum([0, *(len(rows.names) for rows in advised.ranks[:-1])])
     of_ranks = list(zip(advised.ranks, calls, first, strict=True))
     kind = np.concatenate([called[low + rows.name[call]] for rows, call, low in of_ranks])

@@ -11,6 +11,7 @@ from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.program_words import ProgramWords
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
+from lumos_df.graph.distinct_texts import distinct
 from lumos_df.graph.stalls import find
 
 _MOST: Final = 3
@@ -41,7 +42,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     name = [name for stalls in of_ranks for name in stalls.name]
     one_step = len(np.unique(advised.step_number)) == 1
     # What is done about code that is loaded late is done once for all of it.
-    names, kind = np.unique([_kind(text) if one_step else text for text in name], return_inverse=True)
+    names, kind = distinct(_kind(text) if one_step else text for text in name)
     for place in np.argsort(-np.bincount(kind[unusual], over[unusual], len(names)))[:_MOST].tolist():
         mine = (kind == place) & unusual
         if not mine.any():

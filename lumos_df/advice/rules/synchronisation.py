@@ -15,6 +15,7 @@ from lumos_df.advice.program_words import ProgramWords
 from lumos_df.advice.remedy import Known, Remedy
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.graph import calls, typical_values
+from lumos_df.graph.distinct_texts import distinct
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import MEMCPY, NONE, SYNC_EDGE
@@ -51,7 +52,7 @@ class _Waits:
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose for each of some operators that the host wait no more for the GPU, and the same for the allocator."""
     of_ranks = [_waits(advised, rank) for rank in range(len(advised.graphs))]
-    names, group = np.unique([name for waits in of_ranks for name in waits.made_by], return_inverse=True)
+    names, group = distinct(name for waits in of_ranks for name in waits.made_by)
     edge, node, waited, copies, to_gpu, reads = (
         np.concatenate([getattr(waits, name) for waits in of_ranks])
         for name in ("edge", "node", "waited", "copies", "to_gpu", "reads")
@@ -64,13 +65,13 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
             between = _between_calls(advised, node[mine]) if names[place] == _ALLOCATOR else np.zeros(0, np.int64)
             taken = int(total[place] + advised.event_graph.lag[between].sum())
             lasts = f"{format_ns(round(taken / len(advised.steps_ns)))} a step"
-            made_by = str(names[place])
+            made_by = names[place]
             if made_by == _ALLOCATOR:
                 what = _less_allocation(advised, lasts)
             else:
                 what = _what(made_by, lasts, advised.words, copies_in=float(to_gpu[mine].mean()) > 0.5)
             # What is read at the end of a step has to be read, only less often.
-            number = reads[mine & (reads >= 0) & (names[group] != _STEP_END)]
+            number = reads[mine & (reads >= 0)] if made_by != _STEP_END else reads[:0]
             yield _remedy(advised, made_by, what, edge[mine], node[mine], copies[mine], number, between)
 
 
