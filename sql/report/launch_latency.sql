@@ -21,7 +21,7 @@ CREATE VIEW launch_latency(
   p99_call_ns,
   -- Calls that found their stream idle.
   idle_calls,
-  -- Shortest delay on an idle stream, ns.
+  -- Shortest delay on an idle stream, ns; below 0 where the clock of GPU rows is behind that of the host: then all delays are short by as much.
   min_idle_delay_ns,
   -- Median delay on an idle stream, ns.
   p50_idle_delay_ns,

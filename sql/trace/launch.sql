@@ -31,7 +31,7 @@ CREATE VIEW launch(
   gpu_ts,
   -- Duration of the GPU row, ns.
   gpu_dur,
-  -- From the start of the call to the start of the GPU row, ns.
+  -- From the start of the call to the start of the GPU row, ns; below 0 where the clock of GPU rows is behind that of the host (docs/graph.md, One clock).
   delay_ns,
   -- Whether everything before it on its stream had ended when the call began; else it had to queue.
   stream_was_idle
