@@ -43,6 +43,12 @@ def highest_usual(values: NDArray[np.int64]) -> float:
     return float(high + OUTLIER_RANGES * (high - low))
 
 
+def highest_usual_of(values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return for each value the largest that would be no outlier of its class [n]."""
+    low, high = (_at_share(values, classes, share)[0].astype(np.float64) for share in (0.25, 0.75))
+    return high + OUTLIER_RANGES * (high - low)
+
+
 def by_class(values: NDArray[np.int64], classes: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return for each value the median of its class.
 

@@ -45,6 +45,10 @@ class Timing(Protocol):
     def queue_depth(self) -> int:
         """How much a stream's queue holds before the host has to wait; 0: any number."""
 
+    @property
+    def slow_first(self) -> tuple[tuple[str, float], ...]:
+        """(text, factor): the first work of each step with that text in its name takes so many times as long."""
+
     def factor(self, name: str, blocks: int) -> float:
         """Return how many times as long work of that name and so many blocks takes."""
 
@@ -124,6 +128,7 @@ class Gpu:
         self._job = job
         self._processors = processors
         self._streams: dict[int, _Stream] = {}
+        self._had: set[tuple[str, tuple[int, ...]]] = set()
         for number in (COMPUTE_STREAM, COMMUNICATION_STREAM, COPY_STREAM, APART_STREAM):
             self._stream(number)
 
@@ -188,7 +193,7 @@ class Gpu:
         if work.kind == "kernel":
             activity = "communication" if launch.collective else "compute"
         self._meter.begin(activity)
-        factor = self._job.factor(work.name, work.blocks)
+        factor = self._job.factor(work.name, work.blocks) * self._first_factor(launch, work.name)
         if launch.collective:
             self._take(work.blocks)
             yield self._fabric.join(launch.collective, self._recording.rank, factor)
@@ -211,6 +216,15 @@ class Gpu:
             )
         )
         yield KERNEL_GAP_NS
+
+    def _first_factor(self, launch: Launch, name: str) -> float:
+        factor = 1.0
+        for text, times in self._job.slow_first:
+            first = text, tuple(annotation.start for annotation in launch.annotations[:1])
+            if text in name and first not in self._had:
+                self._had.add(first)
+                factor *= times
+        return factor
 
     def _take(self, blocks: int) -> None:
         if self._processors:

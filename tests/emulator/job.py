@@ -115,6 +115,9 @@ class Job:
     factors: tuple[tuple[str, float], ...] = ()
     """(text, factor): GPU work with that text in its name takes so many times as long."""
 
+    slow_first: tuple[tuple[str, float], ...] = ()
+    """(text, factor): of GPU work with that text in its name the first of each step takes so many times as long."""
+
     def __post_init__(self) -> None:
         if min(self.ranks, self.layers, self.steps) < 1:
             raise ValueError("ranks, layers and steps must be at least 1")

@@ -95,6 +95,11 @@ class Megatron:
         return 0
 
     @property
+    def slow_first(self) -> tuple[tuple[str, float], ...]:
+        """No work is slower than its like."""
+        return ()
+
+    @property
     def queue_depth(self) -> int:
         """How much a stream's queue holds before the host has to wait: what CUDA allows."""
         return 1024
