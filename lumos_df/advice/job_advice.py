@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from lumos_df import schema
+from lumos_df.advice import steps_without_backward
 from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.evidence import evidence
 from lumos_df.advice.ranked_advice import Advice, ranked
@@ -133,7 +134,8 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             marked=bool((of_job.step_number != NONE).any()),
             operators=sum(int(np.count_nonzero(rows.kind != OTHER_KIND)) for rows in of_job.ranks),
         )
-        warnings = [text for texts in replay_warnings.of_traces(loaded) for text in texts]
+        of_replay = replay_warnings.of_traces(loaded)
+        warnings = [*steps_without_backward.note(of_job), *(text for texts in of_replay for text in texts)]
         result = JobAdvice(
             job=of_job.name,
             trace_ids=tuple(ids),

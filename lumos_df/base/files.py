@@ -26,7 +26,7 @@ def unwritable(folder: Path, error: OSError) -> str:
 
 def unreadable(file: Path, error: Exception, remedy: str) -> str:
     """Return the line that tells a user why a file cannot be read: the system refuses, or else `remedy` mends it."""
-    refused = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT}
+    refused = isinstance(error, OSError) and error.errno not in {None, errno.ENOENT, errno.ENOTDIR}
     what = str(error).partition("\n")[0]
     return f"{file}: cannot be read ({what}); {'check the disk and your permissions' if refused else remedy}"
 

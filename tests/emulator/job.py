@@ -56,6 +56,8 @@ class Job:
     """Every function is followed by a small kernel on a stream of its own, for which nothing waits."""
     joined: bool = False
     """Each layer waits for a copy of one stream and a kernel of another, by turns longer for the one or the other."""
+    validates: bool = False
+    """Every second step runs the forward pass alone."""
     captured: Captured = ""
     recompute: Literal["none", "selective", "full"] = "none"
     """What of a layer the backward pass runs again, as only its output is kept: attention, or the whole layer."""

@@ -222,6 +222,15 @@ class _Trainer:
                 self._loading_ns = self._job.loading_ns if step == FIRST_STEP + 1 else 0
                 yield from self._unshard_all()
                 yield from self._forward(self._model, tape, Counter())
+        if self._job.validates and (step - FIRST_STEP) % 2:
+            for saved in tape:
+                self._main.release(saved.activation)
+        else:
+            yield from self._learn(step, tape)
+        yield from self._read_number()
+        self._main.release(batch)
+
+    def _learn(self, step: int, tape: list[_Saved]) -> Process:
         if self._job.offloaded_bytes:
             yield from self._offload()
         if self._job.scarce_memory:
@@ -235,8 +244,6 @@ class _Trainer:
             yield from self._main.busy(PYTHON_NS)
             yield from self._update()
             yield from self._gather_updated(step)
-        yield from self._read_number()
-        self._main.release(batch)
 
     def _offload(self) -> Process:
         stream = COPY_STREAM if self._job.offloads_apart else COMPUTE_STREAM
