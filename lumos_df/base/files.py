@@ -51,6 +51,10 @@ def draft_of(path: Path, *, listed: bool = True) -> Iterator[Path]:
         draft.replace(path)
         if listed:
             _flush(path.parent)
+    except OSError as error:
+        # What is written to an open file, and does not fit, says nothing of where.
+        error.filename = error.filename or str(path)
+        raise
     finally:
         draft.unlink(missing_ok=True)
         os.close(lock)

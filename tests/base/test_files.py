@@ -22,8 +22,10 @@ def test_a_file_is_as_it_was_until_the_new_one_is_whole(tmp_path: Path) -> None:
 def test_what_breaks_off_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("old")
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         break_off(path, error)
+    # What does not fit on the disk says nothing of where by itself.
+    assert getattr(raised.value, "filename", str(path)) == str(path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
