@@ -34,6 +34,14 @@ _COUNT: Final = re.compile(r"(?i)tokens|num|max|size|len")
 """A key that tells how many: of tokens, for one."""
 _SET: Final = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 """One entry of an environment that is written as a list."""
+_OPTION: Final = re.compile(r"""(?<!\S)(--?[\w.-]++)(=|\s+)("[^"]*"|'[^']*'|[^\s-]\S*)""")
+"""An option of a command, and what it gives."""
+_SECRET_OPTION: Final = re.compile(
+    r"(?i)(?:token|secret|passw\w*|credentials?|(?:api|access|private|ssh|aws)[\w-]*key|[-_](?:pat|pwd|auth))\Z"
+)
+"""The end of an option whose value is nobody else's business: its last word says so, unlike `--token-dispatcher`."""
+_LONGEST_OPTION: Final = 64
+"""Characters of an option's name, beyond which a text is none."""
 _IN_URL: Final = re.compile(r"(\w://[^/\s:@]*:)[^/\s@]+@")
 """The password of a URL, behind its user."""
 _SHA256_DIGITS: Final = 64
@@ -130,14 +138,21 @@ def _without_secrets(value: Any) -> tuple[Any, list[str]]:
     Recorders put their whole environment there, and a corpus is meant to be shared.
     """
     if isinstance(value, list):
-        parts = [_without_secrets(part) for part in value]
+        parts = [
+            (_HIDDEN, [before]) if _gives_secret(before) and _is_value(part) else _without_secrets(part)
+            for before, part in zip(["", *value], value, strict=False)
+        ]
         return [part for part, _ in parts], [key for _, keys in parts for key in keys]
     if isinstance(value, str):
         entry = _SET.fullmatch(value)
         if entry and _SECRET.search(entry[1]):
             return f"{entry[1]}={_HIDDEN}", [entry[1]]
-        shown_text = _IN_URL.sub(rf"\1{_HIDDEN}@", value)
-        return shown_text, ["password of a URL"] if shown_text != value else []
+        without_passwords = _IN_URL.sub(rf"\1{_HIDDEN}@", value)
+        options = [match[1] for match in _OPTION.finditer(without_passwords) if _gives_secret(match[1])]
+        shown_text = _OPTION.sub(
+            lambda match: f"{match[1]}{match[2]}{_HIDDEN}" if _gives_secret(match[1]) else match[0], without_passwords
+        )
+        return shown_text, [*["password of a URL"] * (without_passwords != value), *options]
     if not isinstance(value, dict):
         return value, []
     shown: dict[str, Any] = {}
@@ -150,6 +165,20 @@ def _without_secrets(value: Any) -> tuple[Any, list[str]]:
             shown[key], inside = _without_secrets(part)
             hidden += inside
     return shown, hidden
+
+
+def _gives_secret(option: Any) -> bool:
+    """Return whether an entry of a command is an option whose value is a secret."""
+    return (
+        isinstance(option, str)
+        and option.startswith("-")
+        and len(option) <= _LONGEST_OPTION
+        and bool(_SECRET_OPTION.search(option))
+    )
+
+
+def _is_value(entry: Any) -> bool:
+    return isinstance(entry, str | int) and not str(entry).startswith("-")
 
 
 def _is_number(value: object) -> bool:

@@ -135,6 +135,7 @@ NO_DECISION = {
     "trace.call_lines._MOST_PAIRS",
     "trace.plain_pickle._MOST_OF_ANY",
     "trace.plain_pickle._MOST_OF_A_BYTE",
+    "trace.trace_row._LONGEST_OPTION",
     "trace.trace_row._SHA256_DIGITS",
     "trace.sources._WAITING_S",
     "trace.xplane._LANE",

@@ -170,12 +170,15 @@ def test_secrets_of_every_kind_are_hidden(tmp_path: Path) -> None:
         "list": ["api_key=hunter2", "ftp://u:hunter2@h", "PATH=/bin"],
         "author": "bob",
         "max_tokens": 4096,
+        "command": "train.py --hf-token hunter2 --api-key='hunter2 hunter2' --moe-token-dispatcher alltoall --lr 1",
+        "argv": ["train.py", "--auth-token", "hunter2", "--secret", "--pad-tokens", "4097", "-p", "5"],
     }
     corpus = corpus_of(tmp_path, [op("a", 1, 2)], env=env)
     ((metadata,),) = corpus.execute("SELECT metadata FROM traces").fetchall()
     assert "hunter2" not in metadata
     assert "2222" not in metadata
     assert all(text in metadata for text in ("bob:<hidden>@host", "PATH=/bin", '"author": "bob"', "4096"))
+    assert all(text in metadata for text in ("--hf-token <hidden>", "--moe-token-dispatcher alltoall --lr 1", "4097"))
 
 
 def test_a_cell_that_a_spreadsheet_would_run_is_text(tmp_path: Path, lumos: Run) -> None:
