@@ -41,6 +41,7 @@ class Step:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.cuda = self.device == "cuda"
         self.maker = Maker(self.device, options.small, options.seed + place)
+        self.maker.trained = any(operator["name"].endswith("_backward") for operator in self.plan["operators"])
         gaps = {"keep": 1.0, "cut": 0.0}
         self.gaps = gaps[options.host_gaps] if options.host_gaps in gaps else float(options.host_gaps)
         self.groups = {

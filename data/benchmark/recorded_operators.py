@@ -26,6 +26,8 @@ OF_VALUES = re.compile(
     r"(_foreach_)?(r?sqrt|pow|exp|exp2|expm1|log\d*p?|a?sinh?|a?cosh?|a?tanh?|erfc?|erfinv)"
     r"|(?P<refuses>multinomial|bernoulli|normal|linalg_(?!vector_norm)\w+|cholesky\w*)"
 )
+# What keeps nothing for the backward pass while nobody can ask for a gradient: aten/src/ATen/native/mkldnn/RNN.cpp.
+LOOKS_AT_GRAD_MODE = {"mkldnn_rnn_layer"}
 LARGEST_CACHE = 64 << 20  # bytes; equal tensors that are more than this together are not found in a cache again
 
 
@@ -83,6 +85,7 @@ class Maker:
         self.device, self.small = torch.device(device), small
         self.pool = {}
         self.state = None  # the tensors that are there in every step, where those were recorded
+        self.trained = False  # whether the step has a backward pass
         self.numbers = torch.Generator().manual_seed(seed)
 
     def size(self, size):
@@ -129,7 +132,8 @@ class Maker:
                 break
             overload = overloads[place]
             try:
-                call = Call(overload, partial(self.arguments, overload._schema, name, operator))
+                run = torch.enable_grad()(overload) if self.trained and name in LOOKS_AT_GRAD_MODE else overload
+                call = Call(run, partial(self.arguments, overload._schema, name, operator))
                 call()
             except Exception as error:  # whatever an operator raises, the next overload may take it
                 failure = failure or error
@@ -190,13 +194,21 @@ class Maker:
             return [self.tensor(each, bound, written, seen) for each in recorded["list"]]
         if "dims" in recorded:
             tensor = self.tensor(recorded, bound, written, seen)
-            if argument.name == "offsets":  # where bags begin among the indices: evenly
-                most = max((each["dims"][0] for each in inputs[1:2] if each and each.get("dims")), default=0)
-                tensor = (torch.arange(len(tensor)) * self.size(most) // max(1, len(tensor))).to(tensor)
+            if argument.name in ("offsets", "offset2bag", "bag_size"):
+                tensor = self.bags(argument.name, tensor, inputs)
             return [tensor] if kind.startswith("List[") else tensor
         if "group" in argument.name and type(recorded["value"]) is int and inputs[0] and inputs[0].get("dims", ())[1:]:
             return math.gcd(self.size(recorded["value"]), self.size(inputs[0]["dims"][1]))  # it divides channels
         return self.scaled(recorded["value"], inputs)
+
+    def bags(self, what, like, inputs):
+        """Return where bags begin among the indices, in which one each index is, or how many one has: evenly."""
+        sizes = [self.size(each["dims"][0]) for each in inputs[:2] if each and each.get("dims")] or [0]
+        if what == "bag_size":
+            return torch.full_like(like, max(1, sizes[-1] // max(1, len(like))))
+        # A gradient, the first input of what reads `offset2bag`, has a row a bag.
+        most = sizes[-1] if what == "offsets" else sizes[0]
+        return (torch.arange(len(like)) * most // max(1, len(like))).to(like)
 
     def scaled(self, value, inputs):
         """Return a recorded number, or a list of them, as --small has it: also one that is a product of sizes."""
@@ -334,10 +346,8 @@ class Maker:
 
 
 def is_data(value, maker):
-    """Return whether a value is a tensor that holds no indices; bytes may be those of a mask, where none is known."""
-    if not isinstance(value, torch.Tensor):
-        return False
-    return value.is_floating_point() or (maker is not None and value.dtype in (torch.bool, torch.uint8))
+    """Return whether a value is a tensor that may be another call's result: without a maker it holds no integers."""
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or maker is not None)
 
 
 def extent(dims, strides):

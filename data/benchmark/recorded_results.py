@@ -35,7 +35,8 @@ class Results:
                 if number in self.kept:
                     owner.setdefault(storage, number)
                 if storage in owner:
-                    latest[kind(tensor)].append((number, place, owner[storage], storage))
+                    if may_be_read(tensor, several(result)):
+                        latest[kind(tensor)].append((number, place, owner[storage], storage))
                     shared[owner[storage]].append(number)
                     self.held[number] = several(result)
             for released in self.releases[number]:
@@ -103,6 +104,15 @@ class Results:
 def several(result):
     """Return the results of a call, also where it is one."""
     return result if isinstance(result, (tuple, list)) else (result,)
+
+
+def may_be_read(tensor, results):
+    """Return whether others may read a result: integers only beside numbers, whose places or counts they then are.
+
+    What integers are made of is drawn, so that others may be no place in what they are read for.
+    """
+    whole = not tensor.is_floating_point() and tensor.dtype not in (torch.bool, torch.uint8)
+    return not whole or any(isinstance(each, torch.Tensor) and each.is_floating_point() for each in results)
 
 
 def kind(tensor):

@@ -14,6 +14,10 @@ def _classes(place: int) -> Callable[[Inputs], Any]:
     return lambda inputs: _dims(inputs, place)[:2][-1]
 
 
+def _value(place: int) -> Callable[[Inputs], Any]:
+    return lambda inputs: (inputs[place] or {})["value"]
+
+
 def _along(inputs: Inputs) -> Any:
     return _dims(inputs, 0)[(inputs[1] or {})["value"]]
 
@@ -27,8 +31,12 @@ _BOUNDS: Final[dict[str, Callable[[Inputs], Any]]] = {
     "embedding": _rows(0),
     "embedding_bag": _rows(0),
     "_embedding_bag": _rows(0),
-    "embedding_dense_backward": lambda inputs: (inputs[2] or {})["value"],
-    "embedding_backward": lambda inputs: (inputs[2] or {})["value"],
+    "embedding_dense_backward": _value(2),
+    "embedding_backward": _value(2),
+    "_embedding_bag_backward": _value(6),
+    "_embedding_bag_dense_backward": _value(5),
+    "_embedding_bag_sparse_backward": _value(5),
+    "_embedding_bag_per_sample_weights_backward": _rows(1),
     "cross_entropy_loss": _classes(0),
     "nll_loss": _classes(0),
     "nll_loss_nd": _classes(0),

@@ -46,6 +46,10 @@ _KEEP: Final = (
     "aten::scaled_dot_product_attention",
     "aten::max_pool2d",
     "aten::max_pool3d",
+    "aten::lstm",
+    "aten::gru",
+    "aten::rnn_tanh",
+    "aten::rnn_relu",
 )
 """Operators that return less than what those inside them make and the backward pass reads."""
 _COPIES: Final = ("aten::copy_", "aten::_local_scalar_dense")

@@ -248,6 +248,27 @@ def test_bags_of_an_embedding_begin_in_their_order(tmp_path: Path) -> None:
     assert run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
 
 
+BAGS = """
+import json
+from recorded_operators import Maker
+kinds = [([16, 32], "float32"), *(([size], "int64") for size in (64, 16, 64, 16, 16))]
+inputs = [{"dims": dims, "dtype": dtype} for dims, dtype in kinds]
+inputs += [{"value": each} for each in (500, False, 1, False)]
+operator = {"name": "aten::_embedding_bag_backward", "family": "embedding", "inputs": inputs, "below": 500}
+_, indices, begins, bag_of, sizes, *_ = Maker("cpu").call(operator).positional
+print(json.dumps([indices.max().item(), *(each.tolist() for each in (begins, bag_of, sizes))]))
+"""
+
+
+@needs_torch
+def test_indices_are_in_bags_that_are_there() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "data" / "benchmark")}
+    done = subprocess.run([sys.executable, "-c", BAGS], capture_output=True, text=True, check=False, env=environment)
+    largest, *bags = json.loads(done.stdout)
+    assert 400 < largest < 500
+    assert bags == [list(range(0, 64, 4)), [index // 4 for index in range(64)], [4] * 16]
+
+
 def test_a_view_is_of_no_family_of_work(tmp_path: Path) -> None:
     """Whatever is inside it took most of its time."""
     events = [
@@ -807,6 +828,26 @@ def test_two_ranks_run_over_gloo_and_their_own_trace_compares_with_the_recording
     assert not [row["value"] for row in rows.to_pylist() if "barrier" in str(row["value"])]
 
 
+def benchmark_of_script(tmp_path: Path, script: str) -> None:
+    """Record two steps of a training script and write a benchmark of one."""
+    (tmp_path / "train.py").write_text(script)
+    capture = ("lumos_df", "capture", "--warmup", 1, "--unprofiled", 0, "--steps", 2, "--output", tmp_path / "traces")
+    command = [str(word) for word in (sys.executable, "-m", *capture, "--", sys.executable, tmp_path / "train.py")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert not ingest([tmp_path / "traces"], tmp_path / "corpus", workers=1).failed
+    generate(tmp_path / "corpus", tmp_path / "benchmark")
+
+
+def run_beside(benchmark: Path, program: str) -> str:
+    """Run a program that imports a benchmark's, and return what it prints."""
+    (benchmark / "beside.py").write_text(program)
+    done = subprocess.run([sys.executable, benchmark / "beside.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 INDEXED = """
 import torch
 w = torch.nn.Parameter(torch.randn(64, 64)); which = torch.tensor([3, 1, 7, 5])
@@ -847,6 +888,37 @@ def test_an_execution_trace_beside_the_profile_makes_the_benchmark_exact(tmp_pat
     assert run_benchmark(tmp_path / "with-benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
 
 
+READ_LATER = """
+import torch
+bag, layer = torch.nn.EmbeddingBag(50, 16, mode="sum"), torch.nn.LSTM(16, 8)
+rows, offsets = torch.randint(50, (40,)), torch.arange(0, 40, 2)
+optimizer = torch.optim.Adam([*bag.parameters(), *layer.parameters()], foreach=False)
+for _ in range(8):
+    layer(bag(rows, offsets)[:, None])[0].sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+STATES = """
+import argparse, json, pathlib
+from benchmark import Step
+plan = json.loads((pathlib.Path(__file__).parent / "plan.json").read_text())
+step = Step(plan, 0, argparse.Namespace(small=1, seed=0, host_gaps="cut"))
+step.timed(3)
+states = [call["run"].positional[0] for call in step.calls if "sqrt" in str(getattr(call["run"], "run", ""))]
+print(json.dumps([[*state.shape, float((state > 0).float().mean())] for state in states]))
+"""
+
+
+@needs_torch
+def test_what_the_backward_pass_reads_of_a_layer_and_of_indices_is_what_the_forward_pass_made(tmp_path: Path) -> None:
+    """Else gradients, and what an optimizer keeps of them, are zero: of zeros a root takes 20 times as long."""
+    benchmark_of_script(tmp_path, READ_LATER)
+    states = json.loads(run_beside(tmp_path / "benchmark", STATES))
+    assert [shape for *shape, _ in states] == [[50, 16], [32, 16], [32, 8], [32], [32]]
+    rows, *weights = (share for *_, share in states)
+    assert 0.4 < rows < 0.7  # of 50 rows 40 draws hit 28
+    assert min(weights) > 0.9
+
+
 IN_PLACE = """
 import torch
 w = torch.nn.Parameter(torch.randn(64, 32)); given = torch.randn(16, 64)
@@ -880,18 +952,8 @@ print(all(bool(each.isfinite().all()) for each in step.maker.state.pool.values()
 @needs_torch
 def test_a_capture_tells_which_tensors_operators_share(tmp_path: Path) -> None:
     """What is changed in place is what the call before it made; an optimizer changes the parameter that was read."""
-    (tmp_path / "train.py").write_text(IN_PLACE)
-    capture = ("lumos_df", "capture", "--warmup", 1, "--unprofiled", 0, "--steps", 2, "--output", tmp_path / "traces")
-    command = [str(word) for word in (sys.executable, "-m", *capture, "--", sys.executable, tmp_path / "train.py")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert not ingest([tmp_path / "traces"], tmp_path / "corpus", workers=1).failed
-    generate(tmp_path / "corpus", tmp_path / "benchmark")
-    (tmp_path / "benchmark" / "same.py").write_text(SAME)
-    again = [sys.executable, str(tmp_path / "benchmark" / "same.py")]
-    done = subprocess.run(again, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["True"] * 5, done.stderr
+    benchmark_of_script(tmp_path, IN_PLACE)
+    assert run_beside(tmp_path / "benchmark", SAME).split() == ["True"] * 5
     assert run_benchmark(tmp_path / "benchmark", "--iterations", 1, "--warmup", 0)["copied_instead"] == {}
 
 
