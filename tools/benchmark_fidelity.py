@@ -8,8 +8,8 @@ with those of the benchmark. Recordings and benchmarks take turns, each with its
 
 A machine that does something else, too, breaks into some call of nearly every step, and seldom into the same one. So
 the lower quartile of each call, and of the time before it, over the steps of a round stands for it, and a step is the
-sum of these; with a GPU, beside which the host goes on, it is the lower quartile of the steps. A process may differ
-from another in all its steps: of the rounds the median counts.
+sum of these; with a GPU, beside which the host goes on, it is the lower quartile of the steps. Of steps without the
+profiler the median counts. A process may differ from another in all its steps: of the rounds the median counts.
 """
 
 import argparse
@@ -164,7 +164,13 @@ def summary(table: pl.DataFrame) -> pl.DataFrame:
     """
     typical = (
         table.group_by("net", "round", "job", "rank", "what", "name", "place")
-        .agg(pl.col("ns").quantile(0.25, "linear"), pl.len().alias("seen"))
+        .agg(
+            # Of its steps without the profiler a benchmark tells the median.
+            pl.when(pl.col("what").first() == _ALONE)
+            .then(pl.col("ns").median())
+            .otherwise(pl.col("ns").quantile(0.25, "linear")),
+            pl.len().alias("seen"),
+        )
         # A call that was broken into inside another operator than usual looks like one of another family.
         .filter(pl.col("seen") > pl.col("seen").max().over("net", "round", "job", "rank", pl.col("what") == _ALONE) / 2)
     )

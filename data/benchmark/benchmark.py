@@ -12,6 +12,8 @@ import time
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from statistics import median
 from threading import Event
@@ -20,6 +22,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own messages a
 
 import torch
 import torch.distributed as dist
+from joined_calls import NAME, Joined, costs, joins, one_for_many, same_clock, typical_ns
 from recorded_operators import Call, Maker
 from recorded_results import Results
 from recorded_state import State
@@ -28,8 +31,9 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 HERE = Path(__file__).parent
 ASLEEP_NS = 300_000  # the end of a longer gap is waited for awake, since sleep() comes late by about as much
 FAMILY = "family "
-DISPATCHED = 200  # calls of which the median is what dispatching one costs
 TRACED = 10  # steps
+UNDELAYED = 3  # steps
+USUAL = 0.98  # share of times that no pause of the machine is in
 
 
 class Step:
@@ -64,7 +68,6 @@ class Step:
                 call["run"] = self.again(operator, turn, call["sources"]) if isinstance(operator, Call) else operator
                 turns[call["operator"]] += 1
             self.results.find([call["run"] for call in self.calls])
-            self.maker.state.reset()
         self.awaited = {awaited for call in self.calls for awaited in call["waits"]}
         self.handed = {call["after"] for call in self.calls} - {None}
         self.threads = {}
@@ -73,11 +76,20 @@ class Step:
             others = call["waits"] or call["after"] is not None or number in self.handed or number in self.awaited
             alone = isinstance(run, Call) and not others
             run = run.direct(reads) if isinstance(run, Call) else run
-            row = (number, run, call, alone, reads, number in self.results.touched)
-            self.threads.setdefault(call["thread"], []).append(row)
+            done = partial(self.results.done, number) if number in self.results.touched else None
+            self.threads.setdefault(call["thread"], []).append((number, run, call, alone, reads, done))
         self.pool = ThreadPoolExecutor(max(1, len(self.threads)))
-        self.dispatch_ns = self.dispatch()
-        self.gap_ns = self.host_gaps()
+        self.clocked = not self.cuda and same_clock()
+        self.joining = {
+            number
+            for number, _, call, alone, *_ in chain.from_iterable(self.threads.values())
+            if self.clocked and alone and joins(number, call["run"], self.results)
+        }
+        # What an operator takes in a graph is mostly itself.
+        own_ns, self.beside_ns = costs() if self.clocked else (0, 0)
+        self.in_graph_ns = None  # under a profiler
+        self.times = self.timing(self.host_gaps(), self.dispatch_ns() - own_ns, 0)
+        self.maker.state.reset()
         # ns that gaps of each thread took too long, and later ones make up for.
         self.late = dict.fromkeys(self.threads, 0.0)
 
@@ -149,7 +161,7 @@ class Step:
                 done.result()
         for work in self.works.values():
             work.wait()
-        self.until(max([start, *self.ends]) + self.gap_ns[-1])
+        self.until(max([start, *self.ends]) + self.times[0][-1])
         if self.cuda:
             torch.cuda.synchronize()
 
@@ -158,24 +170,52 @@ class Step:
         calls, plan = self.plan["calls"], self.plan
         gap_ns = [*calls["gap_ns"], plan["last_gap_ns"]]
         profiler_ns = [*calls["profiler_ns"], plan["last_profiler_ns"]]
-        return [self.gaps * (gap if profiled else max(0, gap - part)) for gap, part in zip(gap_ns, profiler_ns)]
+        return [self.gaps * (gap if profiled else gap - part) for gap, part in zip(gap_ns, profiler_ns)]
+
+    def timing(self, gap_ns, single_ns, in_graph_ns, alone=False):
+        """Return the gaps, how long to wait before each call, and the rows of each thread, calls joined unless `alone`.
+
+        What a call takes beside its operator is part of the gap before it: from Python, and in a graph.
+        """
+        waits = [gap - single_ns for gap in gap_ns]
+        if alone:
+            return gap_ns, waits, self.threads
+        in_graph = [gap - in_graph_ns for gap in gap_ns]
+        return gap_ns, waits, {thread: self.join(rows, in_graph) for thread, rows in self.threads.items()}
+
+    @torch.no_grad()
+    def join(self, rows, wait_ns):
+        """Return rows of a thread, with one in place of those that a graph runs; its call is None."""
+        if not self.joining:
+            return rows
+        calls = [call["run"] for call in self.calls]
+        return one_for_many(
+            rows,
+            lambda row: row[0] in self.joining and wait_ns[row[0]] < 2 * ASLEEP_NS,
+            lambda numbers: Joined(numbers, calls, self.results, wait_ns, self.beside_ns),
+        )
 
     @torch.no_grad()
     def run_thread(self, thread, start, mark):
         """Run the calls of one thread."""
         torch.set_flush_denormal(True)  # of this thread; what is multiplied in place again and again would become slow
-        now, gap_ns, ends, dispatch_ns = time.perf_counter_ns, self.gap_ns, self.ends, self.dispatch_ns
-        lend, take_back, done = self.results.lend, self.results.take_back, self.results.done
+        now, ends = time.perf_counter_ns, self.ends
+        gap_ns, wait_ns, joined = self.times
+        lend, take_back = self.results.lend, self.results.take_back
         plain = mark is nullcontext and not self.cuda  # what every call would cost is no part of the step
         previous = start
         # Many gaps are shorter than a call from here takes: the next longer one is cut by it, be it in the next step.
-        late = min(self.late[thread], sum(gap_ns))
-        for number, run, call, alone, reads, touched in self.threads[thread]:
+        late = min(self.late[thread], max(0, sum(gap_ns)))
+        for number, run, call, alone, reads, done in (joined if plain else self.threads)[thread]:
+            if call is None:
+                previous, late = run(previous, late)
+                ends[number] = previous
+                continue
             if not alone:
                 previous = self.before(call, previous)
             if reads:
                 lend(reads)
-            moment = previous + gap_ns[number] - dispatch_ns - late
+            moment = previous + wait_ns[number] - late
             begun = now()
             if begun < moment:
                 begun = self.until(moment)
@@ -188,8 +228,8 @@ class Step:
             previous = ends[number] = now()
             if reads:
                 take_back(reads)
-            if touched:
-                done(number, result)
+            if done:
+                done(result)
             if not alone:
                 self.behind(number, result)
             result = None
@@ -249,15 +289,16 @@ class Step:
             behind()
         return times
 
-    def dispatch(self, mark=nullcontext):
-        """Return the ns of a call that are no part of its operator: the recorded time between calls has them, too."""
-        few, times = torch.ones(1), []
-        for _ in range(DISPATCHED):
-            start = time.perf_counter_ns()
+    @torch.no_grad()
+    def dispatch_ns(self, mark=nullcontext):
+        """Return what a call takes from Python, its operator included."""
+        few, run = torch.ones(1), torch.ops.aten.detach.default._op
+
+        def marked():
             with mark({"family": "", "module": ""}):
-                torch.ops.aten.detach.default._op(few)
-            times.append(time.perf_counter_ns() - start)
-        return median(times)
+                run(few)
+
+        return typical_ns(partial(run, few) if mark is nullcontext else marked)
 
     def profiled(self, count, mark=nullcontext):
         """Run the step `count` times under a profiler; return it, and what each took, ms.
@@ -266,15 +307,31 @@ class Step:
         """
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.cuda else [])]
         options = {"activities": activities, "record_shapes": True, "profile_memory": self.memory}
-        plain = self.dispatch_ns, self.gap_ns
-        self.gap_ns = self.host_gaps(profiled=True)
+        plain = self.times
         with profile(**options) as profiler:
-            self.dispatch_ns = self.dispatch(mark)
-        self.dispatch_ns -= median(event.cpu_time_total * 1e3 for event in profiler.events() if "detach" in event.name)
+            single_ns = self.dispatch_ns(mark)
+        single_ns -= median(event.cpu_time_total * 1e3 for event in profiler.events() if "detach" in event.name)
+        alone = mark is not nullcontext  # marks are put around calls from Python
+        if not alone and self.in_graph_ns is None:
+            self.in_graph_ns = self.undelayed_ns(options) if self.joining else 0
+        self.times = self.timing(self.host_gaps(profiled=True), single_ns, self.in_graph_ns, alone)
         with profile(**options, schedule=schedule(wait=0, warmup=1, active=count, repeat=1)) as profiler:
             times = self.timed(1 + count, mark, profiler.step)
-        self.dispatch_ns, self.gap_ns = plain
+        self.times = plain
         return profiler, times[1:]
+
+    def undelayed_ns(self, options):
+        """Return what is between two calls in a graph where nothing waits, under a profiler: mostly what that takes."""
+        self.times = self.timing([0] * (1 + len(self.calls)), 0, 0)
+        with profile(**options) as profiler:
+            self.timed(UNDELAYED)
+        between = []
+        for event in profiler.events():
+            if event.name == NAME:
+                parts = sorted((part.time_range for part in event.cpu_children), key=lambda part: part.start)
+                between += [1e3 * (later.start - earlier.end) for earlier, later in pairwise(parts)]
+        usual = sorted(between)[: round(USUAL * len(between))]
+        return sum(usual) / max(1, len(usual))
 
     def by_family(self, count):
         """Return each family's time in a step with the profiler on, ms: the GPU's, if there is one.

@@ -34,12 +34,14 @@ LARGEST_CACHE = 64 << 20  # bytes; equal tensors that are more than this togethe
 class Call:
     """What runs, and on what."""
 
-    def __init__(self, run, make, turn=0, sources=()):
+    def __init__(self, run, make, turn=0, sources=(), operator=None):
         """`make` gives the arguments of a turn, positional and named, and where those stand that others may make.
+
+        `operator` is the overload that runs, where there is no more around it than whether gradients can be asked for.
 
         Of each it is a list, the place in it and whose result it is, where that is known.
         """
-        self.run, self.make = run, make
+        self.run, self.make, self.operator = run, make, operator
         self.instead = None  # the operator that stands for one that does not run here
         self.positional, self.named, self.reads = make(turn, sources)
 
@@ -56,7 +58,7 @@ class Call:
 
     def again(self, turn, sources=()):
         """Return the same with other tensors of the same kind, or with those that it was recorded with."""
-        return Call(self.run, self.make, turn, sources)
+        return Call(self.run, self.make, turn, sources, self.operator)
 
 
 class Seen:
@@ -133,7 +135,7 @@ class Maker:
             overload = overloads[place]
             try:
                 run = torch.enable_grad()(overload) if self.trained and name in LOOKS_AT_GRAD_MODE else overload
-                call = Call(run, partial(self.arguments, overload._schema, name, operator))
+                call = Call(run, partial(self.arguments, overload._schema, name, operator), operator=overload)
                 call()
             except Exception as error:  # whatever an operator raises, the next overload may take it
                 failure = failure or error
@@ -149,7 +151,7 @@ class Maker:
         autocast = torch.autocast(self.device.type, dtype=getattr(torch, min(types)), cache_enabled=False)
         with autocast:
             call = self.recorded(operator)
-        call.run = autocast(call.run)
+        call.run, call.operator = autocast(call.run), None
         return call
 
     def arguments(self, schema, name, operator, turn, sources):
@@ -288,7 +290,7 @@ class Maker:
         length = extent(dims, strides)
         if dtype is torch.bool:
             buffer = torch.rand(length, generator=self.numbers) < 0.5
-        elif dtype is torch.float64 and not recorded["dims"]:
+        elif dtype in (torch.float64, torch.int64) and not recorded["dims"]:
             buffer = torch.ones(length, dtype=dtype)  # a number of Python's: 1 neither lets numbers grow nor shrink
         elif dtype.is_floating_point or dtype.is_complex:
             buffer = torch.rand(length, generator=self.numbers).to(dtype)

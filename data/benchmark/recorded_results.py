@@ -21,6 +21,7 @@ class Results:
         self.kept = {number for released in releases for number in released}
         self.reads = [()] * len(releases)  # of each call: list and place of an argument, a call, which of its results
         self.held = {}
+        self.counts = {}  # of each call: how many results
         self.touched = set()  # calls whose result is kept, and those behind which one is let go
 
     def find(self, calls):
@@ -28,6 +29,7 @@ class Results:
         latest, owner, shared = defaultdict(list), {}, defaultdict(list)
         for number, call in enumerate(calls if self.kept else ()):
             result = self.first(number, call, latest) if isinstance(call, Call) else None
+            self.counts[number] = len(several(result))
             for place, tensor in enumerate(several(result)):
                 if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
                     continue  # a sparse one has no storage of its own
@@ -50,6 +52,10 @@ class Results:
                 )
                 for each in gone:
                     self.held.pop(each, None)
+        for number, released in enumerate(self.releases):  # of what outlives the step
+            views = {each for outliving in released for each in shared[outliving]}
+            self.kept |= views
+            self.releases[number] = [*released, *views.difference(released)]
         self.touched = self.kept.union(number for number, released in enumerate(self.releases) if released)
 
     def first(self, number, call, latest):

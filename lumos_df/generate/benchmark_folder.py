@@ -21,7 +21,13 @@ from lumos_df.generate.tensor_sources import tensor_sources
 from lumos_df.generate.typical_gaps import TypicalGaps, typical_gaps
 from lumos_df.model.library import data_folder
 
-PROGRAMS: Final = ("benchmark.py", "recorded_operators.py", "recorded_results.py", "recorded_state.py")
+PROGRAMS: Final = (
+    "benchmark.py",
+    "joined_calls.py",
+    "recorded_operators.py",
+    "recorded_results.py",
+    "recorded_state.py",
+)
 LEAST_SHARE_PCT: Final = 50.0
 """Threshold, percent. A benchmark of a smaller share of the recorded time is refused without --force: most of what it
 takes would be other work. Evidence: set; none measured."""

@@ -19,6 +19,8 @@ from lumos_df.base.errors import LumosError, QueryError
 from lumos_df.corpus.diff import Grouping, diff
 from lumos_df.generate.benchmark_folder import generate
 from lumos_df.generate.operator_script import SCRIPT, write_family, write_operator
+from lumos_df.generate.recorded_rows import RecordedRows
+from lumos_df.generate.replayed_calls import replay
 from lumos_df.trace.ingest import ingest
 from tests.conftest import ROOT, SAMPLES, Run
 from tests.real import ABSENT, SETS, jobs
@@ -417,6 +419,30 @@ def test_what_a_step_was_late_by_is_taken_off_the_gaps_of_the_next(
     assert late <= 200e6
 
 
+WAITING = """
+import argparse, json, pathlib
+from statistics import mean, median
+from benchmark import Step
+plan = json.loads((pathlib.Path(__file__).parent / "plan.json").read_text())
+step = Step(plan, 0, argparse.Namespace(small=1, seed=0, host_gaps="keep"))
+times = step.timed(20)
+print([row[2] is None for row in step.times[2][0]], mean(times), median(times))
+"""
+
+
+@needs_torch
+def test_calls_in_a_graph_wait_as_long_as_recorded(tmp_path: Path) -> None:
+    """Before each of 20 calls lie 0.2 ms; gaps of 1 us before as many others are waited for with the next."""
+    near = [op("aten::add", 200 * turn + 11, 10, **ADD) for turn in range(1, 21)]
+    calls = [op("aten::add", 200 * turn, 10, **ADD) for turn in range(1, 21)] + near
+    corpus_of(tmp_path, [annotation("ProfilerStep#1", 0, 4100), *sorted(calls, key=lambda call: call["ts"])])
+    generate(tmp_path / "corpus", tmp_path / "benchmark")
+    joined, mean_ms, median_ms = run_beside(tmp_path / "benchmark", WAITING).split()
+    assert joined == "[True]"
+    assert float(mean_ms) > 3.7
+    assert float(median_ms) < 7  # 20 x (179 + 1) us, 79 behind the last, and what 40 additions take
+
+
 PAUSED = """
 import argparse, json, pathlib, torch
 from benchmark import Step
@@ -768,6 +794,7 @@ def test_the_command_says_how_to_run_it(lumos: Run, tmp_path: Path) -> None:
     assert "without 1 rank (1)" in done.stderr
     assert {path.name for path in (tmp_path / "benchmark").iterdir()} == {
         "benchmark.py",
+        "joined_calls.py",
         "recorded_operators.py",
         "recorded_results.py",
         "recorded_state.py",
@@ -846,6 +873,83 @@ def run_beside(benchmark: Path, program: str) -> str:
     done = subprocess.run([sys.executable, benchmark / "beside.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+EVERY_NET = """
+import torch
+from torch.nn.functional import cross_entropy
+from tools.plain_nets import NETS
+sizes = {
+    "gpt": (1, 32, 2, 8), "encoder": (1, 32, 2, 8), "mixer": (1, 16, 2, 9), "conv": (1, 8, 2, 8), "lstm": (1, 16, 2, 8),
+    "vit": (1, 16, 2, 8), "resnet": (1, 8, 2, 32), "dlrm": (1, 16, 8, 3), "bf16": (1, 32, 2, 8),
+}
+nets = [NETS[net][0](*map(size.__getitem__, (0, 1, 3))) for net, size in sizes.items()]
+inputs = [NETS[net][1](size) for net, size in sizes.items()]
+optimizer = torch.optim.AdamW([each for net in nets for each in net.parameters()])
+for _ in range(8):
+    for net, given in zip(nets, inputs):
+        logits = net(given).flatten(0, -2)
+        cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64)).backward()
+    optimizer.step(); optimizer.zero_grad()
+"""
+
+
+@pytest.fixture(scope="module")
+def every_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a recording of all plain nets in one step, and of its benchmark."""
+    folder = tmp_path_factory.mktemp("every-net")
+    benchmark_of_script(folder, EVERY_NET)
+    return folder
+
+
+@needs_torch
+def test_a_benchmark_of_the_benchmark_makes_the_same_calls(every_net: Path) -> None:
+    """Of attention, convolutions, recurrent layers, bags, normalizations and optimizers; `diff` pairs all of them."""
+    printed = run_benchmark(every_net / "benchmark", "--iterations", 1, "--warmup", 0, "--trace", every_net / "again")
+    assert printed["copied_instead"] == {}
+    assert not ingest([every_net / "again"], every_net / "corpus", job="again", workers=1).failed
+    with connect(every_net / "corpus") as connection:
+        (job,) = {name for (name,) in connection.execute("SELECT job FROM traces").fetchall()} - {"again"}
+        steps = "SELECT trace_id, max(step) FROM step JOIN traces USING (trace_id) WHERE step.job = $1 GROUP BY 1"
+        recorded, again = (
+            replay(RecordedRows.read(connection, *connection.execute(steps, [each]).fetchall()[0])).calls["name"]
+            for each in (job, "again")
+        )
+    assert len(recorded) > 1000
+    assert recorded.to_list() == again.to_list()
+    rows, *_ = diff(every_net / "corpus", job, "again", [Grouping.OPERATOR])
+    times = {row["value"]: (row["a_ns"], row["b_ns"]) for row in rows.to_pylist()}
+    assert not [name for name in set(recorded) if not all(times[name])]
+
+
+JOINED = """
+import argparse, json, pathlib, torch
+from benchmark import Step
+plan = json.loads((pathlib.Path(__file__).parent / "plan.json").read_text())
+options = argparse.Namespace(small=1, seed=0, host_gaps="cut")
+together, one_by_one = Step(plan, 0, options), Step(plan, 0, options)
+rows = together.times[2][0]
+print(len(rows), len(together.threads[0]))
+one_by_one.times = *one_by_one.times[:2], one_by_one.threads
+for step in (together, one_by_one):
+    step.timed(3)
+pairs = [(first, one_by_one.maker.state.pool[place]) for place, first in together.maker.state.pool.items()]
+print(len(pairs), all(bool(pair[0].isfinite().all()) and torch.equal(*pair) for pair in pairs))
+kept = [{number: len(results) for number, results in step.results.held.items()} for step in (together, one_by_one)]
+print(len(kept[0]), kept[0] == kept[1])
+"""
+
+
+@needs_torch
+def test_calls_in_a_graph_do_what_they_do_one_by_one(every_net: Path) -> None:
+    """All are in one, of lists and of what asks for gradients, too; weights and states become what they become."""
+    (rows, calls), (tensors, same), (kept, as_long) = (
+        line.split() for line in run_beside(every_net / "benchmark", JOINED).splitlines()
+    )
+    assert (int(rows), same, as_long) == (1, "True", "True")
+    assert int(calls) > 1000
+    assert int(tensors) > 100
+    assert int(kept) > 0
 
 
 INDEXED = """
