@@ -181,8 +181,17 @@ class Maker:
                 for place, maker in enumerate(makers)
                 if first + place < len(listed) and (maker is not None if sources else not written)
             ]
+        if name == "mkldnn_rnn_layer_backward":
+            positional[-1] = self.workspace(positional)
         reads = [each for each in reads if is_data(each[0][each[1]], each[2]) and not seen.values]
         return positional, named, [each for each in reads if each[2] is None or each[2] >= 0]
+
+    def workspace(self, positional):
+        """Return what oneDNN's layer keeps for its backward pass: another torch keeps more and reads all."""
+        reverse, mode, width, layers, biases, train, both, batches, first = positional[13:22]
+        options = (reverse, batches, mode, width, layers, biases, both, first, train)
+        with torch.enable_grad():
+            return torch.ops.aten.mkldnn_rnn_layer(*positional[:7], *options)[3]
 
     def argument(self, argument, recorded, inputs, bound, seen):
         """Return one argument."""

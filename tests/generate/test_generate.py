@@ -870,7 +870,8 @@ def benchmark_of_script(tmp_path: Path, script: str) -> None:
 def run_beside(benchmark: Path, program: str) -> str:
     """Run a program that imports a benchmark's, and return what it prints."""
     (benchmark / "beside.py").write_text(program)
-    done = subprocess.run([sys.executable, benchmark / "beside.py"], capture_output=True, text=True, check=False)
+    command, environment = [sys.executable, str(benchmark / "beside.py")], os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
