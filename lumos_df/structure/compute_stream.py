@@ -49,6 +49,8 @@ class ComputeKernels:
 
     row: NDArray[np.int32]
     """Their rows."""
+    issued_before: NDArray[np.bool_]
+    """Whether it was issued before the recording, in a step that was not recorded."""
     phase: NDArray[np.int8]
     """As recorded; of a kernel without a launch that of the next one that has it."""
     known: NDArray[np.bool_]
@@ -85,12 +87,12 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
     computes = (rows.stream == compute_stream(rows)) & _computes(rows) & (trace.phase != COMMUNICATION_PHASE)
     row = np.flatnonzero(computes).astype(np.int32)
     row = row[np.argsort(rows.ts[row], kind="stable")]
-    row = row[_issued_before(rows.parent[row] >= 0) :]
     known = rows.parent[row] >= 0
     phase = _next_known(trace.phase[row], known)
     optimizer = phase == OPTIMIZER
     return ComputeKernels(
         row=row,
+        issued_before=np.arange(len(row)) < _issued_before(known),
         phase=phase,
         known=known & (phase != OTHER_PHASE),
         step=rows.step[row],
@@ -108,7 +110,7 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
 def _issued_before(known: NDArray[np.bool_]) -> int:
     """Return how many kernels were issued before the recording: those before the first whose launch was recorded.
 
-    They are of steps that were not recorded. Where most have no launch, nothing tells which these are.
+    Where most have no launch, nothing tells which these are.
     """
     first = int(known.argmax()) if known.any() else 0
     return first if 2 * int(np.count_nonzero(known[first:])) > len(known) - first else 0
@@ -141,6 +143,7 @@ def _host_operators(trace: Trace) -> ComputeKernels:
     exact = _sequences(_symbols(rows.name[row], trace.dims.code[row]), turn, begins)
     return ComputeKernels(
         row=first[order],
+        issued_before=np.zeros(len(first), np.bool_),
         phase=phase,
         known=phase != OTHER_PHASE,
         step=rows.step[first][order],

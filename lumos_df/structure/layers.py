@@ -305,21 +305,24 @@ def _turns(ahead: NDArray[np.bool_], weight: NDArray[np.int64]) -> NDArray[np.in
 def _ordinal_in_step(kernels: ComputeKernels, one_way: Passes) -> NDArray[np.int32]:
     """Return each pass's ordinal in its step: since the step's mark, or since the optimizer where there are no marks.
 
-    A pass that began before the recording has none: it is the last of a step before.
+    A pass that began, or was issued, before the recording has none: it is of a step before.
     """
     inside = one_way.number >= 0
     number, place = one_way.number[inside], one_way.place[inside]
+    before = np.ones(one_way.count, np.bool_)
+    np.logical_and.at(before, number, kernels.issued_before[place])
+    before |= one_way.cut
     step, era = np.full((2, one_way.count), NONE, np.int32)
     np.maximum.at(step, number, kernels.step[place])
     np.maximum.at(era, number, kernels.era[place])
     key = np.where(step >= 0, step, NONE - 1 - era)
-    key[one_way.cut] = np.iinfo(np.int32).min
+    key[before] = np.iinfo(np.int32).min
     inverse = np.unique(key, return_inverse=True)[1]
     by_key = np.argsort(inverse, kind="stable")
     ordinal = np.empty(one_way.count, np.int32)
     start = np.cumsum(np.bincount(inverse)) - np.bincount(inverse)
     ordinal[by_key] = np.arange(one_way.count) - start[inverse[by_key]]
-    ordinal[one_way.cut] = NONE
+    ordinal[before] = NONE
     return ordinal
 
 
