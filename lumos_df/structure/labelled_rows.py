@@ -17,6 +17,7 @@ from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.rows import Rows, coded, numbers, read
 from lumos_df.schema import PHASES
 from lumos_df.schema.codes import NONE, OTHER_PHASE
+from lumos_df.structure.early_rows import twins
 
 _SIZES: Final = re.compile(r"\s*\[(\s*\d{1,10}\s*(?:,\s*\d{1,10}\s*){0,2})\]\s*")
 """One to three whole numbers in brackets, as CUDA has them of grids and blocks."""
@@ -58,6 +59,8 @@ class Trace:
     """Element type of collectives."""
     group_ranks: dict[str, tuple[str | None, tuple[int, ...] | None, int | None]]
     """Description, global ranks and size of each process group."""
+    twin: NDArray[np.int32]
+    """Row that tells the work of each: itself, but of a GPU row that was issued before the recording its twin."""
 
     def __len__(self) -> int:
         """Return n."""
@@ -94,6 +97,7 @@ def extend(corpus: Path, rows: Rows) -> Trace:
     place = np.array([*(PHASES.index(word) for word in texts["phase"].words), OTHER_PHASE], np.int8)
     return Trace(
         rows=rows,
+        twin=twins(rows, texts["grid"].code, texts["block"].code),
         phase=place[texts["phase"].code],
         layer=numbers(table["layer"], pa.int32(), NONE),
         grid=texts["grid"],

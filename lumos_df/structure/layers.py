@@ -104,13 +104,15 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
         named = named[:0]
     if kind != "transformer" and not times and not _named_alike(kernels, layer, layer_evidence):
         named = named[:0]
+    # What was issued before the recording does what its like in a recorded step does.
+    twin = trace.twin
     return Structure(
-        phase=phases,
-        phase_evidence=phase_evidence,
-        layer=layer,
-        layer_evidence=layer_evidence,
-        micro_batch=micro_batch,
-        micro_batch_evidence=batch_evidence,
+        phase=phases[twin],
+        phase_evidence=phase_evidence[twin],
+        layer=layer[twin],
+        layer_evidence=layer_evidence[twin],
+        micro_batch=micro_batch[twin],
+        micro_batch_evidence=batch_evidence[twin],
         kind=kind,
         layers=len(named) or forward.layers,
         layers_evidence=BY_MODULE if len(named) else BY_REPETITION if forward.layers else NOT_KNOWN,

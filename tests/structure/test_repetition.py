@@ -49,6 +49,19 @@ def test_stretches_are_the_longest_that_repeat(symbols: list[int], period: int) 
 
 
 @EVERY
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(0, 40))
+def test_like_ends_counts_back_from_every_later_place(symbols: list[int], length: int) -> None:
+    length = min(length, len(symbols))
+    expected = []
+    for place in range(length, len(symbols) + 1):
+        count = 0
+        while count < length and symbols[place - 1 - count] == symbols[length - 1 - count]:
+            count += 1
+        expected.append(count)
+    assert repeats.like_ends(array(symbols), length).tolist() == expected
+
+
+@EVERY
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.integers(0, 11), st.integers(0, 2))
 def test_phase_of_finds_a_rotation(template: list[int], turn: int, other: int) -> None:
     turned = template[turn % len(template) :] + template[: turn % len(template)]

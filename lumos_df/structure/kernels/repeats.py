@@ -217,3 +217,31 @@ def _resume(symbols, template, i, at, step, reach, confirm):
             if agree == more + confirm:
                 return more, fewer
     return -1, -1
+
+
+@kernel
+def like_ends(symbols, length):
+    """Return for every place from `length` on how many symbols before it are those before `length`, counted back.
+
+    The Z algorithm (Gusfield, Algorithms on Strings, Trees, and Sequences, 1.3) on the sequence from its end.
+
+    Returns:
+        [n + 1 - length] of the places `length` to n; the first is `length` itself.
+    """
+    count = len(symbols)
+    joined = np.empty(length + 1 + count, symbols.dtype)
+    for i in range(length):
+        joined[i] = symbols[length - 1 - i]
+    joined[length] = NONE
+    for i in range(count):
+        joined[length + 1 + i] = symbols[count - 1 - i]
+    alike = np.zeros(len(joined) + 1, np.int64)
+    low, high = 0, 0
+    for i in range(1, len(joined)):
+        k = min(high - i, alike[i - low]) if i < high else 0
+        while i + k < len(joined) and joined[k] >= 0 and joined[k] == joined[i + k]:
+            k += 1
+        alike[i] = k
+        if i + k > high:
+            low, high = i, i + k
+    return alike[length + 1 : len(joined) + 1 - length][::-1].copy()

@@ -195,7 +195,7 @@ def wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: N
     product = np.zeros(len(rows), np.bool_)
     multiplies = np.array([*(bool(PRODUCT.match(name)) for name in rows.names), False])
     product[row] = (rows.family[row] == GEMM) & multiplies[np.where(operator >= 0, rows.name[operator], NONE)]
-    return widths(structure, rows.family, product)
+    return widths(structure, rows.family, product)[trace.twin]
 
 
 def numbered(kinds: list[tuple[object, ...]]) -> NDArray[np.int64]:
@@ -209,5 +209,5 @@ def floor_of(times: NDArray[np.float64]) -> float:
 
 
 def shaped(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the nearest operator above each row that has shapes, or NONE."""
-    return trace.rows.nearest(trace.dims.code >= 0, row)
+    """Return the nearest operator above each row, or its twin, that has shapes, or NONE."""
+    return trace.rows.nearest(trace.dims.code >= 0, trace.twin[row])
