@@ -198,6 +198,8 @@ def _steps(anchor: RecordedJob, settings: Settings) -> _Answer:
     except QueryError as error:
         print(error, file=sys.stderr)
         return _Answer([], 0.0, 0.0)
+    if settings:
+        answer = [row for row in answer if not row["waits_unseen"]] or answer
     middle = answer[(len(answer) - 1) // 2]
     return _Answer([1e3 * row["iteration_time_s"] for row in answer], 1e3 * middle["low_s"], 1e3 * middle["high_s"])
 

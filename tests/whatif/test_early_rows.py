@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from lumos_df.cli.screens.estimate_screen import draw_changed, seconds
 from lumos_df.graph.job import groups
 from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.estimate import estimate
@@ -78,7 +80,37 @@ def test_what_is_like_nothing_in_the_recording_stays_unknown(tmp_path: Path) -> 
     assert "" not in {words for _, words in told[other + 1 : other + 10]}
 
 
-def test_a_changed_job_rescales_what_was_issued_before(tmp_path: Path) -> None:
-    corpus = ingested(tmp_path / "corpus", RECORDING)
-    for row in estimate(corpus, parse(["micro_batch=4"])).to_pylist():
-        assert row["unscaled_gpu_pct"] < 1
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording whose first two steps waited for work that is not in it."""
+    return ingested(tmp_path_factory.mktemp("recorded") / "corpus", RECORDING)
+
+
+@pytest.fixture(scope="module")
+def changed(recorded: Path) -> pa.Table:
+    """The same with a fourth of its batch."""
+    return estimate(recorded, parse(["micro_batch=4"]))
+
+
+def test_a_changed_job_rescales_what_was_issued_before(changed: pa.Table) -> None:
+    assert max(changed["unscaled_gpu_pct"].to_pylist()) < 1
+
+
+def test_steps_that_waited_for_work_of_before_are_told_and_not_shown(
+    recorded: Path, changed: pa.Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert changed["waits_unseen"].to_pylist() == [True, True, False]
+    draw_changed(changed, ["--set micro_batch=4"], recorded, None, full=False)
+    screen = capsys.readouterr().out
+    last = changed["iteration_time_s"][2].as_py()
+    assert f"-> {seconds(last)}" in screen
+    assert "steps 1, 2 waited for GPU work that was issued before the recording" in screen
+    draw_changed(changed.slice(0, 2), ["--set micro_batch=4"], recorded, None, full=False)
+    assert f"-> {seconds(sum(changed['iteration_time_s'].to_pylist()[:2]) / 2)}" in capsys.readouterr().out
+
+
+def test_a_queue_with_room_holds_no_step_back(tmp_path: Path) -> None:
+    rows = estimate(ingested(tmp_path / "corpus", late(tmp_path, 2)), parse(["layers=4"]))
+    assert not any(rows["waits_unseen"].to_pylist())
+    assert not any("issued before" in text for text in rows["warnings"][0].as_py())

@@ -122,8 +122,17 @@ def _first(steps: "pa.Table", column: str) -> Any:
     return steps[column][0].as_py()
 
 
+def _whole(steps: "pa.Table") -> "pa.Table":
+    """Return the rows of steps that waited for nothing but what was recorded; all where none is so."""
+    import numpy as np  # noqa: PLC0415 - not for a plan
+
+    seen = np.flatnonzero(~np.array(steps["waits_unseen"].to_pylist(), np.bool_))
+    return steps.take(seen) if len(seen) else steps
+
+
 def _draw_step(screen: Console, steps: "pa.Table", which: str) -> None:
     """Print what the step of a job becomes; `which`: which of several of that name."""
+    steps = _whole(steps)
     old, new = _mean(steps, "original_iteration_time_s"), _mean(steps, "iteration_time_s")
     low, high = _mean(steps, "low_s"), _mean(steps, "high_s")
     change = f"{change_ns(1e9 * (new - old))}, {change_pct(100 * (new - old) / old)}" if old else "-"
@@ -146,6 +155,7 @@ def _device(corpus: Path, trace_id: str, changes: list[str]) -> str:
 
 def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) -> None:
     """Print where the step of a job goes, and how that is known; `device`: what it runs on."""
+    every, steps = steps, _whole(steps)
     if left_out := round(_mean(steps, "left_out_ns")):
         say(screen, f"{'left out, came once':<26}{format_ns(left_out):>9}", before="  ")
     for part in STEP_PARTS:
@@ -167,7 +177,7 @@ def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) 
     ]
     causes = steps["causes"][wide.index(max(wide))].as_py()
     say(screen, ", ".join(causes[: None if full else _CAUSES]) or "nothing", before="  interval from: ")
-    for row in steps.to_pylist() if full else ():
+    for row in every.to_pylist() if full else ():
         step = "" if row["step"] is None else f" step {row['step']}"
         times = f"{seconds(row['original_iteration_time_s']):>9} -> {seconds(row['iteration_time_s']):>9}"
         say(screen, f"rank {row['rank']}{step}: {times}", before="  ")

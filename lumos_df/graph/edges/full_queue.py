@@ -32,6 +32,8 @@ class QueueWaits:
     """Row of the launch call."""
     waited: NDArray[np.bool_]
     """Whether the call was seen to wait."""
+    unseen: NDArray[np.int32]
+    """Rows of launch calls that waited for what was issued before the recording and is not in it."""
     usual_ns: int
     """What a launch call takes that did not wait."""
 
@@ -56,7 +58,7 @@ def queue_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> QueueWaits:
     launched = np.flatnonzero(gpu.launched)
     usual = int(np.percentile(atoms.dur[gpu.call[launched]], _USUAL_PERCENTILE)) if len(launched) else 0
     none = np.empty(0, np.int32)
-    sources, calls, waited = [none], [none], [np.empty(0, np.bool_)]
+    sources, calls, waited, unseen = [none], [none], [np.empty(0, np.bool_)], [none]
     queued = np.flatnonzero(gpu.launched | (gpu.issued == NONE))
     for stream in np.unique(rows.stream[gpu.row[launched]]).tolist():
         on_stream = queued[rows.stream[gpu.row[queued]] == stream]
@@ -72,6 +74,7 @@ def queue_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> QueueWaits:
             continue
         near = blocked[np.maximum(np.searchsorted(blocked, turn - early, side="right") - 1, 0)]
         source = turn - unfinished[near]
+        unseen.append(atoms.row[call[blocked[source[blocked] < 0]]])
         kept = np.flatnonzero(source >= 0)
         # A call that ended before this row did cannot have waited for it.
         kept = kept[rows.end[row[source[kept]]] <= call_end[kept]]
@@ -79,5 +82,9 @@ def queue_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> QueueWaits:
         calls.append(atoms.row[call[kept]])
         waited.append(rows.end[row[source[kept]]] > atoms.ts[call[kept]])
     return QueueWaits(
-        source=np.concatenate(sources), call=np.concatenate(calls), waited=np.concatenate(waited), usual_ns=usual
+        source=np.concatenate(sources),
+        call=np.concatenate(calls),
+        waited=np.concatenate(waited),
+        unseen=np.concatenate(unseen),
+        usual_ns=usual,
     )

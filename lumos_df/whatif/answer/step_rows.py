@@ -8,6 +8,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.graph.collective_waits import waits
+from lumos_df.graph.edges.full_queue import queue_waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET, share
@@ -49,6 +50,7 @@ SCHEMA: Final = pa.schema(
         ("step", pa.int32()),
         _FIGURES[0],
         ("left_out_ns", pa.int64()),
+        ("waits_unseen", pa.bool_()),
         ("low_s", pa.float64()),
         ("high_s", pa.float64()),
         ("interval_from", pa.string()),
@@ -96,6 +98,7 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
         was = usage.work(original, (rank,))
         # What was inserted waits for nobody unseen.
         waited_here = np.hstack((*(waited[maker] for maker in makers), np.zeros((2, 1), np.int64)))
+        unseen = _waits_unseen(before)
         waiting = simulated_waiting(changed.after, new_rank, replay, waited_here[:, sources])
         new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay), waiting)
         original_waiting = simulated_waiting(changed.usual, rank, original, waited[rank])
@@ -115,6 +118,7 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
                     "rank": replay.graph.rows.rank,
                     "step": None if number == NONE else number,
                     "left_out_ns": int((before.high - before.low)[place] - (usual.high - usual.low)[place]),
+                    "waits_unseen": bool(unseen[place]),
                     "low_s": min(max(low[place], least[place]), seconds),
                     "high_s": max(high[place], seconds),
                     "interval_from": causes[0] if causes else None,
@@ -130,12 +134,37 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
                     "warnings": warnings,
                 }
             )
+    if any(row["waits_unseen"] for row in records):
+        warnings.append(_said_of_unseen(records))
     if changed.plan.settings and all(
         row.get(name) == row.get(f"original_{name}") for row in records for name in _NANOSECONDS
     ):
         # Of all records, which share the list.
         warnings.append("the change changes no time of any step: nothing binds one that takes longer or shorter now")
     return pa.Table.from_pylist(records, SCHEMA)
+
+
+def _waits_unseen(replay: Replay) -> NDArray[np.bool_]:
+    """Return in which steps launch calls waited for GPU work that was issued before the recording and is not in it [s].
+
+    Nothing tells what becomes of that work, so in a changed job these calls take as long as they did.
+    """
+    graph = replay.graph
+    call = queue_waits(graph.rows, graph.atoms, graph.gpu).unseen
+    place = replay.steps.place(graph.rows.step[call])
+    return np.isin(np.arange(len(replay.low)), place)
+
+
+def _said_of_unseen(records: list[dict[str, Any]]) -> str:
+    steps = sorted(
+        {row["step"] for row in records if row["waits_unseen"]}, key=lambda step: -1 if step is None else step
+    )
+    others = any(not row["waits_unseen"] for row in records)
+    named = "its steps" if steps == [None] else f"step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
+    done = (
+        "the others are shown" if others else "record later steps, or fewer of them before, to know what becomes of it"
+    )
+    return f"{named} waited for GPU work that was issued before the recording and is not in it: {done}"
 
 
 def _recorded(replay: Replay) -> Replay:
