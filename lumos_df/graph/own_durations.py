@@ -42,7 +42,7 @@ def own_durations(
     if len(release):
         # The call's own work begins when what it waits for is over.
         own[atoms.row[release]] = atoms.dur[release] - _waited(rows, atoms, gpu, release)
-    blocked = queue.call[queue.waited]
+    blocked = np.append(queue.call[queue.waited], queue.unseen)
     own[blocked] = np.minimum(own[blocked], queue.usual_ns)
     return own
 

@@ -58,7 +58,10 @@ class TraceGraph:
     unknown: NDArray[np.int64]
     """[n] ns of the gap before a row of the GPU in which something happened that was not recorded: they stay."""
     carried: NDArray[np.int32]
-    """Rows that waited for what was issued before the recording began: they start as recorded."""
+    """Rows that waited for what was issued before the recording began: they start as recorded.
+
+    Also what follows on its thread a launch call that waited for a row of the queue that was not recorded.
+    """
     dropped: int
     """Candidate edges that would have gone backward."""
 
@@ -137,7 +140,7 @@ def build(rows: Rows) -> TraceGraph:
         own=own,
         idle_before=idle_before,
         unknown=unknown,
-        carried=_carried(rows, gpu, late),
+        carried=np.concatenate((_carried(rows, gpu, late), _behind(atoms, queue.unseen))),
         dropped=dropped,
     )
 
@@ -152,6 +155,13 @@ def _carried(rows: Rows, gpu: GpuStreams, late: NDArray[np.int32]) -> NDArray[np
     before = gpu.row[gpu.issued < 0]
     first = gpu.row[np.argmin(rows.ts[gpu.row], keepdims=True)]
     return late[np.isin(late, np.append(before, first))]
+
+
+def _behind(atoms: Atoms, call: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the rows that come next on the threads of some calls."""
+    following = np.flatnonzero(atoms.before >= 0)
+    waited = np.isin(atoms.row[atoms.before[following]], call)
+    return atoms.row[following[waited]]
 
 
 def _beginnings(rows: Rows, handoffs: Handoffs) -> NDArray[np.int32]:

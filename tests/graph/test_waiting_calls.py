@@ -93,20 +93,25 @@ BESIDE_ROOM = [(240, 2000.0, 1000.0), (500, 40.0, 20.0)]
 """Launches, what the last ten take (2 ms: where code is loaded), and their kernels; us. Over 200 are unfinished."""
 
 
-def full_queue(folder: Path, before: int = 0) -> Job:
+def full_queue(folder: Path, before: int = 0, unseen: int = 0) -> Job:
     """From the 301st on, each of 400 launches ends 1 us after a kernel of 100 us has left a queue of 300.
 
-    The recording began when the first ones, of `before`, were over.
+    The recording began when the first ones, of `before`, were over; and the GPU's when the first `unseen` kernels were.
     """
     events, at = [], 10.0
     for number in range(400):
         begin = 17 + 100 * number
         room = 17 + 100 * (number - DEPTH + 1) + 1
         lasts = max(5.0, room - at)
-        events.append(kernel("gemm", begin, 100, correlation=number))
+        if number >= unseen:
+            events.append(kernel("gemm", begin, 100, correlation=number))
         if number >= before:
             events.append(launch(at, lasts, number))
         at += lasts + 1
+    # What a launch takes that waits for nothing, on a stream with room.
+    for number in range(unseen):
+        start, other = 10 + 20 * number, 1000 + number
+        events += [launch(start, 5, other), kernel("other", start + 8, 5, stream=9, correlation=other)]
     # The last launch has room once 100 kernels are over.
     assert at == 17 + 100 * 100 + 1 + 1
     return job_of(folder, events, end=10_100)
@@ -127,6 +132,14 @@ def test_a_launch_waits_for_room_in_a_full_queue(tmp_path: Path, before: int) ->
     job = full_queue(tmp_path, before)
     assert step_us(job) == 10_100
     assert step_us(job, "family=gemm:0.5") == 10_100 - 100 * 50
+
+
+def test_a_launch_that_waits_for_a_kernel_that_is_not_recorded_is_no_work_of_the_host(tmp_path: Path) -> None:
+    """Launches 361 to 398 wait for kernels 62 to 99, of which nothing was recorded: they end as they did."""
+    job = full_queue(tmp_path, before=360, unseen=99)
+    assert step_us(job) == 10_100
+    assert step_us(job, "name=cudaLaunchKernel:2") == pytest.approx(10_100, abs=20)
+    assert step_us(job, "name=cudaLaunchKernel:0.5") == pytest.approx(10_100, abs=20)
 
 
 @pytest.mark.parametrize(("launches", "lasts_us", "kernel_us"), BESIDE_ROOM)
