@@ -39,6 +39,8 @@ class ChangedJob:
     """Why rows of each recorded rank could not be rescaled, as `durations.unscaled` says [n]; one a trace."""
     unscaled_share: Unscaled
     """How much of the job that is."""
+    between_runs: float
+    """By how much the host of another run differs, as a logarithm: 8 times of 10 by no more."""
     warnings: list[str]
     stand_in: str | None
     """The GPU by whose links, not its own, transfers move that nothing measured tells of; None where none do."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.base.errors import LumosError, QueryError
+from lumos_df.graph import host_speed
 from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import event_graph, kept_members
 from lumos_df.graph.job import Job, groups, jobs
@@ -35,7 +36,7 @@ from lumos_df.whatif.job.changed_sizes import changed_sizes, check_kind, check_p
 from lumos_df.whatif.job.job_warnings import extrapolated, unheard
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import IN_SHAPES, Settings
-from lumos_df.whatif.job.usual_job import without_stalls
+from lumos_df.whatif.job.usual_job import with_usual_host, without_stalls
 from lumos_df.whatif.pipeline.staged_job import staged
 from lumos_df.whatif.rewrite import recomputed_layers
 from lumos_df.whatif.rewrite.rebuilt_job import rebuilt
@@ -135,7 +136,8 @@ def _with_effects(
     said = []
     for name in settings.values():
         try:
-            other = with_missing(_rescheduled(anchor, settings.without(name), switches, siblings)).job
+            one_less = _rescheduled(anchor, settings.without(name), switches, siblings, usual_host=True)
+            other = with_missing(one_less).job
         except LumosError:
             continue  # The others cannot be without it.
         if answerable.same(other.event_graph, whole.job.event_graph):
@@ -168,7 +170,7 @@ def estimated(
         warnings += answerable.check_replay(anchor, played, force=force)
     else:
         settings = replace(settings, keep_stalls=True)
-    made = _rescheduled(anchor, settings, switches, siblings)
+    made = _rescheduled(anchor, settings, switches, siblings, usual_host=bool(settings))
     answerable.check_gpu(anchor, settings, force=force)
     guessed = [unscaled(anchor, made.change, rank) for rank in range(len(anchor.job.graphs))]
     part = answerable.unscaled(anchor, guessed)
@@ -191,13 +193,19 @@ def estimated(
         after=made.job.replay(),
         unscaled=guessed,
         unscaled_share=part,
+        between_runs=host_speed.between_runs([anchor.job.graphs[0], *(other.job.graphs[0] for other in siblings)]),
         warnings=made.warnings,
         stand_in=made.stand_in,
     )
 
 
 def _rescheduled(
-    anchor: RecordedJob, settings: Settings, switches: tuple[Change, ...], siblings: Iterable[RecordedJob]
+    anchor: RecordedJob,
+    settings: Settings,
+    switches: tuple[Change, ...],
+    siblings: Iterable[RecordedJob],
+    *,
+    usual_host: bool,
 ) -> DraftJob:
     about = anchor.about
     check_passes(about, settings)
@@ -210,6 +218,9 @@ def _rescheduled(
     beside = [other.job.graphs[0] for other in siblings]
     base, warnings = (anchor.job, []) if settings.keep_stalls else without_stalls(anchor.job, shapes, beside)
     job = _switched(base, switches, about.job)
+    if beside and usual_host:
+        job, told = with_usual_host(job, anchor.job.graphs[0], beside)
+        warnings += told
     others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
     job, transfer_error, each, told, stand_in = _retimed(anchor, change, job, times)

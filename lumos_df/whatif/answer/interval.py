@@ -74,7 +74,7 @@ def interval(changed: ChangedJob) -> Interval:
     """Return the interval of a changed job."""
     step = lengths(changed, changed.job.event_graph)
     kinds = _Kinds.of(changed)
-    causes = [_replay(changed, step), _host(changed, step)]
+    causes = [_replay(changed, step), _host(changed, step), _another_run(changed, step)]
     links = f"links as of {changed.stand_in}" if changed.stand_in else "links"
     for name, own, transfer in (
         ("kernels", kinds.computes, None),
@@ -123,33 +123,59 @@ def _replay(changed: ChangedJob, step: Steps) -> Cause:
 
 def _host(changed: ChangedJob, step: Steps) -> Cause:
     """Return what all of the host makes, faster or slower: no less than the recorded steps of the rank differ."""
-    net, graphs = changed.job.event_graph, changed.job.graphs
-    spreads = []
-    own, lag = net.own.astype(np.float64), net.lag.astype(np.float64)
-    factor_own, factor_lag = [], []
-    for graph, rank in zip(graphs, changed.ranks, strict=True):
+    graphs = changed.job.graphs
+    spreads, factors = [], []
+    for rank in changed.ranks:
         recorded = recorded_lengths(changed.played.replays[rank])
         shape = changed.anchor.about.ranks[rank].trace.dims.code
-        spread = host_spread.spread(changed.anchor.job.graphs[rank], shape, recorded)
+        factors.append(host_spread.spread(changed.anchor.job.graphs[rank], shape, recorded))
         spreads.append(host_spread.of_steps(recorded) if len(recorded) > 1 else 0.0)
-        factor_own.append(np.where(graph.rows.on_gpu, 0.0, spread))
-        # A GPU that is idle for what nobody recorded waits for a host, too.
-        idle = graph.unknown[graph.edges.dst] > 0
-        factor_lag.append(np.where(host_spread.works_between(graph) | idle, spread, 0.0))
-    played = []
-    for sign in (-1, 1):
-        slower = replace(
-            net,
-            own=np.round(own * np.exp(sign * np.concatenate(factor_own))).astype(np.int64),
-            lag=np.where(lag > 0, np.round(lag * np.exp(sign * np.concatenate(factor_lag))), lag).astype(np.int64),
-        )
-        played.append(lengths(changed, slower))
-    low, high = _ends(step, *played)
+    low, high = _hosts(changed, step, [~graph.rows.on_gpu for graph in graphs], factors)
     return Cause(
         "host",
         [np.minimum(end, lasts * np.exp(-spread)) for end, lasts, spread in zip(low, step, spreads, strict=True)],
         [np.maximum(end, lasts * np.exp(spread)) for end, lasts, spread in zip(high, step, spreads, strict=True)],
     )
+
+
+def _another_run(changed: ChangedJob, step: Steps) -> Cause:
+    """Return what comes of another run's host, whose calls are as much slower or faster as `host_speed` says.
+
+    What an operator computes on the host errs as kernels do, which were held against other runs.
+    """
+    calls = [~graph.rows.on_gpu & ~host_times.works(graph) for graph in changed.job.graphs]
+    apart = [changed.between_runs] * len(calls)
+    return Cause("another run's host", *_hosts(changed, step, calls, apart))
+
+
+def _hosts(
+    changed: ChangedJob, step: Steps, rows: list[NDArray[np.bool_]], factors: list[float]
+) -> tuple[Steps, Steps]:
+    """Return the steps when some rows of the host and what lies between them are faster, and when they are slower.
+
+    Args:
+        changed: the job.
+        step: the steps as estimated, ns.
+        rows: which rows of each rank.
+        factors: by how much, as logarithms, one a rank.
+    """
+    net = changed.job.event_graph
+    own, lag = net.own.astype(np.float64), net.lag.astype(np.float64)
+    of_own, of_lag = [], []
+    for graph, chosen, factor in zip(changed.job.graphs, rows, factors, strict=True):
+        of_own.append(np.where(chosen, factor, 0.0))
+        # A GPU that is idle for what nobody recorded waits for a host, too.
+        idle = graph.unknown[graph.edges.dst] > 0
+        of_lag.append(np.where(host_spread.works_between(graph) | idle, factor, 0.0))
+    played = []
+    for sign in (-1, 1):
+        slower = replace(
+            net,
+            own=np.round(own * np.exp(sign * np.concatenate(of_own))).astype(np.int64),
+            lag=np.where(lag > 0, np.round(lag * np.exp(sign * np.concatenate(of_lag))), lag).astype(np.int64),
+        )
+        played.append(lengths(changed, slower))
+    return _ends(step, *played)
 
 
 def _once(changed: ChangedJob, step: Steps) -> Cause | None:
