@@ -13,7 +13,7 @@ from lumos_df.advice.advised_job import AdvisedJob
 from lumos_df.advice.evidence import evidence
 from lumos_df.advice.ranked_advice import Advice, ranked
 from lumos_df.advice.rules import RULES
-from lumos_df.corpus import table_files
+from lumos_df.corpus import profiler_overhead, table_files
 from lumos_df.corpus.folder import traces_without
 from lumos_df.corpus.limits import NO_LENGTH, Recorded, limits
 from lumos_df.graph import matching, replay_warnings, stalls, typical_values
@@ -135,7 +135,11 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             operators=sum(int(np.count_nonzero(rows.kind != OTHER_KIND)) for rows in of_job.ranks),
         )
         of_replay = replay_warnings.of_traces(loaded)
-        warnings = [*steps_without_backward.note(of_job), *(text for texts in of_replay for text in texts)]
+        warnings = [
+            *profiler_overhead.told(corpus, ids),
+            *steps_without_backward.note(of_job),
+            *(text for texts in of_replay for text in texts),
+        ]
         result = JobAdvice(
             job=of_job.name,
             trace_ids=tuple(ids),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lumos_df.advice.job_advice import advise
 from lumos_df.corpus.catalog import connect
 from lumos_df.estimate.answer import ANSWERS
 from lumos_df.estimate.configuration import estimate as estimate_plan
@@ -15,6 +16,7 @@ from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
 from tests.conftest import SAMPLES
 from tests.emulator import Job, Profiler, simulate, write
+from tests.whatif import hosted
 from tests.whatif.conftest import emulate, ingested
 
 OF_PLANS_ALONE = {"expected_s", "at_risk"}
@@ -33,6 +35,16 @@ def test_it_has_the_fields_of_an_estimate_that_no_trace_is_of_for_both_jobs() ->
     names = {name for name, _ in ANSWERS} - OF_PLANS_ALONE
     assert names <= {*SCHEMA.names}
     assert {f"original_{name}" for name in names - {"low_s", "high_s"}} <= {*SCHEMA.names}
+
+
+def test_it_says_by_how_much_the_profiler_made_the_recorded_step_longer(tmp_path: Path) -> None:
+    timed = {"profiledNs": [9_000_000, 9_000_000], "unprofiledBeforeNs": [6_000_000], "unprofiledAfterNs": [6_000_000]}
+    for name, times, told in (("slow", timed, "50 % longer (9.00 ms, without 6.00 ms)"), ("untimed", {}, None)):
+        corpus = ingested(tmp_path / name, hosted.write(hosted.HostJob(), tmp_path / "traces" / name, times))
+        for warnings in (answers(corpus, "layers=4")[0]["warnings"], advise(corpus)[0].warnings):
+            said = [text for text in warnings if "under the profiler" in text]
+            assert len(said) == (told is not None)
+            assert all(told in text for text in said if told)
 
 
 @pytest.mark.parametrize("change", [("layers=12",), ("pp=2", "batch=4")])

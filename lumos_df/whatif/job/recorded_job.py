@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import pyarrow.parquet as pq
 
+from lumos_df.corpus import profiler_overhead
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.job import Job
 from lumos_df.graph.job import load as load_job
@@ -89,7 +90,10 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: H
         told_precision(about) or usual_precision(gpu.hardware),
         about.facts["ep"].number,
         max((peak for trace_id in trace_ids if (peak := _peak(corpus, trace_id)) is not None), default=None),
-        (_ON_HOST,) if on_host else (gpu.warning,) if gpu.warning else (),
+        (
+            *((_ON_HOST,) if on_host else (gpu.warning,) if gpu.warning else ()),
+            *profiler_overhead.told(corpus, trace_ids),
+        ),
         any(_multiplies_in_tensor_cores(graph) for graph in job.graphs),
         _unmeasured(corpus, trace_ids),
     )
