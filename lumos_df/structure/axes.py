@@ -53,6 +53,7 @@ from lumos_df.structure.axis_rules import (
     sources,
 )
 from lumos_df.structure.kernels.feeds import MOVED, NEXT, PICKED, feeds
+from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.picked_rows import PickedRows, may_be_rows, moved
 from lumos_df.structure.shapes import Shape
@@ -66,8 +67,8 @@ class Axes:
     """Labels of one rank's shapes."""
 
     kind: NDArray[np.int32]
-    """Kind of every row: operators of one name and shapes, in operators of one name and shapes; NONE without shapes
-    [n]."""
+    """Kind of every row: operators of one name and shapes, in operators of one name and shapes, and of forward ones;
+    NONE without shapes [n]."""
     of_kind: list[tuple[Labels, ...]]
     """Of each kind the labels of its tensors, those in lists as well."""
     of_text: dict[str, tuple[Labels, ...]]
@@ -89,6 +90,10 @@ class _Kind:
     count: int
     updates: bool
     """Whether it belongs to the optimizer."""
+    around: int
+    """Kind of the operator that it is in, NONE of none with shapes."""
+    forward: int
+    """Kind of the forward operator that it is the backward of, NONE where that is not known."""
 
     @property
     def result(self) -> Shape | None:
@@ -115,9 +120,23 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
     if not len(row) or not (batch or sequence):
         return unknown(trace)
     in_turn = row[np.argsort(rows.thread[row], kind="stable")].astype(np.int32)
-    kind, example, count = _numbered(trace, in_turn)
+    partner = inherit(rows.forward, rows.parent, rows.thread)
+    kind, example, count = _numbered(trace, in_turn, partner)
     updates = np.bincount(kind[in_turn], phase[in_turn] == OPTIMIZER) * 2 > count
-    kinds = list(map(_kind, [trace] * len(example), in_turn[example].tolist(), count.tolist(), updates.tolist()))
+    shown = in_turn[example]
+    # The last kind is that of no row.
+    of_row = np.append(kind, NONE)
+    kinds = list(
+        map(
+            _kind,
+            [trace] * len(example),
+            shown.tolist(),
+            count.tolist(),
+            updates.tolist(),
+            of_row[rows.parent[shown]].tolist(),
+            of_row[partner[shown]].tolist(),
+        )
+    )
     shapes = [shape for each in kinds for shape in (*each.tensors, each.result)]
     first = np.cumsum([0, *(len(each.tensors) + 1 for each in kinds)]).astype(np.int32)
     moves = np.array([moved(each.name, each.rule) for each in kinds])
@@ -138,11 +157,20 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
     return max(followed, key=_Followed.attention_over_batches).axes(kind)
 
 
-def _numbered(trace: Trace, row: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the kind of every row [n], and of each kind the place of its first among some rows, and their number."""
+def _numbered(
+    trace: Trace, row: NDArray[np.int32], partner: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the kind of every row [n], and of each kind the place of its first among some rows, and their number.
+
+    Those of one kind have the same name and shapes, and so have the operators that they are in, and the forward ones
+    (`partner`, NONE where there is none [n]).
+    """
     rows = trace.rows
-    around = rows.parent[row]
-    columns = (np.where(around >= 0, column[around], NONE) for column in (rows.name, trace.dims.code))
+    columns = (
+        np.where(of >= 0, column[of], NONE)
+        for of in (rows.parent[row], partner[row])
+        for column in (rows.name, trace.dims.code)
+    )
     key = packed(rows.name[row], trace.dims.code[row], *columns)
     _, example, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     kind = np.full(len(rows), NONE, np.int32)
@@ -167,7 +195,14 @@ def _numbered_shapes(
     return tuple(np.array(column, np.int32) for column in columns)
 
 
-def _kind(trace: Trace, row: int, count: int, updates: bool) -> _Kind:  # noqa: FBT001 - mapped over columns
+def _kind(
+    trace: Trace,
+    row: int,
+    count: int,
+    updates: bool,  # noqa: FBT001 - as above
+    within: int,
+    forward: int,
+) -> _Kind:
     name, text = trace.rows.names[trace.rows.name[row]], trace.dims.words[trace.dims.code[row]]
     shapes = tuple(tensors(json.loads(text)))
     rule = next(rule for rule, pattern in RULES if pattern.match(name))
@@ -177,7 +212,7 @@ def _kind(trace: Trace, row: int, count: int, updates: bool) -> _Kind:  # noqa: 
     around = trace.rows.parent[row]
     if TAKES_ROWS.match(name) and around >= 0 and LOOKS_UP.match(trace.rows.names[trace.rows.name[around]]):
         rule = LOOKUP
-    return _Kind(name, text, rule, shapes, sources(rule, shapes), count, updates)
+    return _Kind(name, text, rule, shapes, sources(rule, shapes), count, updates, within, forward)
 
 
 def tensors(inputs: Sequence[Any]) -> list[Shape]:
@@ -244,7 +279,7 @@ class _Followed:
                     ]
                     inputs.append(likeliest((labels, times) for labels, tie, times in arrived if tie != NEXT))
                     beside.append(likeliest((labels, times) for labels, tie, times in arrived if tie == NEXT))
-                labelled = self._ruled(kind, inputs, beside)
+                labelled = self._ruled(kind, self._of_linear(kind, inputs), beside)
                 self._labels[low : low + len(labelled)] = labelled
                 # By size alone the places of a lookup, of one sample, look like a width.
                 told = kind.rule != LOOKUP or holds_inputs(labelled[1:2])
@@ -272,6 +307,47 @@ class _Followed:
         return Axes(
             kind_of_row, of_kind, {text: max(known, key=lambda each: each[0])[1] for text, known in of_text.items()}
         )
+
+    def _of_linear(self, kind: _Kind, inputs: list[Labels | None]) -> list[Labels | None]:
+        """Return the labels of a product's tensors: of one in a linear layer, or of the backward of a product, theirs.
+
+        Parameters may have the sizes of an activation, so that shapes alone do not tell which of both a product reads.
+        """
+        if kind.rule != PRODUCT or len(kind.tensors) < 2:
+            return inputs
+        told = self._in_linear(kind) or self._of_gradient(kind)
+        return [*inputs[:-2], *told] if told else inputs
+
+    def _in_linear(self, kind: _Kind) -> tuple[Labels, Labels] | None:
+        if kind.around == NONE or self._kinds[kind.around].rule != LINEAR:
+            return None
+        given, matrix = self._labels_of(kind.around, 0), self._labels_of(kind.around, 1)
+        (before, weight), (left, right) = self._kinds[kind.around].tensors[:2], kind.tensors[-2:]
+        if given is None or matrix is None or right != weight[::-1] or prod(left) != prod(before):
+            return None
+        flat = given if left == before else cut(given, before, left)
+        return None if flat is None else (flat, matrix[::-1])
+
+    def _of_gradient(self, kind: _Kind) -> tuple[Labels, Labels] | None:
+        forward = kind.forward
+        if forward == NONE or self._kinds[forward].rule != PRODUCT or len(self._kinds[forward].tensors) < 2:
+            return None
+        last = len(self._kinds[forward].tensors)
+        left, right, result = (self._labels_of(forward, place) for place in (last - 2, last - 1, last))
+        if left is None or right is None or result is None:
+            return None
+        (rows, inner), (_, columns) = self._kinds[forward].tensors[-2:]
+        # Gradients of the left matrix, and of the right one as it is and transposed.
+        ways = (
+            (((rows, columns), (columns, inner)), (result, right[::-1])),
+            (((inner, rows), (rows, columns)), (left[::-1], result)),
+            (((columns, rows), (rows, inner)), (result[::-1], left)),
+        )
+        # Where several have these sizes, one of the three that a product runs over is the inputs' in each.
+        return next((labels for shapes, labels in ways if shapes == kind.tensors[-2:]), None)
+
+    def _labels_of(self, number: int, place: int) -> Labels | None:
+        return self._labels[self._first[number] + place]
 
     def _arrived(self, shape: Shape, origin: int, tie: int, picked: PickedRows) -> Labels | None:
         """Return the labels that a tensor has from where it was before."""

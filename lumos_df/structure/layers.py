@@ -104,15 +104,13 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
         named = named[:0]
     if kind != "transformer" and not times and not _named_alike(kernels, layer, layer_evidence):
         named = named[:0]
-    # What was issued before the recording does what its like in a recorded step does.
-    twin = trace.twin
     return Structure(
-        phase=phases[twin],
-        phase_evidence=phase_evidence[twin],
-        layer=layer[twin],
-        layer_evidence=layer_evidence[twin],
-        micro_batch=micro_batch[twin],
-        micro_batch_evidence=batch_evidence[twin],
+        phase=phases[trace.twin],
+        phase_evidence=_evidence(trace, phase_evidence),
+        layer=layer[trace.twin],
+        layer_evidence=_evidence(trace, layer_evidence),
+        micro_batch=micro_batch[trace.twin],
+        micro_batch_evidence=_evidence(trace, batch_evidence),
         kind=kind,
         layers=len(named) or forward.layers,
         layers_evidence=BY_MODULE if len(named) else BY_REPETITION if forward.layers else NOT_KNOWN,
@@ -128,6 +126,13 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
         kernels=kernels,
         on_gpu=bool(trace.rows.on_gpu.any()),
     )
+
+
+def _evidence(trace: Trace, evidence: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return evidence where GPU rows of before the recording are told by their likes in a recorded step [n]."""
+    told = evidence[trace.twin]
+    again = (trace.twin != np.arange(len(trace))) & (told != NOT_KNOWN)
+    return np.where(again, BY_REPETITION, told).astype(np.int8)
 
 
 def _alike_passes(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:

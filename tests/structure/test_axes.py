@@ -55,6 +55,18 @@ def test_channels_as_many_as_samples_are_no_batch(tmp_path: Path) -> None:
     assert kinds(known["aten::relu"][0]) == [BATCH, CONSTANT, CONSTANT, CONSTANT]
 
 
+def test_parameters_of_a_linear_layer_as_many_as_tokens_are_no_tokens(tmp_path: Path) -> None:
+    """Four times 1,024 tokens, and 4,096 neurons: by its shape the weight is the layer's input, laid flat."""
+    calls: list[Call] = [
+        ("aten::linear", [[4, 1024, 1024], [4096, 1024], [4096]]),
+        ("aten::view", [[4, 1024, 1024], []]),
+        ("aten::t", [[4096, 1024]]),
+        ("aten::addmm", [[4096], [4096, 1024], [1024, 4096], [], []]),
+    ]
+    known = followed(tmp_path, calls, 4, 1024, inside=3)
+    assert [kinds(labels) for labels in known["aten::addmm"]] == [[""], [BATCH + SEQUENCE, ""], ["", ""]]
+
+
 def test_a_batch_put_together_with_heads_grows_with_the_batch_alone(tmp_path: Path) -> None:
     calls: list[Call] = [
         ("aten::conv1d", [[32, 4, 32], [4, 4, 1]]),

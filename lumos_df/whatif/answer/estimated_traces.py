@@ -161,6 +161,12 @@ def _instances(instances: Instances, orders: list[NDArray[np.int64]]) -> Instanc
     return replace(instances, row=row)
 
 
+def _stored_operators(folder: Path) -> pa.Table:
+    """Return the operators of a trace; columns in which all of them say something may have nulls, as new ones do."""
+    table = pq.ParquetFile(folder / "operators.parquet").read()
+    return table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
+
+
 def _write_trace(
     changed: ChangedJob, corpus: Path, into: Path, new_rank: int, order: NDArray[np.int64], graph: TraceGraph
 ) -> None:
@@ -170,7 +176,7 @@ def _write_trace(
     folder = trace_folder(into, rows.trace_id)
     folder.mkdir(exist_ok=True)
     table = _operators(
-        [pq.ParquetFile(old_folder / "operators.parquet").read() for old_folder in old],
+        [_stored_operators(old_folder) for old_folder in old],
         source,
         rows,
         changed.plan,

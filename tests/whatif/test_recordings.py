@@ -1,0 +1,24 @@
+"""Changed batches of real training on an H100 (tests/recordings), where tokens are as many as neurons of a layer."""
+
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+import lumos_df
+from lumos_df.trace.ingest import ingest
+from lumos_df.whatif.estimate import estimate
+from lumos_df.whatif.job.settings import parse
+
+GRID = Path(__file__).parent.parent / "recordings" / "grid"
+
+
+@pytest.mark.parametrize("model", ["l2_w1024", "l4_w2048"])
+def test_gpu_time_of_four_times_the_batch(tmp_path: Path, model: str) -> None:
+    small, large = (f"{model}_b{batch}_s1024_eager" for batch in (4, 16))
+    assert not ingest([GRID / small, GRID / large], tmp_path / "corpus", workers=1).failed
+    changed = estimate(tmp_path / "corpus", parse(["micro_batch=16"]), job=small)
+    # The GPU runs behind: what was issued in the steps runs in part after them.
+    issued = f"FROM _gpu JOIN traces USING (trace_id) WHERE job = '{large}' AND parent_id IS NOT NULL"
+    ((truth,),) = lumos_df.connect(tmp_path / "corpus").sql(f"SELECT sum(dur) / 3 {issued}").fetchall()
+    assert pc.mean(changed["gpu_busy_ns"]).as_py() == pytest.approx(truth, rel=0.15)
