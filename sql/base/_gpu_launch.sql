@@ -75,8 +75,8 @@ SELECT
   CASE WHEN above.kind = 'runtime' THEN above.ts END,
   CASE WHEN above.kind = 'runtime' THEN above.dur END,
   CASE WHEN above.kind = 'runtime' THEN above.parent_id ELSE above.op_id END,
-  above.ts,
-  above.thread,
+  above.ts AS launch_ts,
+  above.thread AS launch_thread,
   before.next_ts
 FROM _gpu AS gpu
 JOIN before ON before.trace_id = gpu.trace_id AND before.op_id = gpu.op_id
