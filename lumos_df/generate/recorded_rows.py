@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     import duckdb
 
 _ROWS = """
+WITH stream AS (
+  SELECT device, stream, min(ts) FILTER (parent_id IS NOT NULL) AS issued_ts
+  FROM operators
+  WHERE trace_id = $trace AND stream IS NOT NULL
+  GROUP BY device, stream
+)
 SELECT o.op_id, o.parent_id, o.kind, o.family, o.name, o.ts, o.dur, o.thread, o.device, o.stream, o.module,
   o.collective, o."group", o.group_size, o.dtype, o.in_bytes, o.out_bytes, o.flops,
   CASE WHEN o.kind = 'cpu_op' THEN coalesce(x.input_dims, o.input_dims) END AS dims,
@@ -24,7 +30,10 @@ SELECT o.op_id, o.parent_id, o.kind, o.family, o.name, o.ts, o.dur, o.thread, o.
 FROM operators o
 LEFT JOIN args a ON a.trace_id = $trace AND a.event = o.event AND o.kind = 'cpu_op'
 LEFT JOIN execution_nodes x ON x.trace_id = $trace AND x.op_id = o.op_id
+LEFT JOIN stream ON stream.stream = o.stream AND stream.device IS NOT DISTINCT FROM o.device
 WHERE o.trace_id = $trace AND ($step IS NULL OR o.step = $step)
+  -- What was issued before the recording is of steps before, whenever it ran.
+  AND (o.parent_id IS NOT NULL OR o.stream IS NULL OR coalesce(o.ts >= stream.issued_ts, true))
 ORDER BY o.op_id
 """
 NO_ROW = -1
