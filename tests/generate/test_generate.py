@@ -388,7 +388,8 @@ def test_a_step_without_the_profiler_is_held_against_the_recorded_one_without_it
     generate(tmp_path / "corpus", tmp_path / "benchmark")
     result = run_benchmark(tmp_path / "benchmark", "--iterations", 3, "--warmup", 1)
     assert (result["recorded_step_ms"], result["recorded_without_profiler_step_ms"]) == (200.01, 50)
-    assert 49 <= result["fastest_ms"] < 150
+    # A step that a busy machine made late is made up for by the next.
+    assert 49 <= result["step_ms"] < 150
     assert result["profiled_step_ms"] >= 199
 
 
