@@ -13,11 +13,20 @@ if TYPE_CHECKING:
     import duckdb
 
 _ROWS = """
-WITH stream AS (
+WITH first_launched AS (
   SELECT device, stream, min(ts) FILTER (parent_id IS NOT NULL) AS issued_ts
   FROM operators
   WHERE trace_id = $trace AND stream IS NOT NULL
   GROUP BY device, stream
+),
+-- Where most of what comes later has no launch either, nothing tells what was issued before the recording.
+stream AS (
+  SELECT first.device, first.stream, first.issued_ts
+  FROM first_launched first
+  JOIN operators o ON o.trace_id = $trace AND o.stream = first.stream
+    AND o.device IS NOT DISTINCT FROM first.device AND o.ts >= first.issued_ts
+  GROUP BY first.device, first.stream, first.issued_ts
+  HAVING 2 * count(o.parent_id) > count(*)
 )
 SELECT o.op_id, o.parent_id, o.kind, o.family, o.name, o.ts, o.dur, o.thread, o.device, o.stream, o.module,
   o.collective, o."group", o.group_size, o.dtype, o.in_bytes, o.out_bytes, o.flops,

@@ -199,7 +199,7 @@ def _kind(
     trace: Trace,
     row: int,
     count: int,
-    updates: bool,  # noqa: FBT001 - as above
+    updates: bool,  # noqa: FBT001 - mapped over columns
     within: int,
     forward: int,
 ) -> _Kind:
