@@ -7,27 +7,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lumos_df.graph.issued_before import before_first_issued
 from lumos_df.schema import GPU_KINDS
 
 if TYPE_CHECKING:
     import duckdb
 
 _ROWS = """
-WITH first_launched AS (
-  SELECT device, stream, min(ts) FILTER (parent_id IS NOT NULL) AS issued_ts
-  FROM operators
-  WHERE trace_id = $trace AND stream IS NOT NULL
-  GROUP BY device, stream
-),
--- Where most of what comes later has no launch either, nothing tells what was issued before the recording.
-stream AS (
-  SELECT first.device, first.stream, first.issued_ts
-  FROM first_launched first
-  JOIN operators o ON o.trace_id = $trace AND o.stream = first.stream
-    AND o.device IS NOT DISTINCT FROM first.device AND o.ts >= first.issued_ts
-  GROUP BY first.device, first.stream, first.issued_ts
-  HAVING 2 * count(o.parent_id) > count(*)
-)
 SELECT o.op_id, o.parent_id, o.kind, o.family, o.name, o.ts, o.dur, o.thread, o.device, o.stream, o.module,
   o.collective, o."group", o.group_size, o.dtype, o.in_bytes, o.out_bytes, o.flops,
   CASE WHEN o.kind = 'cpu_op' THEN coalesce(x.input_dims, o.input_dims) END AS dims,
@@ -39,11 +25,14 @@ SELECT o.op_id, o.parent_id, o.kind, o.family, o.name, o.ts, o.dur, o.thread, o.
 FROM operators o
 LEFT JOIN args a ON a.trace_id = $trace AND a.event = o.event AND o.kind = 'cpu_op'
 LEFT JOIN execution_nodes x ON x.trace_id = $trace AND x.op_id = o.op_id
-LEFT JOIN stream ON stream.stream = o.stream AND stream.device IS NOT DISTINCT FROM o.device
 WHERE o.trace_id = $trace AND ($step IS NULL OR o.step = $step)
-  -- What was issued before the recording is of steps before, whenever it ran.
-  AND (o.parent_id IS NOT NULL OR o.stream IS NULL OR coalesce(o.ts >= stream.issued_ts, true))
 ORDER BY o.op_id
+"""
+_ON_STREAMS = f"""
+SELECT op_id, dense_rank() OVER (ORDER BY device, stream) AS number, parent_id IS NOT NULL AS issued
+FROM operators
+WHERE trace_id = $trace AND stream >= 0 AND kind IN {GPU_KINDS}
+ORDER BY ts, op_id
 """
 NO_ROW = -1
 """Place of a row that is not there."""
@@ -66,8 +55,11 @@ class RecordedRows:
 
     @classmethod
     def read(cls, connection: "duckdb.DuckDBPyConnection", trace_id: str, step: int | None) -> Self:
-        """Read a step; without a number the whole trace."""
+        """Read a step; without a number the whole trace. What was issued before the recording is of no step in it."""
         frame = connection.sql(_ROWS, params={"trace": trace_id, "step": step}).pl()
+        on_streams = connection.sql(_ON_STREAMS, params={"trace": trace_id}).fetchnumpy()
+        early = on_streams["op_id"][before_first_issued(on_streams["number"], on_streams["issued"])]
+        frame = frame.filter(~pl.col("op_id").is_in(early))
         op_id = frame["op_id"].to_numpy()
         above = frame["parent_id"].fill_null(NO_ROW).to_numpy()
         found = np.minimum(np.searchsorted(op_id, above), max(len(op_id) - 1, 0))

@@ -37,7 +37,7 @@ class GpuPace:
         if not inside.any():
             return None
         at = np.where(called, graph.atoms.ts[np.maximum(graph.gpu.call, 0)], np.iinfo(np.int64).min)
-        early = ~inside & (graph.gpu.issued == NONE) | called & (at < steps.low[0])
+        early = ~inside & graph.gpu.early | called & (at < steps.low[0])
         return cls(row=row[inside], place=place[inside], early=row[early])
 
     def windows(

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.gpu_clock import to_pageable
 from lumos_df.graph.host import Atoms
+from lumos_df.graph.issued_before import before_first_issued
 from lumos_df.graph.rows import Rows
 from lumos_df.schema.codes import MEMCPY, NONE, RUNTIME
 
@@ -31,6 +32,12 @@ class GpuStreams:
     """Place in the order of atoms after which the row was issued; never falls along a stream; NONE before all."""
     bounds: NDArray[np.int64]
     """Where each stream begins, and the end: stream s is `bounds[s]:bounds[s + 1]`."""
+
+    @property
+    def early(self) -> NDArray[np.bool_]:
+        """Which rows were issued before the recording began [g]."""
+        stream = np.repeat(np.arange(len(self.bounds) - 1), np.diff(self.bounds))
+        return before_first_issued(stream, self.call >= 0)
 
     def of_call(self, values: NDArray[np.int32] | NDArray[np.int64], none: np.int64 | int = 0) -> NDArray[np.int64]:
         """Return for each row the value of the atom that issued it, of a column with one value an atom, or `none`."""

@@ -71,18 +71,17 @@ def of_graph(graph: TraceGraph) -> list[str]:
     elif not gpu.launched.any():
         warnings.append("no launch call in the trace: GPU operators follow one another on their stream")
     else:
-        orphans = int(np.count_nonzero(gpu.issued < 0))
-        guessed = int(np.count_nonzero(~gpu.launched)) - orphans
-        if orphans:
-            warnings.append(
-                f"{format_count(orphans, 'GPU operator')} issued before the recording began; "
-                "the first start as recorded"
-            )
-        if guessed > 0:
-            warnings.append(
-                f"{format_count(guessed, 'GPU operator')} without a launch call in the trace; "
-                "each follows the operator that issued it"
-            )
+        early, guessed = gpu.early, ~gpu.launched & (gpu.call >= 0)
+        for which, what in (
+            (early, "issued before the recording began; the first start as recorded"),
+            (guessed, "without a launch call in the trace; each follows the operator that issued it"),
+            (
+                ~gpu.launched & ~early & ~guessed,
+                "without a launch call or an operator in the trace; each follows the one before it on its stream",
+            ),
+        ):
+            if count := int(np.count_nonzero(which)):
+                warnings.append(f"{format_count(count, 'GPU operator')} {what}")
     warnings += _host_ahead(graph)
     if unknown := int(graph.unknown.sum()):
         unlaunched = 2 * np.count_nonzero(gpu.call < 0) > len(gpu.row)

@@ -152,7 +152,7 @@ def _carried(rows: Rows, gpu: GpuStreams, late: NDArray[np.int32]) -> NDArray[np
     """
     if not len(gpu.row):
         return late
-    before = gpu.row[gpu.issued < 0]
+    before = gpu.row[gpu.early]
     first = gpu.row[np.argmin(rows.ts[gpu.row], keepdims=True)]
     return late[np.isin(late, np.append(before, first))]
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lumos_df.graph.issued_before import issued_before
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
 from lumos_df.schema import FAMILIES
@@ -92,7 +93,7 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
     optimizer = phase == OPTIMIZER
     return ComputeKernels(
         row=row,
-        issued_before=np.arange(len(row)) < _issued_before(known),
+        issued_before=issued_before(rows)[row],
         phase=phase,
         known=known & (phase != OTHER_PHASE),
         step=rows.step[row],
@@ -105,15 +106,6 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
     )
-
-
-def _issued_before(known: NDArray[np.bool_]) -> int:
-    """Return how many kernels were issued before the recording: those before the first whose launch was recorded.
-
-    Where most have no launch, nothing tells which these are.
-    """
-    first = int(known.argmax()) if known.any() else 0
-    return first if 2 * int(np.count_nonzero(known[first:])) > len(known) - first else 0
 
 
 def _host_operators(trace: Trace) -> ComputeKernels:

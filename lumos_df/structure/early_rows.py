@@ -8,9 +8,9 @@ come before some later moment of the same stream.
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.issued_before import issued_before
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import RUNTIME
 from lumos_df.structure.kernels.repeats import like_ends
 
 
@@ -25,19 +25,14 @@ def twins(rows: Rows, grid: NDArray[np.int32], block: NDArray[np.int32]) -> NDAr
         grid, block: codes of the launch grid and thread block of every row [n].
     """
     twin = np.arange(len(rows), dtype=np.int32)
-    row = np.flatnonzero(rows.on_gpu & (rows.stream >= 0)).astype(np.int32)
-    unknown = rows.parent[row] < 0
-    if not unknown.any():
+    before = issued_before(rows)
+    if not before.any():
         return twin
+    row = np.flatnonzero(rows.on_gpu & (rows.stream >= 0)).astype(np.int32)
     symbols = dense(packed(rows.name[row], grid[row], block[row]))
-    launched = ~unknown & (rows.kind[rows.parent[row]] == RUNTIME)
-    for stream in np.unique(rows.stream[row[unknown]]).tolist():
+    for stream in np.unique(rows.stream[before]).tolist():
         place = np.flatnonzero(rows.stream[row] == stream)
-        place = place[np.argsort(rows.ts[row[place]], kind="stable")]
-        # A stream without launches has nothing that tells; one row that has an operator needs no twin.
-        early = int(np.argmin(unknown[place]))
-        if not early or not launched[place[early]]:
-            continue
+        early = int(np.count_nonzero(before[row[place]]))
         alike = like_ends(symbols[place], early)
         step = rows.step[row[place[early:]]]
         ends = np.flatnonzero(np.append(np.diff(step) != 0, True)) + 1

@@ -50,6 +50,18 @@ def test_few_kernels_without_launches_were_in_the_queue_when_the_recording_began
     assert any("2 GPU operators issued before the recording began" in text for text in warnings)
 
 
+def test_a_stream_without_any_launch_is_not_called_work_of_before(tmp_path: Path) -> None:
+    """Two kernels that were launched, and one on another stream that nothing issued."""
+    events = [
+        event
+        for number in (1, 2)
+        for event in (launch(10 * number, 5, number), kernel("gemm", 20 * number, 10, correlation=number))
+    ]
+    _, warnings = replays(tmp_path, [*events, kernel("copy", 70, 5, stream=8)])
+    assert not any("issued before the recording began" in text for text in warnings)
+    assert any("1 GPU operator without a launch call or an operator in the trace" in text for text in warnings)
+
+
 @pytest.mark.parametrize(("other_stream", "lost_us"), [([], 3_000), ([kernel("copy", 50, 20, stream=8)], 0)])
 def test_a_queued_kernel_of_the_only_stream_that_starts_late_waited_for_another_program(
     tmp_path: Path, other_stream: list[Event], lost_us: int

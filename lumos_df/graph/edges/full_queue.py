@@ -11,7 +11,7 @@ from lumos_df.graph.edges.columns import Edges, edges
 from lumos_df.graph.gpu_streams import GpuStreams
 from lumos_df.graph.host import Atoms
 from lumos_df.graph.rows import Rows
-from lumos_df.schema.codes import END_END, NONE, SYNC_EDGE
+from lumos_df.schema.codes import END_END, SYNC_EDGE
 
 _DEPTH: Final = 256
 """Threshold, rows. A launch call that is followed by fewer unfinished rows did not wait for the queue.
@@ -59,7 +59,7 @@ def queue_waits(rows: Rows, atoms: Atoms, gpu: GpuStreams) -> QueueWaits:
     usual = int(np.percentile(atoms.dur[gpu.call[launched]], _USUAL_PERCENTILE)) if len(launched) else 0
     none = np.empty(0, np.int32)
     sources, calls, waited, unseen = [none], [none], [np.empty(0, np.bool_)], [none]
-    queued = np.flatnonzero(gpu.launched | (gpu.issued == NONE))
+    queued = np.flatnonzero(gpu.launched | gpu.early)
     for stream in np.unique(rows.stream[gpu.row[launched]]).tolist():
         on_stream = queued[rows.stream[gpu.row[queued]] == stream]
         on_stream = on_stream[np.argsort(gpu.call[on_stream], kind="stable")]
