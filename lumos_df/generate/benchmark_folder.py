@@ -163,7 +163,9 @@ def _rank(
     used = calls.group_by("operator", maintain_order=True).agg(pl.col(amount).sum()).with_row_index("number")
     whole = max(1, replayed.gpu_ns or replayed.host_ns)
     numbers = order.join(used, on="operator", maintain_order="left")["number"]
-    families = calls.group_by("family").agg(pl.col(amount).sum()).sort(amount, descending=True)
+    families = calls.group_by("family").agg(pl.col(amount).sum())
+    # Without the name, families of the same time would come in any order, and no two folders be the same.
+    families = families.sort(amount, "family", descending=[True, False])
     in_gap = pl.Series("profiler_ns", profiler.in_gap_ns, pl.Int64)
     columns = order.with_columns(numbers.alias("operator"), calls["releases"], calls["sources"], in_gap)
     return {

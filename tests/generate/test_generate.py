@@ -283,6 +283,15 @@ def test_a_view_is_of_no_family_of_work(tmp_path: Path) -> None:
     assert plan["ranks"]["0"]["families_ns"] == {"gemm": 20_000, "other": 10_000}
 
 
+def test_families_of_the_same_time_are_by_name(tmp_path: Path) -> None:
+    named = ["add", "convolution", "copy_", "embedding", "mm", "softmax", "sum"]
+    calls = [op(f"aten::{name}", 10 * place, 5, **MM) for place, name in enumerate(named)]
+    plan, _ = generated(tmp_path, [annotation("ProfilerStep#1", 0, 100), *calls])
+    families = list(plan["ranks"]["0"]["families_ns"])
+    assert families == sorted(families)
+    assert len(families) > 4
+
+
 def test_shares_are_of_the_gpu_time_and_add_up(tmp_path: Path) -> None:
     _, manifest = generated(tmp_path, STEP)
     whole = 10 + 4 + 20 + 6 + 3 + 5
