@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from lumos_df.advice.advised_job import AdvisedJob, ChangedGraph
 from lumos_df.advice.remedy import Remedy
 from lumos_df.graph.distinct_texts import distinct
+from lumos_df.graph.issued_before import issued_before
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.rows import FAR
 from lumos_df.schema.codes import NONE
@@ -33,6 +34,10 @@ def evidence(advised: AdvisedJob, remedy: Remedy) -> dict[str, list[Any]]:
     less = np.where(member, np.append(graph.transfer - changed.transfer, 0)[graph.instance], graph.own - changed.own)
     unwaited = (changed.lag <= -FAR) & (graph.lag > -FAR)
     spared = np.where(unwaited, 0, np.maximum(graph.lag, 0) - np.maximum(changed.lag, 0))
+    # What was issued before the recording is of none of its steps.
+    early = np.concatenate([issued_before(rows) for rows in advised.ranks])
+    less[early] = 0
+    spared[early[graph.dst]] = 0
     # Only what simulates takes time.
     node, edge = np.sort(graph.order[less[graph.order] != 0]), np.flatnonzero(spared)
     wait = np.unique(graph.dst[unwaited])

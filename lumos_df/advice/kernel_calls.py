@@ -88,8 +88,12 @@ class KernelCalls:
     """The rows."""
     stream: NDArray[np.int32]
     """Their stream."""
+    told: NDArray[np.int32]
+    """The row that tells the work of each: itself, but of one issued before the recording its twin."""
+    repeat: NDArray[np.int64]
+    """0 of a row that tells of itself; of the others with the same twin 1, 2 and so on, counted back from it."""
     operator: NDArray[np.int64]
-    """Nearest operator above with recorded shapes, or NONE."""
+    """Nearest operator with recorded shapes above the row that tells, or NONE."""
     call: NDArray[np.int64]
     """Place in `calls` of what it was called with, or NONE."""
     calls: list[Call]
@@ -100,6 +104,12 @@ class KernelCalls:
         """Place in `schema.FAMILIES`; NONE of what is no kernel."""
         rows = self.trace.rows
         return np.where(rows.kind[self.row] == KERNEL, rows.family[self.row], NONE).astype(np.int8)
+
+    @property
+    def in_steps(self) -> NDArray[np.bool_]:
+        """Those that were issued in the recording: the others are of no step in it."""
+        issued: NDArray[np.bool_] = self.repeat == 0
+        return issued
 
     @property
     def dur(self) -> NDArray[np.int64]:
@@ -122,7 +132,8 @@ def kernel_calls(corpus: Path, graph: TraceGraph) -> KernelCalls:
     """Read what the kernels of a rank were called with. Raise `CorpusError` when it cannot be read."""
     trace = extend(corpus, graph.rows)
     row = graph.gpu.row
-    operator = graph.rows.nearest(trace.dims.code >= 0, row)
+    told = trace.twin[row]
+    operator = graph.rows.nearest(trace.dims.code >= 0, told)
     key = np.stack((graph.rows.name[operator], trace.dims.code[operator], trace.types.code[operator]))
     key[:, operator < 0] = NONE
     distinct, call = np.unique(key, axis=1, return_inverse=True)
@@ -137,7 +148,25 @@ def kernel_calls(corpus: Path, graph: TraceGraph) -> KernelCalls:
     ]
     stream = graph.rows.stream[row]
     place = call.reshape(-1).astype(np.int64) - unknown
-    return KernelCalls(trace=trace, row=row, stream=stream, operator=operator, call=place, calls=calls)
+    return KernelCalls(
+        trace=trace,
+        row=row,
+        stream=stream,
+        told=told,
+        repeat=_repeat(told),
+        operator=operator,
+        call=place,
+        calls=calls,
+    )
+
+
+def _repeat(told: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return how many rows of the same value come after each [g]; a twin comes after all that it tells of."""
+    order = np.lexsort((-np.arange(len(told)), told))
+    _, first, count = np.unique(told[order], return_index=True, return_counts=True)
+    repeat = np.empty(len(told), np.int64)
+    repeat[order] = np.arange(len(told)) - np.repeat(first, count)
+    return repeat
 
 
 def memory_bytes_per_ns(ranks: list[KernelCalls], hardware: Hardware) -> float:

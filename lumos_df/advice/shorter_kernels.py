@@ -29,7 +29,10 @@ class NewTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShorterKernels:
-    """What becomes of a job whose kernels take new times; ns, of all ranks and steps."""
+    """What becomes of a job whose kernels take new times; ns, of all ranks and steps.
+
+    Kernels that were issued before the recording change, too, and count for no step.
+    """
 
     change: LessWork
     before: float
@@ -56,10 +59,11 @@ def shorter_kernels(advised: AdvisedJob, ranks: Sequence[NewTimes]) -> ShorterKe
         part = np.ones(len(rank.calls.trace))
         part[rank.calls.row[rank.at]] = rank.would / np.maximum(dur, 1)
         parts.append(part)
-        less = rank.would < dur
+        in_steps = rank.calls.in_steps[rank.at]
+        less = (rank.would < dur) & in_steps
         before, after = before + dur[less].sum(), after + rank.would[less].sum()
         count += int(np.count_nonzero(less))
-        of_call = np.bincount(rank.calls.call[rank.at], rank.gain, len(rank.calls.calls))
+        of_call = np.bincount(rank.calls.call[rank.at], rank.gain * in_steps, len(rank.calls.calls))
         for call in np.flatnonzero(of_call).tolist():
             product = rank.calls.calls[call].product
             if product is not None:

@@ -22,9 +22,9 @@ ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 JOB = Job(ranks=1, layers=2, steps=5, batch=32)
 
 
-def late(folder: Path, steps: int) -> Path:
-    """Run the job, whose profiler notes the GPU's work from the first step on, and the host only in the last steps."""
-    (path,) = write(simulate(JOB), Profiler(memory=False, stacks=False), folder / "whole")
+def late(folder: Path, steps: int, job: Job = JOB) -> Path:
+    """Run a job, whose profiler notes the GPU's work from the first step on, and the host only in the last steps."""
+    (path,) = write(simulate(job), Profiler(memory=False, stacks=False), folder / "whole")
     trace = json.loads(gzip.decompress(path.read_bytes()))
     begin = sorted(event["ts"] for event in trace["traceEvents"] if is_mark(event))[-steps]
     trace["traceEvents"] = [

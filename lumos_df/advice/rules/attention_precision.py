@@ -46,7 +46,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         would = calls.of_calls([_attention_ns(call, row, precision) for call in calls.calls], 0.0)
         at = np.flatnonzero(of_rank[calls.row] & (would > 0))
         # Kernels of one operator share its time as they do now.
-        _, operator = np.unique(calls.operator[at], return_inverse=True)
+        called = np.stack((calls.operator[at], calls.repeat[at]))
+        operator = np.unique(called, axis=1, return_inverse=True)[1].reshape(-1)
         together = np.bincount(operator, calls.dur[at])
         share = np.minimum(would[at] / np.maximum(together[operator], 1), 1.0)
         times.append(NewTimes(calls=calls, at=at, would=(calls.dur[at] * share).astype(np.float64)))

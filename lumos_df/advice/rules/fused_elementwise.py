@@ -42,6 +42,11 @@ class _Chains:
     fused: NDArray[np.float64]
     """[c] what one kernel would take."""
 
+    @property
+    def in_steps(self) -> NDArray[np.bool_]:
+        """[c] those that were issued in the recording: the others are of no step in it."""
+        return self.calls.in_steps[self.longest]
+
 
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose to compile the chains of pointwise kernels."""
@@ -51,7 +56,8 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     ranks = [
         _chains(calls, attention.between) for calls, attention in zip(advised.kernel_calls, attentions, strict=True)
     ]
-    chains, kernels = (sum(map(len, column)) for column in ([r.start for r in ranks], [r.at for r in ranks]))
+    chains = sum(int(np.count_nonzero(rank.in_steps)) for rank in ranks)
+    kernels = sum(int(rank.length[rank.in_steps].sum()) for rank in ranks)
     if not chains:
         return
     parts = []
@@ -61,7 +67,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         part[rank.calls.row[rank.longest]] = rank.fused / np.maximum(rank.calls.dur[rank.longest], 1)
         parts.append(part)
     steps = len(advised.steps_ns)
-    again = format_ns(round(sum(float((rank.took - rank.fused).sum()) for rank in ranks) / steps))
+    again = format_ns(round(sum(float((rank.took - rank.fused)[rank.in_steps].sum()) for rank in ranks) / steps))
     yield Remedy(
         rule="fused_elementwise",
         what=f"{format_count(round(chains / steps), 'chain')} of pointwise kernels read again what they "
@@ -76,7 +82,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def _chains(calls: KernelCalls, elsewhere: NDArray[np.int64]) -> _Chains:
     """Return the chains of a rank, without the kernels at the places that something else takes away."""
-    rows, phase = calls.trace.rows, calls.trace.phase[calls.row]
+    rows, phase = calls.trace.rows, calls.trace.phase[calls.told]
     apart = np.array([*(_APART in name for name in rows.names), False])[rows.name]
     pointwise = np.isin(calls.family, (ELEMENTWISE, RANDOM, COPY)) & (phase != OPTIMIZER)
     # What a larger operator does before and after its own work, no compiler takes out of it.
@@ -84,11 +90,11 @@ def _chains(calls: KernelCalls, elsewhere: NDArray[np.int64]) -> _Chains:
     larger[calls.operator[~pointwise]] = True
     pointwise &= ~larger[calls.operator]
     pointwise[elsewhere] = False
-    pointwise &= rows.nearest(apart, calls.row) < 0
+    pointwise &= rows.nearest(apart, calls.told) < 0
     elements = np.where(pointwise, calls.of_calls([call.elements for call in calls.calls], 0), 0)
     same = np.zeros(len(calls.row), np.bool_)
     same[1:] = elements[1:] > 0
-    for column in (elements, calls.stream, phase, rows.step[calls.row]):
+    for column in (elements, calls.stream, phase, rows.step[calls.row], calls.repeat):
         same[1:] &= column[1:] == column[:-1]
     member = same | np.append(same[1:], False)
     at = np.flatnonzero(member)

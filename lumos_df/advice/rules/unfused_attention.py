@@ -56,6 +56,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         has &= gains[:, None]
         part[calls.row[unfused.products[has]]] = of_each[has]
         parts.append(part)
+        gains &= calls.in_steps[unfused.softmax]
         before, after = before + whole[gains].sum(), after + fused[gains].sum()
         count += int(np.count_nonzero(gains))
     if not count:

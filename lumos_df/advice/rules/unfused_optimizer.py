@@ -37,21 +37,24 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     parts, before, after, count, names = [], 0.0, 0.0, 0, set()
     for calls, of_rank in zip(advised.kernel_calls, marks, strict=True):
         rows = calls.trace.rows
-        mark = rows.nearest(of_rank, calls.row)
+        mark = rows.nearest(of_rank, calls.told)
         at = np.flatnonzero((mark >= 0) & calls.bound_by_memory)
-        at = at[np.lexsort((-calls.dur[at], mark[at]))]
-        distinct, first, kernels = np.unique(mark[at], return_index=True, return_counts=True)
+        at = at[np.lexsort((-calls.dur[at], calls.repeat[at], mark[at]))]
+        # A step of before the recording is one more of the mark that tells of it.
+        updates = np.stack((mark[at], calls.repeat[at]))
+        (of_update, repeat), first, kernels = np.unique(updates, axis=1, return_index=True, return_counts=True)
         took = np.add.reduceat(calls.dur[at], first) if len(at) else np.empty(0)
-        fused = np.minimum(_moved_bytes(calls, mark, distinct) / rate, took)
+        fused = np.minimum(_moved_bytes(calls, mark, of_update) / rate, took)
         spread = (fused > 0) & (kernels > 1)
         part = np.ones(len(rows))
         part[calls.row[at[np.repeat(spread, kernels)]]] = 0
         # The longest kernel stays for the one that does it all.
         part[calls.row[at[first[spread]]]] = fused[spread] / np.maximum(calls.dur[at[first[spread]]], 1)
         parts.append(part)
+        spread &= repeat == 0
         before, after = before + took[spread].sum(), after + fused[spread].sum()
         count += int(kernels[spread].sum())
-        names |= {rows.names[name] for name in np.unique(rows.name[distinct[spread]]).tolist()}
+        names |= {rows.names[name] for name in np.unique(rows.name[of_update[spread]]).tolist()}
     if not count:
         return
     optimizers = sorted({found[1] for name in names if (found := _STEP.match(name))})
@@ -73,14 +76,21 @@ def _marks(rows: Rows) -> NDArray[np.bool_]:
     return named[rows.name] & (rows.thread >= 0)
 
 
-def _moved_bytes(calls: KernelCalls, mark: NDArray[np.int64], marks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return what one kernel would read and write in each step of the optimizer; 0 where nothing tells it."""
+def _moved_bytes(calls: KernelCalls, mark: NDArray[np.int64], of_update: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what one kernel would read and write in each step of the optimizer [u]; 0 where nothing tells it.
+
+    Args:
+        calls: the kernels of a rank.
+        mark: the mark of each [g].
+        of_update: the mark of each step of the optimizer, ascending [u].
+    """
     # An operator that launches several kernels goes through its tensors once.
     _, at = np.unique(calls.operator, return_index=True)
     at = at[(calls.operator[at] >= 0) & (mark[at] >= 0)]
+    marks, place = np.unique(of_update, return_inverse=True)
     moved = np.zeros(len(marks))
     for pattern, reads, tensors in _ONCE:
         read = [call.read_bytes if pattern.match(call.name) else 0 for call in calls.calls]
         of_mark = np.bincount(np.searchsorted(marks, mark[at]), calls.of_calls(read, 0)[at], len(marks))
         moved = np.where(moved > 0, moved, of_mark * tensors / reads)
-    return moved
+    return moved[place]
