@@ -7,6 +7,8 @@ import pyarrow as pa
 from rich.console import Console
 
 from lumos_df.cli.screens.terminal import console, say, say_next, where
+from lumos_df.corpus import profiler_overhead
+from lumos_df.graph.job import groups
 
 _DEGREES: Final = ("tp", "pp", "ep", "cp", "dp")
 
@@ -17,8 +19,11 @@ def draw(rows: pa.Table, corpus: Path, *, full: bool) -> None:
     jobs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         jobs.setdefault((row["job"], row["trace_id"]), []).append(row)
-    for dimensions in jobs.values():
+    for (_, trace_id), dimensions in jobs.items():
         _draw_job(screen, dimensions, full=full)
+        (ids,) = groups(corpus, trace_id)
+        for note in profiler_overhead.told(corpus, ids):
+            say(screen, note, before="  note: ")
     if not full:
         say_next(screen, f"describe --full{where(corpus)}")
 

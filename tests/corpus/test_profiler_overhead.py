@@ -1,0 +1,49 @@
+"""What is said of the profiler's cost, of literal recordings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lumos_df.cli.app import app
+from lumos_df.corpus import profiler_overhead
+from lumos_df.graph.job import groups
+from tests.trace.literal import Event, corpus_of, kernel, op
+
+
+def said(folder: Path, events: list[Event], **top: Any) -> list[str]:
+    corpus_of(folder, events, distributedInfo={"rank": 0, "world_size": 1}, **top)
+    corpus = folder / "corpus"
+    (ids,) = groups(corpus)
+    told = profiler_overhead.told(corpus, ids)
+    shown = CliRunner().invoke(app, ["describe", "--corpus", str(corpus)], env={"COLUMNS": "160"}).stdout
+    assert all(note in " ".join(shown.split()) for note in told)
+    assert shown.count("note: ") == len(told)
+    return told
+
+
+@pytest.mark.parametrize(("silent_us", "percent"), [(100, 50), (15, 13), (5, None)])
+def test_a_gpu_that_waits_for_its_host_is_told_where_nothing_was_timed(
+    tmp_path: Path, silent_us: int, percent: int | None
+) -> None:
+    """Kernels of 60 and 40 us on two streams overlap or follow one another at once but for one silence."""
+    events = [
+        op("aten::mm", 0, 5),
+        kernel("gemm", 10, 60),
+        kernel("copy", 20, 10, stream=8),
+        kernel("gemm", 70 + silent_us, 40),
+    ]
+    told = said(tmp_path, events)
+    assert [f"the GPU stands still {percent} % of the time" in text for text in told] == [True] * (percent is not None)
+
+
+def test_what_was_timed_is_told_and_no_guess(tmp_path: Path) -> None:
+    events = [kernel("gemm", 10, 60), kernel("gemm", 500, 40)]
+    timed = {"profiledNs": [9_000_000], "unprofiledBeforeNs": [6_000_000], "unprofiledAfterNs": []}
+    (note,) = said(tmp_path, events, lumosCapture=timed)
+    assert note.startswith("a step under the profiler is 50 % longer")
+
+
+def test_a_recording_without_a_gpu_says_nothing(tmp_path: Path) -> None:
+    assert said(tmp_path, [op("aten::mm", 0, 5), op("aten::mm", 100, 5)]) == []
