@@ -1,7 +1,6 @@
 """How much the collectives of a changed job carry: activations go with tokens, gradients with parameters."""
 
 import re
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,8 +15,9 @@ from lumos_df.whatif.durations.collective_times import Groups, Links
 from lumos_df.whatif.durations.kernel_kind import operation_of
 from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives, tokens
+from lumos_df.whatif.durations.reduced_parameters import gradients
 from lumos_df.whatif.job.recorded_job import RecordedJob
-from lumos_df.whatif.job.settings import Sizes, parameters, told_precision
+from lumos_df.whatif.job.settings import Sizes, told_precision
 
 _FORWARDS: Final = re.compile(r"(?i)deep_?ep(?!ilogue)|dpsk::ep|hybrid_?ep(?!ilogue)")
 """Kernels that send a token once to a node and forward it there: DeepEP's and HybridEP's."""
@@ -45,8 +45,7 @@ def payload_ratio(
     ratio[np.isin(degree, (TP, EP))] = activation
     ratio[degree == EP] *= _copies(anchor, change, rank, row[degree == EP])
     ratio[degree == PP] = activation * _parts(old) / _parts(new)
-    inside = anchor.about.ranks[rank].structure.layer[row] >= 0
-    grown = np.where(inside, _layer(new) / _layer(old), parameters(new, reduced=True) / parameters(old, reduced=True))
+    grown = gradients(anchor, change, rank, row, degree)
     # Gradients that are kept in another type than products have stay. Below 16 bits only products are.
     stored = max(change.runs_on.element_bytes, 2.0) / max(change.measured_on.element_bytes, 2.0)
     typed = np.where(_of_products(anchor, rank, row), stored, 1.0)
@@ -105,11 +104,6 @@ def gradient_types(anchor: RecordedJob) -> list[str]:
         codes = about.trace.dtype.code[row[degree == DP]]
         types |= {about.trace.dtype.words[code] for code in np.unique(codes[codes >= 0]).tolist()}
     return sorted(types)
-
-
-def _layer(sizes: Sizes) -> float:
-    """Return the parameters of a layer, of a rank."""
-    return parameters(replace(sizes, layers=1, pp=1), tables=0, reduced=True)
 
 
 def _copies(anchor: RecordedJob, change: PlannedChange, rank: int, row: NDArray[np.int32]) -> NDArray[np.float64]:

@@ -150,20 +150,18 @@ def told_precision(about: Description) -> Precision | None:
     return precision_of(str(about.facts["dtype"].value))
 
 
-def parameters(sizes: Sizes, tables: int = 1, *, reduced: bool = False) -> float:
+def parameters(sizes: Sizes, tables: int = 1, *, experts: float = 1.0) -> float:
     """Return the parameters of a rank, near enough for ratios: products of the layers, and tables of the vocabulary.
 
     Args:
         sizes: the model and how it is cut.
         tables: how many tables of the vocabulary count.
-        reduced: only those whose gradients other ranks have, too: experts that no other rank has do not count.
+        experts: what an expert's count for.
     """
     hidden = sizes.hidden or 1
     heads = (sizes.heads or 1) * (sizes.head_dim or hidden)
     keys = (sizes.kv_heads or sizes.heads or 1) * (sizes.head_dim or hidden)
-    mlps = (sizes.routing.local_experts if sizes.routing else None) or 1
-    if reduced and sizes.routing and (sizes.ep or 1) >= (sizes.dp or 1) * (sizes.tp or 1):
-        mlps = 0
+    mlps = experts * (sizes.routing.local_experts or 1) if sizes.routing else 1.0
     layer = hidden * (2 * heads + 2 * keys + 2 * mlps * (sizes.ffn or 4 * hidden))
     whole = (sizes.layers or 1) / (sizes.pp or 1) * layer + tables * (sizes.vocab or 0) * hidden
     return whole / (sizes.tp or 1)
