@@ -53,6 +53,23 @@ def likeliest(arrived: Iterable[tuple[Labels | None, int]]) -> Labels | None:
     return max(votes, key=lambda labels: (said(labels), votes[labels])) if votes else None
 
 
+def with_one_batch(labels: Labels) -> Labels:
+    """Return the labels of a tensor with the batch in its outermost place alone.
+
+    Samples do not meet one another, so no tensor holds a number for each two of them: what else is as large as the
+    batch, such as 64 rows of an image at a batch of 64, is a size by accident.
+    """
+    found = False
+    each: list[Label] = []
+    for label in labels:
+        factors: list[Factor] = []
+        for kind, size in label or ():
+            factors.append((kind.replace(BATCH, "") if found else kind, size))
+            found = found or BATCH in kind
+        each.append(None if label is None else tuple(factors))
+    return tuple(each)
+
+
 def said(labels: Labels) -> int:
     """Return of how many axes something is known."""
     return sum(label is not None for label in labels)

@@ -98,3 +98,17 @@ def test_another_model_grows_in_its_leading_dimension_alone() -> None:
     assert twice.rescaled((784, 256)) == (1568, 256)
     assert twice.rescaled((64,)) == (64,)
     assert twice.rescaled((7, 3, 3, 3)) == (7, 3, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "twice"),
+    [
+        ((64, 32, 64, 64), ((("b", 64),), (("", 32),), (("b", 64),), (("b", 64),)), (128, 32, 64, 64)),
+        ((64, 4096, 32), ((("", 64),), (("b", 64), ("b", 64)), (("", 32),)), (64, 8192, 32)),
+        ((4096, 64, 32), ((("bs", 4096),), (("b", 64),), (("", 32),)), (8192, 64, 32)),
+    ],
+)
+def test_no_tensor_holds_a_number_for_each_two_samples(shape: Shape, labels: Labels, twice: Shape) -> None:
+    """Images of 64 by 64 at a batch of 64: told by their sizes three axes would hold it."""
+    many = replace(SMALL, micro_batch=64)
+    assert Symbols(many, replace(many, micro_batch=128)).rescaled(shape, labels=labels) == twice

@@ -12,7 +12,7 @@ from itertools import product
 from typing import Any, Final
 
 from lumos_df.structure.axis_labels import BATCH as OF_BATCH
-from lumos_df.structure.axis_labels import LONGER, PAIRS, PICKED_ONE, Label, Labels
+from lumos_df.structure.axis_labels import LONGER, PAIRS, PICKED_ONE, Label, Labels, with_one_batch
 from lumos_df.structure.axis_labels import SEQUENCE as OF_SEQUENCE
 from lumos_df.structure.shapes import Shape
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, MLP, MODEL, OUT_OF_HEADS, OUT_OF_MLP, UNKNOWN
@@ -119,12 +119,13 @@ class Symbols:
         """
         known = self._cache.get((shape, wide, labels))
         if known is None:
+            told = with_one_batch(labels)
             if self.batch:
-                known = self._leading(shape) if not labels else tuple(map(self._scaled, shape, labels))
+                known = self._leading(shape) if not told else tuple(map(self._scaled, shape, told))
             else:
-                known = self._read(shape, wide, labels or (None,) * len(shape))
+                known = self._read(shape, wide, told or (None,) * len(shape))
             if self._samples > 1:
-                known = self._of_samples(shape, known, labels)
+                known = self._of_samples(shape, known, told)
             known = self._routed(shape, known)
             self._cache[shape, wide, labels] = known
         return known
