@@ -4,11 +4,9 @@ What an operator does to axes is a rule of its name; what it reads is the last t
 what its forward partner had. Sizes are compared only where a tensor comes from nowhere, as the inputs of a step do.
 """
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,20 +39,17 @@ from lumos_df.structure.axis_rules import (
     IDLE,
     JOINS,
     LINEAR,
-    LOOKS_UP,
     LOOKUP,
     NORM,
     OVER_CHANNELS,
     POOL,
     PRODUCT,
-    RULES,
     SWAPS,
-    TAKES_ROWS,
-    sources,
 )
 from lumos_df.structure.kernels.feeds import MOVED, NEXT, PICKED, feeds
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.operator_kinds import OperatorKind, numbered_kinds, numbered_shapes, read_kind
 from lumos_df.structure.picked_rows import PickedRows, may_be_rows, moved
 from lumos_df.structure.shapes import Shape
 
@@ -79,27 +74,6 @@ class Axes:
         return self.of_kind[self.kind[row]] if row != NONE and self.kind[row] != NONE else ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    name: str
-    text: str
-    rule: int
-    tensors: tuple[Shape, ...]
-    sources: tuple[tuple[int, int], ...] | None
-    """Tensor and axis that each axis of the result is from; None where shapes do not tell the result."""
-    count: int
-    updates: bool
-    """Whether it belongs to the optimizer."""
-    around: int
-    """Kind of the operator that it is in, NONE of none with shapes."""
-    forward: int
-    """Kind of the forward operator that it is the backward of, NONE where that is not known."""
-
-    @property
-    def result(self) -> Shape | None:
-        return None if self.sources is None else tuple(self.tensors[tensor][axis] for tensor, axis in self.sources)
-
-
 def unknown(trace: Trace) -> Axes:
     """Return that nothing is known of a rank's shapes."""
     return Axes(np.full(len(trace), NONE, np.int32), [], {})
@@ -121,14 +95,14 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
         return unknown(trace)
     in_turn = row[np.argsort(rows.thread[row], kind="stable")].astype(np.int32)
     partner = inherit(rows.forward, rows.parent, rows.thread)
-    kind, example, count = _numbered(trace, in_turn, partner)
+    kind, example, count = numbered_kinds(trace, in_turn, partner)
     updates = np.bincount(kind[in_turn], phase[in_turn] == OPTIMIZER) * 2 > count
     shown = in_turn[example]
     # The last kind is that of no row.
     of_row = np.append(kind, NONE)
     kinds = list(
         map(
-            _kind,
+            read_kind,
             [trace] * len(example),
             shown.tolist(),
             count.tolist(),
@@ -141,9 +115,7 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
     first = np.cumsum([0, *(len(each.tensors) + 1 for each in kinds)]).astype(np.int32)
     moves = np.array([moved(each.name, each.rule) for each in kinds])
     rows_at = np.array([may_be for each in kinds for may_be in may_be_rows(each.rule, len(each.tensors))])
-    told = feeds(
-        in_turn, rows.thread, rows.parent, rows.forward, kind, first, *_numbered_shapes(shapes), moves, rows_at
-    )
+    told = feeds(in_turn, rows.thread, rows.parent, rows.forward, kind, first, *numbered_shapes(shapes), moves, rows_at)
     _, tie, times = np.unique(packed(*told), return_index=True, return_counts=True)
     ties: list[list[tuple[int, int, int]]] = [[] for _ in shapes]
     for reader, *source in zip(*(column[tie].tolist() for column in told), times.tolist(), strict=True):
@@ -157,82 +129,12 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
     return max(followed, key=_Followed.attention_over_batches).axes(kind)
 
 
-def _numbered(
-    trace: Trace, row: NDArray[np.int32], partner: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the kind of every row [n], and of each kind the place of its first among some rows, and their number.
-
-    Those of one kind have the same name and shapes, and so have the operators that they are in, and the forward ones
-    (`partner`, NONE where there is none [n]).
-    """
-    rows = trace.rows
-    columns = (
-        np.where(of >= 0, column[of], NONE)
-        for of in (rows.parent[row], partner[row])
-        for column in (rows.name, trace.dims.code)
-    )
-    key = packed(rows.name[row], trace.dims.code[row], *columns)
-    _, example, inverse, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-    kind = np.full(len(rows), NONE, np.int32)
-    kind[row] = inverse.reshape(-1)
-    return kind, example, count
-
-
-def _numbered_shapes(
-    shapes: list[Shape | None],
-) -> tuple[NDArray[np.int32], ...]:
-    """Return the shape at every place as a number, and of each shape numbers of its elements, sizes and last size."""
-    number = {shape: place for place, shape in enumerate(dict.fromkeys(shape for shape in shapes if shape is not None))}
-    elements: dict[int, int] = {}
-    sizes: dict[Shape, int] = {}
-    widths: dict[int, int] = {}
-    of_elements = [elements.setdefault(prod(shape), len(elements)) for shape in number]
-    of_sizes = [sizes.setdefault(tuple(sorted(shape)), len(sizes)) for shape in number]
-    at = [NONE if shape is None else number[shape] for shape in shapes]
-    above = len(elements) + len(sizes)
-    of_widths = [above + widths.setdefault(shape[-1], len(widths)) if len(shape) > 1 else NONE for shape in number]
-    columns = at, of_elements, [len(elements) + each for each in of_sizes], of_widths
-    return tuple(np.array(column, np.int32) for column in columns)
-
-
-def _kind(
-    trace: Trace,
-    row: int,
-    count: int,
-    updates: bool,  # noqa: FBT001 - mapped over columns
-    within: int,
-    forward: int,
-) -> _Kind:
-    name, text = trace.rows.names[trace.rows.name[row]], trace.dims.words[trace.dims.code[row]]
-    shapes = tuple(tensors(json.loads(text)))
-    rule = next(rule for rule, pattern in RULES if pattern.match(name))
-    if rule == LINEAR and not (len(shapes) > 1 and len(shapes[0]) > 1 and shapes[0][-1] == shapes[1][-1]):
-        # Some record it as the product that it is made of.
-        rule = PRODUCT
-    around = trace.rows.parent[row]
-    if TAKES_ROWS.match(name) and around >= 0 and LOOKS_UP.match(trace.rows.names[trace.rows.name[around]]):
-        rule = LOOKUP
-    return _Kind(name, text, rule, shapes, sources(rule, shapes), count, updates, within, forward)
-
-
-def tensors(inputs: Sequence[Any]) -> list[Shape]:
-    """Return the shapes in an operator's inputs, those in lists as well; what is no tensor has none."""
-    shapes: list[Shape] = []
-    for entry in inputs:
-        if isinstance(entry, list) and entry:
-            if all(type(size) is int for size in entry):
-                shapes.append(tuple(entry))
-            else:
-                shapes += tensors(entry)
-    return shapes
-
-
 class _Followed:
     """Labels of places, found by following tensors from one to the next."""
 
     def __init__(
         self,
-        kinds: list[_Kind],
+        kinds: list[OperatorKind],
         first: list[int],
         shapes: list[Shape | None],
         sizes: tuple[int | None, int | None],
@@ -308,7 +210,7 @@ class _Followed:
             kind_of_row, of_kind, {text: max(known, key=lambda each: each[0])[1] for text, known in of_text.items()}
         )
 
-    def _of_linear(self, kind: _Kind, inputs: list[Labels | None]) -> list[Labels | None]:
+    def _of_linear(self, kind: OperatorKind, inputs: list[Labels | None]) -> list[Labels | None]:
         """Return the labels of a product's tensors: of one in a linear layer, or of the backward of a product, theirs.
 
         Parameters may have the sizes of an activation, so that shapes alone do not tell which of both a product reads.
@@ -318,7 +220,7 @@ class _Followed:
         told = self._in_linear(kind) or self._of_gradient(kind)
         return [*inputs[:-2], *told] if told else inputs
 
-    def _in_linear(self, kind: _Kind) -> tuple[Labels, Labels] | None:
+    def _in_linear(self, kind: OperatorKind) -> tuple[Labels, Labels] | None:
         if kind.around == NONE or self._kinds[kind.around].rule != LINEAR:
             return None
         given, matrix = self._labels_of(kind.around, 0), self._labels_of(kind.around, 1)
@@ -328,7 +230,7 @@ class _Followed:
         flat = given if left == before else cut(given, before, left)
         return None if flat is None else (flat, matrix[::-1])
 
-    def _of_gradient(self, kind: _Kind) -> tuple[Labels, Labels] | None:
+    def _of_gradient(self, kind: OperatorKind) -> tuple[Labels, Labels] | None:
         forward = kind.forward
         if forward == NONE or self._kinds[forward].rule != PRODUCT or len(self._kinds[forward].tensors) < 2:
             return None
@@ -366,7 +268,7 @@ class _Followed:
                 labels = cut(labels, was, shape)
         return labels
 
-    def _ruled(self, kind: _Kind, inputs: list[Labels | None], beside: list[Labels | None]) -> list[Labels]:
+    def _ruled(self, kind: OperatorKind, inputs: list[Labels | None], beside: list[Labels | None]) -> list[Labels]:
         """Return the labels of an operator's tensors: what came in, what its name says, and of the rest their sizes.
 
         Args:
@@ -391,7 +293,7 @@ class _Followed:
             ]
         return list(map(self._by_size, shapes, labels))
 
-    def _of_parameters(self, kind: _Kind, labels: list[list[Label]]) -> None:
+    def _of_parameters(self, kind: OperatorKind, labels: list[list[Label]]) -> None:
         """Label parameters, and widths that they meet: neither holds an input."""
         shapes = kind.tensors
         if kind.rule in (LINEAR, CONVOLUTION):
@@ -408,7 +310,7 @@ class _Followed:
         elif kind.rule == LOOKUP:
             labels[0] = [*constants(shapes[0])]
 
-    def _of_samples(self, kind: _Kind, labels: list[list[Label]]) -> None:
+    def _of_samples(self, kind: OperatorKind, labels: list[list[Label]]) -> None:
         """Label the first axis of operators that take samples, or multiples of them, and their channels."""
         shape = kind.tensors[0]
         over_channels = kind.rule in (CONVOLUTION, POOL) or bool(OVER_CHANNELS.match(kind.name))
@@ -442,7 +344,7 @@ def _how(tie: tuple[int, int, int]) -> int:
     return tie[1]
 
 
-def _of_products(kind: _Kind, labels: list[list[Label]]) -> None:
+def _of_products(kind: OperatorKind, labels: list[list[Label]]) -> None:
     """Give the sizes that a product runs over one label, and those of batches of matrices."""
     shapes = kind.tensors
     if kind.rule not in (LINEAR, PRODUCT, BATCHED) or len(shapes) < 2:

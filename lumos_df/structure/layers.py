@@ -11,28 +11,22 @@ from lumos_df.schema.codes import (
     ATTENTION,
     BACKWARD,
     BY_ANNOTATION,
-    BY_LINK,
     BY_MODULE,
     BY_REPETITION,
-    COMMUNICATION_PHASE,
     CONVOLUTION,
     CPU_OP,
     EMBEDDING,
     FORWARD,
     GEMM,
-    MEMCPY,
-    MEMSET,
     NONE,
     NOT_KNOWN,
     OTHER_PHASE,
     RECOMPUTE,
-    RUNTIME,
     SOFTMAX,
 )
-from lumos_df.schema.collective_kinds import POINT_TO_POINT
-from lumos_df.structure import annotations, passes
-from lumos_df.structure.compute_stream import ComputeKernels, compute_kernels, is_collective, issued
-from lumos_df.structure.kernels.spread import UNKNOWN, fill_launched, inherit, spread
+from lumos_df.structure import passes, spread_labels
+from lumos_df.structure.compute_stream import ComputeKernels, compute_kernels
+from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.passes import Passes
 
@@ -93,14 +87,16 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
         forward, backward = passes.nothing(forward.place), passes.nothing(backward.place)
     phases, phase_evidence = _phases(trace, kernels, phase)
     batch_of_kernel = _micro_batches(trace, kernels, forward, backward)
-    micro_batch, batch_evidence = _spread_batches(trace, kernels, phases, batch_of_kernel, forward.layers > 0)
-    layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
+    micro_batch, batch_evidence = spread_labels.of_micro_batches(
+        trace, kernels, phases, batch_of_kernel, repeats=forward.layers > 0
+    )
+    layer, layer_evidence = spread_labels.of_layers(trace, kernels, phases, forward, backward)
     of_module = (layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))
     named = np.unique(layer[of_module])
     if times == forward.layers != len(named):
         # What is known is what repeats, whatever modules number.
         trace = replace(trace, layer=np.full_like(trace.layer, NONE))
-        layer, layer_evidence = _spread_layers(trace, kernels, phases, forward, backward)
+        layer, layer_evidence = spread_labels.of_layers(trace, kernels, phases, forward, backward)
         named = named[:0]
     if kind != "transformer" and not times and not _named_alike(kernels, layer, layer_evidence):
         named = named[:0]
@@ -356,78 +352,3 @@ def _linked(
     votes = np.zeros((backward.count, int(linked.max()) + 1), np.int64)
     np.add.at(votes, (backward.number[use], linked[use]), 1)
     return np.where(votes.any(axis=1), votes.argmax(axis=1), ordinal).astype(np.int32)
-
-
-def _spread_batches(
-    trace: Trace,
-    kernels: ComputeKernels,
-    phase: NDArray[np.int8],
-    batch: NDArray[np.int32],
-    repeats: bool,  # noqa: FBT001 - a fact about the trace
-) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    value = _to_all(trace, kernels, phase, batch)
-    evidence = np.where(value >= 0, BY_REPETITION if repeats else BY_ANNOTATION, NOT_KNOWN).astype(np.int8)
-    stated = annotations.of_rows(trace, "micro_batch")
-    value = np.where(stated >= 0, stated, value)
-    evidence[stated >= 0] = BY_ANNOTATION
-    return np.maximum(value, NONE).astype(np.int32), evidence
-
-
-def _spread_layers(
-    trace: Trace, kernels: ComputeKernels, phase: NDArray[np.int8], forward: Passes, backward: Passes
-) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
-    rows = trace.rows
-    stated = annotations.of_rows(trace, "layer")
-    named = np.where(stated >= 0, stated, trace.layer)
-    layer = np.full(len(kernels), NONE, np.int32)
-    layer[forward.place] = forward.layer
-    # A backward of other length than the forward (a layer split in two, say) is not told apart by repetition.
-    if backward.layers == forward.layers:
-        layer[backward.place] = backward.layer
-    of_kernel = named[kernels.row]
-    also_found = (of_kernel >= 0) & (layer >= 0)
-    if also_found.any():
-        # Modules count from another number where layers came before those of this trace.
-        layer[layer >= 0] += int(np.round(np.median(of_kernel[also_found] - layer[also_found])))
-    value = np.full(len(rows), NONE, np.int32)
-    if forward.layers:
-        # What goes from stage to stage is part of no layer.
-        value = _to_all(trace, kernels, phase, layer, without=POINT_TO_POINT)
-    evidence = np.where(value >= 0, BY_REPETITION, NOT_KNOWN).astype(np.int8)
-    value = np.maximum(np.where(named >= 0, named, value), NONE)
-    evidence[named >= 0] = np.where(stated >= 0, BY_ANNOTATION, BY_MODULE)[named >= 0]
-    link = np.where((rows.forward >= 0) & (named < 0), value[rows.forward], NONE).astype(np.int32)
-    linked = inherit(link, rows.parent, rows.thread)
-    use = (linked >= 0) & (evidence != BY_ANNOTATION) & np.isin(phase, (BACKWARD, RECOMPUTE)) & (named < 0)
-    value = np.where(use, linked, value)
-    evidence[use] = BY_LINK
-    return value.astype(np.int32), evidence
-
-
-def _to_all(
-    trace: Trace,
-    kernels: ComputeKernels,
-    phase: NDArray[np.int8],
-    known: NDArray[np.int32],
-    without: tuple[str, ...] = (),
-) -> NDArray[np.int32]:
-    """Spread what is known of compute kernels to what was issued with them and to the host."""
-    rows = trace.rows
-    value = np.full(len(rows), UNKNOWN, np.int32)
-    value[kernels.row] = known
-    # Outside a pass no layer works.
-    gpu = np.flatnonzero(rows.on_gpu)
-    outside = gpu[(value[gpu] == UNKNOWN) & ~np.isin(phase[gpu], (FORWARD, BACKWARD, RECOMPUTE, COMMUNICATION_PHASE))]
-    value[outside] = NONE
-    value[is_collective(trace, without)] = NONE
-    order = gpu[np.argsort(issued(trace, gpu.astype(np.int32)), kind="stable")]
-    ahead = np.isin(rows.kind, (MEMCPY, MEMSET)) | is_collective(trace, ("recv",))
-    fill_launched(value, order, ahead)
-    launches = np.zeros(len(rows), np.bool_)
-    call = rows.parent[gpu]
-    launches[call[call >= 0]] = True
-    launches &= rows.kind == RUNTIME
-    if not len(gpu):
-        launches[kernels.row] = True
-    spread(value, rows.parent, rows.thread, launches)
-    return value

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from lumos_df.graph.simulate.forward import forward_star
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, CPU_OP, NONE, OPTIMIZER
-from lumos_df.structure.axes import Axes, tensors
+from lumos_df.structure.axes import Axes
 from lumos_df.structure.kernels.repeats import stretches
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
+from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.shapes import Operation, Shape
 from lumos_df.whatif.durations.kernel_times import KernelWork, floor_of, numbered, shaped
 from lumos_df.whatif.durations.symbols import Symbols

@@ -12,9 +12,10 @@ from lumos_df.model.kernels.attention import QUERIES, attention_seconds
 from lumos_df.model.kernels.gemm import gemm_seconds, misaligned
 from lumos_df.schema import FAMILIES
 from lumos_df.schema.dtypes import element_type
-from lumos_df.structure.axes import Axes, tensors
+from lumos_df.structure.axes import Axes
 from lumos_df.structure.axis_labels import Labels
 from lumos_df.structure.labelled_rows import Trace
+from lumos_df.structure.operator_kinds import tensors
 from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.structure.shapes import Operation, Shape
 from lumos_df.whatif.durations.symbols import Symbols

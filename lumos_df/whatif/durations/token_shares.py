@@ -22,8 +22,8 @@ from lumos_df.schema.codes import (
     RECOMPUTE,
     SOFTMAX,
 )
-from lumos_df.structure.axes import tensors
 from lumos_df.structure.describe import DescribedRank
+from lumos_df.structure.operator_kinds import tensors
 from lumos_df.whatif.durations.kernel_times import shaped
 from lumos_df.whatif.durations.pass_kernels import PassKernels, kinds_of, pass_kernels
 from lumos_df.whatif.durations.widths import INTO_HEADS, INTO_MLP, OUT_OF_HEADS, OUT_OF_MLP
