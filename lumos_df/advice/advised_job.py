@@ -180,10 +180,10 @@ class AdvisedJob:
         result = run(replace(graph, own=changed.own, lag=changed.lag, floor=changed.floor, transfer=changed.transfer))
         first = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).max)
         last = np.full((len(ends.extent_step), 1), np.iinfo(np.int64).min)
-        np.minimum.at(first[:, 0], ends.gpu_extent, result.start[ends.gpu_row])
-        np.maximum.at(last[:, 0], ends.gpu_extent, result.end[ends.gpu_row])
-        row = ends.row
-        low, high = ends.windows(result.start[row][:, None], result.end[row][:, None], first, last)
+        np.minimum.at(first[:, 0], ends.gpu_extent, result.start[ends.gpu_node])
+        np.maximum.at(last[:, 0], ends.gpu_extent, result.end[ends.gpu_node])
+        start, end = result.start[ends.start_node], result.end[ends.end_node]
+        low, high = ends.windows(start[:, None], end[:, None], first, last)
         steps = np.cumsum([0, *(len(replay.low) for replay in self.played.replays)])
         lasted = []
         for place, pace in enumerate(self._paces):

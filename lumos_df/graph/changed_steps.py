@@ -1,13 +1,13 @@
 """How long the steps of a job are after many changes, each by itself: simulated several at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.event_graph import EventGraph
+from lumos_df.graph.event_graph import EventGraph, Run
 from lumos_df.graph.job import Played
 from lumos_df.graph.simulate import backward, forward
 from lumos_df.graph.simulate.variants import CHANGES, FACTORS, VARIANTS, simulate_variants
@@ -27,6 +27,31 @@ class ChangedTimes:
     change: NDArray[np.int32]
     times: NDArray[np.int64]
     """[c, len(SHARES)] ns."""
+
+    @classmethod
+    def joined(cls, parts: "list[ChangedTimes]", base: NDArray[np.int64]) -> Self:
+        """Return several as one; `base`: what to add to the items of each."""
+        none = cls(item=np.empty(0, np.int64), change=np.empty(0, np.int32), times=np.empty((0, FACTORS), np.int64))
+        every: list[ChangedTimes] = [none, *parts]
+        return cls(
+            item=np.concatenate([none.item, *(part.item + base[k] for k, part in enumerate(parts))]),
+            change=np.concatenate([part.change for part in every]),
+            times=np.concatenate([part.times for part in every]),
+        )
+
+    def only(self, which: NDArray[Any] | slice) -> Self:
+        """Return some of them: their places, or for each whether it is one."""
+        return replace(self, item=self.item[which], change=self.change[which], times=self.times[which])
+
+    def by_change(self, moves: NDArray[np.bool_]) -> Self:
+        """Return those of some changes, one change after another; `moves`: [changes] which."""
+        here = np.flatnonzero(moves[self.change])
+        return self.only(here[np.argsort(self.change[here], kind="stable")])
+
+    def distinct(self) -> Self:
+        """Return each once."""
+        _, first = np.unique(np.stack((self.item, self.change)), axis=1, return_index=True)
+        return self.only(first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,26 +86,60 @@ def changed_steps(
     graph = played.event_graph
     ends = step_ends(graph, played.replays)
     usual = np.concatenate([replay.high - replay.low for replay in played.replays])
-    lengths = np.tile(usual, (changes, FACTORS, 1))
     parts = (nodes, edges, collectives)
-    moving = _moving(played, ends, changes, parts)
+    return lengths_of(graph, ends, usual, moving(graph, played.run, ends, changes, parts), parts)
+
+
+def lengths_of(
+    graph: EventGraph,
+    ends: StepEnds,
+    usual: NDArray[np.int64],
+    moves: NDArray[np.bool_],
+    parts: Sequence[ChangedTimes],
+) -> NDArray[np.int64]:
+    """Return how long every step of a job is in every variant, ns [changes, len(SHARES), steps].
+
+    Args:
+        graph: the job, or the contracted graphs of its traces.
+        ends: the ends of its steps.
+        usual: how long they are without changes, ns [steps].
+        moves: [changes] which may move any of these ends.
+        parts: changed durations, lags and transfers.
+    """
+    lengths = np.tile(usual, (len(moves), FACTORS, 1))
+    simulated = np.flatnonzero(moves)
     # Those that move nothing come last, in a batch that is not simulated.
-    number = np.full(changes, len(moving) + CHANGES, np.int32)
-    number[moving] = np.arange(len(moving))
+    number = np.full(len(moves), len(simulated) + CHANGES, np.int32)
+    number[simulated] = np.arange(len(simulated))
     ordered = _ordered(graph)
     item = np.concatenate([place[part.item] for place, part in zip(ordered.places, parts, strict=True)])
     change = number[np.concatenate([part.change for part in parts])]
     times = np.concatenate([part.times for part in parts])
-    lengths[moving] = _simulated(graph, ordered, ends, len(moving), item, change, times)
+    lengths[simulated] = _simulated(graph, ordered, ends, len(simulated), item, change, times)
     return lengths
 
 
-def _moving(played: Played, ends: StepEnds, changes: int, parts: Sequence[ChangedTimes]) -> NDArray[np.int64]:
-    """Return the changes that may move the end of a step: those of anything that it follows from."""
-    graph, result = played.event_graph, played.run
-    moves = np.zeros(changes, np.bool_)
+def moving(
+    graph: EventGraph,
+    result: Run,
+    ends: StepEnds,
+    changes: int,
+    parts: Sequence[ChangedTimes],
+    others: NDArray[np.int64] | None = None,
+) -> NDArray[np.bool_]:
+    """Return the changes that may move the end of a step: those of anything that it follows from [changes].
+
+    Args:
+        graph, result: a simulation.
+        ends: the ends of its steps.
+        changes: how many there are.
+        parts: as for `lengths_of`.
+        others: further nodes that are not to move either.
+    """
+    # Without marks another row may become the first.
+    moves = np.full(changes, len(ends.extent_step) > 0)
     counts = backward.decisive(
-        ends.row,
+        np.concatenate([ends.start_node, ends.end_node, *([] if others is None else [others])]),
         graph.src,
         graph.binds,
         graph.instance,
@@ -90,8 +149,7 @@ def _moving(played: Played, ends: StepEnds, changes: int, parts: Sequence[Change
     )
     for part, counted in zip(parts, counts, strict=True):
         moves[part.change[counted[part.item]]] = True
-    # Without marks another row may become the first.
-    return np.flatnonzero(moves | (len(ends.extent_step) > 0))
+    return moves
 
 
 def _simulated(
@@ -105,12 +163,12 @@ def _simulated(
 ) -> NDArray[np.int64]:
     """Return how long every step is, ns [changes, len(SHARES), steps]; the changes as `simulate_variants` has them."""
     count, items = len(ordered.own), len(ordered.own) + len(ordered.dst) + len(graph.transfer)
-    pin = ordered.places[0][ends.row]
+    starts, stops = ordered.places[0][ends.start_node], ordered.places[0][ends.end_node]
     kept, raised = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-    kept[pin] = True
+    kept[stops] = True
     raised[ordered.dst[ordered.binds == END_END]] = True
     extent = np.full(count, NONE, np.int32)
-    extent[ordered.places[0][ends.gpu_row]] = ends.gpu_extent
+    extent[ordered.places[0][ends.gpu_node]] = ends.gpu_extent
     first_time = np.full(items, NONE, np.int32)
     start, end = (np.empty((count, VARIANTS), np.int64) for _ in range(2))
     batches = -(-changes // CHANGES)
@@ -139,7 +197,7 @@ def _simulated(
             start,
             end,
         )
-        lengths[batch] = ends.lengths(start[pin], end[pin], first, last)
+        lengths[batch] = ends.lengths(start[starts], end[stops], first, last)
     return lengths.reshape(batches * CHANGES, FACTORS, len(ends.recorded))[:changes]
 
 

@@ -1,6 +1,6 @@
 """The graph of one rank with only its collectives left: all that the other ranks of a job need to know of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ class ContractedGraph:
     row: NDArray[np.int32]
     """[k] the rows that are nodes, ascending."""
     steps: int
-    """s: the last nodes are when the nodes of each step have ended."""
+    """s: the last nodes are when the nodes of each step have ended, or other sinks."""
     src: NDArray[np.int32]
     """[m] node that is waited for."""
     dst: NDArray[np.int32]
@@ -45,6 +45,43 @@ class ContractedGraph:
 
 def contracted(graph: TraceGraph, members: NDArray[np.int32] | None = None) -> ContractedGraph:
     """Contract the graph of a rank to its communication kernels, and `members` of collectives that are none."""
+    marks = steps(graph.rows)
+    node, step = step_nodes(graph, marks)
+    sinks = Sinks(moment=2 * node.astype(np.int64) + 1, sink=step, count=len(marks.low))
+    left, lag, floor = contracted_times(graph, members, sinks, graph.edges.lag[:, None], graph.own[:, None])
+    return replace(left, lag=lag[:, 0], floor=floor[:, 0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sinks:
+    """Nodes at the end of a contracted graph, each of which starts at the last of some moments [k]."""
+
+    moment: NDArray[np.int64]
+    """[k] the start of row v at 2v and its end at 2v + 1."""
+    sink: NDArray[np.int64]
+    """[k]"""
+    count: int
+
+
+def contracted_times(
+    graph: TraceGraph,
+    members: NDArray[np.int32] | None,
+    sinks: Sinks,
+    lag: NDArray[np.int64],
+    own: NDArray[np.int64],
+) -> tuple[ContractedGraph, NDArray[np.int64], NDArray[np.int64]]:
+    """Contract the graph of a rank as `contracted` does, with V times for each of its edges and nodes.
+
+    Args:
+        graph: the rank.
+        members: nodes that stay besides the communication kernels.
+        sinks: the last nodes.
+        lag: ns [edges, V].
+        own: how long each row lasts by itself, ns [rows, V].
+
+    Returns:
+        The contracted graph without `lag` and `floor`, and these, ns [m, V] and [M, V].
+    """
     rows, edges = graph.rows, graph.edges
     keep = communicates(rows)
     if members is not None:
@@ -52,36 +89,32 @@ def contracted(graph: TraceGraph, members: NDArray[np.int32] | None = None) -> C
     row = np.sort(graph.order[keep[graph.order]])
     kept = np.full(len(rows), NONE, np.int32)
     kept[row] = np.arange(len(row))
-    marks = steps(rows)
-    sink = np.full(len(rows), NONE, np.int32)
-    node, step = step_nodes(graph, marks)
-    sink[node] = step
     pointer, edge = forward.forward_star(edges.src, len(rows))
-    src, dst, binds, lag, order, floor, of_node = contract(
+    src, dst, binds, new_lag, order, floor, of_node = contract(
         graph.order,
         pointer,
         edge,
         edges.dst,
         edges.binds,
-        edges.lag,
-        graph.own,
+        lag,
+        own,
         graph.earliest_starts,
         kept,
-        sink,
+        sinks.moment,
+        sinks.sink,
         len(row),
-        len(marks.low),
+        sinks.count,
     )
-    own = np.zeros(len(order), np.int64)
-    own[: len(row)] = graph.own[row]
-    return ContractedGraph(
+    left = ContractedGraph(
         row=row,
-        steps=len(marks.low),
+        steps=sinks.count,
         src=src,
         dst=dst,
         binds=binds,
-        lag=lag,
+        lag=np.empty(0, np.int64),
         order=order,
-        own=own,
-        floor=floor,
+        own=np.append(graph.own[row], np.zeros(len(order) - len(row), np.int64)),
+        floor=np.empty(0, np.int64),
         begun=np.append(rows.ts, rows.end.max(initial=0))[of_node],
     )
+    return left, new_lag, floor

@@ -1,5 +1,6 @@
 """What the steps of a job would gain from faster operators: each kind of them at zero and at half, simulated again."""
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -7,10 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.changed_steps import SHARES, ChangedTimes, changed_steps
-from lumos_df.graph.host_work import HostWork, SelectedRows, selected_rows
+from lumos_df.graph.changed_steps import SHARES, ChangedTimes, changed_steps, moving
+from lumos_df.graph.event_graph import EventGraph, Run
+from lumos_df.graph.host_work import HostWork, SelectedRows, host_work, selected_rows
 from lumos_df.graph.job import Job, Played
-from lumos_df.graph.steps import Steps
+from lumos_df.graph.step_ends import StepEnds, ends_of
+from lumos_df.graph.steps import Steps, steps
 from lumos_df.graph.switches import Selector, multiplied
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema import FAMILIES, STEP_MARK
@@ -42,42 +45,93 @@ def gains(job: Job, played: Played, works: list[HostWork]) -> list[Gains]:
         played: its simulation.
         works: the host work of each trace.
     """
-    selectors = _worthwhile(job, played)
-    chosen = [_chosen(graph, selectors) for graph in job.graphs]
-    nodes, collectives = _durations(job, chosen)
-    lags = _lags(job, chosen, works)
-    lengths = changed_steps(played, len(selectors), nodes, lags, collectives)
+    selectors = worthwhile([taken(graph) for graph in job.graphs])
+    chosen = [chosen_rows(graph, selectors) for graph in job.graphs]
+    lengths = changed_steps(played, len(selectors), *changed_times(job, chosen, works))
     gained = []
     bounds = np.cumsum([0, *(len(replay.low) for replay in played.replays)]).tolist()
-    for replay, operators, steps in zip(played.replays, chosen, pairwise(bounds), strict=True):
-        meant = np.unique(operators.outer()[1])
-        none, half = (replay.high - replay.low - lengths[meant, k, slice(*steps)] for k in range(len(SHARES)))
-        time = operators.time(replay.steps, len(selectors))[meant]
-        gained.append(Gains(selectors=[selectors[k] for k in meant.tolist()], time=time, none=none, half=half))
+    for replay, operators, part in zip(played.replays, chosen, pairwise(bounds), strict=True):
+        time, meant = operators.times(replay.steps, len(selectors))
+        gained.append(gains_of(selectors, time, meant, replay.high - replay.low, lengths[:, :, slice(*part)]))
     return gained
 
 
-def _worthwhile(job: Job, played: Played) -> list[Selector]:
-    """Return every family of kernels, and the names whose operators take some time."""
-    families: set[int] = set()
-    names: dict[str, int] = {}
-    for graph in job.graphs:
-        rows = graph.rows
-        families |= set(np.unique(rows.family[rows.on_gpu & (rows.family >= 0)]).tolist())
-        counted = rows.on_gpu | (rows.kind == CPU_OP)
-        total = np.bincount(rows.name[counted], rows.dur[counted], len(rows.names))
-        for place in np.flatnonzero(total).tolist():
-            names[rows.names[place]] = names.get(rows.names[place], 0) + int(total[place])
-    steps = sum(int((replay.steps.high - replay.steps.low).sum()) for replay in played.replays)
-    worth = sorted(name for name, took in names.items() if took * _LEAST_PART >= steps and not STEP_MARK.match(name))
+def gains_of(
+    selectors: list[Selector],
+    time: NDArray[np.int64],
+    meant: NDArray[np.bool_],
+    usual: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+) -> Gains:
+    """Return what the steps of a trace would gain.
+
+    Args:
+        selectors: those of its job.
+        time, meant: as `ChosenRows.times` returns them.
+        usual: how long its steps are, simulated, ns [steps].
+        lengths: how long they are in every variant, ns [selectors, len(SHARES), steps].
+    """
+    none, half = (usual - lengths[meant, k] for k in range(len(SHARES)))
+    of_trace = [selectors[k] for k in np.flatnonzero(meant).tolist()]
+    return Gains(selectors=of_trace, time=time[meant], none=none, half=half)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What the operators of a trace take, ns."""
+
+    families: set[int]
+    """Of its kernels."""
+    names: dict[str, int]
+    """The time of the kernels and operators of each name."""
+    steps: int
+    """All its steps together."""
+
+
+def taken(graph: TraceGraph) -> Taken:
+    """Return what the operators of a trace take."""
+    rows, marks = graph.rows, steps(graph.rows)
+    counted = rows.on_gpu | (rows.kind == CPU_OP)
+    total = np.bincount(rows.name[counted], rows.dur[counted], len(rows.names))
+    return Taken(
+        families=set(np.unique(rows.family[rows.on_gpu & (rows.family >= 0)]).tolist()),
+        names={rows.names[place]: int(total[place]) for place in np.flatnonzero(total).tolist()},
+        steps=int((marks.high - marks.low).sum()),
+    )
+
+
+def worthwhile(traces: list[Taken]) -> list[Selector]:
+    """Return every family of kernels of a job's traces, and the names whose operators take some time."""
+    families: set[int] = set().union(*(trace.families for trace in traces))
+    names: Counter[str] = Counter()
+    for trace in traces:
+        names.update(trace.names)
+    lasted = sum(trace.steps for trace in traces)
+    worth = sorted(name for name, took in names.items() if took * _LEAST_PART >= lasted and not STEP_MARK.match(name))
     return [
         *(Selector("family", FAMILIES[family], pattern=False) for family in sorted(families)),
         *(Selector("name", name, pattern=False) for name in worth),
     ]
 
 
+def moving_here(
+    graph: TraceGraph, events: EventGraph, result: Run, selectors: list[Selector], last: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return which selectors mean what the steps of a job may follow from on one of its ranks [selectors].
+
+    Args:
+        graph: the rank.
+        events, result: its simulation beside the collectives of the job.
+        selectors: those of the job.
+        last: nodes of the rank that other ranks may wait for.
+    """
+    job, chosen = Job([graph], None, events), [chosen_rows(graph, selectors)]
+    ends = StepEnds.joined([ends_of(graph, steps(graph.rows))], events.base)
+    return moving(events, result, ends, len(selectors), changed_times(job, chosen, [host_work(graph)]), last)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
+class ChosenRows:
     """Which of some selectors, numbered from 0, mean the rows of a trace."""
 
     graph: TraceGraph
@@ -94,25 +148,30 @@ class _Chosen:
         selector = np.concatenate((selector, self.by_name.selector[gpu], self.by_family[gpu]))
         return row[selector >= 0], selector[selector >= 0]
 
-    def time(self, steps: Steps, selectors: int) -> NDArray[np.int64]:
-        """Return the time of the rows in each step, of nested ones the outer only, ns [selectors, steps]."""
+    def times(self, marks: Steps, selectors: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the time of the rows in each step, of nested ones the outer only, ns, and which selectors mean any.
+
+        [selectors, steps] and [selectors]
+        """
         rows = self.graph.rows
-        row, selector = self.outer()
-        place, count = steps.place(rows.step[row]), len(steps.number)
+        row, selector = self._outer()
+        place, count = marks.place(rows.step[row]), len(marks.number)
         inside = place >= 0
         total = np.bincount((selector * count + place)[inside], rows.dur[row[inside]], selectors * count)
         # Those of a damaged file add up beyond int64.
         most: NDArray[np.float64] = np.minimum(total, LATEST)
-        return most.astype(np.int64).reshape(selectors, count)
+        meant = np.zeros(selectors, np.bool_)
+        meant[selector] = True
+        return most.astype(np.int64).reshape(selectors, count), meant
 
-    def outer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _outer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (row, selector) [k] of the rows that lie in no other one of their selector."""
         named, of_family = self.by_name.outermost, np.flatnonzero(self.by_family >= 0)
         selector = np.concatenate((self.by_name.selector[named], self.by_family[of_family]))
         return np.concatenate((named, of_family)), selector.astype(np.int64)
 
 
-def _chosen(graph: TraceGraph, selectors: list[Selector]) -> _Chosen:
+def chosen_rows(graph: TraceGraph, selectors: list[Selector]) -> ChosenRows:
     """Return what the selectors, families and names, mean in a trace."""
     rows = graph.rows
     place = {selector.value: k for k, selector in enumerate(selectors) if selector.field == "name"}
@@ -121,14 +180,28 @@ def _chosen(graph: TraceGraph, selectors: list[Selector]) -> _Chosen:
     for k, selector in enumerate(selectors):
         if selector.field == "family":
             of_family[FAMILIES.index(selector.value)] = k
-    return _Chosen(
+    return ChosenRows(
         graph=graph,
         by_name=selected_rows(of_name[rows.name], rows.parent),
         by_family=np.where(rows.on_gpu, of_family[rows.family], np.int32(NONE)),
     )
 
 
-def _durations(job: Job, chosen: list[_Chosen]) -> tuple[ChangedTimes, ChangedTimes]:
+def changed_times(
+    job: Job, chosen: list[ChosenRows], works: list[HostWork]
+) -> tuple[ChangedTimes, ChangedTimes, ChangedTimes]:
+    """Return what nodes, lags and collectives of a job take without the rows of each selector, and with half of them.
+
+    Args:
+        job: the job.
+        chosen: the rows that are meant in each trace.
+        works: the host work of each trace.
+    """
+    nodes, collectives = _durations(job, chosen)
+    return nodes, _lags(job, chosen, works), collectives
+
+
+def _durations(job: Job, chosen: list[ChosenRows]) -> tuple[ChangedTimes, ChangedTimes]:
     """Return how long nodes last by themselves without some rows, and how long collectives take."""
     graph = job.event_graph
     nodes = [operators.nodes() for operators in chosen]
@@ -144,7 +217,7 @@ def _durations(job: Job, chosen: list[_Chosen]) -> tuple[ChangedTimes, ChangedTi
     )
 
 
-def _lags(job: Job, chosen: list[_Chosen], works: list[HostWork]) -> ChangedTimes:
+def _lags(job: Job, chosen: list[ChosenRows], works: list[HostWork]) -> ChangedTimes:
     """Return the lags that host work leaves without some rows."""
     first = np.cumsum([0, *(len(graph.edges) for graph in job.graphs)])
     shares = [work.shares(operators.by_name) for work, operators in zip(works, chosen, strict=True)]

@@ -17,7 +17,6 @@ from lumos_df.graph.host_work import HostWork
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.path_parts import Parts, parts_of
 from lumos_df.graph.path_ways import WalkedGraph
-from lumos_df.graph.replay import Replay
 from lumos_df.graph.replayed_tables import numbers, words
 from lumos_df.graph.simulate.forward import UNSET
 from lumos_df.schema.codes import NONE, UNEXPLAINED_PIECE, UNKNOWN_PIECE, WAIT_PIECE
@@ -90,16 +89,22 @@ def write_path(corpus: Path, steps: PathSteps, parts: Parts) -> None:
 def write_gains(corpus: Path, job: Job, played: Played, works: list[HostWork]) -> None:
     """Store what every step of a job would gain; arguments as for `write_paths`."""
     for replay, gained in zip(played.replays, gains(job, played, works), strict=True):
-        table_files.write(corpus, replay.graph.rows.trace_id, schema.GAINS, _gain_columns(replay, gained))
+        rows = replay.graph.rows
+        write_trace_gains(corpus, rows.trace_id, rows.rank, replay.steps.number, gained)
 
 
-def _gain_columns(replay: Replay, gained: Gains) -> dict[str, Any]:
+def write_trace_gains(corpus: Path, trace_id: str, rank: int, number: NDArray[np.int32], gained: Gains) -> None:
+    """Store what the steps of one trace would gain; `number`: [steps] as in `Steps`."""
+    table_files.write(corpus, trace_id, schema.GAINS, _gain_columns(rank, number, gained))
+
+
+def _gain_columns(rank: int, number: NDArray[np.int32], gained: Gains) -> dict[str, Any]:
     """Return the rows of `gains` of one trace."""
-    steps, selectors = len(replay.low), len(gained.selectors)
+    steps, selectors = len(number), len(gained.selectors)
     selector = np.repeat(np.arange(selectors), steps)
     return {
-        "rank": np.full(len(selector), replay.graph.rows.rank),
-        "step": numbers(np.tile(replay.steps.number, selectors)),
+        "rank": np.full(len(selector), rank),
+        "step": numbers(np.tile(number, selectors)),
         "what": words(selector, [selector.field for selector in gained.selectors]),
         "value": words(selector, [selector.value for selector in gained.selectors]),
         "time_ns": gained.time.ravel(),

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lumos_df.graph.collective_waits import communicates
 from lumos_df.graph.contracted_graph import ContractedGraph, contracted
+from lumos_df.graph.gains import Taken
 from lumos_df.graph.rows import Rows, read
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import COMMUNICATION
@@ -24,6 +25,8 @@ class RankOutline:
     """[k] their numbers in the trace."""
     graph: ContractedGraph
     """Its graph, contracted to the communication kernels."""
+    taken: Taken | None = None
+    """What its operators take, where gains are asked for."""
 
 
 def outline(graph: TraceGraph) -> RankOutline:

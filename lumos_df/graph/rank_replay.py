@@ -15,6 +15,7 @@ from lumos_df.graph import replay_warnings, rows, stored_graph, trace_graph
 from lumos_df.graph.collective_waits import CollectiveWaits
 from lumos_df.graph.critical_path import late
 from lumos_df.graph.event_graph import EventGraph, Run
+from lumos_df.graph.gains import moving_here, taken
 from lumos_df.graph.job import Job, Played
 from lumos_df.graph.path_ways import WalkedGraph, Ways, last_members
 from lumos_df.graph.rank_outline import RankOutline, outline
@@ -23,6 +24,7 @@ from lumos_df.graph.replayed_tables import columns_of_steps, write_rank
 from lumos_df.graph.simulate import backward, forward
 from lumos_df.graph.step_nodes import last_nodes, step_nodes
 from lumos_df.graph.steps import Steps
+from lumos_df.graph.switches import Selector
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE
 
@@ -74,10 +76,14 @@ class RankReplay:
     """The numbers of these in the job."""
     differs: bool
     """Whether anything that was stored differs from before."""
+    moves: NDArray[np.bool_]
+    """[selectors] which of those that gains are asked of may move the end of a step, as far as it lies here."""
 
 
-def outline_rank(corpus: Path, graphs: Path, trace_id: str) -> RankOutline:
+def outline_rank(corpus: Path, graphs: Path, trace_id: str, *, gains: bool = False) -> RankOutline:
     """Rebuild the graph of a trace, keep it in the folder `graphs`, and return its outline.
+
+    `gains`: also what its operators take.
 
     Raises `CorpusError` when the trace cannot be read, `UnwritableError` when its graph cannot be kept.
     """
@@ -87,11 +93,13 @@ def outline_rank(corpus: Path, graphs: Path, trace_id: str) -> RankOutline:
             pickle.dump(graph, file, pickle.HIGHEST_PROTOCOL)
     except OSError as error:
         raise UnwritableError(unwritable(corpus, error)) from None
-    return outline(graph)
+    return replace(outline(graph), taken=taken(graph) if gains else None)
 
 
-def replay_rank(corpus: Path, graphs: Path, task: RankTask) -> RankReplay:
+def replay_rank(corpus: Path, graphs: Path, selectors: list[Selector], task: RankTask) -> RankReplay:
     """Simulate a rank beside the collectives of its job and store what comes out, but for steps and clock.
+
+    `selectors`: of what gains are asked.
 
     Raises `CorpusError` when the trace cannot be read, `UnwritableError` when nothing can be stored.
     """
@@ -112,6 +120,7 @@ def replay_rank(corpus: Path, graphs: Path, task: RankTask) -> RankReplay:
         of_collectives=_in_job(walked.from_members(last[here]), task),
         number=task.number[here],
         differs=differs,
+        moves=moving_here(graph, events, result, selectors, last[here]) if selectors else np.zeros(0, np.bool_),
     )
 
 
@@ -120,9 +129,14 @@ def simulated(corpus: Path, graphs: Path, task: RankTask) -> tuple[TraceGraph, E
 
     Raises `CorpusError` when the trace cannot be read.
     """
-    graph = _kept(corpus, graphs, task.trace_id)
-    events = _beside_others(event_graphs.event_graph([graph]), task)
+    graph, events = beside_others(corpus, graphs, task)
     return graph, events, event_graphs.run(events)
+
+
+def beside_others(corpus: Path, graphs: Path, task: RankTask) -> tuple[TraceGraph, EventGraph]:
+    """Return the graph of a rank, and what `simulated` simulates. Raises as that does."""
+    graph = _kept(corpus, graphs, task.trace_id)
+    return graph, _beside_others(event_graphs.event_graph([graph]), task)
 
 
 def slack_of(graph: TraceGraph, marks: Steps, events: EventGraph, result: Run, task: RankTask) -> NDArray[np.int64]:

@@ -23,9 +23,11 @@ from lumos_df.graph.collective_waits import CollectiveWaits, waits
 from lumos_df.graph.contracted_graph import ContractedGraph
 from lumos_df.graph.critical_path import LastMembers, StepPaths, late
 from lumos_df.graph.event_graph import EventGraph, Run
+from lumos_df.graph.gains import worthwhile
 from lumos_df.graph.matching import write_matched
 from lumos_df.graph.path_ways import Ways, last_members
 from lumos_df.graph.rank_classes import RankClasses, classes, each_by_itself, profile
+from lumos_df.graph.rank_gains import write_rank_gains
 from lumos_df.graph.rank_outline import RankOutline, communication_of, in_trace, like
 from lumos_df.graph.rank_paths import MapRanks, write_rank_paths
 from lumos_df.graph.rank_replay import RankReplay, RankTask, outline_rank, replay_rank
@@ -41,6 +43,7 @@ def replay_by_rank(
     map_ranks: MapRanks[Any, Any],
     *,
     path: bool = False,
+    gains: bool = False,
     by_class: bool = False,
 ) -> set[int]:
     """Replay the ranks of a job, several of them, and store what `replayed_tables.write_replay` stores.
@@ -49,8 +52,10 @@ def replay_by_rank(
         corpus: the corpus folder.
         trace_ids: its traces, by rank.
         map_ranks: where each rank is worked on.
-        path: also store the critical path of every step; then each rank is replayed, also with `by_class`.
-        by_class: of ranks that are alike, replay one, and store of the others their collectives and clocks alone.
+        path: also store the critical path of every step.
+        gains: also store what every step would gain from faster operators.
+        by_class: of ranks that are alike, replay one, and store of the others their collectives and clocks alone; all
+            are replayed where paths or gains are wanted.
 
     Returns:
         The numbers of the steps, NONE of traces without marks.
@@ -59,12 +64,12 @@ def replay_by_rank(
         LumosError: a trace cannot be read, or nothing can be stored.
     """
     alike = each_by_itself(len(trace_ids))
-    if by_class and not path:
+    if by_class and not path and not gains:
         alike = classes(results(map_ranks(partial(profile, corpus), trace_ids)))
     replayed, place = np.unique(alike.stands_for, return_inverse=True)
     with scratch(corpus) as graphs:
         chosen: list[RankOutline] = results(
-            map_ranks(partial(outline_rank, corpus, graphs), [trace_ids[k] for k in replayed])
+            map_ranks(partial(outline_rank, corpus, graphs, gains=gains), [trace_ids[k] for k in replayed])
         )
         ranks = dict(zip(replayed.tolist(), chosen, strict=True))
         others = [k for k in range(len(trace_ids)) if k not in ranks]
@@ -74,7 +79,8 @@ def replay_by_rank(
         outlines = [ranks[k] for k in range(len(trace_ids))]
         instances = collective_instances.match([rank.communication for rank in outlines])
         job = _told(outlines, instances, alike)
-        replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs), job.tasks))
+        selectors = worthwhile([rank.taken for rank in outlines if rank.taken])
+        replays: list[RankReplay] = results(map_ranks(partial(replay_rank, corpus, graphs, selectors), job.tasks))
         of_collectives = _of_collectives(replays, job.way)
         columns = share_columns([replay.of_steps for replay in replays], *of_collectives)
         differs = any(replay.differs for replay in replays)
@@ -88,6 +94,8 @@ def replay_by_rank(
         if path:
             paths = StepPaths.of([replay.of_steps for replay in replays], *of_collectives, job.last)
             write_rank_paths(corpus, graphs, map_ranks, job.tasks, replays, paths)
+        if gains:
+            write_rank_gains(corpus, graphs, map_ranks, job.tasks, replays, selectors, job.instances)
     return {number for replay in replays for number in replay.step.tolist()}
 
 
@@ -103,6 +111,8 @@ class _ContractedJob:
     """[collectives] the collective whose way back is that of each, or NONE."""
     last: LastMembers
     """Of its collectives, by the rows of their traces."""
+    instances: Instances
+    """Those of its collectives that make no circle, by the rows of their traces."""
 
 
 def _told(outlines: list[RankOutline], instances: Instances, alike: RankClasses) -> _ContractedJob:
@@ -158,6 +168,7 @@ def _told(outlines: list[RankOutline], instances: Instances, alike: RankClasses)
         waits=collectives,
         way=_ways(whole, last, last_trace, alike),
         last=LastMembers(trace=last_trace.astype(np.int32), row=last_row),
+        instances=of_kept,
     )
 
 

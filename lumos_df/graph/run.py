@@ -43,8 +43,8 @@ def replay(  # noqa: PLR0913  # each says one thing of the run
 ) -> list[str]:
     """Simulate every job of a corpus, or that of one trace or name, and store edges, collectives, replays and steps.
 
-    A job of several ranks that has many operators, or for which an engine is given, is replayed rank by rank, unless
-    gains are wanted. What is stored is the same.
+    A job of several ranks that has many operators, or for which an engine is given, is replayed rank by rank. What is
+    stored is the same.
 
     Args:
         corpus: the corpus folder.
@@ -55,8 +55,7 @@ def replay(  # noqa: PLR0913  # each says one thing of the run
         gains: also store what every step would gain from faster operators.
         by_class: of ranks that are alike, as `rank_classes.classes` tells them, simulate one for all, rank by rank;
             not with paths or gains.
-        engine: where ranks, or with gains whole jobs, are replayed; None: here, or in processes where ranks are
-            replayed by themselves.
+        engine: where ranks are replayed; None: here, or in processes where ranks are replayed by themselves.
         workers, address: as for `runner.map_items`.
 
     Returns:
@@ -66,14 +65,14 @@ def replay(  # noqa: PLR0913  # each says one thing of the run
         LumosError: no such corpus, trace, job or step, or it cannot be read or written.
     """
     found = jobs(corpus, trace, job)
-    whole = [one for one in found if gains or not _rank_by_rank(corpus, one, engine, by_class=by_class)]
+    whole = [one for one in found if not _rank_by_rank(corpus, one, engine, by_class=by_class)]
     seen: set[int] = set()
     at_once = partial(_replay_at_once, corpus, path=path, gains=gains)
     seen.update(*results(map_items(at_once, whole, engine=engine or Engine.SERIAL, workers=workers, address=address)))
     by_rank = partial(map_items, engine=engine or Engine.PROCESSES, workers=workers, address=address)
     seen.update(
         *(
-            replay_by_rank(corpus, one.trace_ids, by_rank, path=path, by_class=by_class)
+            replay_by_rank(corpus, one.trace_ids, by_rank, path=path, gains=gains, by_class=by_class)
             for one in found
             if one not in whole
         )

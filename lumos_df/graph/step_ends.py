@@ -1,7 +1,7 @@
 """Between which moments of a job its steps lie, and how long they are when only these are known of a simulation."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,8 @@ from lumos_df.graph.event_graph import EventGraph
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate import threads
 from lumos_df.graph.simulate.forward import UNSET
-from lumos_df.graph.steps import works
+from lumos_df.graph.steps import Steps, works
+from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import NONE
 
 
@@ -32,20 +33,52 @@ class StepEnds:
     """[q] as recorded, ns."""
     bounds: NDArray[np.int64]
     """[q + 1] where the atoms around each moment begin, and the end."""
-    row: NDArray[np.int64]
-    """[p] row of each atom in the job."""
+    start_node: NDArray[np.int64]
+    """[p] the node that starts when each atom does: its row."""
+    end_node: NDArray[np.int64]
+    """[p] the node that ends when each atom does: its row, too, but for contracted graphs."""
     ts: NDArray[np.int64]
     """[p] as recorded, ns."""
     dur: NDArray[np.int64]
     """[p] ns."""
     idle: NDArray[np.int64]
     """[p] ns of the gap before the atom in which its thread waited for another one."""
-    gpu_row: NDArray[np.int64]
+    gpu_node: NDArray[np.int64]
     """[g] rows of the GPU in the traces without marks."""
     gpu_extent: NDArray[np.int32]
     """[g] which of these traces each is of."""
     extent_step: NDArray[np.int64]
     """The step of each of these traces."""
+
+    @classmethod
+    def joined(cls, parts: "list[StepEnds]", base: NDArray[np.int64]) -> Self:
+        """Return the ends of the steps of several traces as those of a job; `base`: [traces] the first node of each."""
+        steps, atoms, extents = (
+            np.cumsum([0, *(len(getattr(part, name)) for part in parts)])
+            for name in ("recorded", "start_node", "extent_step")
+        )
+
+        def column(name: str, offsets: NDArray[np.int64] | None = None) -> NDArray[Any]:
+            columns = [getattr(part, name) for part in parts]
+            if offsets is not None:
+                columns = [values + offsets[k] for k, values in enumerate(columns)]
+            return np.concatenate(columns)
+
+        return cls(
+            recorded=column("recorded"),
+            step=column("step", steps),
+            is_last=column("is_last"),
+            at=column("at"),
+            bounds=np.append(0, np.concatenate([part.bounds[1:] + atoms[k] for k, part in enumerate(parts)])),
+            start_node=column("start_node", base),
+            end_node=column("end_node", base),
+            ts=column("ts"),
+            dur=column("dur"),
+            idle=column("idle"),
+            gpu_node=column("gpu_node", base),
+            gpu_extent=column("gpu_extent", extents).astype(np.int32),
+            extent_step=column("extent_step", steps),
+        )
 
     def lengths(
         self, start: NDArray[np.int64], end: NDArray[np.int64], first: NDArray[np.int64], last: NDArray[np.int64]
@@ -92,33 +125,18 @@ class StepEnds:
 
 def step_ends(graph: EventGraph, replays: list[Replay]) -> StepEnds:
     """Return the ends of the steps of a job: its event graph, and its traces as replayed."""
-    bounds = np.cumsum([0, *(len(replay.low) for replay in replays)])
-    of_traces = [_of_trace(replay) for replay in replays]
-    whole = {name: np.concatenate([columns[name] for columns in of_traces]) for name in of_traces[0]}
-    trace = np.repeat(np.arange(len(replays)), [len(columns["at"]) for columns in of_traces])
-    around = whole["around"]
-    unmarked = [k for k, replay in enumerate(replays) if replay.steps.mark[0] == NONE]
-    gpu_rows = [graph.base[k] + replays[k].graph.gpu.row for k in unmarked]
-    return StepEnds(
-        recorded=np.concatenate([replay.steps.high - replay.steps.low for replay in replays]),
-        step=whole["step"] + bounds[trace],
-        is_last=whole["is_last"],
-        at=whole["at"],
-        bounds=np.append(0, np.cumsum(around.sum(axis=1))),
-        row=(whole["row"] + graph.base[trace][:, None])[around],
-        ts=whole["ts"][around],
-        dur=whole["dur"][around],
-        idle=whole["idle"][around],
-        gpu_row=np.concatenate([np.empty(0, np.int64), *gpu_rows]),
-        gpu_extent=np.repeat(np.arange(len(unmarked), dtype=np.int32), [len(rows) for rows in gpu_rows]),
-        extent_step=bounds[unmarked],
-    )
+    return StepEnds.joined([ends_of(replay.graph, replay.steps) for replay in replays], graph.base)
 
 
-def _of_trace(replay: Replay) -> dict[str, NDArray[Any]]:
-    """Return the columns of `StepEnds` for one trace: [q], and [q, 2] of the atoms, `around` says which are any."""
-    rows, atoms, marks = replay.graph.rows, replay.graph.atoms, replay.steps
-    if marks.mark[0] == NONE:
+def ends_of(graph: TraceGraph, marks: Steps) -> StepEnds:
+    """Return the ends of the steps of one trace; its atoms are known by their rows."""
+    rows, atoms = graph.rows, graph.atoms
+    marked = marks.mark[0] != NONE
+    if marked:
+        thread = rows.thread[marks.mark]
+        step = np.arange(len(marks.mark))
+        at = np.concatenate((marks.low, marks.high))
+    else:
         low, high = np.full((2, len(atoms.bounds)), UNSET) * [[-1], [1]]
         host = (rows.thread >= 0) & works(rows)
         worked = np.zeros(len(atoms.bounds) - 1, np.bool_)
@@ -128,22 +146,26 @@ def _of_trace(replay: Replay) -> dict[str, NDArray[Any]]:
         np.minimum.at(low, rows.thread[host], rows.ts[host])
         np.maximum.at(high, rows.thread[host], rows.end[host])
         at = np.concatenate((low[thread], high[thread]))
-    else:
-        thread = rows.thread[marks.mark]
-        step = np.arange(len(marks.mark))
-        at = np.concatenate((marks.low, marks.high))
     thread = np.tile(thread, 2)
     after = threads.reached(thread, at, atoms.bounds, atoms.ts[atoms.by_thread])
     first, last = atoms.bounds[thread], atoms.bounds[thread + 1] - 1
     place = np.stack((np.maximum(after - 1, first), np.minimum(after, last)), axis=1)
-    atom = atoms.by_thread[place]
-    return {
-        "step": np.tile(step, 2),
-        "is_last": np.repeat((False, True), len(step)),
-        "at": at,
-        "around": np.stack((np.ones(len(at), np.bool_), place[:, 1] != place[:, 0]), axis=1),
-        "row": atoms.row[atom],
-        "ts": atoms.ts[atom],
-        "dur": atoms.dur[atom],
-        "idle": replay.graph.idle_before[atoms.row[atom]],
-    }
+    around = np.stack((np.ones(len(at), np.bool_), place[:, 1] != place[:, 0]), axis=1)
+    atom = atoms.by_thread[place][around]
+    row = atoms.row[atom].astype(np.int64)
+    gpu_row = np.empty(0, np.int64) if marked else graph.gpu.row.astype(np.int64)
+    return StepEnds(
+        recorded=marks.high - marks.low,
+        step=np.tile(step, 2),
+        is_last=np.repeat((False, True), len(step)),
+        at=at,
+        bounds=np.append(0, np.cumsum(around.sum(axis=1))),
+        start_node=row,
+        end_node=row,
+        ts=atoms.ts[atom],
+        dur=atoms.dur[atom],
+        idle=graph.idle_before[row],
+        gpu_node=gpu_row,
+        gpu_extent=np.zeros(len(gpu_row), np.int32),
+        extent_step=np.zeros(0 if marked else 1, np.int64),
+    )

@@ -1,4 +1,4 @@
-"""A job replayed rank by rank stores what the same job replayed at once does, paths too, to the nanosecond."""
+"""A job replayed rank by rank stores what it stores replayed at once, paths and gains too, to the nanosecond."""
 
 import gzip
 import json
@@ -18,13 +18,13 @@ from lumos_df.corpus.layout import STAGING, trace_folder
 from lumos_df.graph import run
 from lumos_df.graph.job import groups
 from lumos_df.graph.replay_by_rank import replay_by_rank
-from lumos_df.schema import CLOCKS, COLLECTIVE_MEMBERS, CRITICAL_PATH, EDGES, REPLAY_STEPS, REPLAYS
+from lumos_df.schema import CLOCKS, COLLECTIVE_MEMBERS, CRITICAL_PATH, EDGES, GAINS, REPLAY_STEPS, REPLAYS
 from lumos_df.trace.ingest import ingest
 from tests.emulator import Job, Profiler, simulate, write
 from tests.emulator.megatron import Megatron
 from tests.emulator.megatron import simulate as simulate_megatron
 
-TABLES = (EDGES, COLLECTIVE_MEMBERS, REPLAYS, REPLAY_STEPS, CLOCKS, CRITICAL_PATH)
+TABLES = (EDGES, COLLECTIVE_MEMBERS, REPLAYS, REPLAY_STEPS, CLOCKS, CRITICAL_PATH, GAINS)
 HERE = partial(map_items, engine=Engine.SERIAL)
 
 
@@ -44,12 +44,12 @@ def both(corpus: Path) -> int:
     jobs = [ids for ids in groups(corpus) if len(ids) > 1]
     stored(corpus)
     for ids in jobs:
-        run.replay(corpus, ids[0], path=True)
+        run.replay(corpus, ids[0], path=True, gains=True)
         at_once = stored(corpus)
-        steps = replay_by_rank(corpus, ids, HERE, path=True)
+        steps = replay_by_rank(corpus, ids, HERE, path=True, gains=True)
         by_rank = stored(corpus)
         assert by_rank == at_once
-        assert all(at_once[trace_id, table.name] for trace_id in ids for table in (EDGES, CRITICAL_PATH))
+        assert all(at_once[trace_id, table.name] for trace_id in ids for table in (EDGES, CRITICAL_PATH, GAINS))
         told = [at_once[trace_id, REPLAY_STEPS.name]["step"] for trace_id in ids]
         assert steps == {-1 if step is None else step for of_trace in told for step in of_trace}
     assert not any((corpus / STAGING).iterdir())
@@ -98,6 +98,25 @@ def test_a_job_whose_ranks_sleep_and_whose_steps_nobody_marked(seed: int, tmp_pa
             text = gzip.decompress(file.read_bytes()).replace(b"ProfilerStep#", b"round ")
             file.write_bytes(gzip.compress(text))
     assert both(taken_in(tmp_path / "traces", tmp_path / "corpus")) == 1
+
+
+def test_a_job_of_which_the_gpus_alone_were_recorded(tmp_path: Path) -> None:
+    """Its steps, which nobody marked, begin and end with rows of the GPU."""
+    job = Job(ranks=2, layers=2, steps=2)
+    write(simulate(job), Profiler(memory=False, stacks=False), tmp_path / "traces")
+    for file in (tmp_path / "traces").iterdir():
+        document = json.loads(gzip.decompress(file.read_bytes()))
+        host = ("cpu_op", "cuda_runtime", "user_annotation", "python_function")
+        document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") not in host]
+        file.write_bytes(gzip.compress(json.dumps(document).encode()))
+    corpus = taken_in(tmp_path / "traces", tmp_path / "corpus")
+    assert both(corpus) == 1
+    (ids,) = groups(corpus)
+    replay_by_rank(corpus, ids, HERE, gains=True)
+    with connect(corpus) as connection:
+        most = connection.execute("SELECT max(gain_ns) FROM gains").fetchone()
+    assert most is not None
+    assert most[0] > 0
 
 
 @pytest.mark.parametrize("name", ["real_corpus", "later_corpus"])

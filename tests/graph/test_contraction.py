@@ -91,33 +91,36 @@ def test_what_is_left_of_a_graph_has_the_times_that_it_had(case: Case) -> None:
     whole_order = forward.topological(order, pointer, edge, dst, many, instance.astype(np.int32), members)
     if in_a_circle(whole_order, src, dst, instance):
         return
-    start, end, latest = simulated((src, dst, binds, lag), own, floor, instance, transfer, whole_order)
-
-    kept, sink = np.full(many, NONE, np.int32), np.full(many, NONE, np.int32)
+    # The same graph twice, once with other times.
+    lags, owns = np.stack((lag, lag // 2), axis=1), np.stack((own, 2 * own), axis=1)
+    kept = np.full(many, NONE, np.int32)
     kept[case.kept] = np.arange(len(case.kept))
-    sink[many - 1] = 0
-    new_src, new_dst, new_binds, new_lag, new_order, new_floor, of_node = contract(
-        order, pointer, edge, dst, binds, lag, own, floor, kept, sink, len(case.kept), 1
+    moment, sink = np.array([2 * many - 2, 2 * many - 1]), np.array([0, 1])
+    new_src, new_dst, new_binds, new_lags, new_order, new_floors, of_node = contract(
+        order, pointer, edge, dst, binds, lags, owns, floor, kept, moment, sink, len(case.kept), 2
     )
-    nodes = len(new_floor)
+    nodes = len(new_floors)
     assert sorted(new_order.tolist()) == list(range(nodes))
-    assert (np.bincount(new_dst, minlength=nodes)[len(case.kept) : -1] == SOURCES).all()
+    assert (np.bincount(new_dst, minlength=nodes)[len(case.kept) : -2] == SOURCES).all()
     assert of_node[: len(case.kept)].tolist() == case.kept
-    new_own, new_instance = np.zeros(nodes, np.int64), np.full(nodes, NONE)
-    new_own[: len(case.kept)] = own[case.kept]
+    new_instance = np.full(nodes, NONE)
     new_instance[: len(case.kept)] = instance[case.kept]
     pointer, edge = forward.forward_star(new_src, nodes)
     joint = forward.topological(new_order, pointer, edge, new_dst, nodes, new_instance.astype(np.int32), members)
     assert not in_a_circle(joint, new_src, new_dst, new_instance)
-    left, left_end, left_latest = simulated(
-        (new_src, new_dst, new_binds, new_lag), new_own, new_floor, new_instance, transfer, joint
-    )
-    assert left[: len(case.kept)].tolist() == start[case.kept].tolist()
-    assert left_end[: len(case.kept)].tolist() == end[case.kept].tolist()
-    assert left_end[-1] == end[-1]
-    bounded = latest < backward.FAR // 2
-    assert (bounded == (left_latest < backward.FAR // 2)).all()
-    assert left_latest[bounded].tolist() == latest[bounded].tolist()
+    for k in range(2):
+        whole = (src, dst, binds, lags[:, k].copy())
+        start, end, latest = simulated(whole, owns[:, k].copy(), floor, instance, transfer, whole_order)
+        new_own = np.zeros(nodes, np.int64)
+        new_own[: len(case.kept)] = owns[case.kept, k]
+        new = (new_src, new_dst, new_binds, new_lags[:, k].copy())
+        left, left_end, left_latest = simulated(new, new_own, new_floors[:, k].copy(), new_instance, transfer, joint)
+        assert left[: len(case.kept)].tolist() == start[case.kept].tolist()
+        assert left_end[: len(case.kept)].tolist() == end[case.kept].tolist()
+        assert left[-2:].tolist() == [start[-1], end[-1]]
+        bounded = latest < backward.FAR // 2
+        assert (bounded == (left_latest < backward.FAR // 2)).all()
+        assert left_latest[bounded].tolist() == latest[bounded].tolist()
 
 
 def reaches(case: Case, source: int, target: int) -> bool:
