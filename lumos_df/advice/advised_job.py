@@ -25,6 +25,7 @@ from lumos_df.graph.job import Job, Played
 from lumos_df.graph.rows import FAR, Rows, about, coded, shape_codes
 from lumos_df.graph.step_ends import StepEnds, step_ends
 from lumos_df.graph.trace_graph import TraceGraph
+from lumos_df.graph.unseen_waits import waits_unseen
 from lumos_df.model.hardware import Hardware
 from lumos_df.schema import PHASES
 from lumos_df.schema.codes import NONE
@@ -125,6 +126,12 @@ class AdvisedJob:
                 for pace, replay in zip(self._paces, self.played.replays, strict=True)
             ]
         )
+
+    @cached_property
+    def counted(self) -> NDArray[np.bool_]:
+        """Which steps a gain is the mean of: those that waited for nothing unseen; all where none is so [steps]."""
+        seen = ~np.concatenate([waits_unseen(replay) for replay in self.played.replays])
+        return seen if seen.any() else ~seen
 
     @cached_property
     def recorded_ns(self) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ from lumos_df.graph import matching, replay_warnings, stalls, typical_values
 from lumos_df.graph.job import doubled, groups, load
 from lumos_df.graph.rows import about
 from lumos_df.graph.run import write_simulated
+from lumos_df.graph.unseen_waits import said
 from lumos_df.schema.codes import NONE, OTHER_KIND
 
 NOTHING_FOUND: Final = f"nothing found that makes the step at least {typical_values.LEAST_PCT:g}% shorter"
@@ -138,6 +139,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
         warnings = [
             *profiler_overhead.told(corpus, ids),
             *steps_without_backward.note(of_job),
+            *_unseen(of_job),
             *(text for texts in of_replay for text in texts),
         ]
         result = JobAdvice(
@@ -148,7 +150,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             ranks=len(ids),
             world_size=world_size,
             steps=len(steps),
-            step_ns=round(float(steps.mean())),
+            step_ns=round(float(steps[of_job.counted].mean())),
             error_pct=error_pct,
             advice=tuple(found),
             limits=tuple(limits([recording])),
@@ -165,6 +167,12 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
             table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))
             table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if number else len(found)))
         yield result
+
+
+def _unseen(advised: AdvisedJob) -> list[str]:
+    """Return what to say of steps that do not count, for what they waited for is not in the recording."""
+    left_out = [None if number == NONE else number for number in advised.step_number[~advised.counted].tolist()]
+    return [said(left_out, "gains are those of the others")] if left_out else []
 
 
 def _store_waits(corpus: Path, ids: list[str], advised: AdvisedJob) -> None:

@@ -18,7 +18,7 @@ _MAY_WAIT: Final = ", which may have waited for ranks that are not here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change to a job and what it brings; times ns a step, means over all steps of all ranks."""
+    """One change to a job and what it brings; times ns a step, means over the steps of all ranks that count."""
 
     remedy: Remedy
     gain_ns: float
@@ -43,7 +43,7 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
     more once the better ones are made is another name for one of them, and is left out; so is what the replay's own
     error could make up.
     """
-    usual = advised.steps_ns
+    usual = advised.steps_ns[advised.counted]
     mean = float(usual.mean()) if len(usual) else 0.0
     least = typical_values.LEAST_PCT / 100 * mean
     measured = [_gain(advised, remedy) for remedy in remedies]
@@ -56,7 +56,7 @@ def ranked(advised: AdvisedJob, remedies: Sequence[Remedy]) -> list[Advice]:
         if advice.remedy.probe or advice.gain_ns < least or not sure:
             continue
         advice.remedy.apply(together)
-        after = float(advised.changed_steps_ns(together).mean())
+        after = float(advised.changed_steps_ns(together)[advised.counted].mean())
         if before - after >= least:
             chosen.append(advice)
         before = after
@@ -68,16 +68,17 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
     changed = ChangedGraph.of(advised.event_graph)
     remedy.apply(changed)
     after = advised.changed_steps_ns(changed)
-    gains = advised.steps_ns - after
+    counted = advised.counted
+    gains = (advised.steps_ns - after)[counted]
     gain = float(gains.mean()) if len(gains) else 0.0
     # What the replay does not explain may be what the change would take away.
-    missed = abs(float((advised.steps_ns - advised.recorded_ns).mean())) if len(gains) else 0.0
+    missed = abs(float((advised.steps_ns - advised.recorded_ns)[counted].mean())) if len(gains) else 0.0
     assumed = missed + remedy.uncertainty * abs(gain)
     # The rest differs from step to step, and from one run to the next as the changed steps do: a gain that is less than
     # these in proportion, a larger one, which mostly waited, by as much as they.
     steps = 0.0 if remedy.once else _EIGHT_OF_TEN * _error_of_mean(advised, gains)
     spread = advised.spread(after) if gain else 0.0
-    mean = float(advised.steps_ns.mean()) if len(gains) else 0.0
+    mean = float(advised.steps_ns[counted].mean()) if len(gains) else 0.0
     differs = min(abs(gain), mean - gain)
     with np.errstate(over="ignore"):  # where the first step compiles, the others are a thousandth of it
         longer = differs * float(np.expm1(spread)) if differs else 0.0
@@ -94,6 +95,6 @@ def _gain(advised: AdvisedJob, remedy: Remedy) -> Advice:
 
 def _error_of_mean(advised: AdvisedJob, gains: NDArray[np.int64]) -> float:
     """Return the standard error of the mean gain, ns: steps differ, and the ranks of one step hang together."""
-    _, step = np.unique(advised.step_number, return_inverse=True)
+    _, step = np.unique(advised.step_number[advised.counted], return_inverse=True)
     of_step = np.bincount(step, gains) / np.bincount(step)
     return float(of_step.std(ddof=1) / np.sqrt(len(of_step))) if len(of_step) > 1 else 0.0

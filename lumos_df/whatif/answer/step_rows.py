@@ -8,10 +8,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lumos_df.graph.collective_waits import waits
-from lumos_df.graph.edges.full_queue import queue_waits
 from lumos_df.graph.exposed_waiting import recorded_waits, simulated_waiting
 from lumos_df.graph.replay import Replay
 from lumos_df.graph.simulate.forward import UNSET, share
+from lumos_df.graph.unseen_waits import said, waits_unseen
 from lumos_df.schema import STEP_PARTS
 from lumos_df.schema.codes import NONE, OTHER_PHASE, RECOMPUTE
 from lumos_df.whatif import answerable
@@ -98,7 +98,7 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
         was = usage.work(original, (rank,))
         # What was inserted waits for nobody unseen.
         waited_here = np.hstack((*(waited[maker] for maker in makers), np.zeros((2, 1), np.int64)))
-        unseen = _waits_unseen(before)
+        unseen = waits_unseen(before)
         waiting = simulated_waiting(changed.after, new_rank, replay, waited_here[:, sources])
         new = _figures(replay, usage.new, work, _parts(changed, new_rank, replay), waiting)
         original_waiting = simulated_waiting(changed.usual, rank, original, waited[rank])
@@ -144,27 +144,12 @@ def rows(changed: ChangedJob, only: int | None = None) -> pa.Table:
     return pa.Table.from_pylist(records, SCHEMA)
 
 
-def _waits_unseen(replay: Replay) -> NDArray[np.bool_]:
-    """Return in which steps launch calls waited for GPU work that was issued before the recording and is not in it [s].
-
-    Nothing tells what becomes of that work, so in a changed job these calls take as long as they did.
-    """
-    graph = replay.graph
-    call = queue_waits(graph.rows, graph.atoms, graph.gpu).unseen
-    place = replay.steps.place(graph.rows.step[call])
-    return np.isin(np.arange(len(replay.low)), place)
-
-
 def _said_of_unseen(records: list[dict[str, Any]]) -> str:
-    steps = sorted(
-        {row["step"] for row in records if row["waits_unseen"]}, key=lambda step: -1 if step is None else step
-    )
     others = any(not row["waits_unseen"] for row in records)
-    named = "its steps" if steps == [None] else f"step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
     done = (
         "the others are shown" if others else "record later steps, or fewer of them before, to know what becomes of it"
     )
-    return f"{named} waited for GPU work that was issued before the recording and is not in it: {done}"
+    return said((row["step"] for row in records if row["waits_unseen"]), done)
 
 
 def _recorded(replay: Replay) -> Replay:
