@@ -63,11 +63,21 @@ def gpu_streams(rows: Rows, atoms: Atoms) -> GpuStreams:
     """Order the GPU rows by stream and start and find what issued each of them."""
     row = np.flatnonzero(rows.on_gpu & (rows.stream >= 0)).astype(np.int32)
     row = row[np.argsort(rows.stream[row], kind="stable")]
-    stream = rows.stream[row]
     parent = rows.parent[row]
     has = parent >= 0
     call = np.where(has, atoms.of_row[np.maximum(parent, 0)], NONE).astype(np.int32)
     launched = (call >= 0) & (rows.kind[np.maximum(parent, 0)] == RUNTIME)
+    return in_order(rows, row, call, launched)
+
+
+def in_order(rows: Rows, row: NDArray[np.int32], call: NDArray[np.int32], launched: NDArray[np.bool_]) -> GpuStreams:
+    """Return the streams of GPU rows that lie in the order of (stream, turn), with what follows from that order.
+
+    Args:
+        rows: the operators.
+        row, call, launched: columns of `GpuStreams` [g].
+    """
+    stream = rows.stream[row]
     before = np.full(len(row), NONE, np.int32)
     before[1:] = np.where(stream[1:] == stream[:-1], row[:-1], NONE)
     bounds = np.searchsorted(stream, np.arange(len(rows.stream_keys) + 1))

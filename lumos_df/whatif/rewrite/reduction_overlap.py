@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from lumos_df.base.errors import QueryError
 from lumos_df.graph.edges.columns import edges, join
+from lumos_df.graph.gpu_streams import in_order
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, COMMUNICATION, EVENT, NONE, RECOMPUTE, STREAM
 from lumos_df.structure.layers import Structure
@@ -78,13 +79,8 @@ def _reductions_last(graph: TraceGraph, reductions: NDArray[np.int32], work: NDA
             # Behind the last of them, in their order.
             turn[mine & reduces] = place[mine][-1] + turn[mine & reduces] / len(turn)
     order = np.lexsort((turn, stream))
-    row, call = gpu.row[order], gpu.call[order]
-    before = np.full(len(row), NONE, np.int32)
-    before[1:] = np.where(stream[order][1:] == stream[order][:-1], row[:-1], NONE)
-    issued = call.copy()
-    for low, high in zip(gpu.bounds[:-1].tolist(), gpu.bounds[1:].tolist(), strict=True):
-        issued[low:high] = np.maximum.accumulate(issued[low:high])
-    moved = replace(gpu, row=row, call=call, launched=gpu.launched[order], before=before, issued=issued)
+    moved = in_order(rows, gpu.row[order], gpu.call[order], gpu.launched[order])
+    row, before = moved.row, moved.before
     of_row = np.full(len(rows), NONE, np.int32)
     of_row[row] = before
     chain = graph.edges.kind == STREAM

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lumos_df.graph.gpu_streams import GpuStreams
+from lumos_df.graph.gpu_streams import GpuStreams, in_order
 from lumos_df.graph.host import Atoms, Handoffs
 from lumos_df.graph.rows import Rows
 from lumos_df.graph.simulate import forward as loops
@@ -174,17 +174,4 @@ def _gpu(graph: TraceGraph, layout: BlockLayout, rows: Rows, atoms: Atoms) -> Gp
     issuer = np.where(old.call[was] >= 0, graph.atoms.row[np.maximum(old.call[was], 0)], NONE)
     by = layout.new_of(np.maximum(issuer, 0), layout.position[row])
     call = np.where((issuer >= 0) & (by >= 0), atoms.of_row[np.maximum(by, 0)], NONE).astype(np.int32)
-    before = np.full(len(row), NONE, np.int32)
-    before[1:] = np.where(rows.stream[row[1:]] == rows.stream[row[:-1]], row[:-1], NONE)
-    bounds = np.searchsorted(rows.stream[row], np.arange(len(rows.stream_keys) + 1))
-    issued = call.copy()
-    for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        issued[low:high] = np.maximum.accumulate(issued[low:high])
-    return GpuStreams(
-        row=row.astype(np.int32),
-        call=call,
-        launched=old.launched[was] & (call >= 0),
-        before=before,
-        issued=issued,
-        bounds=bounds,
-    )
+    return in_order(rows, row.astype(np.int32), call, old.launched[was] & (call >= 0))
