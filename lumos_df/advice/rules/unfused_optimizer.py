@@ -86,7 +86,7 @@ def _moved_bytes(calls: KernelCalls, mark: NDArray[np.int64], of_update: NDArray
     """
     # An operator that launches several kernels goes through its tensors once.
     _, at = np.unique(calls.operator, return_index=True)
-    at = at[(calls.operator[at] >= 0) & (mark[at] >= 0)]
+    at = at[(calls.operator[at] >= 0) & np.isin(mark[at], of_update)]
     marks, place = np.unique(of_update, return_inverse=True)
     moved = np.zeros(len(marks))
     for pattern, reads, tensors in _ONCE:
