@@ -6,29 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from lumos_df.base.errors import LumosError, QueryError
 from lumos_df.graph import host_speed
-from lumos_df.graph.collective_instances import Instances
 from lumos_df.graph.event_graph import event_graph, kept_members
 from lumos_df.graph.job import Job, groups, jobs
 from lumos_df.graph.switches import Change, meant
 from lumos_df.graph.switches import changed as switched
-from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.model.hardware import Hardware
-from lumos_df.schema.codes import NONE
-from lumos_df.schema.collective_kinds import COLLECTIVES
 from lumos_df.schema.plan_words import DP
 from lumos_df.structure import axes
 from lumos_df.whatif import answerable
 from lumos_df.whatif.answer import estimated_traces as traces
 from lumos_df.whatif.answer import step_rows
 from lumos_df.whatif.changed_job import ChangedJob
-from lumos_df.whatif.durations import operator_times, transfers
+from lumos_df.whatif.durations import operator_times
 from lumos_df.whatif.durations.draft_job import DraftJob
-from lumos_df.whatif.durations.kernel_times import RESCALED, KernelWork
+from lumos_df.whatif.durations.kernel_times import KernelWork
 from lumos_df.whatif.durations.missing_communication import with_missing
+from lumos_df.whatif.durations.retimed_job import of_members, retimed
 from lumos_df.whatif.durations.symbols import Symbols
 from lumos_df.whatif.durations.unscaled import unscaled
 from lumos_df.whatif.job import extent
@@ -223,7 +219,7 @@ def _rescheduled(
         warnings += told
     others = [_measured(other, change) for other in siblings if _sized_alike(anchor, other)] if settings else []
     times = [operator_times.times(anchor, change, rank, graph.own, others) for rank, graph in enumerate(job.graphs)]
-    job, transfer_error, each, told, stand_in = _retimed(anchor, change, job, times)
+    job, transfer_error, each, told, stand_in = retimed(anchor, change, job, times)
     warnings += told
     unscaled_ns = sum(int(graph.own[of.row[of.unscaled]].sum()) for graph, of in zip(base.graphs, each, strict=False))
     before, wanted = recomputed_layers.recorded(about.ranks[0]), settings.recompute or ""
@@ -288,7 +284,9 @@ def _switched(job: Job, switches: tuple[Change, ...], name: str) -> Job:
         )
         for rank, graph in enumerate(job.graphs)
     ]
-    instances = job.instances and _kept(replace(job.instances, transfer=net.transfer), kept_members(net, job.instances))
+    instances = job.instances and of_members(
+        replace(job.instances, transfer=net.transfer), kept_members(net, job.instances)
+    )
     return Job(graphs, instances, net)
 
 
@@ -298,12 +296,6 @@ def _overlapped(anchor: RecordedJob, job: Job, *, on: bool) -> Job:
         row, degree = operator_times.collectives(anchor, rank)
         graphs.append(with_overlap(graph, anchor.about.ranks[rank].structure, row[degree == DP], on=on))
     return replace(job, graphs=graphs)
-
-
-def _kept(instances: Instances, member: NDArray[np.int64]) -> Instances:
-    return replace(
-        instances, instance=instances.instance[member], trace=instances.trace[member], row=instances.row[member]
-    )
 
 
 def _sized_alike(anchor: RecordedJob, other: RecordedJob) -> bool:
@@ -320,81 +312,3 @@ def _measured(other: RecordedJob, change: operator_times.PlannedChange) -> Kerne
     known = axes.follow(about.trace, about.structure.phase, sizes.micro_batch, sizes.seq)
     symbols = Symbols(sizes, change.new, batch and (sizes.micro_batch or 1, batch[1]))
     return operator_times.work_of(other, change, 0, symbols, known, change.runs_on)
-
-
-def _retimed(
-    anchor: RecordedJob, change: operator_times.PlannedChange, job: Job, times: list[operator_times.Times]
-) -> tuple[Job, NDArray[np.float64], list[transfers.Retimed], list[str], str | None]:
-    """Return the job with its new durations, the error of each collective, the collectives, and what to say of them.
-
-    Last comes the GPU that stands in for its links, where one does.
-    """
-    instances = job.instances
-    transfer = instances.transfer.copy() if instances else np.empty(0, np.int64)
-    error = np.full(len(transfer), transfers.KEPT_ERROR)
-    each, warnings, stand_in = transfers.retimed(anchor, change, job) if change.moves_transfers else ([], [], None)
-    for rank, (time, after) in enumerate(zip(times, each, strict=False)):
-        touched = after.row[after.delta != 0]
-        time.own[after.row] = np.where(after.gone, 0, np.maximum(time.own[after.row] + after.delta, 0))
-        time.provenance[touched] = RESCALED
-        # The rest of a kernel is waiting, which stays. Where nothing tells them apart, all may move.
-        moving = np.minimum(after.transfer / np.maximum(time.own[after.row], 1), 1.0)
-        moving = np.where(after.unscaled, 1.0, moving)
-        time.error[after.row] = np.maximum(after.error * moving, transfers.KEPT_ERROR)
-        if instances:
-            delta, apart = np.zeros(len(time.own), np.int64), np.full(len(time.own), transfers.KEPT_ERROR)
-            delta[after.row], apart[after.row] = after.delta, after.error
-            mine = np.flatnonzero(instances.trace == rank)
-            members, of = instances.row[mine], instances.instance[mine]
-            transfer[of] = np.maximum(instances.transfer[of] + delta[members], 0)
-            error[of] = apart[members]
-    graphs = [
-        graph if time.own is graph.own or np.array_equal(time.own, graph.own) else replace(graph, own=time.own)
-        for graph, time in zip(job.graphs, times, strict=True)
-    ]
-    for rank, after in enumerate(each):
-        graphs[rank] = _renamed(graphs[rank], after)
-    if instances and any(after.gone.any() for after in each):
-        instances, left = _without(instances, each)
-        transfer, error = transfer[left], error[left]
-    same = all(new is old for new, old in zip(graphs, job.graphs, strict=True))
-    if same and (instances is None or np.array_equal(transfer, instances.transfer)):
-        return job, error, each, warnings, stand_in
-    instances = replace(instances, transfer=transfer) if instances else None
-    return Job(graphs, instances, job.event_graph), error, each, warnings, stand_in
-
-
-def _without(instances: Instances, each: list[transfers.Retimed]) -> tuple[Instances, NDArray[np.int64]]:
-    """Return the collectives without members that run no more, and which of them are left."""
-    kept = np.ones(len(instances.row), np.bool_)
-    for rank, after in enumerate(each):
-        kept &= (instances.trace != rank) | ~np.isin(instances.row, after.row[after.gone])
-    left, number = np.unique(instances.instance[kept], return_inverse=True)
-    shorter = _kept(instances, np.flatnonzero(kept))
-    return replace(
-        shorter, instance=number.reshape(-1).astype(np.int32), transfer=instances.transfer[left]
-    ), left.astype(np.int64)
-
-
-def _renamed(graph: TraceGraph, after: transfers.Retimed) -> TraceGraph:
-    """Return a graph whose collectives are of the kinds that they become, and those that run no more of none."""
-    use = np.flatnonzero((after.kind != NONE) & ~after.gone)
-    if not len(use) and not after.gone.any():
-        return graph
-    rows = graph.rows
-    kinds, which = np.unique(after.kind[use], return_inverse=True)
-    words = [COLLECTIVES[kind] for kind in kinds.tolist()]
-    collective, name = rows.collective.copy(), rows.name.copy()
-    collective[after.row[use]] = len(rows.collectives) + which
-    name[after.row[use]] = len(rows.names) + which
-    collective[after.row[after.gone]] = NONE
-    return replace(
-        graph,
-        rows=replace(
-            rows,
-            collective=collective,
-            name=name,
-            collectives=[*rows.collectives, *words],
-            names=[*rows.names, *(f"{word} (rescaled)" for word in words)],
-        ),
-    )

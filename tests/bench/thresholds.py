@@ -37,6 +37,7 @@ JUDGED_BY: Final = {
     "graph.replay_warnings": ("warnings",),
     "graph": ("replays", "second replays", "predictions"),
     "whatif.durations.link_laws": ("intervals",),
+    "whatif.durations.moved_law": ("intervals", "modelling"),
     "whatif.durations.transfers": ("intervals", "modelling"),
     "whatif.durations.kernel_times.MODELLED_ERROR": ("modelling",),
     "whatif.durations": ("changes",),

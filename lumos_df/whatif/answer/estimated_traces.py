@@ -213,7 +213,7 @@ def _write_trace(
             ),
             "source_op_id": pa.array((source - base[which]).astype(np.int32), mask=source < 0),
             "provenance": words(changed.times[new_rank].provenance[order], PROVENANCE),
-            "error_pct": pa.array(100 * changed.times[new_rank].error[order]),
+            "error_pct": pa.array(100 * np.abs(changed.times[new_rank].error[order])),
         },
     )
 

@@ -200,7 +200,7 @@ def _once(changed: ChangedJob, step: Steps) -> Cause | None:
 def _scaled(
     changed: ChangedJob, step: Steps, name: str, own: NDArray[np.bool_], transfer: NDArray[np.bool_] | None
 ) -> Cause:
-    """Return what some rows and collectives make, longer or shorter by their errors."""
+    """Return what some rows and collectives make, longer or shorter by their errors; below 0 only shorter."""
     net = changed.job.event_graph
     error = np.where(own, np.concatenate([time.error for time in changed.times]), 0.0)
     joint = np.where(transfer, changed.transfer_error, 0.0) if transfer is not None else np.zeros(len(net.transfer))
@@ -209,13 +209,19 @@ def _scaled(
             changed,
             replace(
                 net,
-                own=np.round(net.own * (1 + error) ** sign).astype(np.int64),
-                transfer=np.round(net.transfer * (1 + joint) ** sign).astype(np.int64),
+                own=np.round(net.own * _factor(error, sign)).astype(np.int64),
+                transfer=np.round(net.transfer * _factor(joint, sign)).astype(np.int64),
             ),
         )
         for sign in (-1, 1)
     ]
     return Cause(name, *_ends(step, *played))
+
+
+def _factor(error: NDArray[np.float64], sign: int) -> NDArray[np.float64]:
+    """Return what durations are multiplied by whose relative errors are given; those below 0 are no longer [n]."""
+    factor: NDArray[np.float64] = np.where((error < 0) & (sign > 0), 1.0, (1 + np.abs(error)) ** sign)
+    return factor
 
 
 def _stand_in(changed: ChangedJob, step: Steps, kinds: _Kinds) -> list[Cause]:

@@ -19,16 +19,15 @@ from lumos_df.graph.stalls import longest_usual
 from lumos_df.schema.codes import NONE
 from lumos_df.schema.collective_kinds import ALL_REDUCE, GROWS, MODELLED_AS, SEND
 from lumos_df.schema.plan_words import DP
-from lumos_df.whatif.durations import kernel_times
+from lumos_df.whatif.durations import kernel_times, moved_law
 from lumos_df.whatif.durations.collective_times import Links
-from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw, fit, latency_share
+from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw, fit
+from lumos_df.whatif.durations.moved_law import MovedLaw
 from lumos_df.whatif.durations.operator_times import PlannedChange, collectives
 from lumos_df.whatif.durations.payloads import payload_ratio, routed_bytes
 from lumos_df.whatif.durations.replaced_collectives import replacement
 from lumos_df.whatif.job.recorded_job import RecordedJob
 
-KEPT_ERROR: Final = 0.01
-"""Threshold, relative error. A transfer that stays as it was measured is so far off. Evidence: a judgement."""
 _SHAPE_ERROR: Final = 0.12
 """Threshold, relative error. One among other ranks, over other links or of twice the bytes is so far off by the model
 of the GPU that it ran on. Evidence: 8 of 10 of the figures that its cost functions are fitted to are nearer."""
@@ -118,40 +117,6 @@ class Transfers:
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class _Law:
-    """A fitted law, and the links that it holds for before and after a change."""
-
-    law: LinkLaw
-    group: GroupLinks
-    before: Links
-    wanted: GroupLinks
-    after: Links
-    stated: float | None
-    """Bytes/s of nccl-tests' busbw that the change states, which nothing surpasses; None where it states none."""
-    rewired: bool
-    """Whether links or ranks are others."""
-    shape_error: float
-    """Relative, of the model where it is not measured."""
-
-    def seconds(self, payload: float, grown: float) -> tuple[float, float, float, float]:
-        """Return what a transfer takes before, after and after at least, s, and the relative error of the ratio."""
-        before = self.group.seconds(self.before, payload)
-        after = self.wanted.seconds(self.after, payload * grown)
-        if after == before:
-            return before, after, 0.0, KEPT_ERROR
-        shares = (
-            latency_share(self.group, self.before, payload),
-            (latency_share(self.wanted, self.after, payload * grown) if self.wanted.size > 1 else 0.0),
-        )
-        # As measured the whole is known: what latency has more of it bandwidth has less. One that is stated is known.
-        moved = 2 * (shares[1] * (1 - shares[0]) if self.stated else shares[1] - shares[0])
-        far = 1.0 if self.rewired or not before > 0 < after else min(abs(float(np.log2(after / before))), 1.0)
-        parts = (self.law.tilt_error * moved, self.law.spread, self.shape_error * far, KEPT_ERROR)
-        least = self.wanted.wire_bytes(payload * grown) / self.stated if self.stated and after else 0.0
-        return before, after, least, float(np.hypot.reduce(parts))
-
-
 def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[Retimed], list[str], str | None]:
     """Return the collectives of each rank after a change, and what to say of those that it should have moved.
 
@@ -164,7 +129,7 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     """
     rows, transfers = recorded(anchor, change, job)
     lasts = np.concatenate([graph.own[row] for graph, row in zip(job.graphs, rows, strict=True)])
-    (before, after, least, error), modelled = _by_laws(anchor, change, transfers)
+    (before, after, least, error, less), modelled = _by_laws(anchor, change, transfers)
     seconds = transfers.seconds
     kept = transfers.whole | (seconds <= before)
     proportion = np.divide(after, before, out=np.ones_like(after), where=before > 0)
@@ -173,7 +138,8 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     transfer = np.where(np.isnan(new), NONE, np.round(np.nan_to_num(new) * 1e9)).astype(np.int64)
     ends = np.cumsum([len(row) for row in rows])[:-1]
     untold = transfers.moved(change) & transfers.untold
-    error = np.where(delta != 0, error, KEPT_ERROR)
+    waited = np.divide(less, new, out=np.zeros_like(less), where=~transfers.whole & (new > 0))
+    error = np.where(delta != 0, np.hypot(error, waited), moved_law.KEPT_ERROR)
     if untold.any():
         error[untold] = _untold_error(anchor, change, transfers, lasts)[untold]
     all_ranks = (transfer, delta, error, transfers.become, transfers.gone, untold)
@@ -188,7 +154,7 @@ def _untold_error(
 ) -> NDArray[np.float64]:
     """Return the relative error of transfers that stay because too little is known: as if all they last was transfer.
 
-    What kind they are matters little: it is the links' ratio that moves them.
+    What kind they are matters little: it is the links' ratio that moves them. Below 0 where they can only be shorter.
     """
     untold = transfers.untold
     known = replace(
@@ -198,10 +164,10 @@ def _untold_error(
         seconds=np.where(untold, 1e-9 * lasts, transfers.seconds),
         unlike=np.zeros_like(untold),
     )
-    (before, after, _, _), _ = _by_laws(anchor, change, known)
+    (before, after, *_), _ = _by_laws(anchor, change, known)
     far = np.divide(after, before, out=np.ones_like(after), where=(before > 0) & (after > 0))
-    error: NDArray[np.float64] = np.maximum(np.maximum(far, 1 / far) - 1, KEPT_ERROR)
-    return error
+    error: NDArray[np.float64] = np.maximum(np.maximum(far, 1 / far) - 1, moved_law.KEPT_ERROR)
+    return np.where(far < 1, -error, error)
 
 
 def recorded(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[NDArray[np.int32]], Transfers]:
@@ -266,8 +232,8 @@ def _transfers(
 def _by_laws(
     anchor: RecordedJob, change: PlannedChange, transfers: Transfers
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return what the law of each collective says, as `_Law.seconds` does [4, k], and which the model moves [k]."""
-    answers, modelled = np.zeros((4, len(transfers.kind))), np.zeros(len(transfers.kind), np.bool_)
+    """Return what the law of each collective says, as `MovedLaw.seconds` [5, k], and which the model moves [k]."""
+    answers, modelled = np.zeros((5, len(transfers.kind))), np.zeros(len(transfers.kind), np.bool_)
     told = transfers.told
     key = np.stack(
         (transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted, transfers.become)
@@ -306,7 +272,7 @@ def _measured(transfers: Transfers, mine: NDArray[np.int64]) -> NDArray[np.int64
 
 def _law(
     anchor: RecordedJob, change: PlannedChange, transfers: Transfers, mine: NDArray[np.int64], first: np.int64
-) -> _Law:
+) -> MovedLaw:
     """Return the law of the collectives of one kind in one group: of `first`, as `mine` tell it."""
     place = int(transfers.place[first])
     old, new = change.groups
@@ -320,7 +286,19 @@ def _law(
     before = law.links(library, group)
     after, stated = links_after(anchor, change, law, group, wanted), change.stated_links
     rewired = change.other_links or wanted != group
-    return _Law(law, group, before, wanted, after, stated and stated[0], rewired, shape_error(anchor))
+    peak = library.peak(group.size, group.stride) if anchor.known_hardware else None
+    return MovedLaw(
+        law=law,
+        group=group,
+        before=before,
+        wanted=wanted,
+        after=after,
+        stated=stated and stated[0],
+        absolute=bool(change.settings.network),
+        peak=peak,
+        rewired=rewired,
+        shape_error=shape_error(anchor),
+    )
 
 
 def shape_error(anchor: RecordedJob) -> float:
