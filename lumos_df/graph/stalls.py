@@ -51,6 +51,11 @@ class Stalls:
         """How much longer each took than any like it that is none."""
         return self.ns - self.longest
 
+    def some(self, kept: NDArray[np.bool_]) -> "Stalls":
+        """Return those that are kept [k]."""
+        columns = {name: getattr(self, name)[kept] for name in self.__slots__ if name != "name"}
+        return Stalls(**columns, name=[self.name[place] for place in np.flatnonzero(kept).tolist()])
+
 
 def find(
     graph: TraceGraph,
@@ -140,6 +145,26 @@ def find(
         name=[*_calls(rows, item[chosen[~works[chosen]]]), *_works(host, item[chosen[works[chosen]]])],
         unusual=unusual,
     )
+
+
+def of_job(found: Sequence[Stalls], graphs: Sequence[TraceGraph]) -> list[Stalls]:
+    """Return the stalls of a job's ranks that come no more: those of steps that lose over twice as much as others do.
+
+    What befalls another rank in every step, each of them once, makes every step of the job as late.
+
+    Args:
+        found: the stalls of each rank.
+        graphs: the ranks.
+    """
+    numbers = np.unique(np.concatenate([steps(graph.rows).number for graph in graphs]))
+    if len(numbers) < 2:
+        return [*found]
+    lost = np.zeros((len(found), len(numbers)), np.int64)
+    for rank, stalls in enumerate(found):
+        np.add.at(lost[rank], np.searchsorted(numbers, stalls.step), stalls.over)
+    most = lost.max(axis=0)
+    unusual = _of_unusual_steps(numbers, most, numbers)
+    return [stalls.some(unusual[np.searchsorted(numbers, stalls.step)]) for stalls in found]
 
 
 def without(graph: TraceGraph, stalls: Stalls) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

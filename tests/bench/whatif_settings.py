@@ -16,8 +16,6 @@ import numpy as np
 
 from lumos_df.base.errors import LumosError
 from lumos_df.graph.job import groups
-from lumos_df.graph.rows import read
-from lumos_df.graph.steps import steps
 from lumos_df.trace.ingest import ingest
 from lumos_df.whatif.estimate import estimate
 from lumos_df.whatif.job.settings import parse
@@ -42,9 +40,8 @@ def main(kept: Path | None) -> None:
         for corpus in _corpora(kept or Path(folder)):
             ids = groups(corpus)
             for traces in ids:
-                spread = {read(corpus, trace).rank: _spread(corpus, trace) for trace in traces}
                 for setting in SETTINGS:
-                    kinds = list(_kinds(corpus, traces[0], setting, spread))
+                    kinds = list(_kinds(corpus, traces[0], setting))
                     counts.update(kinds)
                     bad = [kind for kind in kinds if kind not in {"answered", "refused"}]
                     if bad:
@@ -61,15 +58,15 @@ def _corpora(folder: Path) -> Iterator[Path]:
             yield corpus
 
 
-def _spread(corpus: Path, trace: str) -> float:
-    """Return by how much the steps of a rank differ, relative: half of what lies between 8 of 10."""
-    marks = steps(read(corpus, trace))
-    lengths = marks.high - marks.low
-    low, high = np.percentile(lengths, (10, 90))
-    return float((high - low) / 2 / max(float(np.median(lengths)), 1.0))
+def _spread(rows: list[dict[str, Any]], rank: int) -> float:
+    """Return by how much the steps of a rank differ, with what came once, relative: half of what 8 of 10 lie in."""
+    mine = [row for row in rows if row["rank"] == rank]
+    steps = [row["original_iteration_time_s"] + 1e-9 * row["left_out_ns"] for row in mine]
+    low, high = np.percentile(steps, (10, 90))
+    return float((high - low) / 2 / max(float(np.median(steps)), 1e-12))
 
 
-def _kinds(corpus: Path, trace: str, setting: str, spread: dict[int, float]) -> Iterator[str]:
+def _kinds(corpus: Path, trace: str, setting: str) -> Iterator[str]:
     start = time.process_time()
     try:
         rows = estimate(corpus, parse(setting.split()), trace=trace).to_pylist()
@@ -88,7 +85,7 @@ def _kinds(corpus: Path, trace: str, setting: str, spread: dict[int, float]) -> 
     if all(_echoes(row) for row in rows) and not any("changes no" in text for text in rows[0]["warnings"]):
         yield "echo"
     half = [(row["high_s"] - row["low_s"]) / 2 / max(row["iteration_time_s"], 1e-12) for row in rows]
-    least = [spread.get(row["rank"], 0.0) for row in rows]
+    least = [_spread(rows, row["rank"]) for row in rows]
     if any(each < 0.99 * bound for each, bound in zip(half, least, strict=True)):
         yield "narrow"
     if any(row["low_s"] < 0.99 * (row["mfu_pct"] or 0.0) / 100 * row["iteration_time_s"] for row in rows):

@@ -6,6 +6,7 @@ third, but nothing is shorter than nothing.
 """
 
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,8 +84,9 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    more = (*_stand_in(changed, step, kinds), *_unscaled(changed, step), *_at_once(changed, step))
-    return Interval(step, (*causes, *more), _once(changed, step))
+    more = [each(changed, step) for each in (_came_once, _unscaled, _at_once)]
+    stand_in = _stand_in(changed, step, kinds)
+    return Interval(step, (*causes, *stand_in, *chain.from_iterable(more)), _once(changed, step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,14 @@ def _replay(changed: ChangedJob, step: Steps) -> Cause:
 
 
 def _host(changed: ChangedJob, step: Steps) -> Cause:
-    """Return what all of the host makes, faster or slower: no less than the recorded steps of the rank differ."""
+    """Return what all of the host makes, faster or slower: no less than the recorded steps of the rank differ.
+
+    What came once, and is left out of the changed job, is a cause of its own.
+    """
     graphs = changed.job.graphs
     spreads, factors = [], []
     for rank in changed.ranks:
-        recorded = recorded_lengths(changed.played.replays[rank])
+        recorded = _usual_lengths(changed, rank)
         shape = changed.anchor.about.ranks[rank].trace.dims.code
         factors.append(host_spread.spread(changed.anchor.job.graphs[rank], shape, recorded))
         spreads.append(host_spread.of_steps(recorded) if len(recorded) > 1 else 0.0)
@@ -136,6 +141,28 @@ def _host(changed: ChangedJob, step: Steps) -> Cause:
         [np.minimum(end, lasts * np.exp(-spread)) for end, lasts, spread in zip(low, step, spreads, strict=True)],
         [np.maximum(end, lasts * np.exp(spread)) for end, lasts, spread in zip(high, step, spreads, strict=True)],
     )
+
+
+def _came_once(changed: ChangedJob, step: Steps) -> list[Cause]:
+    """Return what the recorded steps differ by with what came once, which one of few steps is no rare one to have."""
+    low, high = [], []
+    for rank, lasts in zip(changed.ranks, step, strict=True):
+        recorded = recorded_lengths(changed.played.replays[rank])
+        ends = np.percentile(recorded, (10, 90)) / max(float(np.median(recorded)), 1.0)
+        ends = ends if (recorded != _usual_lengths(changed, rank)).any() else np.ones(2)
+        low.append(lasts * ends[0])
+        high.append(lasts * ends[1])
+    if all(np.array_equal(end, lasts) for end, lasts in zip(high, step, strict=True)):
+        return []
+    return [Cause("what came once", low, high)]
+
+
+def _usual_lengths(changed: ChangedJob, rank: int) -> NDArray[np.int64]:
+    """Return how long the recorded steps of a rank are without what came once, ns [s]."""
+    with_stalls, usual = (played.replays[rank] for played in (changed.played, changed.usual))
+    left = (usual.high - usual.low) / np.maximum(with_stalls.high - with_stalls.low, 1)
+    lengths: NDArray[np.int64] = np.round(recorded_lengths(with_stalls) * left).astype(np.int64)
+    return lengths
 
 
 def _another_run(changed: ChangedJob, step: Steps) -> Cause:

@@ -20,9 +20,8 @@ def without_stalls(job: Job, shapes: list[NDArray[np.int32]], siblings: list[Tra
         shapes: code of the shapes of each row's inputs, one array a rank.
         siblings: the same job at other sizes, whose host does the same.
     """
-    of_ranks = [
-        stalls.find(graph, shape=shape, beside=siblings) for graph, shape in zip(job.graphs, shapes, strict=True)
-    ]
+    found = [stalls.find(graph, shape=shape, beside=siblings) for graph, shape in zip(job.graphs, shapes, strict=True)]
+    of_ranks = stalls.of_job(found, job.graphs)
     if not any(len(found.item) for found in of_ranks):
         return job, []
     graphs = [_usual(graph, found) for graph, found in zip(job.graphs, of_ranks, strict=True)]
