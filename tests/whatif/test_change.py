@@ -65,6 +65,11 @@ def test_what_cannot_be_set_is_refused(texts: list[str], says: str) -> None:
         (OLD, "tp=128", "does not divide heads=64"),
         (OLD, "kv_heads=3", "kv_heads=3 must divide heads=64 and be a multiple of tp=8; the nearest is kv_heads=8"),
         (replace(OLD, tp=4), "kv_heads=2", "a multiple of tp=4; the nearest is kv_heads=4"),
+        (
+            replace(OLD, tp=1, heads=None, seq=None),
+            "tp=2",
+            "heads are unknown; .* --known heads=N --known sequence=N; nearest is batch_scale=1/N, a",
+        ),
         (replace(OLD, tp=1, ffn=None), "tp=2", "ffn is unknown; .* --known ffn=N; nearest is batch_scale=1/N, a"),
         (
             replace(OLD, tp=1, heads=None, ffn=None),

@@ -87,3 +87,13 @@ def test_what_is_looked_up_is_no_share_of_the_parameters(dlrm: Path) -> None:
     gathered = replace(rank.trace, rows=replace(rows, collectives=["reduce_scatter"] * len(rows.collectives)))
     assert of_rank(rank.trace, rank.structure, {}).zero == of_rank(gathered, rank.structure, {}).zero == 0
     assert of_rank(gathered, replace(rank.structure, kind="other"), {}).zero == 1
+
+
+@pytest.mark.parametrize("change", ["tp=2", "cp=2"])
+def test_of_products_without_attention_no_size_is_asked_for(tmp_path: Path, change: str) -> None:
+    """With each size that it asked for it asked for another, and was refused in the end."""
+    dims: dict[str, Any] = {"Input Dims": [[64, 512], [512, 512]], "Input type": ["float", "float"]}
+    corpus_of(tmp_path, [annotation("ProfilerStep#1", 0, 1000), op("aten::mm", 500, 100, **dims)])
+    with pytest.raises(QueryError, match="none of its products is told to be attention; nearest is batch_scale") as no:
+        answers(tmp_path / "corpus", change)
+    assert "--known" not in str(no.value)

@@ -17,6 +17,8 @@ _CUT: Final = {"tp": ("hidden", "heads", "ffn"), "batch_scale": ("micro_batch",)
 """Dimensions besides itself that a setting depends on."""
 _WITHOUT_ATTENTION: Final = ("convolutional", "recommender")
 """Models that no other recording would show heads of."""
+_OTHER: Final = "other"
+"""A model that multiplies matrices, of which nothing more is told."""
 _NAMED_COLLECTIVES: Final = "record it with a PyTorch that names its collectives (2.2 or newer)"
 
 
@@ -40,6 +42,10 @@ def check_kind(about: Description, settings: Settings, *, shapes: bool) -> None:
     for name, what in (("tp", "heads and FFN"), ("cp", "attention")):
         if settings.numbers.get(name, 1) > 1 and kind in _WITHOUT_ATTENTION:
             why = f"it shares out a layer's {what}, and the model is no transformer ({kind})"
+            raise cannot(about.job, name, why, shapes=shapes)
+        # What ran in shares already shows what was cut.
+        if settings.numbers.get(name, 1) > 1 and kind == _OTHER and (about.facts["tp"].number or 1) == 1:
+            why = f"it shares out a layer's {what}, and none of its products is told to be attention"
             raise cannot(about.job, name, why, shapes=shapes)
 
 
@@ -217,8 +223,10 @@ def _check_cut(job: str, old: Sizes, new: Sizes, *, shapes: bool) -> None:
     if new.tp and new.tp != old.tp:
         unknown = [name for name in ("heads", "ffn") if getattr(new, name) is None]
         if unknown:
-            why = f"{' and '.join(unknown)} {'are' if len(unknown) > 1 else 'is'} unknown"
-            raise refusal(job, ["tp"], why, shapes=shapes, known=telling(dict.fromkeys(unknown)))
+            why = f"{' and '.join(unknown)} {'are' if 'heads' in unknown else 'is'} unknown"
+            # From whole layers activations have to be modelled, too.
+            also = {"sequence": new.seq, "micro_batch": new.micro_batch, "hidden": new.hidden} if old.tp == 1 else {}
+            raise refusal(job, ["tp"], why, shapes=shapes, known=telling({**dict.fromkeys(unknown), **also}))
         for name in ("heads", "ffn"):
             whole = getattr(new, name)
             if whole % new.tp:
