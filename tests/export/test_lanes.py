@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from lumos_df.export.kernels.lanes import depths
 
 Slice = tuple[int, int, int]  # (lane, ts, end)
-slices = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 12)), max_size=30)
+slices = st.one_of(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 12)), max_size=30),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(0, 300)), min_size=40, max_size=90),
+)
 
 
 def twin(rows: list[Slice]) -> list[int]:
@@ -32,6 +35,13 @@ def test_depths_equal_their_quadratic_twin(drawn: list[Slice]) -> None:
     assert depths(lane, ts, end, 3).tolist() == twin(rows)
 
 
-def test_more_slices_at_once_than_there_was_room_for() -> None:
-    ts = np.arange(100)
-    assert depths(np.zeros(100, np.int64), ts, ts + 200, 1).tolist() == list(range(100))
+def test_many_slices_at_once_take_no_longer_each_than_few() -> None:
+    count = 200_000  # by looking at each open one, as long as the whole suite
+    ts = np.arange(count)
+    assert np.array_equal(depths(np.zeros(count, np.int64), ts, ts + 2 * count, 1), ts)
+
+
+def test_a_lane_with_few_at_once_follows_one_with_many() -> None:
+    lane, ts = np.repeat([0, 1], 100), np.tile(np.arange(100), 2)
+    end = ts + np.repeat([200, 1], 100)
+    assert depths(lane, ts, end, 2).tolist() == [*range(100), *[0] * 100]
