@@ -15,6 +15,7 @@ from lumos_df.graph.packed_keys import packed
 from lumos_df.schema.codes import CPU_OP, NONE, OPTIMIZER
 from lumos_df.structure.axis_labels import (
     BATCH,
+    CONSTANT,
     LONGER,
     PAIRS,
     SEQUENCE,
@@ -291,7 +292,16 @@ class _Followed:
             known[:] = [
                 label if label is not None else guess for label, guess in zip(known, other or known, strict=True)
             ]
-        return list(map(self._by_size, shapes, labels))
+        told = list(map(self._by_size, shapes, labels))
+        return [told[0], *map(self._of_places, told[1:2]), *told[2:]] if kind.rule == LOOKUP else told
+
+    def _of_places(self, labels: Labels) -> Labels:
+        """Return the labels of what is looked up: places in a table have no width, what looked like one is tokens."""
+        size = self._size[SEQUENCE]
+        if size == 1 or holds_inputs([tuple(label for label in labels if label != ((BATCH, self._size[BATCH]),))]):
+            return labels
+        constant = ((CONSTANT, size),)
+        return tuple(((SEQUENCE, size),) if label == constant else label for label in labels)
 
     def _of_parameters(self, kind: OperatorKind, labels: list[list[Label]]) -> None:
         """Label parameters, and widths that they meet: neither holds an input."""

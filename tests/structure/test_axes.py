@@ -67,6 +67,19 @@ def test_parameters_of_a_linear_layer_as_many_as_tokens_are_no_tokens(tmp_path: 
     assert [kinds(labels) for labels in known["aten::addmm"]] == [[""], [BATCH + SEQUENCE, ""], ["", ""]]
 
 
+def test_tokens_that_are_looked_up_are_a_sequence_also_where_a_row_of_constants_was_as_long(tmp_path: Path) -> None:
+    """As BERT's token types, which begin as a row of its own, and then are as large as the tokens."""
+    calls: list[Call] = [
+        ("aten::slice", [[1, 1024], [], [], [], []]),
+        ("aten::expand", [[1, 256], [], []]),
+        ("aten::embedding", [[30522, 768], [32, 256], [], [], []]),
+        ("aten::native_layer_norm", [[32, 256, 768], [], [768], [768], []]),
+    ]
+    known = followed(tmp_path, calls, 32, 256)
+    assert kinds(known["aten::embedding"][1]) == [BATCH, SEQUENCE]
+    assert kinds(known["aten::native_layer_norm"][0]) == [BATCH, SEQUENCE, CONSTANT]
+
+
 def test_a_batch_put_together_with_heads_grows_with_the_batch_alone(tmp_path: Path) -> None:
     calls: list[Call] = [
         ("aten::conv1d", [[32, 4, 32], [4, 4, 1]]),

@@ -22,3 +22,11 @@ def test_gpu_time_of_four_times_the_batch(tmp_path: Path, model: str) -> None:
     issued = f"FROM _gpu JOIN traces USING (trace_id) WHERE job = '{large}' AND parent_id IS NOT NULL"
     ((truth,),) = lumos_df.connect(tmp_path / "corpus").sql(f"SELECT sum(dur) / 3 {issued}").fetchall()
     assert pc.mean(changed["gpu_busy_ns"]).as_py() == pytest.approx(truth, rel=0.15)
+
+
+def test_twice_the_tokens_of_a_bert_take_over_twice_as_long(tmp_path: Path) -> None:
+    """Its token types are rows of constants, as large as the tokens: nothing grew, and the answer did not say so."""
+    assert not ingest([GRID.parent / "plain" / "bert--base"], tmp_path / "corpus", workers=1).failed
+    changed = estimate(tmp_path / "corpus", parse(["seq=512"]))
+    longer = pc.divide(changed["gpu_busy_ns"], pc.cast(changed["original_gpu_busy_ns"], "float64"))
+    assert 2.0 < pc.min(longer).as_py() < 2.3
