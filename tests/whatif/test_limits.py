@@ -10,13 +10,14 @@ import pytest
 
 from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
-from lumos_df.schema.codes import BACKWARD, FORWARD
+from lumos_df.schema.codes import BACKWARD, FORWARD, NONE
 from lumos_df.structure.describe import describe
 from lumos_df.whatif.estimate import estimates
 from lumos_df.whatif.job.changed_sizes import check_passes
 from lumos_df.whatif.job.extent import MOST_OPERATORS, check, operators
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Sizes, parse
+from lumos_df.whatif.rewrite.blocks import check_apart
 
 
 @pytest.mark.parametrize(
@@ -118,3 +119,16 @@ def test_every_dimension_can_be_said(emulated: Path, name: str) -> None:
     facts = describe(emulated, overrides={name: said}).to_pylist()
     assert [(fact["value"], fact["evidence"]) for fact in facts if fact["name"] == name] == [(said, "override")]
     describe(emulated)
+
+
+def test_layers_that_one_call_launches_cannot_be_parted(emulated: Path) -> None:
+    """As in a CUDA graph of all layers: each copy of a layer would launch the whole graph again."""
+    anchor = load(emulated, groups(emulated)[0], {})
+    graph, structure = anchor.job.graphs[0], anchor.about.ranks[0].structure
+    check_apart("job", graph, structure, "layers")
+    called = graph.gpu.call >= 0
+    at_once = replace(graph, gpu=replace(graph.gpu, call=np.where(called, graph.gpu.call[called][0], NONE)))
+    with pytest.raises(
+        QueryError, match=r"pp cannot change, because 8\d % of the layers' GPU time of rank 0 was launched"
+    ):
+        check_apart("job", at_once, structure, "pp")

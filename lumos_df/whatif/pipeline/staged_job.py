@@ -28,6 +28,7 @@ from lumos_df.whatif.job.settings import parameters
 from lumos_df.whatif.pipeline import stage_chunks, stage_graph
 from lumos_df.whatif.pipeline.cut_ranks import Cut, cut, joined
 from lumos_df.whatif.pipeline.paired_tasks import at_once
+from lumos_df.whatif.rewrite.blocks import check_apart
 from lumos_df.whatif.rewrite.host_turns import host_turns
 from lumos_df.whatif.rewrite.rewritten_graph import Rewritten, rewritten, without
 
@@ -50,6 +51,8 @@ def staged(draft: DraftJob) -> DraftJob:
         found = all(rank.structure.layers for rank in anchor.about.ranks)
         known = "--known layers=N" if found else ""
         raise refusal(name, ["pp"], "the layers are unknown", shapes=anchor.records_shapes, known=known)
+    for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True):
+        check_apart(name, graph, rank.structure, "pp")
     pipeline = stage_chunks.pipeline(change.settings, new, new.layers)
     sends_ns, sent = _sends(anchor, change, job)
     in_turn = pipeline.schedule in _IN_TURN and _in_turn(job)

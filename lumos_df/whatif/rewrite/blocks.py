@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.base.errors import QueryError
+from lumos_df.corpus import limits
 from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.steps import steps
 from lumos_df.graph.trace_graph import TraceGraph
@@ -65,6 +67,30 @@ def blocks(graph: TraceGraph, structure: Structure) -> Blocks:
         batch[first].astype(np.int32),
         layer[first].astype(np.int32),
     )
+
+
+def check_apart(job: str, graph: TraceGraph, structure: Structure, name: str) -> None:
+    """Raise `QueryError` where one call launches several layers: they can only be copied, or left out, together.
+
+    Args:
+        job: what to call the job.
+        graph: a rank.
+        structure: what is known of its layers.
+        name: the setting that changes layers.
+    """
+    gpu = graph.gpu
+    layer, lasts = structure.layer[gpu.row], graph.own[gpu.row].astype(np.float64)
+    told = np.flatnonzero((layer >= 0) & (gpu.call >= 0))
+    of_call = np.full(len(graph.atoms.row), NONE, np.int32)
+    of_call[gpu.call[told]] = layer[told]
+    apart = of_call[gpu.call[told]] == layer[told]
+    share = 100 * float(lasts[told[~apart]].sum()) / max(float(lasts[told].sum()), 1.0)
+    if share > limits.TRUSTED_PCT:
+        raise QueryError(
+            f"{job}: {name} cannot change, because {share:.0f} % of the layers' GPU time of rank {graph.rows.rank} was "
+            "launched together with other layers, in one CUDA graph; record it without CUDA graphs, or one a layer; "
+            "batch, dp, network and overlap keep the layers"
+        )
 
 
 def _launched(graph: TraceGraph, structure: Structure) -> NDArray[np.int32]:

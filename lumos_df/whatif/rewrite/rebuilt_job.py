@@ -13,7 +13,7 @@ from lumos_df.schema.codes import NONE
 from lumos_df.whatif.durations import operator_times
 from lumos_df.whatif.durations.draft_job import DraftJob
 from lumos_df.whatif.rewrite.block_sequence import early, program, turns
-from lumos_df.whatif.rewrite.blocks import blocks
+from lumos_df.whatif.rewrite.blocks import blocks, check_apart
 from lumos_df.whatif.rewrite.host_turns import in_turn
 from lumos_df.whatif.rewrite.recomputed_layers import (
     ATTENTIONS,
@@ -39,6 +39,9 @@ def rebuilt(draft: DraftJob) -> DraftJob:
                 "name them in the trace with annotations layer=N, or record with_modules=True"
             )
         wanted = change.settings.recompute
+        if layers[0] != layers[1] or draft.repeats:
+            name = "layers" if layers[0] != layers[1] else f"recompute={wanted}"
+            check_apart(anchor.about.job, graph, rank.structure, name)
         ahead, back = whole_layers(rank_blocks)
         if wanted == ATTENTIONS:
             rank_blocks, ahead, back = attention_apart(graph, rank, rank_blocks)
