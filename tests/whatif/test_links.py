@@ -95,6 +95,20 @@ def test_a_job_over_other_links_takes_what_it_takes_when_it_runs_over_them(
         assert before.high - before.low == pytest.approx(after.high - after.low, rel=0.02)
 
 
+def test_links_between_nodes_that_no_recorded_group_crossed_are_said_to_be_unknown(four: Path) -> None:
+    """Sixteen ranks are two nodes of eight A100s; nothing in a trace of one node tells of the network between."""
+    near, far, stated = (
+        step_rows.rows(change(four, *texts)).to_pylist()[0]
+        for texts in (("dp=8",), ("dp=16",), ("dp=16", "network=25e9"))
+    )
+    said = (
+        "groups come to cross nodes, and the trace shows nothing of the links between: taken for 200 Gb/s a GPU, as of"
+    )
+    assert [any(said in text for text in row["warnings"]) for row in (near, far, stated)] == [False, True, False]
+    assert far["causes"][0].startswith("links ±")
+    assert far["high_s"] / far["iteration_time_s"] > 1.05 > near["high_s"] / near["iteration_time_s"]
+
+
 def test_as_many_steps_of_latency_as_the_ring_has_and_the_start_of_the_software(four: Path) -> None:
     low, high = (transfers_us(change(four, f"network=100e9/{latency}")) for latency in ("0", "1e-3"))
     assert high - low == pytest.approx(np.full(len(low), 2 * (4 - 1) * 1000.0), rel=0.02)

@@ -10,6 +10,9 @@ from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw, latency_sha
 
 KEPT_ERROR: Final = 0.01
 """Threshold, relative error. A transfer that stays as it was measured is so far off. Evidence: a judgement."""
+UNSEEN_NETWORK_ERROR: Final = 1.0
+"""Threshold, relative error. Transfers across nodes are so far off where no recorded group crossed any.
+Evidence: systems of one GPU have 50 to 200 (A100), 200 to 400 (H100) or 400 to 800 Gb/s a GPU (B200) between nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,8 @@ class MovedLaw:
     """Bytes/s of nccl-tests' busbw that the links before can carry; None where the GPU is unknown."""
     rewired: bool
     """Whether links or ranks are others."""
+    unseen: bool
+    """Whether it comes to cross links between nodes that no recorded group crossed, and none are stated."""
     shape_error: float
     """Relative, of the model where it is not measured."""
 
@@ -53,7 +58,8 @@ class MovedLaw:
         # As measured the whole is known: what latency has more of it bandwidth has less. One that is stated is known.
         moved = 2 * (shares[1] * (1 - shares[0]) if self.stated else shares[1] - shares[0])
         far = 1.0 if self.rewired or not before > 0 < after else min(abs(float(np.log2(after / before))), 1.0)
-        parts = (self.law.tilt_error * moved, self.law.spread, self.shape_error * far, KEPT_ERROR)
+        network = UNSEEN_NETWORK_ERROR * self.unseen
+        parts = (self.law.tilt_error * moved, self.law.spread, self.shape_error * far, network, KEPT_ERROR)
         least = self.wanted.wire_bytes(payload * grown) / self.stated if self.stated and after else 0.0
         shortest = min(self.group.wire_bytes(payload) / self.peak, before) if self.peak else 0.0
         shortest_after = after if self.absolute else after * shortest / before if before else after

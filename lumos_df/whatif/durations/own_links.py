@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.schema.collective_kinds import SEND
-from lumos_df.whatif.durations import kernel_times, transfers
+from lumos_df.whatif.durations import kernel_times, moved_law, transfers
 from lumos_df.whatif.durations.collective_times import Links
 from lumos_df.whatif.durations.link_laws import GroupLinks, LinkLaw
 from lumos_df.whatif.durations.operator_times import PlannedChange
@@ -77,6 +77,8 @@ class OwnLinks:
             if group.kind == kind:
                 error = float(np.hypot(law.spread, transfers.shape_error(self.anchor)))
             source = "the job's own transfers say"
+        elif transfers.unseen_network(self.change, wanted):
+            error = float(np.hypot(error, moved_law.UNSEEN_NETWORK_ERROR))
         alike_bytes, inverse = np.unique(payload, return_inverse=True)
         seconds = np.array([*(wanted.seconds(links, size) for size in alike_bytes.tolist()), 0.0])
         ns = np.round(seconds * 1e9).astype(np.int64)[inverse.reshape(-1)]

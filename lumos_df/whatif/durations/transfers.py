@@ -129,7 +129,7 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     """
     rows, transfers = recorded(anchor, change, job)
     lasts = np.concatenate([graph.own[row] for graph, row in zip(job.graphs, rows, strict=True)])
-    (before, after, least, error, less), modelled = _by_laws(anchor, change, transfers)
+    (before, after, least, error, less, unseen), modelled = _by_laws(anchor, change, transfers)
     seconds = transfers.seconds
     kept = transfers.whole | (seconds <= before)
     proportion = np.divide(after, before, out=np.ones_like(after), where=before > 0)
@@ -146,7 +146,7 @@ def retimed(anchor: RecordedJob, change: PlannedChange, job: Job) -> tuple[list[
     columns = (np.split(column, ends) for column in all_ranks)
     each = [Retimed(row, *of_rank) for row, *of_rank in zip(rows, *columns, strict=True)]
     stand_in = change.measured_on.hardware.name if modelled.any() and not anchor.known_hardware else None
-    return each, _untold(change, transfers, lasts), stand_in
+    return each, [*_untold(change, transfers, lasts), *_unseen(change, unseen > 0)], stand_in
 
 
 def _untold_error(
@@ -232,8 +232,11 @@ def _transfers(
 def _by_laws(
     anchor: RecordedJob, change: PlannedChange, transfers: Transfers
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return what the law of each collective says, as `MovedLaw.seconds` [5, k], and which the model moves [k]."""
-    answers, modelled = np.zeros((5, len(transfers.kind))), np.zeros(len(transfers.kind), np.bool_)
+    """Return what the law of each collective says, and which of them the model moves [k].
+
+    The first are what `MovedLaw.seconds` returns, and whether the law is `unseen` [6, k].
+    """
+    answers, modelled = np.zeros((6, len(transfers.kind))), np.zeros(len(transfers.kind), np.bool_)
     told = transfers.told
     key = np.stack(
         (transfers.kind, transfers.place, transfers.size, transfers.stride, transfers.wanted, transfers.become)
@@ -250,7 +253,7 @@ def _by_laws(
             payload = np.where(untold, np.interp(transfers.seconds[mine], tried, _TRIED_BYTES), payload)
         alike, inverse = np.unique(np.stack((payload, transfers.grown[mine])), axis=1, return_inverse=True)
         said = np.array([law.seconds(size, grown) for size, grown in alike.T.tolist()]).T[:, inverse.reshape(-1)]
-        answers[:, mine] = said
+        answers[:5, mine], answers[5, mine] = said, law.unseen
         modelled[mine] = (law.law.sizes == 0) & (said[0] != said[1])
         guessed = mine[~transfers.stated[mine]]
         answers[3, guessed] = np.hypot(answers[3, guessed], kernel_times.MODELLED_ERROR)
@@ -297,8 +300,14 @@ def _law(
         absolute=bool(change.settings.network),
         peak=peak,
         rewired=rewired,
+        unseen=unseen_network(change, wanted) and not library.crosses(group.size, group.stride),
         shape_error=shape_error(anchor),
     )
+
+
+def unseen_network(change: PlannedChange, wanted: GroupLinks) -> bool:
+    """Return whether a group crosses nodes over links that are not stated."""
+    return not change.settings.network and change.links[1].crosses(wanted.size, wanted.stride)
 
 
 def shape_error(anchor: RecordedJob) -> float:
@@ -347,6 +356,19 @@ def fitted(
     starts = np.cumsum(counts) - counts
     taken = starts if may_wait else starts + counts // 2
     return fit(group, library, payload, transfers.seconds[known[ordered[taken]]], may_wait=may_wait, bounded=bounded)
+
+
+def _unseen(change: PlannedChange, unseen: NDArray[np.bool_]) -> list[str]:
+    """Return what to say of groups that come to cross nodes, which no recorded group did."""
+    if not unseen.any():
+        return []
+    gbps, factor = 8e-9 * change.links[1].out_bandwidth, 1 + moved_law.UNSEEN_NETWORK_ERROR
+    said = (
+        "groups come to cross nodes, and the trace shows nothing of the links between: taken for "
+        f"{gbps:.0f} Gb/s a GPU, as of {change.runs_on.hardware.name}, within a factor of {factor:.0f}; "
+        "tell them with --set network=BYTES/S or a hardware"
+    )
+    return [said]
 
 
 def _untold(change: PlannedChange, transfers: Transfers, lasts: NDArray[np.int64]) -> list[str]:
