@@ -4,7 +4,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from lumos_df.base.errors import LumosError
@@ -15,6 +16,7 @@ Result = TypeVar("Result")
 
 _REACH_S: Final = 10
 """Seconds until a cluster counts as not there."""
+_TOKEN: Final = "~/.ray/auth_token"  # noqa: S105 - where Ray keeps it
 _REMEDY: Final = "where it asks for a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN as on its head"
 
 
@@ -32,6 +34,7 @@ def map_on_ray(
 
     Raises `LumosError` where Ray is not installed, or no cluster answers.
     """
+    _offer_token()
     try:
         import ray  # noqa: PLC0415 - an extra
     except ImportError:
@@ -69,11 +72,38 @@ def _join(ray: Any, workers: int, address: str | None) -> None:
     local: dict[str, Any] = {"address": "local", "num_cpus": max(workers, 1), "include_dashboard": False}
     local["runtime_env"] = {"env_vars": environment}
     try:
-        ray.init(log_to_driver=False, **({"address": address} if address else local))
+        with _silent():
+            ray.init(log_to_driver=False, **({"address": address} if address else local))
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise LumosError(f"engine ray: no cluster at '{address}' ({_line(error)}); {_REMEDY}") from None
     except ray.exceptions.RayError as error:
         raise LumosError(f"engine ray: '{address}' refused ({_line(error)}); {_REMEDY}") from None
+
+
+def _offer_token() -> None:
+    """Let Ray show a cluster the token that this user has.
+
+    From 2.60 on `ray start --head` makes one and asks for it, but who joins shows it only where told to. Clusters that
+    ask for none take it, too.
+    """
+    known = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ)
+    if known or Path(os.path.expanduser(_TOKEN)).is_file():  # noqa: PTH111 - without a home that raises nothing
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Let nothing reach the standard error stream: of a token that is missing Ray itself says some twenty lines."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _reach(address: str) -> None:

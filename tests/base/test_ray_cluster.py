@@ -157,7 +157,7 @@ def test_a_search_finds_the_same(cluster: str, tmp_path: Path) -> None:
         assert (tmp_path / "there" / file.name).read_bytes() == file.read_bytes()
 
 
-def test_a_cluster_that_asks_for_a_token_says_what_to_set(tmp_path: Path) -> None:
+def test_a_cluster_that_asks_for_a_token_says_what_to_set(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     asks = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
     head = node(tmp_path, "--head", f"--port={port}", "--include-dashboard=false", **asks)
@@ -165,5 +165,6 @@ def test_a_cluster_that_asks_for_a_token_says_what_to_set(tmp_path: Path) -> Non
         until_listening(port)
         with pytest.raises(LumosError, match="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN"):
             list(map_items(abs, [1], engine=Engine.RAY, address=f"127.0.0.1:{port}"))
+        assert not capfd.readouterr().err
     finally:
         end(head)
