@@ -48,6 +48,10 @@ class ChangedTimes:
         here = np.flatnonzero(moves[self.change])
         return self.only(here[np.argsort(self.change[here], kind="stable")])
 
+    def within(self, batch: NDArray[np.int64]) -> Self:
+        """Return those of the changes from the first to the last of a batch, of such that `by_change` returned."""
+        return self.only(slice(*np.searchsorted(self.change, (batch[0], batch[-1] + 1)).tolist()))
+
     def distinct(self) -> Self:
         """Return each once."""
         _, first = np.unique(np.stack((self.item, self.change)), axis=1, return_index=True)

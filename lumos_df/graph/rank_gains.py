@@ -82,19 +82,17 @@ def write_rank_gains(  # each says one thing of the job
     shift = np.array([task.shift for task in tasks])
     whole = event_graphs.contracted_graph([rank.graph for rank in ranks], shift, instances)
     first = np.cumsum([0, *(len(rank.graph.src) for rank in ranks)])
+    ends = StepEnds.joined([rank.ends for rank in ranks], whole.base)
     usual = np.concatenate([replay.steps["replayed_ns"] for replay in replays])
-    lengths = lengths_of(
-        whole,
-        StepEnds.joined([rank.ends for rank in ranks], whole.base),
-        usual,
-        moves,
-        (
-            ChangedTimes.joined([rank.nodes for rank in ranks], whole.base),
-            ChangedTimes.joined([rank.lags for rank in ranks], first),
+    lengths = np.tile(usual, (len(selectors), FACTORS, 1))
+    for batch in _batches(moves):
+        parts = (
+            ChangedTimes.joined([rank.nodes.within(batch) for rank in ranks], whole.base),
+            ChangedTimes.joined([rank.lags.within(batch) for rank in ranks], first),
             # A collective is one transfer, whoever's kernels are meant.
-            ChangedTimes.joined([rank.collectives for rank in ranks], np.zeros_like(first)).distinct(),
-        ),
-    )
+            ChangedTimes.joined([rank.collectives.within(batch) for rank in ranks], np.zeros_like(first)).distinct(),
+        )
+        lengths[batch] = lengths_of(whole, ends, usual, np.isin(np.arange(len(moves)), batch), parts)[batch]
     bounds = np.cumsum([0, *(len(replay.step) for replay in replays)]).tolist()
     for task, replay, rank, part in zip(tasks, replays, ranks, pairwise(bounds), strict=True):
         of_rank = slice(*part)
@@ -132,7 +130,7 @@ def _changed_rank(
             ends, start_node=ends.start_node + base, end_node=ends.end_node + base, gpu_node=ends.gpu_node + base
         ),
         nodes=replace(nodes, item=place).only(stays),
-        lags=_changed_lags(graph, task.row, sinks, lag, np.flatnonzero(moves), nodes.only(~stays), lags),
+        lags=_changed_lags(graph, task.row, sinks, lag, moves, nodes.only(~stays), lags),
         collectives=replace(collectives, item=task.number[collectives.item].astype(np.int64)),
         time=time,
         meant=meant,
@@ -201,7 +199,7 @@ def _changed_lags(
     members: NDArray[np.int32],
     sinks: Sinks,
     usual: NDArray[np.int64],
-    changes: NDArray[np.int64],
+    moves: NDArray[np.bool_],
     nodes: ChangedTimes,
     lags: ChangedTimes,
 ) -> ChangedTimes:
@@ -211,23 +209,30 @@ def _changed_lags(
         graph: the rank.
         members, sinks: as for `contracted_times`.
         usual: lags without changes, ns [m, 1].
-        changes: the numbers of the changes.
+        moves: as for `_changed_rank`.
         nodes, lags: their durations and lags, by change.
     """
     found = []
-    for low in range(0, len(changes), CHANGES):
-        batch = changes[low : low + CHANGES]
+    for batch in _batches(moves):
         own, lag = _in_variants(graph.own, nodes, batch), _in_variants(graph.edges.lag, lags, batch)
         _, shorter = _with_root(*contracted_times(graph, members, sinks, lag, own))
         by_change = shorter.reshape(len(shorter), CHANGES, FACTORS)
         item, change = np.nonzero((by_change != usual[:, :, None]).any(axis=2))
+        order = np.argsort(change, kind="stable")
+        item, change = item[order], change[order]
         found.append(ChangedTimes(item=item, change=batch[change].astype(np.int32), times=by_change[item, change]))
     return ChangedTimes.joined(found, np.zeros(len(found), np.int64))
+
+
+def _batches(moves: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Return the numbers of the changes that are simulated at once, of these that move anything."""
+    simulated = np.flatnonzero(moves)
+    return np.split(simulated, np.arange(CHANGES, len(simulated), CHANGES)) if len(simulated) else []
 
 
 def _in_variants(usual: NDArray[np.int64], changed: ChangedTimes, batch: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return times with the changes of a batch, ns [n, VARIANTS]."""
     times = np.repeat(usual[:, None], VARIANTS, axis=1)
-    here = changed.only(slice(*np.searchsorted(changed.change, (batch[0], batch[-1] + 1))))
+    here = changed.within(batch)
     times.reshape(-1, CHANGES, FACTORS)[here.item, np.searchsorted(batch, here.change)] = here.times
     return times
