@@ -23,6 +23,10 @@ Times are whole nanoseconds: `ts` is a start on the trace's own clock (add `trac
 `dur` a duration, `*_ns` any other time. Every other quantity bears its unit in its name: `_bytes`, `_pct` (percent),
 `_gbps` (10^9 bytes a second). An operator is known by `(trace_id, op_id)`.
 Every view over traces begins with their `job`.
+
+A trace's rows lie in files of its own, and DuckDB opens those of other traces only where it must: of many ranks, one is
+asked for by its trace, `WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank = 3)`. With `WHERE rank = 3` alone
+it looks into the files of all ranks.
 """
 
 _FOLDERS: Final = {

@@ -178,12 +178,14 @@ def test_an_open_connection_sees_a_trace_that_arrives(corpus: Path) -> None:
         "SELECT count(*) FROM operators WHERE trace_id = (SELECT trace_id FROM traces WHERE job = 'a')",
         "SELECT count(*) FROM operators WHERE trace_id IN (SELECT trace_id FROM traces WHERE job = 'a')",
         "SELECT count(*) FROM operators JOIN traces USING (trace_id) WHERE job = 'a'",
+        "SELECT count(*) FROM operators WHERE trace_id IN (SELECT trace_id FROM traces WHERE rank = 3)",
+        "SELECT count(*) FROM operators JOIN traces USING (trace_id) WHERE traces.rank = 3",
     ],
 )
 def test_a_join_by_trace_opens_no_other_trace(corpus: Path, query: str) -> None:
     add_trace(corpus, "other", kernels=3)
-    for trace_id, job in ((TRACE, "a"), ("other", "b")):
-        row = {field.name: [job if field.name == "job" else None] for field in arrow_schema(TRACES)}
+    for trace_id, known in ((TRACE, {"job": "a", "rank": 3}), ("other", {"job": "b", "rank": 4})):
+        row = {field.name: [known.get(field.name)] for field in arrow_schema(TRACES)}
         pq.write_table(
             pa.table(row, schema=arrow_schema(TRACES)), layout.trace_folder(corpus, trace_id) / "traces.parquet"
         )
