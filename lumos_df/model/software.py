@@ -40,7 +40,12 @@ SOFTWARE_COLUMNS: Final = (
         "piped_hops",
         "1: whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first",
     ),
-    Column("network_share", "share of the network's rate that reductions and gathers between nodes reach", REAL),
+    Column(
+        "network_share",
+        "share of a network of 50 GB/s a GPU that reductions and gathers between nodes reach; of another, the same time"
+        " a byte is lost",
+        REAL,
+    ),
     Column("micro_batch_s", "host time a micro-batch beside operators, in seconds", REAL),
     Column("step_s", "host time a step beside micro-batches (data, logging, optimizer), in seconds", REAL),
     Column("layer_step_s", "host time a step of each layer of a rank (optimizer, gradient norm), in seconds", REAL),
@@ -163,7 +168,7 @@ class Software:
     piped_hops: bool
     """Whether, in a pipeline over several nodes, such a collective pays `hop_s` for every rank but the first."""
     network_share: float
-    """Share of the network's rate that reductions and gathers between nodes reach: 1 where they are alone on it."""
+    """Share of 50 GB/s a GPU that reductions and gathers between nodes reach; other rates lose as much time a byte."""
     micro_batch_s: float
     """Host time a micro-batch beside operators, in seconds."""
     step_s: float

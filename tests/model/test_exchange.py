@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from lumos_df.model.fitted import load, vector
 from lumos_df.model.hardware import Hardware
 from lumos_df.model.kernels.attention import attention_seconds
-from lumos_df.model.kernels.cost import EP_S, FORWARD, KINDS, PASSES, block_cost
+from lumos_df.model.kernels.cost import EP_S, FORWARD, KINDS, PASSES, block_cost, ranks_seconds
 from lumos_df.model.kernels.data_parallel import data_parallel_seconds
 from lumos_df.model.kernels.layer_operators import COLUMNS, COMBINE, DISPATCH, FORWARD_S, INPUT_S, NAME, expert_block
 from lumos_df.model.plan import Plan
 from lumos_df.model.software import Software
 from lumos_df.model.transformer import Model
+from lumos_df.schema.collective_kinds import ALL_GATHER
 from tests.model.roofs import BARE, GPU, WITHIN
 
 MODEL = Model("routed", 2, 1000, 8, 1000, 1_000_000, experts=64, top_k=8, expert_ffn=100)
@@ -106,3 +107,27 @@ def test_gradients_of_chunks_hide_behind_the_last_micro_batches_of_a_pipeline() 
     chunks = exposed(Plan(tp=8, pp=4, vp=4, dp=4, batch=64, schedule="interleaved"), 16)
     # pp micro-batches but for their last chunk: 4 * 3 / 4 = 3 times as much.
     assert one - chunks == pytest.approx(2 * 0.1, rel=0.01)
+
+
+def test_layers_are_gathered_behind_all_compute_but_before_the_first() -> None:
+    software = replace(BARE, dp_hidden=0.7).row()
+    plan = Plan(dp=8, zero=3, overlap_dp=True, batch=8)
+
+    def exposed(compute_s: float) -> float:
+        out = np.zeros(3)
+        # 1e9 parameters, gathered twice in 2 bytes and scattered in 4: 8e9 * 7 / 8 / 100e9 = 0.07 s.
+        data_parallel_seconds(1e9, 0.0, 1e9, 0.0, 10, compute_s, 0.6, 1, plan.row(), GPU.row(), software, out)
+        return float(out[0])
+
+    first = 2 * 0.07 / (3 * 10)
+    assert exposed(0.071) == pytest.approx(first, rel=0.01)
+    assert exposed(0.05) == pytest.approx(0.02 + first, rel=0.01)
+
+
+@pytest.mark.parametrize("bandwidth", [50e9, 12.5e9])
+def test_what_a_network_loses_is_the_same_time_a_byte_on_any(bandwidth: float) -> None:
+    gpu = replace(GPU, scale_out=replace(GPU.scale_out, bandwidth=bandwidth)).row()
+    # Two ranks, a node each: half of the bytes crosses.
+    alone, shared = (ranks_seconds(ALL_GATHER, 20e9, 2, 8, gpu, share) for share in (1.0, 0.25))
+    assert alone == pytest.approx(10e9 / bandwidth, rel=0.01)
+    assert shared - alone == pytest.approx(10e9 * (1 / 0.25 - 1) / 50e9, rel=0.01)

@@ -71,6 +71,7 @@ NO_DECISION = {
     "graph.simulate.variants.CHANGES",
     "graph.simulate.variants.FACTORS",
     "model.kernels.attention.BACKWARD_OPERATIONS",
+    "model.kernels.cost.NETWORK",
     "model.kernels.data_parallel._PARAMETER_BYTES",
     "model.kernels.gemm.LARGEST_SPLIT",
     "model.kernels.layer_operators._ACTIVATION_BACKWARD",

@@ -40,6 +40,9 @@ KINDS: Final = 9
 _SCALED_BYTES: Final = 1 + 4 / 128
 """Bytes of an 8-bit element that is sent, with its part of a float32 scale for each 128 of them (DeepSeek, DeepEP)."""
 
+NETWORK: Final = 50e9
+"""Bytes/s of a GPU's part of the network that a software's `network_share` is a share of: 400 Gb/s."""
+
 
 @lean_kernel
 def block_cost(ops, start, stop, model, plan, hardware, software, cost):
@@ -160,15 +163,18 @@ def ranks_seconds(collective, payload, size, stride, hardware, share=1.0, crossi
         collective, payload, crossing: as `network.collective_seconds` has them.
         size, stride: ranks, and the distance between neighbours.
         hardware: a record.
-        share: of the network's rate that it reaches.
+        share: of the network's rate that it reaches, were that `NETWORK`. What is lost is time a byte beside the
+            cards (copies and sums on the GPU, which computes meanwhile; waits): as much on a slower network, so that
+            the share of that is larger.
     """
+    beside = (1.0 / share - 1.0) / NETWORK
     return network.collective_seconds(
         collective,
         payload,
         size,
         placement.members_per_domain(size, stride, hardware.scale_up_gpus),
         hardware.scale_up_bandwidth,
-        hardware.scale_out_bandwidth * share,
+        1.0 / (1.0 / hardware.scale_out_bandwidth + beside),
         hardware.scale_up,
         hardware.scale_out,
         crossing,

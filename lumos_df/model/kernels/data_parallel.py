@@ -80,9 +80,10 @@ def data_parallel_seconds(
         total = micro_batches * each + replicated
         exposed = total
         if plan.overlap_dp:
-            # One layer is gathered while another computes; the first gather of either pass has nothing before it.
+            # A layer is gathered, and another's gradients scattered, while a third computes, in both passes; the first
+            # gather of either has nothing before it.
             ends = 2.0 * each / (3.0 * max(layers, 1.0))
-            exposed = micro_batches * (max(each - software.dp_hidden * compute_s, 0.0) + ends)
+            exposed = micro_batches * (max(each - compute_s, 0.0) + ends)
             exposed += max(replicated - behind * backward_s, _LEFT_OVER * replicated)
             exposed = min(exposed, total)
     else:
