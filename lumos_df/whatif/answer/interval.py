@@ -7,17 +7,22 @@ third, but nothing is shorter than nothing.
 
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import host_spread, stalls
 from lumos_df.schema.codes import COMMUNICATION, KERNEL, NONE
+from lumos_df.schema.collective_kinds import ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from lumos_df.whatif.answer.settled_steps import lengths, recorded_lengths
 from lumos_df.whatif.changed_job import ChangedJob
 from lumos_df.whatif.durations import host_times
+from lumos_df.whatif.durations.added_kernels import GRADIENTS, name_of
 from lumos_df.whatif.durations.kernel_times import MODELLED
 
+_REDUCTIONS: Final = frozenset(name_of(COLLECTIVES[kind], GRADIENTS) for kind in (ALL_REDUCE, REDUCE_SCATTER))
+"""Names of the reductions of a job that ran as one replica."""
 Steps = list[NDArray[np.float64]]
 """ns of each step, one array a rank."""
 
@@ -84,7 +89,7 @@ def interval(changed: ChangedJob) -> Interval:
     ):
         if own.any() or (transfer is not None and transfer.any()):
             causes.append(_scaled(changed, step, name, own, transfer))
-    more = [each(changed, step) for each in (_came_once, _unscaled, _at_once)]
+    more = [each(changed, step) for each in (_came_once, _unscaled, _hidden, _at_once)]
     stand_in = _stand_in(changed, step, kinds)
     return Interval(step, (*causes, *stand_in, *chain.from_iterable(more)), _once(changed, step))
 
@@ -278,6 +283,21 @@ def _unscaled(changed: ChangedJob, step: Steps) -> list[Cause]:
         for end in (bounds.min(axis=0), bounds.max(axis=0))
     ]
     return [Cause("unscaled", *_ends(step, *played))]
+
+
+def _hidden(changed: ChangedJob, step: Steps) -> list[Cause]:
+    """Return what comes of a program that hides less of the reductions that the job did not have, down to nothing."""
+    high = []
+    for graph, after, lasts in zip(changed.job.graphs, changed.after.replays, step, strict=True):
+        rows, number = graph.rows, after.steps.number
+        adds = np.flatnonzero(np.array([*(name in _REDUCTIONS for name in rows.names), False])[rows.name])
+        place = np.searchsorted(number, rows.step[adds])
+        inside = place < len(number)
+        reduced = np.bincount(place[inside], graph.own[adds[inside]], len(number))
+        high.append(lasts + np.minimum(reduced, after.replayed.overlapped))
+    if all(np.array_equal(end, lasts) for end, lasts in zip(high, step, strict=True)):
+        return []
+    return [Cause("overlap of what is modelled", step, high)]
 
 
 def _at_once(changed: ChangedJob, step: Steps) -> list[Cause]:
