@@ -10,16 +10,16 @@ from lumos_df.page.section import Columns, by_job
 MAX_JOBS: Final = 12
 """Jobs shown in full; further ones stand only in the list of jobs."""
 _MAX_WARNINGS: Final = 20
-_READ_OFTEN: Final = ("_step", "_gpu_stretch")
-"""Views that each go through all operators."""
+_READ_OFTEN: Final = ("_step", "_gpu_stretch", "replay_error", "critical_path_summary")
+"""Views that each go through the operators, or the replays, of all traces, for several sections."""
 
 
 def prepare(connection: duckdb.DuckDBPyConnection) -> int:
     """Keep what several sections read, and return how many jobs are shown in full: those with the most GPU rows.
 
     Makes two temporary tables: `page_trace` (trace_id, job, rank, place: number of the trace in its job, from 0, by
-    rank) and `page_step`, the rows of the view `breakdown` for these traces. Tables of the names of two views that many
-    others read stand before these views, so that they are computed once.
+    rank) and `page_step`, the rows of the view `breakdown` for these traces. Tables of the names of views that are read
+    often stand before these views, so that they are computed once.
     """
     for view in _READ_OFTEN:
         query(connection, f"CREATE OR REPLACE TEMP TABLE {view} AS FROM {view}")
