@@ -25,12 +25,20 @@ def local_path(place: str | os.PathLike[str]) -> Path:
             f"{text}: a URL where only a local path will do; name a local file or folder, "
             "and copy it from or to the store with the store's own tool"
         )
-    check_slashes(text)
+    check_name(text)
     return Path(place)
 
 
-def check_slashes(place: str) -> None:
-    """Raise `LumosError` for what `pathlib` makes of a URL, `s3:/bucket`: nobody means a folder `./s3:`."""
+def check_name(place: str) -> None:
+    """Raise `LumosError` for what cannot be the name of a corpus or an output.
+
+    That is what `pathlib` makes of a URL, `s3:/bucket`: nobody means a folder `./s3:`. And bytes that are no text:
+    DuckDB does not take them.
+    """
+    try:
+        place.encode()
+    except UnicodeEncodeError:
+        raise LumosError(f"{place}: its name is not UTF-8, as those of corpora and outputs must be") from None
     scheme, _, rest = place.partition(":/")
     if scheme.lower() in _EXTRAS and not rest.startswith("/") and not Path(f"{scheme}:").exists():
         raise LumosError(f"{place}: a URL that lost a slash; write {scheme}://{rest}, as text and not as a path")

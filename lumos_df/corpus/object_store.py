@@ -22,7 +22,7 @@ from lumos_df.base import locks
 from lumos_df.base.errors import CorpusError, LumosError
 from lumos_df.base.files import publish_file, publish_folder
 from lumos_df.base.kernel_cache import user_places
-from lumos_df.base.location import check_slashes, file_system, is_url
+from lumos_df.base.location import check_name, file_system, is_url
 from lumos_df.base.units import format_bytes
 from lumos_df.corpus.folder import lock_of
 from lumos_df.corpus.layout import MANIFEST, STAGING
@@ -70,7 +70,7 @@ def opened(place: str | os.PathLike[str]) -> Path:
     """
     text = os.fspath(place)
     if not is_url(text):
-        check_slashes(text)
+        check_name(text)
         return Path(place)
     copy = _Copy(text)
     if str(copy.folder) not in _urls:

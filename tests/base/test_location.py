@@ -1,6 +1,7 @@
 """A URL where only a local path will do: refused in one line before it becomes the folder `./s3:`."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -44,6 +45,17 @@ def test_commands_have_paths() -> None:
     assert {("report", "--html"), ("sql", "--file"), ("sweep",), ("calibrate",)} < options
     assert not {("ingest", "--corpus"), ("estimate", "--into")} & options
     assert sum(option[1:] == ("--output",) for option in options) == len({name for name, *_ in options})
+
+
+@pytest.mark.parametrize("command", [("ingest", "g", "--corpus"), ("report", "--corpus"), ("report", "--output")])
+def test_a_name_that_is_not_utf_8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*command, os.fsdecode(b"c\xff")])
+    assert isinstance(done.exception, LumosError)
+    assert "its name is not UTF-8" in str(done.exception)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_refusal_is_one_line_and_a_status(lumos: Run, tmp_path: Path) -> None:
