@@ -40,6 +40,10 @@ _HOST_WORK: Final = re.compile(
 """Operators of the host that multiply matrices, attend or convolve, forward and backward."""
 _LAYOUT: Final = "aten::contiguous"
 """What copies a tensor only where it lies otherwise in memory: that layers are alike does not depend on it."""
+_OF_LAYERS: Final = re.compile(r"aten::(?:lstm|gru|rnn_tanh|rnn_relu)$")
+"""What calls all layers of a recurrent net."""
+_GRADIENT: Final = "AccumulateGrad"
+"""Ends the name of what adds up the gradient of one parameter."""
 _HOST_ATTENTION: Final = re.compile(r"attention|flash_attn")
 _HOST_NORM: Final = re.compile(r"(?i)(?:layer|rms|batch|group)_?norm")
 
@@ -63,6 +67,8 @@ class ComputeKernels:
     """Symbol: name, grid and block."""
     loose: NDArray[np.int32]
     """Symbol: name alone, for shapes that change from layer to layer."""
+    named: NDArray[np.int32]
+    """Its own name alone, whatever it calls."""
     weight: NDArray[np.int64]
     """How much each counts where periods are compared: 1 where it is the model's work, else 0."""
     usual: NDArray[np.int64] | None
@@ -74,6 +80,8 @@ class ComputeKernels:
     """Whether it is of a normalization."""
     transfers: NDArray[np.int32]
     """Sends and receives issued before it."""
+    gradients: int | None
+    """Gradients of parameters that are added up, in all steps; None where nothing tells."""
 
     def __len__(self) -> int:
         """Return k."""
@@ -100,20 +108,26 @@ def compute_kernels(trace: Trace) -> ComputeKernels:
         era=np.cumsum(optimizer & ~np.append(False, optimizer[:-1])).astype(np.int32),
         exact=_symbols(rows.name[row], trace.grid.code[row], trace.block.code[row]),
         loose=_symbols(rows.name[row]),
+        named=rows.name[row],
         weight=_weights()[rows.family[row]],
         usual=None,
         attends=rows.family[row] == ATTENTION,
         norm=rows.family[row] == NORMALIZATION,
         transfers=_transfers_before(trace, row),
+        gradients=None,
     )
 
 
 def _host_operators(trace: Trace) -> ComputeKernels:
-    """Return the operators that no operator calls, by start; the symbol of each is of all that it calls, in order."""
+    """Return the operators that no operator calls, by start; the symbol of each is of all that it calls, in order.
+
+    Of what calls the layers of a recurrent net they are those that it calls.
+    """
     rows = trace.rows
-    computes = (rows.kind == CPU_OP) & (trace.phase != COMMUNICATION_PHASE)
+    opened = np.array([*map(bool, map(_OF_LAYERS.match, rows.names)), False])[rows.name]
+    computes = (rows.kind == CPU_OP) & (trace.phase != COMMUNICATION_PHASE) & ~opened
     computes &= ~_inside_layouts(rows)
-    called = computes & (rows.parent >= 0) & (rows.kind[rows.parent] == CPU_OP)
+    called = computes & (rows.parent >= 0) & (rows.kind[rows.parent] == CPU_OP) & ~opened[rows.parent]
     outermost = np.where(computes & ~called, np.arange(len(rows)), NONE).astype(np.int32)
     caller = inherit(outermost, rows.parent, rows.thread)
     row = np.flatnonzero(computes & (caller >= 0))
@@ -142,12 +156,20 @@ def _host_operators(trace: Trace) -> ComputeKernels:
         era=np.cumsum(optimizer & ~np.append(False, optimizer[:-1])).astype(np.int32),
         exact=exact[order],
         loose=_sequences(_symbols(rows.name[row]), turn, begins)[order],
+        named=rows.name[first][order],
         weight=work[order].astype(np.int64),
         usual=_usual(rows.dur[first], exact, work)[order],
         attends=attends[order],
         norm=norm[order],
         transfers=np.zeros(len(first), np.int32),
+        gradients=_gradients(rows, first),
     )
+
+
+def _gradients(rows: Rows, row: NDArray[np.int32]) -> int | None:
+    """Return how many of some operators add up the gradient of a parameter, None where none does."""
+    named = np.array([*(name.endswith(_GRADIENT) for name in rows.names), False])
+    return int(named[rows.name[row]].sum()) or None
 
 
 def _inside_layouts(rows: Rows) -> NDArray[np.bool_]:

@@ -11,6 +11,7 @@ from math import prod
 from typing import Final
 
 from lumos_df.schema.dtypes import element_type
+from lumos_df.structure import widths_inside
 from lumos_df.structure.experts import Routing, routing
 from lumos_df.structure.facts import Fact, by_count, unknown
 from lumos_df.structure.layers import Structure
@@ -57,7 +58,8 @@ def local(structure: Structure, operations: list[Operation], given: Mapping[str,
 def _sizes(structure: Structure, operations: list[Operation], given: Mapping[str, int]) -> Local:
     products = [operation for operation in operations if operation.is_product()]
     dtype = _dtype(products)
-    if not products:
+    convolves = structure.kind == "convolutional" and any(map(Operation.is_convolution, operations))
+    if not products and not convolves:
         why = _NO_SHAPES if not operations else "no forward operator is a matrix product with recorded shapes"
         return _only_batch(unknown(why), _leading(structure, operations, why), dtype)
     if structure.kind != "transformer":
@@ -98,7 +100,7 @@ def _of_other(
     local_sizes = _only_batch(none, batch, dtype)
     if not structure.layers:
         return local_sizes
-    width = _own_width(operations)
+    width = widths_inside.own(operations)
     if width:
         return replace(local_sizes, hidden=width)
     inner = [operation for operation in products if operation.inside]
@@ -112,44 +114,34 @@ def _of_other(
         shape = operation.tensor
         if operation.inside and shape and len(shape) == 3 and shape[0] == leading and shape[2] == hidden:
             pairs[shape[1]] += operation.count
-    sequence = most(pairs)
     return replace(
         local_sizes,
         hidden=Fact(hidden, "shape", _SHARED_BY_MOST, by_count(alike)),
         ffn=_ffn(inner, hidden, None),
-        sequence=Fact(sequence, "shape", f"an activation of ({leading}, {sequence}, {hidden})") if sequence else none,
+        sequence=_sequence_of_other(structure, operations, most(pairs), f"({leading}, {most(pairs)}, {hidden})", none),
     )
 
 
-def _own_width(operations: list[Operation]) -> Fact | None:
-    """Return the width that convolutions or recurrent layers tell themselves, None where layers have neither."""
-    channels = channels_inside(operations)
-    if channels:
-        # What goes around the layers is added to what comes out of them; a bottleneck has fewer channels inside.
-        around = Counter[int]()
-        for operation in operations:
-            if operation.inside and operation.is_sum_of_maps() and operation.tensor:
-                around[operation.tensor[1]] += operation.count
-        joined = Counter({size: count for size, count in around.items() if size in channels})
-        how = "the channels that most convolutions of a layer share"
-        if joined:
-            how = "the channels of what goes around the convolutions of a layer"
-        return Fact(most(joined or channels), "shape", how)
-    states = Counter[int]()
-    for operation in operations:
-        if operation.inside and operation.state:
-            states[operation.state[1]] += operation.count
-    return Fact(most(states), "shape", "the width of most recurrent layers' states") if states else None
+def _sequence_of_other(
+    structure: Structure, operations: list[Operation], sequence: int | None, activation: str, none: Fact
+) -> Fact:
+    """Return the sequence of a model without attention.
 
+    Where a layer goes through the tokens one after another, its operators are as many, and no shape holds that.
 
-def channels_inside(operations: list[Operation]) -> Counter[int]:
-    """Return the channels of the convolutions in layers, with how many have them on either side."""
-    channels = Counter[int]()
-    for operation in operations:
-        if operation.inside and operation.is_convolution():
-            for size in set(operation.weight[:2]):
-                channels[size] += operation.count
-    return channels
+    Args:
+        structure: its layers.
+        operations: forward operators.
+        sequence: the middle size of most activations between layers; None without any.
+        activation: sizes of these.
+        none: what to say without any.
+    """
+    if sequence is None:
+        return none
+    layers = structure.forward.count * structure.layers * structure.forward.stacks
+    if any(operation.inside and operation.count >= sequence * layers for operation in operations):
+        return unknown(f"layers go through {sequence} tokens one after another, and each time run the same operators")
+    return Fact(sequence, "shape", f"an activation of {activation}")
 
 
 def _only_batch(none: Fact, batch: Fact, dtype: Fact) -> Local:
@@ -191,8 +183,8 @@ def _leading(structure: Structure, operations: list[Operation], why: str) -> Fac
     if structure.kind == "convolutional":
         counted = [convolutions, products]
     elif recurrences:
-        # Their activations lead with time, and their states with one layer.
-        counted = [recurrences, products]
+        # Their activations lead with time, and what they multiply with one layer.
+        counted = [recurrences]
     else:
         counted = [activations, products, convolutions] if structure.layers else [products, convolutions]
     votes = sum(counted, Counter[int]())
@@ -235,8 +227,12 @@ def _tokens(operations: list[Operation], inner: list[Operation], hidden: int) ->
 
 
 def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, int]:
-    """Return the sizes that most matrix products share, with how many do: several where as many share each."""
+    """Return the sizes that most matrix products share, with how many do: several where as many share each.
+
+    What no product reads, such as the gates of a recurrent layer side by side, is the width of no activation.
+    """
     shared: Counter[int] = Counter()
+    read = {operation.product[1] for operation in inner}
     for operation in inner:
         for size in set(operation.product[1:]):
             shared[size] += operation.count
@@ -245,6 +241,7 @@ def _widths(inner: list[Operation], operations: list[Operation]) -> dict[int, in
         for operation in operations
         if operation.is_norm() and operation.inside and operation.tensor
     }
+    shared = Counter({size: count for size, count in shared.items() if size in read})
     likely = Counter({size: count for size, count in shared.items() if size in norms}) or shared
     highest = max(likely.values())
     return {size: count for size, count in likely.items() if count == highest}

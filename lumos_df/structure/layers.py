@@ -1,8 +1,9 @@
 """Phase, layer and micro-batch of every operator of a trace, each with where it is known from."""
 
+import json
 import re
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from lumos_df.schema.codes import (
     RECOMPUTE,
     SOFTMAX,
 )
-from lumos_df.structure import passes, spread_labels
+from lumos_df.structure import micro_batches, passes, spread_labels, stacks
 from lumos_df.structure.compute_stream import ComputeKernels, compute_kernels
 from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
@@ -41,6 +42,10 @@ _OPERATORS: Final = (
     ("other", re.compile(r"aten::(?:addmm|mm|bmm|baddbmm)$")),
 )
 """What the operators say of a model that runs on no GPU."""
+_BATCHED: Final = re.compile(r"aten::b(?:addb)?mm$")
+_SOFTMAX: Final = re.compile(r"aten::_softmax$")
+_PER_HEAD: Final = 4
+"""Axes of what each head of each sequence says of each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,11 @@ class Structure:
     """Where that is known from."""
     layers_readings: dict[int, int]
     """Kernels, or operators, in layers by each way to count these: by modules, by repetition."""
+    stacks: int
+    """Runs of as many layers in a pass, such as those of an encoder and of a decoder."""
+    unlike: tuple[int, int]
+    """Layers and stacks of a net in stages, where no stack has most of the work: only the user can say that these are
+    its layers. (0, 0) of any other."""
     micro_batches: int
     """Of a step; 0 where unknown."""
     forward: Passes
@@ -81,22 +91,27 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
     kernels = compute_kernels(trace)
     phase, forward, backward = _passes(kernels, times)
     kind = _kind(trace, kernels, forward)
-    if kind != "transformer":
-        phase, forward, backward = _alike_passes(kernels, times)
+    linked = inherit(trace.rows.forward, trace.rows.parent, trace.rows.thread)[kernels.row] >= 0
+    found, unlike = _Alike(phase, forward, backward, []), (0, 0)
+    if kind == "transformer":
+        found = found._replace(others=stacks.beside(kernels, forward, backward, linked))
+    else:
+        found, unlike = _alike_passes(kernels, times, linked)
+    phase, forward, backward, others = found
     if not forward.layers:
         forward, backward = passes.nothing(forward.place), passes.nothing(backward.place)
     phases, phase_evidence = _phases(trace, kernels, phase)
-    batch_of_kernel = _micro_batches(trace, kernels, forward, backward)
+    batch_of_kernel = micro_batches.of_kernels(trace, kernels, forward, backward)
     micro_batch, batch_evidence = spread_labels.of_micro_batches(
         trace, kernels, phases, batch_of_kernel, repeats=forward.layers > 0
     )
-    layer, layer_evidence = spread_labels.of_layers(trace, kernels, phases, forward, backward)
+    layer, layer_evidence = spread_labels.of_layers(trace, kernels, phases, [(forward, backward), *others])
     of_module = (layer >= 0) & np.isin(layer_evidence, (BY_ANNOTATION, BY_MODULE))
     named = np.unique(layer[of_module])
     if times == forward.layers != len(named):
         # What is known is what repeats, whatever modules number.
         trace = replace(trace, layer=np.full_like(trace.layer, NONE))
-        layer, layer_evidence = spread_labels.of_layers(trace, kernels, phases, forward, backward)
+        layer, layer_evidence = spread_labels.of_layers(trace, kernels, phases, [(forward, backward), *others])
         named = named[:0]
     if kind != "transformer" and not times and not _named_alike(kernels, layer, layer_evidence):
         named = named[:0]
@@ -116,6 +131,8 @@ def understand(trace: Trace, times: int | None = None) -> Structure:
             len(named): int(of_module[kernels.row].sum()),
             forward.layers: int((forward.layer >= 0).sum() + (backward.layer >= 0).sum()),
         },
+        stacks=found.stacks,
+        unlike=unlike,
         micro_batches=int(micro_batch.max(initial=NONE)) + 1,
         forward=forward,
         backward=backward,
@@ -131,43 +148,75 @@ def _evidence(trace: Trace, evidence: NDArray[np.int8]) -> NDArray[np.int8]:
     return np.where(again, BY_REPETITION, told).astype(np.int8)
 
 
-def _alike_passes(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:
+class _Alike(NamedTuple):
+    """Phase of every compute kernel, passes through the first stack of layers, and those through others."""
+
+    phase: NDArray[np.int8]
+    forward: Passes
+    backward: Passes
+    others: list[tuple[Passes, Passes]]
+
+    @property
+    def stacks(self) -> int:
+        return self.forward.stacks + sum(up.stacks for up, _ in self.others)
+
+
+def _alike_passes(
+    kernels: ComputeKernels, times: int | None, linked: NDArray[np.bool_]
+) -> tuple[_Alike, tuple[int, int]]:
     """Return phases and passes of a model without attention, with layers only where all they repeat is alike.
+
+    Then come layers and stacks that may be some, as `Structure.unlike`. `linked`: as `stacks.beside` takes it.
 
     A block without attention may be anything that repeats, so what it repeats must be alike in its shapes, and be most
     of the products and convolutions, or else most of their time.
     """
     counted = replace(kernels, loose=kernels.exact)
     weighed = [counted] if kernels.usual is None else [counted, replace(counted, weight=kernels.usual)]
-    ways = [_up_and_down(same, times) for same in weighed]
-    for phase, forward, backward in ways:
-        if forward.layers and _alike(kernels, forward, backward, times):
-            return phase, forward, backward
-    phase, forward, backward = ways[0]
-    return phase, passes.nothing(forward.place), passes.nothing(backward.place)
+    found = []
+    for same in weighed:
+        phase, forward, backward = _up_and_down(same, times, linked)
+        each = _Alike(phase, forward, backward, stacks.beside(same, forward, backward, linked))
+        shares = stacks.covered(same, [forward, *(up for up, _ in each.others)])
+        if _alike(same, each, max(shares), linked, times):
+            return each, (0, 0)
+        found.append((each, _alike(same, each, sum(shares), linked, times)))
+    unlike = next(((each.forward.layers, each.stacks) for each, together in found if together), (0, 0))
+    phase, forward, backward, _ = found[0][0]
+    return _Alike(phase, passes.nothing(forward.place), passes.nothing(backward.place), []), unlike
 
 
-def _up_and_down(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:
-    """Return phases and passes, with as many layers down as up where either count shows in both."""
-    phase, forward, backward = _passes(kernels, times)
-    if forward.layers > backward.layers > 1:
+def _up_and_down(
+    kernels: ComputeKernels, times: int | None, linked: NDArray[np.bool_]
+) -> tuple[NDArray[np.int8], Passes, Passes]:
+    """Return phases and passes, with as many layers down as up where either count shows in both.
+
+    One of several stacks may hold little: what layers must hold is asked of what is found.
+    """
+    phase, forward, backward = _passes(kernels, times, least=0.0)
+    up, down = forward.layers, backward.layers
+    if up > down > 1 and up % down == 0:
         # The halves of a layer may look like layers on the way up, and not on the way down.
-        forward = passes.find(kernels, forward.place, forward=True, times=backward.layers)
-    elif backward.layers > forward.layers > 1:
-        backward = passes.find(kernels, backward.place, forward=False, times=forward.layers)
+        forward = passes.find(kernels, forward.place, forward=True, times=down, least=0.0)
+    elif up > down and stacks.links_tell(kernels, backward, linked):
+        # The first layer need not pass a gradient on, so its way down may look otherwise.
+        backward = passes.nothing(backward.place)
+    elif down > up > 1:
+        backward = passes.find(kernels, backward.place, forward=False, times=up, least=0.0)
     return phase, forward, backward
 
 
-def _alike(kernels: ComputeKernels, forward: Passes, backward: Passes, times: int | None) -> bool:
+def _alike(kernels: ComputeKernels, found: _Alike, share: float, linked: NDArray[np.bool_], times: int | None) -> bool:
     """Return whether blocks without attention are layers: as many up as down, in a marked step, most of its work.
 
-    Without a step's mark an iteration looks like a layer.
+    Without a step's mark an iteration looks like a layer. `share`: of the work of the forward passes that they hold.
     """
+    forward = found.forward
     if times:
         return forward.layers == times
     inside = forward.place[forward.layer >= 0]
-    same = backward.layers == forward.layers or not kernels.weight[backward.place].any()
-    return bool(same and forward.layers > 1 and forward.covered > _ALIKE_SHARE and (kernels.step[inside] >= 0).all())
+    same = stacks.comes_down(kernels, forward, found.backward, linked)
+    return bool(same and forward.layers > 1 and share > _ALIKE_SHARE and (kernels.step[inside] >= 0).all())
 
 
 def _named_alike(kernels: ComputeKernels, layer: NDArray[np.int32], evidence: NDArray[np.int8]) -> bool:
@@ -190,13 +239,15 @@ def _named_alike(kernels: ComputeKernels, layer: NDArray[np.int32], evidence: ND
     return bool(np.unique(done, axis=0, return_counts=True)[1].max() > _ALIKE_SHARE * len(done))
 
 
-def _passes(kernels: ComputeKernels, times: int | None) -> tuple[NDArray[np.int8], Passes, Passes]:
-    """Return the phase of every compute kernel, and the forward and the backward passes."""
+def _passes(
+    kernels: ComputeKernels, times: int | None, least: float | None = None
+) -> tuple[NDArray[np.int8], Passes, Passes]:
+    """Return the phase of every kernel, and the forward and the backward passes; `least`: as `passes.find` takes it."""
     phase = kernels.phase.copy()
     if np.isin(phase, (FORWARD, BACKWARD, RECOMPUTE)).any():
-        forward = passes.find(kernels, np.flatnonzero(phase == FORWARD), forward=True, times=times)
+        forward = passes.find(kernels, np.flatnonzero(phase == FORWARD), forward=True, times=times, least=least)
         down = np.flatnonzero(np.isin(phase, (BACKWARD, RECOMPUTE)))
-        backward = passes.find(kernels, down, forward=False, times=times)
+        backward = passes.find(kernels, down, forward=False, times=times, least=least)
     else:
         forward, backward = _by_repetition_alone(kernels)
         phase[forward.place] = FORWARD
@@ -254,12 +305,29 @@ def _kind(trace: Trace, kernels: ComputeKernels, forward: Passes) -> str:
     convolution, embedding, gemm = (int((family == code).sum()) for code in (CONVOLUTION, EMBEDDING, GEMM))
     if not trace.rows.on_gpu.any() or not len(kernels):
         names = [trace.rows.names[number] for number in np.unique(trace.rows.name[trace.rows.kind == CPU_OP]).tolist()]
+        if _attends_in_parts(trace):
+            return "transformer"
         return next((kind for kind, pattern in _OPERATORS if any(map(pattern.match, names))), "none")
     if is_attention[forward.place[forward.layer >= 0]].any():
         return "transformer"
     if convolution > gemm and convolution > attention:
         return "convolutional"
     return "recommender" if embedding and not attention else "other"
+
+
+def _attends_in_parts(trace: Trace) -> bool:
+    """Return whether the host attends operator by operator.
+
+    That is a softmax of (batch, heads, tokens, tokens) in a model that multiplies batches of matrices.
+    """
+    rows = trace.rows
+    products, softmax = (
+        np.array([*(bool(pattern.match(name)) for name in rows.names), False])[rows.name]
+        for pattern in (_BATCHED, _SOFTMAX)
+    )
+    codes = np.unique(trace.dims.code[softmax & (trace.dims.code >= 0)])
+    shapes = [(json.loads(trace.dims.words[code]) or [None])[0] for code in codes.tolist()]
+    return bool(products.any()) and any(isinstance(shape, list) and len(shape) == _PER_HEAD for shape in shapes)
 
 
 def _phases(
@@ -271,84 +339,3 @@ def _phases(
     phases[kernels.row[changed]] = phase[changed]
     evidence[kernels.row[changed]] = BY_REPETITION
     return phases, evidence
-
-
-def _micro_batches(trace: Trace, kernels: ComputeKernels, forward: Passes, backward: Passes) -> NDArray[np.int32]:
-    """Return the micro-batch of every compute kernel: the ordinal of its pass in the step; NONE outside the passes."""
-    batch = np.full(len(kernels), NONE, np.int32)
-    if forward.count:
-        ordinal = _ordinal_in_step(kernels, forward)
-        batch[forward.place] = np.append(ordinal, NONE)[forward.number]
-        if backward.count:
-            ordinal = _linked(trace, kernels, batch, backward, _ordinal_in_step(kernels, backward))
-            batch[backward.place] = np.append(ordinal, NONE)[backward.number]
-        return batch
-    both = np.sort(np.concatenate((forward.place, backward.place)))
-    if len(both):
-        number = _turns(kernels.phase[both] == FORWARD, kernels.weight[both])
-        count = int(number[-1]) + 1
-        whole = replace(passes.nothing(both), number=number, count=count, cut=np.zeros(count, np.bool_))
-        batch[both] = _ordinal_in_step(kernels, whole)[number]
-    return batch
-
-
-def _turns(ahead: NDArray[np.bool_], weight: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the pass of kernels without layers: one ends where the backward goes over into a forward.
-
-    A forward with less than half of the work of the largest is no pass of its own: losses and gathers in between.
-    """
-    number = np.cumsum(ahead & ~np.append(True, ahead[:-1]))
-    work = np.bincount(number, np.where(ahead, weight + 1e-6, 0))
-    begins = 2 * work >= work.max()
-    begins[0] = True
-    turns: NDArray[np.int32] = (np.cumsum(begins) - 1)[number].astype(np.int32)
-    return turns
-
-
-def _ordinal_in_step(kernels: ComputeKernels, one_way: Passes) -> NDArray[np.int32]:
-    """Return each pass's ordinal in its step: since the step's mark, or since the optimizer where there are no marks.
-
-    A pass that began, or was issued, before the recording has none: it is of a step before.
-    """
-    inside = one_way.number >= 0
-    number, place = one_way.number[inside], one_way.place[inside]
-    before = np.ones(one_way.count, np.bool_)
-    np.logical_and.at(before, number, kernels.issued_before[place])
-    before |= one_way.cut
-    step, era = np.full((2, one_way.count), NONE, np.int32)
-    np.maximum.at(step, number, kernels.step[place])
-    np.maximum.at(era, number, kernels.era[place])
-    key = np.where(step >= 0, step, NONE - 1 - era)
-    key[before] = np.iinfo(np.int32).min
-    inverse = np.unique(key, return_inverse=True)[1]
-    by_key = np.argsort(inverse, kind="stable")
-    ordinal = np.empty(one_way.count, np.int32)
-    start = np.cumsum(np.bincount(inverse)) - np.bincount(inverse)
-    ordinal[by_key] = np.arange(one_way.count) - start[inverse[by_key]]
-    ordinal[before] = NONE
-    return ordinal
-
-
-def _linked(
-    trace: Trace, kernels: ComputeKernels, batch: NDArray[np.int32], backward: Passes, ordinal: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    """Return the micro-batch of each backward pass: where the trace links its operators to forward ones, theirs."""
-    rows = trace.rows
-    forward = inherit(rows.forward, rows.parent, rows.thread)[kernels.row[backward.place]]
-    launched = np.full(len(rows), NONE, np.int32)
-    if rows.on_gpu.any():
-        call = rows.parent[kernels.row]
-        known = (batch >= 0) & (call >= 0)
-        # The operator around the launching call: what the backward operator is linked to.
-        around = rows.parent[call[known]]
-        launched[around[around >= 0]] = batch[known][around >= 0]
-    else:
-        launched[kernels.row] = batch
-        launched = inherit(launched, rows.parent, rows.thread)
-    linked = np.where(forward >= 0, launched[forward], NONE)
-    use = (linked >= 0) & (backward.number >= 0)
-    if not use.any():
-        return ordinal
-    votes = np.zeros((backward.count, int(linked.max()) + 1), np.int64)
-    np.add.at(votes, (backward.number[use], linked[use]), 1)
-    return np.where(votes.any(axis=1), votes.argmax(axis=1), ordinal).astype(np.int32)

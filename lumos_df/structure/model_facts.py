@@ -11,9 +11,10 @@ def layers(structure: Structure) -> Fact:
     """Return the layers of a rank."""
     what = "kernels" if structure.on_gpu else "operators"
     if structure.layers:
+        each = f", as another does in each of {structure.stacks} stacks" if structure.stacks > 1 else ""
         how = {
             "module": "layers that modules or annotations number",
-            "repetition": f"a block of {len(structure.forward.block)} {what} repeats",
+            "repetition": f"a block of {len(structure.forward.block)} {what} repeats{each}",
         }
         evidence = EVIDENCE[structure.layers_evidence]
         return Fact(structure.layers, evidence, how[evidence], by_count(structure.layers_readings))
@@ -21,9 +22,11 @@ def layers(structure: Structure) -> Fact:
         return unknown("nothing in the trace multiplies matrices, and no module or annotation numbers a layer")
     if structure.kind == "transformer":
         return unknown(f"no block of {what} repeats in the forward pass, and no module or annotation numbers a layer")
+    number, stacks = structure.unlike
+    stages = f"; --known layers={number} takes as layers what repeats in each of {stacks} stages" if number else ""
     return unknown(
         f"the model is no transformer ({structure.kind}), and no block of {what} that are alike in their shapes "
-        "repeats through most of the forward pass of a step"
+        f"repeats through most of the forward pass of a step{stages}"
     )
 
 

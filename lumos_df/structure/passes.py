@@ -39,10 +39,27 @@ class Passes:
     """Whether the symbols are those of `ComputeKernels.exact`, else of `ComputeKernels.loose`."""
     covered: float
     """Share of the phase's matrix products and attention inside layers."""
+    stacks: int
+    """Runs through the layers in one pass: 2 where as many come once more behind something else."""
 
 
-def find(kernels: ComputeKernels, place: NDArray[np.int64], *, forward: bool, times: int | None = None) -> Passes:
-    """Return the passes among some compute kernels: those at `place`, ascending [k]; `times`: layers that are known."""
+def find(
+    kernels: ComputeKernels,
+    place: NDArray[np.int64],
+    *,
+    forward: bool,
+    times: int | None = None,
+    least: float | None = None,
+) -> Passes:
+    """Return the passes among some compute kernels.
+
+    Args:
+        kernels: the compute kernels.
+        place: which of them are looked at, ascending [k].
+        forward: whether they go up through the layers.
+        times: layers that are known.
+        least: share of their matrix products and attention that layers hold; as a block does if not given.
+    """
     segment = _segments(kernels, place, split=True)
     blocks, exact = _repetition(kernels, place, segment, times)
     if kernels.transfers.any():
@@ -51,18 +68,18 @@ def find(kernels: ComputeKernels, place: NDArray[np.int64], *, forward: bool, ti
         across, across_exact = _repetition(kernels, place, whole, times)
         if across is not None and (blocks is None or blocks.covered < across.covered):
             segment, blocks, exact = whole, across, across_exact
-    if blocks is None or blocks.covered < _WORTH_SHARE:
+    if blocks is None or blocks.covered < (_WORTH_SHARE if least is None else least):
         return nothing(place)
     first = _boundary(blocks, kernels.norm[place], forward=forward)
     merged = _merged(blocks, first)
     begin, end = _ends(merged.run)
-    start, layers = _counts(merged, begin, end, first)
+    start, layers = _counts(merged, begin, end, first, kernels.named[place], segment)
     # Of the counts that occur, the one that most layers have: a run that the recording cut is shorter.
     usual = int(np.bincount(layers, weights=layers).argmax())
     cut_before = (begin < merged.period) & (place[0] < merged.period) & (layers < usual)
     cut_after = (len(place) - end < merged.period) & (len(kernels) - place[-1] < merged.period) & (layers < usual)
     layer = _layers(merged, start, layers, usual, cut_before, cut_after, forward=forward)
-    number = _whole_passes(merged.run, segment, kernels.exact[place], begin, end)
+    number, first_run = _whole_passes(merged.run, segment, kernels.exact[place], begin, end, layer >= 0)
     block = np.roll(merged.template, -first)
     at = np.where(layer >= 0, (merged.place - first) % merged.period, NONE).astype(np.int32)
     return Passes(
@@ -70,12 +87,13 @@ def find(kernels: ComputeKernels, place: NDArray[np.int64], *, forward: bool, ti
         layer=layer,
         at=at,
         number=number,
-        count=len(begin),
-        cut=cut_before,
+        count=len(first_run),
+        cut=cut_before[first_run],
         layers=usual,
         block=block,
         exact=exact,
         covered=blocks.covered,
+        stacks=int(np.diff(np.append(first_run, len(begin))).max(initial=1)),
     )
 
 
@@ -93,7 +111,7 @@ def _repetition(
     kernels: ComputeKernels, place: NDArray[np.int64], segment: NDArray[np.int32], times: int | None
 ) -> tuple[Repetition | None, bool]:
     """Return the blocks by names with grids, else by names alone, and whether grids count."""
-    counted = kernels.weight[place], kernels.attends[place]
+    counted = kernels.weight[place], kernels.attends[place], kernels.gradients
     exact = _search(kernels.exact[place], *counted, segment, times)
     if exact is not None and exact.covered >= _WORTH_SHARE:
         return exact, True
@@ -104,12 +122,13 @@ def _search(
     symbols: NDArray[np.int32],
     weight: NDArray[np.int64],
     attends: NDArray[np.bool_],
+    gradients: int | None,
     segment: NDArray[np.int32],
     times: int | None,
 ) -> Repetition | None:
     breaks = np.flatnonzero(np.diff(segment)) + 1
     with_breaks = np.insert(symbols, breaks, NONE), np.insert(weight, breaks, 0)
-    blocks = repetition.find(*with_breaks, times, np.insert(attends, breaks, np.False_))
+    blocks = repetition.find(*with_breaks, times, np.insert(attends, breaks, np.False_), gradients)
     if blocks is None:
         return None
     kept = np.ones(len(symbols) + len(breaks), np.bool_)
@@ -131,6 +150,7 @@ def nothing(place: NDArray[np.int64]) -> Passes:
         block=np.empty(0, np.int32),
         exact=True,
         covered=0.0,
+        stacks=1,
     )
 
 
@@ -196,13 +216,41 @@ def _merged(blocks: Repetition, first: int) -> Repetition:
 
 
 def _counts(
-    blocks: Repetition, begin: NDArray[np.int64], end: NDArray[np.int64], first: int
+    blocks: Repetition,
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    first: int,
+    named: NDArray[np.int32],
+    segment: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where in its unrolled template each run's first block begins, and how many blocks it has."""
+    """Return where in its unrolled template each run's first block begins, and how many blocks it has.
+
+    The first layer of all may read something else than the others do: what a run lacks of a block counts as there where
+    kernels of the same names are in its place (`named`: names as numbers).
+    """
     period = blocks.period
     low, high = blocks.place[begin], blocks.place[end - 1] + 1
-    start = low + (first - low) % period
+    lack = -(high - low) % period
+    few = np.flatnonzero((lack > 0) & (lack <= repetition.reach(period)) & (end - begin >= period))
+    whole = np.zeros(len(begin), np.bool_)
+    for run in few.tolist():
+        k, at, to = int(lack[run]), int(begin[run]), int(end[run])
+        ahead, behind = slice(max(at - k, 0), at), slice(to, to + k)
+        if _alike(named, segment, ahead, slice(at + period - k, at + period)):
+            low[run] -= k
+            whole[run] = True
+        elif _alike(named, segment, behind, slice(to - period, to - period + k)):
+            high[run] += k
+            whole[run] = True
+    # Where nothing but whole blocks is there, the first begins where all do.
+    start = low + np.where(whole, 0, (first - low) % period)
     return start, np.maximum((high - start) // period, 0)
+
+
+def _alike(named: NDArray[np.int32], segment: NDArray[np.int32], one: slice, other: slice) -> bool:
+    """Return whether two stretches of kernels have the same names, and are in one segment."""
+    same = len(named[one]) == len(named[other]) and (named[one] == named[other]).all()
+    return bool(same and len(np.unique(np.concatenate((segment[one], segment[other])))) == 1)
 
 
 def _layers(
@@ -234,19 +282,26 @@ def _whole_passes(
     symbols: NDArray[np.int32],
     begin: NDArray[np.int64],
     end: NDArray[np.int64],
-) -> NDArray[np.int32]:
-    """Return the pass of every kernel: its run's, and around the runs that of the nearest in the same segment.
+    inside: NDArray[np.bool_],
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the pass of every kernel, and the first run of each pass.
 
-    Between two runs of one segment, what looks like the kernels before the first run begins the second pass.
+    It is its run's, and around the runs that of the nearest in the same segment. Between two runs of one segment, what
+    looks like the kernels before the first run begins the second pass. Where there were such kernels, and none of those
+    between the layers (`inside`: which are in some) is like them, the second run is another stack of the same pass.
     """
     number = run.copy()
     home = segment[begin]
     prologue = symbols[:0]
+    opens = np.ones(len(begin), np.bool_)
+    before = symbols[:0]
     for k in range(len(begin)):
-        opening = int(np.searchsorted(segment, home[k]))
         if k == 0 or home[k - 1] != home[k]:
+            opening = int(np.searchsorted(segment, home[k]))
             number[opening : begin[k]] = k
             prologue = symbols[opening : begin[k]][::-1]
+            first = int(begin[k] + np.argmax(inside[begin[k] :]))
+            before = symbols[opening:first][~inside[opening:first]]
         if k + 1 == len(begin) or home[k + 1] != home[k]:
             number[end[k] : np.searchsorted(segment, home[k], side="right")] = k
             continue
@@ -256,4 +311,8 @@ def _whole_passes(
         second = begin[k + 1] - (int(differ[0]) if len(differ) else both)
         number[end[k] : second] = k
         number[second : begin[k + 1]] = k + 1
-    return number
+        first, last = (int(at + np.argmax(inside[at:])) for at in (begin[k], begin[k + 1]))
+        between = symbols[first:last][~inside[first:last]]
+        opens[k + 1] = not len(between) or not len(before) or bool(np.isin(between, before).any())
+    of_run = np.append(np.cumsum(opens) - 1, NONE)
+    return of_run[number].astype(np.int32), np.flatnonzero(opens)

@@ -2,7 +2,9 @@
 
 No size of the model tells how many they are; as a share of the axis that they are taken from they stay. A number that
 does not come from the data does not grow with that axis, so there must be a sign that it does: the operator gave
-several numbers, or a multiple of all rows. Where data picked always as many, either may be so.
+several numbers, or a multiple of all rows. Where data picked always as many, either may be so. Rows may be taken in
+several groups, so that two axes take the place of one: as many groups are taken as the program has, so the longer one
+grows.
 """
 
 import re
@@ -11,7 +13,7 @@ from math import prod
 from typing import Final
 
 from lumos_df.schema.codes import NONE
-from lumos_df.structure.axis_labels import CONSTANT, PICKED_ONE, Labels, holds_inputs
+from lumos_df.structure.axis_labels import CONSTANT, PICKED_ONE, Labels, constants, holds_inputs
 from lumos_df.structure.axis_rules import BATCHED, CONVOLUTION, LINEAR, LOOKUP, NORM, PRODUCT, RESHAPES, SWAPS
 from lumos_df.structure.kernels.feeds import CUT, PICKED, PICKS, SPLITS, SWAPPED
 from lumos_df.structure.shapes import Shape
@@ -83,7 +85,7 @@ class PickedRows:
         for shape, each in zip(shapes, ties, strict=True):
             for origin, tie, _ in each:
                 if tie == PICKED and (axis := _axis(shapes[origin], shape)) != NONE and shape is not None:
-                    self._sizes[origin, axis].add(shape[axis])
+                    self._sizes[origin, axis].add(prod(_taken(shapes[origin], shape, axis)))
 
     def labels(
         self, origin: int, name: str, tensors: tuple[Shape, ...], known: Labels | None, shape: Shape
@@ -100,7 +102,10 @@ class PickedRows:
         axis = _axis(tensors[0], shape)
         if known is None or axis == NONE:
             return None
-        label, was, size = known[axis] or (), tensors[0][axis], shape[axis]
+        axes = _taken(tensors[0], shape, axis)
+        label, was, size = known[axis] or (), tensors[0][axis], prod(axes)
+        if len(axes) > 1 and not _DATA.match(name):
+            return None
         inputs = "".join(sorted({kind for kind, _ in label if kind}))
         if not inputs:
             return None
@@ -112,18 +117,30 @@ class PickedRows:
             grows = bool(self._sizes[origin, axis] - {size, was - size})
         else:
             grows = len(self._sizes[origin, axis]) > 1 or size % was == 0
+        longest = max(axes)
         if grows:
-            taken = (*label, (CONSTANT, size // was)) if size % was == 0 else ((inputs, size),)
+            taken = (*label, (CONSTANT, longest // was)) if longest % was == 0 else ((inputs, longest),)
         elif _DATA.match(name) and size not in self._batches:
-            taken = ((PICKED_ONE, size),)
+            taken = ((PICKED_ONE, longest),)
         else:
             return None
-        return (*known[:axis], taken, *known[axis + 1 :])
+        groups = list(constants(axes))
+        groups[axes.index(longest)] = taken
+        return (*known[:axis], *groups, *known[axis + 1 :])
 
 
 def _axis(was: Shape | None, shape: Shape | None) -> int:
-    """Return the only axis that two shapes differ in, NONE where it is none or not the only one."""
-    if was is None or shape is None or len(was) != len(shape) or not prod(was) or not prod(shape):
+    """Return the only axis in whose place a shape has others, NONE where it is none or not the only one."""
+    if was is None or shape is None or len(was) > len(shape) or was == shape or not prod(was) or not prod(shape):
         return NONE
-    differ = [axis for axis, (one, other) in enumerate(zip(was, shape, strict=True)) if one != other]
+    differ = [
+        axis
+        for axis in range(len(was))
+        if shape[:axis] == was[:axis] and shape[len(shape) - len(was) + axis + 1 :] == was[axis + 1 :]
+    ]
     return differ[0] if len(differ) == 1 else NONE
+
+
+def _taken(was: Shape | None, shape: Shape, axis: int) -> Shape:
+    """Return the axes that a shape has in the place of one."""
+    return shape[axis : axis + 1 + len(shape) - len(was or shape)]

@@ -54,6 +54,7 @@ def find(
     weight: NDArray[np.int64],
     times: int | None = None,
     attends: NDArray[np.bool_] | None = None,
+    most: int | None = None,
 ) -> Repetition | None:
     """Return the block that a sequence repeats, None where there is none.
 
@@ -63,11 +64,15 @@ def find(
         times: how often the block is known to come in a row; where nothing comes so often, what is most likely.
         attends: which symbols are attention [n], none if not given. A block that repeats without what there is of it is
             a part of a layer, such as one of its experts.
+        most: how many blocks there can be; any number if not given. Each layer has parameters of its own, so there are
+            no more layers than gradients that are added up: what comes more often is one token of a loop.
     """
     if not weight.any():
         weight = (symbols >= 0).astype(np.int64)
     total = np.concatenate(([0], np.cumsum(weight)))
     periods = _periods(symbols)
+    if most is not None:
+        periods = [period for period in periods if _blocks(symbols, period) <= most]
     candidates = [(period, _work(symbols, total, period)) for period in periods]
     if attends is not None:
         attended = np.concatenate(([0], np.cumsum(attends)))
@@ -87,10 +92,16 @@ def find(
     template = symbols[first : first + period].copy()
     phase = np.array([repeats.phase_of(symbols, at, template) for at in start.tolist()], np.int32)
     same = phase >= 0
-    reach = max(1, min(_REACH, period // _REACH_PART))
-    run, place, joined = repeats.align(symbols, template, start[same], end[same], phase[same], reach, _CONFIRM)
+    run, place, joined = repeats.align(
+        symbols, template, start[same], end[same], phase[same], max(1, reach(period)), _CONFIRM
+    )
     covered = float(weight[run >= 0].sum() / max(1, total[-1]))
     return Repetition(template=template, run=run, place=place, joined=joined, covered=covered)
+
+
+def reach(period: int) -> int:
+    """Return by how many kernels one block may differ from the next in one place."""
+    return min(_REACH, period // _REACH_PART)
 
 
 def _periods(symbols: NDArray[np.int32]) -> list[int]:
@@ -100,6 +111,11 @@ def _periods(symbols: NDArray[np.int32]) -> list[int]:
     few = min(_CANDIDATES, len(votes))
     most = np.argpartition(votes, -few)[-few:]
     return sorted(int(period) for period in most if votes[period] > 0)
+
+
+def _blocks(symbols: NDArray[np.int32], period: int) -> int:
+    start, end = repeats.stretches(symbols, period)
+    return int(((end - start) // period).sum())
 
 
 def _given(symbols: NDArray[np.int32], total: NDArray[np.int64], periods: list[int], times: int) -> int:

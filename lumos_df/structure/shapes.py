@@ -27,7 +27,12 @@ _CONVOLUTION: Final = re.compile(
     r"aten::(?:convolution|_convolution|cudnn_convolution|miopen_convolution|mkldnn_convolution)$"
 )
 _ADDS: Final = re.compile(r"aten::add_?$")
-_STATE: Final = {"aten::mkldnn_rnn_layer": 5, "aten::_cudnn_rnn": 4, "aten::miopen_rnn": 3}
+_STATE: Final = {
+    "aten::mkldnn_rnn_layer": 5,
+    "aten::_cudnn_rnn": 4,
+    "aten::miopen_rnn": 3,
+    **dict.fromkeys(("aten::gru", "aten::rnn_tanh", "aten::rnn_relu"), 1),
+}
 """Which input of a recurrent operator is its first state, (batch, width) or (layers, batch, width): PyTorch's
 native_functions.yaml."""
 

@@ -52,7 +52,7 @@ def of_micro_batches(
 
 
 def of_layers(
-    trace: Trace, kernels: ComputeKernels, phase: NDArray[np.int8], forward: Passes, backward: Passes
+    trace: Trace, kernels: ComputeKernels, phase: NDArray[np.int8], ways: list[tuple[Passes, Passes]]
 ) -> tuple[NDArray[np.int32], NDArray[np.int8]]:
     """Return the layer of every operator, and where it is known from [n].
 
@@ -60,23 +60,24 @@ def of_layers(
         trace: the operators.
         kernels: its compute kernels.
         phase: of every operator [n].
-        forward, backward: passes among the kernels, with their layers.
+        ways: forward and backward passes among the kernels through each stack of layers.
     """
     rows = trace.rows
     stated = annotations.of_rows(trace, "layer")
     named = np.where(stated >= 0, stated, trace.layer)
     layer = np.full(len(kernels), NONE, np.int32)
-    layer[forward.place] = forward.layer
-    # A backward of other length than the forward (a layer split in two, say) is not told apart by repetition.
-    if backward.layers == forward.layers:
-        layer[backward.place] = backward.layer
+    for forward, backward in ways:
+        layer[forward.place] = forward.layer
+        # A backward of other length than the forward (a layer split in two, say) is not told apart by repetition.
+        if backward.layers == forward.layers:
+            layer[backward.place] = backward.layer
     of_kernel = named[kernels.row]
     also_found = (of_kernel >= 0) & (layer >= 0)
     if also_found.any():
         # Modules count from another number where layers came before those of this trace.
         layer[layer >= 0] += int(np.round(np.median(of_kernel[also_found] - layer[also_found])))
     value = np.full(len(rows), NONE, np.int32)
-    if forward.layers:
+    if ways[0][0].layers:
         # What goes from stage to stage is part of no layer.
         value = _to_all(trace, kernels, phase, layer, without=POINT_TO_POINT)
     evidence = np.where(value >= 0, BY_REPETITION, NOT_KNOWN).astype(np.int8)

@@ -11,7 +11,7 @@ from lumos_df.graph.job import groups
 from lumos_df.schema.codes import FORWARD
 from lumos_df.structure import labelled_rows
 from lumos_df.structure.axes import follow
-from lumos_df.structure.axis_labels import BATCH, CONSTANT, SEQUENCE, Labels, cut, holds_one_number, swapped
+from lumos_df.structure.axis_labels import BATCH, CONSTANT, PICKED_ONE, SEQUENCE, Labels, cut, holds_one_number, swapped
 from lumos_df.structure.picked_rows import takes_from_table
 from lumos_df.trace.ingest import ingest
 
@@ -88,6 +88,17 @@ def test_a_batch_put_together_with_heads_grows_with_the_batch_alone(tmp_path: Pa
     ]
     known = followed(tmp_path, calls, 32, None)
     assert known["aten::mul"][0] == (((BATCH, 32), (CONSTANT, 4)), ((CONSTANT, 32),))
+
+
+def test_a_product_reads_two_tensors_of_as_many_elements_that_nothing_read_before(tmp_path: Path) -> None:
+    # Three batches of four heads: queries, and keys which are turned.
+    queries, keys = [3, 4, 50, 8], [3, 4, 8, 50]
+    moves = ("aten::expand", "aten::reshape", "aten::clone", "aten::_unsafe_view")
+    calls: list[Call] = [("aten::matmul", [queries, keys])]
+    calls += [(name, [shape, []]) for shape in (queries, keys) for name in moves]
+    calls += [("aten::bmm", [[12, 50, 8], [12, 8, 50]])]
+    left, right = followed(tmp_path, calls, 3, 50)["aten::bmm"]
+    assert (kinds(left), kinds(right)) == ([BATCH, SEQUENCE, ""], [BATCH, "", SEQUENCE])
 
 
 def test_parameters_as_wide_as_the_batch_hold_none(tmp_path: Path) -> None:
@@ -223,6 +234,15 @@ def test_rows_that_are_cut_always_as_many_are_a_number_of_the_program(tmp_path: 
 def test_rows_several_times_as_many_as_tokens_grow_with_them(tmp_path: Path) -> None:
     # Two experts of each.
     assert kinds(taken(tmp_path, TAKES, 96)) == [BATCH + SEQUENCE, CONSTANT]
+
+
+@pytest.mark.parametrize(("room", "told"), [(24, BATCH), (17, PICKED_ONE)])
+def test_rows_that_are_picked_in_groups_grow_in_the_longer_axis(tmp_path: Path, room: int, told: str) -> None:
+    # Of 48 tokens each of six experts takes as many as it has room for.
+    experts: list[Call] = [("aten::bmm", [[6, room, 32], [6, 32, 64]]), ("aten::gelu", [[6, room, 64]])]
+    known = followed(tmp_path, [("aten::relu", [[48, 32]]), TAKES, *experts], 48, None)
+    assert [kinds(labels) for labels in known["aten::bmm"]] == [["", told, ""], ["", "", ""]]
+    assert kinds(known["aten::gelu"][0]) == ["", told, ""]
 
 
 def test_pieces_grow_where_a_tensor_is_cut_into_several(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Which of them have layers follows from what they are: blocks that are alike in e
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,8 @@ class Plain:
     """us of forward operators that last otherwise than 8, and of their backward ones."""
     copies: tuple[int, ...] = ()
     """Forward operators that copy what they read, as it lies otherwise in memory."""
+    owns: tuple[int, ...] = ()
+    """Forward operators whose parameters' gradients are added up behind their backward."""
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events of three steps."""
@@ -119,14 +121,19 @@ class Plain:
                     add("cpu_op", f"autograd::engine::evaluate_function: {name}", now, now + us, **node)
                     add("cpu_op", name, now + 1, now + us - 1, **shapes)
                     now += us + 2
-                    if place in self.copies:
-                        node = {"Sequence number": first + place + COPIED, "Fwd thread id": 1}
-                        add("cpu_op", "autograd::engine::evaluate_function: CloneBackward0", now, now + 8, **node)
+                    for behind, node in self._behind(place, first):
+                        add("cpu_op", f"autograd::engine::evaluate_function: {behind}", now, now + 8, **node)
                         now += 10
             if self.marks:
                 add("user_annotation", f"ProfilerStep#{step}", begin, now)
             now += 5
         return rows
+
+    def _behind(self, place: int, first: int) -> Iterator[tuple[str, dict[str, int]]]:
+        if place in self.owns:
+            yield "torch::autograd::AccumulateGrad", {}
+        if place in self.copies:
+            yield "CloneBackward0", {"Sequence number": first + place + COPIED, "Fwd thread id": 1}
 
 
 @pytest.fixture
@@ -186,6 +193,105 @@ def test_every_operator_is_in_its_layer_up_and_down(described: Callable[..., Des
     outermost = [row for row in range(len(rows)) if rows.kind[row] == CPU_OP and rows.kind[rows.parent[row]] != CPU_OP]
     up = [-1, *(layer for layer in range(3) for _ in block), -1]
     assert rank.structure.layer[outermost].tolist() == (up + up[::-1]) * 3
+
+
+NARROW = [linear(BATCH * PATCHES, WIDTH, 5), linear(BATCH * PATCHES, 5, WIDTH)]
+OTHER = [linear(BATCH * PATCHES, WIDTH, 2 * WIDTH), relu(2 * WIDTH, 1), linear(BATCH * PATCHES, 2 * WIDTH, WIDTH)]
+
+
+@pytest.mark.parametrize("block", [OTHER, mixing()], ids=["of another block", "of the same"])
+def test_as_many_layers_behind_something_else_are_another_stack_of_the_same_pass(
+    described: Callable[..., Description], block: list[Operator]
+) -> None:
+    job = described(Plain([*STEM, *mixing() * 3, *NARROW, *block * 3, *HEAD]))
+    (rank,) = job.ranks
+    assert (job.facts["layers"].value, rank.structure.stacks, job.facts["micro_batches"].value) == (3, 2, 1)
+    assert "2 stacks" in job.facts["layers"].reason
+    rows = rank.trace.rows
+    outermost = [row for row in range(len(rows)) if rows.kind[row] == CPU_OP and rows.kind[rows.parent[row]] != CPU_OP]
+    first, second = ([layer for layer in range(3) for _ in each] for each in (mixing(), block))
+    up = [-1, *first, -1, -1, *second, -1]
+    assert rank.structure.layer[outermost].tolist() == (up + up[::-1]) * 3
+
+
+def test_micro_batches_that_come_up_together_are_no_stacks(described: Callable[..., Description]) -> None:
+    job = described(Plain([*STEM, *mixing() * 3, *HEAD] * 2, backward=False))
+    assert (job.ranks[0].structure.stacks, job.facts["micro_batches"].value) == (1, 2)
+
+
+def test_stages_of_as_many_blocks_are_layers_where_that_is_known(described: Callable[..., Description]) -> None:
+    job = described(Plain(STAGES), layers=2)
+    assert (job.facts["layers"].value, job.ranks[0].structure.stacks) == (2, 3)
+
+
+def test_stages_say_what_takes_them_as_layers(described: Callable[..., Description]) -> None:
+    job = described(Plain(STAGES))
+    assert "--known layers=2" in job.facts["layers"].reason
+    with pytest.raises(QueryError, match="--known layers=2 takes as layers what repeats in each of 3 stages"):
+        check_told(job, parse(["layers=4"]))
+
+
+def test_what_comes_once_a_token_is_no_layer(described: Callable[..., Description]) -> None:
+    # The gates of all tokens read the same parameters, so their gradients are added up once a layer.
+    token = [linear(BATCH, WIDTH, 3 * WIDTH), ("aten::tanh", ((BATCH, WIDTH),)), ("aten::mul", ((BATCH, WIDTH),) * 2)]
+    layer = [("aten::layer_norm", ((BATCH, 12, WIDTH), (WIDTH,))), linear(12 * BATCH, WIDTH, WIDTH), *token * 12]
+    first = [("aten::layer_norm", ((BATCH, 12, 24), (24,))), linear(12 * BATCH, 24, WIDTH), *token * 12]
+    owns = tuple(place for start in (1, 39, 77, 115) for place in (start, start + 1))
+    job = described(Plain([*first, *layer * 3, *HEAD], owns=owns))
+    # The first layer reads something else, which is outside of its block.
+    assert (job.facts["layers"].value, job.facts["hidden"].value, job.facts["sequence"].value) == (4, WIDTH, None)
+
+
+def test_attention_in_single_operators_makes_a_transformer(described: Callable[..., Description]) -> None:
+    rows, heads, scores = BATCH * PATCHES, (BATCH * 6, PATCHES, 16), (BATCH * 6, PATCHES, PATCHES)
+    block = [
+        ("aten::layer_norm", ((BATCH, PATCHES, WIDTH), (WIDTH,))),
+        linear(rows, WIDTH, 3 * WIDTH),
+        ("aten::bmm", (heads, (BATCH * 6, 16, PATCHES))),
+        ("aten::_softmax", ((BATCH, 6, PATCHES, PATCHES),)),
+        ("aten::bmm", (scores, heads)),
+        linear(rows, WIDTH, WIDTH),
+        linear(rows, WIDTH, 4 * WIDTH),
+        linear(rows, 4 * WIDTH, WIDTH),
+    ]
+    job = described(Plain([*STEM, *block * 4, *HEAD]))
+    told = {"model": "transformer", "layers": 4, "hidden": WIDTH, "heads": 6, "head_dim": 16, "ffn": 4 * WIDTH}
+    told |= {"sequence": PATCHES, "micro_batch": BATCH}
+    assert {name: job.facts[name].value for name in told} == told
+
+
+def test_a_net_of_convolutions_alone_has_its_width(described: Callable[..., Description]) -> None:
+    job = described(Plain([convolution(24, 16, 3), *residual(24, 16) * 4, convolution(7, 16, 24)]))
+    assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [4, 24, BATCH]
+
+
+def test_layers_in_one_operator_of_a_recurrent_net_are_told(described: Callable[..., Description]) -> None:
+    net = Plain([("aten::embedding", ((2000, 64), (BATCH, TOKENS))), *[recurrent(64), relu(64, 1)] * 3, *HEAD])
+    events = net.events()
+    inside = [event for event in events if event["name"] in ("aten::mkldnn_rnn_layer", "aten::relu")]
+    inside = [event for event in inside if "Sequence number" in event["args"]]
+    for begin, end in zip(inside[::6], inside[5::6], strict=True):
+        around = {**begin, "name": "aten::lstm", "ts": begin["ts"] - 1, "args": {"Input Dims": []}}
+        events.append(around | {"dur": end["ts"] + end["dur"] - begin["ts"] + 2})
+    net.events = lambda: events  # type: ignore[method-assign]
+    job = described(net)
+    assert [job.facts[name].value for name in ("layers", "hidden", "micro_batch")] == [3, 64, BATCH]
+
+
+def test_widths_that_linear_layers_of_convolutions_lead_to_grow_along(described: Callable[..., Description]) -> None:
+    map_ = (BATCH, 32, 8, 8)
+    squeezed = [linear(BATCH, 32, 8), linear(BATCH, 8, 32), ("aten::mul", (map_, (BATCH, 32, 1, 1)))]
+    sizes = Sizes.of(described(Plain([convolution(32, 8, 3), *[*residual(32, 8), *squeezed] * 4, *HEAD])))
+    assert (sizes.hidden, sizes.channels) == (32, (8,))
+
+
+def test_filters_of_single_channels_tell_no_width(described: Callable[..., Description]) -> None:
+    wide = (BATCH, 2 * WIDTH, 8, 8)
+    inner = [linear(BATCH * 64, WIDTH, 2 * WIDTH), ("aten::convolution", (wide, (2 * WIDTH, 1, 3, 3)))]
+    norm: Operator = ("aten::layer_norm", ((BATCH, 64, WIDTH), (WIDTH,)))
+    block = [norm, *inner, linear(BATCH * 64, 2 * WIDTH, WIDTH)]
+    job = described(Plain([convolution(WIDTH, 8, 3), *block * 4, *HEAD]))
+    assert [job.facts[name].value for name in ("layers", "hidden", "ffn")] == [4, WIDTH, 2 * WIDTH]
 
 
 def test_a_stage_of_alike_convolutions_has_layers_and_channels(described: Callable[..., Description]) -> None:

@@ -36,6 +36,10 @@ class HostJob:
     """Ranks of which this is one: each block's output is reduced, in no time."""
     tables: int = 0
     """Tables of one size beside that of tokens, in which each sample is looked up."""
+    decodes: bool = False
+    """Whether as many layers of a decoder come behind: they attend twice, then to half of the tokens, without MLP."""
+    at_once: bool = False
+    """Whether the optimizer does the same to all parameters before it does the next."""
 
     @property
     def tokens(self) -> int:
@@ -115,6 +119,18 @@ class _Writer:
         if job.tp > 1:
             self.reduce()
 
+    def decoded(self, *, backward: bool) -> None:
+        job, hidden = self.job, self.job.hidden
+        matrix, norm = (hidden, hidden), [(job.batch, job.sequence, hidden), (hidden,)]
+        parts: list[tuple[str, Shapes]] = []
+        for keys in (job.sequence, job.sequence // 2):
+            heads = [(job.batch, hidden // 16, tokens, 16) for tokens in (job.sequence, keys, keys)]
+            rows = [job.batch * tokens for tokens in (job.sequence, keys, keys)]
+            parts += [("aten::native_layer_norm", norm), *[("aten::mm", [(each, hidden), matrix]) for each in rows]]
+            parts += [("aten::scaled_dot_product_attention", heads), ("aten::mm", [(rows[0], hidden), matrix])]
+        for name, dims in parts[::-1] if backward else parts:
+            self.operator(name, *dims, backward=backward)
+
     def reduce(self) -> None:
         """Call an all-reduce that returns at once, and wait for it."""
         job = self.job
@@ -135,8 +151,12 @@ class _Writer:
                 self.block(backward=False)
                 if job.named:
                     self._around(f"nn.Module: Block_{layer}", at, started)
+            for _ in range(job.layers * job.decodes):
+                self.decoded(backward=False)
             self.operator("aten::mm", (job.tokens, job.hidden), (job.hidden, 2000))
             self.operator("aten::mm", (job.tokens, 2000), (2000, job.hidden), backward=True)
+            for _ in range(job.layers * job.decodes):
+                self.decoded(backward=True)
             for _ in range(job.layers):
                 self.block(backward=True)
             for _ in range(job.tables):
@@ -152,15 +172,26 @@ class _Writer:
     def update(self) -> None:
         hidden = self.job.hidden
         of_layer = [(hidden,), *[(hidden, hidden)] * 4, (4 * hidden, hidden), (hidden, 4 * hidden)]
-        for shape in [(2000, hidden), *[(1000, 32)] * self.job.tables, *of_layer * self.job.layers, (2000, hidden)]:
-            for name in ("aten::lerp_", "aten::addcdiv_"):
+        decoder = [(hidden,), *[(hidden, hidden)] * 4] * 2 * self.job.decodes
+        of_layers = [*of_layer * self.job.layers, *decoder * self.job.layers]
+        shapes: list[tuple[int, ...]] = [(2000, hidden), *[(1000, 32)] * self.job.tables, *of_layers, (2000, hidden)]
+        names = ("aten::lerp_", "aten::addcdiv_")
+        if self.job.at_once:
+            for name in names:
+                at, started = len(self.events), self.now + GAP_US / 2
+                for shape in shapes:
+                    self.operator(name, shape, shape)
+                self._around("aten::_foreach" + name.removeprefix("aten::"), at, started, [])
+        for shape in () if self.job.at_once else shapes:
+            for name in names:
                 self.operator(name, shape, shape)
         self.linked.clear()
 
-    def _around(self, name: str, at: int, begin: float) -> None:
+    def _around(self, name: str, at: int, begin: float, dims: Shapes | None = None) -> None:
         now, self.now = self.now, begin
         last = len(self.events)
-        self.add(name, None, now - begin + GAP_US / 4)  # longer than what rounding takes
+        # Longer than what rounding takes, and an operator ends before the annotation around it.
+        self.add(name, dims, now - begin + (GAP_US / 4 if dims is None else GAP_US / 8))
         self.events.insert(at, self.events.pop(last))
         self.now = now
 

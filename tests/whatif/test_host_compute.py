@@ -84,6 +84,28 @@ def test_layers_without_modules_are_those_that_repeat(tmp_path: Path, micro_batc
             assert row["step_ns"] == pytest.approx(wanted, rel=5e-3)
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("decodes", [False, True])
+def test_every_stack_has_as_many_layers_and_each_sweep_of_an_optimizer_goes_through_them(
+    tmp_path: Path,
+    at_once: bool,  # noqa: FBT001 - a parameter of the test
+    decodes: bool,  # noqa: FBT001 - as above
+) -> None:
+    job = replace(CACHED, layers=3, named=False, decodes=decodes, at_once=at_once)
+    plain = ingested(tmp_path / "corpus", write(job, tmp_path / "job"))
+    for layers in (6, 2):
+        wanted = 1000 * replace(job, layers=layers).step_us()
+        for row in answers(plain, f"layers={layers}"):
+            assert row["step_ns"] == pytest.approx(wanted, rel=5e-3)
+
+
+def test_stages_of_a_pipeline_share_out_one_stack(tmp_path: Path) -> None:
+    job = replace(JOB, named=False, decodes=True)
+    plain = ingested(tmp_path / "corpus", write(job, tmp_path / "job"))
+    with pytest.raises(QueryError, match="pp cannot change, because its layers come in 2 stacks"):
+        answers(plain, "pp=2")
+
+
 def test_tables_that_an_optimizer_goes_through_are_no_layers(tmp_path: Path) -> None:
     # Twice eight tables are more operators of the optimizer than twice a layer.
     job = replace(CACHED, tables=16)

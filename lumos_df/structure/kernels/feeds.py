@@ -19,7 +19,8 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
     A kind's places are its tensors, then its result. A tensor is one that the forward partner has, else the
     last of its shape on its thread, else, behind an operator that moves axes, one of as many elements; else something
     of the operator before, and, if there is one, the first tensor of the last operator that took rows of its width
-    and whose result was not read before.
+    and whose result was not read before. Where two results of as many elements were not read yet, as those of a product
+    of heads, it may be either.
 
     Args:
         order: operators with shapes, thread by thread, each in its order [k].
@@ -59,6 +60,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
         keys = max(keys, axes[shape] + 1, widths[shape] + 1)
     moved = np.full(keys, NONE, np.int32)
     moved_at = np.full(keys, -1, np.int64)
+    earlier = np.full(keys, NONE, np.int32)
     splits = np.zeros(keys, np.bool_)
     before = NONE
     on = NONE
@@ -71,6 +73,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
             seen[:] = -1
             moved[:] = NONE
             moved_at[:] = -1
+            earlier[:] = NONE
             before = NONE
         k = kind[i]
         for site in range(first_site[k], first_site[k + 1] - 1):
@@ -81,6 +84,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
             reader[filled] = site
             source[filled] = before
             how[filled] = NEXT
+            also = NONE
             if last[shape] != NONE and seen[shape] >= moved_at[at]:
                 source[filled] = last[shape]
                 how[filled] = SAME
@@ -88,8 +92,11 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                 source[filled] = moved[at]
                 how[filled] = MOVED
                 # What has been read once is known by its shape from now on.
-                moved[at] = NONE
-                moved_at[at] = -1
+                also = earlier[at]
+                earlier[at] = NONE
+                if also == NONE:
+                    moved[at] = NONE
+                    moved_at[at] = -1
             elif last[shape] != NONE:
                 source[filled] = last[shape]
                 how[filled] = SAME
@@ -101,6 +108,11 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                         how[filled] = SAME
                         break
             filled += 1
+            if also != NONE and how[filled - 1] == MOVED:
+                reader[filled] = site
+                source[filled] = also
+                how[filled] = MOVED
+                filled += 1
             width = widths[shape]
             if rows[site] and width != NONE and moved[width] != NONE:
                 taken = moved[width]
@@ -120,6 +132,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
             shape = shape_of_site[first_site[k]]
             at = elements[shape] if moves[k] == CUT else axes[shape] if moves[k] == SWAPPED else widths[shape]
             if at != NONE:
+                earlier[at] = moved[at] if moves[k] == CUT else NONE
                 moved[at] = first_site[k]
                 moved_at[at] = moment
                 splits[at] = moves[k] == SPLITS

@@ -12,11 +12,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.packed_keys import dense, packed
 from lumos_df.graph.simulate.forward import forward_star
 from lumos_df.graph.trace_graph import TraceGraph
 from lumos_df.schema.codes import BACKWARD, CPU_OP, NONE, OPTIMIZER
 from lumos_df.structure.axes import Axes
 from lumos_df.structure.kernels.repeats import stretches
+from lumos_df.structure.kernels.spread import inherit
 from lumos_df.structure.labelled_rows import Trace
 from lumos_df.structure.layers import Structure
 from lumos_df.structure.operator_kinds import tensors
@@ -205,7 +207,8 @@ def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDAr
 
     An optimizer that goes through the parameters one by one does so in the order of the layers, so what it does and
     the shapes repeat as often as there are layers, and some are of tensors inside layers: tables of a recommender are
-    alike as well. Where they do not, nothing is changed.
+    alike as well. One that does the same to all parameters before it does the next goes through the layers each time,
+    and where there are several stacks of layers it comes to each. Where nothing repeats so, nothing is changed.
     """
     rows = trace.rows
     layer = structure.layer.copy()
@@ -216,16 +219,35 @@ def update_layers(trace: Trace, graph: TraceGraph, structure: Structure) -> NDAr
     _, symbols = np.unique(np.stack((rows.name[row], shape)), axis=1, return_inverse=True)
     symbols = symbols.reshape(-1).astype(np.int32)
     told = _inside(trace, layer, shape)
-    # Steps are counted from the job's first, however many of them were recorded.
-    step = np.unique(rows.step[row], return_inverse=True)[1].reshape(-1).astype(np.int32)
-    bounds, order = forward_star(step, int(step.max()) + 1)
+    turn = dense(packed(rows.step[row], _over_many(trace, row, len(known)))).astype(np.int32)
+    bounds, order = forward_star(turn, int(turn.max()) + 1)
     for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        in_step = order[low:high]
-        start, period = _repeated(symbols[in_step], told[in_step], len(known))
-        if period:
-            inside = in_step[start : start + period * len(known)]
-            layer[row[inside]] = known[np.arange(len(inside)) // period]
+        in_turn = order[low:high]
+        left = symbols[in_turn]
+        for _ in range(structure.stacks):
+            start, period = _repeated(left, told[in_turn], len(known))
+            if not period:
+                break
+            inside = slice(start, start + period * len(known))
+            layer[row[in_turn[inside]]] = known[np.arange(period * len(known)) // period]
+            left[inside] = NONE
     return layer
+
+
+def _over_many(trace: Trace, row: NDArray[np.int32], layers: int) -> NDArray[np.int32]:
+    """Return the outermost operator that each row is in, if it holds more of them than layers, else NONE [k].
+
+    Args:
+        trace: the trace.
+        row: operators of the optimizer [k].
+        layers: how many there are.
+    """
+    rows = trace.rows
+    called = (rows.parent >= 0) & (rows.kind[rows.parent] == CPU_OP)
+    first = np.where((rows.kind == CPU_OP) & ~called, np.arange(len(rows)), NONE).astype(np.int32)
+    caller = inherit(first, rows.parent, rows.thread)[row]
+    held = np.bincount(caller[caller >= 0], minlength=1)
+    return np.where((caller >= 0) & (held[np.maximum(caller, 0)] > layers), caller, NONE).astype(np.int32)
 
 
 def _updating(trace: Trace, graph: TraceGraph, structure: Structure) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

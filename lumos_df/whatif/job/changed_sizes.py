@@ -34,6 +34,14 @@ def check_told(about: Description, settings: Settings) -> None:
     layers = about.facts["layers"]
     if "layers" in settings.numbers and layers.number is None and all(rank.structure.layers for rank in about.ranks):
         raise QueryError(f"{about.job}: layers cannot change ({layers.reason}); tell them with --known layers=N")
+    if "layers" in settings.numbers and layers.number is None and any(about.ranks[0].structure.unlike):
+        raise QueryError(f"{about.job}: layers cannot change: {layers.reason}")
+    if "pp" in settings.numbers and any(rank.structure.stacks > 1 for rank in about.ranks):
+        stacks = max(rank.structure.stacks for rank in about.ranks)
+        raise QueryError(
+            f"{about.job}: pp cannot change, because its layers come in {stacks} stacks, and how stages would share "
+            "those out is unknown; dp=N, micro_batch=N and layers=N need not know"
+        )
 
 
 def check_kind(about: Description, settings: Settings, *, shapes: bool) -> None:

@@ -9,7 +9,7 @@ from lumos_df.model.hardware import Hardware
 from lumos_df.model.plan import value_of
 from lumos_df.schema.dtypes import FP16, PRECISION_OF_WORD, PRECISION_TABLE, Precision, precision_of
 from lumos_df.schema.plan_words import RECOMPUTATIONS, RECOMPUTE_LIGHT, SHARD_NOTHING, SHARD_PARAMETERS, ZERO_STAGES
-from lumos_df.structure import dimensions, shapes, sharding
+from lumos_df.structure import shapes, sharding, widths_inside
 from lumos_df.structure.describe import Description, parse_overrides, whole_number
 from lumos_df.structure.experts import Routing
 
@@ -92,8 +92,8 @@ class Sizes:
     sp: bool = False
     """Whether tensor-parallel ranks share the tokens between their products."""
     channels: tuple[int, ...] = ()
-    """Other channels of a convolutional net's layers, and gates of a recurrent net's, that are a part or a multiple of
-    `hidden`, and grow with it."""
+    """Other channels of a convolutional net's layers, gates of a recurrent net's, and what linear layers of either lead
+    to and from, that are a part or a multiple of `hidden`, and grow with it."""
 
     @property
     def rank_seq(self) -> int | None:
@@ -141,8 +141,11 @@ def _channels(about: Description) -> tuple[int, ...]:
     operations = shapes.operations(trace, structure.phase, structure.layer)
     inside = {operation.gates for operation in operations if operation.inside and operation.gates}
     if about.facts["model"].value == "convolutional":
-        inside |= dimensions.channels_inside(operations).keys()
-    return tuple(sorted(size for size in inside if size != hidden and 0 in (size % hidden, hidden % size)))
+        inside |= widths_inside.channels(operations).keys()
+    inside |= widths_inside.beside(operations, hidden)
+    # One channel in is a filter of its own for each channel.
+    inside -= {1, hidden, about.facts["ffn"].number}
+    return tuple(sorted(size for size in inside if 0 in (size % hidden, hidden % size)))
 
 
 def told_precision(about: Description) -> Precision | None:

@@ -26,7 +26,10 @@ def program(blocks: Blocks, layers: tuple[int, int], batch: tuple[int, int]) -> 
 
 
 def _layers(blocks: Blocks, ratio: float) -> NDArray[np.int64]:
-    """Return the blocks with another number of layers in every pass; the backward comes down through the same ones."""
+    """Return the blocks with another number of layers in every pass; the backward comes down through the same ones.
+
+    Where a pass comes to its first layer again, another stack begins, which has as many.
+    """
     known = np.unique(blocks.layer[blocks.layer >= 0])
     chosen = known[taken(len(known), max(1, round(len(known) * ratio)))]
     inside = np.flatnonzero(blocks.layer >= 0)
@@ -35,6 +38,8 @@ def _layers(blocks: Blocks, ratio: float) -> NDArray[np.int64]:
         & (np.diff(blocks.step[inside]) == 0)
         & (np.diff(blocks.micro_batch[inside]) == 0)
     )
+    onward = np.diff(blocks.layer[inside])
+    same &= np.where(blocks.kind[inside[1:]] == BACKWARD_PASS, onward <= 0, onward >= 0)
     starts = np.append(0, np.flatnonzero(~same) + 1)
     parts: list[NDArray[np.int64]] = []
     done = 0
