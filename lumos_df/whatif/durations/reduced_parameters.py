@@ -133,16 +133,35 @@ def _of_one_layer(
 
 def _parameters_of_layer(trace: Trace, structure: Structure) -> float | None:
     """Return the parameters of a layer of a rank by the gradients that are added up; None where no shapes tell."""
+    row, elements, passes = _added_up(trace, structure)
+    inside = structure.layer[row] >= 0
+    layers = len(np.unique(structure.layer[row[inside]]))
+    return float(elements[inside].sum()) / passes / layers if layers else None
+
+
+def tables(trace: Trace, structure: Structure, sizes: Sizes) -> int:
+    """Return how many tables of the vocabulary a rank with both ends of the model has: two, if their gradients say so.
+
+    Args:
+        trace: the rank.
+        structure: what is known of its layers.
+        sizes: those of its job.
+    """
+    row, elements, passes = _added_up(trace, structure)
+    table = (sizes.vocab or 0) * (sizes.hidden or 0) / (sizes.tp or 1)
+    found = np.count_nonzero((structure.layer[row] < 0) & (elements == table)) / passes
+    return 2 if table and round(found) > 1 else 1
+
+
+def _added_up(trace: Trace, structure: Structure) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
+    """Return the rows that add up gradients, their elements, and in how many passes they do; of recorded shapes [k]."""
     rows = trace.rows
     adds = np.array([*(name == _ACCUMULATES for name in rows.names), False])[rows.name]
-    row = np.flatnonzero(adds & (structure.layer >= 0) & (trace.dims.code >= 0))
-    if not len(row):
-        return None
+    row = np.flatnonzero(adds & (trace.dims.code >= 0))
     shapes = [(json.loads(word) or [None])[0] for word in trace.dims.words]
     plain = [prod(shape) if shape and all(type(size) is int for size in shape) else 0 for shape in shapes]
     passes = len(np.unique(np.stack((rows.step[row], structure.micro_batch[row])), axis=1).T)
-    layers = len(np.unique(structure.layer[row]))
-    return float(np.array(plain, np.float64)[trace.dims.code[row]].sum()) / passes / layers or None
+    return row, np.array(plain, np.float64)[trace.dims.code[row]] if plain else np.zeros(len(row)), max(passes, 1)
 
 
 def _layers_of_rank(sizes: Sizes) -> float:
