@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import shutil
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from lumos_df import schema
 from lumos_df.base.files import begin_flush, publish_files, publish_folder
 from lumos_df.base.locks import hold
+from lumos_df.corpus import column_sets
 from lumos_df.corpus.folder import lock_of, trace_ids
 from lumos_df.corpus.layout import EMPTY_PARTITION, STAGING, trace_folder, write_manifest
 from lumos_df.schema.arrow import arrow_schema
@@ -54,6 +56,24 @@ def operator_schema() -> pa.Schema:
             for field in fields
         ]
     )
+
+
+def encode(columns: pa.Schema, row_groups: Iterable[pa.Table], repeats: int = 1) -> column_sets.EncodedColumns:
+    """Encode some columns of the operators, in a thread of its own while others are made; see `column_sets.encode`."""
+    return column_sets.encode(columns, row_groups, _options(columns), repeats=repeats)
+
+
+def _options(columns: pa.Schema) -> dict[str, Any]:
+    """Return how a table's columns are written."""
+    return {
+        "use_dictionary": [
+            field.name for field in columns if field.name in _FEW or not pa.types.is_primitive(field.type)
+        ],
+        "column_encoding": {name: "DELTA_BINARY_PACKED" for name in _PACKED if name in columns.names},
+        "write_statistics": _STATISTICS,
+        "store_schema": False,
+        **_COLUMNS,
+    }
 
 
 def create(corpus: Path) -> None:
@@ -175,32 +195,26 @@ class Staging:
         self._args.close()
         begin_flush(self.args_file)
 
-    def writer(self, trace_id: str, table: schema.Table) -> pq.ParquetWriter:
-        """Return a writer of one of a trace's tables."""
-        folder = self._folder / trace_id
-        folder.mkdir(exist_ok=True)
-        columns = operator_schema() if table is schema.OPERATORS else arrow_schema(table)
-        return pq.ParquetWriter(
-            folder / f"{table.name}.parquet",
-            columns,
-            use_dictionary=[
-                field.name for field in columns if field.name in _FEW or not pa.types.is_primitive(field.type)
-            ],
-            column_encoding={name: "DELTA_BINARY_PACKED" for name in _PACKED if name in columns.names},
-            write_statistics=_STATISTICS,
-            store_schema=False,
-            **_COLUMNS,
-        )
-
     def write(self, trace_id: str, table: schema.Table, rows: pa.Table) -> None:
         """Write a whole table, unless it has no rows."""
         if rows.num_rows:
-            with self.writer(trace_id, table) as writer:
+            columns = arrow_schema(table)
+            with pq.ParquetWriter(self._file(trace_id, table), columns, **_options(columns)) as writer:
                 writer.write_table(rows)
+
+    def write_operators(self, trace_id: str, sets: Sequence[column_sets.EncodedColumns]) -> None:
+        """Write the operators, of sets of columns that `encode` made."""
+        columns = operator_schema()
+        column_sets.write(self._file(trace_id, schema.OPERATORS), columns, sets, _options(columns))
+
+    def _file(self, trace_id: str, table: schema.Table) -> Path:
+        folder = self._folder / trace_id
+        folder.mkdir(exist_ok=True)
+        return folder / f"{table.name}.parquet"
 
     def share_args(self, trace_id: str, events: NDArray[np.bool_] | None) -> None:
         """Give the trace its args: those of the events that are marked, or the whole file for None."""
-        source, target = self.args_file, self._folder / trace_id / "args.parquet"
+        source, target = self.args_file, self._file(trace_id, schema.ARGS)
         if events is None:
             source.replace(target)
             return

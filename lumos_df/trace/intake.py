@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from lumos_df import schema
 from lumos_df.base.errors import TraceError
 from lumos_df.base.location import is_url
 from lumos_df.corpus.layout import DIGEST, MANIFEST, OLD_DIGEST, digest_of_files
-from lumos_df.corpus.staging import SideWriter, Staging, create, holds
+from lumos_df.corpus.staging import Staging, create, encode, holds
 from lumos_df.corpus.table_files import remove_replays_of_job
 from lumos_df.trace import formats, origins, recorded_tables, sources
 from lumos_df.trace.collectives import collectives
@@ -170,12 +171,16 @@ def _write(
 ) -> pa.Table:
     """Write every table of one rank into the staging folder; return its row of `traces`."""
     ops, malformed = without_malformed(ops)
-    derived = derive(ops)
-    described = collectives(ops, derived)
-    with SideWriter(staging.writer(trace_id, schema.OPERATORS)) as writer:
-        for batch in recorded_tables.operator_batches(ops, derived, described):
-            writer.write_table(batch)
-        # While the last of them is written:
+    with ThreadPoolExecutor(recorded_tables.SETS, thread_name_prefix="lumos-df-encoder") as encoders:
+        recorded = recorded_tables.recorded_columns(ops)
+        sets = [encoders.submit(encode, part.schema, part.row_groups()) for part in recorded]
+        derived = derive(ops)
+        described = collectives(ops, derived)
+        sets += [
+            encoders.submit(encode, part.schema, part.row_groups(), part.repeats)
+            for part in recorded_tables.other_columns(ops, recorded, derived, described)
+        ]
+        # While they are encoded:
         counters = recorded_tables.counters(ops)
         staging.write(trace_id, schema.MEMORY_EVENTS, recorded_tables.memory_events(ops))
         staging.write(trace_id, schema.COUNTERS, counters)
@@ -195,4 +200,5 @@ def _write(
             first=first,
         )
         staging.write(trace_id, schema.TRACES, row)
+        staging.write_operators(trace_id, [part.result() for part in sets])
     return row

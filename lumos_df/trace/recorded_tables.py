@@ -1,6 +1,7 @@
 """Rows to Arrow: the stored tables of one trace, in the columns and types of `schema`."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,85 +16,127 @@ from lumos_df.trace.collectives import Collectives, PlacedWords
 from lumos_df.trace.derive import Derived
 from lumos_df.trace.flops import flops
 from lumos_df.trace.group_ranks import rank_list_in
-from lumos_df.trace.ordered_operators import OrderedOperators
+from lumos_df.trace.ordered_operators import OrderedOperators, among
 from lumos_df.trace.recording import Attribute, Recording
 
 _ROWS: Final = 1 << 17
 """Rows of a row group: what is gathered from the recorded columns at a time."""
+SETS: Final = 2
+"""Sets of columns that are encoded side by side."""
 
 Indices = NDArray[np.int64]
 Part = Callable[[slice], pa.Array]
 """Makes one column of the rows in a slice."""
 
 
-def operator_batches(ops: OrderedOperators, derived: Derived, collectives: Collectives) -> Iterator[pa.Table]:
-    """Yield the `operators` table, a row group at a time, so that no second copy of all columns is ever held."""
-    parts = _operator_columns(ops, derived, collectives)
-    target = operator_schema()
-    for start in range(0, max(len(ops), 1), _ROWS):
-        rows = slice(start, min(start + _ROWS, len(ops)))
-        size = rows.stop - rows.start
-        arrays = [parts[field.name](rows) if field.name in parts else pa.nulls(size, field.type) for field in target]
-        yield pa.table(arrays, schema=target)
+class OperatorColumns:
+    """Some columns of the table `operators`, a row group at a time, so that no second copy of them is ever held."""
+
+    def __init__(self, rows: int, columns: pa.Schema, parts: dict[str, Part], *, alike: bool = False) -> None:
+        self.schema = columns
+        self._parts = parts
+        starts = range(0, max(rows, 1), _ROWS)
+        self._slices = [slice(start, min(start + _ROWS, rows)) for start in starts]
+        self.repeats = 1
+        """Row groups that are as the first, of which only that is made."""
+        if alike and len(starts) > 1:
+            self.repeats = len(starts) - 1
+            self._slices = [self._slices[0], self._slices[-1]]
+
+    def row_groups(self) -> Iterator[pa.Table]:
+        """Yield the row groups."""
+        for rows in self._slices:
+            yield pa.table([self._parts[name](rows) for name in self.schema.names], schema=self.schema)
 
 
-def _operator_columns(ops: OrderedOperators, derived: Derived, collectives: Collectives) -> dict[str, Part]:
+def recorded_columns(ops: OrderedOperators) -> list[OperatorColumns]:
+    """Return the columns of `operators` that are recorded, in sets that take about as long as one another."""
+    parts = _recorded(ops)
+    return _in_sets(ops, parts, [field for field in operator_schema() if field.name in parts])
+
+
+def other_columns(
+    ops: OrderedOperators, recorded: list[OperatorColumns], derived: Derived, collectives: Collectives
+) -> list[OperatorColumns]:
+    """Return all other columns: the derived ones, in such sets, and those that say the same of every row."""
+    parts = _derived(ops, derived, collectives)
+    done = {name for part in recorded for name in part.schema.names}
+    left = [field for field in operator_schema() if field.name not in done]
+    same = pa.schema([field for field in left if field.name not in parts])
+    of_all = {field.name: _nulls(field.type) for field in same}
+    of_all["rank"] = lambda rows: pa.array(np.full(rows.stop - rows.start, ops.rank.rank, np.int32))
+    return [
+        *_in_sets(ops, parts, [field for field in left if field.name in parts]),
+        OperatorColumns(len(ops), same, of_all, alike=True),
+    ]
+
+
+def _in_sets(ops: OrderedOperators, parts: dict[str, Part], fields: list[pa.Field]) -> list[OperatorColumns]:
+    return [OperatorColumns(len(ops), pa.schema(fields[first::SETS]), parts) for first in range(SETS)]
+
+
+def _recorded(ops: OrderedOperators) -> dict[str, Part]:
     recorded = ops.recording.operators
-    target = operator_schema()
     threads = np.append(ops.recording.threads, NULL)  # which NONE finds
-    on_stream = ops.is_kind(*GPU, SYNC)
-    on_gpu = ops.is_kind(*GPU, SYNC, GPU_ANNOTATION)
     kinds = pa.array(schema.KINDS)
-    phases = pa.array(schema.PHASES)
-    families = pa.array(schema.FAMILIES)
-    bytes_moved = _bytes_moved(ops, derived.parent)
 
     def number(column: NDArray[np.int64]) -> Part:
         return lambda rows: _nullable(column[ops.order[rows]], NULL)
 
-    def text(column: NDArray[np.int32]) -> Part:
+    def placed(column: NDArray[np.int32]) -> Part:
         return _text(lambda rows: column[ops.order[rows]], column, ops.recording)
 
     def thread(rows: slice) -> pa.Array:
         values = threads.take(ops.track[rows])
-        return _known(values, ~on_gpu[rows] & (values != NULL))
+        return _known(values, ~among(ops.kind[rows], (*GPU, SYNC, GPU_ANNOTATION)) & (values != NULL))
 
     def device(rows: slice) -> pa.Array:
         values = recorded.device[ops.order[rows]]
-        return _known(values, on_stream[rows] & (values != NULL32))
+        return _known(values, among(ops.kind[rows], (*GPU, SYNC)) & (values != NULL32))
 
     def stream(rows: slice) -> pa.Array:
         values = recorded.stream[ops.order[rows]]
-        return _known(values, on_stream[rows] & (values != NULL))
+        return _known(values, among(ops.kind[rows], (*GPU, SYNC)) & (values != NULL))
 
     def occupancy(rows: slice) -> pa.Array:
         values = recorded.occupancy[ops.order[rows]]
         return _known(values.astype(np.float32) / np.float32(100), values != NULL32)
 
-    columns: dict[str, Part] = {
-        "rank": lambda rows: pa.array(np.full(rows.stop - rows.start, ops.rank.rank, np.int32)),
+    texts = {
+        "input_dims": recorded.input_dims,
+        "input_types": recorded.input_types,
+        "grid": recorded.grid,
+        "block": recorded.block,
+    }
+    return {
         "op_id": lambda rows: pa.array(np.arange(rows.start, rows.stop, dtype=np.int32)),
-        "parent_id": lambda rows: _nullable(derived.parent[rows], NONE),
         "kind": lambda rows: _words(ops.kind[rows], kinds),
-        "family": lambda rows: _words(derived.family[rows], families),
         "name": _text(lambda rows: ops.name[rows], ops.name, ops.recording),
         "ts": lambda rows: pa.array(ops.ts[rows]),
         "dur": lambda rows: pa.array(ops.dur[rows]),
-        "inner_dur": lambda rows: _nullable(derived.inner[rows], 0),
         "thread": thread,
         "device": device,
         "stream": stream,
         "correlation": number(recorded.correlation),
         "external_id": number(recorded.external_id),
+        **{name: placed(column) for name, column in texts.items() if column.max(initial=NONE) > NONE},
+        "occupancy": occupancy,
+        "event": lambda rows: pa.array(ops.event[rows]),
+    }
+
+
+def _derived(ops: OrderedOperators, derived: Derived, collectives: Collectives) -> dict[str, Part]:
+    phases = pa.array(schema.PHASES)
+    families = pa.array(schema.FAMILIES)
+    target = operator_schema()
+    bytes_moved = _bytes_moved(ops, derived.parent)
+    columns: dict[str, Part] = {
+        "parent_id": lambda rows: _nullable(derived.parent[rows], NONE),
+        "family": lambda rows: _words(derived.family[rows], families),
+        "inner_dur": lambda rows: _nullable(derived.inner[rows], 0),
         "step": lambda rows: _nullable(derived.step[rows], NONE),
         "phase": lambda rows: _words(derived.phase[rows], phases),
-        "input_dims": text(recorded.input_dims),
-        "input_types": text(recorded.input_types),
-        "grid": text(recorded.grid),
-        "block": text(recorded.block),
-        "occupancy": occupancy,
         "forward_id": lambda rows: _nullable(derived.forward[rows], NONE),
-        "event": lambda rows: pa.array(ops.event[rows]),
     }
     if derived.modules:
         layers = np.append(derived.layer_of_module, NONE)
@@ -141,13 +184,23 @@ def _words(numbers: NDArray[Any], words: pa.Array) -> pa.Array:
 
 def _text(part: Callable[[slice], NDArray[np.int32]], whole: NDArray[np.int32], recording: Recording) -> Part:
     """Return a column of texts by number; only the texts it uses go into its dictionary."""
-    used = recording.used(whole)
-    if not len(used):
-        return lambda rows: pa.nulls(rows.stop - rows.start, pa.dictionary(pa.int32(), pa.string()))
-    place = np.full(len(recording.strings) + 1, NONE, np.int32)
-    place[used] = np.arange(len(used), dtype=np.int32)
-    words = pa.array([recording.strings[number] for number in used.tolist()], pa.string())
-    return lambda rows: _words(place.take(np.maximum(part(rows), NONE)), words)
+
+    @cache
+    def used() -> tuple[NDArray[np.int32], pa.Array]:
+        numbers = recording.used(whole)
+        place = np.full(len(recording.strings) + 1, NONE, np.int32)
+        place[numbers] = np.arange(len(numbers), dtype=np.int32)
+        return place, pa.array([recording.strings[number] for number in numbers.tolist()], pa.string())
+
+    def texts(rows: slice) -> pa.Array:
+        place, words = used()
+        return _words(place.take(np.maximum(part(rows), NONE)), words)
+
+    return texts
+
+
+def _nulls(kind: pa.DataType) -> Part:
+    return lambda rows: pa.nulls(rows.stop - rows.start, kind)
 
 
 def _sorted(rows: NDArray[Any], values: NDArray[np.int64]) -> tuple[Indices, NDArray[np.int64]]:

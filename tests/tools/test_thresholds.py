@@ -126,6 +126,7 @@ NO_DECISION = {
     "trace.nvtx_payloads._HEADER",
     "trace.ranks.RANKS",
     "trace.recorded_processes.ANY",
+    "trace.recorded_tables.SETS",
     "trace.recorded_tables._ROWS",
     "trace.rocprof_json._GPU",
     "trace.row_collector.LANES",

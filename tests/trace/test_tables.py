@@ -10,6 +10,7 @@ import pytest
 from lumos_df.base.errors import LumosError
 from lumos_df.corpus.catalog import connect
 from lumos_df.corpus.layout import EMPTY_PARTITION
+from lumos_df.trace import recorded_tables
 from lumos_df.trace.ingest import ingest
 from tests.trace.literal import (
     Event,
@@ -399,3 +400,29 @@ def test_names_of_the_host_are_no_kernels_that_communicate(tmp_path: Path) -> No
     names = ["torch/cuda/nccl.py(30): version", "torch/distributed/nn.py: all_reduce", "nvshmem is absent"]
     path = write(tmp_path / "trace.json", [op(name, 3 * place, 2) for place, name in enumerate(names)])
     assert not ingest([path], tmp_path / "c", workers=1).failed
+
+
+@pytest.mark.parametrize("events_of_host_alone", [False, True])
+def test_operators_are_the_same_in_many_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, events_of_host_alone: bool
+) -> None:
+    mixed = [
+        annotation("ProfilerStep#4", 1, 90),
+        *(op(f"aten::mm{k}", 2 + 5 * k, 4, Input_Dims=[[k, 8], [8, 2]]) for k in range(6)),
+        *(launch(3 + 5 * k, 1, 100 + k) for k in range(6)),
+        *(kernel("gemm", 5 + 5 * k, 3, correlation=100 + k, grid=[k, 1, 1]) for k in range(6)),
+        kernel("ncclDevKernel_AllReduce", 60, 3, **stated("allreduce", 40, 40)),
+    ]
+    events = [op(f"a{k}", 2 + 5 * k, 4) for k in range(8)] if events_of_host_alone else mixed
+    path = write(tmp_path / "rank3.json", events, distributedInfo={"rank": 3})
+    found = []
+    for rows_of_group in (1 << 17, 4):
+        monkeypatch.setattr(recorded_tables, "_ROWS", rows_of_group)
+        corpus = tmp_path / f"c{rows_of_group}"
+        assert not ingest([path], corpus, workers=1).failed
+        file = pq.ParquetFile(next(corpus.glob("trace_id=*[0-9a-f]/operators.parquet")))
+        assert file.num_row_groups == -(-len(events) // rows_of_group)
+        with connect(corpus) as connection:
+            found.append(rows(connection, "SELECT * FROM operators ORDER BY op_id"))
+        assert [row["rank"] for row in found[-1]] == [3] * len(events)
+    assert found[0] == found[1]
