@@ -44,7 +44,14 @@ _COLUMNS: Final[dict[str, Any]] = {"compression": "snappy", "version": "2.6", "m
 
 A page is as long as a row group: with pyarrow's 20,000 rows operators are a tenth larger, and a tenth slower to read.
 """
-_TEXTS: Final[dict[str, Any]] = {"compression": "zstd", "compression_level": 1, "version": "2.6"}
+_TEXTS: Final[dict[str, Any]] = {
+    "compression": "zstd",
+    "compression_level": 1,
+    "version": "2.6",
+    "data_page_size": 1 << 17,
+    "write_batch_size": 1 << 12,
+}
+"""With pages of pyarrow's megabyte, filled a thousand rows at a time, texts take a tenth longer and no less space."""
 
 
 def operator_schema() -> pa.Schema:
@@ -87,8 +94,7 @@ def create(corpus: Path) -> None:
 def _no_rows(columns: pa.Schema) -> bytes:
     """Return a file of no rows, made in memory: pyarrow takes four times as long to find out where to write one."""
     content = pa.BufferOutputStream()
-    with pq.ParquetWriter(content, columns, **_COLUMNS) as writer:
-        writer.write_table(columns.empty_table())
+    pq.ParquetWriter(content, columns, **_COLUMNS).close()
     return bytes(content.getvalue())
 
 

@@ -70,7 +70,9 @@ class OrderedOperators:
     def event_counts(self) -> NDArray[np.int64]:
         """Return how many events of each `EventType` are this rank's."""
         types, of_rank = self.recording.event_types, self.rank.events
-        return np.bincount(types if of_rank is None else types[of_rank], minlength=len(EventType))
+        own = types if of_rank is None else types[of_rank]
+        # Some comparisons of bytes take less time than to count by wider numbers.
+        return np.array([np.count_nonzero(own == number) for number in range(len(EventType))])
 
 
 def among(kind: NDArray[np.int8], kinds: Sequence[int]) -> NDArray[np.bool_]:

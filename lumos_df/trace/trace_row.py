@@ -72,7 +72,7 @@ def trace_row(
         first: it is the first of the file's traces, which reports what was mended: that has no rank.
     """
     recording = ops.recording
-    kinds = dict(zip(schema.KINDS, np.bincount(ops.kind, minlength=len(schema.KINDS)).tolist(), strict=True))
+    kinds = {word: int(np.count_nonzero(ops.kind == code)) for code, word in enumerate(schema.KINDS)}
     counts = dict(zip(EventType, ops.event_counts().tolist(), strict=True))
     repairs = recording.repairs if first else Repairs()
     shown, secrets = _without_secrets(recording.metadata)
