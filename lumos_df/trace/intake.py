@@ -35,6 +35,9 @@ _HASHERS: Final[Mapping[str, Callable[[], Hasher]]] = {DIGEST: xxhash.xxh3_128, 
 _LARGE: Final = 16 << 20
 """Bytes of a file, unpacked, from which on two threads take less time than one: a few more are read by then."""
 
+_ENCODERS: Final = 2
+"""Threads that encode columns; this one derives others meanwhile, and then waits for them."""
+
 
 def take_in(  # noqa: PLR0913  # each says one thing of the file
     path: str,
@@ -171,9 +174,9 @@ def _write(
 ) -> pa.Table:
     """Write every table of one rank into the staging folder; return its row of `traces`."""
     ops, malformed = without_malformed(ops)
-    with ThreadPoolExecutor(recorded_tables.SETS, thread_name_prefix="lumos-df-encoder") as encoders:
+    with ThreadPoolExecutor(_ENCODERS, thread_name_prefix="lumos-df-encoder") as encoders:
         recorded = recorded_tables.recorded_columns(ops)
-        sets = [encoders.submit(encode, part.schema, part.row_groups()) for part in recorded]
+        sets = [encoders.submit(encode, recorded.schema, recorded.row_groups())]
         derived = derive(ops)
         described = collectives(ops, derived)
         sets += [

@@ -21,8 +21,9 @@ from lumos_df.trace.recording import Attribute, Recording
 
 _ROWS: Final = 1 << 17
 """Rows of a row group: what is gathered from the recorded columns at a time."""
-SETS: Final = 2
-"""Sets of columns that are encoded side by side."""
+
+_SETS: Final = 3
+"""Sets of derived columns: one thread encodes two of them while the other ends the recorded columns, and the third."""
 
 Indices = NDArray[np.int64]
 Part = Callable[[slice], pa.Array]
@@ -49,30 +50,26 @@ class OperatorColumns:
             yield pa.table([self._parts[name](rows) for name in self.schema.names], schema=self.schema)
 
 
-def recorded_columns(ops: OrderedOperators) -> list[OperatorColumns]:
-    """Return the columns of `operators` that are recorded, in sets that take about as long as one another."""
+def recorded_columns(ops: OrderedOperators) -> OperatorColumns:
+    """Return the columns of `operators` that are recorded: to encode them takes as long as to derive the others."""
     parts = _recorded(ops)
-    return _in_sets(ops, parts, [field for field in operator_schema() if field.name in parts])
+    return OperatorColumns(len(ops), pa.schema([field for field in operator_schema() if field.name in parts]), parts)
 
 
 def other_columns(
-    ops: OrderedOperators, recorded: list[OperatorColumns], derived: Derived, collectives: Collectives
+    ops: OrderedOperators, recorded: OperatorColumns, derived: Derived, collectives: Collectives
 ) -> list[OperatorColumns]:
-    """Return all other columns: the derived ones, in such sets, and those that say the same of every row."""
+    """Return all other columns: sets that take as long as one another, and those that say the same of each row."""
     parts = _derived(ops, derived, collectives)
-    done = {name for part in recorded for name in part.schema.names}
-    left = [field for field in operator_schema() if field.name not in done]
+    left = [field for field in operator_schema() if field.name not in recorded.schema.names]
+    known = [field for field in left if field.name in parts]
     same = pa.schema([field for field in left if field.name not in parts])
     of_all = {field.name: _nulls(field.type) for field in same}
     of_all["rank"] = lambda rows: pa.array(np.full(rows.stop - rows.start, ops.rank.rank, np.int32))
     return [
-        *_in_sets(ops, parts, [field for field in left if field.name in parts]),
+        *(OperatorColumns(len(ops), pa.schema(known[first::_SETS]), parts) for first in range(_SETS)),
         OperatorColumns(len(ops), same, of_all, alike=True),
     ]
-
-
-def _in_sets(ops: OrderedOperators, parts: dict[str, Part], fields: list[pa.Field]) -> list[OperatorColumns]:
-    return [OperatorColumns(len(ops), pa.schema(fields[first::SETS]), parts) for first in range(SETS)]
 
 
 def _recorded(ops: OrderedOperators) -> dict[str, Part]:
