@@ -74,11 +74,12 @@ def take_in(  # noqa: PLR0913  # each says one thing of the file
     name = sources.STDIN_NAME if path == sources.STDIN else path
     with Staging(corpus) as staging:
         # Before it is opened: of an object that is replaced meanwhile the next ingest finds another version.
-        version = origins.version_of(path)
+        version, before = origins.version_of(path), _written(path)
         with sources.open_source(path) as stream:
             file = StoredFile(stream, name, hasher())
             recording = formats.read(file, _with(meanwhile, file, staging.add_args) if meanwhile else staging.add_args)
             file.drain()
+        _check_unwritten(path, before)
         staging.close_args()
         if holds(corpus, file.digest):
             return Skipped(name, _already(rank, job))
@@ -152,6 +153,23 @@ def _paired(
 def _already(rank: int | None, job: str | None) -> str:
     other = " and keeps its rank and job; give others in a new corpus" if rank is not None or job is not None else ""
     return f"already in the corpus{other}"
+
+
+def _written(path: str) -> tuple[int, int] | None:
+    """Return the size of a file and when it was last written, ns; None of what is no file of this machine."""
+    if is_url(path) or not Path(path).is_file():
+        return None
+    state = Path(path).stat()
+    return state.st_size, state.st_mtime_ns
+
+
+def _check_unwritten(path: str, before: tuple[int, int] | None) -> None:
+    """Raise `TraceError` where a file is no longer as `_written` returned it before it was read.
+
+    What came after the last event that was read would count as read, and the whole file as known.
+    """
+    if _written(path) != before:
+        raise TraceError(f"{path}: was written to while it was read; ingest it again when it is whole")
 
 
 def _digest(path: str, hasher: Hasher) -> str:

@@ -22,6 +22,7 @@ from lumos_df.corpus import folder as writing
 from lumos_df.corpus.catalog import connect, write_catalog
 from lumos_df.corpus.layout import MANIFEST, STAGING
 from lumos_df.corpus.staging import Staging, create
+from lumos_df.trace import formats
 from lumos_df.trace.ingest import ingest
 from tests.conftest import Run, command
 from tests.trace.corpora import GPU, counts, names, small, whole
@@ -205,6 +206,28 @@ def test_a_corpus_that_knows_its_files_by_a_later_digest_is_refused(tmp_path: Pa
     done = lumos("ingest", file, "--corpus", tmp_path / "corpus")
     assert (done.returncode, done.stderr.count("\n")) == (1, 2)
     assert "known by the digest 'blake9'" in done.stderr
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused_and_goes_in_when_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end would count as read, since the file's digest has it, but its events would be missing."""
+    text = small(tmp_path / "trace.json", "first", "second", "last").read_bytes()
+    file = tmp_path / "growing.json"
+    file.write_bytes(text[: text.rindex(b"last")])
+    read = formats.read
+
+    def read_while_written(*of_file: Any) -> Any:
+        recording = read(*of_file)
+        file.write_bytes(text)
+        return recording
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formats, "read", read_while_written)
+        failed = ingest(file, tmp_path / "corpus", workers=1).failed
+    assert ["was written to while it was read" in one.message for one in failed] == [True]
+    assert not ingest(file, tmp_path / "corpus", workers=1).failed
+    assert names(tmp_path / "corpus") == ["first", "last", "second"]
 
 
 def test_an_ingest_takes_up_what_another_left_out(tmp_path: Path) -> None:
