@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from examples.train_gpt import GPT
+from tools.more_plain_nets import Convolutions, Gated, InParts, Mixture, StateSpace, Translator
 
 _HEAD_WIDTH: Final = 16
 _CLASSES: Final = 10
@@ -196,6 +197,10 @@ def _gpt(layers: int, width: int, sequence: int) -> nn.Module:
     return GPT(options, 0)
 
 
+def _tokens(size: Size) -> Tensor:
+    return torch.randint(2000, (size[2], size[3]))
+
+
 NETS: Final[dict[str, tuple[Callable[[int, int, int], nn.Module], Callable[[Size], Tensor], list[Size]]]] = {
     "gpt": (
         _gpt,
@@ -234,7 +239,13 @@ NETS: Final[dict[str, tuple[Callable[[int, int, int], nn.Module], Callable[[Size
         lambda size: torch.randint(2000, (size[2], size[3])),
         [(6, 128, 3, 96)],
     ),
-    "ddp": (_gpt, lambda size: torch.randint(2000, (size[2], size[3])), [(3, 128, 3, 96), (6, 128, 3, 96)]),
+    "translator": (Translator, _tokens, [(3, 128, 3, 80)]),
+    "parts": (InParts, _tokens, [(3, 128, 5, 72)]),
+    "mixture": (Mixture, _tokens, [(3, 128, 5, 96)]),
+    "gru": (Gated, _tokens, [(3, 96, 7, 40)]),
+    "scan": (StateSpace, _tokens, [(3, 64, 6, 40)]),
+    "convnext": (Convolutions, lambda size: torch.randn(size[2], 3, size[3], size[3]), [(3, 96, 5, 56)]),
+    "ddp": (_gpt, _tokens, [(3, 128, 3, 96), (6, 128, 3, 96)]),
 }
 """What makes a net of layers, width and tokens; its input; and its sizes beside those of `_GRID`. The last are such
 that two of them are alike."""
@@ -248,6 +259,12 @@ _GRID: Final[dict[str, tuple[tuple[int, int], tuple[int, int], int]]] = {
     "resnet": ((128, 256), (5, 10), 96),
     "dlrm": ((256, 512), (300, 600), 12),
     "bf16": ((128, 256), (3, 6), 96),
+    "translator": ((128, 256), (3, 6), 80),
+    "parts": ((128, 256), (5, 10), 72),
+    "mixture": ((128, 256), (5, 10), 96),
+    "gru": ((96, 192), (7, 14), 40),
+    "scan": ((64, 128), (6, 12), 40),
+    "convnext": ((96, 192), (5, 10), 56),
     "ddp": ((128, 256), (3, 6), 96),
 }
 """Widths, batches, tokens; each with two and four layers."""
