@@ -101,6 +101,17 @@ def test_a_product_reads_two_tensors_of_as_many_elements_that_nothing_read_befor
     assert (kinds(left), kinds(right)) == ([BATCH, SEQUENCE, ""], [BATCH, "", SEQUENCE])
 
 
+def test_what_one_operator_alone_reads_is_not_left_for_a_tensor_from_nowhere(tmp_path: Path) -> None:
+    calls: list[Call] = [
+        ("aten::relu", [[10, 6, 32]]),
+        ("aten::reshape", [[10, 6, 32], []]),
+        ("aten::view", [[10, 6, 32], []]),
+        ("aten::addmm", [[64], [60, 32], [32, 64]]),
+        ("aten::zero_", [[10, 2, 96]]),
+    ]
+    assert kinds(followed(tmp_path, calls, 6, 10)["aten::zero_"][0]) == [SEQUENCE, "", ""]
+
+
 def test_parameters_as_wide_as_the_batch_hold_none(tmp_path: Path) -> None:
     calls: list[Call] = [
         ("aten::relu", [[16, 128]]),

@@ -19,8 +19,8 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
     A kind's places are its tensors, then its result. A tensor is one that the forward partner has, else the
     last of its shape on its thread, else, behind an operator that moves axes, one of as many elements; else something
     of the operator before, and, if there is one, the first tensor of the last operator that took rows of its width
-    and whose result was not read before. Where two results of as many elements were not read yet, as those of a product
-    of heads, it may be either.
+    and whose result was not read before. Where two results of as many elements were not read yet, and one operator reads
+    both, as a product of heads does, the first that it reads may be either.
 
     Args:
         order: operators with shapes, thread by thread, each in its order [k].
@@ -76,6 +76,7 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
             earlier[:] = NONE
             before = NONE
         k = kind[i]
+        shared = NONE
         for site in range(first_site[k], first_site[k + 1] - 1):
             shape = shape_of_site[site]
             at = elements[shape]
@@ -97,6 +98,8 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                 if also == NONE:
                     moved[at] = NONE
                     moved_at[at] = -1
+                else:
+                    shared = at
             elif last[shape] != NONE:
                 source[filled] = last[shape]
                 how[filled] = SAME
@@ -123,6 +126,9 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
                     source[filled] = taken
                     how[filled] = PICKED
                     filled += 1
+        if shared != NONE:
+            moved[shared] = NONE
+            moved_at[shared] = -1
         for site in range(first_site[k], first_site[k + 1]):
             shape = shape_of_site[site]
             if shape != NONE:
