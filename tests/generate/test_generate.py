@@ -947,7 +947,7 @@ for step in (together, one_by_one):
 pairs = [(first, one_by_one.maker.state.pool[place]) for place, first in together.maker.state.pool.items()]
 print(len(pairs), all(bool(pair[0].isfinite().all()) and torch.equal(*pair) for pair in pairs))
 kept = [{number: len(results) for number, results in step.results.held.items()} for step in (together, one_by_one)]
-print(len(kept[0]), kept[0] == kept[1])
+print(len(together.results.kept), kept[0] == kept[1])
 """
 
 
