@@ -134,6 +134,12 @@ def test_a_send_takes_its_bytes_over_the_links_between_stages(
     assert [min(sends), max(sends)] == pytest.approx([us, us], abs=3)
 
 
+def test_the_screen_says_on_how_many_gpus_other_stages_run(whole: Path, lumos: Run) -> None:
+    done = lumos("estimate", "--corpus", whole, "--set", "pp=2", COLUMNS="100")
+    assert done.returncode == 0, done.stderr
+    assert "\n  2 GPUs " in done.stdout
+
+
 def test_sends_that_were_recorded_take_what_they_took(tmp_path: Path) -> None:
     job = Made(layers=4, pp=2, micro_batches=4, routes=True)
     rebuilt = ideal.on_links(ideal.corpus(tmp_path, job, (0, 1)), "batch=6")

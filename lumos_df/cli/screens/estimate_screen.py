@@ -147,8 +147,9 @@ def _draw_step(screen: Console, steps: "pa.Table", which: str) -> None:
 def _device(corpus: Path, trace_id: str, changes: list[str]) -> str:
     """Return what to call what a job runs on: as the trace names it, unless other hardware is asked for."""
     from lumos_df.graph.rows import about  # noqa: PLC0415 - slow to import
+    from lumos_df.whatif.pipeline.staged_job import recorded_trace  # noqa: PLC0415 - slow to import
 
-    named = str(about(corpus, trace_id, "device_name")["device_name"] or "")
+    named = str(about(corpus, recorded_trace(trace_id), "device_name")["device_name"] or "")
     moved = any("hardware=" in change for change in changes)
     return "TPU" if named.startswith("TPU") and not moved else "GPU"
 

@@ -37,6 +37,13 @@ _IN_TURN: Final = (ONE_F_ONE_B, GPIPE)
 """Schedules that are run so where the traces' is: the others are there to communicate meanwhile."""
 _MEASURED_ERROR: Final = 0.1
 """Of one whose like the traces have."""
+_STAGE: Final = "-s"
+"""Stands before the number of a stage in its trace_id."""
+
+
+def recorded_trace(trace_id: str) -> str:
+    """Return the trace in the corpus that the id of a stage is made of; any other id as it is."""
+    return trace_id.partition(_STAGE)[0]
 
 
 def staged(draft: DraftJob) -> DraftJob:
@@ -79,7 +86,8 @@ def staged(draft: DraftJob) -> DraftJob:
             sends = stage_graph.sends(sequence, paired.at, in_turn=in_turn)
             turns = join([host_turns(new_rank, sequence.task), paired.waits])
             graph = stage_graph.with_sends(new_rank.graph, sends, sends_ns, turns)
-            rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=f"{graph.rows.trace_id}-s{number}")
+            trace_id = f"{graph.rows.trace_id}{_STAGE}{number}"
+            rows = replace(graph.rows, rank=len(graphs), world_size=NONE, trace_id=trace_id)
             graphs.append(replace(graph, rows=rows))
             source, added = maker.source[new_rank.source], len(sends.kind)
             made.append(_NewRank(number, maker.ranks, replace(new_rank, source=source), sends))
