@@ -277,6 +277,14 @@ def test_a_job_is_chosen_by_its_name(name: str, corpus: Path) -> None:
     assert "cpu_ddp" not in text
 
 
+def test_describe_goes_on_behind_a_job_in_which_nothing_ran(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "rank0.json").write_text('{"traceEvents": []}')
+    assert not ingest([tmp_path / "empty", SAMPLES / "gpu_generated"], tmp_path / "corpus", workers=1).failed
+    begun = {line.split(" ")[0] for line in shown(("describe", "--corpus", str(tmp_path / "corpus")), 100)}
+    assert {"empty", "gpu_generated"} <= begun
+
+
 def commands_of(lines: list[str]) -> list[list[str]]:
     """Return the commands on a screen, as a shell splits them."""
     text = re.sub(r"\\\n\s*", " ", "\n".join(lines))

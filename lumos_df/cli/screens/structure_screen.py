@@ -19,10 +19,10 @@ def draw(rows: pa.Table, corpus: Path, *, full: bool) -> None:
     jobs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         jobs.setdefault((row["job"], row["trace_id"]), []).append(row)
+    together = {member: ids for ids in groups(corpus, needed=False) for member in ids}
     for (_, trace_id), dimensions in jobs.items():
         _draw_job(screen, dimensions, full=full)
-        (ids,) = groups(corpus, trace_id)
-        for note in profiler_overhead.told(corpus, ids):
+        for note in profiler_overhead.told(corpus, together[trace_id]):
             say(screen, note, before="  note: ")
     if not full:
         say_next(screen, f"describe --full{where(corpus)}")
