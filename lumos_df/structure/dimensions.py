@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
+import numpy as np
+
+from lumos_df.schema.codes import FORWARD
 from lumos_df.schema.dtypes import element_type
 from lumos_df.structure import widths_inside
 from lumos_df.structure.experts import Routing, routing
@@ -118,30 +121,29 @@ def _of_other(
         local_sizes,
         hidden=Fact(hidden, "shape", _SHARED_BY_MOST, by_count(alike)),
         ffn=_ffn(inner, hidden, None),
-        sequence=_sequence_of_other(structure, operations, most(pairs), f"({leading}, {most(pairs)}, {hidden})", none),
+        sequence=_sequence_of_other(structure, operations, (leading, most(pairs), hidden)) if pairs else none,
     )
 
 
 def _sequence_of_other(
-    structure: Structure, operations: list[Operation], sequence: int | None, activation: str, none: Fact
+    structure: Structure, operations: list[Operation], activation: tuple[int | None, int | None, int]
 ) -> Fact:
-    """Return the sequence of a model without attention.
+    """Return the sequence of a model without attention: the middle size of most activations between its layers.
 
-    Where a layer goes through the tokens one after another, its operators are as many, and no shape holds that.
-
-    Args:
-        structure: its layers.
-        operations: forward operators.
-        sequence: the middle size of most activations between layers; None without any.
-        activation: sizes of these.
-        none: what to say without any.
+    Where a layer goes through the tokens one after another, operators that read one token each are as many, and no
+    shape holds that.
     """
-    if sequence is None:
-        return none
-    layers = structure.forward.count * structure.layers * structure.forward.stacks
-    if any(operation.inside and operation.count >= sequence * layers for operation in operations):
-        return unknown(f"layers go through {sequence} tokens one after another, and each time run the same operators")
-    return Fact(sequence, "shape", f"an activation of {activation}")
+    batch, tokens = activation[0] or 1, activation[1] or 1
+    ahead = structure.kernels.phase == FORWARD
+    of_kernel = structure.micro_batch[structure.kernels.row]
+    passes = np.unique(np.stack((structure.kernels.step, of_kernel))[:, ahead], axis=1).shape[1]
+    for operation in operations:
+        # Others read all tokens, also as the rows of a matrix.
+        rows = operation.product[0] if operation.is_product() else prod((operation.tensor or ())[:-1])
+        of_one = operation.tensor and rows % (batch * tokens)
+        if operation.inside and of_one and operation.count >= tokens * passes * structure.layers:
+            return unknown(f"layers go through {tokens} tokens one after another, and each time run the same operators")
+    return Fact(tokens, "shape", f"an activation of {activation}")
 
 
 def _only_batch(none: Fact, batch: Fact, dtype: Fact) -> Local:

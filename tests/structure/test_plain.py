@@ -242,6 +242,22 @@ def test_what_comes_once_a_token_is_no_layer(described: Callable[..., Descriptio
     assert (job.facts["layers"].value, job.facts["hidden"].value, job.facts["sequence"].value) == (4, WIDTH, None)
 
 
+def test_what_comes_once_a_layer_goes_through_no_tokens(described: Callable[..., Description]) -> None:
+    # A module numbers the only layer, so no repetition tells how often it runs.
+    job = described(Plain([*STEM, *mixing(), *HEAD], blocks={0: (1, 9)}))
+    assert (job.facts["layers"].value, job.facts["sequence"].value) == (1, PATCHES)
+
+
+def test_as_many_products_as_tokens_in_a_layer_are_not_one_of_each(described: Callable[..., Description]) -> None:
+    hidden = (BATCH, 4, WIDTH)
+    gates = ("aten::relu", "aten::tanh", "aten::sigmoid", "aten::gelu")
+    gated = [step for gate in gates for step in (linear(4 * BATCH, WIDTH, WIDTH), (gate, (hidden,)))]
+    wide = [linear(4 * BATCH, WIDTH, 2 * WIDTH), linear(4 * BATCH, 2 * WIDTH, WIDTH)]
+    layer = [("aten::layer_norm", (hidden, (WIDTH,))), *gated, *wide]
+    job = described(Plain([*STEM, *layer * 4, *HEAD]))
+    assert (job.facts["layers"].value, job.facts["sequence"].value) == (4, 4)
+
+
 def test_attention_in_single_operators_makes_a_transformer(described: Callable[..., Description]) -> None:
     rows, heads, scores = BATCH * PATCHES, (BATCH * 6, PATCHES, 16), (BATCH * 6, PATCHES, PATCHES)
     block = [
