@@ -24,6 +24,7 @@ from typing import IO, Any, Final, TextIO, TypeVar
 from lumos_df.base import freed_memory
 from lumos_df.base.errors import LumosError
 from lumos_df.base.outcome import Outcome, WorkerError
+from lumos_df.base.printable import printable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -309,4 +310,4 @@ def progress(stream: TextIO) -> Iterator[Report]:
 
 def _print_line(stream: TextIO, state: Progress) -> None:
     if state.item:
-        print(f"[{state.done}/{state.total}] {state.item}", file=stream, flush=True)
+        print(f"[{state.done}/{state.total}] {printable(str(state.item))}", file=stream, flush=True)

@@ -16,6 +16,7 @@ from lumos_df.advice import on_demand
 from lumos_df.base import freed_memory
 from lumos_df.base.errors import LumosError
 from lumos_df.base.location import local_path
+from lumos_df.base.printable import printable
 from lumos_df.base.runner import Engine, progress
 from lumos_df.base.units import format_bytes, format_count
 from lumos_df.cli import estimates, measurements, notes, recorded_jobs
@@ -389,5 +390,5 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"lumos-df: {as_named(' '.join(message.split()))}", file=sys.stderr)
+    print(f"lumos-df: {printable(as_named(' '.join(message.split())))}", file=sys.stderr)
     sys.exit(1)

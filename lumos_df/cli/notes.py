@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lumos_df.base.printable import printable
 from lumos_df.base.units import format_count
 from lumos_df.corpus.object_store import as_named
 
@@ -28,7 +29,7 @@ _NUMBER: Final = re.compile(r"[0-9][0-9,.]*")
 
 def tell(sentence: str) -> None:
     """Say something besides the result."""
-    print(as_named(sentence), file=sys.stderr)
+    print(printable(as_named(sentence)), file=sys.stderr)
 
 
 def limits(
@@ -52,7 +53,7 @@ def limits(
 def ingested(result: "IngestResult", corpus: Path) -> None:
     """Say what became of every file, with the first warnings."""
     for failed in result.failed:
-        print(f"lumos-df: {failed.message}", file=sys.stderr)
+        tell(f"lumos-df: {failed.message}")
     by_kind: dict[str, list[str]] = {}
     for done in result.done:
         for warning in done.warnings:
@@ -60,7 +61,7 @@ def ingested(result: "IngestResult", corpus: Path) -> None:
     kinds = sorted(by_kind.values(), key=len, reverse=True)
     for alike in kinds[:_KINDS_SHOWN]:
         more = f" (and {format_count(len(alike) - 1, 'warning')} like it)" if len(alike) > 1 else ""
-        print(f"warning: {alike[0]}{more}", file=sys.stderr)
+        tell(f"warning: {alike[0]}{more}")
     warnings = sum(map(len, kinds))
     if len(kinds) > _KINDS_SHOWN or warnings > len(kinds):
         every = f'lumos-df sql "SELECT path, unnest(warnings) FROM traces" --corpus {as_named(str(corpus))}'

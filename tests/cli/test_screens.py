@@ -1,5 +1,6 @@
 """What every command shows when nobody asks for rows: one screen, never wider than the terminal, 100 columns piped."""
 
+import json
 import re
 import shlex
 import shutil
@@ -15,7 +16,7 @@ from lumos_df.corpus.catalog import connect
 from lumos_df.trace.ingest import ingest
 from tests import emulator
 from tests.calibrate.tables import write
-from tests.conftest import SAMPLES
+from tests.conftest import SAMPLES, Run
 
 JOB = ("--model", "llama-3-8b", "--hardware", "h100-sxm")
 ON_CORPUS = {
@@ -283,6 +284,22 @@ def test_describe_goes_on_behind_a_job_in_which_nothing_ran(tmp_path: Path) -> N
     assert not ingest([tmp_path / "empty", SAMPLES / "gpu_generated"], tmp_path / "corpus", workers=1).failed
     begun = {line.split(" ")[0] for line in shown(("describe", "--corpus", str(tmp_path / "corpus")), 100)}
     assert {"empty", "gpu_generated"} <= begun
+
+
+def test_names_in_traces_cannot_steer_the_terminal(tmp_path: Path, lumos: Run) -> None:
+    steers = "\x1b[31m\n\u202e"
+    operator = {"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op", "name": f"aten::{steers}mm", "ts": 1, "dur": 90}
+    kernel = {"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": f"gemm{steers}", "ts": 9, "dur": 50}
+    folder = tmp_path / f"job{steers}"
+    folder.mkdir()
+    (folder / "rank0.json").write_text(json.dumps({"traceEvents": [operator, kernel]}))
+    corpus = ("--corpus", str(tmp_path / "corpus"))
+    commands = [("ingest", str(folder)), ("report",), ("replay",), ("critical-path",), ("advise",), ("describe",)]
+    commands += [("estimate", "--set", "batch_scale=2", "--force"), ("estimate", "--job", "another")]
+    printed = [lumos(*command, *corpus, COLUMNS="100") for command in commands]
+    said = [done.stdout + done.stderr for done in printed]
+    assert not any(character in text for text in said for character in "\x1b\u202e")
+    assert all(r"job\e[31m" in text for text in said[1:])
 
 
 def commands_of(lines: list[str]) -> list[list[str]]:

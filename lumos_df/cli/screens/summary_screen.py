@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lumos_df.base.plain_names import plain
+from lumos_df.base.printable import printable
 from lumos_df.base.units import format_count, format_ns
 from lumos_df.cli.screens.terminal import change_ns, change_pct, console, draw_table, say, say_command, with_words_cut
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
@@ -127,7 +128,7 @@ def _job_table(jobs: tuple[JobSummary, ...], width: int) -> Table:
         shares = [getattr(job, f"{part.name}_pct") for part in STEP_PARTS]
         measured = job.gpu_rows > 0 and None not in shares
         table.add_row(
-            Text(job.job),
+            Text(printable(job.job)),
             str(job.ranks),
             str(job.steps or "-"),
             "-" if job.mean_step_ns is None else format_ns(job.mean_step_ns),
@@ -175,7 +176,7 @@ def _kernel_table(kernels: tuple[KernelSummary, ...], width: int, *, name_jobs: 
         justify: JustifyMethod = "right" if place < 3 else "left"
         table.add_column(justify=justify, no_wrap=True, overflow="ellipsis", max_width=column_width)
     for row, kernel in zip(cells, kernels, strict=True):
-        table.add_row(*map(Text, row), Text(plain(kernel.name)))
+        table.add_row(*map(Text, map(printable, row)), Text(printable(plain(kernel.name))))
     return table
 
 

@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from lumos_df.base.plain_names import plain
+from lumos_df.base.printable import printable
 from lumos_df.base.units import format_ns
 from lumos_df.cli.options import DEFAULT_CORPUS
 from lumos_df.corpus.output import screen_columns
@@ -34,23 +35,35 @@ def say(screen: Console, *parts: str | tuple[str, str], before: str | Text = "")
 
     Words stay whole where they can.
     """
-    lead = Text.assemble(before)
-    for line in Text.assemble(*parts).wrap(screen, max(20, screen.width - lead.cell_len)):
+    lead = _assembled(before)
+    for line in _assembled(*parts).wrap(screen, max(20, screen.width - lead.cell_len)):
         line.rstrip()
         screen.print(lead + line, no_wrap=True, overflow="ellipsis", crop=True)
         lead = Text(" " * lead.cell_len)
 
 
+def _assembled(*parts: str | tuple[str, str] | Text) -> Text:
+    """Return texts, some with a style, as one that no name in it can steer a terminal with."""
+    whole = Text()
+    for part in parts:
+        if isinstance(part, Text):
+            whole.append_text(part)
+        else:
+            text, style = (part, None) if isinstance(part, str) else part
+            whole.append(printable(text), style)
+    return whole
+
+
 def with_words_cut(screen: Console, text: str, lead: str | Text) -> str:
     """Return a text in which no word is longer than a line behind `lead`: names of kernels may fill ten."""
-    room = max(20, screen.width - Text.assemble(lead).cell_len)
+    room = max(20, screen.width - _assembled(lead).cell_len)
     return " ".join(word if len(word) <= room else f"{word[: room - 1]}…" for word in text.split(" "))
 
 
 def say_row(screen: Console, lead: str | Text, text: str, behind: str = "") -> None:
     """Print one line between `lead` and `behind`; a text that does not fit loses its end."""
-    before, after = Text.assemble(lead), Text(behind)
-    named = Text(plain(text))
+    before, after = _assembled(lead), Text(printable(behind))
+    named = Text(printable(plain(text)))
     named.truncate(max(screen.width - before.cell_len - after.cell_len, 1), overflow="ellipsis")
     line = before + named + after
     line.truncate(screen.width, overflow="ellipsis")
@@ -67,7 +80,7 @@ def draw_table(screen: Console, table: RenderableType) -> None:
 
 def say_command(screen: Console, command: str, before: str = "", program: str = "lumos-df ") -> None:
     """Print a command behind `before`, to be copied; one that does not fit goes on below, as a shell takes it."""
-    first, *words = _WORD.findall(f"{program}{command}")
+    first, *words = _WORD.findall(printable(f"{program}{command}"))
     lines, mark = [before + first], " \\"
     for place, word in enumerate(words, 1):
         room = screen.width - (len(mark) if place < len(words) else 0)
