@@ -163,6 +163,7 @@ def _advised(corpus: Path, jobs: list[list[str]], *, paths: bool = False) -> Ite
         if paths or result.without or result.lacks_ranks:
             write_simulated(corpus, loaded, of_job.played, of_job.host_works, gains=paths)
         shown = [(place, evidence(of_job, each.remedy)) for place, each in enumerate(found, 1) if each.worthwhile]
+        table_files.write(corpus, ids[0], schema.ADVISED_JOBS, {"error_pct": [error_pct]})
         for number, trace_id in enumerate(ids):
             table_files.write(corpus, trace_id, schema.ADVICE_ROWS, _evidence_columns([] if number else shown))
             table_files.write(corpus, trace_id, schema.JOB_ADVICE, _columns(result, 0 if number else len(found)))

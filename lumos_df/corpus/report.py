@@ -21,7 +21,7 @@ from lumos_df.corpus.object_store import as_named
 from lumos_df.corpus.output import Format, interruptible, write, write_rows
 from lumos_df.corpus.trace_rows import unanswered
 from lumos_df.corpus.view_files import views
-from lumos_df.schema import COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
+from lumos_df.schema import ADVISED_JOBS, COLLECTIVE_MEMBERS, JOB_ADVICE, TABLES
 
 REPORT_FOLDER: Final = "report"
 """Views in this folder of `sql/` are what a report is made of."""
@@ -209,30 +209,13 @@ def _summary(connection: duckdb.DuckDBPyConnection, corpus: str, unknown: set[st
     )
 
 
-_OFF: Final = """
-WITH
-of_trace AS (
-  SELECT _job.job, _step.trace_id, any_value(rank) AS rank, sum(end_ts - ts) AS step_ns, count(*) AS steps
-  FROM _step
-  JOIN _job ON _job.trace_id = _step.trace_id
-  GROUP BY ALL
-),
--- Ranks that differ ran together; several traces of one rank are runs of their own.
-of_job AS (
-  SELECT
-    job, sum(step_ns) / sum(steps) AS step_ns, count(*) > count(DISTINCT rank) AS several
-  FROM of_trace
-  GROUP BY job
-)
-SELECT
-  of_job.job,
-  100 * max(abs(advice.step_ns / nullif(if(several, of_trace.step_ns / of_trace.steps, of_job.step_ns), 0) - 1))
-FROM advice
-JOIN of_job ON of_job.job = advice.job
-JOIN of_trace ON of_trace.trace_id = advice.trace_id
-GROUP BY of_job.job
+_OFF: Final = f"""
+SELECT job, max(error_pct)
+FROM {ADVISED_JOBS.name}
+JOIN _job USING (trace_id)
+GROUP BY job
 """
-"""How far the replayed mean step of each job, of its worst run, is off the recorded one, percent."""
+"""How far the replayed steps of each job, of its worst run, are off the recorded ones, percent."""
 
 _PEAK: Final = ("what memory held at its peak, by category and stack", "memory_peak")
 _HANG: Final = (

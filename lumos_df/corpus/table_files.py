@@ -12,6 +12,7 @@ from lumos_df.corpus.folder import trace_ids, traces_without
 from lumos_df.corpus.layout import EMPTY_PARTITION, ESTIMATE, trace_folder
 from lumos_df.schema import (
     ADVICE_ROWS,
+    ADVISED_JOBS,
     CLOCKS,
     COLLECTIVE_MEMBERS,
     CRITICAL_PATH,
@@ -35,6 +36,7 @@ OF_JOBS: Final = (
     GAINS,
     STALLS,
     JOB_ADVICE,
+    ADVISED_JOBS,
     ADVICE_ROWS,
 )
 """Tables of what was found of a trace beside the other ranks of its job."""

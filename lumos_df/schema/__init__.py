@@ -11,6 +11,7 @@ from lumos_df.schema.dialects import DIALECTS, RECORD_DIALECTS
 from lumos_df.schema.estimate_tables import ESTIMATE_OPERATORS, ESTIMATES, OPERATOR_SOURCES
 from lumos_df.schema.graph_tables import (
     ADVICE_ROWS,
+    ADVISED_JOBS,
     CLOCKS,
     COLLECTIVE_MEMBERS,
     CRITICAL_PATH,
@@ -41,6 +42,7 @@ from lumos_df.schema.words import EVIDENCE, FAMILIES, GPU_KINDS, KINDS, PHASES, 
 
 __all__ = [
     "ADVICE_ROWS",
+    "ADVISED_JOBS",
     "ARGS",
     "CLOCKS",
     "COLLECTIVES",
@@ -111,6 +113,7 @@ TABLES: Final = (
     GAINS,
     STALLS,
     JOB_ADVICE,
+    ADVISED_JOBS,
     ADVICE_ROWS,
     LAYERS,
     DIMENSIONS,

@@ -198,6 +198,12 @@ JOB_ADVICE: Final = table(
     ("command", "string", "What shows it, after `lumos-df `."),
 )
 
+ADVISED_JOBS: Final = table(
+    "advised_jobs",
+    "One row a job of which `job_advice` says what to change; it lies with the job's first trace.",
+    ("error_pct", "float64", "How far its replayed steps are off the recorded ones, on the mean, percent of these."),
+)
+
 ADVICE_ROWS: Final = table(
     "advice_rows",
     "One row a change in `job_advice` that is worth it, and a name from which it takes time; with the job's first trace.",

@@ -417,7 +417,7 @@ def test_an_unknown_view_like_no_other_gets_the_list(corpus: Path) -> None:
         catalog.connect(corpus) as connection,
         pytest.raises(
             QueryError,
-            match=r"; there are advice, advice_evidence, advice_rows, annotation_summary, args, .*waited_for$",
+            match=r"; there are advice, advice_evidence, advice_rows, advised_jobs, annotation_summary, .*waited_for$",
         ),
     ):
         catalog.query(connection, "SELECT * FROM xyzzy")

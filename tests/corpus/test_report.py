@@ -11,20 +11,24 @@ import pytest
 from typer.testing import CliRunner
 
 import lumos_df
+from lumos_df.advice.job_advice import advise
 from lumos_df.base.errors import QueryError
 from lumos_df.base.runner import Engine
 from lumos_df.cli.app import app
 from lumos_df.cli.screens.summary_screen import draw
-from lumos_df.corpus import report
+from lumos_df.corpus import report, table_files
 from lumos_df.corpus.kept_rows import keep
 from lumos_df.corpus.layout import write_manifest
 from lumos_df.corpus.limits import TRUSTED_PCT, Recorded, limits
 from lumos_df.corpus.output import Format
 from lumos_df.corpus.report import CorpusSummary, JobSummary, KernelSummary, StragglerSummary
 from lumos_df.corpus.view_files import read_once
+from lumos_df.schema import ADVISED_JOBS
 from lumos_df.trace.ingest import ingest
 from tests.conftest import SAMPLES
 from tests.trace.corpora import small
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
 
 BUSY = JobSummary(
     job="pretrain",
@@ -149,6 +153,18 @@ def test_what_cannot_be_said_comes_first(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert shown[:3] == said
     assert "nothing found that makes the step at least 0.5% shorter" in shown
+
+
+def test_a_replay_is_off_by_what_advice_found_also_where_the_host_ran_ahead(tmp_path: Path) -> None:
+    # Its GPU takes 84 ms a step, and its host 68.
+    assert not ingest([RECORDINGS / "plain" / "bert--base"], tmp_path, workers=1).failed
+    (advised,) = advise(tmp_path)
+    assert advised.error_pct < 1
+    assert report.summary(tmp_path).limits == ()
+    table_files.write(tmp_path, advised.trace_ids[0], ADVISED_JOBS, {"error_pct": [7.25]})
+    assert report.summary(tmp_path).limits == (
+        "careful: the replay is off the recording (7.2%), and so may be every gain",
+    )
 
 
 def test_the_summary_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
