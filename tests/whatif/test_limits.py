@@ -12,12 +12,15 @@ from lumos_df.base.errors import QueryError
 from lumos_df.graph.job import groups
 from lumos_df.schema.codes import BACKWARD, FORWARD, NONE
 from lumos_df.structure.describe import describe
+from lumos_df.whatif.durations.draft_job import DraftJob
+from lumos_df.whatif.durations.operator_times import plan
 from lumos_df.whatif.estimate import estimates
-from lumos_df.whatif.job.changed_sizes import check_passes
+from lumos_df.whatif.job.changed_sizes import changed_sizes, check_passes
 from lumos_df.whatif.job.extent import MOST_OPERATORS, check, operators
 from lumos_df.whatif.job.recorded_job import RecordedJob, load
 from lumos_df.whatif.job.settings import Sizes, parse
 from lumos_df.whatif.rewrite.blocks import check_apart
+from lumos_df.whatif.rewrite.rebuilt_job import rebuilt
 
 
 @pytest.mark.parametrize(
@@ -132,3 +135,21 @@ def test_layers_that_one_call_launches_cannot_be_parted(emulated: Path) -> None:
         QueryError, match=r"pp cannot change, because 8\d % of the layers' GPU time of rank 0 was launched"
     ):
         check_apart("job", at_once, structure, "pp")
+    # Of what one call launches, the last kernel is of no layer, and still there are layers.
+    settings = parse(["layers=2"])
+    change = plan(anchor, changed_sizes("job", anchor.sizes, settings), settings)
+    job = replace(anchor.job, graphs=[at_once])
+    draft = DraftJob(
+        anchor=anchor,
+        change=change,
+        base=job,
+        job=job,
+        times=[],
+        transfer_error=np.empty(0),
+        sources=[],
+        makers=[],
+        again=[],
+        warnings=[],
+    )
+    with pytest.raises(QueryError, match=r"layers cannot change, because 8\d % .* in one CUDA graph"):
+        rebuilt(draft)

@@ -186,7 +186,7 @@ def _draw_parts(screen: Console, steps: "pa.Table", device: str, *, full: bool) 
     for note in notes if full else notes[:_NOTES]:
         say(screen, note, before="  note: ")
     if len(notes) > _NOTES and not full:
-        say(screen, f"  and {len(notes) - _NOTES} more notes: --full")
+        say(screen, f"  and {format_count(len(notes) - _NOTES, 'more note')}: --full")
 
 
 _RATES: Final = (("tokens_per_s_per_gpu", "tokens/s/GPU"), ("mfu_pct", "% MFU"))

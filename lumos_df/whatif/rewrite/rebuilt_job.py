@@ -32,16 +32,15 @@ def rebuilt(draft: DraftJob) -> DraftJob:
     made: list[Rewritten] = []
     again: list[NDArray[np.bool_]] = []
     for graph, rank in zip(job.graphs, anchor.about.ranks, strict=True):
-        rank_blocks = blocks(graph, rank.structure)
+        rank_blocks, wanted = blocks(graph, rank.structure), change.settings.recompute
+        if layers[0] != layers[1] or draft.repeats:
+            name = "layers" if layers[0] != layers[1] else f"recompute={wanted}"
+            check_apart(anchor.about.job, graph, rank.structure, name)
         if layers[0] != layers[1] and not (rank_blocks.layer >= 0).any():
             raise QueryError(
                 f"{anchor.about.job}: layers cannot change, because none were found in rank {graph.rows.rank}; "
                 "name them in the trace with annotations layer=N, or record with_modules=True"
             )
-        wanted = change.settings.recompute
-        if layers[0] != layers[1] or draft.repeats:
-            name = "layers" if layers[0] != layers[1] else f"recompute={wanted}"
-            check_apart(anchor.about.job, graph, rank.structure, name)
         ahead, back = whole_layers(rank_blocks)
         if wanted == ATTENTIONS:
             rank_blocks, ahead, back = attention_apart(graph, rank, rank_blocks)
