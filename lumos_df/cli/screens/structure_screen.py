@@ -40,11 +40,13 @@ def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) 
     job, ranks = str(dimensions[0]["job"]), int(dimensions[0]["ranks"])
     parts = [str(known.get("model", "model unknown"))]
     if "layers" in known:
-        parts.append(f"{known['layers']} layers" + (f" x {known['hidden']}" if "hidden" in known else ""))
-    parts += [f"{known['heads']} heads"] if "heads" in known else []
+        of_width = f" x {known['hidden']}" if "hidden" in known else ""
+        parts.append(_counted(known["layers"], "layer") + of_width)
+    parts += [_counted(known["heads"], "head")] if "heads" in known else []
     parts += [f"{name} {known[name]}" for name in ("ffn", "experts", "vocabulary", "sequence") if name in known]
     if "tables" in known:
-        parts.append(f"{known['tables']} tables" + (f" x {known['embedding_dim']}" if "embedding_dim" in known else ""))
+        of_width = f" x {known['embedding_dim']}" if "embedding_dim" in known else ""
+        parts.append(_counted(known["tables"], "table") + of_width)
     parts += [f"{known['dense_params'] / 1e6:.3g} M dense parameters"] if "dense_params" in known else []
     if "micro_batch" in known:
         times = known.get("micro_batches", 1)
@@ -62,3 +64,8 @@ def _draw_job(screen: Console, dimensions: list[dict[str, Any]], *, full: bool) 
         value = row["value"] if row["value"] is not None else row["word"]
         said = row["readings"] or ("unknown" if value is None else str(value))
         say(screen, f"{said:<12} [{row['evidence']}] {row['reason']}", before=f"  {row['name']:<14}")
+
+
+def _counted(value: object, what: str) -> str:
+    """Return how many there are: one number, or the readings of several."""
+    return f"{value} {what}" if value == 1 else f"{value} {what}s"
