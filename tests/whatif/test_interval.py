@@ -59,6 +59,14 @@ def test_no_interval_is_narrower_than_the_steps_of_the_job_differ(tmp_path: Path
             assert alone(row, "what came once") > 0.05
 
 
+def test_what_came_once_lasts_as_long_in_a_longer_step(tmp_path: Path) -> None:
+    corpus = emulate(tmp_path, Job(ranks=2, layers=4, hidden=256, loading_ns=400_000))
+    short, long = (answers(corpus, change)[0] for change in ("network=20e9", "network=1e8"))
+    assert long["iteration_time_s"] > 5 * short["iteration_time_s"]
+    added = [alone(row, "what came once") * row["iteration_time_s"] for row in (short, long)]
+    assert added[1] == pytest.approx(added[0], rel=0.1)
+
+
 def test_a_host_that_bounds_the_step_is_why_it_may_be_longer(emulated: Path, tmp_path: Path) -> None:
     slow = emulate(tmp_path, Job(ranks=4, layers=6, hidden=256, batch=2, python_ns=6_000))
     for row in answers(slow, "dp=8"):
