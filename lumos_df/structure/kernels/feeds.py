@@ -19,8 +19,8 @@ def feeds(order, thread, parent, forward, kind, first_site, shape_of_site, eleme
     A kind's places are its tensors, then its result. A tensor is one that the forward partner has, else the
     last of its shape on its thread, else, behind an operator that moves axes, one of as many elements; else something
     of the operator before, and, if there is one, the first tensor of the last operator that took rows of its width
-    and whose result was not read before. Where two results of as many elements were not read yet, and one operator reads
-    both, as a product of heads does, the first that it reads may be either.
+    and whose result was not read before. Where two results of as many elements were not read yet, and one operator
+    reads both, as a product of heads does, the first that it reads may be either.
 
     Args:
         order: operators with shapes, thread by thread, each in its order [k].
