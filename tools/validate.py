@@ -40,11 +40,14 @@ from lumos_df.whatif.job.settings import Settings, Sizes
 
 ROOT: Final = Path(__file__).parent.parent
 _NAME: Final = re.compile(r"l(\d+)_w(\d+)_b(\d+)_s(\d+)(?:_(\w+))?$")
+_WITH_WIDTH: Final = ("ffn", "heads", "kv_heads")
+"""What grows with a net's width."""
 _HEAD_WIDTH: Final = 16
 """Of the runs on a CPU: no two sizes of theirs are alike, since a shape could not tell them apart."""
 _RUNS: Final = (*((*size, 96) for size in product((2, 4), (128, 256), (3, 6))), (2, 128, 3, 192), (4, 256, 6, 192))
 """Layers, width, sequences, tokens of each."""
 _ALONE: Final = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+_ALL: Final = "all of them"
 _ROUNDS: Final = 3
 _STEPS: Final = 30
 
@@ -65,21 +68,22 @@ class Run:
         match = _NAME.fullmatch(name)
         return cls(match[5] or "cpu", *(int(match[place]) for place in range(1, 5))) if match else None
 
-    def settings(self, other: "Run", sizes: Sizes) -> Settings:
-        """Return the change that makes the other run of this one, of which `sizes` are told."""
+    def settings(self, other: "Run", sizes: Sizes, its: Sizes) -> Settings:
+        """Return the change that makes the other run, of which `its` are told, of this one, of which `sizes` are.
+
+        A name may count other layers, or be of another width, than what is told of its run: what is told then changes
+        as the name does. A wider layer has more heads, unless the other run is told to have as many.
+        """
+        names = {"layers": "layers", "width": "hidden", "batch": "micro_batch", "sequence": "seq"}
         numbers: dict[str, int] = {}
-        if other.layers != self.layers:
-            numbers["layers"] = other.layers
-        if other.width != self.width:
-            numbers["hidden"] = other.width
-            if sizes.ffn:
-                numbers["ffn"] = 4 * other.width
-            if sizes.heads:
-                numbers["heads"] = other.width // (sizes.head_dim or _HEAD_WIDTH)
-        if other.batch != self.batch:
-            numbers["micro_batch"] = other.batch
-        if other.sequence != self.sequence:
-            numbers["seq"] = other.sequence
+        for name, setting in names.items():
+            mine, others = getattr(self, name), getattr(other, name)
+            if mine != others:
+                numbers[setting] = round((getattr(sizes, setting) or mine) * others / mine)
+        wider = _WITH_WIDTH if sizes.heads != its.heads else ("ffn",)
+        for setting in wider if other.width != self.width else ():
+            if told := getattr(sizes, setting):
+                numbers[setting] = round(told * other.width / self.width)
         return Settings(numbers=numbers)
 
 
@@ -138,7 +142,11 @@ def predict(corpus: Path) -> pl.DataFrame:
     for ids in groups(corpus):
         run = Run.of(jobs[ids[0]])
         if run:
-            anchors[run] = load(corpus, ids, {})
+            try:
+                anchors[run] = _loaded(corpus, ids)
+            except LumosError as error:
+                print(error, file=sys.stderr)
+                continue
             file = Path(paths[ids[0]])
             unprofiled[run] = min(_times(file, "unprofiledBeforeNs") + _times(file, "unprofiledAfterNs")) * 1e-6
     pairs = [
@@ -155,10 +163,17 @@ def predict(corpus: Path) -> pl.DataFrame:
     return table.drop("share", "from_ms")
 
 
+def _loaded(corpus: Path, ids: list[str]) -> RecordedJob:
+    """Return a recorded job, told the layers that it asks for where only its user can say that they are layers."""
+    job = load(corpus, ids, {})
+    number, _ = job.about.ranks[0].structure.unlike
+    return load(corpus, ids, {"layers": number}) if number else job
+
+
 def _pairs(runs: list[Run], anchors: dict[Run, RecordedJob]) -> Iterator[tuple[Run, Run, dict[str, Any]]]:
     recorded = {run: _steps(anchors[run], Settings()).ms for run in runs}
     for before, after in permutations(runs, 2):
-        settings = before.settings(after, anchors[before].sizes)
+        settings = before.settings(after, anchors[before].sizes, anchors[after].sizes)
         answer = _steps(anchors[before], settings)
         step, truth = min(answer.ms, default=None), min(recorded[after])
         yield (
@@ -168,7 +183,7 @@ def _pairs(runs: list[Run], anchors: dict[Run, RecordedJob]) -> Iterator[tuple[R
                 "kind": before.kind,
                 "from": anchors[before].about.job,
                 "to": anchors[after].about.job,
-                "changed": "+".join(name for name in settings.numbers if name not in {"ffn", "heads"}),
+                "changed": "+".join(name for name in settings.numbers if name not in _WITH_WIDTH),
                 "from_ms": min(recorded[before]),
                 "recorded_ms": truth,
                 "predicted_ms": step,
@@ -205,13 +220,15 @@ def _steps(anchor: RecordedJob, settings: Settings) -> _Answer:
 
 
 def summary(table: pl.DataFrame) -> pl.DataFrame:
-    """Return mean, median and worst error, %, by what was changed."""
+    """Return mean, median and worst error, %, by kind of net, and over all, and by what was changed."""
     counted = table.with_columns(pl.col("changed").str.count_matches("+", literal=True).alias("changes") + 1)
     single = counted.filter(pl.col("changes") == 1).with_columns(pl.col("changed").alias("what"))
     several = counted.filter(pl.col("changes") > 1).with_columns(pl.lit("several").alias("what"))
     absolute = pl.col("error_pct").abs()
+    changed = pl.concat((single, several))
+    kinds = (changed, changed.with_columns(pl.lit(_ALL).alias("kind"))) if table["kind"].n_unique() > 1 else (changed,)
     return (
-        pl.concat((single, several))
+        pl.concat(kinds)
         .group_by("kind", "what")
         .agg(
             pl.len().alias("pairs"),
@@ -223,7 +240,7 @@ def summary(table: pl.DataFrame) -> pl.DataFrame:
             pl.col("unprofiled_error_pct").abs().mean().round(1).alias("unprofiled_mean_pct"),
             pl.col("corrected_error_pct").abs().mean().round(1).alias("corrected_mean_pct"),
         )
-        .sort("kind", pl.col("what") == "several", "what")
+        .sort(pl.col("kind") == _ALL, "kind", pl.col("what") == "several", "what")
     )
 
 

@@ -252,7 +252,7 @@ def _true(steps: tuple[StepTruth, ...]) -> dict[str, float]:
 
 
 def validated(*, told: bool) -> None:
-    """Predict the runs of tools/validate in LUMOS_VALIDATE from one another. `told`: print every pair."""
+    """Predict the runs in LUMOS_VALIDATE, named as tools/validate names them, from one another. `told`: every pair."""
     folder = os.environ.get("LUMOS_VALIDATE")
     if not folder:
         print("runs of tools/validate: none; name their folder in LUMOS_VALIDATE")
@@ -264,4 +264,6 @@ def validated(*, told: bool) -> None:
         if told:
             print(table)
         print(validate.summary(table))
-    print(f"runs of tools/validate, all pairs: inside {100 * float(table['inside'].to_numpy().mean()):.0f} %")
+    answered = table["inside"].drop_nulls()
+    inside = 100 * float(answered.to_numpy().mean())
+    print(f"runs of tools/validate: {len(answered)} of {len(table)} pairs answered, inside {inside:.0f} %")
