@@ -12,7 +12,7 @@ from lumos_df.schema.codes import CPU_OP
 def callers(rows: Rows, call: NDArray[Any]) -> NDArray[np.int64]:
     """Return the operator around each call, of nested ones of PyTorch's own the outermost; else the call itself."""
     operator = rows.kind == CPU_OP
-    torch = np.array([*(name.startswith("aten::") for name in rows.names), False])[rows.name] & operator
+    torch = rows.named(lambda name: name.startswith("aten::")) & operator
     at = rows.nearest(operator, call.astype(np.int32))
     at = np.where(at >= 0, at, call)
     while True:

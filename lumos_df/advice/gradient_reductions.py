@@ -111,12 +111,12 @@ def gradient_reductions(advised: AdvisedJob) -> GradientReductions:
 
 def _reduces(rows: Rows, kernel: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which communication kernels of a rank reduce gradients, with known bytes."""
-    kind = np.array([*(word in _KINDS for word in rows.collectives), False])[rows.collective[kernel]]
-    hook = np.array([*(_HOOK.match(name) is not None for name in rows.names), False])
+    kind = rows.of_collective(_KINDS)[kernel]
+    hook = rows.named(_HOOK.match)
     if not kind.any() or not hook.any():
         return np.zeros(len(kernel), np.bool_)
     reduces: NDArray[np.bool_] = kind & (rows.in_bytes[kernel] > 0)
-    reduces[reduces] = rows.nearest(hook[rows.name], kernel[reduces].astype(np.int32)) >= 0
+    reduces[reduces] = rows.nearest(hook, kernel[reduces].astype(np.int32)) >= 0
     return reduces
 
 

@@ -15,6 +15,4 @@ _NEXT_BATCH: Final = re.compile(r"(?i)data_?loader.*next|dali\w*iterator.*next")
 
 def loader_rows(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows ask for the next batch [n]."""
-    named = np.array([*(_NEXT_BATCH.search(name) is not None for name in rows.names), False])
-    asks: NDArray[np.bool_] = named[rows.name] & (rows.thread >= 0) & rows.of_kind(CPU_OP, ANNOTATION, PYTHON)
-    return asks
+    return rows.named(_NEXT_BATCH.search) & (rows.thread >= 0) & rows.of_kind(CPU_OP, ANNOTATION, PYTHON)

@@ -16,7 +16,7 @@ def pipelines(advised: AdvisedJob) -> NDArray[np.int64]:
     waits = advised.waits
     sends = np.concatenate(
         [
-            np.array([*(word in _SENT for word in rows.collectives), False])[rows.collective[waits.row[low:high]]]
+            rows.of_collective(_SENT)[waits.row[low:high]]
             for rows, low, high in zip(
                 advised.ranks, waits.bounds[:-1].tolist(), waits.bounds[1:].tolist(), strict=True
             )

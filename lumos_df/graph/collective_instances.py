@@ -212,8 +212,8 @@ def _routes(rows: Rows) -> dict[str, _Members]:
     routes = sorted({route for route in stated if route})
     number_of = {route: number for number, route in enumerate(routes)}
     route_of_name = np.array([*(number_of[route] if route else NONE for route in stated), NONE], np.int64)
-    words = np.array([*(name in ("send", "recv") for name in rows.collectives), False])
-    row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & words[rows.collective])
+    passes = rows.of_collective(("send", "recv"))
+    row = np.flatnonzero((rows.kind == KERNEL) & (rows.family == COMMUNICATION) & passes)
     above, route = rows.parent[row], np.full(len(row), NONE, np.int64)
     parent = np.append(rows.parent, NONE)
     while (above >= 0).any():

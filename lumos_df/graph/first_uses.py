@@ -48,8 +48,7 @@ def inside_first_calls(host: HostWork, shape: NDArray[np.int32]) -> NDArray[np.b
 
 def _prepares(rows: Rows, operator: NDArray[np.int64], shape: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return which of some operators make a graph that others of their name and shapes do not make anew [n]."""
-    captures = np.array([*(bool(_CAPTURES.match(name)) for name in rows.names), False])
-    call = np.flatnonzero((rows.kind == RUNTIME) & captures[rows.name]).astype(np.int32)
+    call = np.flatnonzero((rows.kind == RUNTIME) & rows.named(_CAPTURES.match)).astype(np.int32)
     prepares = np.zeros(len(rows), np.bool_)
     if not len(call):
         return prepares
@@ -64,8 +63,7 @@ def _prepares(rows: Rows, operator: NDArray[np.int64], shape: NDArray[np.int32])
 
 def _first_scripted(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows are the first call of a function that TorchScript compiles [n]."""
-    inside = np.array([*(bool(_SCRIPTED.match(name)) for name in rows.names), False])
-    function = np.unique(rows.parent[inside[rows.name] & (rows.parent >= 0)])
+    function = np.unique(rows.parent[rows.named(_SCRIPTED.match) & (rows.parent >= 0)])
     first = np.zeros(len(rows), np.bool_)
     order = function[np.argsort(rows.ts[function], kind="stable")]
     first[order[np.unique(rows.name[order], return_index=True)[1]]] = True
@@ -88,8 +86,7 @@ def growth(rows: Rows) -> NDArray[np.int64]:
     call = np.flatnonzero(rows.kind == RUNTIME)
     if (calls.roles(rows.kind, rows.name, rows.names)[call] == calls.RELEASE).any():
         return call[:0]
-    allocates = np.array([*(bool(_ALLOCATES.match(name)) for name in rows.names), False])
-    grown: NDArray[np.int64] = call[allocates[rows.name[call]]]
+    grown: NDArray[np.int64] = call[rows.named(_ALLOCATES.match)[call]]
     return grown
 
 

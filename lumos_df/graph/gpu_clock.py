@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lumos_df.graph import calls
+from lumos_df.graph.name_mask import name_mask
 from lumos_df.schema.codes import GPU, MEMCPY, NONE, RUNTIME, SYNC
 
 _LARGEST_NS: Final = 1_000_000
@@ -18,7 +19,7 @@ def to_pageable(names: list[str]) -> NDArray[np.bool_]:
 
     The call of such a copy returns when the copy is complete (CUDA Runtime API, "API synchronization behavior").
     """
-    return np.array([*("DtoH" in name and "Pageable" in name for name in names), False])
+    return name_mask(names, lambda name: "DtoH" in name and "Pageable" in name)
 
 
 def gpu_clock(  # noqa: PLR0913  # columns of one table

@@ -119,10 +119,8 @@ def _asynchronous(rows: Rows, gpu: GpuStreams) -> NDArray[np.bool_]:
 
     CUDA Runtime API, "API synchronization behavior". By a clock that is behind, a short one may end before its call.
     """
-    pinned, at_once = (np.array([*(text in name for name in rows.names), False]) for text in ("Pinned", "MemcpyAsync"))
-    asynchronous: NDArray[np.bool_] = (
-        pinned[rows.name[gpu.row]] & at_once[rows.name[np.maximum(rows.parent[gpu.row], 0)]]
-    )
+    pinned, at_once = rows.named(lambda name: "Pinned" in name), rows.named(lambda name: "MemcpyAsync" in name)
+    asynchronous: NDArray[np.bool_] = pinned[gpu.row] & at_once[np.maximum(rows.parent[gpu.row], 0)]
     return asynchronous
 
 

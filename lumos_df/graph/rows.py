@@ -1,5 +1,6 @@
 """Operators of one trace as arrays: what the rest of the graph reads of a corpus."""
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from lumos_df.base.errors import CorpusError
 from lumos_df.base.files import unreadable
 from lumos_df.corpus.layout import trace_folder
 from lumos_df.graph.gpu_clock import gpu_clock
+from lumos_df.graph.name_mask import name_mask
 from lumos_df.graph.packed_keys import packed
 from lumos_df.schema import FAMILIES, KINDS
 from lumos_df.schema.codes import GPU, KERNEL, MEMSET, NONE
@@ -116,6 +118,14 @@ class Rows:
         wanted = np.zeros(len(KINDS) + 1, np.bool_)
         wanted[list(kinds)] = True
         return wanted[self.kind]
+
+    def of_collective(self, words: Collection[str]) -> NDArray[np.bool_]:
+        """Which rows are of one of these collectives."""
+        return name_mask(self.collectives, lambda word: word in words)[self.collective]
+
+    def named(self, says: Callable[[str], object]) -> NDArray[np.bool_]:
+        """Which rows have a name of which `says`, asked once a name, is true; no row without a name is one."""
+        return name_mask(self.names, says)[self.name]
 
     def only(self, row: NDArray[np.int32]) -> "Rows":
         """Return some rows of the trace, ascending, under new numbers; what they refer to outside of these is NONE."""

@@ -75,7 +75,7 @@ def works(rows: Rows) -> NDArray[np.bool_]:
     are no work either: watchdogs ask now and then whether an event is over, and a library does for its settings when it
     is loaded, long before a program begins. In a trace without work every row counts but those of other kinds.
     """
-    asks = np.array([*(bool(_ASKS.match(name)) for name in rows.names), False])[rows.name]
+    asks = rows.named(_ASKS.match)
     work: NDArray[np.bool_] = rows.on_gpu | rows.of_kind(CPU_OP) | rows.of_kind(RUNTIME) & ~asks
     return work if work.any() else rows.kind != OTHER_KIND
 

@@ -49,12 +49,7 @@ class Selector:
             if self.value in ("host", "gpu"):
                 return rows.on_gpu if self.value == "gpu" else rows.thread >= 0
             return rows.on_gpu & (rows.kind == KINDS.index(self.value))
-        if self.pattern:
-            expression = _pattern(self.value)
-            named = [expression.search(name) is not None for name in rows.names]
-        else:
-            named = [name == self.value for name in rows.names]
-        return np.array([*named, False])[rows.name]
+        return rows.named(_pattern(self.value).search if self.pattern else lambda name: name == self.value)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

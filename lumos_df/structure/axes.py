@@ -90,8 +90,8 @@ def follow(trace: Trace, phase: NDArray[np.int8], batch: int | None, sequence: i
         sequence: tokens of one; None where it is not known, or the model has none.
     """
     rows = trace.rows
-    idle = np.array([*(bool(IDLE.match(name)) for name in rows.names), True])
-    row = np.flatnonzero((rows.kind == CPU_OP) & (trace.dims.code >= 0) & ~idle[rows.name] & (rows.thread >= 0))
+    works = rows.named(lambda name: not IDLE.match(name))
+    row = np.flatnonzero((rows.kind == CPU_OP) & (trace.dims.code >= 0) & works & (rows.thread >= 0))
     if not len(row) or not (batch or sequence):
         return unknown(trace)
     in_turn = row[np.argsort(rows.thread[row], kind="stable")].astype(np.int32)

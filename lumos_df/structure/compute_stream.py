@@ -168,13 +168,12 @@ def _host_operators(trace: Trace) -> ComputeKernels:
 
 def _gradients(rows: Rows, row: NDArray[np.int32]) -> int | None:
     """Return how many of some operators add up the gradient of a parameter, None where none does."""
-    named = np.array([*(name.endswith(_GRADIENT) for name in rows.names), False])
-    return int(named[rows.name[row]].sum()) or None
+    return int(rows.named(lambda name: name.endswith(_GRADIENT))[row].sum()) or None
 
 
 def _inside_layouts(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows are copies made for how tensors lie in memory, with what they call and their backward [n]."""
-    named = np.array([*(name == _LAYOUT for name in rows.names), False])[rows.name]
+    named = rows.named(lambda name: name == _LAYOUT)
     inside = inherit(np.where(named, 0, NONE).astype(np.int32), rows.parent, rows.thread) >= 0
     back = (rows.forward >= 0) & inside[rows.forward]
     inside |= inherit(np.where(back, 0, NONE).astype(np.int32), rows.parent, rows.thread) >= 0
@@ -243,9 +242,7 @@ def issued(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def is_collective(trace: Trace, names: tuple[str, ...]) -> NDArray[np.bool_]:
     """Return which rows are kernels of collectives of some names."""
-    rows = trace.rows
-    named = np.array([*(name in names for name in rows.collectives), False])
-    collective: NDArray[np.bool_] = (rows.kind == KERNEL) & named[rows.collective]
+    collective: NDArray[np.bool_] = (trace.rows.kind == KERNEL) & trace.rows.of_collective(names)
     return collective
 
 

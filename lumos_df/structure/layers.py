@@ -321,10 +321,7 @@ def _attends_in_parts(trace: Trace) -> bool:
     That is a softmax of (batch, heads, tokens, tokens) in a model that multiplies batches of matrices.
     """
     rows = trace.rows
-    products, softmax = (
-        np.array([*(bool(pattern.match(name)) for name in rows.names), False])[rows.name]
-        for pattern in (_BATCHED, _SOFTMAX)
-    )
+    products, softmax = rows.named(_BATCHED.match), rows.named(_SOFTMAX.match)
     codes = np.unique(trace.dims.code[softmax & (trace.dims.code >= 0)])
     shapes = [(json.loads(trace.dims.words[code]) or [None])[0] for code in codes.tolist()]
     return bool(products.any()) and any(isinstance(shape, list) and len(shape) == _PER_HEAD for shape in shapes)

@@ -214,7 +214,7 @@ def collective_rows(trace: Trace) -> NDArray[np.int32]:
 def _routes(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return which collectives their name, or an annotation around them, calls the way to experts or back [k]."""
     rows = trace.rows
-    says = np.array([*(bool(_TO_EXPERTS.search(name)) for name in rows.names), False])[rows.name]
+    says = rows.named(_TO_EXPERTS.search)
     if not says.any():
         return np.zeros(len(row), np.bool_)
     itself = np.where(says & (rows.on_gpu | (rows.kind == ANNOTATION)), 0, NONE).astype(np.int32)

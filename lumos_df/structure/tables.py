@@ -78,7 +78,7 @@ def _operators(
 ) -> Iterator[tuple[str, list[Shape], int]]:
     """Give name, shapes of tensors and count of the kinds of operators that are kept, of nested lookups the outer."""
     rows = trace.rows
-    looks_up = np.array([*(bool(_SINGLE.match(name)) for name in rows.names), False])[rows.name]
+    looks_up = rows.named(_SINGLE.match)
     inner = looks_up & (rows.parent >= 0) & looks_up[rows.parent]
     row = np.flatnonzero((rows.kind == CPU_OP) & (trace.dims.code >= 0) & kept & ~inner)
     kinds, count = np.unique(np.stack((rows.name[row], trace.dims.code[row])), axis=1, return_counts=True)
@@ -104,7 +104,7 @@ def _told(name: str, shapes: list[Shape]) -> tuple[int, int, int] | None:
 def _dense(trace: Trace, steps: int) -> Fact:
     rows = trace.rows
     row = collective_rows(trace)
-    reduced = row[np.array([*(word == "all_reduce" for word in rows.collectives), False])[rows.collective[row]]]
+    reduced = row[rows.of_collective(("all_reduce",))[row]]
     reduced = reduced[rows.in_bytes[reduced] > 0]
     kinds = [element_type(trace.dtype.words[code]) for code in trace.dtype.code[reduced].tolist() if code >= 0]
     if not len(reduced) or len(kinds) < len(reduced) or None in kinds:

@@ -28,12 +28,7 @@ _DIMENSIONS: Final = 4
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose 16 bits for attention, if the job multiplies in them."""
     hardware = advised.hardware
-    single = [
-        np.array([*(bool(_SINGLE.search(name)) for name in rows.names), False])[rows.name]
-        & (rows.family == ATTENTION)
-        & rows.on_gpu
-        for rows in advised.ranks
-    ]
+    single = [rows.named(_SINGLE.search) & (rows.family == ATTENTION) & rows.on_gpu for rows in advised.ranks]
     if hardware is None or not any(of_rank.any() for of_rank in single):
         return
     half = {name for calls in advised.kernel_calls for name in _half_precisions(calls)}

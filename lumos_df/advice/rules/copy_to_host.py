@@ -44,7 +44,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _copies(graph: TraceGraph) -> NDArray[np.int32]:
     """Return the copies to the host on streams that run kernels, too."""
     rows, gpu = graph.rows, graph.gpu
-    named = np.array([*("DtoH" in name or "DeviceToHost" in name for name in rows.names), False])[rows.name[gpu.row]]
+    named = rows.named(lambda name: "DtoH" in name or "DeviceToHost" in name)[gpu.row]
     computes = (rows.kind[gpu.row] == KERNEL) & (rows.family[gpu.row] != COMMUNICATION)
     shared = np.isin(rows.stream[gpu.row], np.unique(rows.stream[gpu.row[computes]]))
     copies: NDArray[np.int32] = gpu.row[named & shared & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]

@@ -43,7 +43,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _exchanges(advised: AdvisedJob, place: int) -> NDArray[np.bool_]:
     """Return which communication kernels of a rank exchange elements that may become smaller."""
     rows, row = advised.ranks[place], advised.waits.row[advised.waits.of_trace(place)]
-    kind = np.array([*(word == _KIND for word in rows.collectives), False])[rows.collective[row]]
+    kind = rows.of_collective((_KIND,))[row]
     code, words = coded(advised.columns(place, "dtype")["dtype"].take(pa.array(row)).dictionary_encode())
     types = [element_type(word) for word in words]
     small = np.array([*(known is not None and known.bytes == 1 for known in types), False])[code]

@@ -83,7 +83,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _chains(calls: KernelCalls, elsewhere: NDArray[np.int64]) -> _Chains:
     """Return the chains of a rank, without the kernels at the places that something else takes away."""
     rows, phase = calls.trace.rows, calls.trace.phase[calls.told]
-    apart = np.array([*(_APART in name for name in rows.names), False])[rows.name]
+    apart = rows.named(lambda name: _APART in name)
     pointwise = np.isin(calls.family, (ELEMENTWISE, RANDOM, COPY)) & (phase != OPTIMIZER)
     # What a larger operator does before and after its own work, no compiler takes out of it.
     larger = np.zeros(len(rows) + 1, np.bool_)

@@ -67,7 +67,7 @@ def _calls(
     rows, base = advised.ranks[place], int(advised.event_graph.base[place])
     kernel = (reductions.member[merged[reductions.of_member]] - base).astype(np.int32)
     kernel = kernel[(kernel >= 0) & (kernel < len(rows))]
-    operator = np.array([*(name.startswith("c10d::") for name in rows.names), False])[rows.name]
+    operator = rows.named(lambda name: name.startswith("c10d::"))
     called = rows.nearest(operator, kernel)
     marked = np.zeros(len(rows), np.bool_)
     marked[called[called >= 0]] = True

@@ -118,8 +118,7 @@ def _last_of_buckets(moved: NDArray[np.float64], present: NDArray[np.int64]) -> 
 
 def _gradients(advised: AdvisedJob, place: int) -> _Gradients:
     rows, replay = advised.ranks[place], advised.played.replays[place]
-    accumulates = np.array([*(name == _ACCUMULATE for name in rows.names), False])
-    row = np.flatnonzero(accumulates[rows.name] & (rows.kind == CPU_OP))
+    row = np.flatnonzero(rows.named(lambda name: name == _ACCUMULATE) & (rows.kind == CPU_OP))
     code, words = coded(advised.columns(place, "input_dims")["input_dims"].take(row).dictionary_encode())
     elements = np.array([*(sum(map(prod, json.loads(word))) for word in words), 0], np.int64)[code]
     # What autograd calls around it, hooks included: these copy the gradient into its bucket.

@@ -81,7 +81,7 @@ def _long(rows: Rows, shape: NDArray[np.int32]) -> NDArray[np.int64]:
         rows: the rows of a rank.
         shape: code of the shapes of each row's inputs, NONE where none were recorded [n].
     """
-    works = (rows.kind == CPU_OP) & np.array([*(text.startswith("aten::") for text in rows.names), False])[rows.name]
+    works = (rows.kind == CPU_OP) & rows.named(lambda text: text.startswith("aten::"))
     works &= ~above(rows, (rows.kind == RUNTIME) | rows.on_gpu) & ~inherited(loader_rows(rows), rows.parent)
     outer = np.flatnonzero(works & ~np.append(works, False)[rows.parent])
     if len(outer) < typical_values.FEW:

@@ -25,7 +25,7 @@ _BYTES: Final = 4
 def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
     """Propose that all products of float32 run on tensor cores."""
     hardware = advised.hardware
-    slow = [_by_name(rows.names)[rows.name] & rows.on_gpu for rows in advised.ranks]
+    slow = [rows.named(_SINGLE.search) & rows.on_gpu for rows in advised.ranks]
     if hardware is None or not any(mask.any() for mask in slow):
         return
     peaks = hardware.peak_flops
@@ -57,10 +57,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
         apply=shorter.change.apply,
         uncertainty=shorter.model_error if unmeasured else 0.0,
     )
-
-
-def _by_name(names: list[str]) -> NDArray[np.bool_]:
-    return np.array([*(bool(_SINGLE.search(name)) for name in names), False])
 
 
 def _measured(ranks: list[KernelCalls], slow: list[NDArray[np.bool_]]) -> dict[Product | None, float]:

@@ -83,7 +83,6 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def _products(calls: KernelCalls, elsewhere: NDArray[np.int64], hardware: Hardware) -> _Products:
     """Return the products of a rank, without those of attention, for which one kernel is the better remedy."""
-    names = calls.trace.rows.names
     row = hardware.row()
     modelled = np.array([*(_padded_ns(call, row) for call in calls.calls), 0.0])[calls.call]
     of_attention = np.zeros(len(calls.row), np.bool_)
@@ -92,7 +91,7 @@ def _products(calls: KernelCalls, elsewhere: NDArray[np.int64], hardware: Hardwa
     sizes = np.array([*(_sizes(call) for call in calls.calls), (0, 0, 0)])[calls.call[at]]
     odd = sizes % _MULTIPLE != 0
     # Rows of the first matrix are loaded one by one, unless it is transposed, which only the kernel tells.
-    narrow = np.array([*(bool(_NARROW.search(name)) for name in names), False])[calls.trace.rows.name[calls.row[at]]]
+    narrow = calls.trace.rows.named(_NARROW.search)[calls.row[at]]
     odd[:, 0] &= narrow
     return _Products(calls=calls, at=at, dur=calls.dur[at], modelled=modelled[at], aligned=~odd.any(axis=1))
 

@@ -92,7 +92,7 @@ def _of_parameters(advised: AdvisedJob, place: int) -> NDArray[np.bool_]:
     They are the optimizer's, and those of hooks that take a gradient into its bucket.
     """
     rows = advised.ranks[place]
-    accumulates = np.array([*(_ACCUMULATES in name for name in rows.names), False])[rows.name]
+    accumulates = rows.named(lambda name: _ACCUMULATES in name)
     hook = inherited(accumulates, rows.parent) & (rows.family != COMMUNICATION)
     works: NDArray[np.bool_] = rows.on_gpu & (hook | (advised.phase(place) == OPTIMIZER))
     return works

@@ -85,7 +85,7 @@ def _launching(advised: AdvisedJob, rank: int) -> _Launching:
     graph, host = advised.graphs[rank], advised.host_works[rank]
     rows, edges = graph.rows, graph.edges
     # Gradients are accumulated, and collectives of them begun, outside of what frameworks capture.
-    outside = inherited(_named(rows, "AccumulateGrad") | loader_rows(rows), rows.parent)
+    outside = inherited(rows.named(lambda name: "AccumulateGrad" in name) | loader_rows(rows), rows.parent)
     phase = pc.is_in(advised.columns(rank, "phase")["phase"], value_set=pa.array(_PASSES)).to_numpy()
     inside = phase & ~outside & (rows.nearest(rows.kind == CPU_OP, np.arange(len(rows), dtype=np.int32)) >= 0)
     role = calls.roles(rows.kind, rows.name, rows.names)
@@ -151,7 +151,3 @@ def _usual(ns: NDArray[np.int64]) -> NDArray[np.int64]:
     if len(taken) < typical_values.FEW:
         return np.zeros(len(ns), np.int64)
     return np.minimum(ns, round(typical_values.highest_usual(taken)))
-
-
-def _named(rows: Rows, text: str) -> NDArray[np.bool_]:
-    return np.array([*(text in name for name in rows.names), False])[rows.name]

@@ -59,7 +59,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 def _copies(advised: AdvisedJob, place: int) -> _Copies:
     graph, replay = advised.graphs[place], advised.played.replays[place]
     rows, gpu = graph.rows, graph.gpu
-    pageable = np.array([*("HtoD (Pageable" in name for name in rows.names), False])[rows.name[gpu.row]]
+    pageable = rows.named(lambda name: "HtoD (Pageable" in name)[gpu.row]
     copy = gpu.row[pageable & gpu.launched & (rows.kind[gpu.row] == MEMCPY)]
     call = np.unique(rows.parent[copy])
     kept = share_without_room(graph, replay, copy)

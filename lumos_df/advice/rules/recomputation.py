@@ -43,9 +43,9 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def _kept(memory: GpuMemory, rows: Rows, recomputed: NDArray[np.bool_]) -> int:
     """Return what the recomputations of a step leave for the backward pass: so much would be held at once, bytes."""
-    is_node = np.array([*(name.startswith(_NODE) for name in rows.names), False])
+    is_node = rows.named(lambda name: name.startswith(_NODE))
     row = np.flatnonzero(recomputed & ~rows.on_gpu).astype(np.int32)
-    node = rows.nearest(is_node[rows.name], row)
+    node = rows.nearest(is_node, row)
     row, node = row[node >= 0], node[node >= 0]
     node, number = np.unique(node, return_inverse=True)
     end = rows.ts[node]

@@ -147,7 +147,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
     graph = advised.graphs[rank]
     rows, edges = graph.rows, graph.edges
     role = calls.roles(rows.kind, rows.name, rows.names)
-    allocates = _named(rows, _ALLOCATES)
+    allocates = rows.named(_ALLOCATES.search)
     awaits = np.isin(role, (*calls.SYNCHRONISES, calls.COPY)) | allocates
     edge = np.flatnonzero((edges.kind == SYNC_EDGE) & awaits[edges.dst])
     last = _last_of_steps(rows, advised.played.replays[rank].steps.high, edges.dst[edge])
@@ -160,7 +160,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
     kept = ~np.isin(call, last[-1:])
     edge, call = edge[kept], call[kept]
     names = [*rows.names, _ALLOCATOR, _STEP_END]
-    made_by, reader = callers(rows, call), rows.nearest(_named(rows, _READS_NUMBER), call)
+    made_by, reader = callers(rows, call), rows.nearest(rows.named(_READS_NUMBER.search), call)
     name = np.where(allocates[call], len(rows.names), rows.name[made_by])
     name = np.where(np.isin(call, last), len(rows.names) + 1, name)
     waited = rows.dur[call] - np.where(allocates[call], -graph.idle_before[call], graph.own[call])
@@ -178,7 +178,7 @@ def _waits(advised: AdvisedJob, rank: int) -> _Waits:
 def _copies_to_gpu(graph: TraceGraph) -> NDArray[np.int64]:
     """Return what made the calls that copy to the GPU."""
     rows, launched = graph.rows, graph.gpu.row[graph.gpu.launched]
-    copy = launched[_named(rows, _TO_GPU)[launched] & (rows.kind[launched] == MEMCPY)]
+    copy = launched[rows.named(_TO_GPU.search)[launched] & (rows.kind[launched] == MEMCPY)]
     return callers(rows, rows.parent[copy])
 
 
@@ -187,7 +187,3 @@ def _last_of_steps(rows: Rows, step_end: NDArray[np.int64], call: NDArray[np.int
     by_time = call[np.argsort(rows.ts[call], kind="stable")]
     place = np.searchsorted(rows.ts[by_time], step_end, side="right") - 1
     return by_time[place[place >= 0]]
-
-
-def _named(rows: Rows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
-    return np.array([*(pattern.search(name) is not None for name in rows.names), False])[rows.name]

@@ -74,10 +74,9 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def unfused_attention(advised: AdvisedJob) -> list[UnfusedAttention]:
     """Find the attentions of several kernels, rank by rank."""
-    named = [np.array([*(bool(_SOFTMAX.search(name)) for name in rows.names), False]) for rows in advised.ranks]
+    named = [rows.named(_SOFTMAX.search) for rows in advised.ranks]
     if not any(
-        ((hit[rows.name] | (rows.family == SOFTMAX)) & rows.on_gpu).any()
-        for hit, rows in zip(named, advised.ranks, strict=True)
+        ((hit | (rows.family == SOFTMAX)) & rows.on_gpu).any() for hit, rows in zip(named, advised.ranks, strict=True)
     ):
         return [_none() for _ in advised.ranks]
     return [_of_rank(calls, hit) for calls, hit in zip(advised.kernel_calls, named, strict=True)]
@@ -89,9 +88,9 @@ def _none() -> UnfusedAttention:
 
 
 def _of_rank(calls: KernelCalls, named: NDArray[np.bool_]) -> UnfusedAttention:
-    gemm, rows = np.flatnonzero(calls.family == GEMM), calls.trace.rows
+    gemm = np.flatnonzero(calls.family == GEMM)
     elements = calls.of_calls([call.elements for call in calls.calls], 0)
-    softmax = np.flatnonzero((calls.family != NONE) & (named[rows.name[calls.row]] | (calls.family == SOFTMAX)))
+    softmax = np.flatnonzero((calls.family != NONE) & (named[calls.row] | (calls.family == SOFTMAX)))
     softmax = softmax[elements[softmax] > 0]
     if not len(gemm) or not len(softmax):
         return _none()

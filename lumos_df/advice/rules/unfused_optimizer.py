@@ -72,8 +72,7 @@ def remedies(advised: AdvisedJob) -> Iterator[Remedy]:
 
 def _marks(rows: Rows) -> NDArray[np.bool_]:
     """Return which rows mark a step of an optimizer [n]."""
-    named = np.array([*(bool(_STEP.match(name)) for name in rows.names), False])
-    return named[rows.name] & (rows.thread >= 0)
+    return rows.named(_STEP.match) & (rows.thread >= 0)
 
 
 def _moved_bytes(calls: KernelCalls, mark: NDArray[np.int64], of_update: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -290,7 +290,7 @@ def _hidden(changed: ChangedJob, step: Steps) -> list[Cause]:
     high = []
     for graph, after, lasts in zip(changed.job.graphs, changed.after.replays, step, strict=True):
         rows, number = graph.rows, after.steps.number
-        adds = np.flatnonzero(np.array([*(name in _REDUCTIONS for name in rows.names), False])[rows.name])
+        adds = np.flatnonzero(rows.named(lambda name: name in _REDUCTIONS))
         place = np.searchsorted(number, rows.step[adds])
         inside = place < len(number)
         reduced = np.bincount(place[inside], graph.own[adds[inside]], len(number))

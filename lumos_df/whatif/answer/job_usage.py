@@ -193,12 +193,7 @@ class JobUsage:
         traces = [self._changed.anchor.about.ranks[rank].trace.rows for rank in ranks]
         if self._does.recompute != LAYERS or self._changed.plan.settings.recompute != ATTENTIONS:
             return np.zeros(sum(map(len, traces)), np.bool_)
-        return np.concatenate(
-            [
-                np.array([bool(ATTENDS.search(name) or BATCHED.match(name)) for name in rows.names])[rows.name]
-                for rows in traces
-            ]
-        )
+        return np.concatenate([rows.named(lambda name: ATTENDS.search(name) or BATCHED.match(name)) for rows in traces])
 
     @cached_property
     def memory(self) -> tuple[dict[str, Any], dict[str, Any], str | None]:

@@ -43,8 +43,8 @@ def recorded(rank: DescribedRank, symbols: Symbols, axes: Axes) -> OperatorFlops
         axes: what is known of their axes.
     """
     trace, rows = rank.trace, rank.trace.rows
-    named = np.array([name in OPERATORS for name in rows.names], np.bool_)
-    row = np.flatnonzero((rows.kind == CPU_OP) & named[rows.name] & (trace.dims.code >= 0))
+    named = rows.named(lambda name: name in OPERATORS)
+    row = np.flatnonzero((rows.kind == CPU_OP) & named & (trace.dims.code >= 0))
     before, after = np.zeros(len(rows)), np.zeros(len(rows))
     if not len(row):
         return None

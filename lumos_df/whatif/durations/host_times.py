@@ -95,10 +95,10 @@ def work(
     """
     rows = trace.rows
     row = _rows(graph)
-    touches = np.array([*(not _VIEWS.match(name) for name in rows.names), False])
+    touches = rows.named(_touches)
     least = floor_of((rows.dur[row] * 1e-9).astype(np.float64))
-    row = row[(trace.dims.code[row] >= 0) & touches[rows.name[row]]]
-    time = rows.dur[row] * 1e-9
+    row = row[(trace.dims.code[row] >= 0) & touches[row]]
+    time = (rows.dur[row] * 1e-9).astype(np.float64)
     columns = (rows.name[row], trace.dims.code[row], axes.kind[row], (phase[row] == BACKWARD).astype(np.int32))
     _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     inverse = inverse.reshape(-1)
@@ -132,9 +132,13 @@ def work(
 def untold(trace: Trace, graph: TraceGraph) -> NDArray[np.int32]:
     """Return the operators of a trace without a GPU that do work and record no shapes [k]."""
     row = _rows(graph)
-    touches = np.array([*(not _VIEWS.match(name) for name in trace.rows.names), False])
-    silent: NDArray[np.int32] = row[(trace.dims.code[row] < 0) & touches[trace.rows.name[row]]]
+    silent: NDArray[np.int32] = row[(trace.dims.code[row] < 0) & trace.rows.named(_touches)[row]]
     return silent
+
+
+def _touches(name: str) -> bool:
+    """Return whether an operator reads or writes elements of its tensors."""
+    return not _VIEWS.match(name)
 
 
 def _readings(name: str, before: tuple[Shape, ...], after: tuple[Shape, ...]) -> NDArray[np.float64]:

@@ -193,8 +193,7 @@ def wide(trace: Trace, structure: Structure, row: NDArray[np.int32], operator: N
     """
     rows = trace.rows
     product = np.zeros(len(rows), np.bool_)
-    multiplies = np.array([*(bool(PRODUCT.match(name)) for name in rows.names), False])
-    product[row] = (rows.family[row] == GEMM) & multiplies[np.where(operator >= 0, rows.name[operator], NONE)]
+    product[row] = (rows.family[row] == GEMM) & (operator >= 0) & rows.named(PRODUCT.match)[operator]
     return widths(structure, rows.family, product)[trace.twin]
 
 

@@ -140,7 +140,7 @@ def gradients(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Return the rows behind which gradients are ready, the last atom of each, and the gradients' bytes [k]."""
     trace, rows = anchor.about.ranks[rank].trace, graph.rows
-    adds = np.array([*(name == _ACCUMULATES for name in rows.names)])[rows.name] & (rows.thread >= 0)
+    adds = rows.named(lambda name: name == _ACCUMULATES) & (rows.thread >= 0)
     sizes = _sizes(change, trace.dims.words)
     shape = trace.dims.code[origin]
     known = adds & (origin >= 0) & (np.append(sizes, 0)[shape] > 0)

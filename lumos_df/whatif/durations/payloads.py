@@ -116,7 +116,7 @@ def _copies(anchor: RecordedJob, change: PlannedChange, rank: int, row: NDArray[
     if before is None or after is None:
         return np.ones(len(row))
     rows = anchor.about.ranks[rank].trace.rows
-    forwards = np.array([*(bool(_FORWARDS.search(name)) for name in rows.names), False])[rows.name[row]]
+    forwards = rows.named(_FORWARDS.search)[row]
     per_token = [(known.rows or known.tokens) / known.tokens for known in (before, after)]
     sent = [
         distinct(known.experts, _places(links, groups), known.top_k) if known.top_k else 1.0

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lumos_df.graph.name_mask import name_mask
 from lumos_df.schema.collective_kinds import GROWS
 from lumos_df.schema.dtypes import precision_of
 from lumos_df.schema.plan_words import DP
@@ -94,7 +95,7 @@ def _of_kind(
 def _payload(trace: Trace, row: NDArray[np.int32]) -> NDArray[np.float64]:
     """Return the bytes of parameters, or their gradients, that collectives carry, 0 where nothing tells [k]."""
     rows = trace.rows
-    gathers = np.array([*(GROWS.get(word, 0) > 0 for word in rows.collectives), False])[rows.collective[row]]
+    gathers = name_mask(rows.collectives, lambda word: GROWS.get(word, 0) > 0)[rows.collective[row]]
     ranks = np.where(gathers, np.maximum(rows.group_size[row], 1), 1)
     return np.maximum(rows.in_bytes[row], 0).astype(np.float64) * ranks
 
@@ -156,7 +157,7 @@ def tables(trace: Trace, structure: Structure, sizes: Sizes) -> int:
 def _added_up(trace: Trace, structure: Structure) -> tuple[NDArray[np.int64], NDArray[np.float64], int]:
     """Return the rows that add up gradients, their elements, and in how many passes they do; of recorded shapes [k]."""
     rows = trace.rows
-    adds = np.array([*(name == _ACCUMULATES for name in rows.names), False])[rows.name]
+    adds = rows.named(lambda name: name == _ACCUMULATES)
     row = np.flatnonzero(adds & (trace.dims.code >= 0))
     shapes = [(json.loads(word) or [None])[0] for word in trace.dims.words]
     plain = [prod(shape) if shape and all(type(size) is int for size in shape) else 0 for shape in shapes]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lumos_df.graph import collective_waits
 from lumos_df.graph.collective_waits import CollectiveWaits
 from lumos_df.graph.job import Job
+from lumos_df.graph.name_mask import name_mask
 from lumos_df.graph.packed_keys import packed
 from lumos_df.graph.stalls import longest_usual
 from lumos_df.schema.codes import NONE
@@ -194,7 +195,7 @@ def _transfers(
     old, new = change.groups
     number = rows.collective[row]
     kind = np.array([*(MODELLED_AS.get(word, NONE) for word in rows.collectives), NONE], np.int64)[number]
-    gathers = np.array([*(GROWS.get(word, 0) > 0 for word in rows.collectives), False])[number]
+    gathers = name_mask(rows.collectives, lambda word: GROWS.get(word, 0) > 0)[number]
     place = np.where(degree != NONE, degree, DP).astype(np.int64)
     before, after = (np.array(groups.size, np.int64)[place] for groups in (old, new))
     recorded = rows.group_size[row].astype(np.int64)

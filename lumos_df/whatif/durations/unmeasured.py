@@ -68,8 +68,8 @@ def _calls(anchor: RecordedJob, change: PlannedChange, rank: int) -> _Calls:
     trace, structure, rows = about.trace, about.structure, about.trace.rows
     operations = shapes.operations(trace, structure.phase, structure.layer)
     row, degree = roles(trace, structure, dimensions.local(structure, operations, anchor.about.given))
-    word = np.array([*(name in MODELLED_AS for name in rows.collectives), False])[rows.collective[row]]
-    point = np.array([*(name in _SENDS for name in rows.collectives), False])[rows.collective[row]]
+    word = rows.of_collective(MODELLED_AS)[row]
+    point = rows.of_collective(_SENDS)[row]
     # The functional call states its bytes; the one inside of it does not.
     stated = (rows.in_bytes[row] > 0) | point
     kept = (rows.kind[row] == CPU_OP) & word & stated & (degree != NONE)
@@ -167,8 +167,8 @@ def _waits(
     phase = np.append(anchor.about.ranks[rank].structure.phase, np.int8(OTHER_PHASE))[source]
     word = np.array([*rows.collectives, ""])[rows.collective[row]]
     until = rows.end[row].copy()
-    waits = np.flatnonzero(np.array([name == _WAIT for name in rows.names])[rows.name])
-    functional = np.array([name.startswith("_c10d_functional::") for name in rows.names])[rows.name[row]]
+    waits = np.flatnonzero(rows.named(lambda name: name == _WAIT))
+    functional = rows.named(lambda name: name.startswith("_c10d_functional::"))[row]
     updates = np.flatnonzero((phase == OPTIMIZER) & (rows.thread >= 0))
     reduces = (degree == DP) & np.isin(word, REDUCTIONS)
     for at, may in ((waits, functional & ~reduces), (updates, reduces)):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from lumos_df.corpus import profiler_overhead
@@ -102,8 +101,7 @@ def load(corpus: Path, trace_ids: list[str], known: Mapping[str, int], ran_on: H
 def _multiplies_in_tensor_cores(graph: TraceGraph) -> bool:
     """Return whether any product of float32 ran in tensor cores, as names of kernels say it."""
     rows = graph.rows
-    named = np.array([*(bool(_TENSOR_FLOAT.search(name)) for name in rows.names), False])
-    return bool((named[rows.name] & rows.on_gpu).any())
+    return bool((rows.named(_TENSOR_FLOAT.search) & rows.on_gpu).any())
 
 
 def _with_updates(rank: DescribedRank, graph: TraceGraph) -> DescribedRank:

@@ -206,10 +206,7 @@ def _makers(anchor: RecordedJob, job: Job, pipeline: stage_chunks.Pipeline) -> l
 
 def _passed_on(graph: TraceGraph) -> NDArray[np.bool_]:
     """Return which rows are the old sends and receives: new ones take their place."""
-    rows = graph.rows
-    word = np.array([*(name in POINT_TO_POINT for name in rows.collectives), False])
-    passed: NDArray[np.bool_] = word[rows.collective] & rows.on_gpu
-    return passed
+    return graph.rows.of_collective(POINT_TO_POINT) & graph.rows.on_gpu
 
 
 def _with_parameters(
@@ -250,8 +247,7 @@ def _in_turn(job: Job) -> bool:
     total = held = 0
     for graph in job.graphs:
         rows, edges = graph.rows, graph.edges
-        word = np.array([*(name == "send" for name in rows.collectives), False])
-        sent = np.flatnonzero(word[rows.collective] & rows.on_gpu)
+        sent = np.flatnonzero(rows.of_collective(("send",)) & rows.on_gpu)
         holds = (edges.kind == EVENT) & rows.on_gpu[edges.dst] & (rows.family[edges.dst] != COMMUNICATION)
         total += len(sent)
         held += int(np.isin(sent, edges.src[holds]).sum())

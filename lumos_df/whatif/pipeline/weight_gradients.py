@@ -155,8 +155,7 @@ def of_weights(trace: Trace, phase: NDArray[np.int8]) -> tuple[NDArray[np.bool_]
 
 def _named(rows: Rows, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return which operators of the host go by such a name [n]."""
-    named = np.array([*(bool(pattern.match(name)) for name in rows.names), False], np.bool_)
-    matching: NDArray[np.bool_] = named[rows.name] & (rows.kind == CPU_OP)
+    matching: NDArray[np.bool_] = rows.named(pattern.match) & (rows.kind == CPU_OP)
     return matching
 
 

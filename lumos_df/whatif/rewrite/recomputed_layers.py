@@ -155,7 +155,7 @@ def attention_apart(
 def _attends(rank: DescribedRank) -> NDArray[np.bool_]:
     """Return the kernels of attention's core: fused ones, batched products, and softmaxes [n]."""
     rows = rank.trace.rows
-    batched = np.array([*(bool(BATCHED.match(name)) for name in rows.names), False])[rows.name] & (rows.kind == CPU_OP)
+    batched = rows.named(BATCHED.match) & (rows.kind == CPU_OP)
     kernel = np.flatnonzero((rows.kind == KERNEL) & np.isin(rows.family, (ATTENTION, SOFTMAX, GEMM))).astype(np.int32)
     kernel = kernel[rank.structure.layer[kernel] >= 0]
     product = rows.family[kernel] == GEMM
