@@ -58,12 +58,19 @@ def _corpora(folder: Path) -> Iterator[Path]:
             yield corpus
 
 
-def _spread(rows: list[dict[str, Any]], rank: int) -> float:
-    """Return by how much the steps of a rank differ, with what came once, relative: half of what 8 of 10 lie in."""
+def _is_narrow(rows: list[dict[str, Any]], rank: int) -> bool:
+    """Return whether a rank's steps differ by more than an interval holds, or 8 of 10 by more than it reaches up.
+
+    What came once is no part of the first, and takes as long in a changed job.
+    """
     mine = [row for row in rows if row["rank"] == rank]
-    steps = [row["original_iteration_time_s"] + 1e-9 * row["left_out_ns"] for row in mine]
-    low, high = np.percentile(steps, (10, 90))
-    return float((high - low) / 2 / max(float(np.median(steps)), 1e-12))
+    usual = np.array([row["original_iteration_time_s"] for row in mine])
+    with_it = usual + 1e-9 * np.array([row["left_out_ns"] for row in mine])
+    step, start, end = np.array([[row[name] for name in ("iteration_time_s", "low_s", "high_s")] for row in mine]).T
+    low, high = np.percentile(usual, (10, 90))
+    spread = (high - low) / 2 / max(float(np.median(usual)), 1e-12)
+    longer = np.percentile(with_it, 90) - high if len(mine) > 1 else 0.0
+    return bool(((end - start) / 2 < 0.99 * spread * step).any() or (end - step < 0.99 * longer).any())
 
 
 def _kinds(corpus: Path, trace: str, setting: str) -> Iterator[str]:
@@ -84,9 +91,7 @@ def _kinds(corpus: Path, trace: str, setting: str) -> Iterator[str]:
         yield "NaN"
     if all(_echoes(row) for row in rows) and not any("changes no" in text for text in rows[0]["warnings"]):
         yield "echo"
-    half = [(row["high_s"] - row["low_s"]) / 2 / max(row["iteration_time_s"], 1e-12) for row in rows]
-    least = [_spread(rows, row["rank"]) for row in rows]
-    if any(each < 0.99 * bound for each, bound in zip(half, least, strict=True)):
+    if any(_is_narrow(rows, rank) for rank in {row["rank"] for row in rows}):
         yield "narrow"
     if any(row["low_s"] < 0.99 * (row["mfu_pct"] or 0.0) / 100 * row["iteration_time_s"] for row in rows):
         yield "below its operations at the peak"

@@ -110,5 +110,11 @@ def test_in_one_step_a_silence_before_a_scripted_function_compiles_it(tmp_path: 
         events.append({**called, "name": name, **place})
     recorded["traceEvents"] = events
     file.write_bytes(gzip.compress(json.dumps(recorded).encode()))
-    listed = Corpus(ingested(tmp_path / "corpus", file)).view("stall")
+    corpus = ingested(tmp_path / "corpus", file)
+    listed = Corpus(corpus).view("stall")
     assert listed["over_ns"].to_list() == pytest.approx([300_000_000] * stalls, rel=0.01)
+    # How often it comes one step does not tell: it is named, and the interval is not a hundred times as wide.
+    (row,) = steps(corpus, "micro_batch=8")
+    assert any(text.startswith("left out 1 stall") for text in row["warnings"]) == (stalls == 1)
+    assert row["high_s"] - row["iteration_time_s"] < 0.1 or not stalls
+    assert not any(text.startswith("what came once") for text in row["causes"])

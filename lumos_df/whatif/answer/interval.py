@@ -152,11 +152,13 @@ def _came_once(changed: ChangedJob, step: Steps) -> list[Cause]:
     """Return by how much longer 8 of 10 recorded steps are with what came once: where one had it, another may.
 
     To load code, or to try algorithms, takes as long in a changed job, so that is added. No step is shorter for it.
+    One step tells nothing of how often it comes: there it is named, and is in no interval.
     """
     more = []
     for rank in changed.ranks:
         with_it, usual = recorded_lengths(changed.played.replays[rank]), _usual_lengths(changed, rank)
-        more.append(max(float(np.percentile(with_it, 90) - np.percentile(usual, 90)), 0.0))
+        longer = float(np.percentile(with_it, 90) - np.percentile(usual, 90)) if len(with_it) > 1 else 0.0
+        more.append(max(longer, 0.0))
     if not any(more):
         return []
     return [Cause("what came once", [*step], [lasts + ns for lasts, ns in zip(step, more, strict=True)])]
