@@ -98,7 +98,7 @@ def _recording(dump: Mapping[str, Any] | list[Any]) -> Recording:
             )
             for group in groups.values()
         ),
-        versions={"flight_recorder": data.get("version")},
+        versions={"flight_recorder": _text(data.get("version"))},
         metadata={"pg_status": data.get("pg_status")},
     )
 

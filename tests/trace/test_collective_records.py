@@ -114,6 +114,16 @@ def test_a_dump_of_the_flight_recorder(tmp_path: Path, pack: Any) -> None:
     assert groups == [("0", 2, [0, 1])]
 
 
+def test_a_version_that_holds_itself_is_a_text(tmp_path: Path) -> None:
+    version: list[Any] = []
+    version.append(version)
+    path = tmp_path / "rank0.pickle"
+    path.write_bytes(pickle.dumps(DUMP | {"version": version}))
+    assert not ingest([path], tmp_path / "corpus", workers=1).failed
+    with connect(tmp_path / "corpus") as connection:
+        assert connection.sql("SELECT versions FROM traces").fetchall() == [('{"flight_recorder": "[[...]]"}',)]
+
+
 def test_lists_as_pytorch_s_own_pickler_writes_them_are_plain_data(tmp_path: Path) -> None:
     built = b"ctorch.jit._pickle\nbuild_intlist\n(](K\x08K\x04e\x85R"  # protocol 2, as C++ writes it
     data = pickle.dumps({"version": "2.10", "entries": [], "pg_config": {}, "x": "MARK"}, protocol=2)
